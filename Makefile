@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+DEBIAN_PACKAGES := openvswitch-switch nftables iproute2 ethtool iputils-ping tcpdump openssl ca-certificates python3-venv
+STAMP := $(VENV)/.installed
+PACKAGES := netagent bpf ovs_checks analyzer
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lock demo test test-hermetic test-ovs format lint types floors check chaos bench wheel clean
+
+help: ## list every target
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## install Debian packages and the virtual environment (quick when nothing is to do)
+
+$(STAMP): requirements.lock pyproject.toml tools/setup.sh
+	tools/setup.sh "$(VENV)" $(DEBIAN_PACKAGES)
+	@touch $(STAMP)
+
+lock: setup ## pin every dependency with its hashes into requirements.lock
+	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --allow-unsafe \
+	  --extra analyzer --extra dev -o requirements.lock pyproject.toml
+
+demo: setup ## bring a lab up, break it eight ways, watch netagent name each component
+	$(BIN)/python -m tests.lab demo
+
+test: setup ## every test; what a capability lacks is skipped, or fails if NETAGENT_TESTS_REQUIRE names it
+	$(BIN)/python -m pytest
+
+test-hermetic: setup ## tests that need neither root nor any capability (under a minute)
+	$(BIN)/python -m pytest -m "not netns and not ovs and not lab and not kernel and not rdma"
+
+test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
+	$(BIN)/python -m pytest -m "netns or ovs or lab"
+
+format: setup ## format the code
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix-only .
+
+lint: setup ## ruff
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: setup ## mypy --strict
+	$(BIN)/mypy
+
+floors: setup ## import-linter: a module imports only from lower floors
+	$(BIN)/lint-imports
+
+check: lint types floors ## everything static
+
+chaos: setup ## kill agents, analyzer and vswitchd 50 times on a running lab (docs/chaos.md)
+	$(BIN)/python -m tests.lab chaos
+
+bench: setup ## measured claims, as JSON lines
+	$(BIN)/python -m tests.bench
+
+wheel: setup ## build the wheel
+	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w build/dist .
+
+clean: ## remove what was built
+	rm -rf build .venv *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

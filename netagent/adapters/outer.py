@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outer header that a probe really got, read from the RNIC's netdev.
+
+The VXLAN source port is the vSwitch's own hash of the inner header; it is observed, never guessed.
+A packet socket sees only frames that a classic BPF program in the kernel let through: outgoing
+VXLAN whose inner UDP payload is a probe with the MARKED flag, so that the cost is a few packets a
+second whatever the RNIC carries.
+"""
+
+import ctypes
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from netagent.model.errors import RemoteProtocolError
+from netagent.probing.tracing import OuterFlow
+from netagent.wire import frame
+
+VXLAN_PORT = 4789
+ETH_P_ALL = 0x0003
+SO_ATTACH_FILTER = 26
+_PACKET_OUTGOING = 4
+_SKF_AD_PKTTYPE = 0xFFFFF000 + 4  # linux/filter.h: SKF_AD_OFF + SKF_AD_PKTTYPE
+
+# Bytes from the start of the outer UDP header (no IP options inside: our own probes have none).
+_VXLAN = 8
+_INNER_ETHERNET = _VXLAN + 8
+_INNER_IP = _INNER_ETHERNET + 14
+_INNER_UDP = _INNER_IP + 20
+_PAYLOAD = _INNER_UDP + 8
+_ETHERNET = 14
+
+# linux/bpf_common.h
+_LDH_ABS, _LDB_ABS, _LD_ABS = 0x28, 0x30, 0x20
+_LDH_IND, _LDB_IND, _LD_IND = 0x48, 0x50, 0x40
+_LDX_MSH, _JEQ, _JSET, _RET = 0xB1, 0x15, 0x45, 0x06
+_SNAP_BYTES = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One probe or reply as it left on the uplink."""
+
+    outer: OuterFlow
+    vni: int
+    source: str
+    """Overlay address of the sender; repeats between tenants."""
+    target: str
+    source_port: int
+    target_port: int
+    frame: frame.Frame
+
+
+def _program() -> bytes:
+    # Each test that fails jumps to the last instruction, "return 0".
+    tests = [
+        (_LD_ABS, _SKF_AD_PKTTYPE, _JEQ, _PACKET_OUTGOING),
+        (_LDH_ABS, 12, _JEQ, 0x0800),
+        (_LDB_ABS, _ETHERNET + 9, _JEQ, socket.IPPROTO_UDP),
+        None,  # X = length of the outer IP header
+        (_LDH_IND, _ETHERNET + 2, _JEQ, VXLAN_PORT),
+        (_LDH_IND, _ETHERNET + _INNER_ETHERNET + 12, _JEQ, 0x0800),
+        (_LDB_IND, _ETHERNET + _INNER_IP + 9, _JEQ, socket.IPPROTO_UDP),
+        (_LD_IND, _ETHERNET + _PAYLOAD, _JEQ, frame.MAGIC),
+        (_LDB_IND, _ETHERNET + _PAYLOAD + frame.FLAGS_OFFSET, _JSET, frame.MARKED),
+    ]
+    instructions: list[tuple[int, int, int, int]] = []
+    total = sum(1 if test is None else 2 for test in tests)
+    for test in tests:
+        if test is None:
+            instructions.append((_LDX_MSH, 0, 0, _ETHERNET))
+            continue
+        load, offset, jump, value = test
+        instructions.append((load, 0, 0, offset))
+        instructions.append((jump, 0, total - len(instructions), value))
+    instructions += [(_RET, 0, 0, _SNAP_BYTES), (_RET, 0, 0, 0)]
+    return b"".join(struct.pack("@HBBI", *each) for each in instructions)
+
+
+def open_uplink(device: str) -> socket.socket:
+    """Open a packet socket on `device` that passes only marked probes on their way out.
+
+    Raises OSError where the device is gone or CAP_NET_RAW is missing.
+    """
+    program = _program()
+    buffer = ctypes.create_string_buffer(program, len(program))
+    filter_ = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    # Protocol 0 receives nothing until bind(): no frame slips in before the filter is there.
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, filter_)
+        opened.bind((device, ETH_P_ALL))
+    except OSError:
+        opened.close()
+        raise
+    return opened
+
+
+def drain(uplink: socket.socket, *, limit: int = 256) -> Iterator[Sighting]:
+    """Yield what waits on the socket. OSError when the device is gone."""
+    for _ in range(limit):
+        try:
+            packet = uplink.recv(_SNAP_BYTES)
+        except BlockingIOError:
+            return
+        try:
+            yield parse(packet)
+        except RemoteProtocolError:
+            continue  # the filter looks at fewer fields than the parser
+
+
+def parse(packet: bytes) -> Sighting:
+    """Return the sighting in an Ethernet frame; RemoteProtocolError if it holds none."""
+    try:
+        udp = _ETHERNET + (packet[_ETHERNET] & 0x0F) * 4
+        (outer_port,) = struct.unpack_from("!H", packet, udp)
+        (vni,) = struct.unpack_from("!I", packet, udp + _VXLAN + 4)
+        source, target = struct.unpack_from("!4s4s", packet, udp + _INNER_IP + 12)
+        source_port, target_port = struct.unpack_from("!HH", packet, udp + _INNER_UDP)
+        outer_source, outer_target = struct.unpack_from("!4s4s", packet, _ETHERNET + 12)
+    except (IndexError, struct.error) as error:
+        raise RemoteProtocolError(f"short frame of {len(packet)} bytes") from error
+    return Sighting(
+        OuterFlow(socket.inet_ntoa(outer_source), socket.inet_ntoa(outer_target), outer_port),
+        vni >> 8,
+        socket.inet_ntoa(source),
+        socket.inet_ntoa(target),
+        source_port,
+        target_port,
+        frame.decode(packet[udp + _PAYLOAD :]),
+    )

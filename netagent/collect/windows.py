@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probe events into the summary of a window."""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from netagent.model.finding import Finding
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.window import Window
+from netagent.probing.digest import Digest
+from netagent.probing.session import (
+    ProbeEvent,
+    ProbeFailed,
+    ProbeLost,
+    ProbeMeasured,
+    ProbeRefused,
+    ProbeReplied,
+)
+from netagent.wire.messages import FlowColumns, Health, PathColumns, Summary
+
+_U32 = 0xFFFFFFFF
+
+
+@dataclass(slots=True)
+class FlowTally:
+    """One flow's counters; `run` goes on over windows, the rest is of one."""
+
+    sent: int = 0
+    lost: int = 0
+    refused: int = 0
+    sent_large: int = 0
+    lost_large: int = 0
+    rtt: Digest = field(default_factory=Digest)
+    prober_ns: int = 0
+    responder_ns: int = 0
+    run: int = 0
+    run_first_ns: int = 0
+    run_last_ns: int = 0
+
+    def next_window(self) -> "FlowTally":
+        """Return a tally for the next window that remembers the run of losses."""
+        return FlowTally(run=self.run, run_first_ns=self.run_first_ns, run_last_ns=self.run_last_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPath:
+    """Outer path of one direction of a flow."""
+
+    flow: FlowId
+    reply: bool
+    outer_port: int
+    hops: tuple[str, ...]
+
+
+class WindowTally:
+    """Counts events by flow until the window is closed."""
+
+    def __init__(self, *, large_class: int) -> None:
+        self._large_class = large_class
+        self._flows: dict[FlowId, FlowTally] = {}
+        self.send_errors = 0
+
+    def add(self, event: ProbeEvent) -> None:
+        """Count one event."""
+        if isinstance(event, ProbeFailed):
+            self.send_errors += 1
+            return
+        tally = self._flows.get(event.flow)
+        if tally is None:
+            tally = self._flows[event.flow] = FlowTally()
+        if isinstance(event, ProbeMeasured):
+            tally.rtt.add(event.network_ns)
+            tally.prober_ns += event.prober_ns
+            tally.responder_ns += event.responder_ns
+            return
+        large = event.size_class == self._large_class
+        tally.sent += 1
+        tally.sent_large += large
+        if isinstance(event, ProbeReplied):
+            tally.run = 0
+        elif isinstance(event, ProbeLost):
+            tally.lost += 1
+            tally.lost_large += large
+            if not tally.run:
+                tally.run_first_ns = event.sent_ns
+            tally.run_last_ns = max(tally.run_last_ns, event.sent_ns)
+            tally.run += 1
+        elif isinstance(event, ProbeRefused):
+            tally.refused += 1
+            tally.run = 0
+
+    def forget(self, keep: set[tuple[EndpointId, EndpointId]]) -> None:
+        """Drop flows whose (source, target) is not in `keep`."""
+        self._flows = {f: t for f, t in self._flows.items() if (f.source, f.target) in keep}
+
+    def close(
+        self,
+        window: Window,
+        *,
+        host: str,
+        instance: str,
+        paths: Iterable[TracedPath],
+        findings: Iterable[Finding],
+        health: Health,
+    ) -> Summary:
+        """Return the window's summary and begin the next window."""
+        rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
+        self._flows = {f: t.next_window() for f, t in self._flows.items()}
+        endpoints: dict[EndpointId, int] = {}
+        flows = _flow_columns(rows, endpoints)
+        columns = _path_columns(paths, endpoints)
+        return Summary(
+            host=host,
+            instance=instance,
+            start_ns=window.start_ns,
+            width_ns=window.width_ns,
+            endpoints=tuple(endpoints),
+            flows=flows,
+            paths=columns,
+            findings=tuple(findings),
+            health=health,
+        )
+
+
+def _row(endpoints: dict[EndpointId, int], endpoint: EndpointId) -> int:
+    return endpoints.setdefault(endpoint, len(endpoints))
+
+
+def _flow_columns(rows: dict[FlowId, FlowTally], endpoints: dict[EndpointId, int]) -> FlowColumns:
+    tallies = list(rows.values())
+    buckets = [sorted(t.rtt.buckets.items()) for t in tallies]
+    return FlowColumns(
+        source=pack("H", (_row(endpoints, f.source) for f in rows)),
+        target=pack("H", (_row(endpoints, f.target) for f in rows)),
+        source_port=pack("H", (f.source_port for f in rows)),
+        sent=pack("I", (t.sent for t in tallies)),
+        lost=pack("I", (t.lost for t in tallies)),
+        refused=pack("I", (t.refused for t in tallies)),
+        sent_large=pack("I", (t.sent_large for t in tallies)),
+        lost_large=pack("I", (t.lost_large for t in tallies)),
+        run=pack("H", (min(t.run, 0xFFFF) for t in tallies)),
+        run_ms=pack("I", (_run_ms(t) for t in tallies)),
+        count=pack("I", (t.rtt.count for t in tallies)),
+        min_ns=pack("I", (t.rtt.min_ns for t in tallies)),
+        max_ns=pack("I", (t.rtt.max_ns for t in tallies)),
+        mean_ln=pack("f", (t.rtt.mean_ln for t in tallies)),
+        var_ln=pack("f", (t.rtt.var_ln for t in tallies)),
+        prober_ns=pack("I", (_mean(t.prober_ns, t.rtt.count) for t in tallies)),
+        responder_ns=pack("I", (_mean(t.responder_ns, t.rtt.count) for t in tallies)),
+        hist_len=pack("H", (len(b) for b in buckets)),
+        hist_bucket=pack("H", (bucket for b in buckets for bucket, _ in b)),
+        hist_count=pack("I", (count for b in buckets for _, count in b)),
+    )
+
+
+def _path_columns(paths: Iterable[TracedPath], endpoints: dict[EndpointId, int]) -> PathColumns:
+    routes: dict[tuple[str, ...], int] = {}
+    rows = list(paths)
+    return PathColumns(
+        source=pack("H", (_row(endpoints, p.flow.source) for p in rows)),
+        target=pack("H", (_row(endpoints, p.flow.target) for p in rows)),
+        source_port=pack("H", (p.flow.source_port for p in rows)),
+        reply=pack("B", (p.reply for p in rows)),
+        outer_port=pack("H", (p.outer_port for p in rows)),
+        route=pack("H", (routes.setdefault(p.hops, len(routes)) for p in rows)),
+        routes=tuple(routes),
+    )
+
+
+def _run_ms(tally: FlowTally) -> int:
+    return min((tally.run_last_ns - tally.run_first_ns) // 1_000_000, _U32) if tally.run else 0
+
+
+def _mean(total: int, count: int) -> int:
+    return min(total // count, _U32) if count else 0
+
+
+def pack(typecode: str, values: Iterable[float]) -> bytes:
+    """Return `values` as little-endian items of the array typecode (B, H, I or f)."""
+    packed = array(typecode, values)
+    if packed.itemsize > 1 and _BIG_ENDIAN:
+        packed.byteswap()
+    return packed.tobytes()
+
+
+_BIG_ENDIAN = array("H", [1]).tobytes() == b"\0\1"

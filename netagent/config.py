@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's configuration: one TOML file, frozen values.
+
+Unknown keys, wrong types and values out of range are `ConfigError` with the line at fault. Every
+field below names its unit; what has a default may be left out of the file. Relative paths are
+relative to the file's folder.
+"""
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from netagent.model.errors import ConfigError
+
+MIN_PROBE_BYTES = 64
+"""Overlay IP packet that still holds the headers and the probe's frame."""
+
+Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w.-]*$")]
+"""A host, bridge or certificate name."""
+
+
+class _Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file; a key that no field names is an error."""
+
+
+class AnalyzerConfig(_Section, frozen=True, kw_only=True):
+    """``[analyzer]``: where summaries go and ping lists come from."""
+
+    url: str
+    """Base URL, ``https://ADDRESS:PORT``; plain ``http://`` only to loopback or with `insecure`."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no URL of a server."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("write https://ADDRESS:PORT")
+        if parts.query or parts.fragment or parts.username:
+            raise ValueError("no user, query or fragment belongs in the analyzer's URL")
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the URL asks for TLS."""
+        return urlsplit(self.url).scheme == "https"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether the analyzer runs on this host."""
+        return is_loopback(urlsplit(self.url).hostname or "")
+
+
+class TlsConfig(_Section, frozen=True, kw_only=True):
+    """``[tls]``: PEM files of mutual TLS, for the RPC server and for the analyzer's client."""
+
+    ca: str
+    """Certificate of the authority that signed every peer's certificate."""
+    cert: str
+    """This host's certificate; its common name is the host's name."""
+    key: str
+    """Its private key."""
+
+
+class RpcConfig(_Section, frozen=True, kw_only=True):
+    """``[rpc]``: the agent's own server."""
+
+    listen: str = "127.0.0.1:8421"
+    """ADDRESS:PORT to listen on; IPv6 addresses in brackets."""
+    peers: tuple[Name, ...] = ("analyzer", "admin")
+    """Common names of certificates that may ask."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address and port."""
+        split_listen(self.listen)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to bind."""
+        return split_listen(self.listen)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this host can connect."""
+        return is_loopback(self.address[0])
+
+
+class OvsConfig(_Section, frozen=True, kw_only=True):
+    """``[ovs]``: the host's Open vSwitch."""
+
+    rundir: str = "/var/run/openvswitch"
+    """Folder of ``db.sock`` and of ovs-vswitchd's pid file and control socket."""
+    integration_bridge: Name = "br-int"
+    """Bridge that holds the containers' ports and the tunnels."""
+
+
+class ProbeConfig(_Section, frozen=True, kw_only=True):
+    """``[probe]``: how often, how large, how varied."""
+
+    rate_per_endpoint: Annotated[float, Meta(gt=0, le=1000)] = 20
+    """Probes per second that one endpoint sends at most."""
+    rate_per_host: Annotated[float, Meta(gt=0, le=100_000)] = 400
+    """Probes per second that all endpoints of the host send at most."""
+    bytes_per_second_per_endpoint: Annotated[int, Meta(ge=1024, le=1 << 30)] = 4 * 65536
+    """Bytes of overlay IP packets per second that one endpoint sends at most."""
+    bytes_per_second_per_host: Annotated[int, Meta(ge=1024, le=1 << 34)] = 64 * 65536
+    """Bytes of overlay IP packets per second that all endpoints of the host send at most."""
+    flows_per_pair: Annotated[int, Meta(ge=1, le=64)] = 4
+    """UDP source ports per ordered pair: how many ECMP draws a pair makes."""
+    sizes: Annotated[tuple[int | Literal["mtu"], ...], Meta(min_length=1, max_length=8)] = (
+        64,
+        1100,
+        "mtu",
+    )
+    """Bytes of the overlay IP packet, sent in turn; ``"mtu"`` is the endpoint's own MTU."""
+    timeout_ms: Annotated[int, Meta(ge=10, le=4000)] = 500
+    """Milliseconds after which a probe without an answer is lost."""
+    pings_per_visit: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Probes in a row each time a target's turn comes."""
+    port: Annotated[int, Meta(ge=1, le=65535)] = 18515
+    """UDP destination port of probes, inside every container."""
+    window_s: Annotated[int, Meta(ge=1, le=60)] = 5
+    """Seconds one summary covers; the same on every host."""
+
+    def __post_init__(self) -> None:
+        """Refuse sizes that hold no probe or that no interface carries."""
+        for size in self.sizes:
+            if size != "mtu" and not MIN_PROBE_BYTES <= size <= 65_000:
+                raise ValueError(f"sizes: {size} is not within {MIN_PROBE_BYTES}..65000 bytes")
+
+
+class TraceConfig(_Section, frozen=True, kw_only=True):
+    """``[trace]``: TTL-limited probes of the outer header."""
+
+    packets_per_second: Annotated[float, Meta(gt=0, le=10_000)] = 50
+    """TTL-limited packets per second the host sends at most."""
+    refresh_s: Annotated[float, Meta(ge=1, le=3600)] = 5
+    """Seconds after which a flow's path is traced anew."""
+    max_hops: Annotated[int, Meta(ge=1, le=32)] = 6
+    """Routers between two hosts at most."""
+
+
+class LimitsConfig(_Section, frozen=True, kw_only=True):
+    """``[limits]``: what the agent may use of its host."""
+
+    spool_mib: Annotated[int, Meta(ge=1, le=65536)] = 64
+    """MiB of summaries kept on disk while the analyzer is away; then the oldest are dropped."""
+
+
+class AgentConfig(_Section, frozen=True, kw_only=True):
+    """The whole file."""
+
+    host: Name
+    """This host's name, unique in the cluster and equal to its certificate's common name."""
+    state_dir: str = "/var/lib/netagent"
+    """Folder of the spool; made if it does not exist."""
+    insecure: bool = False
+    """Allow plain HTTP beyond loopback. For experiments only."""
+    analyzer: AnalyzerConfig
+    tls: TlsConfig | None = None
+    rpc: RpcConfig = field(default_factory=RpcConfig)
+    ovs: OvsConfig = field(default_factory=OvsConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    trace: TraceConfig = field(default_factory=TraceConfig)
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+
+    def __post_init__(self) -> None:
+        """Refuse plain HTTP where others can reach it."""
+        if self.tls is None and self.analyzer.encrypted:
+            raise ValueError("[tls] with ca, cert and key is needed for an https:// analyzer")
+        if self.insecure:
+            return
+        if self.tls is None and not self.rpc.loopback:
+            raise ValueError("[tls] is needed: rpc.listen is not on loopback (or insecure = true)")
+        if not self.analyzer.encrypted and not self.analyzer.loopback:
+            raise ValueError("analyzer.url must be https:// beyond loopback (or insecure = true)")
+
+    @property
+    def rpc_url(self) -> str:
+        """Where the analyzer reaches this agent's RPC."""
+        return f"{'https' if self.tls else 'http'}://{self.rpc.listen}"
+
+    def within(self, folder: Path) -> Self:
+        """Return the configuration with its relative paths made absolute from `folder`."""
+        tls = self.tls and TlsConfig(
+            ca=str(folder / self.tls.ca),
+            cert=str(folder / self.tls.cert),
+            key=str(folder / self.tls.key),
+        )
+        ovs = msgspec.structs.replace(self.ovs, rundir=str(folder / self.ovs.rundir))
+        return msgspec.structs.replace(
+            self, tls=tls, ovs=ovs, state_dir=str(folder / self.state_dir)
+        )
+
+
+def load(path: Path | str) -> AgentConfig:
+    """Return the configuration in the file `path`.
+
+    Raises ConfigError if it cannot be read, is no TOML, or says what no agent can do.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"cannot be read: {error}") from error
+    return parse(text, str(path)).within(Path(path).absolute().parent)
+
+
+def parse(text: str, path: str = "<config>") -> AgentConfig:
+    """Return the configuration that `text` holds; ConfigError names `path` and the line."""
+    try:
+        return msgspec.convert(tomllib.loads(text), AgentConfig, strict=True)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(path, str(error), _syntax_line(str(error), text)) from error
+    except msgspec.ValidationError as error:
+        message, keys = _explain(str(error))
+        raise ConfigError(path, message, _line_of(text, keys)) from error
+
+
+def split_listen(text: str) -> tuple[str, int]:
+    """Return address and port of ``ADDRESS:PORT``; ValueError if `text` is none."""
+    address, separator, port = text.rpartition(":")
+    bare = address.removeprefix("[").removesuffix("]")
+    if not separator or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        raise ValueError(f"{text!r} is no ADDRESS:PORT")
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError as error:
+        if bare != "localhost":
+            raise ValueError(f"{bare!r} is no IP address") from error
+    return bare, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` names this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _syntax_line(message: str, text: str) -> int:
+    found = re.search(r"at line (\d+)", message)
+    return int(found[1]) if found else max(1, text.count("\n") + (not text.endswith("\n")))
+
+
+def _explain(message: str) -> tuple[str, tuple[str, ...]]:
+    """Split msgspec's message into a sentence for operators and the path of keys at fault."""
+    text, _, where = message.partition(" - at `$")
+    keys = tuple(re.findall(r"\.([^.\[`]+)", where))
+    if unknown := re.match(r"Object contains unknown field `(.*)`$", text):
+        keys = (*keys, unknown[1])
+        return f"unknown key {'.'.join(keys)!r}", keys
+    if missing := re.match(r"Object missing required field `(.*)`$", text):
+        return f"key {'.'.join((*keys, missing[1]))!r} is missing", keys
+    return (f"{'.'.join(keys)}: {text}" if keys else text), keys
+
+
+def _line_of(text: str, keys: tuple[str, ...]) -> int | None:
+    """Return the 1-based line where the statement that defines `keys` starts.
+
+    A statement ends where a prefix of the file parses again, so the first prefix that has the keys
+    ends with their statement, and the prefix before it ends just above.
+    """
+    above = 0
+    for count, document in _prefixes(text):
+        if keys and _has(document, keys):
+            return above + 1
+        above = count
+    return None
+
+
+def _prefixes(text: str) -> Iterator[tuple[int, dict[str, object]]]:
+    lines = text.splitlines(keepends=True)
+    for count in range(1, len(lines) + 1):
+        try:
+            yield count, tomllib.loads("".join(lines[:count]))
+        except tomllib.TOMLDecodeError:
+            continue
+
+
+def _has(document: object, keys: tuple[str, ...]) -> bool:
+    for key in keys:
+        if not isinstance(document, dict) or key not in document:
+            return False
+        document = document[key]
+    return True

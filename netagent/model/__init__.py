@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nouns: frozen facts and typed errors. Imports the standard library only."""

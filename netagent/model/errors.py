@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything this product raises on purpose.
+
+NetAgentError
+├── ConfigError            the operator can fix it        exit 2
+├── CapabilityMissing      the host lacks something       the agent degrades
+├── ProtocolError
+│   ├── LocalProtocolError     we broke the rules         a bug: crash
+│   └── RemoteProtocolError    the peer did               drop what it sent
+├── Unreachable            a peer did not answer in time  retry, back off
+└── InsufficientData       too few samples                not an anomaly
+"""
+
+
+class NetAgentError(Exception):
+    """The root; never raised itself."""
+
+
+class ConfigError(NetAgentError):
+    """A configuration cannot be used; `line` is 1-based, or None where no line is to blame."""
+
+    def __init__(self, path: str, message: str, line: int | None = None) -> None:
+        super().__init__(f"{path}:{line}: {message}" if line is not None else f"{path}: {message}")
+        self.path, self.message, self.line = path, message, line
+
+
+class CapabilityMissing(NetAgentError):
+    """The host cannot do `capability`; `remedy` is one line for a human."""
+
+    def __init__(self, capability: str, remedy: str) -> None:
+        super().__init__(f"{capability} unavailable: {remedy}")
+        self.capability, self.remedy = capability, remedy
+
+
+class ProtocolError(NetAgentError):
+    """Bytes or messages that break the rules; never raised itself."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We broke the rules: a bug."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the rules; what it sent is dropped and counted."""
+
+
+class Unreachable(NetAgentError):
+    """`peer` did not answer; `reason` is `refused`, `timeout`, `no route` or the error's text."""
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(f"{peer}: {reason}")
+        self.peer, self.reason = peer, reason
+
+
+class InsufficientData(NetAgentError):
+    """Too few samples to answer."""
+
+    def __init__(self, *, have: int, need: int) -> None:
+        super().__init__(f"{have} samples, {need} needed")
+        self.have, self.need = have, need

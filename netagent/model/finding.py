@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host states about its own parts, beside its probes."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from netagent.model.path import Component
+
+
+class FindingKind(StrEnum):
+    """What was found."""
+
+    RNIC_DOWN = "rnic-down"
+    RNIC_FLAPPING = "rnic-flapping"
+    CONTAINER_CRASHED = "container-crashed"
+    VSWITCH_DOWN = "vswitch-down"
+    TOPOLOGY_DIFFERS = "topology-differs"
+    UNKNOWN_INPUT = "unknown-input"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A state that holds at `wall_ns`; it stays true until a summary comes without it."""
+
+    kind: FindingKind
+    component: Component
+    text: str
+    """One sentence for a human, quoting what was read."""
+    wall_ns: int
+    evidence: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of what netagent speaks about."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EndpointId:
+    """A (container, RNIC) pair; overlay addresses repeat between tenants and are no key."""
+
+    container: str
+    """Container id, unique in the cluster (OVS `external_ids:sandbox`)."""
+
+    rail: int
+    """Position of the RNIC in its host; same rail, same leaf group."""
+
+    def __str__(self) -> str:
+        return f"{self.container}/rail{self.rail}"
+
+    @classmethod
+    def parse(cls, text: str) -> "EndpointId":
+        """Return the endpoint that `str()` wrote as `text`; ValueError if it is none."""
+        container, separator, rail = text.rpartition("/rail")
+        if not separator or not container or not rail.isdecimal():
+            raise ValueError(f"{text!r} is no endpoint; write CONTAINER/railN")
+        return cls(container, int(rail))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FlowId:
+    """One probed path: prober, target and the UDP source port that ECMP hashes."""
+
+    source: EndpointId
+    target: EndpointId
+    source_port: int

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Components, and the ordered components between two endpoints."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Layer(StrEnum):
+    """Where a component lives."""
+
+    UNDERLAY = "underlay"
+    RNIC = "rnic"
+    OVERLAY = "overlay"
+    CONTAINER = "container"
+    AGENT = "agent"
+    HOST = "host"
+
+
+class Kind(StrEnum):
+    """What a component is."""
+
+    SWITCH = "switch"
+    LINK = "link"
+    RNIC = "rnic"
+    FLOW = "flow"
+    TUNNEL = "tunnel"
+    VSWITCH = "vswitch"
+    CONTAINER = "container"
+    ENDPOINT = "endpoint"
+    AGENT = "agent"
+    HOST = "host"
+
+
+LAYER_OF = {
+    Kind.SWITCH: Layer.UNDERLAY,
+    Kind.LINK: Layer.UNDERLAY,
+    Kind.RNIC: Layer.RNIC,
+    Kind.FLOW: Layer.OVERLAY,
+    Kind.TUNNEL: Layer.OVERLAY,
+    Kind.VSWITCH: Layer.OVERLAY,
+    Kind.CONTAINER: Layer.CONTAINER,
+    Kind.ENDPOINT: Layer.CONTAINER,
+    Kind.AGENT: Layer.AGENT,
+    Kind.HOST: Layer.HOST,
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Component:
+    """A thing that can be at fault, written `<kind> <name>`."""
+
+    kind: Kind
+    name: str
+
+    @property
+    def layer(self) -> Layer:
+        """The layer the component belongs to."""
+        return LAYER_OF[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Component":
+        """Return the component that `str()` wrote as `text`; ValueError if it is none."""
+        kind, _, name = text.partition(" ")
+        if not name:
+            raise ValueError(f"{text!r} is no component; write KIND NAME")
+        return cls(Kind(kind), name)
+
+
+def switch(name: str) -> Component:
+    """Return the switch `name`."""
+    return Component(Kind.SWITCH, name)
+
+
+def link(a: str, b: str) -> Component:
+    """Return the link between switches `a` and `b`, whichever way round."""
+    return Component(Kind.LINK, " -- ".join(sorted((a, b))))
+
+
+def rnic(host: str, device: str) -> Component:
+    """Return the RNIC `device` of `host`, with its cable and the switch port it is plugged into."""
+    return Component(Kind.RNIC, f"{host}/{device}")
+
+
+def flow_table(host: str, bridge: str, table: int) -> Component:
+    """Return the table of `bridge` on `host` that holds (or lacks) an entry."""
+    return Component(Kind.FLOW, f"{host}/{bridge}/table={table}")

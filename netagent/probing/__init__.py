@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probing as values: whom to probe when, and what became of each probe."""

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whom to probe when, within caps. Pure: time and randomness are arguments.
+
+Each endpoint visits its targets one after another, in an order shuffled per round, with jitter, so
+that hosts do not fall into step. A visit is a train of pings: two in a row on each of some source
+ports (the second reply tells the first one's responder delay), going on with the next ports at the
+next visit; sizes rotate per source port. A target with a fresh loss is visited again soon, so that
+three failures in a row need seconds and not three rounds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from netagent.model.ids import EndpointId
+from netagent.model.pinglist import Target
+
+PINGS_PER_PORT = 2
+CONFIRM_NS = 400_000_000
+"""A target that lost a probe is visited again this soon; longer than most replies take."""
+LATE_NS = 10_000_000
+"""A probe sent this much after it was due is counted as delayed by the agent itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """One probe to send: which target, source port (by index) and size class."""
+
+    target: Target
+    port_index: int
+    size_class: int
+    late: bool = False
+
+
+class TokenBucket:
+    """At most `rate` tokens per second, with a burst of `burst`."""
+
+    def __init__(self, rate: float, burst: float, *, now_ns: int) -> None:
+        self._rate, self._burst = rate, burst
+        self._tokens, self._at_ns = burst, now_ns
+
+    def take(self, tokens: float, *, now_ns: int) -> bool:
+        """Take `tokens` if they are there."""
+        # A monotonic clock does not go back; max() guards against a caller that mixes clocks.
+        elapsed_s = max(0, now_ns - self._at_ns) / 1e9
+        self._tokens = min(self._burst, self._tokens + elapsed_s * self._rate)
+        self._at_ns = now_ns
+        if self._tokens < tokens:
+            return False
+        self._tokens -= tokens
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Caps and shape of one endpoint's schedule."""
+
+    probes_per_s: float
+    pings_per_visit: int
+    ports: int
+    sizes: int
+    """Number of size classes."""
+
+    @property
+    def visit_ns(self) -> int:
+        """Nanoseconds from one visit to the next."""
+        return round(1e9 * self.pings_per_visit / self.probes_per_s)
+
+
+class Schedule:
+    """Visits of one endpoint to its targets."""
+
+    def __init__(self, rates: Rates, rng: Random, *, now_ns: int) -> None:
+        self._rates = rates
+        self._rng = rng
+        self._targets: dict[EndpointId, Target] = {}
+        self._round: list[Target] = []
+        self._confirm: dict[EndpointId, int] = {}  # target id -> not before
+        self._next_port: dict[EndpointId, int] = {}
+        self._next_size: dict[tuple[EndpointId, int], int] = {}
+        self._next_ns = now_ns + round(rng.random() * rates.visit_ns)
+
+    def replace(self, targets: Sequence[Target]) -> None:
+        """Use these targets from now on; the running round keeps those that stay."""
+        fresh = {target.target: target for target in targets}
+        self._round = [fresh[t.target] for t in self._round if t.target in fresh]
+        self._confirm = {key: at for key, at in self._confirm.items() if key in fresh}
+        self._next_port = {key: n for key, n in self._next_port.items() if key in fresh}
+        self._next_size = {key: n for key, n in self._next_size.items() if key[0] in fresh}
+        added = [target for key, target in fresh.items() if key not in self._targets]
+        self._rng.shuffle(added)
+        self._round.extend(added)  # new targets are visited within this round
+        self._targets = fresh
+
+    def lost(self, target: EndpointId, *, now_ns: int) -> None:
+        """Visit `target` again soon: it lost a probe."""
+        if target in self._targets:
+            self._confirm.setdefault(target, now_ns + CONFIRM_NS // 2)
+
+    def next_ns(self) -> int | None:
+        """Return when the next visit is due; None where there is no target."""
+        return self._next_ns if self._targets else None
+
+    def due(self, *, now_ns: int) -> list[Ping]:
+        """Return the pings of the visit that is due, or nothing.
+
+        A schedule that fell behind (a stopped process) skips what it missed instead of bursting.
+        """
+        if not self._targets or now_ns < self._next_ns:
+            return []
+        late = now_ns - self._next_ns > LATE_NS
+        visit_ns = self._rates.visit_ns
+        behind = (now_ns - self._next_ns) // visit_ns
+        jitter = self._rng.uniform(-0.2, 0.2)
+        self._next_ns += round(visit_ns * (behind + 1 + jitter))
+        return self._visit(self._choose(now_ns), late=late)
+
+    def _choose(self, now_ns: int) -> Target:
+        for key, not_before in self._confirm.items():
+            if not_before <= now_ns:
+                del self._confirm[key]
+                # Half of the visits at most go to confirmation, so that coverage goes on.
+                if self._rng.random() < 0.5:
+                    return self._targets[key]
+                break
+        if not self._round:
+            self._round = list(self._targets.values())
+            self._rng.shuffle(self._round)
+        return self._round.pop()
+
+    def _visit(self, target: Target, *, late: bool) -> list[Ping]:
+        pings: list[Ping] = []
+        port = self._next_port.get(target.target, 0)
+        while len(pings) < self._rates.pings_per_visit:
+            for _ in range(PINGS_PER_PORT):
+                size = self._next_size.get((target.target, port), 0)
+                self._next_size[target.target, port] = (size + 1) % self._rates.sizes
+                pings.append(Ping(target, port, size, late))
+            port = (port + 1) % self._rates.ports
+        self._next_port[target.target] = port
+        return pings[: self._rates.pings_per_visit]

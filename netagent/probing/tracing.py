@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The underlay path of each outer flow, from TTL-limited packets. Pure.
+
+A trace sends one packet per TTL with the very addresses and ports of the outer header, so that
+switches hash it as they hash the probes; each router on the way answers TTL-exceeded with its own
+address. It is repeated for ever at a capped rate, because flows rehash after a failure. The
+destination never answers: the VTEP drops the packet, which is too short to be VXLAN.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from netagent.probing.schedule import TokenBucket
+
+ANSWER_NS = 400_000_000
+"""Routers answer within this time, or are silent."""
+EXPLORE_EVERY = 8
+"""Each so many traces look beyond the hops known, in case the path grew longer."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OuterFlow:
+    """What the underlay hashes; the destination port is VXLAN's."""
+
+    source: str
+    target: str
+    source_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class TtlProbe:
+    """One packet to send; `ident` comes back in the router's answer."""
+
+    flow: OuterFlow
+    ttl: int
+    ident: int
+    """IP identification, 1..65535."""
+
+
+@dataclass(slots=True)
+class _Trace:
+    answers: dict[int, str] = field(default_factory=dict)
+    ttls: int = 0
+    number: int = 0
+    begun_ns: int = 0
+    hops: tuple[str, ...] | None = None
+    done_ns: int = 0
+
+
+class PathTracer:
+    """Traces every flow it was told of, again and again."""
+
+    def __init__(
+        self, *, packets_per_s: float, refresh_ns: int, max_hops: int, now_ns: int
+    ) -> None:
+        self._bucket = TokenBucket(packets_per_s, max(packets_per_s / 4, max_hops), now_ns=now_ns)
+        self._refresh_ns = refresh_ns
+        self._max_hops = max_hops
+        self._traces: dict[OuterFlow, _Trace] = {}
+        self._queue: deque[OuterFlow] = deque()
+        self._running: dict[OuterFlow, None] = {}
+        self._idents: dict[int, tuple[OuterFlow, int, int]] = {}
+        self._ident = 0
+
+    def follow(self, flows: set[OuterFlow]) -> None:
+        """Trace exactly these flows from now on; new ones come first."""
+        for flow in flows - self._traces.keys():
+            self._traces[flow] = _Trace()
+            self._queue.appendleft(flow)
+        for flow in self._traces.keys() - flows:
+            del self._traces[flow]
+            self._running.pop(flow, None)
+
+    def hops(self, flow: OuterFlow) -> tuple[str, ...] | None:
+        """Return the routers of the last finished trace, nearest first; "" where one was silent."""
+        trace = self._traces.get(flow)
+        return trace.hops if trace else None
+
+    def due(self, *, now_ns: int) -> list[TtlProbe]:
+        """Return packets to send now, within the rate."""
+        self._finish(now_ns)
+        probes: list[TtlProbe] = []
+        for _ in range(len(self._queue)):
+            flow = self._queue[0]
+            trace = self._traces.get(flow)
+            if trace is None:
+                self._queue.popleft()
+                continue
+            if trace.done_ns and now_ns - trace.done_ns < self._refresh_ns:
+                break  # the queue is in order of completion: the rest is younger
+            ttls = self._reach(trace)
+            if not self._bucket.take(ttls, now_ns=now_ns):
+                break
+            self._queue.popleft()
+            self._running[flow] = None
+            trace.begun_ns, trace.ttls, trace.answers = now_ns, ttls, {}
+            trace.number += 1
+            probes += [
+                TtlProbe(flow, ttl, self._ident_for(flow, ttl, trace.number))
+                for ttl in range(1, ttls + 1)
+            ]
+        return probes
+
+    def _reach(self, trace: _Trace) -> int:
+        if not trace.hops or trace.number % EXPLORE_EVERY == 0:
+            return self._max_hops
+        return min(self._max_hops, len(trace.hops) + 1)
+
+    def _ident_for(self, flow: OuterFlow, ttl: int, number: int) -> int:
+        self._ident = self._ident % 0xFFFF + 1
+        self._idents[self._ident] = (flow, ttl, number)
+        return self._ident
+
+    def answered(self, ident: int, router: str) -> None:
+        """Router `router` said TTL exceeded about packet `ident`."""
+        flow, ttl, number = self._idents.pop(ident, (None, 0, 0))
+        trace = self._traces.get(flow) if flow else None
+        if trace is not None and trace.number == number:
+            trace.answers[ttl] = router
+
+    def _finish(self, now_ns: int) -> None:
+        for flow in list(self._running):
+            trace = self._traces[flow]
+            if now_ns - trace.begun_ns < ANSWER_NS:
+                return  # begun in order
+            del self._running[flow]
+            last = max(trace.answers, default=0)
+            trace.hops = tuple(trace.answers.get(ttl, "") for ttl in range(1, last + 1))
+            trace.done_ns = now_ns
+            self._queue.append(flow)

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to bytes and back: the door of msgpack and of JSON bodies.
+
+msgpack carries the bytes, msgspec says whether what came is a message. One function pair serves
+every message type, so that a body's form is a matter of its content type alone.
+"""
+
+from enum import StrEnum
+from typing import TypeVar
+
+import msgpack
+import msgspec
+
+from netagent.model.errors import RemoteProtocolError
+
+T = TypeVar("T")
+
+MAX_BODY_BYTES = 16 << 20
+"""A larger body is refused before it is parsed."""
+
+
+class ContentType(StrEnum):
+    """Forms of a body."""
+
+    MSGPACK = "application/msgpack"
+    JSON = "application/json"
+
+    @classmethod
+    def of(cls, header: str | None) -> "ContentType":
+        """Return the form a Content-Type or Accept header asks for; JSON where it says nothing."""
+        return cls.MSGPACK if header and "msgpack" in header else cls.JSON
+
+
+def encode(message: object, form: ContentType = ContentType.MSGPACK) -> bytes:
+    """Return `message` (a Struct or dataclass) as bytes."""
+    if form is ContentType.JSON:
+        return msgspec.json.encode(message)
+    plain = msgspec.to_builtins(message, builtin_types=(bytes,))
+    packed: bytes = msgpack.packb(plain, use_bin_type=True)
+    return packed
+
+
+def decode(body: bytes, kind: type[T], form: ContentType = ContentType.MSGPACK) -> T:
+    """Return the `kind` that `body` holds.
+
+    Raises RemoteProtocolError for bytes that are no message of that kind, are truncated, or are
+    larger than MAX_BODY_BYTES.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise RemoteProtocolError(f"body of {len(body)} bytes; {MAX_BODY_BYTES} at most")
+    try:
+        if form is ContentType.JSON:
+            return msgspec.json.decode(body, type=kind)
+        plain = msgpack.unpackb(body, raw=False, strict_map_key=False)
+        return msgspec.convert(plain, kind, builtin_types=(bytes,))
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        # msgspec.ValidationError is a ValueError; msgpack raises several, all under these.
+        raise RemoteProtocolError(f"no {kind.__name__}: {error}") from error

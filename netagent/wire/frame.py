@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bytes of one probe and of its reply; shared by the UDP and the RDMA transport.
+
+A probe is one echo. Clocks of two hosts are never compared: each host only subtracts its own
+stamps. With the six timestamps
+
+    t1 prober asks the kernel to send        t4 responder's kernel sends the reply
+    t2 prober's kernel sends                 t5 prober's kernel receives it
+    t3 responder's kernel receives           t6 prober takes it from the socket
+
+network round trip = (t5 - t2) - (t4 - t3), prober delay = (t2 - t1) + (t6 - t5), responder
+delay = t4 - t3. No packet can carry its own t4, so a reply carries the responder delay of the
+*previous* reply on the flow (`held_seq`, `held_ns`); R-Pingmesh (SIGCOMM '24) sends a second ACK
+instead, which doubles the packets.
+
+Layout, network byte order, after which zero bytes pad the frame to its size:
+
+    0  u32 magic     4  u8 version   5  u8 flags   6  u16 size class
+    8  u32 session  12  u32 seq     16  u32 held_seq  20  u32 held_ns
+"""
+
+import struct
+from dataclasses import dataclass
+
+from netagent.model.errors import RemoteProtocolError
+
+MAGIC = 0x6E615072  # "naPr"
+VERSION = 1
+_HEADER = struct.Struct("!IBBHIIII")
+HEADER_BYTES = _HEADER.size
+"""Smallest probe payload."""
+
+REPLY = 0x01
+"""The frame is a reply."""
+MARKED = 0x02
+"""Observe this packet's outer header on the uplink (a kernel filter looks at this bit)."""
+HELD = 0x04
+"""`held_seq` and `held_ns` are valid."""
+
+FLAGS_OFFSET = 5
+"""Where in the payload the flags are, for the filter on the uplink."""
+
+MAX_HELD_NS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A probe or a reply."""
+
+    session: int
+    """u32, random at each start of a prober: replies to a former life are recognised."""
+    seq: int
+    """u32, per socket, wraps."""
+    size_class: int = 0
+    flags: int = 0
+    held_seq: int = 0
+    """The earlier probe whose responder delay this reply tells."""
+    held_ns: int = 0
+    """Nanoseconds, saturated at MAX_HELD_NS."""
+
+
+def encode(frame: Frame, *, size: int = HEADER_BYTES) -> bytes:
+    """Return `frame` padded with zeros to `size` bytes of payload (at least the header)."""
+    return _HEADER.pack(
+        MAGIC,
+        VERSION,
+        frame.flags,
+        frame.size_class,
+        frame.session,
+        frame.seq & 0xFFFFFFFF,
+        frame.held_seq & 0xFFFFFFFF,
+        min(frame.held_ns, MAX_HELD_NS),
+    ).ljust(size, b"\0")
+
+
+def decode(payload: bytes) -> Frame:
+    """Return the frame that `payload` begins with; RemoteProtocolError if it is none of ours."""
+    if len(payload) < HEADER_BYTES:
+        raise RemoteProtocolError(f"probe of {len(payload)} bytes; {HEADER_BYTES} at least")
+    magic, version, flags, size_class, session, seq, held_seq, held_ns = _HEADER.unpack_from(
+        payload
+    )
+    if magic != MAGIC:
+        raise RemoteProtocolError(f"not a probe: magic {magic:#010x}")
+    if version != VERSION:
+        raise RemoteProtocolError(f"probe of version {version}; this agent speaks {VERSION}")
+    return Frame(session, seq, size_class, flags, held_seq, held_ns)

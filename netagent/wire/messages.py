@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages between agent and analyzer, both ways.
+
+Bodies are msgpack or JSON by content type. Columns are little-endian arrays packed as bytes (base64
+text in JSON); the row count is the length of the shortest column's array, and all must agree.
+"""
+
+from msgspec import Struct, field
+
+from netagent.model.endpoint import Endpoint
+from netagent.model.finding import Finding
+from netagent.model.ids import EndpointId
+from netagent.model.pinglist import PingList
+
+SCHEMA = 1
+"""Version of every message here; a receiver refuses a higher one."""
+
+
+class FlowColumns(Struct, frozen=True, kw_only=True):
+    """One row per flow (source, target, UDP source port) that was probed in the window."""
+
+    source: bytes = b""
+    """u16: row of the summary's endpoint table."""
+    target: bytes = b""
+    """u16: row of the endpoint table."""
+    source_port: bytes = b""
+    """u16."""
+    sent: bytes = b""
+    """u32: probes that settled in the window; sent = lost + refused + answered."""
+    lost: bytes = b""
+    """u32: no answer within the timeout."""
+    refused: bytes = b""
+    """u32: ICMP said that the path is fine but nothing listens: no responder, no dead path."""
+    sent_large: bytes = b""
+    """u32: of `sent`, those of the largest probe size."""
+    lost_large: bytes = b""
+    """u32: of `lost`, those of the largest probe size."""
+    run: bytes = b""
+    """u16: losses in a row at the end of the window, counted across windows."""
+    run_ms: bytes = b""
+    """u32: milliseconds from the send time of the first to that of the last loss of that run."""
+    count: bytes = b""
+    """u32: round trips measured (four timestamps complete)."""
+    min_ns: bytes = b""
+    """u32: network round trip; 0 where count is 0."""
+    max_ns: bytes = b""
+    """u32."""
+    mean_ln: bytes = b""
+    """f32: mean of ln(network round trip in ns)."""
+    var_ln: bytes = b""
+    """f32: population variance of the same."""
+    prober_ns: bytes = b""
+    """u32: mean time the prober's host spent (user space to wire and back)."""
+    responder_ns: bytes = b""
+    """u32: mean time the responder's host held the probe."""
+    hist_len: bytes = b""
+    """u16: how many (bucket, count) pairs of the histogram below belong to the row."""
+    hist_bucket: bytes = b""
+    """u16: see netagent.probing.digest; not one per row."""
+    hist_count: bytes = b""
+    """u32: parallel to hist_bucket."""
+
+
+class PathColumns(Struct, frozen=True, kw_only=True):
+    """One row per direction of a flow whose outer path this host traced lately."""
+
+    source: bytes = b""
+    """u16: endpoint row of the prober."""
+    target: bytes = b""
+    """u16: endpoint row of the prober's target."""
+    source_port: bytes = b""
+    """u16: the prober's UDP source port."""
+    reply: bytes = b""
+    """u8: 0 the probe's way, 1 the reply's way (traced by the target's host)."""
+    outer_port: bytes = b""
+    """u16: UDP source port of the outer header, as seen on the uplink."""
+    route: bytes = b""
+    """u16: row of `routes`."""
+    routes: tuple[tuple[str, ...], ...] = ()
+    """Addresses the routers answered with, nearest first; "" where one kept silent."""
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """What the agent says about itself for the window; counters are of the window."""
+
+    delayed: int = 0
+    """Probes the agent itself sent more than 10 ms late."""
+    capped: int = 0
+    """Probes the rate caps suppressed."""
+    send_errors: int = 0
+    """Probes the local kernel refused to send; never counted as lost."""
+    bad_frames: int = 0
+    spool_dropped: int = 0
+    """Summaries thrown away because the spool was full, since the agent started."""
+    cpu_ms: int = 0
+    rss_kb: int = 0
+    clock_steps: int = 0
+    """Times the wall clock jumped against the monotonic clock."""
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """All that leaves a host for one window. The key is (host, start_ns)."""
+
+    schema: int = SCHEMA
+    host: str
+    instance: str
+    """Random, new at each start of the agent."""
+    start_ns: int
+    width_ns: int
+    endpoints: tuple[EndpointId, ...] = ()
+    """The table that the columns index; other hosts' endpoints included."""
+    flows: FlowColumns = field(default_factory=FlowColumns)
+    paths: PathColumns = field(default_factory=PathColumns)
+    findings: tuple[Finding, ...] = ()
+    health: Health = field(default_factory=Health)
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    """The summary is on disk."""
+
+    duplicate: bool = False
+
+
+class Registration(Struct, frozen=True, kw_only=True):
+    """All endpoints of a host, whole: idempotent; what is missing is deregistered."""
+
+    schema: int = SCHEMA
+    host: str
+    instance: str
+    generation: int
+    """Grows with each change within one instance; an older one is answered, not applied."""
+    rpc_url: str
+    """Where the analyzer reaches this agent."""
+    endpoints: tuple[Endpoint, ...] = ()
+
+
+class Registered(Struct, frozen=True, kw_only=True):
+    """Who is already up, as the host's ping list."""
+
+    pinglist: PingList
+
+
+# --- agent RPC ------------------------------------------------------------------------------
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """Who the agent is and what it does."""
+
+    host: str
+    instance: str
+    version: str
+    endpoints: tuple[Endpoint, ...]
+    pinglist_version: int
+    targets: int
+    last_window_ns: int
+    health: Health
+    findings: tuple[Finding, ...] = ()
+
+
+class EgressQuestion(Struct, frozen=True, kw_only=True, tag="egress"):
+    """Ask where this host's vSwitch takes a probe from a local endpoint."""
+
+    source: EndpointId
+    target_address: str
+    target_mac: str
+    source_port: int = 40000
+    destination_port: int = 18515
+
+
+class IngressQuestion(Struct, frozen=True, kw_only=True, tag="ingress"):
+    """Ask where this host's vSwitch takes a packet that came out of a tunnel."""
+
+    rail: int
+    tun_src: str
+    tun_dst: str
+    tun_id: int
+    source_address: str
+    source_mac: str
+    target_address: str
+    target_mac: str
+    source_port: int = 40000
+    destination_port: int = 18515
+
+
+class CheckRequest(Struct, frozen=True, kw_only=True):
+    """Questions answered over one snapshot of the host's flow tables."""
+
+    questions: tuple[EgressQuestion | IngressQuestion, ...]
+
+
+class CheckReply(Struct, frozen=True, kw_only=True):
+    """One `ovs_checks.reach.LocalWalk`, as plain data, per question, in order."""
+
+    walks: tuple[dict[str, object], ...]
+    wall_ns: int
+    """When the snapshot was taken."""
+
+
+class PathRequest(Struct, frozen=True, kw_only=True):
+    """Trace the outer path of every flow from `source` to `target` now."""
+
+    source: EndpointId
+    target: EndpointId
+
+
+class PathAnswer(Struct, frozen=True, kw_only=True):
+    """One flow's outer path."""
+
+    source_port: int
+    outer_port: int | None
+    """None: not seen on the uplink, so nothing could be traced."""
+    hops: tuple[str, ...] = ()
+
+
+class PathReply(Struct, frozen=True, kw_only=True):
+    """A row per source port."""
+
+    paths: tuple[PathAnswer, ...]
+
+
+class ProbeRequest(Struct, frozen=True, kw_only=True):
+    """Probe `target` from `source` now, within the caps."""
+
+    source: EndpointId
+    target: EndpointId
+    count: int = 10
+    address: str | None = None
+    """Overlay address, for a target that is not on the ping list."""
+
+
+class ProbeAnswer(Struct, frozen=True, kw_only=True):
+    """One probe of the burst."""
+
+    source_port: int
+    size: int
+    outcome: str
+    """`replied`, `lost`, `refused` or `failed`."""
+    network_ns: int | None = None
+    prober_ns: int | None = None
+    responder_ns: int | None = None
+
+
+class ProbeReply(Struct, frozen=True, kw_only=True):
+    """A row per probe sent."""
+
+    probes: tuple[ProbeAnswer, ...]
+
+
+class FlowsReply(Struct, frozen=True, kw_only=True):
+    """Flows as dumped, with cookie and counters."""
+
+    bridge: str
+    wall_ns: int
+    flows: tuple[str, ...]

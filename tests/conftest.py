@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gates: what a test needs of the machine, and what to do where it is missing.
+
+`NETAGENT_TESTS_REQUIRE=root,netns,ovs` turns the skip of a named capability into a failure, so that
+a machine that silently lost Open vSwitch cannot pass.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("long", max_examples=5_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@dataclass(frozen=True)
+class Capability:
+    """Something a machine may lack, with the one line that brings it."""
+
+    name: str
+    remedy: str
+    present: Callable[[], bool]
+
+
+def _netns_works() -> bool:
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    tried = subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True)
+    return tried.returncode == 0
+
+
+ROOT = Capability("root", "run as root", lambda: os.geteuid() == 0)
+NETNS = Capability("netns", "run as root on a kernel with network namespaces", _netns_works)
+OVS = Capability(
+    "ovs",
+    "apt-get install openvswitch-switch, and run as root",
+    lambda: _netns_works() and all(map(shutil.which, ("ovs-vswitchd", "ovsdb-server"))),
+)
+
+
+def require(capability: Capability) -> None:
+    """Skip the calling test where `capability` is missing; fail if the run requires it."""
+    if capability.present():
+        return
+    message = f"{capability.name}: {capability.remedy}"
+    if capability.name in os.environ.get("NETAGENT_TESTS_REQUIRE", "").split(","):
+        pytest.fail(message)
+    pytest.skip(message)
