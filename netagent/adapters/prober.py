@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Any
 
 from netagent.adapters import udp
 from netagent.adapters.clock import now_ns, wall_ns
@@ -186,6 +187,11 @@ class Prober:
         for each in (local.sockets.responder, *local.sockets.probers):
             self._by_fd.pop(each.fileno(), None)
         local.sockets.close()  # the kernel takes them out of the epoll set
+
+    def take_counters(self) -> ProberCounters:
+        """Return what went wrong since the last call."""
+        taken, self.counters = self.counters, ProberCounters()
+        return taken
 
     # --- the loop ----------------------------------------------------------------------------
 
@@ -391,6 +397,6 @@ def _payload(size: int | str, mtu: int) -> int:
     return max(frame.HEADER_BYTES, packet - udp.IP_AND_UDP_BYTES)
 
 
-def _bound(mapping: dict[object, object] | dict[FlowId, int], limit: int) -> None:
+def _bound(mapping: dict[Any, Any], limit: int) -> None:
     while len(mapping) > limit:
-        mapping.pop(next(iter(mapping)))  # type: ignore[call-overload]  # key of its own
+        mapping.pop(next(iter(mapping)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends TTL-limited packets in the host's namespace and hears the routers' answers.
 
-The packets carry four bytes of payload: a VTEP drops them as too short to be VXLAN, so that one
-which does arrive reaches no tenant.
+The payload is zeros: too short to be VXLAN, or without the flag that marks a VNI as valid, so that
+a VTEP drops a packet that does arrive (RFC 7348, section 5), and no tenant sees it.
 """
 
 import socket
@@ -16,7 +16,9 @@ VXLAN_PORT = 4789
 ICMP_FILTER = 1  # linux/icmp.h, at level SOL_RAW
 _SOL_RAW = 255
 _TIME_EXCEEDED = 11
-_PAYLOAD = b"naTr"
+_MIN_PAYLOAD = 4
+_SO_TIMESTAMPNS = 35  # asm-generic/socket.h
+_TIMESPEC = struct.Struct("@qq")
 _IP = struct.Struct("!BBHHHBBH4s4s")
 _UDP = struct.Struct("!HHHH")
 _DONT_FRAGMENT = 0x4000
@@ -45,37 +47,56 @@ def open_trace() -> TraceSockets:
         sender.close()
         raise
     all_but_time_exceeded = 0xFFFFFFFF & ~(1 << _TIME_EXCEEDED)
+    listener.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     listener.setsockopt(_SOL_RAW, ICMP_FILTER, struct.pack("@I", all_but_time_exceeded))
     return TraceSockets(sender, listener)
 
 
-def send(sockets: TraceSockets, probe: TtlProbe) -> bool:
-    """Send one packet; False where the local kernel refused."""
-    length = _IP.size + _UDP.size + len(_PAYLOAD)
+def send(sockets: TraceSockets, probe: TtlProbe, *, size: int = 0) -> bool:
+    """Send one packet of `size` bytes, headers included; False where the local kernel refused."""
+    payload = bytes(max(_MIN_PAYLOAD, size - _IP.size - _UDP.size))
+    length = _IP.size + _UDP.size + len(payload)
     flow = probe.flow
     header = _IP.pack(
         0x45, 0, length, probe.ident, _DONT_FRAGMENT, probe.ttl, socket.IPPROTO_UDP, 0,
         socket.inet_aton(flow.source), socket.inet_aton(flow.target),
     )  # fmt: skip
     # RFC 7348: the outer UDP checksum SHOULD be zero.
-    udp = _UDP.pack(flow.source_port, VXLAN_PORT, _UDP.size + len(_PAYLOAD), 0)
+    udp = _UDP.pack(flow.source_port, VXLAN_PORT, _UDP.size + len(payload), 0)
     try:
-        sockets.sender.sendto(header + udp + _PAYLOAD, (flow.target, 0))
+        sockets.sender.sendto(header + udp + payload, (flow.target, 0))
     except OSError:
         return False
     return True
 
 
-def drain(sockets: TraceSockets, *, limit: int = 256) -> Iterator[tuple[int, str]]:
-    """Yield (ident, router address) of the answers that wait."""
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A router said that the packet `ident` ran out of hops."""
+
+    ident: int
+    router: str
+    wall_ns: int
+
+
+def drain(sockets: TraceSockets, *, limit: int = 256) -> Iterator[Answer]:
+    """Yield the answers that wait."""
     for _ in range(limit):
         try:
-            packet, (router, _) = sockets.listener.recvfrom(576)
+            packet, ancillary, _, (router, _) = sockets.listener.recvmsg(576, 64)
         except BlockingIOError:
             return
         ident = parse(packet)
         if ident is not None:
-            yield ident, router
+            yield Answer(ident, router, _stamp(ancillary))
+
+
+def _stamp(ancillary: list[tuple[int, int, bytes]]) -> int:
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+            seconds, nanoseconds = _TIMESPEC.unpack_from(data)
+            return int(seconds * 1_000_000_000 + nanoseconds)
+    return 0
 
 
 def parse(packet: bytes) -> int | None:

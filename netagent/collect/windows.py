@@ -59,12 +59,12 @@ class WindowTally:
     def __init__(self, *, large_class: int) -> None:
         self._large_class = large_class
         self._flows: dict[FlowId, FlowTally] = {}
-        self.send_errors = 0
+        self._send_errors = 0
 
     def add(self, event: ProbeEvent) -> None:
         """Count one event."""
         if isinstance(event, ProbeFailed):
-            self.send_errors += 1
+            self._send_errors += 1
             return
         tally = self._flows.get(event.flow)
         if tally is None:
@@ -89,6 +89,11 @@ class WindowTally:
         elif isinstance(event, ProbeRefused):
             tally.refused += 1
             tally.run = 0
+
+    def take_send_errors(self) -> int:
+        """Return how many probes the kernel refused to send since the last call."""
+        taken, self._send_errors = self._send_errors, 0
+        return taken
 
     def forget(self, keep: set[tuple[EndpointId, EndpointId]]) -> None:
         """Drop flows whose (source, target) is not in `keep`."""

@@ -13,6 +13,8 @@ class FindingKind(StrEnum):
     RNIC_DOWN = "rnic-down"
     RNIC_FLAPPING = "rnic-flapping"
     CONTAINER_CRASHED = "container-crashed"
+    ENDPOINT_DOWN = "endpoint-down"
+    """The container lives, but one of its interfaces is down, gone or without its address."""
     VSWITCH_DOWN = "vswitch-down"
     TOPOLOGY_DIFFERS = "topology-differs"
     UNKNOWN_INPUT = "unknown-input"

@@ -27,7 +27,7 @@ class DeclaredTopology:
     uplinks: tuple[Uplink, ...] = ()
 
     def name(self, address: str) -> str:
-        """Return the name of the switch that answers from `address`; unnamed, the address itself."""
+        """Return the name of the switch that answers from `address`, or else the address."""
         return self.names.get(address, address)
 
     def leaf(self, host: str, rnic: str) -> str | None:

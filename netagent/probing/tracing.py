@@ -8,10 +8,15 @@ destination never answers: the VTEP drops the packet, which is too short to be V
 """
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from netagent.probing.schedule import TokenBucket
 
+TRACE_IDENTS = range(1, 0x8000)
+"""Identifications of continuous traces; counts use those above."""
+COUNT_IDENTS = range(0x8000, 0x10000)
 ANSWER_NS = 400_000_000
 """Routers answer within this time, or are silent."""
 EXPLORE_EVERY = 8
@@ -107,7 +112,7 @@ class PathTracer:
         return min(self._max_hops, len(trace.hops) + 1)
 
     def _ident_for(self, flow: OuterFlow, ttl: int, number: int) -> int:
-        self._ident = self._ident % 0xFFFF + 1
+        self._ident = self._ident % TRACE_IDENTS[-1] + 1
         self._idents[self._ident] = (flow, ttl, number)
         return self._ident
 
@@ -128,3 +133,47 @@ class PathTracer:
             trace.hops = tuple(trace.answers.get(ttl, "") for ttl in range(1, last + 1))
             trace.done_ns = now_ns
             self._queue.append(flow)
+
+
+class HopCount:
+    """Counts how many of `count` packets reach each router of one outer flow.
+
+    Loss that begins at a router tells which link loses, where end-to-end probes cannot: they may
+    cross two links always together. A router that polices its answers does not mislead: a packet
+    that a farther router answered has passed it.
+    """
+
+    def __init__(self, flow: OuterFlow, *, hops: int, count: int) -> None:
+        self._flow, self._hops, self._count = flow, hops, count
+        self._next = 0
+        self._sent_ns: dict[int, tuple[int, int]] = {}  # ident -> (ttl, when)
+        self._rtt_ns: list[list[int]] = [[] for _ in range(hops)]
+        self._last_ns = 0
+
+    def take(self, idents: Sequence[int], *, wall_ns: int) -> list[TtlProbe]:
+        """Return the next packets, at most one per free identification."""
+        probes: list[TtlProbe] = []
+        for ident in idents[: self._hops * self._count - self._next]:
+            ttl = self._next % self._hops + 1
+            self._next += 1
+            self._sent_ns[ident] = (ttl, wall_ns)
+            self._last_ns = wall_ns
+            probes.append(TtlProbe(self._flow, ttl, ident))
+        return probes
+
+    def answered(self, ident: int, *, wall_ns: int) -> None:
+        """Count a router's answer, received by the kernel at `wall_ns`."""
+        ttl, sent_ns = self._sent_ns.pop(ident, (0, 0))
+        if ttl:
+            self._rtt_ns[ttl - 1].append(max(0, wall_ns - sent_ns))
+
+    def finished(self, *, wall_ns: int) -> bool:
+        """Whether all is sent, and answered or overdue."""
+        sent = self._next == self._hops * self._count
+        return sent and (not self._sent_ns or wall_ns - self._last_ns > ANSWER_NS)
+
+    def totals(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """Return packets sent per router, how many reached each, and median round trips (ns)."""
+        own = [len(times) for times in self._rtt_ns]
+        reached = tuple(max(own[n:]) for n in range(self._hops))
+        return self._count, reached, tuple(int(median(t)) if t else 0 for t in self._rtt_ns)

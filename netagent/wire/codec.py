@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgpack
 import msgspec
 
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 
 T = TypeVar("T")
 
@@ -32,11 +32,14 @@ class ContentType(StrEnum):
 
 
 def encode(message: object, form: ContentType = ContentType.MSGPACK) -> bytes:
-    """Return `message` (a Struct or dataclass) as bytes."""
-    if form is ContentType.JSON:
-        return msgspec.json.encode(message)
-    plain = msgspec.to_builtins(message, builtin_types=(bytes,))
-    packed: bytes = msgpack.packb(plain, use_bin_type=True)
+    """Return `message` (a Struct or dataclass) as bytes; LocalProtocolError if it holds no such."""
+    try:
+        if form is ContentType.JSON:
+            return msgspec.json.encode(message)
+        plain = msgspec.to_builtins(message, builtin_types=(bytes,))
+        packed: bytes = msgpack.packb(plain, use_bin_type=True)
+    except (OverflowError, TypeError, ValueError) as error:
+        raise LocalProtocolError(f"{type(message).__name__}: {error}") from error
     return packed
 
 

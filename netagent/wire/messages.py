@@ -197,10 +197,16 @@ class CheckReply(Struct, frozen=True, kw_only=True):
 
 
 class PathRequest(Struct, frozen=True, kw_only=True):
-    """Trace the outer path of every flow from `source` to `target` now."""
+    """Ask for the outer paths from `source` to `target`, and where on them packets are lost."""
 
     source: EndpointId
     target: EndpointId
+    source_port: int = 0
+    """Of one flow; 0: of every flow of the pair."""
+    count: int = 0
+    """Packets to send now to each router of the path; 0: tell what is known already."""
+    size: int = 64
+    """Bytes of the outer IP packet, for `count`."""
 
 
 class PathAnswer(Struct, frozen=True, kw_only=True):
@@ -210,6 +216,12 @@ class PathAnswer(Struct, frozen=True, kw_only=True):
     outer_port: int | None
     """None: not seen on the uplink, so nothing could be traced."""
     hops: tuple[str, ...] = ()
+    sent: int = 0
+    """Packets sent to each router."""
+    answered: tuple[int, ...] = ()
+    """How many reached each router, nearest first: its own answers, or a farther router's."""
+    rtt_ns: tuple[int, ...] = ()
+    """Median round trip to each router; 0 where none answered."""
 
 
 class PathReply(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyzer: registry, ping lists, detection, localisation, API."""

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `netagent-analyzer`: parse, configure logging, exit code."""
+
+import argparse
+import logging
+import os
+import sys
+from types import ModuleType
+
+import structlog
+
+import netagent
+from analyzer.commands import (
+    check_config,
+    connection,
+    diagnose,
+    endpoints,
+    incidents,
+    serve,
+    show,
+    tasks,
+    watch,
+)
+from analyzer.commands.connection import Refused
+from netagent.model.errors import ConfigError, NetAgentError, Unreachable
+
+VERBS: dict[str, ModuleType] = {
+    "serve": serve,
+    "tasks": tasks,
+    "endpoints": endpoints,
+    "incidents": incidents,
+    "show": show,
+    "watch": watch,
+    "diagnose": diagnose,
+    "check-config": check_config,
+}
+
+OK, NEGATIVE, USAGE, UNREACHABLE = 0, 1, 2, 3
+
+SIGPIPE_STATUS = 141
+"""What a shell reports of a command whose reader went away."""
+
+EPILOG = f"""\
+examples:
+  netagent-analyzer serve --config analyzer.toml
+  netagent-analyzer incidents --state active
+  netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0
+
+{connection.EPILOG}
+exit status: 0 ok, 1 the answer is negative (each command's --help says what
+that means), 2 usage or configuration, 3 the analyzer cannot be reached
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; return its exit status."""
+    args = parser().parse_args(argv)
+    configure_logging(verbose=args.verbose)
+    try:
+        status: int = VERBS[args.verb].run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away, as `| head` does. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return SIGPIPE_STATUS
+    except KeyboardInterrupt:
+        return 130
+    except NetAgentError as error:
+        print(f"netagent-analyzer: {error}", file=sys.stderr)
+        return _status(error)
+    return status
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of every command."""
+    formatter = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="netagent-analyzer",
+        description="Names the network component that stalls a training task.",
+        epilog=EPILOG,
+        formatter_class=formatter,
+    )
+    top.add_argument("--version", action="version", version=f"%(prog)s {netagent.__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
+    for name, module in VERBS.items():
+        verb = verbs.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP[0].upper() + module.HELP[1:] + ".",
+            epilog=module.EPILOG,
+            formatter_class=formatter,
+        )
+        verb.add_argument("-v", "--verbose", action="store_true", help="log more, to stderr")
+        module.add_arguments(verb)
+    return top
+
+
+def configure_logging(*, verbose: bool) -> None:
+    """Send logs to stderr: plain text on a terminal, else JSON lines."""
+    level = logging.DEBUG if verbose else logging.INFO
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    last: list[structlog.typing.Processor]
+    if sys.stderr.isatty():
+        last = [structlog.dev.ConsoleRenderer()]
+    else:
+        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)  # what uvicorn and asyncio have to say
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(logging.INFO if verbose else logging.WARNING)
+
+
+def _status(error: NetAgentError) -> int:
+    if isinstance(error, Unreachable):
+        return UNREACHABLE
+    if isinstance(error, Refused):
+        if error.status >= 500:
+            return UNREACHABLE
+        return NEGATIVE if error.status == 404 else USAGE
+    return USAGE if isinstance(error, ConfigError) else NEGATIVE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check a configuration file without starting anything."""
+
+import argparse
+import json
+
+from analyzer import config as configuration
+from analyzer.server import identity
+from netagent.model.errors import ConfigError
+from netagent.model.topology import DeclaredTopology
+
+HELP = "check a configuration file without starting anything"
+
+EPILOG = """\
+examples:
+  netagent-analyzer check-config --config analyzer.toml
+  netagent-analyzer check-config --config analyzer.toml --json
+
+Checks the declared topology and the TLS files too.
+exit status: 0 it can be used, 2 it cannot; the error names file and line
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--config", metavar="FILE", required=True, help="TOML file")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load all that the configuration names."""
+    try:
+        config = configuration.load(args.config)
+        topology = DeclaredTopology()
+        if config.topology:
+            topology = configuration.load_topology(config.topology)
+        if config.tls is not None:
+            identity.server_context(config.tls, args.config)
+    except ConfigError as error:
+        if not args.json:
+            raise
+        print(
+            json.dumps(
+                {"ok": False, "file": error.path, "line": error.line, "error": error.message}
+            )
+        )
+        return 2
+    security = "mutual TLS" if config.tls else "plain HTTP"
+    if args.json:
+        print(json.dumps({"ok": True, "listen": config.listen, "security": security}))
+        return 0
+    print(f"{args.config}: ok")
+    print(f"  listens on {config.listen}, {security}")
+    print(f"  database   {config.database}")
+    if config.topology:
+        switches = len(set(topology.names.values()))
+        print(f"  topology   {switches} switches, {len(topology.links)} links")
+    return 0

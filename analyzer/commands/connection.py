@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way from a command to the analyzer."""
+
+import argparse
+import os
+import ssl
+from typing import Any
+
+import httpx
+
+from netagent.model.errors import ConfigError, NetAgentError, Unreachable
+
+EPILOG = """\
+The analyzer is found by --url, --ca, --cert and --key, or else by the
+environment: NETAGENT_ANALYZER_URL, NETAGENT_CA, NETAGENT_CERT, NETAGENT_KEY.
+"""
+
+DEFAULT_URL = "http://127.0.0.1:8420"
+
+TIMEOUT_S = 10.0
+
+
+class Refused(NetAgentError):
+    """The analyzer answered, and not with what was asked for."""
+
+    def __init__(self, status: int, error: str, remedy: str) -> None:
+        super().__init__(f"{error}; {remedy}" if remedy else error)
+        self.status = status
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare where the analyzer is and how to prove who asks."""
+    group = parser.add_argument_group("connection")
+    for flag, variable, metavar, text in (
+        ("--url", "NETAGENT_ANALYZER_URL", "URL", f"analyzer (default: {DEFAULT_URL})"),
+        ("--ca", "NETAGENT_CA", "PEM", "who signed the analyzer's certificate"),
+        ("--cert", "NETAGENT_CERT", "PEM", "certificate to show"),
+        ("--key", "NETAGENT_KEY", "PEM", "its private key"),
+    ):
+        group.add_argument(flag, metavar=metavar, default=os.environ.get(variable), help=text)
+    parser.add_argument("--json", action="store_true", help="print what the API answered")
+
+
+class Connection:
+    """Requests to one analyzer. Raises Unreachable and Refused."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.url = (args.url or DEFAULT_URL).rstrip("/")
+        self._client = httpx.Client(
+            base_url=self.url, verify=_context(args), trust_env=False, timeout=TIMEOUT_S
+        )
+
+    def get(self, path: str, *, wait_s: float = 0.0, **query: str | int | None) -> Any:
+        """Return what is at `path`; `wait_s` is how long the analyzer may hold the request."""
+        asked: dict[str, str | int | float] = {
+            name: value for name, value in query.items() if value is not None
+        }
+        if wait_s:
+            asked["wait_s"] = wait_s
+        return self._ask("GET", path, params=asked, timeout=TIMEOUT_S + wait_s)
+
+    def post(self, path: str, body: object, *, timeout_s: float = TIMEOUT_S) -> Any:
+        """Return the answer to `body`."""
+        return self._ask("POST", path, json=body, timeout=timeout_s)
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._client.close()
+
+    def _ask(self, method: str, path: str, **request: Any) -> Any:
+        try:
+            response = self._client.request(method, path, **request)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unreachable(self.url, _reason(error)) from error
+        try:
+            answer = response.json()
+        except ValueError:
+            answer = None
+        if response.is_success and answer is not None:
+            return answer
+        known = answer if isinstance(answer, dict) else {}
+        raise Refused(
+            response.status_code,
+            str(known.get("error", f"{path}: HTTP {response.status_code}")),
+            str(known.get("remedy", "is this an analyzer's URL?")),
+        )
+
+
+def _context(args: argparse.Namespace) -> ssl.SSLContext | bool:
+    files = [(flag, getattr(args, flag)) for flag in ("ca", "cert", "key")]
+    given = [flag for flag, file in files if file]
+    if not given:
+        return True
+    if len(given) < len(files):
+        missing = ", ".join(f"--{flag}" for flag, file in files if not file)
+        raise ConfigError("command line", f"--{given[0]} needs {missing} too")
+    try:
+        context = ssl.create_default_context(cafile=args.ca)
+        context.load_cert_chain(args.cert, args.key)
+    except OSError as error:  # ssl.SSLError is one
+        names = ", ".join(file for _, file in files)
+        raise ConfigError(names, f"cannot be used: {error.strerror or error}") from error
+    return context
+
+
+def _reason(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    if "CERTIFICATE_REQUIRED" in text or "alert" in text.lower():
+        text += " (it wants a certificate that it trusts: --cert, --key)"
+    return text

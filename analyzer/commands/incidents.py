@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""List incidents."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection
+from analyzer.commands.text import clock, table
+
+HELP = "list incidents: what is at fault, since when"
+
+EPILOG = """\
+examples:
+  netagent-analyzer incidents
+  netagent-analyzer incidents --state active --check || page-somebody
+  netagent-analyzer incidents --json | jq '.incidents[0].evidence'
+
+exit status: 0; with --check 1 if any listed incident has not recovered
+"""
+
+STATES = ("active", "open", "confirmed", "recovered")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--state", choices=STATES, help="only these; active is open or confirmed (default: all)"
+    )
+    parser.add_argument(
+        "--since", metavar="NS", type=int, help="updated at this Unix nanosecond or later"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="exit 1 if any has not recovered, for scripts"
+    )
+    connection.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print incidents."""
+    answer = Connection(args).get("/v1/incidents", state=args.state, since=args.since)
+    if args.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        for line in report(answer["incidents"]):
+            print(line)
+    active = any(incident["state"] != "recovered" for incident in answer["incidents"])
+    return 1 if args.check and active else 0
+
+
+def report(incidents: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line per incident, the latest first."""
+    if not incidents:
+        yield "no incidents"
+        return
+    header = ("INCIDENT", "STATE", "DETECTED", "LAYER", "CONF", "AT FAULT")
+    yield from table(header, (_row(incident) for incident in incidents))
+
+
+def _row(incident: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        incident["id"],
+        incident["state"],
+        clock(incident["detected_ns"]),
+        incident["layer"] or "-",
+        f"{incident['confidence']:.2f}",
+        incident["component"] or "insufficient evidence",
+    )

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the analyzer."""
+
+import argparse
+import asyncio
+import sys
+
+from analyzer import config
+from analyzer.server import serve
+
+HELP = "run the analyzer"
+
+EPILOG = """\
+examples:
+  netagent-analyzer serve --config analyzer.toml
+  netagent-analyzer serve --config analyzer.toml 2>analyzer.log &
+
+The log goes to stderr: JSON lines, or plain text on a terminal. SIGTERM stops
+it within three seconds. What it acknowledged survives any kind of death.
+exit status: 0 stopped as asked, 2 the configuration cannot be used
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--config", metavar="FILE", required=True, help="TOML file")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until told to stop."""
+    asyncio.run(serve(config.load(args.config), args.config, ready=_announce))
+    return 0
+
+
+def _announce(url: str) -> None:
+    if sys.stderr.isatty():
+        print(f"netagent-analyzer listens on {url}", file=sys.stderr)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show one incident with its evidence."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection
+from analyzer.commands.text import cut, instant, paragraph
+
+HELP = "show one incident: verdict, evidence, alternatives"
+
+EPILOG = """\
+examples:
+  netagent-analyzer show 3f2a
+  netagent-analyzer show 3f2a --pairs 100
+  netagent-analyzer show 3f2a --json
+
+exit status: 0, 1 if there is no such incident
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("incident", metavar="ID", help="as `incidents` lists it")
+    parser.add_argument(
+        "--pairs", metavar="N", type=int, default=8, help="pairs to print (default: %(default)s)"
+    )
+    connection.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one incident."""
+    incident = Connection(args).get(f"/v1/incidents/{args.incident}")
+    if args.json:
+        print(json.dumps(incident, indent=2))
+        return 0
+    for line in report(incident, pairs=args.pairs):
+        print(line)
+    return 0
+
+
+def report(incident: dict[str, Any], *, pairs: int) -> Iterator[str]:
+    """Yield the incident in sections; those without content are left out."""
+    yield from _head(incident)
+    yield from _pairs("failing pairs", incident["failing"], pairs)
+    yield from _pairs("healthy pairs next to it", incident["healthy"], pairs)
+    yield from _items("evidence", incident["evidence"])
+    yield from _alternatives(incident["alternatives"])
+    yield from _items("missing evidence", incident["missing"])
+    yield from _items("history", incident["notes"])
+
+
+def _head(incident: dict[str, Any]) -> Iterator[str]:
+    component = incident["component"] or "insufficient evidence"
+    yield cut(f"incident {incident['id']}: {incident['state']}, {incident['symptom']}")
+    yield from paragraph(
+        f"{component}  (layer {incident['layer'] or 'unknown'}, "
+        f"confidence {incident['confidence']:.2f})",
+        "  at fault   ",
+        " " * 13,
+    )
+    yield from paragraph(incident["summary"], "  verdict    ", " " * 13)
+    if incident["tasks"]:
+        yield from paragraph(", ".join(incident["tasks"]), "  tasks      ", " " * 13)
+    detected_ns = incident["detected_ns"]
+    yield f"  detected   {instant(detected_ns)}"
+    yield f"  localized  {instant(incident['localized_ns'])}{_after(incident, 'localized_ns')}"
+    yield f"  updated    {instant(incident['updated_ns'])}"
+    if incident["recovered_ns"]:
+        yield f"  recovered  {instant(incident['recovered_ns'])}{_after(incident, 'recovered_ns')}"
+
+
+def _after(incident: dict[str, Any], key: str) -> str:
+    return f"  (+{(incident[key] - incident['detected_ns']) / 1e9:.1f} s)"
+
+
+def _pairs(title: str, pairs: list[dict[str, Any]], shown: int) -> Iterator[str]:
+    if not pairs:
+        return
+    yield ""
+    yield f"{title} ({len(pairs)})"
+    for pair in pairs[:shown]:
+        yield cut(f"  {pair['source']} -> {pair['target']}  lost {pair['lost']} of {pair['sent']}")
+    if len(pairs) > shown:
+        yield f"  and {len(pairs) - shown} more; --pairs {len(pairs)} prints them"
+
+
+def _alternatives(suspects: list[dict[str, Any]]) -> Iterator[str]:
+    if not suspects:
+        return
+    yield ""
+    yield "alternatives (score, failing of all probes that cross it)"
+    for suspect in suspects:
+        tally = f"{suspect['score']:.2f}  {suspect['lost']}/{suspect['crossed']}"
+        yield from paragraph(f"{tally}  {suspect['component']}", "  ", " " * 8)
+
+
+def _items(title: str, items: list[str]) -> Iterator[str]:
+    if not items:
+        return
+    yield ""
+    yield title
+    for item in items:
+        yield from paragraph(item, "  - ", "    ")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""List training tasks."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection
+from analyzer.commands.text import table
+
+HELP = "list training tasks, declared or discovered"
+
+EPILOG = """\
+examples:
+  netagent-analyzer tasks
+  netagent-analyzer tasks --json
+  curl -X PUT $URL/v1/tasks/train-a -d \\
+    '{"containers": ["train-a-0", "train-a-1"], "rails": [0, 1]}'
+
+exit status: 0
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    connection.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print every task."""
+    answer = Connection(args).get("/v1/tasks")
+    if args.json:
+        print(json.dumps(answer, indent=2))
+        return 0
+    for line in report(answer["tasks"]):
+        print(line)
+    return 0
+
+
+def report(tasks: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line per task."""
+    if not tasks:
+        yield "no tasks: none was declared, and no agent registered an endpoint"
+        return
+    header = ("TASK", "KNOWN", "CONTAINERS", "RAILS", "ENDPOINTS UP/EXPECTED")
+    yield from table(header, (_row(task) for task in tasks))
+
+
+def _row(task: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        task["id"],
+        "declared" if task["declared"] else "learned",
+        len(task["containers"]),
+        ",".join(str(rail) for rail in task["rails"]) or "-",
+        f"{task['endpoints_registered']}/{task['endpoints_expected']}",
+    )

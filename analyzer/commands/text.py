@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text for terminals of 80 columns."""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+COLUMNS = 79
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield aligned lines; the last column is cut where it does not fit."""
+    cells = [list(header), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    for row in cells:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield cut(line.rstrip())
+
+
+def cut(line: str) -> str:
+    """Return `line`, shortened to the screen."""
+    return line if len(line) <= COLUMNS else line[: COLUMNS - 3] + "..."
+
+
+def paragraph(text: str, indent: str = "", hang: str | None = None) -> list[str]:
+    """Return `text` wrapped; long words such as flows are broken rather than left to run over."""
+    return textwrap.wrap(
+        text,
+        COLUMNS,
+        initial_indent=indent,
+        subsequent_indent=indent if hang is None else hang,
+        break_on_hyphens=False,
+    )
+
+
+def clock(instant_ns: int | None) -> str:
+    """Return the time of day, UTC; `-` for none."""
+    if instant_ns is None:
+        return "-"
+    return datetime.fromtimestamp(instant_ns / 1e9, UTC).strftime("%H:%M:%S")
+
+
+def instant(instant_ns: int | None) -> str:
+    """Return date and time with milliseconds, UTC; `-` for none."""
+    if instant_ns is None:
+        return "-"
+    moment = datetime.fromtimestamp(instant_ns / 1e9, UTC)
+    return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follow incidents as they happen."""
+
+import argparse
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection
+from analyzer.commands.text import clock, cut, paragraph
+from netagent.model.errors import Unreachable
+
+HELP = "follow incidents as they open, are confirmed and recover"
+
+EPILOG = """\
+examples:
+  netagent-analyzer watch
+  netagent-analyzer watch --json | tee incidents.jsonl
+
+Prints what is open first, then each change until Ctrl-C, over restarts of the
+analyzer too.
+exit status: 0 after Ctrl-C, 3 if the analyzer cannot be reached at the start
+"""
+
+WAIT_S = 20.0
+
+RETRY_S = 1.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    connection.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print events until interrupted."""
+    try:
+        for event in follow(Connection(args)):
+            for line in [json.dumps(event)] if args.json else report(event):
+                print(line, flush=True)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+def follow(analyzer: Connection) -> Iterator[dict[str, Any]]:
+    """Yield what is open, then each event, for ever."""
+    seq = analyzer.get("/v1/incidents/events")["next"]
+    for incident in reversed(analyzer.get("/v1/incidents", state="active")["incidents"]):
+        yield {"seq": seq, "event": incident["state"], "incident": incident}
+    away = False
+    while True:
+        try:
+            answer = analyzer.get("/v1/incidents/events", wait_s=WAIT_S, after=seq)
+        except Unreachable as error:
+            if not away:
+                print(f"netagent-analyzer: {error}; trying again", file=sys.stderr)
+            away = True
+            threading.Event().wait(RETRY_S)
+            continue
+        away = False
+        seq = answer["next"]
+        yield from answer["events"]
+
+
+def report(event: dict[str, Any]) -> Iterator[str]:
+    """Yield an event's lines."""
+    incident = event["incident"]
+    component = incident["component"] or "insufficient evidence"
+    when = clock(incident["updated_ns"])
+    yield cut(
+        f"{when} {event['event']:9} {component}  "
+        f"({incident['layer'] or 'layer unknown'}, {incident['confidence']:.2f})"
+    )
+    if event["event"] == "recovered":
+        seconds = ((incident["recovered_ns"] or 0) - incident["detected_ns"]) / 1e9
+        yield f"{'':19}after {seconds:.1f} s; netagent-analyzer show {incident['id']}"
+    else:
+        yield from paragraph(f"{incident['summary']} (show {incident['id']})", " " * 19, " " * 19)

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyzer's TOML files, read into frozen values. Unknown keys are errors with their line."""
+
+import ipaddress
+import re
+import tomllib
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from netagent.model.errors import ConfigError
+from netagent.model.topology import DeclaredTopology, Uplink
+
+T = TypeVar("T")
+
+DEFAULT_PORT = 8420
+
+
+class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files in PEM, relative to the configuration file."""
+
+    ca: str
+    """Who may sign the certificates of agents and administrators."""
+    cert: str
+    """The analyzer's own certificate; its subjectAltName holds the address it listens on."""
+    key: str
+
+
+class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How much history the database keeps."""
+
+    age_s: int = 24 * 3600
+    """Seconds that raw summaries are kept."""
+    bytes: int = 2 << 30
+    """Bytes of raw summaries kept; the oldest go first."""
+    incidents_s: int = 90 * 24 * 3600
+    """Seconds that recovered incidents are kept."""
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The analyzer's configuration file."""
+
+    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    """ADDRESS:PORT."""
+    database: str = "netagent.duckdb"
+    """File of the DuckDB database, relative to the configuration file."""
+    topology: str | None = None
+    """File that declares the fabric, relative to the configuration file."""
+    tls: Tls | None = None
+    """Without it the analyzer speaks plain HTTP, on loopback only."""
+    insecure: bool = False
+    """Speak plain HTTP on any address: everybody who reaches it may do everything."""
+    admins: tuple[str, ...] = ("admin",)
+    """Names in certificates that may declare tasks and forget hosts."""
+    retention: Retention = msgspec.field(default_factory=Retention)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        return split_address(self.listen)
+
+
+class _Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    a: str
+    b: str
+
+
+class _Uplink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: str
+    rnic: str
+    leaf: str
+
+
+class _Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    switches: dict[str, str | list[str]] = {}
+    links: list[_Link] = []
+    uplinks: list[_Uplink] = []
+
+
+def load(path: str) -> Config:
+    """Return the configuration in the file at `path`. Raises ConfigError."""
+    text = _read(path)
+    config = parse(text, Config, path)
+    try:
+        host, _ = config.address
+    except ValueError as error:
+        raise ConfigError(path, f"listen: {error}", line_of(text, ("listen",))) from None
+    if config.tls is None and not config.insecure and not is_loopback(host):
+        raise ConfigError(
+            path,
+            f"plain HTTP on {host}, which is not loopback; add [tls], or insecure = true if "
+            "everybody who reaches it may do everything",
+            line_of(text, ("listen",)),
+        )
+    return _anchored(config, Path(path).resolve().parent)
+
+
+def load_topology(path: str) -> DeclaredTopology:
+    """Return the fabric that the file at `path` declares. Raises ConfigError."""
+    text = _read(path)
+    plain = parse(text, _Topology, path)
+    names: dict[str, str] = {}
+    for switch, answer in plain.switches.items():
+        for address in [answer] if isinstance(answer, str) else answer:
+            problem = _address_problem(address, names.get(address))
+            if problem:
+                raise ConfigError(path, f"{switch}: {problem}", line_of(text, ("switches", switch)))
+            names[address] = switch
+    for i, link in enumerate(plain.links):
+        for end, name in (("a", link.a), ("b", link.b)):
+            _known(path, text, plain, name, ("links", i, end))
+    for i, uplink in enumerate(plain.uplinks):
+        _known(path, text, plain, uplink.leaf, ("uplinks", i, "leaf"))
+    return DeclaredTopology(
+        names=names,
+        links=frozenset((min(link.a, link.b), max(link.a, link.b)) for link in plain.links),
+        uplinks=tuple(Uplink(u.host, u.rnic, u.leaf) for u in plain.uplinks),
+    )
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Return the host and port of ADDRESS:PORT or [IPv6]:PORT. Raises ValueError."""
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
+        raise ValueError(f"{text!r} is not ADDRESS:PORT")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server that listens on `host`."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def parse(text: str, kind: type[T], path: str) -> T:
+    """Return the `kind` that the TOML `text` of the file at `path` holds. Raises ConfigError."""
+    try:
+        plain = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"^(.*) \(at line (\d+), column \d+\)$", str(error))
+        message, line = (found[1], int(found[2])) if found else (str(error), None)
+        raise ConfigError(path, message, line) from None
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(path, *_explain(text, str(error))) from None
+
+
+def line_of(text: str, path: tuple[str | int, ...]) -> int | None:
+    """Return the 1-based line of `text` that sets the key at `path`, or opens its table.
+
+    Keys are found where TOML is usually written: tables by their header, keys at a line's start.
+    An inline table's keys are found by the line of the table.
+    """
+    found: dict[tuple[str | int, ...], int] = {}
+    table: tuple[str | int, ...] = ()
+    counts: dict[tuple[str | int, ...], int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := re.match(r"\s*\[\[(.+?)\]\]", line):
+            keys = _keys(header[1])
+            table = (*keys, counts.get(keys, 0))
+            counts[keys] = counts.get(keys, 0) + 1
+            found.setdefault(keys, number)
+            found.setdefault(table, number)
+        elif header := re.match(r"\s*\[(.+?)\]\s*(#.*)?$", line):
+            table = _keys(header[1])
+            found.setdefault(table, number)
+        elif setting := re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w.-])+)\s*=""", line):
+            found.setdefault((*table, *_keys(setting[1])), number)
+    while path and path not in found:
+        path = path[:-1]
+    return found.get(path)
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(path, f"cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(path, f"is not UTF-8 text: {error.reason}") from None
+
+
+def _keys(dotted: str) -> tuple[str, ...]:
+    parts = re.findall(r""""([^"]*)"|'([^']*)'|([^\s."']+)""", dotted)
+    return tuple(double or single or bare for double, single, bare in parts)
+
+
+# msgspec's complaint in an operator's words, and the line it is about.
+def _explain(text: str, complaint: str) -> tuple[str, int | None]:
+    message, _, place = complaint.partition(" - at `")
+    where: tuple[str | int, ...] = tuple(
+        int(index) if index else name
+        for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", place.rstrip("`").lstrip("$"))
+    )
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
+        return f"unknown key {unknown[1]!r}", line_of(text, (*where, unknown[1]))
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
+        return f"key {missing[1]!r} is missing", line_of(text, where)
+    name = ".".join(str(part) for part in where) or "the file"
+    return f"{name}: {message[0].lower()}{message[1:]}".replace("`", ""), line_of(text, where)
+
+
+def _address_problem(address: str, taken_by: str | None) -> str | None:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        return f"{address!r} is no address"
+    return f"{address} is the address of {taken_by} too" if taken_by else None
+
+
+def _known(path: str, text: str, plain: _Topology, name: str, where: tuple[str | int, ...]) -> None:
+    if name not in plain.switches:
+        raise ConfigError(path, f"{name!r} is not among [switches]", line_of(text, where))
+
+
+def _anchored(config: Config, folder: Path) -> Config:
+    def anchor(file: str) -> str:
+        return str(folder / file)
+
+    tls = config.tls
+    return msgspec.structs.replace(
+        config,
+        database=anchor(config.database),
+        topology=anchor(config.topology) if config.topology else None,
+        tls=tls and Tls(anchor(tls.ca), anchor(tls.cert), anchor(tls.key)),
+    )

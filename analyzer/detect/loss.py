@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which flows lose probes, and which ordered pairs cannot talk at all."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from analyzer.ingest import FlowNumbers, WindowRows
+from netagent.model.ids import EndpointId, FlowId
+
+UNCONNECTED_RUN = 3
+"""Failures in a row to a target that mean unconnectivity."""
+UNCONNECTED_MS = 4_000
+"""The run must lie within this time, or a rate as low as one probe a minute would count."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowView:
+    """What one flow's probes saw in the windows looked at."""
+
+    flow: FlowId
+    sent: int
+    lost: int
+    refused: int
+    sent_large: int
+    lost_large: int
+    run: int
+    run_ms: int
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether the flow ended the window with three losses in a row, close together."""
+        spacing_ms = self.run_ms / max(1, self.run - 1)
+        return self.run >= UNCONNECTED_RUN and spacing_ms * (UNCONNECTED_RUN - 1) <= UNCONNECTED_MS
+
+
+def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
+    """Return the flows of a window that sent anything."""
+    columns = (
+        rows.flow, rows.sent, rows.lost, rows.refused,
+        rows.sent_large, rows.lost_large, rows.run, rows.run_ms,
+    )  # fmt: skip
+    return [
+        FlowView(numbers.flow(number), *counters)
+        for number, *counters in zip(*(each.tolist() for each in columns), strict=True)
+        if counters[0]
+    ]
+
+
+def unconnected_pairs(flows: Iterable[FlowView]) -> set[tuple[EndpointId, EndpointId]]:
+    """Return ordered pairs none of whose flows still gets an answer.
+
+    At least one flow must be unconnected, and no flow may have ended the window with an answer: a
+    pair that some source ports still connect is an ECMP path's trouble, not the pair's.
+    """
+    by_pair: dict[tuple[EndpointId, EndpointId], list[FlowView]] = defaultdict(list)
+    for view in flows:
+        by_pair[view.flow.source, view.flow.target].append(view)
+    return {
+        pair
+        for pair, seen in by_pair.items()
+        if any(view.unconnected for view in seen) and all(view.run for view in seen)
+    }

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: closes windows, asks agents what only they can tell, and keeps the incidents.
+
+Deciding is pure and elsewhere; here questions go out and answers come in. For each closed window:
+silent hosts are asked for their status, facts are settled, pairs that cannot talk are walked
+through both hosts' flow tables, and what is left is put to the vote.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from analyzer.detect.latency import LatencyBaselines
+from analyzer.detect.loss import FlowView, unconnected_pairs, views
+from analyzer.incidents import IncidentBook
+from analyzer.ingest import FlowNumbers, WindowRows, paths_of
+from analyzer.localize import hops, overlay, story
+from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
+from analyzer.localize.facts import Explained, settle, unexplained
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.verdict import Counted, by_latency, by_votes, poll, poll_latency
+from analyzer.registry import Registry
+from analyzer.walker import AgentsRpc, Walker, count_hops
+from analyzer.windows import Watermarks, WindowState
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import link
+from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import Incident
+from netagent.wire.messages import Summary
+
+log = structlog.get_logger()
+
+TICK_S = 0.1
+SETTLE_NS = 3_000_000_000
+"""An endpoint is judged only in windows that began this long after it registered."""
+STATUS_DEADLINE_S = 1.0
+FINDINGS_NS = 30_000_000_000
+"""A host's findings of an older window say nothing any more."""
+SILENT_FOR_NS = 600_000_000_000
+"""An agent unheard of for longer is gone, not silent: its incident has been standing since."""
+
+
+class IncidentStore(Protocol):
+    """Where incidents are kept."""
+
+    async def put_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Write incidents, replacing those of the same id."""
+
+
+class Engine:
+    """Detection, localisation and the life of incidents."""
+
+    def __init__(
+        self, registry: Registry, topology: DeclaredTopology, config: object = None
+    ) -> None:
+        self._registry = registry
+        self._topology = LearnedTopology(topology)
+        self._probe_port = int(getattr(config, "probe_port", 18515))
+        self._numbers = FlowNumbers()
+        self._baselines = LatencyBaselines()
+        self._windows = Watermarks()
+        self._width_ns = 5_000_000_000
+        self._slow_before: frozenset[FlowId] = frozenset()
+        self._book = IncidentBook(new_id=_incident_id)
+        self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
+        self._instances: Counter[str] = Counter()
+
+    # --- in -----------------------------------------------------------------------------------
+
+    def ingest(self, summary: Summary, wall_ns: int) -> None:
+        """Take a stored summary, received at `wall_ns`. RemoteProtocolError where it is odd."""
+        rows = self._numbers.decode(summary)
+        paths = paths_of(summary)
+        self._width_ns = summary.width_ns
+        self._windows.add(rows, summary.findings, now_ns=wall_ns)
+        self._topology.learn(paths, self._underlay)
+        if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
+            self._findings[summary.host] = (summary.start_ns, summary.findings)
+
+    def _underlay(self, endpoint: EndpointId) -> str | None:
+        record = self._registry.endpoint(endpoint)
+        return record.endpoint.underlay if record is not None else None
+
+    def restore(self, incidents: list[Incident]) -> None:
+        """Take the incidents that were stored before the restart."""
+        self._book.restore(incidents)
+
+    # --- out ----------------------------------------------------------------------------------
+
+    def incidents(self) -> list[Incident]:
+        """Return incidents, open and lately recovered, oldest first."""
+        return self._book.all()
+
+    def findings(self) -> list[Finding]:
+        """Return what hosts state now, and where the fabric differs from its declaration."""
+        stated = [f for _, findings in self._findings.values() for f in findings]
+        return stated + self._undeclared()
+
+    def topology(self) -> object:
+        """Return the fabric as learned and declared, as plain data."""
+        return {
+            "links": sorted(self._topology.links()),
+            "leaves": self._topology.leaves(),
+            "declared_links": sorted(self._topology.declared.links),
+            "undeclared_links": sorted(self._topology.undeclared_links()),
+        }
+
+    def _undeclared(self) -> list[Finding]:
+        return [
+            Finding(
+                FindingKind.TOPOLOGY_DIFFERS,
+                link(a, b),
+                f"probes cross a link between {a} and {b} that the topology file lacks",
+                0,
+            )
+            for a, b in sorted(self._topology.undeclared_links())
+        ]
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    async def run(self, fleet: AgentsRpc, store: IncidentStore, clock: Callable[[], int]) -> None:
+        """Close windows as they complete, until cancelled."""
+        windows = self._windows
+        windows.begin(now_ns=clock())
+        while True:
+            now_ns = clock()
+            expected = self._expected(now_ns)
+            if expected:
+                windows.ensure(self._width_ns, now_ns=now_ns)
+            for state in windows.close(expected, now_ns=now_ns):
+                changed = await self._judge(state, expected, fleet, clock)
+                if changed:
+                    await store.put_incidents(changed)
+                for incident in changed:
+                    _tell(incident)
+            await asyncio.sleep(TICK_S)
+
+    def _expected(self, now_ns: int) -> set[str]:
+        # A host without endpoints has nothing to probe; its agent may be on its way out.
+        return {
+            agent.host
+            for agent in self._registry.agents()
+            if now_ns - agent.last_seen_ns < SILENT_FOR_NS
+            and any(record.live for record in self._registry.endpoints_of(agent.host))
+        }
+
+    async def _judge(
+        self,
+        state: WindowState,
+        expected: set[str],
+        fleet: AgentsRpc,
+        clock: Callable[[], int],
+    ) -> list[Incident]:
+        known = {
+            agent.host for agent in self._registry.agents()
+            if agent.registered_ns <= state.window.start_ns
+        }  # fmt: skip
+        silent = await self._silent((expected & known) - state.rows.keys(), fleet)
+        evidence = self._evidence(state, silent)
+        lossy = {unordered(pair_of(v.flow)) for v in evidence.flows if v.lost}
+        self._book.saw_loss(lossy, now_ns=clock())
+        settled = settle(evidence, self._topology)
+        rest = unexplained(evidence, settled)
+        walked, missing = await self._walk(evidence, rest, fleet)
+        settled += walked
+        rest = unexplained(evidence, settled)
+        voted = await self._vote(evidence, rest, missing, fleet)
+        if not voted and not settled:
+            voted = await self._vote_latency(evidence, rest, fleet)
+        verdicts = [each.verdict for each in (*settled, *voted)]
+        return self._book.apply(
+            verdicts,
+            clean=self._cleanliness(evidence),
+            now_ns=clock(),
+            task_of=self._task_of,
+        )
+
+    async def _vote(
+        self,
+        evidence: Evidence,
+        flows: Sequence[FlowView],
+        missing: Sequence[str],
+        fleet: AgentsRpc,
+    ) -> list[Explained]:
+        standing = self._book.standing()
+        polled = poll(evidence, flows, self._topology, standing)
+        counted = Counted(missing=tuple(missing))
+        tie = next((e for e in polled.elections if hops.worth_counting(e)), None)
+        if tie is not None:
+            chosen = hops.choose(tie, flows, self._topology)
+            answers = await count_hops(fleet, chosen, evidence.endpoints, large=polled.large_only)
+            ballots = hops.ballots(answers, evidence.endpoints, self._topology)
+            polled = poll(evidence, flows, self._topology, standing, ballots)
+            lines = hops.told(answers, self._topology)
+            counted = Counted(tuple(ballots), tuple(lines), tuple(missing))
+        return by_votes(polled, self._topology, counted)
+
+    async def _vote_latency(
+        self, evidence: Evidence, flows: Sequence[FlowView], fleet: AgentsRpc
+    ) -> list[Explained]:
+        polled = poll_latency(evidence, flows, self._topology)
+        tie = next((e for e in polled.elections if hops.worth_counting(e)), None)
+        if tie is None:
+            return by_latency(evidence, polled)
+        slow = [replace(v, lost=1) for v in flows if v.flow in evidence.slow]
+        chosen = hops.choose(tie, slow, self._topology)
+        answers = await count_hops(fleet, chosen, evidence.endpoints, large=False)
+        halfway = {flow: sum(evidence.slow[flow]) / 2 for flow in answers}
+        ballots = hops.ballots(answers, evidence.endpoints, self._topology, slower_than_ns=halfway)
+        polled = poll_latency(evidence, flows, self._topology, ballots)
+        lines = hops.told(answers, self._topology)
+        return by_latency(evidence, polled, Counted(lines=tuple(lines)))
+
+    async def _silent(self, hosts: Iterable[str], fleet: AgentsRpc) -> dict[str, str]:
+        async def ask(host: str) -> tuple[str, str | None]:
+            try:
+                await fleet.status(host, deadline_s=STATUS_DEADLINE_S)
+            except Unreachable as error:
+                return host, error.reason
+            except NetAgentError as error:
+                log.warning("status_odd", host=host, error=str(error))
+            return host, None  # it answers: merely late
+
+        answers = await asyncio.gather(*(ask(host) for host in sorted(hosts)))
+        return {host: reason for host, reason in answers if reason is not None}
+
+    def _evidence(self, state: WindowState, silent: Mapping[str, str]) -> Evidence:
+        settled_ns = state.window.start_ns - SETTLE_NS
+        active = {
+            record.endpoint.id: record.endpoint
+            for record in self._registry.endpoints()
+            if record.active and record.registered_ns <= settled_ns
+        }
+        crashed = {
+            record.endpoint.id: record.endpoint
+            for record in self._registry.endpoints()
+            if record.live and not record.active
+        }
+        flows: list[FlowView] = []
+        for rows in state.rows.values():
+            flows += [
+                view
+                for view in views(rows, self._numbers)
+                if _among(view.flow, active) or _among(view.flow, {**active, **crashed})
+            ]
+        findings = tuple(f for found in state.findings.values() for f in found)
+        return Evidence(
+            state.window, {**crashed, **active}, tuple(flows), findings, silent, self._slow(state)
+        )
+
+    def _slow(self, state: WindowState) -> dict[FlowId, tuple[float, float]]:
+        # Two windows in a row: one may be a burst of the task itself.
+        now: dict[FlowId, tuple[float, float]] = {}
+        for rows in state.rows.values():
+            slow = set(self._baselines.judge(rows).tolist())
+            now.update(self._shifts(rows, slow))
+        twice = {flow: shift for flow, shift in now.items() if flow in self._slow_before}
+        self._slow_before = frozenset(now)
+        return twice
+
+    def _shifts(self, rows: WindowRows, slow: set[int]) -> dict[FlowId, tuple[float, float]]:
+        return {
+            self._numbers.flow(number): (self._baselines.baseline_ns(number), _geometric(mean))
+            for number, mean in zip(rows.flow.tolist(), rows.mean_ln.tolist(), strict=True)
+            if number in slow
+        }
+
+    def _cleanliness(self, evidence: Evidence) -> Callable[[OrderedPair], bool | None]:
+        sent: Counter[OrderedPair] = Counter()
+        lost: Counter[OrderedPair] = Counter()
+        for view in evidence.flows:
+            pair = unordered(pair_of(view.flow))
+            sent[pair] += view.sent
+            lost[pair] += view.lost + (view.flow in evidence.slow)
+
+        def clean(pair: OrderedPair) -> bool | None:
+            if not all(
+                (record := self._registry.endpoint(end)) is not None and record.active
+                for end in pair
+            ):
+                return None
+            return sent[pair] > 0 and lost[pair] == 0
+
+        return clean
+
+    def _task_of(self, pair: OrderedPair) -> str | None:
+        record = self._registry.endpoint(pair[0])
+        return record.endpoint.task if record is not None else None
+
+    # --- overlay walks ------------------------------------------------------------------------
+
+    async def _walk(
+        self, evidence: Evidence, flows: Sequence[FlowView], fleet: AgentsRpc
+    ) -> tuple[list[Explained], list[str]]:
+        dead = unconnected_pairs(flows)
+        pairs = overlay.choose(dead, evidence.endpoints)
+        if not pairs:
+            return [], []
+        beside = overlay.siblings(pairs, flows)
+        asker = Walker(fleet, self._registry, evidence.endpoints, self._probe_port)
+        egress = await asker.egress([*pairs, *(p for p in beside if p not in pairs)])
+        ingress = await asker.ingress(pairs, egress)
+        reaches = overlay.judge(pairs, egress, ingress, evidence.endpoints)
+        failing = [v for v in flows if v.lost]
+        explained, missing = overlay.explain(reaches, failing, evidence.endpoints)
+        return explained, [*asker.missing, *missing]
+
+    async def diagnose(
+        self, source: EndpointId, target: EndpointId, fleet: AgentsRpc
+    ) -> dict[str, object]:
+        """Walk from `source` to `target` and back now; return the walk as plain data.
+
+        Raises RemoteProtocolError where an endpoint is not known.
+        """
+        endpoints: dict[EndpointId, Endpoint] = {}
+        for key in (source, target):
+            record = self._registry.endpoint(key)
+            if record is None or not record.live:
+                raise RemoteProtocolError(f"no endpoint {key} is registered")
+            endpoints[key] = record.endpoint
+        asker = Walker(fleet, self._registry, endpoints, self._probe_port)
+        pairs = [(source, target), (target, source)]
+        egress = await asker.egress(pairs)
+        reaches = overlay.judge(pairs, egress, await asker.ingress(pairs, egress), endpoints)
+        flows = [
+            view
+            for state in self._windows.recent(1)
+            for rows in state.rows.values()
+            for view in views(rows, self._numbers)
+            if pair_of(view.flow) == pairs[0]
+        ]
+        return story.tell(pairs, reaches, asker.missing, flows, self._topology, self._book.all())
+
+
+def _among(flow: FlowId, endpoints: Mapping[EndpointId, Endpoint]) -> bool:
+    return flow.source in endpoints and flow.target in endpoints
+
+
+def _geometric(mean_ln: float) -> float:
+    return float(2.718281828459045**mean_ln)
+
+
+def _incident_id(now_ns: int) -> str:
+    return f"i{now_ns // 1_000_000_000:x}-{secrets.token_hex(2)}"
+
+
+def _tell(incident: Incident) -> None:
+    log.info(
+        "incident_changed",
+        incident=incident.id,
+        state=incident.state.value,
+        component=str(incident.verdict.component or "insufficient evidence"),
+        symptom=incident.verdict.symptom.value,
+        confidence=incident.verdict.confidence,
+    )

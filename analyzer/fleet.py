@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to agents: the client of their RPC."""
+
+import asyncio
+import errno
+import ssl
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import httpx
+
+from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
+from netagent.wire.messages import (
+    CheckReply,
+    CheckRequest,
+    FlowsReply,
+    PathReply,
+    PathRequest,
+    ProbeReply,
+    ProbeRequest,
+    Status,
+)
+
+T = TypeVar("T")
+
+REASONS = {
+    errno.ECONNREFUSED: "refused",
+    errno.EHOSTUNREACH: "no route",
+    errno.ENETUNREACH: "no route",
+}
+"""Errors of connect() that say something about the peer."""
+
+
+class Fleet:
+    """Every agent of the cluster, by host. Each question has its deadline.
+
+    Every method raises Unreachable, whose `reason` is `refused` (nothing listens), `timeout`
+    (the host accepted the connection, the agent did not answer), `connect timeout` (not even the
+    host answered), `no route`, `unknown host` (it never registered), or a text; and
+    RemoteProtocolError for an answer that is none.
+    """
+
+    def __init__(
+        self, url_of: Callable[[str], str | None], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Find agents by `url_of(host)`; `tls` holds our certificate and trusts theirs."""
+        self._url_of = url_of
+        self._client = httpx.AsyncClient(
+            verify=tls if tls is not None else False,
+            trust_env=False,
+            limits=httpx.Limits(max_connections=512, max_keepalive_connections=128),
+        )
+
+    async def check(
+        self, host: str, request: CheckRequest, *, deadline_s: float = 3.0
+    ) -> CheckReply:
+        """Ask where the vSwitch of `host` takes packets."""
+        return await self._ask(host, "/v1/check", request, kind=CheckReply, deadline_s=deadline_s)
+
+    async def status(self, host: str, *, deadline_s: float = 1.0) -> Status:
+        """Ask the agent of `host` who it is and what it does."""
+        return await self._ask(host, "/v1/status", None, kind=Status, deadline_s=deadline_s)
+
+    async def path(self, host: str, request: PathRequest, *, deadline_s: float = 5.0) -> PathReply:
+        """Have `host` trace the outer paths of a pair's flows now."""
+        return await self._ask(host, "/v1/path", request, kind=PathReply, deadline_s=deadline_s)
+
+    async def probe(
+        self, host: str, request: ProbeRequest, *, deadline_s: float = 5.0
+    ) -> ProbeReply:
+        """Have `host` probe a target now."""
+        return await self._ask(host, "/v1/probe", request, kind=ProbeReply, deadline_s=deadline_s)
+
+    async def flows(self, host: str, bridge: str, *, deadline_s: float = 3.0) -> FlowsReply:
+        """Ask for the flows of `bridge` on `host`, with cookie and counters."""
+        url = f"/v1/flows?{httpx.QueryParams(bridge=bridge)}"
+        return await self._ask(host, url, None, kind=FlowsReply, deadline_s=deadline_s)
+
+    async def close(self) -> None:
+        """Drop every connection."""
+        await self._client.aclose()
+
+    async def _ask(
+        self, host: str, path: str, message: object | None, *, kind: type[T], deadline_s: float
+    ) -> T:
+        base = self._url_of(host)
+        if base is None:
+            raise Unreachable(host, "unknown host")
+        url = base.rstrip("/") + path
+        body = encode(message) if message is not None else None
+        try:
+            return decode(await self._exchange(host, url, body, deadline_s), kind)
+        except _Stale:  # the agent restarted between two questions; this connection is new
+            return decode(await self._exchange(host, url, body, deadline_s), kind)
+
+    async def _exchange(self, host: str, url: str, body: bytes | None, deadline_s: float) -> bytes:
+        method = "GET" if body is None else "POST"
+        seen: set[str] = set()
+
+        async def trace(event: str, _: dict[str, Any]) -> None:
+            seen.add(event)
+
+        # The client's own timeouts close what they give up; a cancelled TLS handshake leaks its
+        # socket (httpcore 1.0, AnyIOStream.start_tls). So they come a little before the deadline.
+        timeout = httpx.Timeout(0.9 * deadline_s)
+        headers = {"accept": ContentType.MSGPACK.value, "content-type": ContentType.MSGPACK.value}
+        try:
+            async with (
+                asyncio.timeout(deadline_s),
+                self._client.stream(
+                    method,
+                    url,
+                    content=body,
+                    headers=headers,
+                    timeout=timeout,
+                    extensions={"trace": trace},
+                ) as response,
+            ):
+                _check_name(host, response)
+                return await _content(host, response)
+        except (TimeoutError, httpx.TimeoutException):
+            connecting = CONNECTING in seen and CONNECTED not in seen
+            raise Unreachable(host, "connect timeout" if connecting else "timeout") from None
+        except httpx.InvalidURL as error:
+            raise Unreachable(host, f"{url}: {error}") from error
+        except httpx.HTTPError as error:
+            if CONNECTING not in seen:
+                raise _Stale(host, str(error)) from error
+            raise Unreachable(host, _reason(error)) from error
+
+
+CONNECTING = "connection.connect_tcp.started"
+CONNECTED = "connection.connect_tcp.complete"
+
+
+class _Stale(Unreachable):
+    """A connection kept from an earlier question turned out to be dead."""
+
+
+# The TLS handshake proved that the peer is where the URL points; this, that it is the host meant.
+def _check_name(host: str, response: httpx.Response) -> None:
+    stream = response.extensions.get("network_stream")
+    peer = stream.get_extra_info("ssl_object") if stream is not None else None
+    if peer is None:
+        return
+    names = certificate_names(peer.getpeercert() or {})
+    if host not in names:
+        raise Unreachable(host, f"its certificate names {', '.join(sorted(names)) or 'nobody'}")
+
+
+def certificate_names(certificate: dict[str, Any]) -> set[str]:
+    """Return whom a certificate (as `getpeercert()` gives it) names: CN and DNS names."""
+    subject = {
+        value
+        for part in certificate.get("subject", ())
+        for key, value in part
+        if key == "commonName"
+    }
+    return subject | {v for kind, v in certificate.get("subjectAltName", ()) if kind == "DNS"}
+
+
+async def _content(host: str, response: httpx.Response) -> bytes:
+    chunks = bytearray()
+    async for chunk in response.aiter_bytes():
+        chunks += chunk
+        if len(chunks) > MAX_BODY_BYTES:
+            raise RemoteProtocolError(f"{host} answers with more than {MAX_BODY_BYTES} bytes")
+    if response.status_code != httpx.codes.OK:
+        text = chunks[:300].decode(errors="replace")
+        raise RemoteProtocolError(f"{host} answers {response.status_code}: {text}")
+    return bytes(chunks)
+
+
+def _reason(error: BaseException) -> str:
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in REASONS:
+            return REASONS[cause.errno]
+    return str(error) or type(error).__name__
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        if isinstance(error, BaseExceptionGroup):
+            for part in error.exceptions:
+                yield from _causes(part)
+        error = error.__cause__ or error.__context__

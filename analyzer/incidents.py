@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts over time: opened, confirmed, recovered. Pure.
+
+An incident is keyed by its component. It opens with a decided verdict, or, undecided, once the
+same trouble lasts a second window. It is confirmed by the next window that agrees, or at once by a
+fact (a walk, a host's own finding). While it is young, a better verdict about the same failing
+pairs revises it instead of opening a second one. It recovers when a whole window passes in which
+its pairs are probed and lose nothing, or in which none of them exists any more.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.localize.evidence import OrderedPair, unordered
+from netagent.model.path import Component
+from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
+
+YOUNG_NS = 20_000_000_000
+OVERLAP = 0.5
+FACT_CONFIDENCE = 0.95
+KEPT = 1000
+"""Recovered incidents remembered; the store has them all."""
+PAIRS_KEPT = 256
+
+Cleanliness = Callable[[OrderedPair], bool | None]
+"""Whether a pair was fine in the window; None where it is no longer probed by intent."""
+
+
+@dataclass(slots=True)
+class _Open:
+    incident: Incident
+    pairs: set[OrderedPair]
+    """Unordered failing pairs seen so far."""
+
+
+class IncidentBook:
+    """All incidents of one analyzer."""
+
+    def __init__(self, *, new_id: Callable[[int], str]) -> None:
+        self._new_id = new_id
+        self._open: dict[Component | None, _Open] = {}
+        self._past: dict[str, Incident] = {}
+        self._pending_undecided = 0
+        self._first_seen: dict[OrderedPair, int] = {}
+
+    def restore(self, incidents: Iterable[Incident]) -> None:
+        """Take over what was stored before a restart."""
+        for incident in incidents:
+            if incident.state is IncidentState.RECOVERED:
+                self._past[incident.id] = incident
+            else:
+                pairs = _pairs(incident.verdict)
+                self._open[incident.verdict.component] = _Open(incident, pairs)
+
+    def all(self) -> list[Incident]:
+        """Return incidents, oldest first."""
+        known = [*self._past.values(), *(each.incident for each in self._open.values())]
+        return sorted(known, key=lambda incident: (incident.detected_ns, incident.id))
+
+    def standing(self) -> frozenset[Component]:
+        """Return components with an open incident."""
+        return frozenset(c for c in self._open if c is not None)
+
+    def saw_loss(self, pairs: Iterable[OrderedPair], *, now_ns: int) -> None:
+        """Remember since when each unordered pair loses probes; pairs not named lose none now."""
+        pairs = set(pairs)
+        self._first_seen = {p: self._first_seen.get(p, now_ns) for p in pairs}
+
+    def apply(
+        self,
+        verdicts: Sequence[Verdict],
+        *,
+        clean: Cleanliness,
+        now_ns: int,
+        task_of: Callable[[OrderedPair], str | None],
+    ) -> list[Incident]:
+        """Take the verdicts of a closed window; return the incidents that changed."""
+        decided = [v for v in verdicts if v.component is not None]
+        undecided = [v for v in verdicts if v.component is None]
+        self._pending_undecided = self._pending_undecided + 1 if undecided else 0
+        changed = [self._take(verdict, now_ns, task_of) for verdict in decided]
+        if self._pending_undecided > 1 and not self._open:
+            changed += [self._take(verdict, now_ns, task_of) for verdict in undecided[:1]]
+        named = {v.component for v in verdicts}
+        changed += [
+            self._recover(key, now_ns)
+            for key in list(self._open)
+            if key not in named and self._is_clean(self._open[key], clean)
+        ]
+        return changed
+
+    def _take(
+        self, verdict: Verdict, now_ns: int, task_of: Callable[[OrderedPair], str | None]
+    ) -> Incident:
+        pairs = _pairs(verdict)
+        known = self._open.get(verdict.component) or self._revised(verdict, pairs, now_ns)
+        if known is None:
+            known = self._opened(verdict, pairs, now_ns)
+        else:
+            self._agree(known, verdict, now_ns)
+        known.pairs |= set(sorted(pairs)[:PAIRS_KEPT])
+        tasks = {task for pair in pairs if (task := task_of(pair)) is not None}
+        merged = tuple(sorted({*known.incident.tasks, *tasks}))
+        known.incident = replace(known.incident, tasks=merged)
+        return known.incident
+
+    def _opened(self, verdict: Verdict, pairs: set[OrderedPair], now_ns: int) -> _Open:
+        detected = min((self._first_seen.get(pair, now_ns) for pair in pairs), default=now_ns)
+        sure = verdict.confidence >= FACT_CONFIDENCE and verdict.component is not None
+        state = IncidentState.CONFIRMED if sure else IncidentState.OPEN
+        incident = Incident(self._new_id(now_ns), state, verdict, detected, now_ns, now_ns)
+        known = self._open[verdict.component] = _Open(incident, set())
+        return known
+
+    def _agree(self, known: _Open, verdict: Verdict, now_ns: int) -> None:
+        old = known.incident
+        better = verdict if verdict.confidence >= old.verdict.confidence else old.verdict
+        known.incident = replace(
+            old, state=IncidentState.CONFIRMED, verdict=better, updated_ns=now_ns
+        )
+
+    def _revised(self, verdict: Verdict, pairs: set[OrderedPair], now_ns: int) -> _Open | None:
+        for key, known in self._open.items():
+            young = now_ns - known.incident.detected_ns < YOUNG_NS
+            shared = len(pairs & known.pairs)
+            if not young or not shared or verdict.component is None:
+                continue
+            if key is not None and shared < OVERLAP * len(known.pairs):
+                continue
+            old = known.incident
+            if key is not None and verdict.confidence < old.verdict.confidence:
+                continue
+            was = str(key) if key else "insufficient evidence"
+            known.incident = replace(
+                old, verdict=verdict, localized_ns=now_ns, updated_ns=now_ns,
+                notes=(*old.notes, f"revised: was {was}"),
+            )  # fmt: skip
+            self._open[verdict.component] = self._open.pop(key)
+            return known
+        return None
+
+    def _is_clean(self, known: _Open, clean: Cleanliness) -> bool:
+        answers = [clean(pair) for pair in known.pairs]
+        return all(answer is not False for answer in answers)
+
+    def _recover(self, key: Component | None, now_ns: int) -> Incident:
+        incident = replace(
+            self._open.pop(key).incident,
+            state=IncidentState.RECOVERED,
+            updated_ns=now_ns,
+            recovered_ns=now_ns,
+        )
+        self._past[incident.id] = incident
+        while len(self._past) > KEPT:
+            self._past.pop(next(iter(self._past)))
+        return incident
+
+
+def _pairs(verdict: Verdict) -> set[OrderedPair]:
+    if verdict.symptom is Symptom.SILENCE:
+        return set()  # recovers when its host speaks again, whatever its peers lost meanwhile
+    return {unordered((pair.source, pair.target)) for pair in verdict.failing}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where on a path packets are lost: what to count, when end-to-end probes leave a tie.
+
+In a fabric of two segments every probe that crosses one link of a spine crosses the other, so no
+number of probes tells them apart. Packets that end at a router on the way do.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from analyzer.detect.loss import FlowView
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.votes import Ballot, Election
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, Kind, link, rnic, switch
+from netagent.wire.messages import PathAnswer, PathRequest
+
+FLOWS_PER_LEAF = 2
+MAX_FLOWS = 6
+PACKETS = 100
+SMALL_BYTES = 64
+VXLAN_OVERHEAD_BYTES = 50
+"""Outer IP, UDP, VXLAN and inner Ethernet headers around an overlay IP packet."""
+UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
+SLOW_WEIGHT = 20
+"""A slow router's answers are many, but told as one median: it counts as so many probes."""
+
+
+def worth_counting(election: Election) -> bool:
+    """Whether the election is a tie that packets to routers on the way could break."""
+    kinds = {component.kind for component in election.tied}
+    return not election.decided and len(election.tied) > 1 and kinds <= UNDERLAY
+
+
+def choose(
+    election: Election, flows: Iterable[FlowView], topology: LearnedTopology
+) -> list[FlowId]:
+    """Return losing flows to count on, from each side of the tied suspects."""
+    tied = set(election.tied)
+    chosen: dict[str, list[FlowId]] = {}
+    sources: set[EndpointId] = set()
+    for view in sorted(flows, key=lambda v: (-v.lost, v.flow)):
+        hops = topology.hops(view.flow, reply=False)
+        if not view.lost or not hops or view.flow.source in sources:
+            continue
+        mine = chosen.setdefault(hops[0], [])
+        if len(mine) < FLOWS_PER_LEAF and tied & _crossed_to(hops, len(hops)):
+            mine.append(view.flow)
+            sources.add(view.flow.source)
+    return [flow for mine in chosen.values() for flow in mine][:MAX_FLOWS]
+
+
+def question(flow: FlowId, source: Endpoint, *, large: bool) -> PathRequest:
+    """Return what to ask the host of the flow's source: packets as large as its probes' outer."""
+    return PathRequest(
+        source=flow.source,
+        target=flow.target,
+        source_port=flow.source_port,
+        count=PACKETS,
+        size=source.mtu + VXLAN_OVERHEAD_BYTES if large else SMALL_BYTES,
+    )
+
+
+def ballots(
+    answers: Mapping[FlowId, PathAnswer],
+    endpoints: Mapping[EndpointId, Endpoint],
+    topology: LearnedTopology,
+    *,
+    slower_than_ns: Mapping[FlowId, float] | None = None,
+) -> list[Ballot]:
+    """Return a ballot per flow and router: packets lost on the way there.
+
+    With `slower_than_ns` the ballots tell instead whether the router answered slower than that.
+    """
+    made: list[Ballot] = []
+    for flow, answer in answers.items():
+        hops = topology.hops(flow, reply=False)
+        if not hops or not answer.sent:
+            continue
+        source = endpoints[flow.source]
+        for n, reached in enumerate(answer.answered[: len(hops)], start=1):
+            crossed = _crossed_to(hops, n) | {rnic(source.host, source.rnic)}
+            sent, lost = answer.sent, answer.sent - reached
+            if slower_than_ns is not None:
+                rtt_ns = answer.rtt_ns[n - 1]
+                if not rtt_ns:
+                    continue
+                sent, lost = SLOW_WEIGHT, SLOW_WEIGHT * (rtt_ns > slower_than_ns[flow])
+            pair = (flow.source, flow.target)
+            made.append(Ballot(pair, sent, lost, frozenset(crossed), (flow, n)))
+    return made
+
+
+def told(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> list[str]:
+    """Return the counts as lines of evidence."""
+    lines: list[str] = []
+    for flow, answer in answers.items():
+        hops = topology.hops(flow, reply=False)
+        if hops and answer.sent:
+            counts = ", ".join(
+                f"{hop or '?'} {reached}/{answer.sent}"
+                for hop, reached in zip(hops, answer.answered, strict=False)
+            )
+            lines.append(f"packets that reached each router, {flow.source}: {counts}")
+    return lines
+
+
+def _crossed_to(hops: Sequence[str], count: int) -> set[Component]:
+    way = hops[:count]
+    return {switch(name) for name in way if name} | {
+        link(a, b) for a, b in pairwise(way) if a and b
+    }

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whom each host probes.
+
+The basic list is the full mesh of a task minus pairs that cross rails (they share no leaf) and
+pairs on one host (they cross no fabric). Activation then takes from it what is registered and up: a
+target is probed once its container is there, never before.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId
+from netagent.model.pinglist import PingList, Target
+
+Group = Callable[[str, int], Iterable[Endpoint]]
+"""The active endpoints of a task on a rail."""
+
+
+def preload(
+    containers: Sequence[str], rails: Sequence[int], hosts: Mapping[str, str] | None = None
+) -> Iterator[tuple[EndpointId, EndpointId]]:
+    """Yield the ordered pairs of a task's basic list, before any of its containers exists.
+
+    `hosts` places containers; one that it does not place counts as alone on its host. N endpoints
+    on hosts of 8 RNICs make N * (N/8 - 1) pairs.
+    """
+    placed = hosts or {}
+    for rail in rails:
+        for source in containers:
+            for target in containers:
+                home = placed.get(source)
+                if source != target and (home is None or home != placed.get(target)):
+                    yield EndpointId(source, rail), EndpointId(target, rail)
+
+
+def active(host: str, endpoints: Iterable[Endpoint], group: Group) -> tuple[Target, ...]:
+    """Return the targets of `host`, in order, given its own active `endpoints`."""
+    targets = [
+        Target(mine.id, theirs.id, theirs.address, theirs.underlay)
+        for mine in endpoints
+        if mine.task
+        for theirs in group(mine.task, mine.id.rail)
+        if theirs.host != host
+    ]
+    targets.sort(key=lambda t: (t.source, t.target))
+    return tuple(targets)
+
+
+@dataclass(frozen=True, slots=True)
+class ListVersion:
+    """What the store keeps of a host's list, so that no restart reuses a version."""
+
+    host: str
+    version: int
+    digest: bytes
+    """Of the targets: an unchanged list keeps its version over a restart."""
+
+
+class PingLists:
+    """The current list of each host. Reads no clock: `wall_ns` is Unix time.
+
+    A list's version is the millisecond in which it changed, or one more than the last: it grows
+    with each change of content and with nothing else, over restarts too.
+    """
+
+    def __init__(self, known: Iterable[ListVersion] = ()) -> None:
+        self._lists: dict[str, PingList] = {}
+        self._versions = {version.host: version for version in known}
+
+    def update(self, host: str, targets: tuple[Target, ...], wall_ns: int) -> ListVersion | None:
+        """Give `host` these targets; return its new version, or None where nothing changed."""
+        current = self._lists.get(host)
+        if current is not None and current.targets == targets:
+            return None
+        digest = _digest(targets)
+        last = self._versions.get(host, ListVersion(host, 0, _digest(())))
+        changed = last.digest != digest
+        if changed:
+            last = ListVersion(host, max(last.version + 1, wall_ns // 10**6), digest)
+            self._versions[host] = last
+        self._lists[host] = PingList(last.version, targets)
+        return last if changed else None
+
+    def get(self, host: str) -> PingList:
+        """Return the list of `host`; of one never heard of, version 0 without targets."""
+        return self._lists.get(host, PingList(0))
+
+
+def _digest(targets: tuple[Target, ...]) -> bytes:
+    return blake2b(repr(targets).encode(), digest_size=16).digest()

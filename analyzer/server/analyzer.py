@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One analyzer: its parts, wired, restored after a restart, and its background work."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from analyzer import config as configuration
+from analyzer.config import Config
+from analyzer.diagnosis import Engine as Diagnosis
+from analyzer.fleet import Fleet
+from analyzer.pinglist import PingLists
+from analyzer.registry import Registry
+from analyzer.server import identity
+from analyzer.server.engine import Build, Clock, Engine
+from analyzer.server.journal import Journal
+from analyzer.server.waiters import Waiters
+from analyzer.service import AnalyzerService
+from analyzer.store import Store
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.topology import DeclaredTopology
+from netagent.wire.codec import decode
+from netagent.wire.messages import Summary
+
+log = structlog.get_logger()
+
+REPLAY_NS = 120 * 10**9
+"""How far back summaries are fed to the engine after a restart."""
+
+HOUSEKEEPING_S = 60.0
+
+RETRY_MIN_S, RETRY_MAX_S = 0.1, 10.0
+"""Pause before a crashed worker starts again; it doubles."""
+
+INCIDENTS = " incidents"
+"""Key of whoever waits for incidents; no host is named so."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Since the analyzer started."""
+
+    summaries: int = 0
+    duplicates: int = 0
+    summary_bytes: int = 0
+    bad_summaries: int = 0
+    registrations: int = 0
+    worker_crashes: int = 0
+    replayed: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Analyzer:
+    """The parts of a running analyzer."""
+
+    config: Config
+    registry: Registry
+    topology: DeclaredTopology
+    store: Store
+    fleet: Fleet
+    engine: Engine
+    journal: Journal
+    waiters: Waiters
+    clock: Clock
+    started_ns: int
+    counters: Counters = field(default_factory=Counters)
+    service: AnalyzerService = field(init=False)
+    _workers: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @classmethod
+    async def start(
+        cls, config: Config, path: str, *, clock: Clock = time.time_ns, build: Build = Diagnosis
+    ) -> "Analyzer":
+        """Return an analyzer that knows what it knew before. Raises ConfigError."""
+        topology = (
+            configuration.load_topology(config.topology) if config.topology else DeclaredTopology()
+        )
+        tls = identity.client_context(config.tls, path) if config.tls else None
+        store = Store(config.database)
+        try:
+            registry = Registry.restore(await store.hosts(), await store.tasks())
+            lists = PingLists(await store.versions())
+            stored = await store.incidents()
+        except BaseException:
+            await store.close()
+            raise
+        waiters = Waiters()
+        analyzer = cls(
+            config=config,
+            registry=registry,
+            topology=topology,
+            store=store,
+            fleet=Fleet(lambda host: _url(registry, host), tls),
+            engine=build(registry, topology, config),
+            journal=Journal(stored, wall_ns=clock(), announce=lambda: waiters.wake([INCIDENTS])),
+            waiters=waiters,
+            clock=clock,
+            started_ns=clock(),
+        )
+        analyzer.service = AnalyzerService(
+            registry, lists, store, observe=analyzer.observe, changed=waiters.wake
+        )
+        await analyzer._recall()
+        analyzer._work()
+        return analyzer
+
+    def observe(self, summary: Summary, wall_ns: int) -> None:
+        """Hand a stored summary to the engine; what it cannot digest stays stored, and logged."""
+        try:
+            self.engine.ingest(summary, wall_ns)
+        except RemoteProtocolError as error:
+            self.counters.bad_summaries += 1
+            log.warning("summary_unusable", host=summary.host, error=str(error))
+        except Exception:
+            self.counters.bad_summaries += 1
+            log.exception("ingest_failed", host=summary.host, start_ns=summary.start_ns)
+
+    async def stop(self) -> None:
+        """End the background work and close the database."""
+        self.waiters.stop()
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
+        await self.journal.take(self.engine.incidents(), self.store, self.clock())
+        await self.fleet.close()
+        await self.store.close()
+
+    # Feeds the engine what it had seen before the restart.
+    async def _recall(self) -> None:
+        self.engine.restore(self.journal.incidents())
+        async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
+            try:
+                summary = decode(payload, Summary)
+            except RemoteProtocolError as error:
+                log.warning("stored_summary_unreadable", error=str(error))
+                continue
+            self.registry.heard(summary.host, summary.start_ns, received_ns)
+            self.observe(summary, received_ns)
+            self.counters.replayed += 1
+        log.info("replayed", summaries=self.counters.replayed)
+
+    def _work(self) -> None:
+        self._supervise("housekeeping", self._keep_house)
+        self._supervise("engine", lambda: self.engine.run(self.fleet, self.store, self.clock))
+        self._supervise(
+            "journal", lambda: self.journal.follow(self.engine.incidents, self.store, self.clock)
+        )
+
+    def _supervise(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        self._workers.append(asyncio.create_task(self._restart(name, run), name=name))
+
+    async def _restart(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        pause_s = RETRY_MIN_S
+        while True:
+            began = time.monotonic()
+            try:
+                await run()
+            except Exception:
+                self.counters.worker_crashes += 1
+                log.exception("worker_crashed", worker=name, retry_s=pause_s)
+            else:
+                log.warning("worker_ended", worker=name, retry_s=pause_s)
+            if time.monotonic() - began > RETRY_MAX_S:
+                pause_s = RETRY_MIN_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+    async def _keep_house(self) -> None:
+        keep = self.config.retention
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            wall_ns = self.clock()
+            await self.service.expire(wall_ns)
+            gone = await self.store.trim(
+                before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes
+            )
+            await self.store.trim_incidents(wall_ns - keep.incidents_s * 10**9)
+            self.journal.forget(wall_ns - keep.incidents_s * 10**9)
+            log.debug("house_kept", summaries_deleted=gone)
+
+
+def _url(registry: Registry, host: str) -> str | None:
+    agent = registry.agent(host)
+    return agent.rpc_url if agent else None

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process: an analyzer behind uvicorn, from start to a clean stop on SIGTERM."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import structlog
+import uvicorn
+
+from analyzer.config import Config
+from analyzer.server import identity
+from analyzer.server.analyzer import Analyzer
+from analyzer.server.routes import application
+from netagent.model.errors import ConfigError
+
+log = structlog.get_logger()
+
+GRACE_S = 1
+"""Seconds that requests in progress may take at a stop."""
+
+STOP_S = 2.0
+"""Seconds after which connections are abandoned at a stop."""
+
+KEEP_ALIVE_S = 75
+"""Longer than a window, so that an agent's connection serves its next summary too."""
+
+
+class _Server(uvicorn.Server):
+    analyzer: Analyzer
+    ready: Callable[[], None]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.analyzer.waiters.stop()  # held requests are answered, else uvicorn waits for them
+        try:
+            async with asyncio.timeout(STOP_S):
+                await super().shutdown(sockets)
+        except TimeoutError:
+            log.warning("connections_abandoned", connections=len(self.server_state.connections))
+
+    # uvicorn raises the signal once more after its stop; a stop that was asked for is no failure.
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+
+
+async def serve(
+    config: Config, path: str, *, ready: Callable[[str], None] = lambda _url: None
+) -> None:
+    """Run the analyzer of the configuration file at `path` until SIGTERM or SIGINT.
+
+    `ready` is told the URL once it can be reached. Raises ConfigError.
+    """
+    listener = _listen(config, path)
+    with contextlib.closing(listener):
+        server = _Server(_uvicorn(config, path))
+        server.analyzer = analyzer = await Analyzer.start(config, path)
+        try:
+            server.config.app = application(analyzer)
+            url = _url(config, listener)
+            log.info("listening", url=url, database=config.database)
+            server.ready = lambda: ready(url)
+            await server.serve([listener])
+        finally:
+            await analyzer.stop()
+            log.info("stopped")
+
+
+def _uvicorn(config: Config, path: str) -> uvicorn.Config:
+    built = uvicorn.Config(
+        app=_not_ready,
+        http=identity.IdentifiedProtocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACE_S,
+        backlog=2048,
+    )
+    if config.tls is not None:
+        context = identity.server_context(config.tls, path)
+        built.ssl_context_factory = lambda _config, _default: context
+    return built
+
+
+async def _not_ready(*_: object) -> None:
+    """Stand in until the analyzer is restored; nothing is served before."""
+
+
+def _listen(config: Config, path: str) -> socket.socket:
+    host, port = config.address
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError(path, f"cannot listen on {config.listen}: {error.strerror}") from error
+    return listener
+
+
+def _url(config: Config, listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if config.tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

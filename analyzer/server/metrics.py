@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters and gauges in Prometheus' text exposition format 0.0.4."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from analyzer.server.analyzer import Analyzer
+from netagent.model.endpoint import EndpointState
+from netagent.model.verdict import IncidentState
+
+Sample = tuple[dict[str, str], float]
+
+COUNTERS = {
+    "summaries": "Summaries stored.",
+    "duplicates": "Summaries that were there already.",
+    "summary_bytes": "Bytes of summaries received.",
+    "bad_summaries": "Summaries that could not be used.",
+    "registrations": "Registrations taken.",
+    "worker_crashes": "Background workers that had to be started again.",
+}
+
+
+def render(analyzer: Analyzer) -> str:
+    """Return the analyzer's metrics."""
+    lines: list[str] = []
+    for name, text in COUNTERS.items():
+        value = float(getattr(analyzer.counters, name))
+        lines += _family(f"netagent_{name}_total", "counter", text, [({}, value)])
+    wall_ns = analyzer.clock()
+    silent = [
+        ({"host": agent.host}, max(0, wall_ns - agent.last_seen_ns) / 1e9)
+        for agent in analyzer.registry.agents()
+    ]
+    states = Counter(r.endpoint.state for r in analyzer.registry.endpoints())
+    lives = Counter(i.state for i in analyzer.journal.incidents())
+    for name, text, samples in (
+        ("agent_silence_seconds", "Since the agent was last heard.", silent),
+        (
+            "endpoints",
+            "Registered endpoints.",
+            [({"state": s.value}, float(states[s])) for s in EndpointState],
+        ),
+        (
+            "incidents",
+            "Incidents kept.",
+            [({"state": s.value}, float(lives[s])) for s in IncidentState],
+        ),
+        ("long_polls", "Requests that wait for news.", [({}, float(len(analyzer.waiters)))]),
+        ("start_time_seconds", "Unix time of the start.", [({}, analyzer.started_ns / 1e9)]),
+    ):
+        lines += _family(f"netagent_{name}", "gauge", text, samples)
+    return "\n".join(lines) + "\n"
+
+
+def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> list[str]:
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+    for labels, value in samples:
+        inside = ",".join(f'{key}="{_escape(label)}"' for key, label in labels.items())
+        lines.append(f"{name}{{{inside}}} {value:.17g}" if inside else f"{name} {value:.17g}")
+    return lines
+
+
+def _escape(label: str) -> str:
+    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

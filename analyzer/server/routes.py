@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP routes: bytes to messages and back. Decisions are the service's and the engine's."""
+
+import asyncio
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from litestar import Litestar, Request, Response, delete, get, post, put
+from litestar.datastructures import State
+from litestar.params import FromPath, FromQuery, QueryParameter
+
+import netagent
+from analyzer.server import views
+from analyzer.server.analyzer import INCIDENTS, Analyzer
+from analyzer.server.documents import PROBLEM, config, gives, takes
+from analyzer.server.identity import require_admin, require_host
+from analyzer.server.metrics import render
+from analyzer.server.problems import HANDLERS, Problem
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.model.pinglist import PingList
+from netagent.model.task import Task
+from netagent.model.verdict import IncidentState
+from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
+from netagent.wire.messages import Accepted, Registered, Registration, Summary
+
+T = TypeVar("T")
+
+Call = Request[Any, Any, State]
+
+MAX_WAIT_S = 60.0
+"""Longest a long poll is held."""
+
+COALESCE_S = 0.05
+"""Changes of a ping list within this are told together: containers start in crowds."""
+
+BOTH = (ContentType.JSON, ContentType.MSGPACK)
+
+WaitS = Annotated[
+    float,
+    QueryParameter(ge=0, le=MAX_WAIT_S, description="Seconds to hold it until there is news."),
+]
+
+InState = Annotated[
+    str | None,
+    QueryParameter(
+        name="state", description="open, confirmed, recovered, or active (the first two)"
+    ),
+]
+
+
+class TaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task as a scheduler declares it."""
+
+    containers: tuple[str, ...]
+    """Container ids, in rank order."""
+    rnics_per_container: int = 0
+    """0: as many as there are rails."""
+    rails: tuple[int, ...] = ()
+
+
+class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pair to walk, each written CONTAINER/railN."""
+
+    source: str
+    target: str
+
+
+TASK_EXAMPLE = {
+    "containers": ["train-a-0", "train-a-1"],
+    "rnics_per_container": 2,
+    "rails": [0, 1],
+}
+ENDPOINT_EXAMPLE = {
+    "id": {"container": "train-a-0", "rail": 0},
+    "task": "train-a",
+    "host": "h0",
+    "address": "10.0.0.10",
+    "mac": "02:00:00:00:00:0a",
+    "underlay": "172.30.0.10",
+    "rnic": "rnic0",
+    "bridge": "br-int",
+    "port": "train-a-0-r0",
+}
+REGISTRATION_EXAMPLE = {
+    "host": "h0",
+    "instance": "6f1c",
+    "generation": 3,
+    "rpc_url": "https://198.18.0.10:8421",
+    "endpoints": [ENDPOINT_EXAMPLE],
+}
+PINGLIST_EXAMPLE = {
+    "version": 1795154400000,
+    "targets": [
+        {
+            "source": {"container": "train-a-0", "rail": 0},
+            "target": {"container": "train-a-1", "rail": 0},
+            "address": "10.0.0.11",
+            "underlay": "172.30.0.11",
+        }
+    ],
+}
+SUMMARY_EXAMPLE = {
+    "host": "h0",
+    "instance": "6f1c",
+    "start_ns": 1795154400000000000,
+    "width_ns": 5000000000,
+}
+DIAGNOSE_EXAMPLE = {"source": "train-a-0/rail0", "target": "train-a-1/rail0"}
+
+
+# --- agents -------------------------------------------------------------------------------------
+
+
+@put(
+    "/v1/hosts/{host:str}/endpoints",
+    operation_class=takes(Registration, REGISTRATION_EXAMPLE, forms=BOTH),
+    responses={
+        200: gives("Who is already up.", Registered, {"pinglist": PINGLIST_EXAMPLE}),
+        400: PROBLEM,
+        403: PROBLEM,
+    },
+    tags=["agents"],
+)
+async def register(host: FromPath[str], request: Call) -> Response[bytes]:
+    """Register all endpoints of a host; what is missing is deregistered."""
+    require_host(request, host)
+    analyzer = _analyzer(request)
+    registration, _ = await _read(request, Registration)
+    if registration.host != host:
+        raise RemoteProtocolError(f"registration of {registration.host!r} at the path of {host!r}")
+    analyzer.counters.registrations += 1
+    return _reply(request, await analyzer.service.register(registration, analyzer.clock()))
+
+
+@get(
+    "/v1/hosts/{host:str}/pinglist",
+    responses={
+        200: gives("The list, whole.", PingList, PINGLIST_EXAMPLE),
+        204: gives("The version asked after is current.", None),
+    },
+    tags=["agents"],
+)
+async def pinglist(
+    host: FromPath[str], request: Call, after: FromQuery[int | None] = None, wait_s: WaitS = 0.0
+) -> Response[bytes]:
+    """Return the host's ping list once its version differs from `after`."""
+    analyzer = _analyzer(request)
+    deadline_s = asyncio.get_running_loop().time() + wait_s
+    while True:
+        ticket = analyzer.waiters.ticket(host)
+        try:
+            current = await analyzer.service.pinglist(host, analyzer.clock())
+            if current.version != after:
+                return _reply(request, current)
+            if not await _changed(analyzer, ticket, deadline_s):
+                return Response(b"", status_code=204)
+        finally:
+            analyzer.waiters.discard(host, ticket)
+        await asyncio.sleep(COALESCE_S)
+
+
+@post(
+    "/v1/summaries",
+    status_code=200,
+    operation_class=takes(Summary, SUMMARY_EXAMPLE, forms=BOTH),
+    responses={
+        200: gives("The summary is on disk.", Accepted, {"duplicate": False}),
+        400: PROBLEM,
+        403: PROBLEM,
+        503: PROBLEM,
+    },
+    tags=["agents"],
+)
+async def summaries(request: Call) -> Response[bytes]:
+    """Store one host's closed window; answered once it is on disk."""
+    analyzer = _analyzer(request)
+    summary, payload = await _read(request, Summary)
+    require_host(request, summary.host)
+    accepted = await analyzer.service.push(summary, payload, analyzer.clock())
+    analyzer.counters.summaries += not accepted.duplicate
+    analyzer.counters.duplicates += accepted.duplicate
+    analyzer.counters.summary_bytes += len(payload)
+    return _reply(request, accepted)
+
+
+@get("/v1/agents", responses={200: gives("Agents.")}, tags=["agents"])
+async def agents(request: Call) -> Response[bytes]:
+    """Return every agent, with how long it has been silent."""
+    analyzer = _analyzer(request)
+    wall_ns = analyzer.clock()
+    return _json({"agents": [views.agent(a, wall_ns=wall_ns) for a in analyzer.registry.agents()]})
+
+
+@delete("/v1/hosts/{host:str}", status_code=200, responses={403: PROBLEM}, tags=["agents"])
+async def forget(host: FromPath[str], request: Call) -> Response[bytes]:
+    """Forget a host that left the cluster for good, with its endpoints."""
+    analyzer = _analyzer(request)
+    require_admin(request, analyzer.config.admins)
+    return _json({"host": host, "known": await analyzer.service.forget(host, analyzer.clock())})
+
+
+# --- tasks --------------------------------------------------------------------------------------
+
+
+@put(
+    "/v1/tasks/{task:str}",
+    operation_class=takes(TaskBody, TASK_EXAMPLE, forms=(ContentType.JSON,)),
+    responses={200: gives("The task as declared."), 400: PROBLEM, 403: PROBLEM, 409: PROBLEM},
+    tags=["tasks"],
+)
+async def put_task(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Declare a task, before or after its containers exist; replaces an earlier declaration."""
+    analyzer = _analyzer(request)
+    require_admin(request, analyzer.config.admins)
+    body, _ = await _read(request, TaskBody)
+    owner = analyzer.registry.declarer(body.containers, besides=task)
+    if owner is not None:
+        raise Problem(
+            409, f"task {owner} holds some of these containers", f"delete task {owner} first"
+        )
+    rnics = body.rnics_per_container or len(body.rails)
+    declared = Task(task, body.containers, rnics, body.rails, declared=True)
+    await analyzer.service.put_task(declared, analyzer.clock())
+    return _json(_task(analyzer, task))
+
+
+@get("/v1/tasks/{task:str}", responses={404: PROBLEM}, tags=["tasks"])
+async def get_task(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Return a task, declared or learned."""
+    return _json(_task(_analyzer(request), task))
+
+
+@delete("/v1/tasks/{task:str}", status_code=200, responses={403: PROBLEM}, tags=["tasks"])
+async def delete_task(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Withdraw a declaration; what agents discovered of the task stays known."""
+    analyzer = _analyzer(request)
+    require_admin(request, analyzer.config.admins)
+    known = await analyzer.service.delete_task(task, analyzer.clock())
+    return _json({"id": task, "known": known})
+
+
+@get("/v1/tasks", tags=["tasks"])
+async def tasks(request: Call) -> Response[bytes]:
+    """Return every task, declared or learned."""
+    analyzer = _analyzer(request)
+    return _json({"tasks": [_task(analyzer, task.id) for task in analyzer.registry.tasks()]})
+
+
+@get("/v1/endpoints", tags=["tasks"])
+async def endpoints(
+    request: Call,
+    task: FromQuery[str | None] = None,
+    host: FromQuery[str | None] = None,
+    *,
+    vanished: FromQuery[bool] = False,
+) -> Response[bytes]:
+    """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
+    registry = _analyzer(request).registry
+    records = registry.endpoints(task, vanished=vanished)
+    found = [views.endpoint(r) for r in records if host in {None, r.endpoint.host}]
+    conflicts = [views.conflict(conflict) for conflict in registry.conflicts()]
+    return _json({"endpoints": found, "conflicts": conflicts})
+
+
+# --- incidents ----------------------------------------------------------------------------------
+
+
+@get("/v1/incidents", responses={400: PROBLEM}, tags=["incidents"])
+async def incidents(
+    request: Call, wanted: InState = None, since: FromQuery[int] = 0
+) -> Response[bytes]:
+    """Return incidents, latest first.
+
+    `state` is open, confirmed, recovered, or active (open or confirmed); `since` keeps those
+    updated at that instant (Unix nanoseconds) or later.
+    """
+    if wanted is not None and wanted not in {"active", *IncidentState}:
+        raise Problem(
+            400,
+            f"{wanted!r} is no state",
+            f"use active, {', '.join(s.value for s in IncidentState)}",
+        )
+    found = _analyzer(request).journal.incidents(wanted, since)
+    return _json({"incidents": [views.incident(incident) for incident in found]})
+
+
+@get("/v1/incidents/events", tags=["incidents"])
+async def events(
+    request: Call, after: FromQuery[int | None] = None, wait_s: WaitS = 0.0
+) -> Response[bytes]:
+    """Return what happened to incidents after number `after`, as soon as something did.
+
+    Without `after`, return at once the number to go on from.
+    """
+    analyzer = _analyzer(request)
+    journal = analyzer.journal
+    if after is None:
+        return _json({"next": journal.seq, "events": []})
+    deadline_s = asyncio.get_running_loop().time() + wait_s
+    while True:
+        ticket = analyzer.waiters.ticket(INCIDENTS)
+        try:
+            found = journal.events(after)
+            if found or not await _changed(analyzer, ticket, deadline_s):
+                seq = found[-1].seq if found else after
+                return _json({"next": seq, "events": [views.event(e) for e in found]})
+        finally:
+            analyzer.waiters.discard(INCIDENTS, ticket)
+
+
+@get("/v1/incidents/{incident:str}", responses={404: PROBLEM}, tags=["incidents"])
+async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
+    """Return one incident with its verdict and all evidence."""
+    known = _analyzer(request).journal.get(incident)
+    if known is None:
+        raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
+    return _json(views.incident(known))
+
+
+@post(
+    "/v1/diagnose",
+    status_code=200,
+    operation_class=takes(DiagnoseBody, DIAGNOSE_EXAMPLE, forms=(ContentType.JSON,)),
+    responses={200: gives("The walk."), 400: PROBLEM, 404: PROBLEM},
+    tags=["incidents"],
+)
+async def diagnose(request: Call) -> Response[bytes]:
+    """Walk from one endpoint to another now, through vSwitches and fabric."""
+    analyzer = _analyzer(request)
+    body, _ = await _read(request, DiagnoseBody)
+    source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
+    return _json(await analyzer.engine.diagnose(source, target, analyzer.fleet))
+
+
+# --- the whole ----------------------------------------------------------------------------------
+
+
+@get("/v1/topology", tags=["analyzer"])
+async def topology(request: Call) -> Response[bytes]:
+    """Return the fabric, as declared and as learned from traced paths."""
+    return _json(_analyzer(request).engine.topology())
+
+
+@get("/v1/findings", tags=["analyzer"])
+async def findings(request: Call) -> Response[bytes]:
+    """Return what hosts state about their own parts."""
+    found = _analyzer(request).engine.findings()
+    return _json({"findings": [views.finding(finding) for finding in found]})
+
+
+@get("/v1/status", tags=["analyzer"])
+async def status(request: Call) -> Response[bytes]:
+    """Return who this analyzer is and how much it holds."""
+    analyzer = _analyzer(request)
+    kept, size = await analyzer.store.usage()
+    return _json(
+        {
+            "version": netagent.__version__,
+            "started_ns": analyzer.started_ns,
+            "wall_ns": analyzer.clock(),
+            "agents": len(analyzer.registry.agents()),
+            "endpoints": len(analyzer.registry.endpoints()),
+            "tasks": len(analyzer.registry.tasks()),
+            "incidents_active": len(analyzer.journal.incidents("active")),
+            "summaries_kept": kept,
+            "summary_bytes_kept": size,
+            "counters": {
+                name: getattr(analyzer.counters, name) for name in analyzer.counters.__slots__
+            },
+        }
+    )
+
+
+@get("/metrics", tags=["analyzer"], media_type="text/plain")
+async def metrics(request: Call) -> Response[bytes]:
+    """Return counters and gauges in Prometheus' text form."""
+    text = render(_analyzer(request)).encode()
+    return Response(text, media_type="text/plain; version=0.0.4")
+
+
+def application(analyzer: Analyzer) -> Litestar:
+    """Return the ASGI application of `analyzer`."""
+    return Litestar(
+        route_handlers=[
+            *(register, pinglist, summaries, agents, forget),
+            *(put_task, get_task, delete_task, tasks, endpoints),
+            *(incidents, events, show, diagnose),
+            *(topology, findings, status, metrics),
+        ],
+        state=State({"analyzer": analyzer}),
+        exception_handlers=HANDLERS,
+        request_max_body_size=MAX_BODY_BYTES,
+        openapi_config=config(),
+        logging_config=None,
+    )
+
+
+def _analyzer(request: Call) -> Analyzer:
+    analyzer: Analyzer = request.app.state["analyzer"]
+    return analyzer
+
+
+# The message in the body, and its msgpack.
+async def _read(request: Call, kind: type[T]) -> tuple[T, bytes]:
+    form = ContentType.of(request.headers.get("content-type"))
+    body = await request.body()
+    message = decode(body, kind, form)
+    return message, body if form is ContentType.MSGPACK else encode(message)
+
+
+# The answer in the form asked for, or else in the form of what came.
+def _reply(request: Call, message: object) -> Response[bytes]:
+    accept = request.headers.get("accept", "")
+    named = accept if "json" in accept or "msgpack" in accept else None
+    form = ContentType.of(named or request.headers.get("content-type"))
+    return Response(encode(message, form), status_code=200, media_type=form.value)
+
+
+def _json(plain: object) -> Response[bytes]:
+    body = encode(plain, ContentType.JSON)
+    return Response(body, status_code=200, media_type=ContentType.JSON.value)
+
+
+# Whether the ticket was called before the deadline, and not because the server stops.
+async def _changed(analyzer: Analyzer, ticket: "asyncio.Future[None]", deadline_s: float) -> bool:
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            await ticket
+    except TimeoutError:
+        return False
+    return not analyzer.waiters.stopping
+
+
+def _task(analyzer: Analyzer, task: str) -> views.Plain:
+    known = analyzer.registry.task(task)
+    if known is None:
+        raise Problem(404, f"no task {task!r}", "GET /v1/tasks lists those known")
+    return views.task(known, len(analyzer.registry.endpoints(task)))
+
+
+def _endpoint(analyzer: Analyzer, text: str) -> EndpointId:
+    try:
+        endpoint = EndpointId.parse(text)
+    except ValueError as error:
+        raise RemoteProtocolError(str(error)) from error
+    if analyzer.registry.endpoint(endpoint) is None:
+        raise Problem(404, f"no endpoint {text}", "GET /v1/endpoints lists those known")
+    return endpoint

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nouns as people and scripts read them: flat, ids as text, instants in Unix nanoseconds."""
+
+from dataclasses import asdict
+
+from analyzer.registry import Agent, Conflict, EndpointRecord
+from analyzer.server.journal import Event
+from netagent.model.finding import Finding
+from netagent.model.task import Task
+from netagent.model.verdict import Incident, Pair, Suspect
+
+Plain = dict[str, object]
+
+
+def endpoint(record: EndpointRecord) -> Plain:
+    """Return an endpoint with since when."""
+    e = record.endpoint
+    return {
+        "id": str(e.id),
+        "container": e.id.container,
+        "rail": e.id.rail,
+        "task": e.task,
+        "host": e.host,
+        "state": e.state.value if record.live else "gone",
+        "address": e.address,
+        "mac": e.mac,
+        "underlay": e.underlay,
+        "rnic": e.rnic,
+        "bridge": e.bridge,
+        "port": e.port,
+        "mtu": e.mtu,
+        "bond": e.bond,
+        "registered_ns": record.registered_ns,
+        "since_ns": record.since_ns,
+        "deregistered_ns": record.deregistered_ns,
+    }
+
+
+def agent(known: Agent, *, wall_ns: int) -> Plain:
+    """Return an agent with how long it has been silent."""
+    silent_ms = max(0, wall_ns - known.last_seen_ns) // 10**6
+    return {**asdict(known), "silent_ms": silent_ms}
+
+
+def task(known: Task, registered: int) -> Plain:
+    """Return a task, with how many of its endpoints are registered."""
+    return {
+        "id": known.id,
+        "containers": known.containers,
+        "rnics_per_container": known.rnics_per_container,
+        "rails": known.rails,
+        "declared": known.declared,
+        "endpoints_expected": len(known.containers) * known.rnics_per_container,
+        "endpoints_registered": registered,
+    }
+
+
+def incident(known: Incident) -> Plain:
+    """Return an incident with its verdict and all evidence."""
+    verdict = known.verdict
+    return {
+        "id": known.id,
+        "state": known.state.value,
+        "component": str(verdict.component) if verdict.component else None,
+        "layer": verdict.layer.value if verdict.layer else None,
+        "symptom": verdict.symptom.value,
+        "confidence": verdict.confidence,
+        "summary": verdict.summary,
+        "detected_ns": known.detected_ns,
+        "localized_ns": known.localized_ns,
+        "updated_ns": known.updated_ns,
+        "recovered_ns": known.recovered_ns,
+        "tasks": known.tasks,
+        "failing": [_pair(pair) for pair in verdict.failing],
+        "healthy": [_pair(pair) for pair in verdict.healthy],
+        "alternatives": [_suspect(suspect) for suspect in verdict.alternatives],
+        "evidence": verdict.evidence,
+        "missing": verdict.missing,
+        "notes": known.notes,
+    }
+
+
+def event(known: Event) -> Plain:
+    """Return what happened to an incident."""
+    return {"seq": known.seq, "event": known.event, "incident": incident(known.incident)}
+
+
+def finding(known: Finding) -> Plain:
+    """Return what a host states about its own parts."""
+    return {
+        "kind": known.kind.value,
+        "component": str(known.component),
+        "layer": known.component.layer.value,
+        "text": known.text,
+        "wall_ns": known.wall_ns,
+        "evidence": known.evidence,
+    }
+
+
+def conflict(known: Conflict) -> Plain:
+    """Return the report of an endpoint that two hosts claim."""
+    return {**asdict(known), "endpoint": str(known.endpoint)}
+
+
+def _pair(pair: Pair) -> Plain:
+    return {
+        "source": str(pair.source),
+        "target": str(pair.target),
+        "sent": pair.sent,
+        "lost": pair.lost,
+    }
+
+
+def _suspect(suspect: Suspect) -> Plain:
+    return {
+        "component": str(suspect.component),
+        "layer": suspect.component.layer.value,
+        "score": suspect.score,
+        "lost": suspect.lost,
+        "crossed": suspect.crossed,
+    }

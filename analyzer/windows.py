@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which windows are complete: watermarks over hosts' summaries. Pure.
+
+A window closes when every host that should report it has, or a grace after its end. What comes
+later is stored and remembered as heard, and judged no more. Windows that ended before the analyzer
+started are history: their spooled summaries are welcome, and open no incident.
+"""
+
+from dataclasses import dataclass, field
+
+from analyzer.ingest import WindowRows
+from netagent.model.finding import Finding
+from netagent.model.window import Window
+
+GRACE_NS = 1_500_000_000
+KEPT = 24
+"""Closed windows remembered."""
+AHEAD_NS = 60_000_000_000
+"""A summary from further in the future comes from a clock that is wrong."""
+
+
+@dataclass(slots=True)
+class WindowState:
+    """What has come in for one window."""
+
+    window: Window
+    rows: dict[str, WindowRows] = field(default_factory=dict)
+    findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
+
+
+class Watermarks:
+    """Collects summaries by window until each can be closed."""
+
+    def __init__(self) -> None:
+        self._began_ns = 0
+        self._open: dict[int, WindowState] = {}
+        self._closed: dict[int, WindowState] = {}
+        self.late = 0
+        """Summaries that came after their window was closed."""
+        self.ahead = 0
+        """Summaries refused because their clock is far ahead."""
+
+    def begin(self, *, now_ns: int) -> None:
+        """Judge only windows that end after `now_ns`; what was added before is history."""
+        self._began_ns = now_ns
+
+    def add(self, rows: WindowRows, findings: tuple[Finding, ...], *, now_ns: int) -> None:
+        """Take one host's window."""
+        start = rows.window.start_ns
+        if start > now_ns + AHEAD_NS:
+            self.ahead += 1
+            return
+        state = self._closed.get(start) or self._open.get(start)
+        if state is None and start <= max(self._closed, default=-1):
+            self.late += 1
+            return
+        if state is None:
+            state = self._open[start] = WindowState(rows.window)
+        self.late += start in self._closed
+        state.rows[rows.host] = rows
+        state.findings[rows.host] = findings
+
+    def close(self, expected: set[str], *, now_ns: int) -> list[WindowState]:
+        """Return the windows that are complete or overdue, in order; each is returned once."""
+        closed: list[WindowState] = []
+        for start in sorted(self._open):
+            state = self._open[start]
+            overdue = now_ns >= state.window.end_ns + GRACE_NS
+            ended = now_ns >= state.window.end_ns
+            if not (overdue or (ended and expected <= state.rows.keys())):
+                break
+            closed.append(self._open.pop(start))
+            self._closed[start] = state
+        while len(self._closed) > KEPT:
+            self._closed.pop(min(self._closed))
+        return [s for s in closed if s.window.end_ns > self._began_ns]
+
+    def ensure(self, width_ns: int, *, now_ns: int) -> None:
+        """Open the window that just ended although nobody reported it: all may be silent."""
+        window = Window.covering(now_ns - width_ns, width_ns=width_ns)
+        newest = max((*self._closed, *self._open), default=-1)
+        if window.start_ns > newest:
+            self._open[window.start_ns] = WindowState(window)
+
+    def recent(self, count: int) -> list[WindowState]:
+        """Return the newest closed windows, newest first."""
+        return [self._closed[start] for start in sorted(self._closed, reverse=True)[:count]]

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds out what the kernel really lets this process do: by doing it, where that harms nobody."""
+
+import asyncio
+import ctypes
+import os
+import select
+import socket
+import ssl
+import struct
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from netagent.adapters.uplink import client_tls
+from netagent.config import AgentConfig
+from netagent.model.errors import CapabilityMissing
+
+CAPABILITIES = {
+    "CAP_NET_ADMIN": 12,
+    "CAP_NET_RAW": 13,
+    "CAP_NET_BROADCAST": 11,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_SYS_PTRACE": 19,
+}
+"""What the agent uses: netlink, raw sockets, events of and entry into other namespaces, /proc."""
+
+_SO_TIMESTAMPING = 37
+_MSG_ERRQUEUE = 0x2000
+# TX_SOFTWARE | RX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY, see linux/net_tstamp.h
+_STAMPS = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 7 | 1 << 11
+_STA_UNSYNC = 0x40
+_REPLY_S = 5.0
+
+
+def missing_privileges(status: str | None = None) -> list[str]:
+    """Return which of `CAPABILITIES` this process lacks, from the text of /proc/self/status."""
+    text = Path("/proc/self/status").read_text(encoding="ascii") if status is None else status
+    lines = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    effective = int(lines.get("CapEff", "0").strip(), 16)
+    return [name for name, bit in CAPABILITIES.items() if not effective >> bit & 1]
+
+
+def timestamps(wait_s: float = 1.0) -> str:
+    """Send a datagram over loopback and say which stamps the kernel put on it.
+
+    Raises CapabilityMissing where one of the two does not come within `wait_s`.
+    """
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+    ):
+        for each in (sender, receiver):
+            each.bind(("127.0.0.1", 0))
+            each.setblocking(False)
+            each.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _STAMPS)
+        sender.sendto(b"netagent", receiver.getsockname())
+        received = _stamp(receiver, select.POLLIN, 0, wait_s)
+        sent = _stamp(sender, select.POLLERR, _MSG_ERRQUEUE, wait_s)
+    if not sent or not received:
+        which = " and ".join(name for name, ns in (("TX", sent), ("RX", received)) if not ns)
+        remedy = "use a kernel with CONFIG_NETWORK_PHY_TIMESTAMPING and a driver that stamps"
+        raise CapabilityMissing(f"{which} timestamps", remedy)
+    return f"software, TX and RX ({(received - sent) / 1e3:.0f} us over loopback)"
+
+
+def _stamp(sock: socket.socket, event: int, flags: int, wait_s: float) -> int:
+    """Return the software timestamp of the next message, in nanoseconds; 0 if there is none."""
+    poll = select.poll()
+    poll.register(sock, event)
+    if not poll.poll(wait_s * 1e3):
+        return 0
+    with suppress(BlockingIOError):
+        _, ancillary, _, _ = sock.recvmsg(256, 512, flags)
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == _SO_TIMESTAMPING:
+                seconds, nanoseconds = struct.unpack_from("=qq", data)
+                return int(seconds * 1_000_000_000 + nanoseconds)
+    return 0
+
+
+def packet_socket() -> str:
+    """Open and close an AF_PACKET socket; raises CapabilityMissing where that is not allowed."""
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0).close()
+    except OSError as error:
+        raise CapabilityMissing("AF_PACKET", f"give CAP_NET_RAW ({error.strerror})") from error
+    return "raw packets can be captured"
+
+
+def clock_synchronised() -> str:
+    """Say by how much the clock may be wrong; raises CapabilityMissing if nobody disciplines it."""
+    timex = (ctypes.c_long * 64)()  # struct timex is shorter; modes = 0 only reads
+    ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
+    max_error_us, status = timex[3], timex[5] & 0xFFFFFFFF
+    if status & _STA_UNSYNC:
+        raise CapabilityMissing("clock synchronisation", "run chrony, ntpd or ptp4l + phc2sys")
+    return f"synchronised, at most {max_error_us / 1e3:.1f} ms off"
+
+
+def writable(folder: str) -> str:
+    """Write and remove a file in `folder`; raises CapabilityMissing where that fails."""
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"netagent")
+        space = os.statvfs(folder)
+    except OSError as error:
+        remedy = f"make {folder} writable ({error.strerror})"
+        raise CapabilityMissing("state folder", remedy) from error
+    return f"{folder}, {space.f_bavail * space.f_frsize >> 20} MiB free"
+
+
+async def analyzer_answers(config: AgentConfig) -> str:
+    """Speak one line of HTTP with the analyzer, and TLS before; raises CapabilityMissing."""
+    parts = urlsplit(config.analyzer.url)
+    port = parts.port or (443 if config.analyzer.encrypted else 80)
+    context = client_tls(config.tls) if config.analyzer.encrypted else None
+    try:
+        async with asyncio.timeout(_REPLY_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
+            try:
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                # A server that rejects our certificate says so only now, in TLS 1.3.
+                status = await reader.readline()
+            finally:
+                writer.close()
+                with suppress(OSError, ssl.SSLError):
+                    await writer.wait_closed()
+    except TimeoutError as error:
+        raise CapabilityMissing("analyzer", f"no answer from {config.analyzer.url}") from error
+    except ssl.SSLError as error:
+        raise CapabilityMissing("analyzer TLS", f"check [tls]: {error.reason or error}") from error
+    except OSError as error:
+        remedy = f"start it, or correct analyzer.url ({error.strerror or error})"
+        raise CapabilityMissing("analyzer", remedy) from error
+    if not status.startswith(b"HTTP/"):
+        raise CapabilityMissing("analyzer", f"no HTTP server at {config.analyzer.url}")
+    secured = "mutual TLS" if context else "plain HTTP"
+    return f"{config.analyzer.url} answers over {secured}"

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two clocks, and whether the wall clock was set."""
+
+import time
+
+STEP_NS = 50_000_000
+"""A wall clock that leaves the monotonic clock by more than so many nanoseconds was set; slewing
+by adjtime, at most 500 us per second, does not within the minute between two looks."""
+
+
+def wall_ns() -> int:
+    """Return nanoseconds since the Unix epoch."""
+    return time.time_ns()
+
+
+def now_ns() -> int:
+    """Return nanoseconds of CLOCK_MONOTONIC, which is never set."""
+    return time.monotonic_ns()
+
+
+class StepDetector:
+    """Compares the clocks between two looks. Reads neither itself."""
+
+    def __init__(self) -> None:
+        self._offset_ns: int | None = None
+        self.steps = 0
+        """Steps seen since the start."""
+
+    def observe(self, *, wall_ns: int, now_ns: int) -> int:
+        """Return by how many nanoseconds the wall clock was set since the last call; 0 if not."""
+        offset_ns = wall_ns - now_ns
+        previous_ns, self._offset_ns = self._offset_ns, offset_ns
+        if previous_ns is None or abs(offset_ns - previous_ns) <= STEP_NS:
+            return 0
+        self.steps += 1
+        return offset_ns - previous_ns

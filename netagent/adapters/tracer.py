@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives path tracing: outer headers seen on the uplinks in, TTL-limited packets out."""
+
+import socket
+from collections.abc import Callable
+
+import structlog
+
+from netagent.adapters import outer, traceroute
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.collect.windows import TracedPath
+from netagent.config import TraceConfig
+from netagent.model.ids import FlowId
+from netagent.probing.schedule import TokenBucket
+from netagent.probing.tracing import (
+    COUNT_IDENTS,
+    TRACE_IDENTS,
+    HopCount,
+    OuterFlow,
+    PathTracer,
+)
+
+log = structlog.get_logger()
+
+COUNT_PACKETS_PER_S = 600
+"""Cap of packets sent to count losses per router, on demand."""
+MAX_COUNTS = 16
+STALE_NS = 120_000_000_000
+"""An outer header unseen for so long is traced no more."""
+FlowOf = Callable[[outer.Sighting], FlowId | None]
+
+
+class Tracer:
+    """Knows the outer header of each probed flow and the routers on its way."""
+
+    def __init__(self, config: TraceConfig, flow_of: FlowOf) -> None:
+        self._flow_of = flow_of
+        self._paths = PathTracer(
+            packets_per_s=config.packets_per_second,
+            refresh_ns=int(config.refresh_s * 1e9),
+            max_hops=config.max_hops,
+            now_ns=now_ns(),
+        )
+        self._uplinks: dict[str, socket.socket] = {}
+        self._sockets: traceroute.TraceSockets | None = None
+        self._outer: dict[tuple[FlowId, bool], tuple[OuterFlow, int]] = {}
+        self._longest: dict[FlowId, int] = {}
+        """Hops of the longest trace: those beyond a dead link are asked as well."""
+        self._count_bucket = TokenBucket(
+            COUNT_PACKETS_PER_S, COUNT_PACKETS_PER_S / 10, now_ns=now_ns()
+        )
+        self._counts: dict[HopCount, int] = {}
+        self._counting: dict[int, HopCount] = {}  # ident -> whose
+        self._ident = 0
+        self.sent = 0
+
+    def set_uplinks(self, devices: set[str]) -> None:
+        """Watch exactly these RNIC netdevs."""
+        for name in self._uplinks.keys() - devices:
+            self._uplinks.pop(name).close()
+        for name in devices - self._uplinks.keys():
+            try:
+                self._uplinks[name] = outer.open_uplink(name)
+            except OSError as error:
+                log.warning("uplink_not_watched", device=name, error=str(error))
+
+    def keep(self, wanted: Callable[[FlowId], bool]) -> None:
+        """Forget flows that `wanted` does not want."""
+        self._outer = {key: seen for key, seen in self._outer.items() if wanted(key[0])}
+        self._longest = {flow: hops for flow, hops in self._longest.items() if wanted(flow)}
+
+    def step(self) -> None:
+        """Read sightings and answers, and send what is due."""
+        at_ns = now_ns()
+        for name, uplink in list(self._uplinks.items()):
+            try:
+                for sighting in outer.drain(uplink):
+                    self._saw(sighting, at_ns)
+            except OSError as error:
+                if name in self._uplinks and not _is_down(error):
+                    self._uplinks.pop(name).close()
+        fresh = {key: v for key, v in self._outer.items() if at_ns - v[1] < STALE_NS}
+        self._outer = fresh
+        self._paths.follow({flow for flow, _ in fresh.values()})
+        self._exchange(at_ns)
+
+    def _exchange(self, at_ns: int) -> None:
+        try:
+            if self._sockets is None:
+                self._sockets = traceroute.open_trace()
+            for answer in traceroute.drain(self._sockets):
+                self._answered(answer)
+        except OSError as error:
+            log.warning("trace_failed", error=str(error))
+            return
+        for probe in self._paths.due(now_ns=at_ns):
+            self.sent += traceroute.send(self._sockets, probe)
+        for count, size in list(self._counts.items()):
+            self._send_counted(self._sockets, count, size, at_ns)
+
+    def _send_counted(
+        self, sockets: traceroute.TraceSockets, count: HopCount, size: int, at_ns: int
+    ) -> None:
+        idents: list[int] = []
+        while len(idents) < COUNT_PACKETS_PER_S // 10 and self._count_bucket.take(1, now_ns=at_ns):
+            idents.append(COUNT_IDENTS[self._ident])
+            self._ident = (self._ident + 1) % len(COUNT_IDENTS)
+        for probe in count.take(idents, wall_ns=wall_ns()):
+            self._counting[probe.ident] = count
+            self.sent += traceroute.send(sockets, probe, size=size)
+        if count.finished(wall_ns=wall_ns()):
+            del self._counts[count]
+            self._counting = {k: v for k, v in self._counting.items() if v is not count}
+
+    def _answered(self, answer: traceroute.Answer) -> None:
+        if answer.ident in TRACE_IDENTS:
+            self._paths.answered(answer.ident, answer.router)
+        elif (count := self._counting.pop(answer.ident, None)) is not None:
+            count.answered(answer.ident, wall_ns=answer.wall_ns)
+
+    def begin_count(self, flow: FlowId, *, count: int, size: int) -> HopCount | None:
+        """Send `count` packets to each router that `flow` crosses; None before it was traced."""
+        traced = self.of_flow(flow)
+        hops = max(len(traced.hops), self._longest.get(flow, 0)) if traced else 0
+        if not hops or len(self._counts) >= MAX_COUNTS:
+            return None
+        begun = HopCount(self._outer[flow, False][0], hops=hops, count=count)
+        self._counts[begun] = size
+        return begun
+
+    def counting(self, count: HopCount) -> bool:
+        """Whether a count is still under way."""
+        return count in self._counts
+
+    def _saw(self, sighting: outer.Sighting, at_ns: int) -> None:
+        flow = self._flow_of(sighting)
+        if flow is not None:
+            reply = sighting.source_port != flow.source_port
+            self._outer[flow, reply] = (sighting.outer, at_ns)
+
+    def traced(self) -> list[TracedPath]:
+        """Return every flow direction whose path was traced."""
+        rows: list[TracedPath] = []
+        for (flow, reply), (outer_flow, _) in self._outer.items():
+            hops = self._paths.hops(outer_flow)
+            if hops is not None:
+                if not reply:
+                    self._longest[flow] = max(self._longest.get(flow, 0), len(hops))
+                rows.append(TracedPath(flow, reply, outer_flow.source_port, hops))
+        return rows
+
+    def of_flow(self, flow: FlowId) -> TracedPath | None:
+        """Return what is known of the probes' way; hops are empty before the first trace."""
+        seen = self._outer.get((flow, False))
+        if seen is None:
+            return None
+        hops = self._paths.hops(seen[0]) or ()
+        return TracedPath(flow, reply=False, outer_port=seen[0].source_port, hops=hops)
+
+    def close(self) -> None:
+        """Close every socket."""
+        self.set_uplinks(set())
+        if self._sockets is not None:
+            self._sockets.close()
+
+
+def _is_down(error: OSError) -> bool:
+    return error.errno == 100  # ENETDOWN: reported once when the device goes down; it may come up

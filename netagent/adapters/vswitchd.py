@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether ovs-vswitchd is at work: asked over its control socket, JSON-RPC as ovs-appctl does."""
+
+import asyncio
+import json
+import os
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from pathlib import Path
+
+ANSWER_S = 3.0
+"""Seconds without an answer after which it counts as hung; a large reconfiguration takes one."""
+
+_MAX_ANSWER = 16 << 20
+
+
+class VswitchdError(Exception):
+    """ovs-vswitchd did not answer, or with an error; the text says why."""
+
+
+async def appctl(rundir: Path, command: str, *arguments: str, timeout_s: float = ANSWER_S) -> str:
+    """Return ovs-vswitchd's answer to `command`; raises VswitchdError."""
+    path = control_socket(rundir)
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _ask(path, command, arguments)
+    except TimeoutError as error:
+        raise VswitchdError(f"no answer to {command} within {timeout_s:g} s") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise VswitchdError(f"{path}: {error}") from error
+
+
+def control_socket(rundir: Path) -> Path:
+    """Return the control socket of the ovs-vswitchd that runs in `rundir`; VswitchdError if none.
+
+    Its name holds the process id unless it was given one.
+    """
+    fixed = rundir / "ovs-vswitchd.ctl"
+    if fixed.exists():
+        return fixed
+    try:
+        pid = int((rundir / "ovs-vswitchd.pid").read_text(encoding="ascii"))
+    except (OSError, ValueError) as error:
+        raise VswitchdError(f"no pid file in {rundir}") from error
+    return rundir / f"ovs-vswitchd.{pid}.ctl"
+
+
+async def _ask(path: Path, command: str, arguments: tuple[str, ...]) -> str:
+    reader, writer = await asyncio.open_unix_connection(path, limit=_MAX_ANSWER)
+    try:
+        request = {"id": 0, "method": command, "params": list(arguments)}
+        writer.write(json.dumps(request).encode())
+        await writer.drain()
+        answer = await _read_document(reader)
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+    if not isinstance(answer, dict) or answer.get("error") is not None:
+        raise ValueError(
+            f"{command}: {answer.get('error') if isinstance(answer, dict) else answer}"
+        )
+    return str(answer.get("result"))
+
+
+async def _read_document(reader: asyncio.StreamReader) -> object:
+    """Read until what came is a whole JSON document: the protocol has no other delimiter."""
+    data = b""
+    while chunk := await reader.read(1 << 16):
+        data += chunk
+        if data.rstrip().endswith(b"}"):
+            with suppress(ValueError):
+                return json.loads(data)
+    raise ValueError(f"connection closed after {len(data)} bytes")
+
+
+class VswitchdWatch:
+    """Decides at each look whether ovs-vswitchd is at work."""
+
+    def __init__(self, rundir: Path) -> None:
+        self._rundir = rundir
+        self.down: str | None = None
+        """Why it is not at work; None if it is."""
+        self._unheard = 0  # looks in a row at which OVSDB did not answer
+
+    async def look(
+        self, *, connected: bool, bridges: AbstractSet[str], ports: AbstractSet[str]
+    ) -> bool:
+        """Look again; return whether `down` changed.
+
+        Once down it counts as back when it has all `bridges` and `ports` in its datapath.
+        `connected` says whether OVSDB answers; a single look without it is a reconnection.
+        """
+        before = self.down
+        self._unheard = 0 if connected else self._unheard + 1
+        self.down = await self._reason(bridges, ports) or (
+            "OVSDB does not answer" if self._unheard > 1 else None
+        )
+        return self.down != before
+
+    async def _reason(self, bridges: AbstractSet[str], ports: AbstractSet[str]) -> str | None:
+        try:
+            if self._process_gone():
+                return "its process is gone"
+            if self.down is None:
+                have = set((await appctl(self._rundir, "ofproto/list")).split())
+                missing = bridges - have
+            else:
+                missing = (bridges | ports) - _listed(await appctl(self._rundir, "dpif/show"))
+        except VswitchdError as error:
+            return str(error)
+        return f"it lacks {', '.join(sorted(missing))}" if missing else None
+
+    def _process_gone(self) -> bool:
+        """Whether the process of the pid file ended; unknown counts as not."""
+        try:
+            pid = int((self._rundir / "ovs-vswitchd.pid").read_text(encoding="ascii"))
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except (OSError, ValueError):
+            return False
+        return False
+
+
+def _listed(dpif_show: str) -> set[str]:
+    """Return the bridges and ports in ``dpif/show``, one per line, indented by depth."""
+    words = (line.split() for line in dpif_show.splitlines())
+    return {each[0].rstrip(":") for each in words if each}

@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent: builds the adapters, wires them and supervises the work."""
+
+import asyncio
+import os
+import resource
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import structlog
+from msgspec import structs
+
+from netagent import __version__
+from netagent.adapters import outer
+from netagent.adapters.clock import StepDetector, now_ns, wall_ns
+from netagent.adapters.prober import Prober
+from netagent.adapters.spool import Spool
+from netagent.adapters.tracer import Tracer
+from netagent.adapters.uplink import Shipper, Uplink
+from netagent.adapters.watcher import Watcher
+from netagent.collect.hostfacts import HostView
+from netagent.collect.windows import WindowTally
+from netagent.config import AgentConfig
+from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
+from netagent.model.ids import FlowId
+from netagent.model.pinglist import PingList, Target
+from netagent.model.window import Window
+from netagent.wire.codec import encode
+from netagent.wire.messages import (
+    CheckReply,
+    CheckRequest,
+    FlowsReply,
+    Health,
+    PathAnswer,
+    PathReply,
+    PathRequest,
+    ProbeReply,
+    ProbeRequest,
+    Registration,
+    Status,
+)
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+MIN_TICK_S = 0.005
+TRACE_TICK_S = 0.05
+LONG_POLL_S = 20.0
+RETRY_S = (0.2, 5.0)
+REGISTER_AGAIN_S = 30.0
+"""The full state is told again this often: an analyzer that lost its disk learns it anew."""
+REOPEN_S = 0.5
+"""Sockets that could not be opened (an address still missing) are tried again."""
+BURST_DEADLINE_S = 3.0
+MAX_COUNT = 200
+
+
+class VswitchRpc(Protocol):
+    """Answers that need a worker process."""
+
+    async def check(self, request: CheckRequest) -> CheckReply:
+        """Walk the host's flow tables."""
+
+    async def flows(self, bridge: str, table: int | None) -> FlowsReply:
+        """Dump the flows of a bridge."""
+
+
+class Agent:
+    """One host's agent. `run` works until cancelled, and releases everything on its way out."""
+
+    def __init__(self, config: AgentConfig, vswitch: VswitchRpc) -> None:
+        self._config = config
+        self._vswitch = vswitch
+        self._instance = secrets.token_hex(8)
+        self._generation = 0
+        self._view = HostView()
+        self._pinglist = PingList(0)
+        self._tally = WindowTally(large_class=len(config.probe.sizes) - 1)
+        self._prober = Prober(config.probe, self._tally)
+        self._tracer = Tracer(config.trace, self._flow_seen)
+        self._uplink = Uplink(config)
+        spool = Spool(Path(config.state_dir) / "spool", limit_bytes=config.limits.spool_mib << 20)
+        self._shipper = Shipper(self._uplink, spool)
+        self._steps = StepDetector()
+        self._health = Health()
+        self._last_window_ns = 0
+        self._cpu_s = _cpu_s()
+        self._changed = asyncio.Event()
+        self._unopened = False
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._prober.fileno(), self._prober.read)
+        watcher = Watcher(self._config)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, work in (
+                    ("discovery", lambda: watcher.run(self._on_view)),
+                    ("registration", self._register),
+                    ("pinglist", self._follow_pinglist),
+                    ("probing", self._probe),
+                    ("tracing", self._trace),
+                    ("windows", self._close_windows),
+                    ("shipping", self._shipper.run),
+                    ("reopening", self._reopen),
+                ):
+                    group.create_task(_supervised(name, work))
+        finally:
+            loop.remove_reader(self._prober.fileno())
+            await self._say_goodbye()
+            self._prober.close()
+            self._tracer.close()
+            await self._uplink.close()
+
+    # --- discovery and registration ----------------------------------------------------------
+
+    def _on_view(self, view: HostView) -> None:
+        known = {e.id for e in self._view.endpoints}
+        for endpoint in view.endpoints:
+            if endpoint.id not in known:
+                log.info("endpoint_appeared", endpoint=str(endpoint.id), state=endpoint.state)
+        self._view = view
+        self._open()
+        self._tracer.set_uplinks({d for u in view.uplinks for d in (u.members or (u.device,))})
+        self._generation += 1
+        self._changed.set()
+
+    def _open(self) -> None:
+        namespaces = {key: (ns.path, ns.inode) for key, ns in self._view.namespaces.items()}
+        failed = self._prober.set_endpoints(self._view.endpoints, namespaces)
+        for endpoint, error in failed:
+            log.warning("endpoint_not_opened", endpoint=str(endpoint), error=str(error))
+        self._unopened = bool(failed)
+
+    async def _reopen(self) -> None:
+        while True:
+            await asyncio.sleep(REOPEN_S)
+            if self._unopened:
+                self._open()
+
+    async def _register(self) -> None:
+        while not self._view.complete:
+            await self._wait_for_change()
+        while True:
+            registered = await _insist(self._register_once)
+            self._use(registered)
+            await self._wait_for_change(timeout_s=REGISTER_AGAIN_S)
+
+    async def _wait_for_change(self, timeout_s: float | None = None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    async def _register_once(self) -> PingList:
+        reply = await self._uplink.register(self._registration())
+        return reply.pinglist
+
+    def _registration(self, *, leaving: bool = False) -> Registration:
+        host, port = self._config.rpc.listen.rsplit(":", 1)
+        scheme = "https" if self._config.tls is not None else "http"
+        return Registration(
+            host=self._config.host,
+            instance=self._instance,
+            generation=self._generation,
+            rpc_url=f"{scheme}://{host}:{port}",
+            endpoints=() if leaving else self._view.endpoints,
+        )
+
+    async def _say_goodbye(self) -> None:
+        # A planned stop is no failure: without endpoints nobody probes this host.
+        self._generation += 1
+        try:
+            async with asyncio.timeout(2):
+                await self._uplink.register(self._registration(leaving=True))
+        except (NetAgentError, TimeoutError) as error:
+            log.warning("goodbye_not_heard", error=str(error))
+
+    async def _follow_pinglist(self) -> None:
+        while True:
+            pinglist = await _insist(self._poll_pinglist)
+            if pinglist is not None:
+                self._use(pinglist)
+
+    async def _poll_pinglist(self) -> PingList | None:
+        return await self._uplink.pinglist(self._pinglist.version, LONG_POLL_S)
+
+    def _use(self, pinglist: PingList) -> None:
+        if pinglist.version == self._pinglist.version:
+            return
+        # Not "greater": an analyzer that lost its disk begins again, and it decides.
+        self._pinglist = pinglist
+        self._prober.set_pinglist(pinglist)
+        ends = {t.source for t in pinglist.targets} | {t.target for t in pinglist.targets}
+        self._tracer.keep(lambda flow: flow.source in ends and flow.target in ends)
+
+    # --- probing and windows -----------------------------------------------------------------
+
+    async def _probe(self) -> None:
+        while True:
+            wake_ns = self._prober.step()
+            await asyncio.sleep(max(MIN_TICK_S, (wake_ns - now_ns()) / 1e9))
+
+    async def _trace(self) -> None:
+        while True:
+            self._tracer.step()
+            await asyncio.sleep(TRACE_TICK_S)
+
+    def _flow_seen(self, sighting: outer.Sighting) -> FlowId | None:
+        return self._prober.flow_of(
+            sighting.frame, sighting.source_port, sighting.target_port, sighting.target
+        )
+
+    async def _close_windows(self) -> None:
+        width_ns = self._config.probe.window_s * 1_000_000_000
+        window = Window.covering(wall_ns(), width_ns=width_ns)
+        while True:
+            self._steps.observe(wall_ns=wall_ns(), now_ns=now_ns())
+            left_ns = window.end_ns - wall_ns()
+            if 0 < left_ns <= 2 * width_ns:
+                await asyncio.sleep(min(left_ns / 1e9, 1.0))
+                continue
+            self._prober.step()  # read and settle first: what is in the sockets is of this window
+            if self._view.complete and left_ns <= 0:
+                self._ship(window)
+            # A clock set back must not yield a window twice: its second summary would be a
+            # duplicate. Counters simply go on into the next new one.
+            fresh = Window.covering(wall_ns(), width_ns=width_ns)
+            window = fresh if fresh > window or left_ns > 0 else Window(window.end_ns, width_ns)
+
+    def _ship(self, window: Window) -> None:
+        if window.start_ns <= self._last_window_ns:
+            return
+        self._last_window_ns = window.start_ns
+        self._health = self._take_health()
+        summary = self._tally.close(
+            window,
+            host=self._config.host,
+            instance=self._instance,
+            paths=self._tracer.traced(),
+            findings=self._view.findings,
+            health=self._health,
+        )
+        self._shipper.submit(window.start_ns, encode(summary))
+
+    def _take_health(self) -> Health:
+        counters = self._prober.take_counters()
+        before_s, self._cpu_s = self._cpu_s, _cpu_s()
+        return Health(
+            delayed=counters.delayed,
+            capped=counters.capped,
+            send_errors=self._tally.take_send_errors(),
+            bad_frames=counters.bad_frames,
+            spool_dropped=self._shipper.dropped,
+            cpu_ms=round(1000 * (self._cpu_s - before_s)),
+            rss_kb=_rss_kb(),
+            clock_steps=self._steps.steps,
+        )
+
+    # --- RPC ---------------------------------------------------------------------------------
+
+    async def status(self) -> Status:
+        """Return who this agent is and what it does."""
+        return Status(
+            host=self._config.host,
+            instance=self._instance,
+            version=__version__,
+            endpoints=self._view.endpoints,
+            pinglist_version=self._pinglist.version,
+            targets=len(self._pinglist.targets),
+            last_window_ns=self._last_window_ns,
+            health=self._health,
+            findings=self._view.findings,
+        )
+
+    async def check(self, request: CheckRequest) -> CheckReply:
+        """Walk this host's flow tables in a worker process."""
+        return await self._vswitch.check(request)
+
+    async def flows(self, bridge: str, table: int | None = None) -> FlowsReply:
+        """Dump the flows of a bridge with cookie and counters."""
+        return await self._vswitch.flows(bridge, table)
+
+    async def path(self, request: PathRequest) -> PathReply:
+        """Return the outer path of a pair's flows, and where packets are lost if asked to count."""
+        ports = self._prober.ports(request.source)
+        if not ports:
+            raise RemoteProtocolError(f"{request.source} is not probed from this host")
+        if request.source_port:
+            ports = tuple(port for port in ports if port == request.source_port)
+        flows = [FlowId(request.source, request.target, port) for port in ports]
+        count = min(request.count, MAX_COUNT)
+        answers = await asyncio.gather(*(self._path(f, count, request.size) for f in flows))
+        return PathReply(paths=tuple(answers))
+
+    async def _path(self, flow: FlowId, count: int, size: int) -> PathAnswer:
+        traced = self._tracer.of_flow(flow)
+        if traced is None:
+            return PathAnswer(source_port=flow.source_port, outer_port=None)
+        known = PathAnswer(
+            source_port=flow.source_port, outer_port=traced.outer_port, hops=traced.hops
+        )
+        begun = self._tracer.begin_count(flow, count=count, size=size) if count else None
+        if begun is None:
+            return known
+        while self._tracer.counting(begun):  # noqa: ASYNC110 - the tracer is stepped by a clock
+            await asyncio.sleep(TRACE_TICK_S)
+        sent, answered, rtt_ns = begun.totals()
+        return structs.replace(known, sent=sent, answered=answered, rtt_ns=rtt_ns)
+
+    async def probe(self, request: ProbeRequest) -> ProbeReply:
+        """Probe a target now, within the caps."""
+        target = self._target(request)
+        count = min(request.count, 100)
+        try:
+            collect = self._prober.begin_burst(target, count)
+        except KeyError:
+            raise RemoteProtocolError(f"{request.source} is not probed from this host") from None
+        deadline_ns = now_ns() + int(BURST_DEADLINE_S * 1e9)
+        while (answers := collect()) is None and now_ns() < deadline_ns:  # noqa: ASYNC110 - the
+            # prober settles probes from socket events, and knows no coroutine to wake
+            await asyncio.sleep(0.01)
+        return ProbeReply(probes=tuple(answers or ()))
+
+    def _target(self, request: ProbeRequest) -> Target:
+        for target in self._pinglist.targets:
+            if (target.source, target.target) == (request.source, request.target):
+                return target
+        if request.address is None:
+            raise RemoteProtocolError(
+                f"{request.target} is not on the ping list of {request.source}; give its address"
+            )
+        return Target(request.source, request.target, request.address, "")
+
+
+async def _supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:
+    # One part that breaks must not take the others with it; it starts again, ever more slowly.
+    wait_s = RETRY_S[0]
+    while True:
+        began_ns = now_ns()
+        try:
+            await work()
+        except Exception:  # supervision: whatever it was, it is logged and the part restarted
+            log.exception("part_failed", part=name, again_in_s=wait_s)
+        else:
+            return
+        if now_ns() - began_ns > 60 * 1_000_000_000:
+            wait_s = RETRY_S[0]
+        await asyncio.sleep(wait_s)
+        wait_s = min(RETRY_S[1], 2 * wait_s)
+
+
+async def _insist(request: Callable[[], Awaitable[T]]) -> T:
+    wait_s = RETRY_S[0]
+    while True:
+        try:
+            return await request()
+        except (Unreachable, RemoteProtocolError) as error:
+            log.warning("analyzer_request_failed", error=str(error))
+        await asyncio.sleep(wait_s)
+        wait_s = min(RETRY_S[1], 2 * wait_s)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _rss_kb() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") // 1024

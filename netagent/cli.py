@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: verbs, logging, exit codes.
+
+A verb is a module of `netagent.commands` with `add_arguments(parser)` and `run(arguments)`, which
+returns the exit code; only the one that is asked for is imported. Exit codes: 0 all is well, 1 not
+all is, 2 the command or the configuration is wrong.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import MutableMapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from netagent import __version__
+from netagent.model.errors import ConfigError, NetAgentError
+
+VERBS = {
+    "run": "run the agent of this host",
+    "check-config": "say whether a configuration file can be used",
+    "doctor": "say what this host can and cannot do, with remedies",
+    "endpoints": "list this host's endpoints as the vSwitch and the kernel show them",
+    "check": "walk this host's flow tables for a packet",
+    "status": "ask a running agent how it is",
+    "path": "have a running agent trace the outer paths of a pair",
+    "probe": "have a running agent probe a target now",
+    "flows": "dump a bridge's flows with cookies and counters",
+}
+
+PROBLEM, MISUSE = 1, 2
+
+EPILOG = """\
+examples:
+  netagent check-config /etc/netagent/agent.toml
+  netagent doctor --config /etc/netagent/agent.toml
+  netagent run --config /etc/netagent/agent.toml
+  netagent status --config /etc/netagent/agent.toml --json
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`; return the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    _keep_small()
+    arguments = parser(words).parse_args(words)
+    configure_logging(verbose=arguments.verb == "run")
+    try:
+        code: int = arguments.function(arguments)
+    except ConfigError as error:
+        print(f"netagent: {error}", file=sys.stderr)
+        return MISUSE
+    except NetAgentError as error:
+        print(f"netagent: {error}", file=sys.stderr)
+        return PROBLEM
+    except BrokenPipeError:
+        # The reader (head, grep -q) had enough; Python would complain again while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PROBLEM
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+def parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; only the verb in `words` gets its arguments."""
+    top = argparse.ArgumentParser(
+        prog="netagent",
+        description="Probes, traces and explains the network of one GPU server.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"netagent {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    asked = next((word for word in words if not word.startswith("-")), None)
+    for name, summary in VERBS.items():
+        verb = verbs.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        if name == asked:
+            module = import_module(f"netagent.commands.{name.replace('-', '_')}")
+            verb.epilog = getattr(module, "EPILOG", None)
+            module.add_arguments(verb)
+            verb.set_defaults(function=module.run)
+    return top
+
+
+def _keep_small() -> None:
+    """Keep structlog and httpx from importing rich, where some other package installed it.
+
+    It only decorates tracebacks for terminals, and takes 6 MB and 40 ms of a process that logs
+    JSON. Both libraries do without it when it cannot be imported.
+    """
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type] # None means: cannot be imported
+
+
+def configure_logging(*, verbose: bool) -> None:
+    """Send events as JSON lines to stderr: all but debug, or (not `verbose`) warnings only."""
+    import logging  # noqa: PLC0415 - some verbs are over before this would be imported
+
+    import structlog  # noqa: PLC0415
+
+    level = logging.INFO if verbose else logging.WARNING
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            RateLimit(),
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(serializer=_to_json),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+    class Forward(logging.Handler):
+        """Hands what libraries log to structlog."""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            structlog.get_logger().log(
+                record.levelno, "library_logged", logger=record.name, text=record.getMessage()
+            )
+
+    logging.basicConfig(level=logging.WARNING, handlers=[Forward()], force=True)
+
+
+def _to_json(event: Any, **_: Any) -> str:
+    return json.dumps(event, default=str, ensure_ascii=False)
+
+
+class RateLimit:
+    """A structlog processor that bounds how often one event is logged; it says what it dropped."""
+
+    BURST = 10
+    """Times one event is logged per period."""
+    PERIOD_S = 10.0
+    EVENTS = 256
+    """Kinds of event that are told apart; all further ones share one allowance."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[float]] = {}  # event -> start of period, logged, dropped
+
+    def __call__(
+        self, _logger: Any, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Pass `event` on, or raise structlog.DropEvent."""
+        import time  # noqa: PLC0415
+
+        return self.limit(event, now_s=time.monotonic())
+
+    def limit(self, event: MutableMapping[str, Any], *, now_s: float) -> MutableMapping[str, Any]:
+        """Do so as of `now_s`."""
+        import structlog  # noqa: PLC0415
+
+        name = str(event.get("event"))
+        if name not in self._seen and len(self._seen) >= self.EVENTS:
+            name = ""
+        entry = self._seen.setdefault(name, [now_s, 0, 0])
+        if now_s - entry[0] >= self.PERIOD_S:
+            if entry[2]:
+                event["suppressed"] = int(entry[2])
+            entry[:] = [now_s, 0, 0]
+        if entry[1] >= self.BURST:
+            entry[2] += 1
+            raise structlog.DropEvent
+        entry[1] += 1
+        return event

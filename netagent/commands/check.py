@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``netagent check``: walk this host's flow tables, for a human or as the agent's worker."""
+
+import argparse
+import asyncio
+import ipaddress
+import os
+import sys
+from pathlib import Path
+
+from netagent.collect.hostfacts import VswitchView
+from netagent.collect.ports import ContainerPort, container_ports
+from netagent.commands.asking import CONFIG, endpoint
+from netagent.commands.worker import NICE, print_answer
+from netagent.config import load
+from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.wire.codec import ContentType, decode
+from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
+from ovs_checks.flow import Snapshot
+from ovs_checks.notation import ipv4, mac
+from ovs_checks.packet import ETH_IPV4, UDP, Header
+from ovs_checks.reach import walk_egress, walk_ingress
+from ovs_checks.walk import LocalWalk
+
+EPILOG = """\
+examples:
+  netagent check train-a-0/rail0 10.0.0.12 --mac 02:00:00:01:00:0c
+  netagent check train-a-0/rail0 train-b-0/rail0     (both on this host)
+
+The walk ends where the packet leaves this host, is delivered on it, or is
+lost. For both ends of a path ask the analyzer: netagent-analyzer diagnose.
+"""
+
+OVSDB_S = 5.0
+"""Seconds to wait for OVSDB."""
+
+Ports = dict[EndpointId, ContainerPort]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("source", nargs="?", type=endpoint, help="endpoint of this host")
+    parser.add_argument("target", nargs="?", help="CONTAINER/railN here, or an overlay address")
+    parser.add_argument("--mac", help="MAC address of a target that is not here")
+    parser.add_argument("--source-port", type=int, default=40000, help="UDP (%(default)s)")
+    parser.add_argument("--port", type=int, default=18515, help="UDP destination (%(default)s)")
+    parser.add_argument("--questions", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--config", default=CONFIG, help="the agent's file (%(default)s)")
+    parser.add_argument("--rundir", help="folder of db.sock and the control socket")
+    parser.add_argument("--bridge", help="integration bridge")
+    parser.add_argument("--host", help="this host's name")
+    parser.add_argument("--json", action="store_true", help="print the walks as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print walks; return 1 if one ends in neither a delivery nor a tunnel."""
+    walks: list[LocalWalk] = []
+
+    def answer() -> CheckReply:
+        reply, found = _answer(arguments)
+        walks.extend(found)
+        return reply
+
+    def show(_: CheckReply) -> None:
+        for walk in walks:
+            _show(walk)
+
+    code = print_answer(answer, as_json=arguments.json, show=show)
+    if code or arguments.questions:
+        return code
+    return 0 if all(walk.end.kind in {"output", "tunnelled"} for walk in walks) else 1
+
+
+def _answer(arguments: argparse.Namespace) -> tuple[CheckReply, list[LocalWalk]]:
+    from ovs_checks.vswitchd import Vswitchd  # noqa: PLC0415 - the rim, only when run
+
+    rundir, bridge, host = _place(arguments)
+    os.nice(NICE)
+    ports = read_ports(rundir, bridge)
+    request = _request(arguments, ports)
+    snapshot = Vswitchd(rundir).snapshot(host)
+    walks = [answer_one(question, snapshot, ports) for question in request.questions]
+    data = tuple(walk.to_data() for walk in walks)
+    return CheckReply(walks=data, wall_ns=snapshot.wall_ns), walks
+
+
+def _place(arguments: argparse.Namespace) -> tuple[Path, str, str]:
+    """Return run directory, integration bridge and host name."""
+    if arguments.rundir and arguments.bridge and arguments.host:
+        return Path(arguments.rundir), arguments.bridge, arguments.host
+    config = load(arguments.config)
+    return (
+        Path(arguments.rundir or config.ovs.rundir),
+        arguments.bridge or config.ovs.integration_bridge,
+        arguments.host or config.host,
+    )
+
+
+def read_ports(rundir: Path, bridge: str) -> Ports:
+    """Return the container ports OVSDB has now; raises CapabilityMissing without OVSDB."""
+    found = asyncio.run(_first_vswitch(rundir)).bridge(bridge)
+    ports, _ = container_ports(found.interfaces() if found else ())
+    return {port.id: port for port in ports}
+
+
+async def _first_vswitch(rundir: Path) -> VswitchView:
+    from netagent.adapters.ovsdb import OvsdbMonitor  # noqa: PLC0415 - the rim, only when run
+
+    views: asyncio.Queue[VswitchView] = asyncio.Queue()
+    following = asyncio.create_task(OvsdbMonitor(rundir / "db.sock").run(views.put_nowait))
+    try:
+        async with asyncio.timeout(OVSDB_S):
+            return await views.get()
+    except TimeoutError as error:
+        raise CapabilityMissing("OVSDB", f"start ovsdb-server; no answer in {rundir}") from error
+    finally:
+        following.cancel()
+        await asyncio.wait({following})
+
+
+def _request(arguments: argparse.Namespace, ports: Ports) -> CheckRequest:
+    if arguments.questions:
+        source = Path("/dev/stdin" if arguments.questions == "-" else arguments.questions)
+        body = sys.stdin.buffer.read() if arguments.questions == "-" else source.read_bytes()
+        try:
+            return decode(body, CheckRequest, ContentType.JSON)
+        except RemoteProtocolError as error:
+            raise ConfigError(arguments.questions, str(error)) from error
+    if not arguments.source or not arguments.target:
+        raise ConfigError("command line", "name a source and a target")
+    address, address_mac = _target(arguments, ports)
+    question = EgressQuestion(
+        source=arguments.source,
+        target_address=address,
+        target_mac=address_mac,
+        source_port=arguments.source_port,
+        destination_port=arguments.port,
+    )
+    return CheckRequest(questions=(question,))
+
+
+def _target(arguments: argparse.Namespace, ports: Ports) -> tuple[str, str]:
+    """Return address and MAC of the target."""
+    try:
+        address = str(ipaddress.IPv4Address(arguments.target))
+    except ValueError:
+        try:
+            port = ports[EndpointId.parse(arguments.target)]
+        except (ValueError, KeyError) as error:
+            message = f"{arguments.target} is no endpoint of this host; give address and --mac"
+            raise ConfigError("command line", message) from error
+        return port.address, port.mac
+    if not arguments.mac:
+        raise ConfigError("command line", "an address needs the --mac that goes with it")
+    return address, arguments.mac
+
+
+def answer_one(
+    question: EgressQuestion | IngressQuestion, snapshot: Snapshot, ports: Ports
+) -> LocalWalk:
+    """Walk the tables for one question; raises ConfigError for addresses that are none."""
+    try:
+        if isinstance(question, IngressQuestion):
+            return _ingress(question, snapshot)
+        return _egress(question, snapshot, ports)
+    except ValueError as error:
+        raise ConfigError("question", str(error)) from error
+
+
+def _egress(question: EgressQuestion, snapshot: Snapshot, ports: Ports) -> LocalWalk:
+    port = ports.get(question.source)
+    if port is None:
+        return walk_egress(snapshot, f"of {question.source}", Header())
+    header = _udp(question, port.address, port.mac)
+    return walk_egress(snapshot, port.interface, header)
+
+
+def _ingress(question: IngressQuestion, snapshot: Snapshot) -> LocalWalk:
+    return walk_ingress(
+        snapshot,
+        tun_dst=question.tun_dst,
+        tun_src=question.tun_src,
+        tun_id=question.tun_id,
+        header=_udp(question, question.source_address, question.source_mac),
+    )
+
+
+def _udp(question: EgressQuestion | IngressQuestion, address: str, address_mac: str) -> Header:
+    """Return the header of a probe."""
+    return Header(
+        eth_src=mac(address_mac),
+        eth_dst=mac(question.target_mac),
+        eth_type=ETH_IPV4,
+        nw_src=ipv4(address),
+        nw_dst=ipv4(question.target_address),
+        nw_proto=UDP,
+        nw_ttl=64,
+        tp_src=question.source_port,
+        tp_dst=question.destination_port,
+    )
+
+
+def _show(walk: LocalWalk) -> None:
+    print(f"{walk.host}: in by {walk.port}")
+    for step in walk.steps:
+        where = f"{step.where}: " if step.where else "-> "
+        print(f"{'  ' * (step.level + 1)}{where}{step.text}")
+    end = walk.end
+    to = f" to {end.tun_dst} with VNI {end.tun_id}" if end.kind == "tunnelled" else ""
+    print(f"{end.kind}{to}: {end.reason or end.port}")

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``netagent doctor``: what this host can and cannot do, and the remedy for each."""
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import textwrap
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from netagent.adapters import capabilities
+from netagent.adapters.sysfs import rdma_ports
+from netagent.adapters.vswitchd import VswitchdError, appctl
+from netagent.collect.hostfacts import HostView
+from netagent.commands.asking import CONFIG
+from netagent.commands.endpoints import first_view
+from netagent.config import AgentConfig, load
+from netagent.model.errors import CapabilityMissing, ConfigError
+
+EPILOG = """\
+examples:
+  netagent doctor --config /etc/netagent/agent.toml
+  netagent doctor --json | jq '.[] | select(.state == "missing")'
+
+Exit code 1: something that the basic job needs is missing. What is merely
+absent costs accuracy or a feature; the remedy says which.
+"""
+
+WIDTH = 79
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """One line of the table."""
+
+    capability: str
+    state: str
+    """`ok`; `missing` what the basic job needs; `absent` what it can do without."""
+    detail: str
+    """What was found, or the remedy."""
+
+
+Check = Callable[[], str | Awaitable[str]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--config", default=CONFIG, help="the agent's file (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the table as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table; return 1 if something needed is missing."""
+    config = load(arguments.config)
+    table = asyncio.run(diagnose(config))
+    if arguments.json:
+        print(json.dumps([asdict(each) for each in table], indent=2))
+    else:
+        for each in table:
+            show(each)
+    return 1 if any(each.state == "missing" for each in table) else 0
+
+
+def show(diagnosis: Diagnosis) -> None:
+    """Print one line, wrapped below 80 columns."""
+    head = f"{diagnosis.capability:18} {diagnosis.state:8} "
+    print(textwrap.fill(head + diagnosis.detail, WIDTH, subsequent_indent=" " * len(head)))
+
+
+async def diagnose(config: AgentConfig) -> list[Diagnosis]:
+    """Try everything, in the order in which one thing needs another."""
+    view: list[HostView] = []
+    needed: dict[str, Check] = {
+        "privileges": _privileges,
+        "state folder": lambda: capabilities.writable(config.state_dir),
+        "Open vSwitch": lambda: _vswitchd(config),
+        "OVSDB": lambda: _ovsdb(config, view),
+        "rails": lambda: _rails(view),
+        "namespaces": lambda: _namespaces(view),
+        "timestamps": capabilities.timestamps,
+        "packet capture": capabilities.packet_socket,
+        "analyzer": lambda: capabilities.analyzer_answers(config),
+    }
+    optional: dict[str, Check] = {
+        "clock": capabilities.clock_synchronised,
+        "RDMA": _rdma,
+        "eBPF": _ebpf,
+        "kernel datapath": _kernel_datapath,
+    }
+    table = [await _try(name, check, needed=True) for name, check in needed.items()]
+    return table + [await _try(name, check, needed=False) for name, check in optional.items()]
+
+
+async def _try(name: str, check: Check, *, needed: bool) -> Diagnosis:
+    try:
+        found = check()
+        detail = found if isinstance(found, str) else await found
+    except CapabilityMissing as error:
+        return Diagnosis(name, "missing" if needed else "absent", f"-> {error.remedy}")
+    except ConfigError as error:
+        return Diagnosis(name, "missing" if needed else "absent", f"-> {error}")
+    return Diagnosis(name, "ok", detail)
+
+
+def _privileges() -> str:
+    missing = capabilities.missing_privileges()
+    if missing:
+        raise CapabilityMissing("privileges", f"run as root, or grant {', '.join(missing)}")
+    return ", ".join(capabilities.CAPABILITIES)
+
+
+async def _vswitchd(config: AgentConfig) -> str:
+    try:
+        return (await appctl(Path(config.ovs.rundir), "version")).splitlines()[0]
+    except VswitchdError as error:
+        remedy = f"start ovs-vswitchd, or correct ovs.rundir ({error})"
+        raise CapabilityMissing("ovs-vswitchd", remedy) from error
+
+
+async def _ovsdb(config: AgentConfig, view: list[HostView]) -> str:
+    view.append(await first_view(config))
+    return f"{config.ovs.rundir}/db.sock, {len(view[0].endpoints)} endpoints"
+
+
+def _seen(view: list[HostView]) -> HostView:
+    if not view:
+        raise CapabilityMissing("host view", "see OVSDB above")
+    return view[0]
+
+
+def _rails(view: list[HostView]) -> str:
+    seen = _seen(view)
+    if not seen.uplinks:
+        odd = "; ".join(finding.text for finding in seen.findings)
+        remedy = "give each rail's tunnel port external_ids:rail and options:local_ip"
+        raise CapabilityMissing("rails", f"{remedy} ({odd})" if odd else remedy)
+    return ", ".join(f"{each.rail}: {each.device} {each.address}" for each in seen.uplinks)
+
+
+def _namespaces(view: list[HostView]) -> str:
+    seen = _seen(view)
+    lost = [str(each.id) for each in seen.endpoints if each.id not in seen.namespaces]
+    if lost:
+        remedy = f"let the agent see /proc and /run/netns of the host; hidden: {', '.join(lost)}"
+        raise CapabilityMissing("namespaces", remedy)
+    return f"{len({each.inode for each in seen.namespaces.values()})} containers"
+
+
+def _rdma() -> str:
+    ports = rdma_ports()
+    if not ports:
+        remedy = "probing uses UDP; load the RNIC's driver (or rdma_rxe) to probe by RDMA"
+        raise CapabilityMissing("RDMA", remedy)
+    return ", ".join(f"{each.device}/{each.port} {each.state}" for each in ports)
+
+
+def _ebpf() -> str:
+    if importlib.util.find_spec("bcc") is None:
+        raise CapabilityMissing("eBPF", "apt-get install python3-bpfcc to trace in the kernel")
+    if not Path("/sys/kernel/btf/vmlinux").exists():
+        raise CapabilityMissing("eBPF", "boot a kernel with CONFIG_DEBUG_INFO_BTF")
+    kprobes = any(
+        Path(root, "kprobe_events").exists()
+        for root in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
+    )
+    if not kprobes:
+        raise CapabilityMissing("eBPF", "mount tracefs on a kernel with CONFIG_KPROBE_EVENTS")
+    return "bcc and kprobes"
+
+
+def _kernel_datapath() -> str:
+    if not Path("/sys/module/openvswitch").exists():
+        raise CapabilityMissing("kernel datapath", "modprobe openvswitch; OVS switches by itself")
+    return "openvswitch.ko is loaded"

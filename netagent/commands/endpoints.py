@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``netagent endpoints``."""
+
+import argparse
+import asyncio
+import json
+
+import msgspec
+
+from netagent.adapters.watcher import Watcher
+from netagent.collect.hostfacts import HostView
+from netagent.config import AgentConfig, load
+from netagent.model.errors import CapabilityMissing
+
+EPILOG = """\
+examples:
+  netagent endpoints --config /etc/netagent/agent.toml
+  netagent endpoints --json | jq '.endpoints[].id'
+"""
+
+WAIT_S = 3.0
+"""Seconds to wait for OVSDB."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--config", default="/etc/netagent/agent.toml", help="the agent's file (%(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the whole view as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what this host carries; return 1 if something is wrong with it."""
+    config = load(arguments.config)
+    view = asyncio.run(first_view(config))
+    if arguments.json:
+        print(json.dumps(_plain(view), indent=2))
+    else:
+        _show(view)
+    return 1 if view.findings else 0
+
+
+async def first_view(config: AgentConfig, *, wait_s: float = WAIT_S) -> HostView:
+    """Return the first complete view of the host; raises CapabilityMissing without OVSDB."""
+    views: asyncio.Queue[HostView] = asyncio.Queue()
+    watching = asyncio.create_task(Watcher(config).run(views.put_nowait))
+    try:
+        async with asyncio.timeout(wait_s):
+            while not watching.done():
+                getting = asyncio.create_task(views.get())
+                await asyncio.wait({getting, watching}, return_when=asyncio.FIRST_COMPLETED)
+                if getting.done() and getting.result().complete:
+                    return getting.result()
+                getting.cancel()
+        await watching
+    except TimeoutError as error:
+        remedy = f"start ovsdb-server; it must listen on {config.ovs.rundir}/db.sock"
+        raise CapabilityMissing("OVSDB", remedy) from error
+    finally:
+        watching.cancel()
+        await asyncio.wait({watching})
+    raise CapabilityMissing("host view", "see the error above")
+
+
+def _plain(view: HostView) -> dict[str, object]:
+    namespaces = {str(key): msgspec.to_builtins(each) for key, each in view.namespaces.items()}
+    return {
+        "endpoints": [msgspec.to_builtins(e) | {"id": str(e.id)} for e in view.endpoints],
+        "namespaces": namespaces,
+        "uplinks": [msgspec.to_builtins(each) for each in view.uplinks],
+        "findings": [msgspec.to_builtins(each) for each in view.findings],
+    }
+
+
+def _show(view: HostView) -> None:
+    print(f"{'ENDPOINT':22} {'TASK':12} {'ADDRESS':15} {'UNDERLAY':15} {'RNIC':8} STATE")
+    for each in view.endpoints:
+        words = (str(each.id), each.task, each.address, each.underlay, each.rnic)
+        widths = (22, 12, 15, 15, 8)
+        cells = (f"{word:{width}.{width}}" for word, width in zip(words, widths, strict=True))
+        print(" ".join(cells), each.state)
+    if not view.endpoints:
+        print("(none)")
+    for finding in view.findings:
+        print(f"! {finding.component}: {finding.text}")

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``netagent run``."""
+
+import argparse
+import asyncio
+import signal
+
+from netagent.adapters.vswitch_worker import VswitchWorker
+from netagent.agent import Agent
+from netagent.config import AgentConfig, load
+from netagent.server import RpcServer
+
+EPILOG = """\
+example:
+  netagent run --config /etc/netagent/agent.toml
+
+Runs in the host's network namespace, as root, until SIGTERM; then it tells the
+analyzer that its endpoints leave, so that a planned stop is no failure.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--config", metavar="FILE", default="/etc/netagent/agent.toml",
+                        help="the agent's TOML file (default: %(default)s)")  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the agent until it is told to stop."""
+    config = load(arguments.config)
+    return asyncio.run(_serve(config))
+
+
+async def _serve(config: AgentConfig) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    agent = Agent(config, VswitchWorker(config))
+    server = RpcServer(config, agent)
+    await server.start()
+    work = asyncio.create_task(agent.run())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        work.cancel()
+        await asyncio.wait({work})
+        await server.stop()
+    if not work.cancelled() and (error := work.exception()) is not None:
+        raise error
+    return 0

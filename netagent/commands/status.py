@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``netagent status``."""
+
+import argparse
+
+from netagent.commands.asking import add_connection, agent_of, print_json
+from netagent.wire.messages import Status
+
+EPILOG = """\
+examples:
+  netagent status
+  netagent status --url https://198.18.0.10:8421 --ca ca.pem \\
+      --cert admin.pem --key admin.key --json
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_connection(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print how the agent is; return 1 if it has findings."""
+    status = agent_of(arguments).ask("GET", "/v1/status", Status)
+    if arguments.json:
+        print_json(status)
+    else:
+        show(status)
+    return 1 if status.findings else 0
+
+
+def show(status: Status) -> None:
+    """Print a status for humans."""
+    health = status.health
+    print(f"{status.host}: netagent {status.version}, instance {status.instance}")
+    print(f"  endpoints  {len(status.endpoints)}, probing {status.targets} targets")
+    print(f"  ping list  version {status.pinglist_version}")
+    print(f"  process    {health.rss_kb / 1024:.1f} MB, {health.cpu_ms} ms CPU in the window")
+    late = f"{health.delayed} sent late, {health.capped} held back by the caps"
+    print(f"  probes     {late}, {health.send_errors} refused by the kernel")
+    print(f"  summaries  {health.spool_dropped} dropped since the start")
+    for each in status.endpoints:
+        print(f"  {each.id!s:24} {each.address:15} {each.rnic:10} {each.state}")
+    for finding in status.findings:
+        print(f"  ! {finding.component}: {finding.text}")

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's RPC: a raw ASGI application on uvicorn's HTTP/1.1 protocol, with mutual TLS.
+
+No framework: six routes do not pay for one in an agent of 60 MB. Bodies are msgpack or JSON by
+content type, so that both the analyzer and `curl` are at home. Who may ask is decided by the
+common name of the client's certificate.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import parse_qs
+
+import structlog
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from netagent.config import AgentConfig, TlsConfig
+from netagent.model.errors import (
+    CapabilityMissing,
+    ConfigError,
+    RemoteProtocolError,
+    Unreachable,
+)
+from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.messages import (
+    CheckReply,
+    CheckRequest,
+    FlowsReply,
+    PathReply,
+    PathRequest,
+    ProbeReply,
+    ProbeRequest,
+    Status,
+)
+
+log = structlog.get_logger()
+
+MAX_REQUEST_BYTES = 1 << 20
+"""A larger request is refused while it is still coming in."""
+
+BODY_S = 10.0
+"""Seconds a request's body may take to come in."""
+
+ANSWER_S = 30.0
+"""Seconds a request may take to be answered."""
+
+MAX_CONNECTIONS = 64
+"""Open connections beyond which requests are answered 503."""
+
+STOP_S = 2.0
+"""Seconds requests in flight may still take when the server stops."""
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+class AgentService(Protocol):
+    """What the agent answers. May raise `Refusal`, and the errors of `netagent.model.errors`."""
+
+    async def status(self) -> Status:
+        """Say who the agent is and what it does."""
+
+    async def check(self, request: CheckRequest) -> CheckReply:
+        """Walk this host's flow tables."""
+
+    async def path(self, request: PathRequest) -> PathReply:
+        """Trace the outer path of every flow of a pair now."""
+
+    async def probe(self, request: ProbeRequest) -> ProbeReply:
+        """Probe a target now, within the caps."""
+
+    async def flows(self, bridge: str, table: int | None) -> FlowsReply:
+        """Dump a bridge's flows, or one table's."""
+
+
+class Refusal(Exception):
+    """A request that cannot be answered; `status` is HTTP's, `remedy` one line for a human."""
+
+    def __init__(self, status: int, error: str, remedy: str) -> None:
+        super().__init__(error)
+        self.status, self.error, self.remedy = status, error, remedy
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    query: dict[str, list[str]]
+    body: bytes
+    form: ContentType
+
+    def message(self, kind: type[Any]) -> Any:
+        return decode(self.body, kind, self.form)
+
+
+Handler = Callable[[AgentService, _Request], Awaitable[object]]
+
+
+async def _flows(service: AgentService, request: _Request) -> FlowsReply:
+    bridge = request.query.get("bridge", [""])[0]
+    table = request.query.get("table", [None])[0]
+    if not bridge or not (table is None or (table.isascii() and table.isdecimal())):
+        raise Refusal(
+            400, "no bridge named, or no number for a table", "add ?bridge=br-int&table=0"
+        )
+    return await service.flows(bridge, None if table is None else int(table))
+
+
+ROUTES: dict[str, dict[str, Handler]] = {
+    "/v1/status": {"GET": lambda service, _: service.status()},
+    "/v1/check": {"POST": lambda service, request: service.check(request.message(CheckRequest))},
+    "/v1/path": {"POST": lambda service, request: service.path(request.message(PathRequest))},
+    "/v1/probe": {"POST": lambda service, request: service.probe(request.message(ProbeRequest))},
+    "/v1/flows": {"GET": _flows},
+}
+
+
+class RpcApp:
+    """The ASGI application. `peers` are the common names that may ask; None: anybody may."""
+
+    def __init__(self, service: AgentService, *, peers: frozenset[str] | None) -> None:
+        self._service = service
+        self._peers = peers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        status, answer = await self._answer(scope, headers, receive)
+        asked = headers.get(b"accept", "*/*")
+        form = ContentType.of(headers.get(b"content-type") if asked == "*/*" else asked)
+        body = encode(answer, form)
+        fields = [(b"content-type", form.value.encode()), (b"content-length", b"%d" % len(body))]
+        if status in {408, 413}:
+            fields.append((b"connection", b"close"))  # the rest of the body is not read
+        if scope["method"] == "HEAD":
+            body = b""
+        await send({"type": "http.response.start", "status": status, "headers": fields})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(
+        self, scope: Scope, headers: dict[bytes, str], receive: Receive
+    ) -> tuple[int, object]:
+        try:
+            with _as_refusals():
+                self._admit(scope)
+                handler = _route(scope["method"], scope["path"])
+                body = await _body(headers, receive)
+                form = _form(headers, body)
+                query = parse_qs(scope["query_string"].decode("latin-1"))
+                async with asyncio.timeout(ANSWER_S):
+                    return 200, await handler(self._service, _Request(query, body, form))
+        except Refusal as why:
+            log.info("request_refused", path=scope["path"], status=why.status, error=why.error)
+            return why.status, _problem(why)
+
+    def _admit(self, scope: Scope) -> None:
+        peer = scope.get("state", {}).get("peer")
+        if self._peers is not None and peer not in self._peers:
+            allowed = ", ".join(sorted(self._peers))
+            raise Refusal(403, f"{peer!r} may not ask", f"use the certificate of one of: {allowed}")
+
+
+def _problem(why: Refusal) -> dict[str, object]:
+    problem: dict[str, object] = {"error": why.error, "remedy": why.remedy}
+    if why.status in {404, 405}:
+        problem["routes"] = [f"{verb} {path}" for path, verbs in ROUTES.items() for verb in verbs]
+    return problem
+
+
+def _route(method: str, path: str) -> Handler:
+    verbs = ROUTES.get(path)
+    if verbs is None:
+        raise Refusal(404, f"nothing at {path}", "ask one of the routes")
+    handler = verbs.get("GET" if method == "HEAD" else method)
+    if handler is None:
+        raise Refusal(405, f"{method} makes no sense at {path}", f"use {', '.join(verbs)}")
+    return handler
+
+
+async def _body(headers: dict[bytes, str], receive: Receive) -> bytes:
+    too_large = Refusal(413, "the body is too large", f"send {MAX_REQUEST_BYTES} bytes at most")
+    length = headers.get(b"content-length", "0")
+    if length.isdecimal() and int(length) > MAX_REQUEST_BYTES:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            while True:
+                event = await receive()
+                body += event.get("body", b"")
+                if len(body) > MAX_REQUEST_BYTES:
+                    raise too_large
+                if not event.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError as error:
+        raise Refusal(408, "the body did not come in time", "send it at once") from error
+
+
+def _form(headers: dict[bytes, str], body: bytes) -> ContentType:
+    """Return the body's form.
+
+    A web page can send none of ours without asking first, so none can talk to a loopback RPC.
+    """
+    given = headers.get(b"content-type", "").partition(";")[0].strip().lower()
+    try:
+        return ContentType(given) if body else ContentType.JSON
+    except ValueError as error:
+        remedy = "set content-type to application/json or application/msgpack"
+        raise Refusal(415, f"content type {given!r} is not understood", remedy) from error
+
+
+@contextmanager
+def _as_refusals() -> Iterator[None]:
+    """Turn the errors a service may raise into what the client is told."""
+    try:
+        yield
+    except Refusal:
+        raise
+    except RemoteProtocolError as error:
+        raise Refusal(400, str(error), "see the documentation of this route's message") from error
+    except CapabilityMissing as error:
+        raise Refusal(501, str(error), error.remedy) from error
+    except (Unreachable, TimeoutError) as error:
+        raise Refusal(504, str(error) or "no answer in time", "try again") from error
+    except Exception as error:
+        # The one place where a bug of a handler must not end the agent.
+        log.exception("request_failed")
+        raise Refusal(500, "internal error", "see the agent's log") from error
+
+
+class _PeerProtocol(H11Protocol):
+    """uvicorn's HTTP/1.1 protocol, telling the application who the client is."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
+        super().connection_made(transport)
+        peer = common_name(transport.get_extra_info("peercert"))
+        self.app_state = {**self.app_state, "peer": peer}
+
+
+def common_name(certificate: dict[str, Any] | None) -> str | None:
+    """Return the common name of a verified certificate as `ssl` gives it."""
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return None
+
+
+def server_tls(tls: TlsConfig) -> ssl.SSLContext:
+    """Return the server's side of mutual TLS; ConfigError if the files cannot be used."""
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(tls.ca)
+        context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(tls.cert, f"TLS files cannot be used: {error}") from error
+    return context
+
+
+class RpcServer:
+    """Serves an `AgentService` as the configuration says, within the running loop.
+
+    uvicorn's own `Server` would take over the process' signals and wake up ten times a second.
+    """
+
+    def __init__(self, config: AgentConfig, service: AgentService) -> None:
+        """Bind nothing yet; ConfigError if the TLS files cannot be used."""
+        self._address = config.rpc.address
+        self._tls = server_tls(config.tls) if config.tls else None
+        peers = frozenset(config.rpc.peers) if config.tls else None
+        self._uvicorn = Config(
+            RpcApp(service, peers=peers),
+            http=_PeerProtocol,
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+        )
+        self._state = ServerState()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def port(self) -> int:
+        """The port bound, also where the configuration said 0."""
+        if self._server is None:
+            raise RuntimeError("the server was not started")
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Bind and listen; raises OSError if the address cannot be had."""
+        host, port = self._address
+        self._uvicorn.load()
+        self._server = await asyncio.get_running_loop().create_server(
+            self._protocol,
+            host,
+            port,
+            ssl=self._tls,
+            ssl_handshake_timeout=BODY_S if self._tls else None,
+        )
+
+    async def stop(self) -> None:
+        """Take no more connections, let requests in flight end, close."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(list(self._state.tasks), timeout=STOP_S)
+        for task in list(self._state.tasks):
+            task.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                await self._server.wait_closed()
+        self._server = None
+
+    def _protocol(self) -> asyncio.Protocol:
+        return _PeerProtocol(config=self._uvicorn, server_state=self._state, app_state={})

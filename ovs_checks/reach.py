@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From one endpoint to another over the tunnel: two hosts' walks joined into one verdict.
+
+Each host walks its own tables (`walk_egress`, `walk_ingress`) and sends the walk; whoever has both
+joins them (`compose`). Entries are named as `flow h0/br-int/table=40` and `tunnel h0/vxlan0`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .flow import Snapshot, Tunnel
+from .notation import integer, ipv4, or_zero
+from .packet import BRIDGE_LOCAL, Header
+from .pipeline import walk
+from .walk import End, LocalWalk, Quote, Step
+
+Outcome = Literal[
+    "delivered",
+    "dropped",
+    "missed",
+    "loop",
+    "wrong_tunnel",
+    "wrong_vni",
+    "wrong_port",
+    "cannot_tell",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a packet ought to arrive."""
+
+    host: str
+    port: str
+    """Name of the OVS port of the destination's container."""
+
+    vtep: str
+    """The address at which that host receives the tunnel of this rail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Whether a packet arrives; if not, the one entry that stops it."""
+
+    outcome: Outcome
+    component: str
+    """`flow HOST/BRIDGE/table=N`, `tunnel HOST/PORT` or `vswitch HOST`; empty if delivered."""
+
+    reason: str
+    flow: Quote | None = None
+    nearest: Quote | None = None
+    """For a miss: the flow that came nearest to matching."""
+
+    tunnel: str = ""
+    """`tunnel HOST/PORT` by which the packet left the source, empty if it did not get there."""
+
+    steps: tuple[Step, ...] = ()
+
+    def tree(self) -> str:
+        """Return the walk for humans: one line per step, indented, then the verdict."""
+        lines = [
+            "  " * step.level + (f"{step.where}: " if step.where else "-> ") + step.text
+            for step in self.steps
+        ]
+        verdict = f"{self.outcome}: {self.reason}"
+        return "\n".join([*lines, f"{verdict} [{self.component}]" if self.component else verdict])
+
+
+# --- one host ------------------------------------------------------------------------------------
+
+
+def walk_egress(snapshot: Snapshot, in_port: str, header: Header) -> LocalWalk:
+    """Carry a packet that a container sends by the OVS port `in_port`."""
+    port = snapshot.port(in_port)
+    if port is None or port.ofport < 0:
+        return _refused(snapshot, "", f"there is no port {in_port}")
+    fresh = header._replace(in_port=port.ofport, **BRIDGE_LOCAL)
+    return walk(snapshot, port.bridge, fresh)
+
+
+def walk_ingress(
+    snapshot: Snapshot, *, tun_dst: str, tun_src: str, tun_id: int, header: Header
+) -> LocalWalk:
+    """Carry a packet that arrives by a tunnel from address `tun_src` at address `tun_dst`.
+
+    An empty `tun_src` stands for an address that the sender's routing chose.
+    """
+    ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
+    takers = [
+        (_specificity(tunnel), port)
+        for port in ports
+        if (tunnel := port.tunnel) and _takes(tunnel, tun_dst, tun_src, tun_id)
+    ]
+    if not takers:
+        here = next((p.name for p in ports if dict(p.options).get("local_ip") == tun_dst), "")
+        reason = f"no tunnel port takes what {tun_src} sends to {tun_dst} with key {tun_id}"
+        return _refused(snapshot, here, reason)
+    port = min(takers, key=lambda taker: taker[0])[1]
+    outer = {"tun_dst": or_zero(ipv4, tun_dst), "tun_src": or_zero(ipv4, tun_src), "tun_id": tun_id}
+    arrived = header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **outer})
+    return walk(snapshot, port.bridge, arrived)
+
+
+def _takes(tunnel: Tunnel, tun_dst: str, tun_src: str, tun_id: int) -> bool:
+    key = tunnel.in_key
+    return (
+        tunnel.local_ip in {"", "flow", tun_dst}
+        and (tunnel.remote_ip in {"flow", tun_src} or not tun_src)
+        and (key == "flow" or or_zero(integer, key) == tun_id)
+    )
+
+
+def _specificity(tunnel: Tunnel) -> tuple[bool, bool, int]:
+    """Return what Open vSwitch sorts candidates by: key, remote, then local address."""
+    local = 2 if tunnel.local_ip == "flow" else int(not tunnel.local_ip)
+    return tunnel.in_key == "flow", tunnel.remote_ip == "flow", local
+
+
+def _refused(snapshot: Snapshot, port: str, reason: str) -> LocalWalk:
+    """Return the walk of a packet that no port takes; `port` is the tunnel port that should."""
+    end = End("missed", "", -1, reason, port=port)
+    return LocalWalk(snapshot.host, "", port, (end,), (Step(0, "", f"missed: {reason}"),))
+
+
+# --- two hosts -----------------------------------------------------------------------------------
+
+
+def compose(
+    egress: LocalWalk,
+    ingress: LocalWalk | None,
+    expected: Destination,
+    *,
+    expected_vni: int | None = None,
+) -> Reach:
+    """Join the source's walk and, if the packet gets there, the destination's.
+
+    With `expected_vni`, what fails at the far end under another VNI is blamed on the flow that set
+    it at the source; without, on the far end, which cannot know better.
+    """
+    end = _towards(egress, expected)
+    if end.kind != "tunnelled":
+        return _judge(egress.host, end, expected, _steps(egress, 0))
+    reach = _through_tunnel(egress, end, ingress, expected, expected_vni)
+    return replace(reach, tunnel=f"tunnel {egress.host}/{end.port}")
+
+
+def _through_tunnel(
+    egress: LocalWalk,
+    end: End,
+    ingress: LocalWalk | None,
+    expected: Destination,
+    expected_vni: int | None,
+) -> Reach:
+    steps = _steps(egress, 0)
+    if end.tun_dst != expected.vtep:
+        reason = f"tunnelled to {end.tun_dst}, but {expected.host} is at {expected.vtep}"
+        component = setter(egress.host, end, end.tun_dst_by)
+        return Reach("wrong_tunnel", component, reason, end.tun_dst_by, steps=steps)
+    if ingress is None:
+        reason = f"tunnelled to {expected.host}, whose tables were not walked"
+        return Reach("cannot_tell", f"vswitch {expected.host}", reason, steps=steps)
+    steps += _steps(ingress, 1)
+    far = _towards(ingress, expected)
+    reach = _judge(ingress.host, far, expected, steps)
+    if reach.outcome == "delivered" or expected_vni in {None, end.tun_id}:
+        return _bounced(reach, egress, end, ingress, far)
+    reason = f"sent with VNI {end.tun_id}, but {expected_vni} is expected; then {reach.reason}"
+    component = setter(egress.host, end, end.tun_id_by)
+    return Reach("wrong_vni", component, reason, end.tun_id_by, steps=steps)
+
+
+def _towards(walked: LocalWalk, expected: Destination) -> End:
+    """Return the end that leads to the destination if one does, else the one that counts."""
+    for end in walked.ends:
+        if end.kind == "tunnelled" and end.tun_dst == expected.vtep:
+            return end
+        if end.kind == "output" and (walked.host, end.port) == (expected.host, expected.port):
+            return end
+    uncertain = next((end for end in walked.ends if end.kind == "cannot_tell"), None)
+    return uncertain or walked.end
+
+
+def _judge(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) -> Reach:
+    """Judge an end that leads no further."""
+    outcome: Outcome
+    reason = end.reason
+    match end.kind:
+        case "output" if (host, end.port) == (expected.host, expected.port):
+            return Reach("delivered", "", f"delivered to {end.port} on {host}", steps=steps)
+        case "output":
+            outcome, reason = "wrong_port", f"sent out by {end.port} on {host}"
+        case "tunnelled":
+            outcome, reason = "wrong_tunnel", f"{host} tunnels it on to {end.tun_dst}"
+        case "controller" | "cannot_tell":
+            outcome = "cannot_tell"
+        case "dropped" | "missed" | "loop":
+            outcome = end.kind
+    flow = _culprit(end.cycle) if end.cycle else end.flow
+    component = _component(host, end, flow)
+    return Reach(outcome, component, _explained(end, reason), flow, end.nearest, steps=steps)
+
+
+def _culprit(cycle: Sequence[Quote]) -> Quote:
+    """Return the flow of a loop that sends the packet back: to a table not after its own."""
+    following = [*cycle[1:], cycle[0]]
+    back = [
+        flow
+        for flow, after in zip(cycle, following, strict=True)
+        if flow.bridge == after.bridge and after.table <= flow.table
+    ]
+    return back[0] if back else cycle[-1]
+
+
+def _component(host: str, end: End, flow: Quote | None) -> str:
+    if flow:
+        return f"flow {host}/{flow.place}"
+    if end.kind == "tunnelled" or (end.table < 0 and end.port):
+        return f"tunnel {host}/{end.port}"
+    return f"flow {host}/{end.bridge}/table={end.table}" if end.bridge else f"vswitch {host}"
+
+
+def _explained(end: End, reason: str) -> str:
+    if not end.nearest:
+        return reason
+    return f"{reason}; the nearest flow differs in {end.field}"
+
+
+def setter(host: str, end: End, flow: Quote | None) -> str:
+    """Name the flow that set a tunnel's address or key, or the tunnel port if no flow did."""
+    return f"flow {host}/{flow.place}" if flow else f"tunnel {host}/{end.port}"
+
+
+def _bounced(reach: Reach, egress: LocalWalk, end: End, ingress: LocalWalk, far: End) -> Reach:
+    """Call it a loop if the far end tunnels the packet straight back to where it came from."""
+    if far.kind != "tunnelled" or far.tun_dst != end.tun_src:
+        return reach
+    reason = f"{ingress.host} tunnels it back to {egress.host}"
+    return Reach("loop", reach.component, reason, far.flow, steps=reach.steps)
+
+
+def _steps(walked: LocalWalk, level: int) -> tuple[Step, ...]:
+    head = Step(level, walked.host, f"in by {walked.port}" if walked.port else "in")
+    return (head, *(Step(level + 1 + step.level, step.where, step.text) for step in walked.steps))

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rim: asks a live Open vSwitch for what it holds, bounded in time and in bytes.
+
+vswitchd and ovsdb-server both speak JSON-RPC on Unix sockets, so one small client serves both. It
+stands in for `ovs.unixctl.client`, which waits for ever for a vswitchd that hangs and reads replies
+of any length. Only flows cost a process, one short `ovs-ofctl` per bridge: the unixctl command
+`bridge/dump-flows` leaves out the cookies.
+"""
+
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
+
+from .flow import Bridge, Port, Snapshot
+from .notation import format_header
+from .packet import Header
+from .parse import Dump, parse_dump, parse_fdb
+
+_VERSIONS = ",".join(f"OpenFlow1{minor}" for minor in range(6))
+"""The newest that the bridge has is chosen; OpenFlow 1.0 would hide write_actions."""
+
+_TABLES = {
+    "Bridge": ["name", "ports"],
+    "Port": ["_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode"],
+    "Interface": ["_uuid", "name", "type", "ofport", "options", "mac_in_use", "link_state"],
+}
+
+Row = Mapping[str, Any]
+
+
+class Vswitchd:
+    """One host's Open vSwitch, found by its run directory.
+
+    Every method raises `CapabilityMissing` if no Open vSwitch is there, `Unreachable` if it does
+    not answer in time, and `RemoteProtocolError` for an answer that is refused or makes no sense.
+    """
+
+    def __init__(
+        self, rundir: Path, *, timeout_s: float = 5.0, max_bytes: int = 256 * 1024 * 1024
+    ) -> None:
+        self._rundir = rundir
+        self._timeout_s = timeout_s
+        self._max_bytes = max_bytes
+
+    def command(self, name: str, *arguments: str) -> str:
+        """Run one of the commands that `ovs-appctl` can run; return its output."""
+        result = self._ask(self._control_socket(), name, list(arguments))
+        if not isinstance(result, str):
+            raise RemoteProtocolError(f"{name}: text expected, not {type(result).__name__}")
+        return result
+
+    def trace(self, bridge: str, packet: Header | str) -> str:
+        """Return what Open vSwitch itself says of a packet: the output of `ofproto/trace`."""
+        flow = format_header(packet) if isinstance(packet, Header) else packet
+        return self.command("ofproto/trace", bridge, flow)
+
+    def dump_flows(self, bridge: str, ports: Mapping[str, int] | None = None) -> Dump:
+        """Read the flow tables of `bridge`."""
+        return parse_dump(self._ofctl("dump-flows", bridge), ports)
+
+    def snapshot(
+        self, host: str, *, bridges: Iterable[str] | None = None, wall_ns: int | None = None
+    ) -> Snapshot:
+        """Read ports, flows and learned addresses of all bridges, or of `bridges` only."""
+        taken_ns = time.time_ns() if wall_ns is None else wall_ns
+        tables = self._select()
+        wanted = set(bridges) if bridges is not None else None
+        found, problems = [], []
+        for name, ports in bridge_ports(tables).items():
+            if wanted is not None and name not in wanted:
+                continue
+            dump = self.dump_flows(
+                name, {port.name: port.ofport for port in ports if port.ofport >= 0}
+            )
+            fdb = parse_fdb(self.command("fdb/show", name))
+            found.append(Bridge(name, dump.flows, ports, fdb))
+            problems += [f"{name}: {problem}" for problem in dump.problems]
+        version = self.command("version").strip().rpartition(" ")[2]
+        return Snapshot(host, tuple(found), version, taken_ns, tuple(problems))
+
+    def _select(self) -> dict[str, list[Row]]:
+        """Read the columns of `_TABLES` in one transaction."""
+        operations = [
+            {"op": "select", "table": table, "where": [], "columns": columns}
+            for table, columns in _TABLES.items()
+        ]
+        result = self._ask(self._rundir / "db.sock", "transact", ["Open_vSwitch", *operations])
+        try:
+            return {table: answer["rows"] for table, answer in zip(_TABLES, result, strict=True)}
+        except (KeyError, TypeError, ValueError) as e:
+            raise RemoteProtocolError(f"OVSDB: {str(result)[:200]}") from e
+
+    def _control_socket(self) -> Path:
+        try:
+            pid = (self._rundir / "ovs-vswitchd.pid").read_text().strip()
+        except OSError as e:
+            raise self._absent() from e
+        by_pid = self._rundir / f"ovs-vswitchd.{pid}.ctl"
+        return by_pid if by_pid.exists() else self._rundir / "ovs-vswitchd.ctl"
+
+    def _absent(self) -> CapabilityMissing:
+        return CapabilityMissing(
+            "Open vSwitch", f"start ovsdb-server and ovs-vswitchd; none runs in {self._rundir}"
+        )
+
+    def _ask(self, path: Path, method: str, params: list[Any]) -> Any:
+        """Send one JSON-RPC request and return its result."""
+        deadline = time.monotonic() + self._timeout_s
+        request = json.dumps({"id": 0, "method": method, "params": params}).encode()
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+                sock.settimeout(self._timeout_s)
+                sock.connect(str(path))
+                sock.sendall(request)
+                reply = self._receive(sock, deadline)
+        except TimeoutError as e:
+            raise Unreachable(str(path), "timeout") from e
+        except (FileNotFoundError, ConnectionRefusedError) as e:
+            raise self._absent() from e
+        except OSError as e:
+            raise Unreachable(str(path), str(e)) from e
+        if reply.get("error") is not None:
+            raise RemoteProtocolError(f"{method}: {str(reply['error'])[:500].strip()}")
+        return reply.get("result")
+
+    def _receive(self, sock: socket.socket, deadline: float) -> dict[str, Any]:
+        """Return the reply; requests that the server makes meanwhile (echo) are passed over."""
+        buffer = bytearray()
+        while True:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError
+            sock.settimeout(left_s)
+            chunk = sock.recv(65536)
+            buffer += chunk
+            if not chunk or len(buffer) > self._max_bytes:
+                raise RemoteProtocolError(f"reply cut off after {len(buffer)} bytes")
+            # Nothing delimits messages; trying only where one may end keeps long replies linear.
+            if chunk.endswith(b"}") and (reply := find_reply(bytes(buffer))) is not None:
+                return reply
+
+    def _ofctl(self, command: str, bridge: str) -> str:
+        """Run `ovs-ofctl` on the bridge's management socket; return what it prints."""
+        target = self._rundir / f"{bridge}.mgmt"
+        if not target.exists():
+            raise self._absent()
+        limit = f"--timeout={max(1, round(self._timeout_s))}"
+        argv = ["ovs-ofctl", "--no-names", limit, "-O", _VERSIONS, command, f"unix:{target}"]
+        try:
+            process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        except FileNotFoundError as e:
+            raise CapabilityMissing("ovs-ofctl", "install openvswitch-common (Debian)") from e
+        with process:
+            output = process.stdout.read(self._max_bytes + 1) if process.stdout else b""
+            if len(output) > self._max_bytes:
+                process.kill()
+                raise RemoteProtocolError(f"{bridge}: over {self._max_bytes} bytes of flows")
+        text = output.decode(errors="replace")
+        if process.returncode:
+            reason = text.strip().rpartition("\n")[2] or f"ovs-ofctl ended {process.returncode}"
+            raise Unreachable(str(target), reason[:200])
+        return text
+
+
+def find_reply(data: bytes) -> dict[str, Any] | None:
+    """Return the first JSON-RPC reply in `data`, or None while it is incomplete.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If what is there is JSON, but no message.
+    """
+    text, position = data.decode(errors="replace"), 0
+    while position < len(text):
+        try:
+            message, position = json.JSONDecoder().raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(message, dict):
+            raise RemoteProtocolError(f"no JSON-RPC message: {text[:100]!r}")
+        if "method" not in message:
+            return message
+    return None
+
+
+def bridge_ports(tables: Mapping[str, list[Row]]) -> dict[str, tuple[Port, ...]]:
+    """Return each bridge's ports, from the rows of the Bridge, Port and Interface tables.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If the rows are not as OVSDB's schema has them.
+    """
+    try:
+        ports = {row["_uuid"][1]: row for row in tables["Port"]}
+        interfaces = {row["_uuid"][1]: row for row in tables["Interface"]}
+        return {
+            bridge["name"]: tuple(
+                _port(bridge["name"], ports[port], interfaces[interface], bond=len(members) > 1)
+                for port in _uuids(bridge["ports"])
+                for members in [_uuids(ports[port]["interfaces"])]
+                for interface in members
+            )
+            for bridge in tables["Bridge"]
+        }
+    except (KeyError, TypeError, IndexError, ValueError) as e:
+        raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
+
+
+def _port(bridge: str, port: Row, interface: Row, *, bond: bool) -> Port:
+    number = _atom(interface["ofport"])
+    vlan = [
+        f"{column}={_items(port[column])}"
+        for column in ("tag", "trunks", "vlan_mode")
+        if _items(port[column])
+    ]
+    return Port(
+        name=str(interface["name"]),
+        ofport=int(number) if number is not None else -1,
+        bridge=bridge,
+        type=str(interface["type"]),
+        options=tuple(sorted((str(k), str(v)) for k, v in interface["options"][1])),
+        mac=str(_atom(interface["mac_in_use"]) or ""),
+        state=str(_atom(interface["link_state"]) or ""),
+        vlan=" ".join(vlan),
+        bond=str(port["name"]) if bond else "",
+    )
+
+
+def _items(value: Any) -> list[Any]:
+    """Return the members of an OVSDB set, which is written as one atom if it has one member."""
+    if isinstance(value, list) and value[0] == "set":
+        return list(value[1])
+    return [value]
+
+
+def _atom(value: Any) -> Any:
+    items = _items(value)
+    return items[0] if items else None
+
+
+def _uuids(value: Any) -> list[str]:
+    return [item[1] for item in _items(value)]

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one packet's way through one host was, as values that travel between hosts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from netagent.model.errors import RemoteProtocolError
+
+from .flow import Flow
+from .notation import format_header
+from .packet import Header
+from .parse import MalformedLine, parse_header
+
+_NO_HEADER = Header()
+
+EndKind = Literal["output", "tunnelled", "controller", "dropped", "missed", "loop", "cannot_tell"]
+
+_PRECEDENCE: Mapping[str, int] = {
+    "tunnelled": 0,
+    "output": 0,
+    "cannot_tell": 1,
+    "loop": 2,
+    "controller": 3,
+    "dropped": 4,
+    "missed": 4,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A flow, quoted as evidence."""
+
+    bridge: str
+    table: int
+    priority: int
+    cookie: int
+    n_packets: int | None
+    n_bytes: int | None
+    text: str
+
+    @classmethod
+    def of(cls, bridge: str, flow: Flow) -> "Quote":
+        """Quote `flow` of `bridge`."""
+        counters = (flow.n_packets, flow.n_bytes)
+        return cls(bridge, flow.table, flow.priority, flow.cookie, *counters, flow.text)
+
+    @property
+    def place(self) -> str:
+        """Where the flow is: `br-int/table=40`."""
+        return f"{self.bridge}/table={self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the tree that shows a walk to humans."""
+
+    level: int
+    where: str
+    """`br-int/table=40`, or empty for a remark on the flow above."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """What became of one copy of the packet."""
+
+    kind: EndKind
+    bridge: str
+    table: int
+    reason: str
+    """One sentence for humans."""
+
+    header: Header = _NO_HEADER
+    """The packet as it was there."""
+
+    port: str = ""
+    """`output`, `tunnelled`: the port it left by."""
+
+    flow: Quote | None = None
+    """The flow that did it; None for a miss."""
+
+    nearest: Quote | None = None
+    """`missed`, or dropped by a table's default flow: the flow that came nearest to matching."""
+
+    field: str = ""
+    """The fields in which the nearest flow differs, comma-separated."""
+
+    cycle: tuple[Quote, ...] = ()
+    """`loop`: the flows that lead back to the first of them."""
+
+    tun_id: int = 0
+    tun_src: str = ""
+    tun_dst: str = ""
+    """`tunnelled`: the encapsulation. Addresses are text, empty if routing chooses."""
+
+    tun_id_by: Quote | None = None
+    tun_dst_by: Quote | None = None
+    """`tunnelled`: the flow that the value comes from; None for the tunnel port's own settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWalk:
+    """A packet's way through one host: how every copy ended, and the steps for humans."""
+
+    host: str
+    bridge: str
+    port: str
+    """The port it came in by; empty if no port would take it."""
+
+    ends: tuple[End, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def end(self) -> End:
+        """The end that counts: deliveries first, then what is uncertain, then the last failure."""
+        rank = min(_PRECEDENCE[end.kind] for end in self.ends)
+        found = [end for end in self.ends if _PRECEDENCE[end.kind] == rank]
+        return found[-1] if rank == _PRECEDENCE["missed"] else found[0]
+
+    def to_data(self) -> dict[str, Any]:
+        """Return plain dicts, lists, strings and small integers, fit for JSON or msgpack."""
+        return {
+            "host": self.host,
+            "bridge": self.bridge,
+            "port": self.port,
+            "ends": [_end_data(end) for end in self.ends],
+            "steps": [[step.level, step.where, step.text] for step in self.steps],
+        }
+
+    @classmethod
+    def from_data(cls, data: Any) -> "LocalWalk":
+        """Return the walk that `to_data` described.
+
+        Raises
+        ------
+        RemoteProtocolError
+            Where `data` cannot have come from `to_data`. Keys of a newer version are passed over.
+        """
+        try:
+            return cls(
+                _text(data["host"]),
+                _text(data["bridge"]),
+                _text(data["port"]),
+                tuple(_end(end) for end in data["ends"]) or _nothing(),
+                tuple(Step(_int(n), _text(where), _text(text)) for n, where, text in data["steps"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, MalformedLine) as e:
+            raise RemoteProtocolError(f"no walk through a vSwitch: {e!r}"[:200]) from e
+
+
+_QUOTES = ("flow", "nearest", "tun_id_by", "tun_dst_by")
+_INTEGERS = ("table", "tun_id")
+
+
+def _quote_data(quote: Quote) -> dict[str, Any]:
+    return {column.name: getattr(quote, column.name) for column in fields(quote)}
+
+
+def _end_data(end: End) -> dict[str, Any]:
+    data: dict[str, Any] = {"header": format_header(end.header)}
+    for column in fields(end):
+        value = getattr(end, column.name)
+        if isinstance(value, Quote):
+            data[column.name] = _quote_data(value)
+        elif column.name == "cycle":
+            data["cycle"] = [_quote_data(quote) for quote in value]
+        elif column.name != "header" and value is not None:
+            data[column.name] = value
+    return data
+
+
+def _end(data: Any) -> End:
+    known = {column.name for column in fields(End)}
+    values = {key: _value(key, value) for key, value in data.items() if key in known}
+    if values["kind"] not in _PRECEDENCE:
+        raise ValueError(f"unknown end {values['kind'][:40]!r}")
+    return End(**values)
+
+
+def _value(key: str, value: Any) -> Any:
+    if key == "header":
+        return parse_header(_text(value))
+    if key == "cycle":
+        return tuple(_quote(quote) for quote in value)
+    if key in _QUOTES:
+        return _quote(value)
+    return _int(value) if key in _INTEGERS else _text(value)
+
+
+def _quote(data: Any) -> Quote:
+    table, priority, cookie = (_int(data[key]) for key in ("table", "priority", "cookie"))
+    packets, octets = (_optional(data.get(key)) for key in ("n_packets", "n_bytes"))
+    text = _text(data["text"])
+    return Quote(_text(data["bridge"]), table, priority, cookie, packets, octets, text)
+
+
+def _nothing() -> tuple[End, ...]:
+    raise ValueError("a walk without an end")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text expected, not {type(value).__name__}")
+    return value
+
+
+def _int(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"integer expected, not {type(value).__name__}")
+    return value
+
+
+def _optional(value: Any) -> int | None:
+    return None if value is None else _int(value)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.detect.latency import BASELINE_WINDOWS, LatencyBaselines
+from analyzer.ingest import FlowNumbers
+from netagent.collect.windows import WindowTally
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.window import Window
+from netagent.probing.session import ProbeMeasured
+from netagent.wire.messages import Health
+
+FLOW = FlowId(EndpointId("a", 0), EndpointId("b", 0), 1)
+NUMBERS = FlowNumbers()
+
+
+def window(*rtts_ns):
+    tally = WindowTally(large_class=0)
+    for seq, rtt_ns in enumerate(rtts_ns):
+        tally.add(ProbeMeasured(FLOW, seq, rtt_ns, 0, 0))
+    summary = tally.close(
+        Window(0, 5), host="h", instance="i", paths=(), findings=(), health=Health()
+    )
+    return NUMBERS.decode(summary)
+
+
+def learned(*rtts_ns):
+    baselines = LatencyBaselines()
+    for _ in range(BASELINE_WINDOWS):
+        assert not len(baselines.judge(window(*rtts_ns)))
+    return baselines
+
+
+def test_a_shift_by_factor_and_time_is_slow_and_never_becomes_the_norm():
+    baselines = learned(200_000, 210_000)
+    for _ in range(50):
+        assert baselines.judge(window(5_000_000, 5_100_000)).tolist() == [0]
+    assert math.isclose(baselines.baseline_ns(0), 205_000, rel_tol=0.01)
+
+
+def test_a_large_factor_of_little_time_is_no_shift():
+    baselines = learned(20_000, 20_000)
+    assert not len(baselines.judge(window(200_000, 200_000)))
+
+
+def test_a_long_time_of_small_factor_is_no_shift():
+    baselines = learned(5_000_000, 5_000_000)
+    assert not len(baselines.judge(window(8_000_000, 8_000_000)))
+
+
+def test_one_sample_says_nothing():
+    baselines = learned(200_000, 200_000)
+    assert not len(baselines.judge(window(50_000_000)))
+
+
+def test_nothing_is_slow_before_there_is_a_baseline():
+    assert not len(LatencyBaselines().judge(window(9_000_000, 9_000_000)))
+    assert LatencyBaselines().baseline_ns(99_999) == 0.0
+
+
+@given(st.lists(st.integers(150_000, 400_000), min_size=2, max_size=20))
+def test_ordinary_jitter_is_never_slow(rtts_ns):
+    baselines = learned(200_000, 260_000)
+    for _ in range(5):
+        assert not len(baselines.judge(window(*rtts_ns)))

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole windows of a simulated fabric: the verdict must be the truth that was put in."""
+
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as replace_answer
+
+from analyzer.localize import hops
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.verdict import Counted, by_latency, by_votes, poll, poll_latency
+from netagent.model.path import Component, link, rnic, switch
+from netagent.model.verdict import Symptom
+from tests.oracles.fabric import Fabric
+
+LEAF_SPINE = link("leaf-s0-r0", "spine-1")
+SEEDS = range(30)
+
+
+def verdicts(fabric, *, count=True, missing=(), flows=None, topology=None):
+    """Vote as the engine does: count packets per router where the first vote is a tie."""
+    evidence = fabric.evidence()
+    flows = flows(evidence.flows) if flows else evidence.flows
+    topology = topology or fabric.topology()
+    polled = poll(evidence, flows, topology)
+    counted = Counted(missing=missing)
+    ties = [e for e in polled.elections if hops.worth_counting(e)] if count else []
+    if ties:
+        chosen = hops.choose(ties[0], flows, topology)
+        answers = {f: fabric.count(f, large=polled.large_only) for f in chosen}
+        ballots = hops.ballots(answers, fabric.endpoints, topology)
+        polled = poll(evidence, flows, topology, counted=ballots)
+        counted = Counted(tuple(ballots), tuple(hops.told(answers, topology)), missing)
+    return [e.verdict for e in by_votes(polled, topology, counted)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("truth", "probability"),
+    [
+        (LEAF_SPINE, 1.0),
+        (LEAF_SPINE, 0.1),
+        (switch("spine-0"), 1.0),
+        (switch("leaf-s1-r1"), 1.0),
+        (rnic("h2", "rnic1"), 1.0),
+        (rnic("h2", "rnic1"), 0.2),
+        (Component.parse("container t1-c3"), 1.0),
+    ],
+    ids=str,
+)
+def test_one_fault_gives_one_verdict_and_it_is_the_truth(truth, probability, seed):
+    fabric = Fabric(seed=seed, loss={truth: probability}, probes=12)
+    decided = [v for v in verdicts(fabric) if v.component is not None]
+    assert [v.component for v in decided] == [truth]
+    assert decided[0].layer is truth.layer
+    assert decided[0].failing
+
+
+def test_two_faults_at_once_give_two_verdicts():
+    pair = {switch("spine-0"): 1.0, rnic("h3", "rnic0"): 1.0}
+    found = {v.component for v in verdicts(Fabric(seed=3, loss=pair))}
+    assert found == set(pair)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_background_loss_accuses_nobody(seed):
+    assert [v.component for v in verdicts(Fabric(seed=seed, background=0.002))] in ([], [None])
+
+
+def test_a_healthy_fabric_has_no_verdict():
+    assert verdicts(Fabric()) == []
+
+
+def test_loss_of_large_packets_only_is_told_as_such():
+    found = verdicts(Fabric(seed=1, loss={LEAF_SPINE: 1.0}, large_only=True))
+    assert [v.component for v in found] == [LEAF_SPINE]
+    assert any("smaller probes" in line for line in found[0].evidence)
+
+
+def test_a_lone_failing_pair_is_insufficient_evidence_and_says_what_is_missing():
+    fabric = Fabric(seed=2)
+    one = next(f for f in fabric.flows if fabric.leaf(f.source) != fabric.leaf(f.target))
+
+    def one_dead(flows):
+        pair = (one.source, one.target)
+        return [_dead(v) if (v.flow.source, v.flow.target) == pair else v for v in flows]
+
+    found = verdicts(fabric, flows=one_dead, missing=("x",))
+    assert [v.component for v in found] == [None]
+    assert "x" in found[0].missing
+    assert any("second failing pair" in text for text in found[0].missing)
+    assert found[0].alternatives
+
+
+def _dead(view):
+    return type(view)(view.flow, view.sent, view.sent, 0, 2, 2, view.sent, 2000)
+
+
+def test_without_traces_the_paths_are_named_as_missing():
+    fabric = Fabric(seed=1, loss={LEAF_SPINE: 0.3})
+    found = verdicts(fabric, topology=LearnedTopology())
+    assert all(v.component != LEAF_SPINE for v in found)
+    assert any("underlay paths" in text for text in found[-1].missing)
+
+
+def test_healthy_neighbours_are_quoted():
+    found = verdicts(Fabric(seed=5, loss={LEAF_SPINE: 1.0}))
+    assert found[0].healthy
+    assert all(pair.lost == 0 for pair in found[0].healthy)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_slow_link_is_found_by_the_flows_that_cross_it(seed):
+    fabric = Fabric(seed=seed)
+    topology = fabric.topology()
+    slow = {f: (2e5, 5e6) for f in fabric.flows if LEAF_SPINE in topology.crossed(f)}
+    evidence = fabric.evidence(slow=slow)
+    polled = poll_latency(evidence, evidence.flows, topology)
+    assert set(polled.elections[0].tied) == {LEAF_SPINE, link("leaf-s1-r0", "spine-1")}
+    answers = {}
+    for flow in hops.choose(
+        polled.elections[0], [replace(v, lost=1) for v in evidence.flows], topology
+    ):
+        crossed, rtts = set(), []
+        for n, hop in enumerate(topology.hops(flow, reply=False)):
+            crossed |= {hop} if n == 0 else {link(topology.hops(flow, reply=False)[n - 1], hop)}
+            rtts.append(6_000_000 if LEAF_SPINE in crossed else 300_000)
+        answers[flow] = replace_answer(fabric.count(flow), rtt_ns=tuple(rtts))
+    halfway = dict.fromkeys(answers, 2.6e6)
+    ballots = hops.ballots(answers, fabric.endpoints, topology, slower_than_ns=halfway)
+    polled = poll_latency(evidence, evidence.flows, topology, ballots)
+    found = [e.verdict for e in by_latency(evidence, polled)]
+    assert [v.component for v in found] == [LEAF_SPINE]
+    assert found[0].symptom is Symptom.LATENCY
+
+
+def test_everything_slow_at_once_accuses_nobody():
+    fabric = Fabric(seed=1)
+    evidence = fabric.evidence(slow=dict.fromkeys(fabric.flows, (2e5, 5e6)))
+    polled = poll_latency(evidence, evidence.flows, fabric.topology())
+    assert by_latency(evidence, polled) == []
+
+
+def test_a_tie_that_cannot_be_counted_stays_undecided():
+    found = verdicts(Fabric(seed=1, loss={LEAF_SPINE: 1.0}), count=False)
+    assert [v.component for v in found] == [None]
+    tied = {s.component for s in found[0].alternatives[:2]}
+    assert tied == {LEAF_SPINE, link("leaf-s1-r0", "spine-1")}

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.config import (
+    Config,
+    is_loopback,
+    line_of,
+    load,
+    load_topology,
+    parse,
+    split_address,
+)
+from netagent.model.errors import ConfigError
+from netagent.model.topology import DeclaredTopology, Uplink
+
+FULL = """\
+listen = "198.18.0.1:8420"
+database = "state/netagent.duckdb"
+topology = "/etc/netagent/topology.toml"
+admins = ["admin", "scheduler"]
+
+[tls]
+ca = "ca.pem"
+cert = "analyzer.pem"
+key = "analyzer.key"
+
+[retention]
+age_s = 3600
+bytes = 1000000
+"""
+
+TOPOLOGY = """\
+[switches]
+"leaf-s0-r0" = "10.254.0.1"
+spine-0 = ["10.254.1.1", "10.254.1.2"]
+
+[[links]]
+a = "spine-0"
+b = "leaf-s0-r0"
+
+[[uplinks]]
+host = "h0"
+rnic = "rnic0"
+leaf = "leaf-s0-r0"
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def _write(text, name="analyzer.toml"):
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return _write
+
+
+def refusal(function, path):
+    with pytest.raises(ConfigError) as caught:
+        function(path)
+    assert caught.value.path == path
+    return caught.value
+
+
+def test_a_full_file_is_read_with_paths_relative_to_it(write, tmp_path):
+    config = load(write(FULL))
+    assert config.address == ("198.18.0.1", 8420)
+    assert config.database == str(tmp_path / "state/netagent.duckdb")
+    assert config.topology == "/etc/netagent/topology.toml"
+    assert config.tls.key == str(tmp_path / "analyzer.key")
+    assert config.admins == ("admin", "scheduler")
+    assert (config.retention.age_s, config.retention.bytes) == (3600, 1000000)
+
+
+def test_an_empty_file_listens_on_loopback(write):
+    config = load(write(""))
+    assert config.address == ("127.0.0.1", 8420)
+    assert config.tls is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('listen = "127.0.0.1:1"\nlissten = 3\n', 2, "unknown key 'lissten'"),
+        ("[retention]\nage_s = 5\n\nages = 3\n", 4, "unknown key 'ages'"),
+        ("[retention]\nage_s = 'long'\n", 2, "retention.age_s: expected int, got str"),
+        ("[tls]\nca = 'x'\n", 1, "key 'cert' is missing"),
+        ("listen = 'nowhere'\n", 1, "is not ADDRESS:PORT"),
+        ("insecure = true\nlisten = \n", 2, "Invalid value"),
+        ("database = 'x'\nlisten = '0.0.0.0:8420'\n", 2, "not loopback"),
+        ("x", None, "after"),
+        (b"listen = '\xff'", None, "not UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(write, text, line, words):
+    error = refusal(load, write(text))
+    assert words in error.message
+    if line is not None:
+        assert error.line == line
+        assert f":{line}: " in str(error)
+
+
+def test_a_missing_file_is_a_config_error(tmp_path):
+    assert "No such file" in refusal(load, str(tmp_path / "none.toml")).message
+
+
+def test_plain_http_beyond_loopback_needs_the_operators_word(write):
+    assert load(write("insecure = true\nlisten = '0.0.0.0:1'\n")).insecure
+    assert load(write("listen = '[::1]:1'\n")).address == ("::1", 1)
+
+
+@pytest.mark.parametrize("text", ["", "host", ":80", "host:", "host:x", "h:99999", "h:٣"])
+def test_what_is_no_address_is_refused(text):
+    with pytest.raises(ValueError):
+        split_address(text)
+
+
+def test_loopback_is_known_by_address_and_by_name():
+    assert [is_loopback(h) for h in ("127.9.9.9", "::1", "localhost", "10.0.0.1", "example")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+@given(st.text())
+def test_any_text_is_a_configuration_or_a_config_error(text):
+    try:
+        parse(text, Config, "f")
+    except ConfigError as error:
+        line = error.line
+    else:
+        line = None
+    assert line is None or 1 <= line <= text.count("\n") + 1
+
+
+def test_lines_are_found_in_tables_arrays_of_tables_and_quoted_keys():
+    assert line_of(TOPOLOGY, ("switches", "leaf-s0-r0")) == 2
+    assert line_of(TOPOLOGY, ("links", 0, "b")) == 7
+    assert line_of(TOPOLOGY, ("uplinks", 0, "nothing")) == 9
+    assert line_of(TOPOLOGY, ("nothing",)) is None
+
+
+def test_a_declared_topology_names_addresses_links_and_uplinks(write):
+    topology = load_topology(write(TOPOLOGY))
+    assert topology.name("10.254.1.2") == "spine-0"
+    assert topology.name("192.0.2.1") == "192.0.2.1"
+    assert topology.links == {("leaf-s0-r0", "spine-0")}
+    assert topology.uplinks == (Uplink("h0", "rnic0", "leaf-s0-r0"),)
+    assert topology.leaf("h0", "rnic0") == "leaf-s0-r0"
+    assert topology.leaf("h0", "rnic1") is None
+    assert load_topology(write("")) == DeclaredTopology()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (TOPOLOGY.replace('"10.254.0.1"', '"leaf"'), 2, "'leaf' is no address"),
+        (TOPOLOGY.replace("10.254.0.1", "10.254.1.2"), 3, "the address of leaf-s0-r0 too"),
+        (TOPOLOGY.replace('b = "leaf-s0-r0"', 'b = "leaf-9"'), 7, "not among [switches]"),
+        (TOPOLOGY.replace('leaf = "leaf-s0-r0"', 'leaf = "x"'), 12, "not among [switches]"),
+        (TOPOLOGY.replace("rnic =", "nic ="), 11, "unknown key 'nic'"),
+    ],
+)
+def test_a_topology_that_does_not_add_up_is_refused_with_its_line(write, text, line, words):
+    error = refusal(load_topology, write(text))
+    assert words in error.message
+    assert error.line == line

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+import errno
+import socket
+import time
+
+import httpx
+import pytest
+
+from analyzer.fleet import Fleet, _reason, certificate_names
+from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.model.ids import EndpointId
+from netagent.wire.codec import encode
+from netagent.wire.messages import (
+    CheckReply,
+    CheckRequest,
+    FlowsReply,
+    Health,
+    PathAnswer,
+    PathReply,
+    PathRequest,
+    ProbeAnswer,
+    ProbeReply,
+    ProbeRequest,
+    Status,
+)
+from tests.analyzer.certificates import Authority
+
+A, B = EndpointId("a0", 0), EndpointId("a1", 0)
+
+STATUS = Status(
+    host="h0",
+    instance="one",
+    version="1",
+    endpoints=(),
+    pinglist_version=1,
+    targets=0,
+    last_window_ns=0,
+    health=Health(),
+)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+class Agent:
+    """A peer that answers, or misbehaves, as told: `script` gets the request, returns bytes."""
+
+    def __init__(self, script, tls=None):
+        self.script, self.tls = script, tls
+        self.requests, self.talks = [], set()
+
+    async def __aenter__(self):
+        self.server = await asyncio.start_server(self.talk, "127.0.0.1", 0, ssl=self.tls)
+        port = self.server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{port}"
+        return self
+
+    async def __aexit__(self, *_):
+        self.server.close()
+        for task in self.talks:
+            task.cancel()
+        await asyncio.gather(*self.talks, return_exceptions=True)
+
+    async def talk(self, reader, writer):
+        self.talks.add(asyncio.current_task())
+        with (
+            contextlib.closing(writer),
+            contextlib.suppress(asyncio.IncompleteReadError, ConnectionError),
+        ):
+            for served in range(100):
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = [x for x in head.lower().splitlines() if x.startswith("content-length:")]
+                body = await reader.readexactly(int(length[0].split()[1]) if length else 0)
+                self.requests.append((head.splitlines()[0], body))
+                answer = await self.script(served)
+                if answer is None:
+                    break
+                writer.write(answer)
+
+
+def ok(message):
+    body = encode(message)
+    return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def always(answer):
+    async def script(_):
+        return answer
+
+    return script
+
+
+async def silence(_):
+    await asyncio.Event().wait()
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 20))
+
+
+async def asked(url, question, tls=None):
+    fleet = Fleet(lambda _host: url, tls)
+    try:
+        return await question(fleet)
+    finally:
+        await fleet.close()
+
+
+def reason(url, tls=None, deadline_s=0.2):
+    with pytest.raises(Unreachable) as caught:
+        run(asked(url, lambda fleet: fleet.status("h0", deadline_s=deadline_s), tls))
+    assert caught.value.peer == "h0"
+    return caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("line", "question", "reply"),
+    [
+        ("GET /v1/status", lambda f: f.status("h0"), STATUS),
+        (
+            "POST /v1/check",
+            lambda f: f.check("h0", CheckRequest(questions=())),
+            CheckReply(walks=({"outcome": "delivered"},), wall_ns=5),
+        ),
+        (
+            "POST /v1/path",
+            lambda f: f.path("h0", PathRequest(source=A, target=B)),
+            PathReply(paths=(PathAnswer(source_port=1, outer_port=2, hops=("10.0.0.1",)),)),
+        ),
+        (
+            "POST /v1/probe",
+            lambda f: f.probe("h0", ProbeRequest(source=A, target=B)),
+            ProbeReply(probes=(ProbeAnswer(source_port=1, size=64, outcome="lost"),)),
+        ),
+        (
+            "GET /v1/flows?bridge=br-int",
+            lambda f: f.flows("h0", "br-int"),
+            FlowsReply(bridge="br-int", wall_ns=1, flows=("table=0 actions=drop",)),
+        ),
+    ],
+)
+def test_each_question_reaches_its_route_and_brings_its_answer(line, question, reply):
+    async def talk():
+        async with Agent(always(ok(reply))) as agent:
+            answer = await asked(agent.url, question)
+            return answer, agent.requests
+
+    answer, [(request, _)] = run(talk())
+    assert answer == reply
+    assert request.startswith(line + " ")
+
+
+def test_nobody_listening_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert reason(f"http://127.0.0.1:{port}") == "refused"
+
+
+def test_a_host_that_never_registered_is_unknown():
+    assert reason(None) == "unknown host"
+
+
+def test_an_address_that_is_none_is_quoted():
+    assert reason("http://[nonsense") != "timeout"
+
+
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ENETUNREACH])
+def test_no_route_is_told_apart_however_deep_the_libraries_bury_it(number):
+    error = httpx.ConnectError("All connection attempts failed")
+    error.__cause__ = ExceptionGroup("attempts", [OSError(number, "unreachable")])
+    assert _reason(error) == "no route"
+    assert _reason(httpx.ReadError("")) == "ReadError"
+
+
+def test_an_agent_that_accepts_and_says_nothing_is_a_timeout():
+    async def talk():
+        async with Agent(silence) as agent:
+            with pytest.raises(Unreachable) as caught:
+                await asked(agent.url, lambda f: f.status("h0", deadline_s=0.2))
+        return caught.value.reason
+
+    assert run(talk()) == "timeout"
+
+
+def test_a_frozen_process_is_a_timeout_although_the_kernel_accepts_for_it(authority):
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        port = frozen.getsockname()[1]
+        assert reason(f"http://127.0.0.1:{port}") == "timeout"
+        assert reason(f"https://127.0.0.1:{port}", authority.client("analyzer")) == "timeout"
+
+
+def test_a_host_that_drops_connection_attempts_is_a_connect_timeout():
+    with contextlib.ExitStack() as open_sockets:
+        full = open_sockets.enter_context(socket.socket())
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        address = full.getsockname()
+        for _ in range(8):  # the queue of a socket that accepts nothing: the rest is dropped
+            queued = open_sockets.enter_context(socket.socket())
+            queued.setblocking(False)
+            queued.connect_ex(address)
+        assert reason(f"http://127.0.0.1:{address[1]}", deadline_s=0.5) == "connect timeout"
+
+
+def test_the_deadline_holds_for_an_answer_that_drips():
+    async def drip(_):
+        return b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nx"
+
+    async def talk():
+        async with Agent(drip) as agent:
+            began = time.monotonic()
+            with pytest.raises(Unreachable) as caught:
+                await asked(agent.url, lambda f: f.status("h0", deadline_s=0.3))
+            return caught.value.reason, time.monotonic() - began
+
+    told, seconds = run(talk())
+    assert told == "timeout"
+    assert seconds < 3
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc",
+        b"HTTP/1.1 503 Busy\r\ncontent-length: 2\r\n\r\nno",
+        ok(CheckReply(walks=(), wall_ns=1)),
+    ],
+)
+def test_an_answer_that_is_none_breaks_the_rules(answer):
+    async def talk():
+        async with Agent(always(answer)) as agent:
+            with pytest.raises(RemoteProtocolError):
+                await asked(agent.url, lambda f: f.status("h0"))
+
+    run(talk())
+
+
+def test_a_peer_that_speaks_no_http_is_unreachable():
+    async def talk():
+        async with Agent(always(b"SSH-2.0-OpenSSH\r\n\r\n")) as agent:
+            with pytest.raises(Unreachable):
+                await asked(agent.url, lambda f: f.status("h0"))
+
+    run(talk())
+
+
+def test_a_connection_that_died_since_the_last_question_costs_no_answer():
+    async def once(served):
+        return ok(STATUS) if served == 0 else None
+
+    async def talk():
+        async with Agent(once) as agent:
+
+            async def twice(fleet):
+                return [await fleet.status("h0") for _ in range(3)]
+
+            return await asked(agent.url, twice)
+
+    assert run(talk()) == [STATUS] * 3
+
+
+# --- certificates ---------------------------------------------------------------------------------
+
+
+def test_the_agent_of_the_host_meant_is_believed(authority):
+    async def talk():
+        async with Agent(always(ok(STATUS)), authority.server("h0")) as agent:
+            return await asked(agent.url, lambda f: f.status("h0"), authority.client("analyzer"))
+
+    assert run(talk()) == STATUS
+
+
+def test_another_hosts_agent_at_the_same_address_is_not_believed(authority):
+    async def talk():
+        async with Agent(always(ok(STATUS)), authority.server("h1")) as agent:
+            with pytest.raises(Unreachable) as caught:
+                await asked(agent.url, lambda f: f.status("h0"), authority.client("analyzer"))
+            return caught.value.reason
+
+    assert run(talk()) == "its certificate names h1"
+
+
+def test_a_stranger_is_not_even_asked(authority, tmp_path):
+    stranger = Authority(tmp_path, "stranger")
+
+    async def talk():
+        async with Agent(always(ok(STATUS)), stranger.server("h0")) as agent:
+            with pytest.raises(Unreachable) as caught:
+                await asked(agent.url, lambda f: f.status("h0"), authority.client("analyzer"))
+            return caught.value.reason, agent.requests
+
+    told, requests = run(talk())
+    assert "certificate" in told.lower()
+    assert requests == []
+
+
+def test_a_certificate_names_its_cn_and_its_dns_names():
+    certificate = {
+        "subject": ((("countryName", "XX"),), (("commonName", "h0"),)),
+        "subjectAltName": (("DNS", "h0.example"), ("IP Address", "127.0.0.1")),
+    }
+    assert certificate_names(certificate) == {"h0", "h0.example"}
+    assert certificate_names({}) == set()

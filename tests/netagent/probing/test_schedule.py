@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+from collections import Counter
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.model.ids import EndpointId
+from netagent.model.pinglist import Target
+from netagent.probing.schedule import CONFIRM_NS, LATE_NS, Rates, Schedule, TokenBucket
+
+SECOND = 1_000_000_000
+SOURCE = EndpointId("s", 0)
+RATES = Rates(probes_per_s=20, pings_per_visit=4, ports=4, sizes=3)
+
+
+def targets(count):
+    return [Target(SOURCE, EndpointId(f"t{i}", 0), f"10.0.0.{i}", "") for i in range(count)]
+
+
+def run(schedule, *, seconds, start_ns=0, step_ns=5_000_000):
+    pings = []
+    for now_ns in range(start_ns, start_ns + int(seconds * SECOND), step_ns):
+        pings += [(now_ns, ping) for ping in schedule.due(now_ns=now_ns)]
+    return pings
+
+
+def made(count, rates=RATES, seed=1):
+    schedule = Schedule(rates, Random(seed), now_ns=0)
+    schedule.replace(targets(count))
+    return schedule
+
+
+@given(st.integers(1, 12), st.integers(0, 50))
+def test_the_rate_is_kept_and_every_target_port_and_size_gets_its_turn(count, seed):
+    pings = run(made(count, seed=seed), seconds=count * 4)
+    assert abs(len(pings) / (count * 4) - RATES.probes_per_s) <= 4
+    seen = Counter((p.target.target, p.port_index) for _, p in pings)
+    assert len(seen) == count * RATES.ports
+    assert {p.size_class for _, p in pings} == {0, 1, 2}
+
+
+def test_two_pings_in_a_row_use_one_port():
+    pings = [p for _, p in run(made(3), seconds=2)]
+    assert all(a.port_index == b.port_index for a, b in zip(pings[::2], pings[1::2], strict=True))
+
+
+def test_a_stopped_process_skips_what_it_missed():
+    schedule = made(3)
+    run(schedule, seconds=1)
+    late = schedule.due(now_ns=100 * SECOND)
+    assert len(late) == RATES.pings_per_visit
+    assert all(ping.late for ping in late)
+    assert len(run(schedule, seconds=1, start_ns=100 * SECOND + LATE_NS)) <= 28
+
+
+def test_a_target_with_a_loss_is_visited_again_soon():
+    schedule = made(40)
+    schedule.lost(EndpointId("t7", 0), now_ns=0)
+    pings = run(schedule, seconds=2, start_ns=CONFIRM_NS)
+    assert any(p.target.target == EndpointId("t7", 0) for _, p in pings)
+    assert len({p.target.target for _, p in pings}) > 3
+
+
+def test_a_removed_target_is_never_probed_again_and_a_new_one_is_within_the_round():
+    schedule = made(10)
+    run(schedule, seconds=1)
+    schedule.replace(targets(11)[1:])
+    schedule.lost(EndpointId("t0", 0), now_ns=0)
+    seen = {p.target.target for _, p in run(schedule, seconds=3, start_ns=SECOND)}
+    assert EndpointId("t0", 0) not in seen
+    assert EndpointId("t10", 0) in seen
+
+
+def test_no_target_means_nothing_to_do():
+    schedule = Schedule(RATES, Random(1), now_ns=0)
+    assert schedule.next_ns() is None
+    assert schedule.due(now_ns=SECOND) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, SECOND), st.integers(1, 5)), max_size=60))
+def test_a_bucket_never_gives_more_than_its_burst_and_rate(steps):
+    bucket, now_ns, given_out = TokenBucket(10, 20, now_ns=0), 0, 0
+    for wait_ns, tokens in steps:
+        now_ns += wait_ns
+        given_out += tokens * bucket.take(tokens, now_ns=now_ns)
+    assert given_out <= 20 + 10 * now_ns / 1e9 + 1e-6

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.config import AgentConfig, is_loopback, load, parse, split_listen
+from netagent.model.errors import ConfigError
+
+FULL = """\
+host = "h0"
+state_dir = "/run/netagent-lab/h0/agent"
+
+[analyzer]
+url = "https://198.18.0.1:8420"
+
+[tls]
+ca = "tls/ca.pem"
+cert = "/abs/h0.pem"
+key = "/abs/h0.key"
+
+[rpc]
+listen = "198.18.0.10:8421"
+
+[ovs]
+rundir = "ovs"
+"""
+SMALL = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:8420"\n'
+
+
+def problem(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "agent.toml")
+    return caught.value
+
+
+def test_a_small_file_gets_the_documented_defaults():
+    config = parse(SMALL)
+    assert config.probe.rate_per_endpoint == 20
+    assert config.probe.rate_per_host == 400
+    assert config.probe.bytes_per_second_per_endpoint == 4 * 65536
+    assert config.probe.sizes == (64, 1100, "mtu")
+    assert (config.probe.flows_per_pair, config.probe.pings_per_visit) == (4, 4)
+    assert (config.probe.timeout_ms, config.probe.port, config.probe.window_s) == (500, 18515, 5)
+    assert (config.trace.packets_per_second, config.trace.refresh_s) == (50, 5)
+    assert (config.trace.max_hops, config.limits.spool_mib) == (6, 64)
+    assert config.rpc.peers == ("analyzer", "admin")
+    assert config.rpc_url == "http://127.0.0.1:8421"
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path):
+    (tmp_path / "agent.toml").write_text(FULL)
+    config = load(tmp_path / "agent.toml")
+    assert config.tls is not None
+    assert config.tls.ca == f"{tmp_path}/tls/ca.pem"
+    assert config.tls.cert == "/abs/h0.pem"
+    assert config.ovs.rundir == f"{tmp_path}/ovs"
+    assert config.rpc_url == "https://198.18.0.10:8421"
+    assert config.rpc.address == ("198.18.0.10", 8421)
+
+
+@pytest.mark.parametrize("make", ["missing", "folder", "binary"])
+def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path, make):
+    path = tmp_path / "agent.toml"
+    if make == "folder":
+        path.mkdir()
+    elif make == "binary":
+        path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        (SMALL + "[probe]\n\n# why\nspeed = 3\n", 7, "unknown key 'probe.speed'"),
+        (SMALL + "\n[prob]\nport = 1\n", 5, "unknown key 'prob'"),
+        ("unknown = 1\n" + SMALL, 1, "unknown key 'unknown'"),
+        (SMALL + "[probe]\nport = 0\n", 5, "probe.port: Expected `int` >= 1"),
+        (SMALL + "[probe]\nport = '1'\n", 5, "probe.port: Expected `int`, got `str`"),
+        (SMALL + "[probe]\nsizes = [\n  64,\n  3,\n]\nport = 1\n", 4, "sizes: 3 is not within"),
+        (SMALL + '[probe]\nsizes = [64, "big"]\n', 5, "Invalid enum value 'big'"),
+        (SMALL + "[probe]\nrate_per_host = nan\n", 5, "rate_per_host"),
+        ('host = "h0"\n', None, "key 'analyzer' is missing"),
+        ('host = "h0"\n[analyzer]\n', 2, "key 'analyzer.url' is missing"),
+        ('host = "../x"\n[analyzer]\nurl = "http://127.0.0.1"\n', 1, "host"),
+        (SMALL + "[probe\n", 4, "Expected ']'"),
+        (SMALL + "x =", 4, "Invalid value"),
+        ('host = "h0"\n[analyzer]\nurl = "198.18.0.1"\n', 2, "write https://"),
+        ('host = "h0"\n[analyzer]\nurl = "http://a?b"\n', 2, "no user, query or fragment"),
+        (SMALL + '[rpc]\nlisten = "198.18.0.10"\n', 4, "no ADDRESS:PORT"),
+        (SMALL + '[rpc]\nlisten = "host:1"\n', 4, "no IP address"),
+        (SMALL + '[rpc]\nlisten = "0.0.0.0:1"\n', None, "rpc.listen is not on loopback"),
+        (SMALL.replace("http:", "https:"), None, "needed for an https:// analyzer"),
+        (SMALL.replace("127.0.0.1", "198.18.0.1"), None, "must be https:// beyond loopback"),
+    ],
+)  # fmt: skip
+def test_every_mistake_is_told_with_its_line(text, line, message):
+    error = problem(text)
+    assert message in error.message
+    assert error.line == line
+    assert str(error).startswith(f"agent.toml:{line}:" if line else "agent.toml: ")
+
+
+def test_plain_http_beyond_loopback_needs_the_word_insecure():
+    text = "insecure = true\n" + SMALL.replace("127.0.0.1", "198.18.0.1")
+    config = parse(text + '[rpc]\nlisten = "[::]:8421"\n')
+    assert config.insecure
+    assert config.rpc.address == ("::", 8421)
+
+
+def test_the_whole_configuration_is_frozen():
+    with pytest.raises(AttributeError):
+        parse(SMALL).host = "h1"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("host", "answer"), [("127.0.0.2", True), ("::1", True), ("localhost", True), ("h", False)]
+)
+def test_loopback_is_recognised(host, answer):
+    assert is_loopback(host) is answer
+
+
+@pytest.mark.parametrize("text", ["", ":", "1.2.3.4:", "1.2.3.4:70000", "1.2.3.4:²", "x:1"])
+def test_what_is_no_address_and_port_is_refused(text):
+    with pytest.raises(ValueError):
+        split_listen(text)
+
+
+KEYS = st.sampled_from(["host", "probe", "port", "x", "analyzer", "url", '"a.b"', "sizes"])
+VALUES = st.sampled_from(["1", '"s"', "[1,\n2]", "nan", "{}", '"""a\nb"""', "1979-05-27", "-1"])
+LINES = st.one_of(
+    st.builds("{} = {}\n".format, KEYS, VALUES), KEYS.map("[{}]\n".format), st.just("# c\n")
+)
+
+
+def attempt(text: str) -> tuple[AgentConfig | None, ConfigError | None]:
+    try:
+        return parse(text), None
+    except ConfigError as error:
+        return None, error
+
+
+@given(st.lists(LINES, max_size=12).map("".join) | st.text())
+def test_any_text_is_a_configuration_or_a_config_error_within_the_file(text):
+    config, error = attempt(text)
+    if config is not None:
+        assert msgspec.convert(msgspec.to_builtins(config), AgentConfig) == config
+    if error is not None and error.line is not None:
+        assert 1 <= error.line <= text.count("\n") + 1
+
+
+@given(st.integers(0, 8))
+def test_the_line_of_an_unknown_key_is_where_its_statement_starts(above):
+    text = SMALL + "[probe]\n" + "# comment\n" * above + "nonsense = [\n  1,\n]\nport = 1\n"
+    assert problem(text).line == 4 + above + 1

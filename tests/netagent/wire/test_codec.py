@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.model.errors import LocalProtocolError, RemoteProtocolError
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind
+from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
+from netagent.wire.messages import (
+    CheckRequest,
+    EgressQuestion,
+    FlowColumns,
+    IngressQuestion,
+    Summary,
+)
+
+FORMS = pytest.mark.parametrize("form", list(ContentType))
+TEXT = st.text(max_size=8)
+I64 = st.integers(0, 2**63 - 1)
+ENDPOINT_IDS = st.builds(EndpointId, TEXT, st.integers(0, 7))
+FINDINGS = st.builds(
+    Finding,
+    st.sampled_from(FindingKind),
+    st.builds(Component, st.sampled_from(Kind), TEXT),
+    TEXT,
+    I64,
+    st.dictionaries(TEXT, TEXT, max_size=2),
+)
+COLUMNS = st.builds(FlowColumns, sent=st.binary(max_size=8), hist_bucket=st.binary(max_size=8))
+SUMMARIES = st.builds(
+    Summary,
+    host=TEXT,
+    instance=TEXT,
+    start_ns=I64,
+    width_ns=I64,
+    endpoints=st.lists(ENDPOINT_IDS, max_size=3).map(tuple),
+    flows=COLUMNS,
+    findings=st.lists(FINDINGS, max_size=2).map(tuple),
+)
+QUESTIONS = st.builds(
+    EgressQuestion, source=ENDPOINT_IDS, target_address=TEXT, target_mac=TEXT
+) | st.builds(
+    IngressQuestion, rail=st.integers(0, 7), tun_src=TEXT, tun_dst=TEXT, tun_id=I64,
+    source_address=TEXT, source_mac=TEXT, target_address=TEXT, target_mac=TEXT,
+)  # fmt: skip
+
+
+@FORMS
+@given(summary=SUMMARIES)
+def test_a_summary_survives_both_forms(form, summary):
+    assert decode(encode(summary, form), Summary, form) == summary
+
+
+@FORMS
+@given(questions=st.lists(QUESTIONS, max_size=3).map(tuple))
+def test_questions_keep_their_kind(form, questions):
+    request = CheckRequest(questions=questions)
+    assert decode(encode(request, form), CheckRequest, form) == request
+
+
+def test_a_number_too_large_for_the_wire_is_our_own_fault():
+    with pytest.raises(LocalProtocolError):
+        encode(Summary(host="h", instance="i", start_ns=2**80, width_ns=1))
+
+
+@FORMS
+@given(body=st.binary(max_size=200))
+def test_any_bytes_give_a_message_or_a_typed_error(form, body):
+    try:
+        decoded = decode(body, Summary, form)
+    except RemoteProtocolError:
+        return
+    assert decode(encode(decoded, form), Summary, form) == decoded
+
+
+@given(st.data())
+def test_a_truncated_summary_is_refused(data):
+    body = encode(data.draw(SUMMARIES))
+    cut = data.draw(st.integers(0, len(body) - 1))
+    with pytest.raises(RemoteProtocolError):
+        decode(body[:cut], Summary)
+
+
+def test_a_huge_body_is_refused_unread():
+    with pytest.raises(RemoteProtocolError, match="at most"):
+        decode(bytes(MAX_BODY_BYTES + 1), Summary)
+
+
+@pytest.mark.parametrize(
+    ("header", "form"),
+    [
+        ("application/msgpack", ContentType.MSGPACK),
+        ("application/x-msgpack; q=1", ContentType.MSGPACK),
+        ("application/json", ContentType.JSON),
+        ("*/*", ContentType.JSON),
+        (None, ContentType.JSON),
+    ],
+)
+def test_the_form_follows_the_header(header, form):
+    assert ContentType.of(header) is form

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.model.errors import RemoteProtocolError
+from netagent.wire import frame
+from netagent.wire.frame import Frame
+
+U32 = st.integers(0, 0xFFFFFFFF)
+FRAMES = st.builds(
+    Frame, U32, U32, st.integers(0, 0xFFFF), st.integers(0, 7), held_seq=U32, held_ns=U32
+)
+
+
+@given(FRAMES, st.integers(0, 2000))
+def test_what_is_encoded_is_decoded_whatever_the_padding(sent, size):
+    payload = frame.encode(sent, size=size)
+    assert frame.decode(payload) == sent
+    assert len(payload) == max(size, frame.HEADER_BYTES)
+
+
+@given(st.binary(max_size=64))
+def test_foreign_bytes_give_a_typed_error_or_a_frame(payload):
+    try:
+        assert isinstance(frame.decode(payload), Frame)
+    except RemoteProtocolError:
+        assert payload[:5] != frame.encode(Frame(0, 0))[:5] or len(payload) < frame.HEADER_BYTES
+
+
+@given(FRAMES, st.integers(0, frame.HEADER_BYTES - 1))
+def test_a_truncated_frame_is_refused(sent, cut):
+    with pytest.raises(RemoteProtocolError):
+        frame.decode(frame.encode(sent)[:cut])
+
+
+def test_the_flags_are_where_the_kernel_filter_looks():
+    payload = frame.encode(Frame(1, 2, flags=frame.MARKED))
+    assert payload[frame.FLAGS_OFFSET] == frame.MARKED
+    assert int.from_bytes(payload[:4], "big") == frame.MAGIC
+
+
+def test_a_newer_version_is_named():
+    payload = bytearray(frame.encode(Frame(1, 2)))
+    payload[4] = 9
+    with pytest.raises(RemoteProtocolError, match="version 9"):
+        frame.decode(bytes(payload))
+
+
+def test_a_long_hold_saturates():
+    payload = frame.encode(Frame(1, 2, held_ns=1 << 40))
+    assert frame.decode(payload).held_ns == frame.MAX_HELD_NS

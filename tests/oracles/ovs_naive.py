@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A flow-table lookup written straight from ovs-fields(7), slow and without any cleverness."""
+
+from ovs_checks.flow import Flow
+from ovs_checks.packet import FIELDS, Header, read
+
+
+def lookup(flows: list[Flow], header: Header) -> Flow | None:
+    """Return the matching flow of highest priority, the first dumped among equals."""
+    best = None
+    for flow in flows:
+        if flow_matches(flow, header) and (best is None or flow.priority > best.priority):
+            best = flow
+    return best
+
+
+def flow_matches(flow: Flow, header: Header) -> bool:
+    """Compare bit by bit."""
+    for term in flow.match.terms:
+        have = read(FIELDS[term.field], header)
+        for bit in range(FIELDS[term.field].width):
+            if term.mask >> bit & 1 and (have ^ term.value) >> bit & 1:
+                return False
+    return True
+
+
+def failing_terms(flow: Flow, header: Header) -> int:
+    """Count the terms of `flow` that do not hold."""
+    return sum(
+        read(FIELDS[term.field], header) & term.mask != term.value for term in flow.match.terms
+    )

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots to ask questions of: small bridges from text, and hosts with the lab's pipeline."""
+
+from collections.abc import Callable, Iterable
+
+from ovs_checks.flow import Bridge, Port, Snapshot
+from ovs_checks.packet import Header
+from ovs_checks.parse import parse_dump, parse_fdb, parse_header
+from tests.lab.pipeline import host_flows
+from tests.lab.shape import Shape, tunnel, tunnel_ofport, vtep
+from tests.lab.workload import Container, Endpoint
+
+SHAPE = Shape()
+TASKS = ("train-a", "train-b")
+CONTAINERS = tuple(Container(task, host) for task in TASKS for host in range(SHAPE.hosts))
+A0, A1, A2 = (Container("train-a", host).endpoint(0) for host in range(3))
+
+
+def bridge(name: str, flows: str, *, ports: Iterable[Port] = (), fdb: str = "") -> Bridge:
+    """Return a bridge with the flows of a dump; none of its lines may be malformed."""
+    dump = parse_dump(flows)
+    assert not dump.problems, dump.problems
+    return Bridge(name, dump.flows, tuple(ports), parse_fdb(fdb))
+
+
+def plain_ports(name: str, *numbers: int) -> tuple[Port, ...]:
+    """Return ports p1, p2, ... of those numbers."""
+    return tuple(Port(f"p{number}", number, name) for number in numbers)
+
+
+def host(number: int, change: Callable[[list[str]], list[str]] = list) -> Snapshot:
+    """Return host `number` of the lab; `change` may disturb the flows of its bridge."""
+    flows = change([flow.text() for flow in host_flows(SHAPE, number, CONTAINERS)])
+    ports = [
+        Port(endpoint.port, endpoint.ofport, "br-int")
+        for container in CONTAINERS
+        if container.host == number
+        for endpoint in map(container.endpoint, range(SHAPE.rails))
+    ]
+    ports += [_vxlan(number, rail) for rail in range(SHAPE.rails)]
+    return Snapshot(f"h{number}", (bridge("br-int", "\n".join(flows), ports=ports),))
+
+
+def _vxlan(number: int, rail: int) -> Port:
+    options = (("key", "flow"), ("local_ip", vtep(number, rail)), ("remote_ip", "flow"))
+    return Port(tunnel(rail), tunnel_ofport(rail), "br-int", "vxlan", options)
+
+
+def probe(source: Endpoint, destination: Endpoint) -> Header:
+    """Return the UDP packet that one endpoint sends to another."""
+    return parse_header(
+        f"udp,dl_src={source.mac},dl_dst={destination.mac},nw_src={source.address},"
+        f"nw_dst={destination.address},nw_ttl=64,udp_src=40000,udp_dst=4791"
+    )

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An Open vSwitch of the test's own: dummy datapath, private run directory."""
+
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ovs_checks.vswitchd import Vswitchd
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+
+
+class LiveOvs:
+    """ovsdb-server and ovs-vswitchd in `rundir`."""
+
+    def __init__(self, rundir: Path) -> None:
+        self.rundir = rundir
+        self.vswitchd = Vswitchd(rundir)
+
+    def run(self, *argv: str, stdin: str = "") -> str:
+        """Run a tool of Open vSwitch against this instance."""
+        places = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
+        done = subprocess.run(
+            argv,
+            env={**os.environ, **dict.fromkeys(places, str(self.rundir))},
+            input=stdin,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=20,
+        )
+        assert done.returncode == 0, f"{argv}: {done.stderr}"
+        return done.stdout
+
+    def vsctl(self, *arguments: str) -> str:
+        """Run ovs-vsctl."""
+        return self.run("ovs-vsctl", f"--db=unix:{self.rundir}/db.sock", *arguments)
+
+    def add_bridge(self, name: str, **ports: int) -> None:
+        """Add a bridge that drops what no flow matches, with dummy ports of the given numbers."""
+        self.vsctl(
+            *("add-br", name, "--", "set", "bridge", name),
+            *("datapath_type=dummy", "fail_mode=secure"),
+        )
+        for port, number in ports.items():
+            self.add_port(name, port, "type=dummy", f"ofport_request={number}")
+
+    def add_port(self, bridge: str, port: str, *settings: str) -> None:
+        """Add one port."""
+        self.vsctl("add-port", bridge, port, "--", "set", "interface", port, *settings)
+
+    def set_flows(self, bridge: str, flows: list[str]) -> None:
+        """Replace the flows of `bridge` in one transaction."""
+        versions = ("-O", "OpenFlow15")
+        text = "\n".join(["delete", *(f"add {flow}" for flow in flows), ""])
+        target = f"unix:{self.rundir}/{bridge}.mgmt"
+        self.run("ovs-ofctl", "--bundle", *versions, "add-flows", target, "-", stdin=text)
+
+
+@contextmanager
+def live_ovs(rundir: Path) -> Iterator[LiveOvs]:
+    """Start an instance; end it, and only it, afterwards."""
+    ovs = LiveOvs(rundir)
+    common = ("--detach", "--no-chdir", "-vconsole:off")
+    with ExitStack() as cleanup:
+        ovs.run("ovsdb-tool", "create", f"{rundir}/conf.db", str(SCHEMA))
+        ovs.run(
+            *("ovsdb-server", f"{rundir}/conf.db", f"--remote=punix:{rundir}/db.sock"),
+            *(f"--pidfile={rundir}/ovsdb-server.pid", f"--unixctl={rundir}/ovsdb-server.ctl"),
+            *(f"--log-file={rundir}/ovsdb-server.log", *common),
+        )
+        cleanup.callback(_end, rundir / "ovsdb-server.pid")
+        ovs.vsctl("--no-wait", "init")
+        ovs.run(
+            *("ovs-vswitchd", f"unix:{rundir}/db.sock", "--enable-dummy=override"),
+            *("--disable-system", f"--pidfile={rundir}/ovs-vswitchd.pid"),
+            *(f"--log-file={rundir}/ovs-vswitchd.log", *common),
+        )
+        cleanup.callback(_end, rundir / "ovs-vswitchd.pid")
+        yield ovs
+
+
+def _end(pidfile: Path) -> None:
+    """End the process that wrote `pidfile` and wait until it is gone."""
+    process = os.pidfd_open(int(pidfile.read_text()))
+    try:
+        for ending in (signal.SIGTERM, signal.SIGKILL):
+            signal.pidfd_send_signal(process, ending)
+            if select.select([process], [], [], 5)[0]:
+                return
+    finally:
+        os.close(process)

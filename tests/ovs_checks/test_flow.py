@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+from ovs_checks.flow import Bridge, Match, Port, Snapshot, Term, Tunnel
+from ovs_checks.packet import SLOTS
+from ovs_checks.parse import parse_dump
+
+
+def test_tables_are_sorted_by_priority_and_keep_the_dump_s_order():
+    text = "priority=1,ip actions=drop\npriority=9 actions=drop\npriority=1,arp actions=drop"
+    flows = Bridge("b", parse_dump(text).flows).tables[0]
+    assert [(flow.priority, flow.line) for flow in flows] == [(9, 2), (1, 1), (1, 3)]
+
+
+def test_tests_of_a_match_speak_of_slots():
+    match = Match((Term("xreg0", 1 << 32 | 2, (1 << 64) - 1), Term("nw_ecn", 1, 3)))
+    full = 0xFFFFFFFF
+    slots = ((SLOTS["reg0"], 1, full), (SLOTS["reg1"], 2, full), (SLOTS["nw_tos"], 1, 3))
+    assert match.tests == slots
+
+
+def test_tunnels_read_their_options():
+    options = (("key", "5"), ("out_key", "flow"), ("remote_ip", "1.2.3.4"), ("dst_port", "4790"))
+    port = Port("v", 3, "b", "vxlan", options)
+    assert port.tunnel == Tunnel("v", "vxlan", "", "1.2.3.4", "5", "flow", 4790)
+    assert Port("p", 1, "b").tunnel is None
+    assert Port("v", 3, "b", "geneve", (("dst_port", "x"),)).tunnel.dst_port == 0
+
+
+def test_ports_are_found_by_name_and_number():
+    ports = (Port("p", 1, "b"), Port("broken", -1, "b"))
+    snapshot = Snapshot("h", (Bridge("b", ports=ports),))
+    assert snapshot.port("broken") == ports[1]
+    assert snapshot.port("gone") is None
+    assert snapshot.by_name["b"].by_number == {1: ports[0]}

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ovs_checks.flow import Bridge, Port, Snapshot
+from ovs_checks.parse import parse_dump, parse_header
+from ovs_checks.pipeline import MAX_COPIES, walk
+from ovs_checks.walk import LocalWalk
+from tests.ovs_checks.hosts import bridge, plain_ports
+from tests.ovs_checks.pipelines import packets, pipelines
+
+VXLAN = Port("vx", 9, "br", "vxlan", (("key", "flow"), ("remote_ip", "flow")))
+GRE = Port("gre", 8, "br", "gre", (("key", "7"), ("local_ip", "flow"), ("remote_ip", "9.9.9.9")))
+
+
+def walk_text(flows, packet="in_port=1,udp,nw_ttl=64", *, ports=(), fdb="", others=()):
+    ports = (*plain_ports("br", 1, 2, 3), *ports)
+    snapshot = Snapshot("h0", (bridge("br", flows, ports=ports, fdb=fdb), *others))
+    return walk(snapshot, "br", parse_header(packet))
+
+
+def ends(walked):
+    return [(end.kind, end.port or end.reason) for end in walked.ends]
+
+
+def test_a_rewrite_survives_the_return_from_a_resubmit():
+    flows = """
+    priority=1 actions=resubmit(,1),output:NXM_NX_REG0[]
+    table=1 actions=load:2->NXM_NX_REG0[]
+    """
+    assert ends(walk_text(flows)) == [
+        ("dropped", "its actions send the packet nowhere"),
+        ("output", "p2"),
+    ]
+
+
+def test_resubmit_by_another_port_changes_only_the_lookup():
+    flows = "in_port=1 actions=resubmit(2,)\nin_port=2 actions=output:2,output:1,IN_PORT"
+    assert ends(walk_text(flows)) == [("output", "p2"), ("output", "p1")]
+
+
+def test_a_drop_quotes_the_flow_with_its_cookie_and_counters():
+    text = "cookie=0x7, table=0, n_packets=5, n_bytes=60, priority=9,ip actions=drop"
+    end = walk_text(f"{text}\npriority=1 actions=output:2").end
+    assert (end.kind, end.reason) == ("dropped", "drop")
+    quote = end.flow
+    assert (quote.bridge, quote.table, quote.priority, quote.cookie) == ("br", 0, 9, 7)
+    assert (quote.n_packets, quote.n_bytes, quote.text) == (5, 60, text)
+    assert end.nearest is None
+
+
+def test_a_miss_names_the_nearest_flow_and_the_field():
+    flows = "actions=resubmit(,4)\ntable=4,ip,nw_dst=10.0.0.9 actions=output:2"
+    walked = walk_text(flows, "in_port=1,udp,nw_dst=10.0.0.1")
+    assert (walked.end.kind, walked.end.table, walked.end.field) == ("missed", 4, "nw_dst")
+    assert "nw_dst=10.0.0.9" in walked.end.nearest.text
+    assert walk_text("actions=resubmit(,4)").end.reason == "the table is empty"
+
+
+def test_a_table_s_default_drop_names_the_nearest_flow_too():
+    flows = "priority=0 actions=drop\nip,nw_dst=10.0.0.9 actions=output:2"
+    end = walk_text(flows).end
+    assert (end.kind, end.field) == ("dropped", "nw_dst")
+
+
+def test_a_loop_gives_the_cycle_and_drops_every_copy():
+    flows = """
+    actions=output:2,resubmit(,3)
+    table=3 actions=resubmit(,4)
+    table=4 actions=resubmit(,3)
+    """
+    walked = walk_text(flows)
+    assert ends(walked) == [("loop", "the packet comes back as it was")]
+    assert [quote.table for quote in walked.end.cycle] == [3, 4]
+
+
+def test_a_loop_that_counts_the_time_to_live_down_is_one_at_64_levels():
+    walked = walk_text("actions=dec_ttl,resubmit(,0)", "in_port=1,udp,nw_ttl=255")
+    assert walked.end.kind == "loop"
+    assert "64 lookups deep" in walked.end.reason
+    assert [quote.table for quote in walked.end.cycle] == [0]
+    assert walk_text("actions=dec_ttl,resubmit(,0)", "in_port=1,udp,nw_ttl=60").end.reason == (
+        "its time to live ran out"
+    )
+
+
+def test_too_many_lookups_are_a_loop():
+    flows = [f"table={n} actions=resubmit(,{n + 1}),resubmit(,{n + 1})" for n in range(14)]
+    end = walk_text("\n".join(flows)).end
+    assert (end.kind, "4096 lookups" in end.reason) == ("loop", True)
+
+
+def test_a_visit_that_returned_is_no_loop():
+    flows = "actions=resubmit(,3),resubmit(,3),output:2\ntable=3 actions=note:00"
+    assert walk_text(flows).end.kind == "output"
+
+
+def test_a_hairpin_is_no_loop():
+    """An ARP responder answers by the port that the question came from."""
+    flows = """
+    arp,arp_op=1 actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],load:2->NXM_OF_ARP_OP[],IN_PORT
+    """
+    end = walk_text(flows, "in_port=1,arp,arp_op=1,dl_src=00:00:00:00:00:01").end
+    assert (end.kind, end.port, end.header.nw_proto, end.header.eth_dst) == ("output", "p1", 2, 1)
+
+
+PATCH = (Port("pa", 4, "br", "patch", (("peer", "pb"),)),)
+PEER = Port("pb", 5, "up", "patch", (("peer", "pa"),))
+
+
+def test_patch_ports_forget_metadata_and_come_back_unchanged():
+    up = bridge(
+        "up",
+        "in_port=5,reg0=0,tun_id=0 actions="
+        "load:9->NXM_NX_REG0[],mod_dl_dst:00:00:00:00:00:09,output:7",
+        ports=(PEER, *plain_ports("up", 7)),
+    )
+    flows = "actions=load:1->NXM_NX_REG0[],set_tunnel:5,output:4,output:2"
+    walked = walk_text(flows, ports=PATCH, others=(up,))
+    assert ends(walked) == [("output", "p7"), ("output", "p2")]
+    assert walked.ends[0].header.eth_dst == 9
+    assert (walked.ends[1].header.reg0, walked.ends[1].header.eth_dst) == (1, 0)
+
+
+def test_a_hairpin_through_a_patch_port_is_no_loop_but_going_round_is():
+    there = "in_port=1 actions=output:4\nin_port=4 actions={}"
+    up = bridge("up", "actions=IN_PORT", ports=(PEER,))
+    back = walk_text(there.format("output:2"), ports=PATCH, others=(up,))
+    assert ends(back) == [("output", "p2")]
+    round_and_round = walk_text(there.format("IN_PORT"), ports=PATCH, others=(up,))
+    assert round_and_round.end.kind == "loop"
+    assert {quote.bridge for quote in round_and_round.end.cycle} == {"br", "up"}
+
+
+def test_what_goes_wrong_behind_a_patch_port_stays_there():
+    """A loop, an exit and a miss in the peer's bridge do not touch the copies of this one."""
+    for flows in ("actions=resubmit(,0)", "actions=exit", "ip,in_port=1 actions=drop"):
+        up = bridge("up", flows, ports=(PEER,))
+        walked = walk_text("actions=output:4,output:2", ports=PATCH, others=(up,))
+        assert walked.end.kind == "output"
+        assert len(walked.ends) == 2
+    assert ends(walk_text("actions=output:4", ports=PATCH)) == [
+        ("dropped", "patch port pa has no peer 'pb'")
+    ]
+
+
+def test_exit_stops_all_tables():
+    flows = "actions=resubmit(,1),output:2\ntable=1 actions=output:3,exit,output:2"
+    assert ends(walk_text(flows)) == [("output", "p3")]
+
+
+def test_normal_switches_by_learned_addresses():
+    fdb = "2 0 00:00:00:00:00:02 1\n1 0 00:00:00:00:00:01 1\n3 5 00:00:00:00:00:02 1"
+    to = "in_port=1,dl_dst=00:00:00:00:00:0{}{}"
+    assert ends(walk_text("actions=NORMAL", to.format(2, ""), fdb=fdb)) == [("output", "p2")]
+    tagged = walk_text("actions=NORMAL", to.format(2, ",dl_vlan=5"), fdb=fdb)
+    assert ends(tagged) == [("output", "p3")]
+    flooded = [("output", "p2"), ("output", "p3")]
+    assert ends(walk_text("actions=NORMAL", to.format(9, ""), fdb=fdb)) == flooded
+    group = "in_port=1,dl_dst=01:00:00:00:00:01"
+    assert ends(walk_text("actions=NORMAL", group, fdb=fdb)) == flooded
+    assert (
+        "learned at the port" in walk_text("actions=NORMAL", to.format(1, ""), fdb=fdb).end.reason
+    )
+
+
+@pytest.mark.parametrize(
+    ("packet", "ports", "kind", "reason"),
+    [
+        ("in_port=1,dl_dst=01:80:c2:00:00:03", (), "dropped", "link-local"),
+        ("in_port=77", (), "dropped", "port 77"),
+        ("in_port=1", (Port("t", 5, "br", vlan="tag=[5]"),), "cannot_tell", "VLANs of port t"),
+        ("in_port=1", (Port("t", 5, "br", bond="bond0"),), "cannot_tell", "bond bond0"),
+    ],
+)
+def test_normal_s_refusals_and_limits(packet, ports, kind, reason):
+    end = walk_text("actions=NORMAL", packet, ports=ports).end
+    assert (end.kind, reason in end.reason) == (kind, True)
+
+
+def test_flood_and_all_leave_out_the_way_in():
+    for action in ("FLOOD", "ALL"):
+        assert ends(walk_text(f"actions={action}")) == [("output", "p2"), ("output", "p3")]
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "reason"),
+    [
+        ("output:1", "dropped", "p1 is the port that it came in by"),
+        ("output:77", "dropped", "port 77 does not exist"),
+        ("output:65535", "dropped", "its actions send the packet nowhere"),
+        ("CONTROLLER:100", "controller", "sent to the controller"),
+        ("output:CONTROLLER", "controller", "sent to the controller"),
+        ("TABLE", "cannot_tell", "action not understood: TABLE"),
+        ("frob(1),output:2", "cannot_tell", "action not understood (column 9): frob(1)"),
+    ],
+)
+def test_single_actions(action, kind, reason):
+    end = walk_text(f"actions={action}").end
+    assert (end.kind, end.reason) == (kind, reason)
+
+
+def test_what_is_not_understood_ends_the_walk_but_not_what_was_sent_before():
+    assert ends(walk_text("actions=output:2,group:1,output:3")) == [
+        ("output", "p2"),
+        ("cannot_tell", "action not understood (column 18): group:1"),
+    ]
+    doubtful = walk_text("actions=resubmit(,1),output:2\ntable=1,conj_id=1 actions=drop").end
+    assert (doubtful.kind, doubtful.reason) == (
+        "cannot_tell",
+        "field not understood: conj_id=1",
+    )
+
+
+def test_tunnels_take_address_and_key_from_the_packet_or_the_port():
+    flows = """
+    priority=1 actions=load:5->NXM_NX_REG0[],resubmit(,1)
+    table=1 actions=move:NXM_NX_REG0[]->NXM_NX_TUN_ID[0..31],resubmit(,2)
+    table=2 actions=set_field:1.2.3.4->tun_dst,set_field:1.2.3.5->tun_src,output:9,output:8
+    """
+    by_flow, by_port = walk_text(flows, ports=(VXLAN, GRE)).ends
+    assert (by_flow.tun_dst, by_flow.tun_id, by_flow.tun_src) == ("1.2.3.4", 5, "")
+    assert (by_flow.tun_dst_by.table, by_flow.tun_id_by.table) == (2, 0)
+    assert (by_port.tun_dst, by_port.tun_id, by_port.tun_src) == ("9.9.9.9", 7, "1.2.3.5")
+    assert (by_port.tun_dst_by, by_port.tun_id_by) == (None, None)
+
+
+def test_tunnels_refuse_no_address_and_our_own():
+    assert "no tunnel destination" in walk_text("actions=output:9", ports=(VXLAN,)).end.reason
+    back = walk_text(
+        "actions=set_field:1.2.3.4->tun_dst,output:9",
+        "in_port=1,tun_dst=1.2.3.4,tun_src=1.2.3.5",
+        ports=(VXLAN,),
+    )
+    assert "address at which it came in" in back.end.reason
+
+
+def test_tables_do_not_see_ports_of_fragments():
+    flows = "priority=9,udp,tp_dst=80 actions=drop\npriority=1 actions=output:2"
+    assert walk_text(flows, "in_port=1,udp,udp_dst=80").end.kind == "dropped"
+    assert walk_text(flows, "in_port=1,udp,udp_dst=80,nw_frag=first").end.kind == "output"
+
+
+def test_the_number_of_copies_is_bounded():
+    flows = [f"table={n} actions=resubmit(,{n + 1}),resubmit(,{n + 1})" for n in range(8)]
+    flows.append(f"table=8 actions={','.join(['output:2'] * 40)}")
+    walked = walk_text("\n".join(flows))
+    assert len(walked.ends) == MAX_COPIES + 1
+    assert walked.ends[-1].kind == "cannot_tell"
+
+
+def test_the_walk_names_the_port_it_began_at():
+    walked = walk_text("actions=output:2")
+    assert (walked.host, walked.bridge, walked.port) == ("h0", "br", "p1")
+    assert walk_text("actions=output:2", "in_port=77").port == ""
+    with pytest.raises(KeyError):
+        walk(Snapshot("h0"), "br", parse_header("in_port=1"))
+
+
+@given(pipelines(), pipelines(), packets)
+def test_every_walk_ends_and_survives_the_journey(flows, other, packet):
+    up = Bridge("up", parse_dump("\n".join(other)).flows, (PEER, *plain_ports("up", 1, 2)))
+    walked = walk_text("\n".join(flows), packet, ports=(*PATCH, VXLAN), others=(up,))
+    assert walked.ends
+    assert LocalWalk.from_data(walked.to_data()) == walked
+
+
+_WORDS = """ip arp udp reg0=1 in_port=1 nw_dst=10.0.0.1 actions=drop actions=output:2 actions= ,
+resubmit(,0) resubmit(2,1) load:7->NXM_OF_ARP_OP[] mod_tp_dst:700 table=1 priority=3
+move:OXM_OF_PKT_REG0[]->NXM_NX_TUN_ID[] output:NXM_NX_REG0[] set_field:5->in_port"""
+words = st.sampled_from(_WORDS.split())
+
+
+@given(st.lists(st.lists(words, min_size=1, max_size=6).map(",".join), max_size=8), packets)
+def test_whatever_was_parsed_can_be_walked(lines, packet):
+    flows = parse_dump("\n".join(lines)).flows
+    snapshot = Snapshot("h", (Bridge("br", flows, plain_ports("br", 1, 2)),))
+    walked = walk(snapshot, "br", parse_header(packet))
+    assert LocalWalk.from_data(walked.to_data()) == walked
