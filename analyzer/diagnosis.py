@@ -193,7 +193,7 @@ class Engine:
         standing = self._book.standing()
         polled = poll(evidence, flows, self._topology, standing)
         counted = Counted(missing=tuple(missing))
-        tie = next((e for e in polled.elections if hops.worth_counting(e)), None)
+        tie = next((e for e in polled.elections if hops.worth_counting(e, standing)), None)
         if tie is not None:
             chosen = hops.choose(tie, flows, self._topology)
             answers = await count_hops(fleet, chosen, evidence.endpoints, large=polled.large_only)

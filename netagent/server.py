@@ -273,7 +273,8 @@ class RpcServer:
         """Bind nothing yet; ConfigError if the TLS files cannot be used."""
         self._address = config.rpc.address
         self._tls = server_tls(config.tls) if config.tls else None
-        peers = frozenset(config.rpc.peers) if config.tls else None
+        # The host itself may ask: who has its key is root here already.
+        peers = frozenset((*config.rpc.peers, config.host)) if config.tls else None
         self._uvicorn = Config(
             RpcApp(service, peers=peers),
             http=_PeerProtocol,

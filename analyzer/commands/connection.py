@@ -4,7 +4,7 @@
 import argparse
 import os
 import ssl
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -63,8 +63,10 @@ class Connection:
         """Return the answer to `body`."""
         return self._ask("POST", path, json=body, timeout=timeout_s)
 
-    def close(self) -> None:
-        """Drop the connection."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
     def _ask(self, method: str, path: str, **request: Any) -> Any:
@@ -76,9 +78,9 @@ class Connection:
             answer = response.json()
         except ValueError:
             answer = None
-        if response.is_success and answer is not None:
-            return answer
         known = answer if isinstance(answer, dict) else {}
+        if response.is_success and known:
+            return known
         raise Refused(
             response.status_code,
             str(known.get("error", f"{path}: HTTP {response.status_code}")),

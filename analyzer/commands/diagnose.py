@@ -33,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the walk as a tree."""
     pair = {"source": args.source, "target": args.target}
-    diagnosis = Connection(args).post("/v1/diagnose", pair, timeout_s=TIMEOUT_S)
+    with Connection(args) as analyzer:
+        diagnosis = analyzer.post("/v1/diagnose", pair, timeout_s=TIMEOUT_S)
     if args.json:
         print(json.dumps(diagnosis, indent=2))
     else:

@@ -33,9 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print endpoints."""
     vanished = "true" if args.all else None
-    answer = Connection(args).get(
-        "/v1/endpoints", task=args.task, host=args.host, vanished=vanished
-    )
+    with Connection(args) as analyzer:
+        answer = analyzer.get("/v1/endpoints", task=args.task, host=args.host, vanished=vanished)
     if args.json:
         print(json.dumps(answer, indent=2))
         return 0

@@ -40,7 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print incidents."""
-    answer = Connection(args).get("/v1/incidents", state=args.state, since=args.since)
+    with Connection(args) as analyzer:
+        answer = analyzer.get("/v1/incidents", state=args.state, since=args.since)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:

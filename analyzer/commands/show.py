@@ -5,6 +5,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
@@ -33,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print one incident."""
-    incident = Connection(args).get(f"/v1/incidents/{args.incident}")
+    with Connection(args) as analyzer:
+        incident = analyzer.get(f"/v1/incidents/{quote(args.incident, safe='')}")
     if args.json:
         print(json.dumps(incident, indent=2))
         return 0

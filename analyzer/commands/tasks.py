@@ -30,7 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print every task."""
-    answer = Connection(args).get("/v1/tasks")
+    with Connection(args) as analyzer:
+        answer = analyzer.get("/v1/tasks")
     if args.json:
         print(json.dumps(answer, indent=2))
         return 0

@@ -38,9 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print events until interrupted."""
     try:
-        for event in follow(Connection(args)):
-            for line in [json.dumps(event)] if args.json else report(event):
-                print(line, flush=True)
+        with Connection(args) as analyzer:
+            for event in follow(analyzer):
+                for line in [json.dumps(event)] if args.json else report(event):
+                    print(line, flush=True)
     except KeyboardInterrupt:
         return 0
     return 0

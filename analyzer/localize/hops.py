@@ -5,7 +5,7 @@ In a fabric of two segments every probe that crosses one link of a spine crosses
 number of probes tells them apart. Packets that end at a router on the way do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from analyzer.detect.loss import FlowView
@@ -22,15 +22,24 @@ PACKETS = 100
 SMALL_BYTES = 64
 VXLAN_OVERHEAD_BYTES = 50
 """Outer IP, UDP, VXLAN and inner Ethernet headers around an overlay IP packet."""
+DEAD_RATE = 0.9
+FABRIC = {Kind.SWITCH, Kind.LINK}
 UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
 SLOW_WEIGHT = 20
 """A slow router's answers are many, but told as one median: it counts as so many probes."""
 
 
-def worth_counting(election: Election) -> bool:
-    """Whether the election is a tie that packets to routers on the way could break."""
+def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:
+    """Whether packets to routers on the way could break a tie, or better a partial loss.
+
+    One stray loss elsewhere makes a switch look better than its link while losses are few.
+    """
     kinds = {component.kind for component in election.tied}
-    return not election.decided and len(election.tied) > 1 and kinds <= UNDERLAY
+    best = election.suspects[0]
+    if not election.decided:
+        return len(election.tied) > 1 and kinds <= UNDERLAY
+    partial = best.lost < DEAD_RATE * best.crossed
+    return partial and best.component.kind in FABRIC and best.component not in standing
 
 
 def choose(

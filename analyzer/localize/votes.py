@@ -47,7 +47,9 @@ LN_PRIOR = {
 }
 TIE = 0.05
 """A suspect with this share of the best one's posterior is not ruled out."""
-LN_STANDING = 3.0
+COUNTABLE = 1e-4
+"""Packets counted per router may still raise a suspect of this share."""
+LN_STANDING = 5.0
 """Bonus of a component that has an open incident already."""
 
 
@@ -113,8 +115,7 @@ def elect(
         election = _elect_one(remaining, frozenset(standing))
         if election is None:
             break
-        if not election.decided:
-            election = break_tie(election, counted)
+        election = break_tie(election, counted)
         elections.append(election)
         if not election.decided:
             break
@@ -160,17 +161,19 @@ def _likelihood(lost: int, sent: int) -> float:
 
 
 def break_tie(election: Election, counted: Sequence[Ballot]) -> Election:
-    """Return the election with its tied suspects told apart by further ballots.
+    """Return the election with its suspects told apart by further ballots.
 
-    `counted` are packets sent only part of the way, so that they cross one of the tied suspects
-    and not another. They change who of the tied it is, not whether something is at fault.
+    `counted` are packets sent only part of the way, so that they cross one of the suspects and
+    not another. They change which of them it is, not whether something is at fault.
     """
-    tied = election.tied
-    if not counted or len(tied) < 2:
+    met = frozenset().union(*(b.components for b in counted))
+    least = COUNTABLE * election.suspects[0].score
+    tied = [s for s in election.suspects if s.score > least and s.component in met]
+    if len(tied) < 2 or election.suspects[0] not in tied:
         return election
     all_lost, all_sent = sum(b.lost for b in counted), sum(b.sent for b in counted)
     scores: dict[Component, float] = {}
-    for suspect in election.suspects[: len(tied)]:
+    for suspect in tied:
         mine = [b for b in counted if suspect.component in b.components]
         lost, sent = sum(b.lost for b in mine), sum(b.sent for b in mine)
         scores[suspect.component] = (
@@ -184,7 +187,7 @@ def break_tie(election: Election, counted: Sequence[Ballot]) -> Election:
     best = suspects[0].component
     return replace(
         election,
-        suspects=(*suspects, *election.suspects[len(tied) :]),
+        suspects=(*suspects, *(s for s in election.suspects if s not in tied)),
         explains=tuple(b for b in election.explains if best in b.components),
     )
 

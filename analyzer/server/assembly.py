@@ -71,12 +71,16 @@ async def serve(
         try:
             server.config.app = application(analyzer)
             url = _url(config, listener)
-            log.info("listening", url=url, database=config.database)
-            server.ready = lambda: ready(url)
+            server.ready = lambda: _announce(url, config, ready)
             await server.serve([listener])
         finally:
             await analyzer.stop()
             log.info("stopped")
+
+
+def _announce(url: str, config: Config, ready: Callable[[str], None]) -> None:
+    log.info("listening", url=url, database=config.database)
+    ready(url)
 
 
 def _uvicorn(config: Config, path: str) -> uvicorn.Config:
@@ -106,7 +110,8 @@ async def _not_ready(*_: object) -> None:
 def _listen(config: Config, path: str) -> socket.socket:
     host, port = config.address
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    # asyncio turns Nagle off only where the protocol is named; with it an answer takes 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

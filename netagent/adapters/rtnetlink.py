@@ -139,9 +139,13 @@ def _message(kind: int, body: bytes) -> Message | None:
             return NamespaceId(nsid, gone=kind == DELNSID)
         if kind == ERROR:
             return Failed(-struct.unpack_from("=i", body)[0])
+        if kind == DONE:
+            # A dump that the kernel refuses ends at once, and says so only here.
+            (result,) = struct.unpack_from("=i", body) if body else (0,)
+            return Failed(-result) if result < 0 else Finished()
     except (struct.error, KeyError):
         return None
-    return Finished() if kind == DONE else None
+    return None
 
 
 def _link(body: bytes, *, gone: bool) -> LinkSeen | LinkGone | None:

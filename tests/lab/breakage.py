@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do faults to a living lab, and undo them exactly.
+
+Faults in flows are not here: they are part of the desired state (`faults.disturbed`), and
+injecting or healing one is a re-synchronisation of its host.
+"""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import containers, fabric, namespaces
+from tests.lab.commands import run
+from tests.lab.errors import LabError
+from tests.lab.faults import CATALOGUE, Kind, cut_interfaces, host_of, link_of, rnic_of
+from tests.lab.ovs import VirtualSwitch
+from tests.lab.processes import Processes
+from tests.lab.services import Services
+from tests.lab.shape import Shape, namespace, rnic
+from tests.lab.state import Fault
+from tests.lab.workload import container_of
+
+FLAPPING_LIMIT_S = 600
+"""A flapper ends by itself after this many seconds, whatever happens to the lab."""
+
+_QUEUE_MS = 500
+_BURST_BYTES = 1600  # one full packet: less would drop it, more would let bursts pass untouched
+
+
+@dataclass(frozen=True, slots=True)
+class Rim:
+    """What faults act through."""
+
+    directory: Path
+    shape: Shape
+    faults: tuple[Fault, ...]
+    """All that should be in effect afterwards."""
+
+    processes: Processes
+    services: Services
+    switch: Callable[[int], VirtualSwitch]
+    revive_switch: Callable[[int], None]
+
+
+def apply(rim: Rim, fault: Fault) -> None:
+    """Do what a fault does outside the flow tables."""
+    action = _ACTIONS.get(fault.name)
+    if action is not None:
+        action[0](rim, fault)
+
+
+def undo(rim: Rim, fault: Fault) -> None:
+    """Undo `apply`; nothing happens where the fault is gone already."""
+    action = _ACTIONS.get(fault.name)
+    if action is not None:
+        action[1](rim, fault)
+
+
+# --- links -------------------------------------------------------------------------------------
+
+
+def _ends(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
+    """Yield (namespace, interface) of both ends of the link, the spine's end first."""
+    link = link_of(fault.target, rim.shape)
+    yield namespace(link.spine), f"to-{link.leaf}"
+    yield namespace(link.leaf), f"to-{link.spine}"
+
+
+def _drop(rim: Rim, fault: Fault, rule: str) -> None:
+    """Drop what `rule` matches as it comes off the wire, at both ends: it is lost on the link."""
+    for where, interface in _ends(rim, fault):
+        table = _table(fault)
+        hook = f'type filter hook ingress device "{interface}" priority 0'
+        text = f"table netdev {table} {{\n chain wire {{\n {hook};\n {rule} drop\n }}\n}}\n"
+        run("ip", "netns", "exec", where, "nft", "-f", "-", stdin=text)
+
+
+def _stop_dropping(rim: Rim, fault: Fault) -> None:
+    for where, _interface in _ends(rim, fault):
+        with suppress(LabError):  # already gone
+            run("ip", "netns", "exec", where, "nft", "delete", "table", "netdev", _table(fault))
+
+
+def _table(fault: Fault) -> str:
+    return f"{fault.name}_{fault.target}".replace("-", "_")
+
+
+def _lose(rim: Rim, fault: Fault) -> None:
+    # In hundredths of a percent: fractions of a percent are interesting, too.
+    _drop(rim, fault, f"numgen random mod 10000 < {round(fault.parameters['percent'] * 100)}")
+
+
+def _lose_large(rim: Rim, fault: Fault) -> None:
+    _drop(rim, fault, f"meta length > {round(fault.parameters['bytes'])}")
+
+
+def _shape(rim: Rim, fault: Fault) -> None:
+    rate = f"{round(fault.parameters['kbit'])}kbit"
+    for where, interface in _ends(rim, fault):
+        bucket = ("tbf", "rate", rate, "burst", str(_BURST_BYTES), "latency", f"{_QUEUE_MS}ms")
+        run(*("tc", "-n", where, "qdisc", "replace", "dev", interface, "root"), *bucket)
+
+
+def _stop_shaping(rim: Rim, fault: Fault) -> None:
+    for where, interface in _ends(rim, fault):
+        with suppress(LabError):  # already gone
+            run("tc", "-n", where, "qdisc", "del", "dev", interface, "root")
+
+
+def _set_links(rim: Rim, fault: Fault) -> None:
+    """Bring the links of a spine to what all faults together, with or without this one, say."""
+    linked = CATALOGUE[fault.name].kind is Kind.LINK
+    spine = link_of(fault.target, rim.shape).spine if linked else fault.target
+    cut = cut_interfaces(spine, rim.faults, rim.shape)
+    fabric.configure_router(rim.shape, spine, cut=cut)
+
+
+# --- hosts -------------------------------------------------------------------------------------
+
+
+def _rnic_down(rim: Rim, fault: Fault) -> None:
+    found = rnic_of(fault.target, rim.shape)
+    namespaces.set_link(namespace(f"h{found.host}"), rnic(found.rail), "down")
+
+
+def _rnic_up(rim: Rim, fault: Fault) -> None:
+    found = rnic_of(fault.target, rim.shape)
+    namespaces.set_link(namespace(f"h{found.host}"), rnic(found.rail), "up")
+
+
+def _flapper(fault: Fault) -> str:
+    return f"flapper-{fault.target.replace('/', '-')}"
+
+
+def _flap(rim: Rim, fault: Fault) -> None:
+    found = rnic_of(fault.target, rim.shape)
+    rim.processes.start(
+        _flapper(fault),
+        *(sys.executable, "-m", "tests.lab.flapper", "--lab", str(rim.directory)),
+        *("--namespace", namespace(f"h{found.host}"), "--interface", rnic(found.rail)),
+        *("--period-s", str(fault.parameters["period_s"]), "--limit-s", str(FLAPPING_LIMIT_S)),
+    )
+
+
+def _stop_flapping(rim: Rim, fault: Fault) -> None:
+    rim.processes.kill(_flapper(fault))
+    _rnic_up(rim, fault)
+
+
+def _crash(_rim: Rim, fault: Fault) -> None:
+    containers.delete(container_of(fault.target))
+
+
+def _recreate(rim: Rim, fault: Fault) -> None:
+    container = container_of(fault.target)
+    switch = rim.switch(container.host)
+    # Unplugged first, as for any new sandbox: ovs-vswitchd 3.1 with the userspace datapath may
+    # keep listening to the interface that is gone when one of the same name comes.
+    switch.delete_ports(container)
+    containers.delete(container)
+    containers.create(container, rim.shape.rails)
+    switch.add_ports(container)
+
+
+def _kill_agent(rim: Rim, fault: Fault) -> None:
+    rim.processes.signal(f"{fault.target}/agent", signal.SIGKILL)
+
+
+def _restart_agent(rim: Rim, fault: Fault) -> None:
+    rim.services.restart_agent(host_of(fault.target, rim.shape))
+
+
+def _freeze_agent(rim: Rim, fault: Fault) -> None:
+    rim.processes.signal(f"{fault.target}/agent", signal.SIGSTOP)
+
+
+def _thaw_agent(rim: Rim, fault: Fault) -> None:
+    rim.processes.signal(f"{fault.target}/agent", signal.SIGCONT)
+
+
+def _kill_switch(rim: Rim, fault: Fault) -> None:
+    rim.processes.signal(f"{fault.target}/ovs-vswitchd", signal.SIGKILL)
+
+
+def _revive_switch(rim: Rim, fault: Fault) -> None:
+    rim.revive_switch(host_of(fault.target, rim.shape))
+
+
+_Action = Callable[[Rim, Fault], None]
+_ACTIONS: dict[str, tuple[_Action, _Action]] = {
+    "link-loss": (_lose, _stop_dropping),
+    "link-down": (_set_links, _set_links),
+    "spine-down": (_set_links, _set_links),
+    "slow-link": (_shape, _stop_shaping),
+    "mtu-blackhole": (_lose_large, _stop_dropping),
+    "rnic-down": (_rnic_down, _rnic_up),
+    "rnic-flapping": (_flap, _stop_flapping),
+    "container-crash": (_crash, _recreate),
+    "agent-killed": (_kill_agent, _restart_agent),
+    "agent-frozen": (_freeze_agent, _thaw_agent),
+    "vswitchd-killed": (_kill_switch, _revive_switch),
+}

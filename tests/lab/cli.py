@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab's command line: arguments in, a `Lab` method, a line or JSON out.
+
+Exit codes: 0 done, 1 the lab could not (the reason and a remedy on stderr), 2 wrong usage;
+`exec` exits as its command does.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+from tests.lab import report
+from tests.lab.errors import LabError
+from tests.lab.faults import CATALOGUE
+from tests.lab.lab import Bursts, Lab
+from tests.lab.shape import Shape, host_number
+from tests.lab.state import Fault
+from tests.lab.workload import DEFAULT_TASKS
+
+_EXAMPLES = """\
+examples:
+  python -m tests.lab up                      4 hosts, 2 rails, agents, 2 tasks
+  python -m tests.lab up --no-agents --hosts 2 --rails 1 --segments 1
+  python -m tests.lab inject link-loss --percent 10
+  python -m tests.lab exec h0 -- ovs-ofctl dump-flows br-int
+  python -m tests.lab exec train-a-0 -- ping -c3 10.0.0.12
+  python -m tests.lab heal
+  python -m tests.lab down
+"""
+
+Answer = tuple[Any, str]
+"""What a command has to say: as JSON values, and for people."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; return its exit code."""
+    options = _parser().parse_args(argv)
+    lab = Lab(progress=_progress)
+    try:
+        if options.verb == "exec":
+            return lab.exec(options.namespace, *_command(options))
+        values, text = options.answer(lab, options)
+    except LabError as error:
+        _complain(error, as_json=options.json)
+        return 1
+    print(json.dumps(values, indent=1) if options.json else text)
+    return 1 if options.verb == "down" and values["left"] else 0
+
+
+def _progress(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _complain(error: LabError, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"error": error.problem, "remedy": error.remedy}))
+    print(f"error: {error.problem}", file=sys.stderr)
+    if error.remedy:
+        print(f"remedy: {error.remedy}", file=sys.stderr)
+
+
+# --- commands ----------------------------------------------------------------------------------
+
+
+def _up(lab: Lab, options: argparse.Namespace) -> Answer:
+    shape = Shape(options.hosts, options.rails, options.segments, options.spines)
+    traffic = None if options.no_traffic else Bursts(options.period_s, options.duty)
+    tasks = [task for task in options.tasks.split(",") if task]
+    lab.up(shape, agents=not options.no_agents, tasks=tasks, traffic=traffic)
+    status = lab.status()
+    return status, report.welcome(status)
+
+
+def _status(lab: Lab, _options: argparse.Namespace) -> Answer:
+    status = lab.status()
+    return status, report.status(status)
+
+
+def _start_task(lab: Lab, options: argparse.Namespace) -> Answer:
+    hosts = options.hosts and [host_number(name) for name in options.hosts.split(",")]
+    started = lab.start_task(
+        options.task, hosts=hosts, seed=options.seed, spread_s=options.spread_s
+    )
+    names = [container.id for container in started]
+    return {"task": options.task, "containers": names}, f"started {' '.join(names)}"
+
+
+def _stop_container(lab: Lab, options: argparse.Namespace) -> Answer:
+    lab.stop_container(options.container)
+    return {"stopped": options.container}, f"stopped {options.container}"
+
+
+def _start_container(lab: Lab, options: argparse.Namespace) -> Answer:
+    lab.start_container(options.container)
+    return {"started": options.container}, f"started {options.container}"
+
+
+def _restart(lab: Lab, options: argparse.Namespace) -> Answer:
+    lab.restart(options.what, options.host)
+    name = " ".join(filter(None, (options.what, options.host)))
+    return {"restarted": name}, f"restarted {name}"
+
+
+def _inject(lab: Lab, options: argparse.Namespace) -> Answer:
+    if options.list:
+        return report.catalogue_values(), report.catalogue()
+    if options.fault is None:
+        raise LabError("no fault given", "run: inject --list")
+    given = {name: getattr(options, name) for name in _parameters()}
+    parameters = {name: value for name, value in given.items() if value is not None}
+    fault = lab.inject(options.fault, options.target, **parameters)
+    return _fault_values(fault), report.injected(fault)
+
+
+def _heal(lab: Lab, options: argparse.Namespace) -> Answer:
+    healed = lab.heal(options.fault)
+    text = "\n".join(f"healed {fault.key}" for fault in healed) or "nothing to heal"
+    return {"healed": [_fault_values(fault) for fault in healed]}, text
+
+
+def _down(lab: Lab, _options: argparse.Namespace) -> Answer:
+    left = lab.down()
+    return {"left": left}, f"left: {', '.join(left)}" if left else "nothing is left"
+
+
+def _fault_values(fault: Fault) -> dict[str, Any]:
+    return asdict(fault) | {"key": fault.key}
+
+
+def _command(options: argparse.Namespace) -> list[str]:
+    command: list[str] = options.command
+    stripped = command[1:] if command[:1] == ["--"] else command
+    if not stripped:
+        raise LabError("no command given", "example: exec h0 -- ip address")
+    return stripped
+
+
+# --- arguments ---------------------------------------------------------------------------------
+
+
+def _parameters() -> list[str]:
+    return sorted({name for spec in CATALOGUE.values() for name in spec.parameters})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.lab",
+        description="A leaf-spine fabric, hosts and tenants in network namespaces.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+
+    def add(
+        verb: str, text: str, example: str, answer: Callable[..., Answer] | None
+    ) -> argparse.ArgumentParser:
+        added = verbs.add_parser(
+            verb,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"example:\n  python -m tests.lab {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(answer=answer)
+        added.add_argument("--json", action="store_true", help="print JSON instead of text")
+        return added
+
+    _up_arguments(add("up", "bring a lab up", "up --hosts 2 --rails 1", _up))
+    add("status", "show what is up", "status --json", _status)
+    _container_arguments(add)
+    _fault_arguments(add)
+    into = add("exec", "run a command in a namespace", "exec h0 -- ip route", None)
+    into.add_argument("namespace", help="a host, router or container, with or without na-")
+    into.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    add("down", "remove the lab, whatever is left of it", "down", _down)
+    return parser
+
+
+def _up_arguments(up: argparse.ArgumentParser) -> None:
+    default = Shape()
+    for name in ("hosts", "rails", "segments", "spines"):
+        value = getattr(default, name)
+        up.add_argument(f"--{name}", type=int, default=value, help=f"(default: {value})")
+    up.add_argument("--no-agents", action="store_true", help="network and tasks only")
+    tasks = ",".join(DEFAULT_TASKS)
+    up.add_argument("--tasks", default=tasks, help=f"to start; '' for none (default: {tasks})")
+    up.add_argument("--no-traffic", action="store_true", help="leave the network idle")
+    up.add_argument("--period-s", type=float, default=4, help="of the traffic bursts (default: 4)")
+    up.add_argument("--duty", type=float, default=0.25, help="share of it (default: 0.25)")
+
+
+def _container_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
+    task = add(
+        "start-task", "start a task's containers raggedly", "start-task train-a", _start_task
+    )
+    task.add_argument("task", help="its last letter is the tenant")
+    task.add_argument("--hosts", help="comma-separated (default: all)")
+    task.add_argument("--seed", type=int, default=0, help="of order and pauses (default: 0)")
+    task.add_argument("--spread-s", type=float, default=0.5, help="all pauses (default: 0.5)")
+    for verb, answer in (
+        ("stop-container", _stop_container),
+        ("start-container", _start_container),
+    ):
+        container = add(verb, f"{verb[:-10]} one container", f"{verb} train-a-1", answer)
+        container.add_argument("container")
+    again = add("restart", "start again what died", "restart vswitchd h0", _restart)
+    again.add_argument("what", choices=("agent", "analyzer", "vswitchd", "traffic"))
+    again.add_argument("host", nargs="?", help="for agent and vswitchd")
+
+
+def _fault_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
+    inject = add("inject", "inject a fault", "inject rnic-down --target h1/rnic0", _inject)
+    inject.add_argument("fault", nargs="?")
+    inject.add_argument("--list", action="store_true", help="show all faults and their targets")
+    inject.add_argument("--target", help="written as --list shows it")
+    for name in _parameters():
+        users = [spec.name for spec in CATALOGUE.values() if name in spec.parameters]
+        option = f"--{name.replace('_', '-')}"
+        inject.add_argument(option, dest=name, type=float, help=f"of {', '.join(users)}")
+    heal = add("heal", "undo faults", "heal link-loss", _heal)
+    heal.add_argument("fault", nargs="?", help="its name or key (default: all)")

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TOML files that the agents and the analyzer are started with. Pure."""
+
+from pathlib import Path
+
+from tests.lab.certs import ANALYZER, Certificates
+from tests.lab.shape import (
+    AGENT_PORT,
+    ANALYZER_ADDRESS,
+    ANALYZER_PORT,
+    INTEGRATION_BRIDGE,
+    Shape,
+    management_address,
+    rnic,
+)
+
+ANALYZER_URL = f"https://{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
+
+
+def agent_url(host: int) -> str:
+    """Return where the agent of a host answers."""
+    return f"https://{management_address(host)}:{AGENT_PORT}"
+
+
+def agent_toml(directory: Path, certificates: Certificates, host: int) -> str:
+    """Return the agent's configuration on a host."""
+    name = f"h{host}"
+    return f"""\
+host = "{name}"
+state_dir = "{directory / name / "agent"}"
+
+[analyzer]
+url = "{ANALYZER_URL}"
+
+{_tls(certificates, name)}
+[rpc]
+listen = "{management_address(host)}:{AGENT_PORT}"
+
+[ovs]
+rundir = "{directory / name}"
+integration_bridge = "{INTEGRATION_BRIDGE}"
+"""
+
+
+def analyzer_toml(directory: Path, certificates: Certificates) -> str:
+    """Return the analyzer's configuration."""
+    return f"""\
+listen = "{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
+database = "{directory / "analyzer" / "netagent.duckdb"}"
+topology = "{directory / "topology.toml"}"
+
+{_tls(certificates, ANALYZER)}"""
+
+
+def topology_toml(shape: Shape) -> str:
+    """Return the declared topology: switches by address, cables, and where RNICs plug in."""
+    parts = ["# the address with which each switch answers TTL-exceeded", "[switches]"]
+    parts += [f'"{name}" = "{shape.router_address(name)}"' for name in shape.router_names]
+    for link in shape.links():
+        parts += ["", "[[links]]", f'a = "{link.leaf}"', f'b = "{link.spine}"']
+    for host in range(shape.hosts):
+        for rail in range(shape.rails):
+            parts += ["", "[[uplinks]]", f'host = "h{host}"', f'rnic = "{rnic(rail)}"']
+            parts.append(f'leaf = "{shape.leaf_of(host, rail)}"')
+    return "\n".join(parts) + "\n"
+
+
+def _tls(certificates: Certificates, name: str) -> str:
+    return f"""\
+[tls]
+ca = "{certificates.ca}"
+cert = "{certificates.cert(name)}"
+key = "{certificates.key(name)}"
+"""

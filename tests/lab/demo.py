@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo: break a living network eight ways and see what netagent says.
+
+The analyzer is asked as any user would ask it, over its API; what was injected is known here only.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.lab.errors import LabError
+from tests.lab.lab import Lab
+from tests.lab.state import Fault
+
+FAULTS = (
+    "link-loss",
+    "spine-down",
+    "rnic-down",
+    "flow-deleted",
+    "flow-loop",
+    "wrong-tunnel-remote",
+    "container-crash",
+    "agent-killed",
+)
+HEALTHY_S = 60.0
+SETTLE_S = 20.0
+"""Endpoints are judged only after their first whole windows."""
+FIND_WITHIN_S = 10.0
+GIVE_UP_S = 20.0
+RECOVER_WITHIN_S = 15.0
+POLL_S = 0.2
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of one fault. Times are seconds from the injection, or from the healing."""
+
+    fault: str
+    truth: tuple[str, str]
+    """Layer and component."""
+    verdict: tuple[str, str, float] | None = None
+    """Layer, component and confidence; None where nothing was said in time."""
+    detected_s: float | None = None
+    localized_s: float | None = None
+    recovered_s: float | None = None
+    others: tuple[str, ...] = ()
+    """Components of further incidents that opened meanwhile."""
+
+    @property
+    def right(self) -> bool:
+        """Whether the verdict is the truth, in time, alone, and over when it was healed."""
+        return (
+            self.verdict is not None
+            and self.verdict[:2] == self.truth
+            and self.localized_s is not None
+            and self.localized_s <= FIND_WITHIN_S
+            and self.recovered_s is not None
+            and self.recovered_s <= RECOVER_WITHIN_S
+            and not self.others
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        verdict = self.verdict or ("", "", 0.0)
+        return {
+            "fault": self.fault,
+            "truth": {"layer": self.truth[0], "component": self.truth[1]},
+            "verdict": {
+                "layer": verdict[0],
+                "component": verdict[1],
+                "confidence": verdict[2],
+            },
+            "detected_s": self.detected_s,
+            "localized_s": self.localized_s,
+            "recovered_s": self.recovered_s,
+            "others": list(self.others),
+        }
+
+
+@dataclass(slots=True)
+class Observer:
+    """Reads the analyzer's incidents."""
+
+    client: httpx.Client
+    known: set[str] = field(default_factory=set)
+
+    def incidents(self) -> list[dict[str, Any]]:
+        """Return every incident, oldest first; an analyzer that is busy is asked again."""
+        for _ in range(10):
+            try:
+                answer = self.client.get("/v1/incidents")
+                answer.raise_for_status()
+                return list(answer.json()["incidents"])
+            except httpx.HTTPError:
+                time.sleep(POLL_S)  # a poll of a remote state, with a bound
+        raise LabError("the analyzer does not answer", "see its log")
+
+    def new(self) -> list[dict[str, Any]]:
+        """Return incidents that opened since `remember`."""
+        return [each for each in self.incidents() if each["id"] not in self.known]
+
+    def remember(self) -> None:
+        """Take all incidents so far as known."""
+        self.known = {each["id"] for each in self.incidents()}
+
+    def wait(self, reached: Callable[[], Any], *, timeout_s: float) -> Any:
+        """Poll until `reached()` is true or time is up; return its last value."""
+        deadline = time.monotonic() + timeout_s
+        while not (value := reached()) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return value
+
+
+def run(
+    lab: Lab,
+    say: Say,
+    *,
+    faults: Sequence[str] = FAULTS,
+    healthy_s: float = HEALTHY_S,
+    output: Path = Path("build/demo.json"),
+) -> bool:
+    """Run the demo on a fresh lab; return whether all was right. The lab is taken down after."""
+    lab.up()
+    try:
+        with lab.services().client() as client:
+            observer = Observer(client)
+            healthy = _watch_health(observer, say, healthy_s)
+            found = [_try(lab, observer, name, say) for name in faults]
+    finally:
+        lab.down()
+    output.parent.mkdir(exist_ok=True)
+    document = {"healthy_incidents": healthy, "faults": [each.plain() for each in found]}
+    output.write_text(json.dumps(document, indent=1) + "\n")
+    say("")
+    for line in table(found):
+        say(line)
+    right = sum(each.right for each in found)
+    say(f"\n{right} of {len(found)} right; {healthy} incidents in {healthy_s:.0f} s of health")
+    return right == len(found) and not healthy
+
+
+def _watch_health(observer: Observer, say: Say, healthy_s: float) -> int:
+    say(f"letting endpoints settle ({SETTLE_S:.0f} s), then watching {healthy_s:.0f} s of health")
+    observer.wait(lambda: False, timeout_s=SETTLE_S)
+    observer.wait(observer.new, timeout_s=healthy_s)
+    opened = observer.new()
+    for each in opened:
+        say(f"  unexpected: {each['component']}: {each['summary']}")
+    observer.remember()
+    return len(opened)
+
+
+def _try(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
+    observer.remember()
+    began_ns = time.time_ns()
+    fault = lab.inject(name)
+    say(f"{name}: injected at {fault.target}")
+    truth = (fault.truth.layer, fault.truth.component)
+    first = observer.wait(lambda: _best(observer.new(), fault), timeout_s=GIVE_UP_S)
+    healed_ns = time.time_ns()
+    lab.heal(fault.key)
+    incident = first or next(iter(observer.new()), None)
+    if incident is None:
+        say("  nothing found")
+        return Found(name, truth)
+    say(f"  {incident['component']} ({incident['confidence']:.2f}): {incident['summary']}")
+    over = observer.wait(
+        lambda: all(each["state"] == "recovered" for each in observer.new()),
+        timeout_s=RECOVER_WITHIN_S + 5,
+    )
+    after = {each["id"]: each for each in observer.new()}
+    mine = after.pop(incident["id"])
+    recovered_ns = max(e["recovered_ns"] for e in (mine, *after.values())) if over else None
+    return Found(
+        name,
+        truth,
+        (mine["layer"] or "", mine["component"] or "insufficient evidence", mine["confidence"]),
+        _seconds(began_ns, mine["detected_ns"]),
+        _seconds(began_ns, mine["localized_ns"]),
+        _seconds(healed_ns, recovered_ns),
+        tuple(str(each["component"]) for each in after.values()),
+    )
+
+
+def _best(incidents: list[dict[str, Any]], fault: Fault) -> dict[str, Any] | None:
+    # Wait for the right answer; a wrong one is what counts if no right one comes.
+    for incident in incidents:
+        if incident["component"] == fault.truth.component:
+            return incident
+    return None
+
+
+def _seconds(since_ns: int, at_ns: int | None) -> float | None:
+    return round((at_ns - since_ns) / 1e9, 1) if at_ns is not None else None
+
+
+def table(found: Sequence[Found]) -> list[str]:
+    """Return a table for a terminal of 80 columns; two lines where truth and verdict differ."""
+    lines = [f"{'fault':<20} {'truth = verdict':<29} {'layer':<9} {'detect':>6} {'locate':>6}  "]
+    for each in found:
+        verdict = each.verdict or ("", "nothing found", 0.0)
+        times = [f"{s:.1f} s" if s is not None else "-" for s in (each.detected_s, each.localized_s)]
+        mark = "ok" if each.right else "NO"
+        lines.append(
+            f"{each.fault:<20} {each.truth[1]:<29} {each.truth[0]:<9} "
+            f"{times[0]:>6} {times[1]:>6} {mark}"
+        )
+        if verdict[:2] != each.truth:
+            lines.append(f"{'':<20} said: {verdict[1]} ({verdict[0]})")
+        lines += [f"{'':<20} also: {other}" for other in each.others]
+        if each.recovered_s is None or each.recovered_s > RECOVER_WITHIN_S:
+            lines.append(f"{'':<20} recovered: {each.recovered_s} s")
+    return lines

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build the fabric: namespaces of routers and hosts, cables, routes, management network."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from pyroute2 import IPRoute
+
+from tests.lab import namespaces
+from tests.lab.commands import run
+from tests.lab.routing import host_routes, router_routes
+from tests.lab.shape import (
+    ANALYZER_ADDRESS,
+    MANAGEMENT_BRIDGE,
+    MANAGEMENT_PREFIX_LENGTH,
+    VTEP_PREFIX_LENGTH,
+    Shape,
+    management_address,
+    namespace,
+    rnic,
+    underlay_bridge,
+    vtep,
+)
+
+ENDPOINT_SYSCTLS: dict[str, int | str] = {
+    "ipv6/conf/all/disable_ipv6": 1,  # no router solicitations through the virtual switches
+    "ipv6/conf/default/disable_ipv6": 1,
+    "ipv4/conf/all/rp_filter": 0,
+    "ipv4/conf/default/rp_filter": 0,
+}
+
+HOST_SYSCTLS: dict[str, int | str] = {
+    **ENDPOINT_SYSCTLS,
+    # With the userspace datapath the kernel sees what arrives at an RNIC, too. It must not answer
+    # ARP there for the address of the bridge, with the wrong hardware address.
+    "ipv4/conf/all/arp_ignore": 1,
+}
+
+ROUTER_SYSCTLS: dict[str, int | str] = {
+    "ipv4/ip_forward": 1,
+    **ENDPOINT_SYSCTLS,
+    "ipv4/conf/all/send_redirects": 0,
+    "ipv4/conf/default/send_redirects": 0,
+    # Policy 1 would hash with the sending socket's txhash on veth; 3 hashes the packet:
+    # 55 = source | destination | protocol | source port | destination port.
+    "ipv4/fib_multipath_hash_policy": 3,
+    "ipv4/fib_multipath_hash_fields": 55,
+    # A leaf must not hide a dead spine by leaving it out within milliseconds.
+    "ipv4/conf/all/ignore_routes_with_linkdown": 0,
+    "ipv4/conf/default/ignore_routes_with_linkdown": 0,
+    "ipv4/icmp_ratelimit": 0,  # else TTL-exceeded comes once a second
+    "ipv4/icmp_ratemask": 0,
+}
+
+
+def build(shape: Shape) -> None:
+    """Create all namespaces, cables and router addresses; hosts get theirs with their bridges."""
+    for router in shape.router_names:
+        namespaces.create(namespace(router), ROUTER_SYSCTLS)
+    for name in shape.host_names:
+        namespaces.create(namespace(name), HOST_SYSCTLS)
+    namespaces.connect(shape.wires())
+    for host in range(shape.hosts):
+        plug_in(shape, host)
+    for router in shape.router_names:
+        configure_router(shape, router)
+    build_management(shape)
+
+
+def configure_router(shape: Shape, router: str, *, cut: Collection[str] = ()) -> None:
+    """Give a router its address, links and routes; the interfaces in `cut` are down."""
+    routes = router_routes(shape, router)
+
+    def configure(ip: IPRoute) -> None:
+        namespaces.add_address(ip, "lo", shape.router_address(router), 32)
+        for link in ip.get_links():
+            interface = link.get_attr("IFLA_IFNAME")
+            ip.link("set", index=link["index"], state="down" if interface in cut else "up")
+            _drop_what_has_no_neighbour(interface)
+        # The kernel took the routes over a link that went down, and takes no new ones.
+        usable = [r for r in routes if not any(hop.device in cut for hop in r.hops)]
+        namespaces.replace_routes(ip, usable)
+
+    namespaces.inside(namespace(router), configure)
+
+
+def _drop_what_has_no_neighbour(interface: str) -> None:
+    """Let a router drop at a dead port, as a switch does, and ask again soon.
+
+    The kernel would keep packets until the port is back and ARP answered: a flapping port would
+    delay them by a second, and lose none.
+    """
+    neighbours = Path("/proc/sys/net/ipv4/neigh", interface)
+    (neighbours / "unres_qlen_bytes").write_text("0")  # the kernel still keeps one packet
+    (neighbours / "retrans_time_ms").write_text("100")
+
+
+def plug_in(shape: Shape, host: int) -> None:
+    """Bring a host's RNICs up."""
+
+    def configure(ip: IPRoute) -> None:
+        for rail in range(shape.rails):
+            ip.link("set", index=namespaces.index_of(ip, rnic(rail)), state="up")
+
+    namespaces.inside(namespace(f"h{host}"), configure)
+
+
+def configure_host(shape: Shape, host: int) -> None:
+    """Give a host's underlay bridges their addresses and routes.
+
+    They live in ports that the virtual switch creates, and vanish with it.
+    """
+
+    def configure(ip: IPRoute) -> None:
+        for rail in range(shape.rails):
+            bridge = underlay_bridge(rail)
+            # The prefix is there for ovs-vswitchd, which wants to see a route's destination or
+            # gateway in the prefix of the source address; the network itself is not on the link.
+            address = vtep(host, rail)
+            namespaces.add_address(ip, bridge, address, VTEP_PREFIX_LENGTH, connected=False)
+            ip.link("set", index=namespaces.index_of(ip, bridge), state="up")
+        namespaces.replace_routes(ip, host_routes(shape, host))
+
+    namespaces.inside(namespace(f"h{host}"), configure)
+
+
+def warm_up(shape: Shape, host: int, *, limit_s: int = 10) -> None:
+    """Resolve the next hop of each rail, which the first tunnelled packets would wait for.
+
+    Raises `LabError` if a next hop does not answer within `limit_s`.
+    """
+    for rail in range(shape.rails):
+        gateway = shape.router_address(shape.leaf_of(host, rail))
+        ping = ("ping", "-q", "-i", "0.05", "-c", "1", "-w", str(limit_s), gateway)
+        run("ip", "netns", "exec", namespace(f"h{host}"), *ping)
+
+
+def build_management(shape: Shape) -> None:
+    """Join the root namespace and all hosts by a bridge."""
+    with IPRoute() as ip:
+        ip.link("add", ifname=MANAGEMENT_BRIDGE, kind="bridge")
+        bridge = namespaces.index_of(ip, MANAGEMENT_BRIDGE)
+        ip.link("set", index=bridge, state="up")
+        ip.addr("add", index=bridge, address=ANALYZER_ADDRESS, prefixlen=MANAGEMENT_PREFIX_LENGTH)
+        for host in range(shape.hosts):
+            _add_management_port(ip, bridge, host)
+
+
+def _add_management_port(ip: IPRoute, bridge: int, host: int) -> None:
+    port = f"na-m-h{host}"
+    with Path("/run/netns", namespace(f"h{host}")).open("rb") as inner:
+        peer = {"ifname": "mgmt0", "net_ns_fd": inner.fileno()}
+        ip.link("add", ifname=port, kind="veth", peer=peer)
+    ip.link("set", index=namespaces.index_of(ip, port), master=bridge, state="up")
+
+    def configure(inner: IPRoute) -> None:
+        address = management_address(host)
+        namespaces.add_address(inner, "mgmt0", address, MANAGEMENT_PREFIX_LENGTH)
+        inner.link("set", index=namespaces.index_of(inner, "mgmt0"), state="up")
+
+    namespaces.inside(namespace(f"h{host}"), configure)

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab as an object: bring up, run tasks, break, heal, take down."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from tests.lab import breakage, config, containers, fabric, faults, namespaces
+from tests.lab.commands import in_parallel, run
+from tests.lab.errors import LabError
+from tests.lab.ovs import VirtualSwitch, load_kernel_datapath
+from tests.lab.pipeline import host_flows
+from tests.lab.processes import Processes
+from tests.lab.services import Services
+from tests.lab.shape import Shape, namespace
+from tests.lab.state import DIRECTORY, Fault, State, Store
+from tests.lab.workload import DEFAULT_TASKS, Container, container_of, task_containers
+
+TRAFFIC = "traffic"
+Progress = Callable[[str], None]
+
+
+def silent(_message: str) -> None:
+    """Report progress to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """Rhythm of the training-like traffic."""
+
+    period_s: float = 4
+    duty: float = 0.25
+
+
+class Lab:
+    """The one lab of this machine. Needs root; methods raise `LabError` with a remedy."""
+
+    def __init__(self, *, progress: Progress = silent) -> None:
+        self.directory: Path = DIRECTORY
+        self.store = Store(self.directory)
+        self.processes = Processes(self.directory)
+        self._say = progress
+
+    # --- up and down -----------------------------------------------------------------------
+
+    def up(
+        self,
+        shape: Shape | None = None,
+        *,
+        agents: bool = True,
+        tasks: Iterable[str] = DEFAULT_TASKS,
+        traffic: Bursts | None = Bursts(),
+    ) -> None:
+        """Bring a lab up: network, then agents and analyzer, then tasks, then traffic.
+
+        What fails half-way stays as it is, for a look; `down` removes it.
+        """
+        self._refuse_if_up()
+        shape = shape or Shape()
+        self.directory.mkdir()
+        state = State(shape, agents=agents)
+        self.store.write(state)
+        self._build_network(state)
+        services = self.services()
+        services.configure()
+        if agents:
+            self._say("starting the analyzer and an agent per host")
+            services.start()
+        for task in tasks:
+            self.start_task(task)
+        if traffic is not None:
+            self.start_traffic(traffic)
+
+    def down(self) -> list[str]:
+        """Remove everything of a lab, whatever is left of it; return what resisted."""
+        self._say("ending the lab's processes")
+        self.processes.stop_all()
+        self._say("deleting namespaces")
+        for name in namespaces.ours():
+            namespaces.delete(name)
+        namespaces.delete_root_links()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        return self.leftovers()
+
+    def leftovers(self) -> list[str]:
+        """Return what of a lab is on this machine: namespaces, links, files, processes."""
+        with IPRoute() as ip:
+            links = [f"link {name}" for name in namespaces.root_links(ip)]
+        found = [f"namespace {name}" for name in namespaces.ours()] + links
+        found += [f"process {name}" for name in self.processes.alive()]
+        if self.directory.exists():
+            found.append(f"directory {self.directory}")
+        return found
+
+    def _refuse_if_up(self) -> None:
+        if os.geteuid() != 0:
+            raise LabError("the lab makes network namespaces", "run as root")
+        found = self.leftovers()
+        if found:
+            problem = f"a lab, or what is left of one, is up ({found[0]}, ...)"
+            raise LabError(problem, "run: python -m tests.lab down")
+
+    def _build_network(self, state: State) -> None:
+        shape = state.shape
+        self._say(f"building a fabric of {len(shape.router_names)} routers, {shape.hosts} hosts")
+        load_kernel_datapath()
+        fabric.build(shape)
+        self._say(f"starting Open vSwitch on {shape.hosts} hosts")
+
+        def bring_up(host: int) -> None:
+            self._switch(state, host).start()
+            self._dress(state, host)
+            fabric.warm_up(shape, host)
+
+        in_parallel(bring_up, range(shape.hosts))
+
+    # --- tasks and containers --------------------------------------------------------------
+
+    def start_task(
+        self,
+        task: str,
+        *,
+        hosts: Iterable[int] | None = None,
+        seed: int = 0,
+        spread_s: float = 0.5,
+    ) -> tuple[Container, ...]:
+        """Start a task's containers one after the other, in random order with random pauses.
+
+        The analyzer, if there is one, is told first. `spread_s` bounds the pauses together.
+        """
+        state = self.state()
+        chosen = tuple(range(state.shape.hosts)) if hosts is None else tuple(hosts)
+        members = task_containers(task, chosen)
+        for container in members:
+            _refuse_to_start(state, container)
+        if state.agents:
+            self.services().submit_task(task, members)
+        chance = random.Random(f"{seed} {task}")
+        for container in chance.sample(members, len(members)):
+            time.sleep(chance.uniform(0, spread_s / len(members)))
+            self._say(f"starting container {container.id}")
+            self.start_container(container.id)
+        return members
+
+    def start_container(self, container_id: str) -> None:
+        """Start one container; its ports appear once all hosts have its flows."""
+        container = container_of(container_id)
+        with self.store.locked() as state:
+            _refuse_to_start(state, container)
+            containers.create(container, state.shape.rails)
+            fuller = state.with_container(container)
+            self._sync(fuller)
+            self._switch(state, container.host).add_ports(container)
+            self.store.write(fuller)
+
+    def stop_container(self, container_id: str) -> None:
+        """Stop one container gracefully: ports first, then the namespace, then its flows."""
+        with self.store.locked() as state:
+            container = faults.running(container_id, state)
+            self._switch(state, container.host).delete_ports(container)
+            emptier = state.without_container(container)
+            emptier = emptier.without_faults(f for f in state.faults if f.target == container.id)
+            self.store.write(emptier)
+            containers.delete(container)
+            self._sync(emptier)
+
+    # --- faults ----------------------------------------------------------------------------
+
+    def inject(self, name: str, target: str | None = None, **parameters: float) -> Fault:
+        """Inject a fault of the catalogue; return it with its truth."""
+        with self.store.locked() as state:
+            fault = faults.plan(name, target, parameters, state)
+            broken = state.with_fault(fault)
+            self.store.write(broken)  # first: what is half done can be healed
+            try:
+                breakage.apply(self._rim(broken), fault)
+                self._sync_disturbed(broken, (fault,))
+            except LabError:
+                breakage.undo(self._rim(state), fault)
+                self.store.write(state)
+                raise
+        return fault
+
+    def heal(self, name: str | None = None) -> tuple[Fault, ...]:
+        """Undo the faults called `name`, the one whose key it is, or all; return them."""
+        with self.store.locked() as state:
+            healed = tuple(f for f in state.faults if name in {None, f.name, f.key})
+            if name is not None and not healed:
+                raise LabError(f"no fault {name} is injected", "run: status")
+            whole = state.without_faults(healed)
+            for fault in healed:
+                breakage.undo(self._rim(whole), fault)
+            self._sync_disturbed(whole, healed)
+            self.store.write(whole)
+        return healed
+
+    # --- processes -------------------------------------------------------------------------
+
+    def restart(self, what: str, host: str | None = None) -> None:
+        """Start ``agent`` or ``vswitchd`` of a host, ``analyzer`` or ``traffic`` again."""
+        state = self.state()
+        match what, host:
+            case "agent", str():
+                self.services().restart_agent(faults.host_of(host, state.shape))
+            case "vswitchd", str():
+                with self.store.locked() as state:
+                    self._revive_switch(state, faults.host_of(host, state.shape))
+            case "analyzer", None:
+                self.services().restart_analyzer()
+            case "traffic", None:
+                self.processes.kill(TRAFFIC)
+                self.start_traffic(Bursts())
+            case _:
+                raise LabError(f"cannot restart {what} {host or ''}", "see: restart --help")
+
+    def start_traffic(self, bursts: Bursts) -> None:
+        """Start the traffic generator."""
+        self._say("starting training-like traffic")
+        options = ("--period-s", str(bursts.period_s), "--duty", str(bursts.duty))
+        program = (sys.executable, "-m", "tests.lab.traffic", "--lab", str(self.directory))
+        self.processes.start(TRAFFIC, *program, *options)
+
+    # --- looking ---------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Return the desired state; raise `LabError` if no lab is up."""
+        return self.store.read()
+
+    def services(self) -> Services:
+        """Return the analyzer and agents of the lab that is up."""
+        return Services(self.directory, self.state().shape)
+
+    def status(self) -> dict[str, Any]:
+        """Return what is up, as plain JSON values."""
+        state = self.state()
+        alive = {name: self.processes.pid(name) for name in self.processes.names()}
+        counts = self.directory / "traffic.json"
+        return {
+            **state.encode(),
+            "faults": [asdict(fault) | {"key": fault.key} for fault in state.faults],
+            "namespaces": namespaces.ours(),
+            "processes": alive,
+            "traffic": json.loads(counts.read_text()) if counts.exists() else {},
+            "analyzer": config.ANALYZER_URL,
+            "agent_urls": {f"h{host}": config.agent_url(host) for host in range(state.shape.hosts)},
+            "environment": self.services().environment(),
+        }
+
+    def exec(self, where: str, *argv: str) -> int:
+        """Run a command in a namespace, on this terminal; return its exit code.
+
+        In a host's namespace the Open vSwitch commands find that host's daemons.
+        """
+        self._namespace(where)
+        return subprocess.run(self._entered(where, argv), check=False).returncode
+
+    def run(self, where: str, *argv: str, timeout_s: float = 30) -> str:
+        """Return the output of a command in a namespace; raise `LabError` if it fails."""
+        self._namespace(where)
+        return run(*self._entered(where, argv), timeout_s=timeout_s)
+
+    def reaches(self, source: str, address: str, *, count: int = 3, timeout_s: float = 1) -> int:
+        """Return how many of `count` pings from a container or host were answered."""
+        options = ("-n", "-q", "-i", "0.05", "-c", str(count), "-W", str(timeout_s))
+        argv = self._entered(source, ("ping", *options, address))
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        fields = done.stdout.partition(" packets transmitted, ")[2].split(maxsplit=1)
+        return int(fields[0]) if fields else 0
+
+    def _namespace(self, where: str) -> None:
+        if namespace(where) not in namespaces.ours():
+            raise LabError(f"no namespace {namespace(where)}", "see: python -m tests.lab status")
+
+    def _entered(self, where: str, argv: Iterable[str]) -> list[str]:
+        rundir = self.directory / namespace(where).removeprefix("na-")
+        switch = ("env", f"OVS_RUNDIR={rundir}") if rundir.is_dir() else ()
+        return ["ip", "netns", "exec", namespace(where), *switch, *argv]
+
+    # --- the controller --------------------------------------------------------------------
+
+    def _switch(self, state: State, host: int) -> VirtualSwitch:
+        return VirtualSwitch(self.directory, state.shape, host)
+
+    def _rim(self, state: State) -> breakage.Rim:
+        return breakage.Rim(
+            self.directory,
+            state.shape,
+            state.faults,
+            self.processes,
+            self.services(),
+            switch=lambda host: self._switch(state, host),
+            revive_switch=lambda host: self._revive_switch(state, host),
+        )
+
+    def _sync(self, state: State) -> None:
+        """Give every living switch the flows of the desired state."""
+        in_parallel(lambda host: self._sync_host(state, host), range(state.shape.hosts))
+
+    def _sync_host(self, state: State, host: int) -> None:
+        switch = self._switch(state, host)
+        if not switch.lives():
+            return  # gets its flows when it is restarted
+        flows = host_flows(state.shape, host, state.containers)
+        switch.replace_flows(faults.disturbed(flows, state.faults, state.shape, host))
+
+    def _sync_disturbed(self, state: State, changed: Iterable[Fault]) -> None:
+        """Synchronise the hosts in whose flows the faults `changed` are."""
+        for fault in changed:
+            if faults.CATALOGUE[fault.name].kind is faults.Kind.FLOW:
+                self._sync_host(state, faults.destination_of(fault.target, state.shape).host)
+
+    def _revive_switch(self, state: State, host: int) -> None:
+        switch = self._switch(state, host)
+        switch.kill_daemon()
+        switch.start_daemon()
+        self._dress(state, host)
+        with suppress(LabError):  # some other fault may keep a rail dead
+            fabric.warm_up(state.shape, host, limit_s=2)
+
+    def _dress(self, state: State, host: int) -> None:
+        """Give a freshly started switch what it does not remember: flows, addresses, routes."""
+        self._sync_host(state, host)
+        fabric.configure_host(state.shape, host)
+
+
+def _refuse_to_start(state: State, container: Container) -> None:
+    if container.host >= state.shape.hosts:
+        raise LabError(f"{container.id} has no host", f"the lab has {state.shape.hosts} hosts")
+    for other in state.containers:
+        if other == container:
+            raise LabError(f"{container.id} runs already", f"run: stop-container {container.id}")
+        if other.tenant == container.tenant and other.task != container.task:
+            problem = f"tenant {container.tenant} has the task {other.task} already"
+            raise LabError(problem, "give the task another last letter")

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Open vSwitch per host: its own database server and daemon in the host's namespace."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from tests.lab.commands import run, wait_for
+from tests.lab.errors import LabError
+from tests.lab.pipeline import Flow
+from tests.lab.processes import Processes
+from tests.lab.shape import (
+    INTEGRATION_BRIDGE,
+    Shape,
+    namespace,
+    rnic,
+    tunnel,
+    tunnel_ofport,
+    underlay_bridge,
+    vtep,
+    vtep_mac,
+)
+from tests.lab.workload import Container, Endpoint
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+
+
+class VirtualSwitch:
+    """The virtual switch of a host."""
+
+    def __init__(self, directory: Path, shape: Shape, host: int) -> None:
+        self._shape, self._host, self._name = shape, host, f"h{host}"
+        self._namespace = namespace(self._name)
+        self.rundir = directory / self._name
+        self._processes = Processes(directory)
+
+    def start(self) -> None:
+        """Start both daemons with all bridges and tunnels, but no flows yet."""
+        self.rundir.mkdir(parents=True, exist_ok=True)
+        run("ovsdb-tool", "create", str(self.rundir / "conf.db"), str(SCHEMA))
+        self._start_daemon(
+            "ovsdb-server", str(self.rundir / "conf.db"), f"--remote=p{self._database}"
+        )
+        self._vsctl(*self._bridges())
+        self.start_daemon()
+
+    def start_daemon(self) -> None:
+        """Start ovs-vswitchd from what the database holds, and wait for its bridges."""
+        # Started in the first 10 s of a machine's life, 3.1 counts no CPU and starts no handler.
+        wait_for("an uptime of 11 s", lambda: _uptime_s() > 11, timeout_s=12)
+        self._start_daemon("ovs-vswitchd", self._database)
+        self._vsctl("set", "Open_vSwitch", ".", f"external_ids:system-id={self._name}")
+
+    def lives(self) -> bool:
+        """Tell whether ovs-vswitchd runs."""
+        return self._processes.pid(self._daemon) is not None
+
+    def kill_daemon(self) -> None:
+        """Kill ovs-vswitchd; its internal ports vanish with their addresses and routes."""
+        self._processes.kill(self._daemon)
+        for socket in self.rundir.glob("ovs-vswitchd.*.ctl"):
+            socket.unlink()
+
+    def add_ports(self, container: Container) -> None:
+        """Plug all interfaces of a container in."""
+        arguments: list[str] = []
+        for rail in range(self._shape.rails):
+            arguments += self._port(container.endpoint(rail))
+        self._vsctl(*arguments)
+
+    def delete_ports(self, container: Container) -> None:
+        """Remove all ports of a container, if they are there."""
+        arguments: list[str] = []
+        for rail in range(self._shape.rails):
+            port = container.endpoint(rail).port
+            arguments += ["--", "--if-exists", "del-port", INTEGRATION_BRIDGE, port]
+        self._vsctl(*arguments)
+
+    def replace_flows(self, flows: Iterable[Flow]) -> None:
+        """Make the integration bridge hold exactly `flows`; what is right already stays."""
+        bridge = f"unix:{self.rundir / INTEGRATION_BRIDGE}.mgmt"
+        text = "".join(f"{flow.text()}\n" for flow in flows)
+        run("ovs-ofctl", "-O", "OpenFlow15", "replace-flows", bridge, "-", stdin=text)
+
+    @property
+    def _daemon(self) -> str:
+        return f"{self._name}/ovs-vswitchd"
+
+    @property
+    def _database(self) -> str:
+        return f"unix:{self.rundir / 'db.sock'}"
+
+    @cached_property
+    def _datapath(self) -> str:
+        return "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+
+    def _vsctl(self, *arguments: str) -> None:
+        # Without a daemon nobody would confirm; it finds the change when it starts.
+        patience = "--timeout=10" if self.lives() else "--no-wait"
+        run("ovs-vsctl", f"--db={self._database}", patience, *arguments)
+
+    def _start_daemon(self, program: str, *arguments: str) -> None:
+        environment = {f"OVS_{name}DIR": str(self.rundir) for name in ("RUN", "LOG", "DB")}
+        run(
+            *("ip", "netns", "exec", self._namespace, "env"),
+            *(f"{name}={value}" for name, value in environment.items()),
+            *(program, *arguments, "--detach", "--no-chdir", "-vconsole:off"),
+            f"--pidfile={self.rundir / program}.pid",
+            f"--log-file={self.rundir / program}.log",
+        )
+
+    def _bridges(self) -> list[str]:
+        kind = f"datapath_type={self._datapath}"
+        integration = INTEGRATION_BRIDGE
+        arguments = ["--", "add-br", integration]
+        arguments += ["--", "set", "Bridge", integration, kind, "fail_mode=secure"]
+        for rail in range(self._shape.rails):
+            bridge = underlay_bridge(rail)
+            mac = vtep_mac(self._host, rail)
+            arguments += ["--", "add-br", bridge, "--", "set", "Bridge", bridge, kind]
+            arguments.append(f'other_config:hwaddr="{mac}"')
+            arguments += ["--", "add-port", bridge, rnic(rail)]
+            arguments += self._tunnel(rail)
+        return arguments
+
+    def _tunnel(self, rail: int) -> list[str]:
+        return [
+            *("--", "add-port", INTEGRATION_BRIDGE, tunnel(rail)),
+            *("--", "set", "Interface", tunnel(rail), "type=vxlan"),
+            *("options:remote_ip=flow", "options:key=flow"),
+            f"options:local_ip={vtep(self._host, rail)}",
+            f"ofport_request={tunnel_ofport(rail)}",
+            f"external_ids:rail={rail}",
+        ]
+
+    def _port(self, endpoint: Endpoint) -> list[str]:
+        identifiers = endpoint.external_ids().items()
+        return [
+            *("--", "--may-exist", "add-port", INTEGRATION_BRIDGE, endpoint.port),
+            *("--", "set", "Interface", endpoint.port, f"ofport_request={endpoint.ofport}"),
+            *(f'external_ids:{key}="{value}"' for key, value in identifiers),
+        ]
+
+
+def load_kernel_datapath() -> None:
+    """Load the kernel's datapath if the kernel has it; otherwise userspace does the work."""
+    with suppress(LabError):
+        run("modprobe", "-q", "-a", "openvswitch", "vport-vxlan")
+
+
+def _uptime_s() -> float:
+    return float(Path("/proc/uptime").read_text().split()[0])

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the lab's commands print for people, under 80 columns. Pure."""
+
+from typing import Any
+
+from tests.lab.faults import CATALOGUE
+from tests.lab.state import Fault
+
+
+def welcome(status: dict[str, Any]) -> str:
+    """Return where everything is, after `up`."""
+    environment = status["environment"]
+    curl = [
+        f"curl --cacert {environment['NETAGENT_CA']} \\",
+        f"  --cert {environment['NETAGENT_CERT']} \\",
+        f"  --key {environment['NETAGENT_KEY']} \\",
+        f"  {status['analyzer']}/v1/status",
+    ]
+    lines = [
+        status_line(status),
+        *_agents(status),
+        "",
+        "for the netagent-analyzer commands:",
+        *(f"  export {name}={value}" for name, value in environment.items()),
+        "for curl:",
+        *(f"  {line}" for line in curl),
+        "next:",
+        "  python -m tests.lab inject --list",
+        "  python -m tests.lab exec train-a-0 -- ping -c3 10.0.0.11",
+    ]
+    return "\n".join(lines)
+
+
+def status(values: dict[str, Any]) -> str:
+    """Return what is up, what is injected, and what died."""
+    lines = [status_line(values), *_agents(values)]
+    tasks: dict[str, list[str]] = {}
+    for name in values["containers"]:
+        tasks.setdefault(name.rpartition("-")[0], []).append(name)
+    lines += [f"task {task}: {' '.join(names)}" for task, names in tasks.items()]
+    for task, count in values["traffic"].items():
+        lines.append(f"traffic of {task}: {count['sent']} sent, {count['received']} received")
+    lines += [f"dead: {name}" for name, pid in values["processes"].items() if pid is None]
+    for fault in values["faults"]:
+        truth = fault["truth"]
+        lines.append(f"fault {fault['key']}: {truth['layer']}, {truth['component']}")
+    return "\n".join(lines)
+
+
+def status_line(values: dict[str, Any]) -> str:
+    """Return the sizes in one line."""
+    shape = values["shape"]
+    sizes = ", ".join(f"{count} {name}" for name, count in shape.items())
+    return f"lab is up: {sizes}, {len(values['containers'])} containers"
+
+
+def injected(fault: Fault) -> str:
+    """Return what was injected and what a verdict should say."""
+    numbers = "".join(f" {name}={value:g}" for name, value in fault.parameters.items())
+    truth = f"{fault.truth.layer}, {fault.truth.component}"
+    return f"injected {fault.key}{numbers}\ntruth    {truth}"
+
+
+def catalogue() -> str:
+    """Return all faults with their targets and parameters."""
+    lines = []
+    for spec in CATALOGUE.values():
+        options = "".join(
+            f" --{name.replace('_', '-')} {value:g}" for name, value in spec.parameters.items()
+        )
+        lines += [
+            f"{spec.name:<20} {spec.summary}",
+            f"{'':<20} --target {spec.kind.value}{options}",
+        ]
+    return "\n".join(lines)
+
+
+def catalogue_values() -> list[dict[str, Any]]:
+    """Return the catalogue as plain JSON values."""
+    return [
+        {
+            "name": spec.name,
+            "summary": spec.summary,
+            "target": spec.kind.value,
+            "parameters": spec.parameters,
+        }
+        for spec in CATALOGUE.values()
+    ]
+
+
+def _agents(values: dict[str, Any]) -> list[str]:
+    if not values["agents"]:
+        return ["no agents, no analyzer (up --no-agents)"]
+    agents = ", ".join(f"{host} {url}" for host, url in values["agent_urls"].items())
+    shown = agents if len(agents) < 70 else f"{len(values['agent_urls'])} hosts, port 8421"
+    return [f"analyzer {values['analyzer']}", f"agents   {shown}"]

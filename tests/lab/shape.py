@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lab on paper: sizes, names, addresses and cables. Pure.
+
+Every host has one RNIC per rail. Each (segment, rail) has its own leaf, each leaf a link to every
+spine: a rail-optimised leaf-spine fabric. All fabric links are unnumbered: a router owns exactly
+one address, on its loopback, so that is the address it answers TTL-exceeded with.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.lab.errors import LabError
+
+PREFIX = "na-"
+"""Every namespace and every link that the lab makes in the root namespace starts with this."""
+
+MANAGEMENT_BRIDGE = "na-mgmt"
+ANALYZER_ADDRESS = "198.18.0.1"
+ANALYZER_PORT = 8420
+AGENT_PORT = 8421
+MANAGEMENT_PREFIX_LENGTH = 24
+VTEP_PREFIX_LENGTH = 24
+INTEGRATION_BRIDGE = "br-int"
+
+MAX_HOSTS, MAX_RAILS, MAX_SPINES = 200, 8, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """A veth pair: one interface in each of two namespaces (full names)."""
+
+    left: str
+    left_interface: str
+    right: str
+    right_interface: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A cable between a leaf and a spine (short names), as faults and the topology name it."""
+
+    leaf: str
+    spine: str
+
+    @property
+    def name(self) -> str:
+        """Return the name in the vocabulary of verdicts."""
+        return " -- ".join(sorted((self.leaf, self.spine)))
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Sizes of a lab; everything else follows from them.
+
+    Raises `LabError` where the addressing plan cannot hold the sizes.
+    """
+
+    hosts: int = 4
+    rails: int = 2
+    segments: int = 2
+    spines: int = 2
+
+    def __post_init__(self) -> None:
+        limits = {
+            "hosts": (self.hosts, MAX_HOSTS),
+            "rails": (self.rails, MAX_RAILS),
+            "segments": (self.segments, self.hosts),
+            "spines": (self.spines, MAX_SPINES),
+        }
+        for name, (value, most) in limits.items():
+            if not 1 <= value <= most:
+                raise LabError(f"{name} is {value}", f"give a number from 1 to {most}")
+
+    # --- names -----------------------------------------------------------------------------
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """Return the short names of all hosts."""
+        return tuple(f"h{index}" for index in range(self.hosts))
+
+    @property
+    def leaf_names(self) -> tuple[str, ...]:
+        """Return the short names of all leaves, segment by segment."""
+        return tuple(
+            leaf_name(segment, rail)
+            for segment in range(self.segments)
+            for rail in range(self.rails)
+        )
+
+    @property
+    def spine_names(self) -> tuple[str, ...]:
+        """Return the short names of all spines."""
+        return tuple(f"spine-{index}" for index in range(self.spines))
+
+    @property
+    def router_names(self) -> tuple[str, ...]:
+        """Return the short names of all leaves, then all spines."""
+        return self.leaf_names + self.spine_names
+
+    def segment(self, host: int) -> int:
+        """Return the segment of host number `host`; segments are equal in size, or nearly."""
+        return host * self.segments // self.hosts
+
+    def leaf_of(self, host: int, rail: int) -> str:
+        """Return the leaf that the host's RNIC of `rail` is plugged into."""
+        return leaf_name(self.segment(host), rail)
+
+    def links(self) -> tuple[Link, ...]:
+        """Return all cables between leaves and spines."""
+        return tuple(Link(leaf, spine) for leaf in self.leaf_names for spine in self.spine_names)
+
+    # --- addresses -------------------------------------------------------------------------
+
+    def router_address(self, router: str) -> str:
+        """Return the only address of a router."""
+        if router in self.leaf_names:
+            return f"10.254.0.{1 + self.leaf_names.index(router)}"
+        return f"10.254.1.{1 + self.spine_names.index(router)}"
+
+    # --- cables ----------------------------------------------------------------------------
+
+    def wires(self) -> Iterator[Wire]:
+        """Yield every veth pair of the fabric, RNICs included."""
+        for host in range(self.hosts):
+            for rail in range(self.rails):
+                leaf = namespace(self.leaf_of(host, rail))
+                yield Wire(namespace(f"h{host}"), rnic(rail), leaf, f"to-h{host}")
+        for link in self.links():
+            yield Wire(
+                namespace(link.leaf), f"to-{link.spine}", namespace(link.spine), f"to-{link.leaf}"
+            )
+
+
+def leaf_name(segment: int, rail: int) -> str:
+    """Return the short name of the leaf of a segment and rail."""
+    return f"leaf-s{segment}-r{rail}"
+
+
+def namespace(short_name: str) -> str:
+    """Return the network namespace of a host, router or container; full names stay as they are."""
+    return short_name if short_name.startswith(PREFIX) else PREFIX + short_name
+
+
+def rnic(rail: int) -> str:
+    """Return the RNIC's interface name in its host."""
+    return f"rnic{rail}"
+
+
+def underlay_bridge(rail: int) -> str:
+    """Return the bridge (and its internal port) that carries a rail's tunnel endpoint."""
+    return f"br-phy{rail}"
+
+
+def tunnel(rail: int) -> str:
+    """Return the VXLAN port of a rail."""
+    return f"vxlan{rail}"
+
+
+def tunnel_ofport(rail: int) -> int:
+    """Return the OpenFlow port number requested for the rail's tunnel."""
+    return 1 + rail
+
+
+def vtep(host: int, rail: int) -> str:
+    """Return the underlay address of a host's RNIC, where its tunnels end."""
+    return f"172.30.{rail}.{10 + host}"
+
+
+def vtep_mac(host: int, rail: int) -> str:
+    """Return the hardware address of a tunnel endpoint: the same after every restart.
+
+    It differs from the RNIC's own, so that the kernel leaves tunnelled packets to Open vSwitch.
+    """
+    return f"02:01:00:00:{rail:02x}:{10 + host:02x}"
+
+
+def management_address(host: int) -> str:
+    """Return a host's address in the management network."""
+    return f"198.18.0.{10 + host}"
+
+
+def host_number(name: str) -> int:
+    """Return 3 for ``h3``; raise `LabError` for anything that names no host."""
+    if not name.startswith("h") or not name[1:].isdigit():
+        raise LabError(f"{name!r} names no host", "hosts are h0, h1, ...")
+    return int(name[1:])

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+import tomllib
+from pathlib import Path
+
+from tests.lab.certs import Certificates
+from tests.lab.config import agent_toml, analyzer_toml, topology_toml
+from tests.lab.shape import Shape
+
+LAB = Path("/lab")
+CERTIFICATES = Certificates(LAB / "tls")
+
+
+def test_an_agent_is_told_who_it_is_and_where_everything_is() -> None:
+    assert tomllib.loads(agent_toml(LAB, CERTIFICATES, 1)) == {
+        "host": "h1",
+        "state_dir": "/lab/h1/agent",
+        "analyzer": {"url": "https://198.18.0.1:8420"},
+        "tls": {"ca": "/lab/tls/ca.pem", "cert": "/lab/tls/h1.pem", "key": "/lab/tls/h1.key"},
+        "rpc": {"listen": "198.18.0.11:8421"},
+        "ovs": {"rundir": "/lab/h1", "integration_bridge": "br-int"},
+    }
+
+
+def test_the_analyzer_knows_its_files() -> None:
+    document = tomllib.loads(analyzer_toml(LAB, CERTIFICATES))
+    assert document["database"] == "/lab/analyzer/netagent.duckdb"
+    assert document["tls"]["cert"] == "/lab/tls/analyzer.pem"
+
+
+def test_the_declared_topology_names_every_switch_link_and_uplink() -> None:
+    document = tomllib.loads(topology_toml(Shape()))
+    assert document["switches"]["spine-1"] == "10.254.1.2"
+    assert len(document["switches"]) == 6
+    assert {"a": "leaf-s1-r0", "b": "spine-1"} in document["links"]
+    assert len(document["links"]) == 8
+    assert {"host": "h2", "rnic": "rnic1", "leaf": "leaf-s1-r1"} in document["uplinks"]

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from tests.lab.errors import LabError
+from tests.lab.faults import CATALOGUE, Kind, Spec, cut_interfaces, disturbed, plan
+from tests.lab.pipeline import Flow, Table, host_flows
+from tests.lab.shape import Shape
+from tests.lab.state import Fault, State, Truth
+from tests.lab.workload import Container
+
+SHAPE = Shape()
+EVERYONE = tuple(Container(task, host) for task in ("train-a", "train-b") for host in range(4))
+STATE = State(SHAPE, containers=EVERYONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "component"),
+    [
+        ("link-loss", "underlay", "link leaf-s0-r0 -- spine-0"),
+        ("link-down", "underlay", "link leaf-s0-r0 -- spine-0"),
+        ("spine-down", "underlay", "switch spine-0"),
+        ("slow-link", "underlay", "link leaf-s0-r0 -- spine-0"),
+        ("mtu-blackhole", "underlay", "link leaf-s0-r0 -- spine-0"),
+        ("rnic-down", "rnic", "rnic h1/rnic0"),
+        ("rnic-flapping", "rnic", "rnic h1/rnic0"),
+        ("flow-deleted", "overlay", "flow h0/br-int/table=40"),
+        ("flow-loop", "overlay", "flow h0/br-int/table=40"),
+        ("flow-drop", "overlay", "flow h0/br-int/table=30"),
+        ("wrong-tunnel-remote", "overlay", "tunnel h0/vxlan0"),
+        ("wrong-vni", "overlay", "tunnel h0/vxlan0"),
+        ("container-crash", "container", "container train-a-1"),
+        ("agent-killed", "agent", "agent h2"),
+        ("agent-frozen", "agent", "agent h2"),
+        ("vswitchd-killed", "overlay", "vswitch h2"),
+    ],
+)
+def test_each_fault_has_a_default_target_and_a_truth(name: str, layer: str, component: str) -> None:
+    assert plan(name, None, {}, STATE).truth == Truth(layer, component)
+
+
+@pytest.mark.parametrize("spec", CATALOGUE.values(), ids=CATALOGUE)
+def test_the_target_that_the_catalogue_shows_is_understood(spec: Spec) -> None:
+    assert plan(spec.name, spec.kind.value, {}, STATE).target == spec.kind.value
+
+
+def test_a_link_may_be_written_in_either_order() -> None:
+    fault = plan("link-loss", "spine-1 -- leaf-s1-r0", {"percent": 10}, STATE)
+    assert fault.target == "leaf-s1-r0--spine-1"
+    assert fault.parameters == {"percent": 10}
+    assert fault.truth.component == "link leaf-s1-r0 -- spine-1"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "problem"),
+    [
+        ("no-such-fault", None, "no fault is called"),
+        ("link-loss", "leaf-s0-r0--leaf-s1-r0", "no target"),
+        ("spine-down", "spine-2", "no target"),
+        ("rnic-down", "h1/rnic2", "no target"),
+        ("rnic-down", "h4/rnic0", "no target"),
+        ("flow-drop", "h0/train-a-0/rail0", "is local to h0"),
+        ("flow-drop", "h0/train-a-1/rail2", "no target"),
+        ("flow-drop", "h0/train-c-1/rail0", "does not run"),
+        ("container-crash", "train-a-9", "does not run"),
+        ("agent-killed", "h9", "no target"),
+    ],
+)
+def test_an_impossible_injection_says_why(name: str, target: str | None, problem: str) -> None:
+    with pytest.raises(LabError, match=problem):
+        plan(name, target, {}, STATE)
+
+
+def test_unknown_parameters_and_repeated_injections_are_refused() -> None:
+    with pytest.raises(LabError, match="takes no percent"):
+        plan("link-down", None, {"percent": 5}, STATE)
+    twice = STATE.with_fault(plan("link-down", None, {}, STATE))
+    with pytest.raises(LabError, match="injected already"):
+        plan("link-down", "spine-0--leaf-s0-r0", {}, twice)
+
+
+def test_faults_that_need_something_absent_are_refused() -> None:
+    with pytest.raises(LabError, match="sends nothing over spines"):
+        plan("link-down", None, {}, State(Shape(2, 1, 1, 1)))
+    with pytest.raises(LabError, match="no agents run"):
+        plan("agent-killed", None, {}, State(SHAPE, agents=False))
+    with pytest.raises(LabError, match="no container runs"):
+        plan("container-crash", None, {}, State(SHAPE))
+    with pytest.raises(LabError, match="no pair of containers"):
+        plan("flow-drop", None, {}, State(SHAPE, containers=(Container("train-a", 0),)))
+
+
+# --- links ---------------------------------------------------------------------------------------
+
+
+def test_what_is_cut_follows_from_all_faults_together() -> None:
+    link = plan("link-down", "leaf-s1-r0--spine-0", {}, STATE)
+    spine = plan("spine-down", "spine-0", {}, STATE)
+    assert cut_interfaces("spine-0", [link], SHAPE) == {"to-leaf-s1-r0"}
+    assert cut_interfaces("spine-1", [link, spine], SHAPE) == set()
+    assert cut_interfaces("spine-0", [link, spine], SHAPE) == {
+        f"to-{leaf}" for leaf in SHAPE.leaf_names
+    }
+
+
+def test_one_rnic_does_not_flap_and_stay_down_at_once() -> None:
+    down = STATE.with_fault(plan("rnic-down", None, {}, STATE))
+    with pytest.raises(LabError, match="rnic-down@h1/rnic0 is injected already"):
+        plan("rnic-flapping", None, {}, down)
+
+
+# --- flows -------------------------------------------------------------------------------------
+
+RIGHT = host_flows(SHAPE, 0, EVERYONE)
+
+
+def changes(fault: Fault, host: int = 0) -> tuple[set[Flow], set[Flow]]:
+    """Return what the fault takes out of, and puts into, the flows of a host."""
+    before = set(host_flows(SHAPE, host, EVERYONE))
+    after = set(disturbed(tuple(before), [fault], SHAPE, host))
+    return before - after, after - before
+
+
+FLOW_FAULTS = [spec.name for spec in CATALOGUE.values() if spec.kind is Kind.FLOW]
+
+
+@pytest.mark.parametrize("name", FLOW_FAULTS)
+def test_a_flow_fault_concerns_one_destination_on_one_host(name: str) -> None:
+    fault = plan(name, None, {}, STATE)
+    gone, added = changes(fault)
+    assert len(gone) <= 1
+    assert len(added) <= 1
+    assert gone or added
+    assert all("dl_dst=02:00:00:01:00:0c" in flow.match for flow in gone | added)
+    assert changes(fault, host=1) == (set(), set())
+
+
+def test_a_loop_leads_back_from_the_tunnel_table() -> None:
+    gone, (added,) = changes(plan("flow-loop", None, {}, STATE))
+    assert not gone
+    assert (added.table, added.priority, added.actions) == (Table.TUNNEL, 200, "resubmit(,30)")
+
+
+def test_a_wrong_remote_is_a_third_host_and_a_wrong_vni_is_nobody_else() -> None:
+    _, (remote,) = changes(plan("wrong-tunnel-remote", None, {}, STATE))
+    assert "set_field:172.30.0.13->tun_dst" in remote.actions
+    _, (vni,) = changes(plan("wrong-vni", None, {}, STATE))
+    assert f"set_field:{1501:#x}->tun_id" in vni.actions
+
+
+def test_with_two_hosts_the_wrong_remote_is_nobody() -> None:
+    shape = Shape(2, 1, 1, 1)
+    state = State(shape, containers=(Container("train-a", 0), Container("train-a", 1)))
+    fault = plan("wrong-tunnel-remote", None, {}, state)
+    flows = disturbed(host_flows(shape, 0, state.containers), [fault], shape, 0)
+    assert any("set_field:172.30.0.250->tun_dst" in flow.actions for flow in flows)
+
+
+def test_faults_elsewhere_leave_flows_alone() -> None:
+    assert disturbed(RIGHT, [plan("link-loss", None, {}, STATE)], SHAPE, 0) == RIGHT

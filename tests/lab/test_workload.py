@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from tests.lab.errors import LabError
+from tests.lab.workload import Container, container_of, task_containers
+
+
+def test_tenants_overlap_in_addresses_but_in_nothing_else() -> None:
+    a, b = (Container(task, 1).endpoint(0) for task in ("train-a", "train-b"))
+    assert a.address == b.address == "10.0.0.11"
+    assert (a.container.vni, b.container.vni) == (1001, 1002)
+    assert a.mac != b.mac
+    assert a.ofport != b.ofport
+
+
+def test_a_port_carries_what_ovn_kubernetes_sets_plus_task_and_rail() -> None:
+    assert Container("train-a", 2).endpoint(1).external_ids() == {
+        "iface-id": "a_train-a-2_rail1",
+        "attached_mac": "02:00:00:01:01:0c",
+        "ip_addresses": "10.0.1.12/24",
+        "sandbox": "train-a-2",
+        "task": "train-a",
+        "rail": "1",
+    }
+
+
+def test_port_names_of_the_longest_names_fit_the_kernel() -> None:
+    assert len(Container("abcdef-z", 199).endpoint(7).port) < 16
+
+
+def test_an_id_and_a_namespace_name_mean_the_same_container() -> None:
+    assert container_of("train-a-3") == container_of("na-train-a-3") == Container("train-a", 3)
+
+
+@pytest.mark.parametrize("name", ["h0", "train-a", "train-a-x", "leaf-s0-r0", "spine-0", ""])
+def test_what_is_no_container_id_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match="names no container"):
+        container_of(name)
+
+
+@pytest.mark.parametrize("name", ["train", "train-ab", "toolong-a", "Train-a"])
+def test_what_is_no_task_name_is_refused(name: str) -> None:
+    with pytest.raises(LabError, match="no task name"):
+        task_containers(name, (0,))

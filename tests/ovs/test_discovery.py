@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discovery on a real Open vSwitch: what happens on a host is known within a second."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+import pytest
+
+from netagent.adapters.namespace import call_in_namespace
+from netagent.adapters.watcher import Watcher
+from netagent.collect.hostfacts import HostView
+from netagent.config import AgentConfig, AnalyzerConfig, OvsConfig
+from netagent.model.endpoint import EndpointState
+from netagent.model.finding import FindingKind
+from netagent.model.ids import EndpointId
+from tests.conftest import NETNS, OVS, require
+from tests.ovs.host import Host, run, wait_until
+
+pytestmark = pytest.mark.ovs
+
+FIRST = EndpointId("c0", 0)
+
+
+class Views:
+    """Runs a Watcher inside a host's namespace and keeps its latest view."""
+
+    def __init__(self, host: Host) -> None:
+        self._config = AgentConfig(
+            host="h0",
+            analyzer=AnalyzerConfig(url="http://127.0.0.1:1"),
+            ovs=OvsConfig(rundir=str(host.rundir)),
+        )
+        self._path = f"/run/netns/{host.name}"
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._inside, name="watcher")
+        self.latest = HostView()
+        self.error: BaseException | None = None
+        self.cpu_s = 0.0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(5)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._loop is not None
+        assert self._work is not None
+        self._loop.call_soon_threadsafe(self._work.cancel)
+        self._thread.join(5)
+        assert not self._thread.is_alive()
+        assert self.error is None
+
+    def _inside(self) -> None:
+        call_in_namespace(self._path, self._watch)
+
+    def _watch(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._work = asyncio.create_task(Watcher(self._config).run(self._keep))
+        self._ready.set()
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            self.cpu_s = time.thread_time()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def _keep(self, view: HostView) -> None:
+        self.latest = view
+
+    def within(self, seconds: float, what: str, condition: Callable[[HostView], object]) -> float:
+        """Wait until the latest view satisfies `condition`; return the seconds it took."""
+        try:
+            return wait_until(lambda: bool(condition(self.latest)), what, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; last seen: {self.latest}") from self.error
+
+
+def state_of(view: HostView, key: EndpointId = FIRST) -> EndpointState | None:
+    return next((each.state for each in view.endpoints if each.id == key), None)
+
+
+def kinds(view: HostView) -> set[FindingKind]:
+    return {each.kind for each in view.findings}
+
+
+def components(view: HostView, kind: FindingKind) -> list[str]:
+    return [str(each.component) for each in view.findings if each.kind is kind]
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Host]:
+    require(NETNS)
+    require(OVS)
+    made = Host()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def views(host: Host) -> Iterator[Views]:
+    with Views(host) as watching:
+        watching.within(5, "a first view", lambda v: v.complete and not v.findings)
+        yield watching
+
+
+@pytest.fixture
+def container(host: Host, views: Views) -> Iterator[str]:
+    host.start_container("c0")
+    views.within(1, "c0 to appear", lambda v: state_of(v) is EndpointState.UP)
+    yield "c0"
+    if "c0" in host.containers:
+        host.delete_namespace("c0")
+    host.vsctl("--if-exists", "del-port", "br-int", "c0-r0")
+    # The kernel takes namespaces apart in its own time; the next c0 needs the name.
+    wait_until(lambda: not host.has_device("c0-r0"), "end of c0-r0")
+
+
+def test_a_running_container_is_known_with_all_its_addresses(host, views, container):
+    (endpoint,) = views.latest.endpoints
+    assert endpoint.id == FIRST
+    assert (endpoint.task, endpoint.host, endpoint.address) == ("train", "h0", "10.0.0.10")
+    assert endpoint.mac == "02:00:00:00:00:0a"
+    assert (endpoint.underlay, endpoint.rnic, endpoint.bond) == ("172.30.0.10", "rnic0", None)
+    assert (endpoint.bridge, endpoint.port, endpoint.mtu) == ("br-int", "c0-r0", 1450)
+    assert views.latest.namespaces[FIRST].path == f"/run/netns/{host.containers[container]}"
+    assert [(each.rail, each.device) for each in views.latest.uplinks] == [
+        (0, "rnic0"),
+        (1, "rnic1"),
+    ]
+
+
+def test_a_graceful_stop_removes_the_endpoint_within_a_second_and_alarms_nobody(
+    host, views, container
+):
+    host.unplug(container)
+    views.within(1, "c0 to vanish", lambda v: state_of(v) is None)
+    host.delete_namespace(container)
+    assert not views.latest.findings
+
+
+def test_a_change_inside_the_container_is_known_within_a_second(host, views, container):
+    namespace = host.containers[container]
+    run("ip", "-n", namespace, "link", "set", "eth0", "mtu", "1400")
+    views.within(1, "the new MTU", lambda v: [each.mtu for each in v.endpoints] == [1400])
+
+
+def test_an_interface_set_down_is_an_endpoint_down_and_stays_probed(host, views, container):
+    namespace = host.containers[container]
+    run("ip", "-n", namespace, "link", "set", "eth0", "down")
+    views.within(4, "a finding", lambda v: FindingKind.ENDPOINT_DOWN in kinds(v))
+    assert state_of(views.latest) is EndpointState.UP
+    assert components(views.latest, FindingKind.ENDPOINT_DOWN) == ["endpoint c0/rail0"]
+    run("ip", "-n", namespace, "link", "set", "eth0", "up")
+    views.within(1, "its end", lambda v: not v.findings)
+
+
+def test_a_namespace_that_vanishes_under_its_port_is_a_crash(host, views, container):
+    host.delete_namespace(container)
+    views.within(1.5, "its namespace to go", lambda v: not v.namespaces)
+    assert state_of(views.latest) is EndpointState.UP, "a graceful stop may still follow"
+    views.within(4, "the crash", lambda v: state_of(v) is EndpointState.CRASHED)
+    assert components(views.latest, FindingKind.CONTAINER_CRASHED) == ["container c0"]
+    host.unplug(container)
+    views.within(1, "the port's removal", lambda v: not v.endpoints and not v.findings)
+
+
+def test_a_crash_is_seen_although_a_socket_of_ours_keeps_the_namespace_alive(
+    host, views, container
+):
+    path = views.latest.namespaces[FIRST].path
+    inside = call_in_namespace(path, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    with inside:
+        host.delete_namespace(container)
+        views.within(5, "the crash", lambda v: state_of(v) is EndpointState.CRASHED)
+
+
+def test_an_rnic_set_down_is_found_at_once_and_cleared_when_it_is_up(host, views):
+    host.ip("link", "set", "rnic1", "down")
+    views.within(1, "RNIC_DOWN", lambda v: FindingKind.RNIC_DOWN in kinds(v))
+    assert components(views.latest, FindingKind.RNIC_DOWN) == ["rnic h0/rnic1"]
+    host.ip("link", "set", "rnic1", "up")
+    views.within(1, "its end", lambda v: not v.findings)
+
+
+def test_an_rnic_that_flaps_is_found_out(host, views):
+    for state in ("down", "up", "down", "up"):
+        host.ip("link", "set", "rnic0", state)
+        down = state == "down"
+        views.within(
+            1, f"rnic0 {state}", lambda v, down=down: (FindingKind.RNIC_DOWN in kinds(v)) == down
+        )
+    views.within(1, "RNIC_FLAPPING", lambda v: FindingKind.RNIC_FLAPPING in kinds(v))
+    assert components(views.latest, FindingKind.RNIC_FLAPPING) == ["rnic h0/rnic0"]
+
+
+def test_a_dead_vswitchd_is_found_and_its_return_too(host, views, container):
+    host.kill("ovs-vswitchd")
+    views.within(2.5, "VSWITCH_DOWN", lambda v: FindingKind.VSWITCH_DOWN in kinds(v))
+    assert state_of(views.latest) is EndpointState.UP, "what leads where has not changed"
+    assert [each.device for each in views.latest.uplinks] == ["rnic0", "rnic1"]
+    host.start_vswitchd()
+    for rail in (0, 1):
+        host.address_rail(rail)
+    views.within(5, "its end", lambda v: FindingKind.VSWITCH_DOWN not in kinds(v))
+
+
+def test_a_restart_of_ovsdb_loses_no_endpoint_and_later_changes_are_heard(host, views, container):
+    host.kill("ovsdb-server")
+    views.within(4, "VSWITCH_DOWN", lambda v: FindingKind.VSWITCH_DOWN in kinds(v))
+    assert state_of(views.latest) is EndpointState.UP
+    host.start_ovsdb()
+    views.within(5, "its end", lambda v: not v.findings)
+    host.start_container("c1", octet=11)
+    key = EndpointId("c1", 0)
+    views.within(3, "c1 to appear", lambda v: state_of(v, key) is EndpointState.UP)
+    host.unplug("c1")
+    host.delete_namespace("c1")
+    views.within(2, "c1 to vanish", lambda v: state_of(v, key) is None)

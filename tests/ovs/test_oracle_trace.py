@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The oracle: a real ovs-vswitchd says by `ofproto/trace` where random packets go; so do we."""
+
+import os
+import re
+import signal
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from netagent.model.errors import RemoteProtocolError, Unreachable
+from ovs_checks.parse import parse_header
+from ovs_checks.pipeline import walk
+from ovs_checks.reach import walk_ingress
+from ovs_checks.vswitchd import Vswitchd
+from ovs_checks.walk import LocalWalk
+from tests.conftest import OVS, require
+from tests.ovs_checks.live import LiveOvs, live_ovs
+from tests.ovs_checks.pipelines import packets, pipelines
+
+pytestmark = pytest.mark.ovs
+
+
+@pytest.fixture(scope="module")
+def ovs(tmp_path_factory):
+    """Two bridges joined by a patch port; one address is known to each bridge's NORMAL."""
+    require(OVS)
+    with live_ovs(tmp_path_factory.mktemp("ovs")) as live:
+        live.add_bridge("br0", p1=1, p2=2, p3=3)
+        live.add_bridge("br1", q1=1, q2=2)
+        live.add_port("br0", "pa", "type=patch", "options:peer=pb", "ofport_request=4")
+        live.add_port("br1", "pb", "type=patch", "options:peer=pa", "ofport_request=4")
+        live.vswitchd.command("fdb/add", "br0", "p2", "0", "00:00:00:00:00:01")
+        live.vswitchd.command("fdb/add", "br1", "q1", "0", "00:00:00:00:00:01")
+        live.vswitchd.command("fdb/add", "br0", "p3", "5", "00:00:00:00:00:02")
+        yield live
+
+
+def datapath_ports(live: LiveOvs) -> dict[int, str]:
+    """Return the ports by their number in the datapath."""
+    shown = live.vswitchd.command("dpif/show")
+    return {int(m[2]): m[1] for m in re.finditer(r"^ +(\S+) \d+/(\d+):", shown, re.MULTILINE)}
+
+
+def sent_to(actions: str, names: dict[int, str]) -> set[str]:
+    """Return the ports that datapath actions send to, those inside clone() included."""
+    flat = re.sub(r"clone\(", "", actions)
+    while (shorter := re.sub(r"[a-z_]\w*\([^()]*\)", "", flat)) != flat:
+        flat = shorter
+    return {names[int(word)] for word in re.split(r"[,)]", flat) if word.isdigit()}
+
+
+def traced(live: LiveOvs, packet: str, names: dict[int, str]) -> tuple[bool, set[str]]:
+    """Return Open vSwitch's own outcome: whether it ran away, and the ports."""
+    text = live.vswitchd.trace("br0", packet)
+    note(text if len(text) < 3000 else f"{text[:1500]} ... {text[-1500:]}")
+    actions = re.findall(r"^Datapath actions: (.*)$", text, re.MULTILINE)[-1]
+    looped = "over max translation depth" in text or "over 4096 resubmit actions" in text
+    return looped, sent_to(actions, names)
+
+
+def walked(answer: LocalWalk) -> tuple[bool, set[str]]:
+    """Return our outcome in the same terms."""
+    looped = any(end.kind == "loop" for end in answer.ends)
+    return looped, {end.port for end in answer.ends if end.kind == "output"}
+
+
+@given(st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_random_pipelines_end_as_open_vswitch_says(ovs, data):
+    """Port sets, drops and runaway recursion agree for every packet."""
+    ovs.set_flows("br0", data.draw(pipelines(), label="br0"))
+    ovs.set_flows("br1", data.draw(pipelines(), label="br1"))
+    snapshot, names = ovs.vswitchd.snapshot("h0"), datapath_ports(ovs)
+    assert not snapshot.problems
+    for packet in data.draw(st.lists(packets, min_size=8, max_size=8), label="packets"):
+        answer = walk(snapshot, "br0", parse_header(packet))
+        assert not any(end.kind == "cannot_tell" for end in answer.ends), answer
+        note(answer.steps)
+        assert walked(answer) == traced(ovs, packet, names), packet
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory):
+    """One bridge with a VXLAN port whose packets the dummy datapath can route and encapsulate."""
+    require(OVS)
+    with live_ovs(tmp_path_factory.mktemp("ovs")) as live:
+        live.add_bridge("br-phy", rnic=1)
+        live.add_bridge("br-int", c1=1, c2=2)
+        options = ("type=vxlan", "options:remote_ip=flow", "options:key=flow")
+        # No local_ip: the dummy's routing table cannot know that an address is local.
+        live.add_port("br-int", "vx", *options, "ofport_request=9")
+        command = live.vswitchd.command
+        command("netdev-dummy/ip4addr", "br-phy", "172.30.0.10/24")
+        command("ovs/route/add", "172.30.0.0/24", "br-phy")
+        for host in ("172.30.0.11", "172.30.0.12"):
+            command("tnl/neigh/set", "br-phy", host, "aa:55:aa:55:00:01")
+        live.set_flows("br-phy", ["actions=normal"])
+        yield live
+
+
+FLOWS = [
+    "in_port=1 actions=set_field:1001->reg0,resubmit(,40)",
+    "in_port=9 actions=move:NXM_NX_TUN_ID[0..31]->NXM_NX_REG0[],resubmit(,50)",
+    "table=40,priority=5 actions=move:NXM_NX_REG0[]->NXM_NX_TUN_ID[0..31],resubmit(,41)",
+    "table=40,dl_dst=00:00:00:00:00:02 actions=set_field:1002->tun_id,resubmit(,41)",
+    "table=41,dl_dst=00:00:00:00:00:01 actions=set_field:172.30.0.11->tun_dst,output:9",
+    "table=41,dl_dst=00:00:00:00:00:02 actions=set_field:172.30.0.12->tun_dst,output:9",
+    "table=41,dl_dst=00:00:00:00:00:03 actions=output:9",
+    "table=50,reg0=1001,tun_src=172.30.0.11 actions=output:1",
+    "table=50,reg0=1002 actions=set_field:172.30.0.10->tun_dst,output:9",
+]
+
+
+@pytest.mark.parametrize("last", [1, 2, 3, 4])
+def test_what_enters_a_tunnel_is_what_open_vswitch_encapsulates(overlay, last):
+    """Remote address and VNI of the outer header agree, as does that there is none."""
+    overlay.set_flows("br-int", FLOWS)
+    packet = f"in_port=1,udp,dl_src=00:00:00:00:00:09,dl_dst=00:00:00:00:00:0{last}"
+    answer = walk(overlay.vswitchd.snapshot("h0"), "br-int", parse_header(packet))
+    text = overlay.vswitchd.trace("br-int", packet)
+    pushed = re.findall(r"ipv4\(src=172.30.0.10,dst=([\d.]+).*vni=(0x[0-9a-f]+)", text)
+    ours = [(end.tun_dst, hex(end.tun_id)) for end in answer.ends if end.kind == "tunnelled"]
+    assert ours == pushed
+    assert len(ours) == (last < 3)
+
+
+@pytest.mark.parametrize(("source", "vni"), [(11, 1001), (12, 1001), (11, 1002), (11, 1003)])
+def test_what_leaves_a_tunnel_goes_where_open_vswitch_sends_it(overlay, source, vni):
+    overlay.set_flows("br-int", FLOWS)
+    outer = {"tun_src": f"172.30.0.{source}", "tun_dst": "172.30.0.10", "tun_id": vni}
+    answer = walk_ingress(overlay.vswitchd.snapshot("h0"), **outer, header=parse_header("udp"))
+    packet = ",".join(["udp", "in_port=9", *(f"{key}={value}" for key, value in outer.items())])
+    text = overlay.vswitchd.trace("br-int", packet)
+    actions = re.findall(r"^Datapath actions: (.*)$", text, re.MULTILINE)[-1]
+    assert walked(answer) == (False, sent_to(actions, datapath_ports(overlay)))
+
+
+def test_a_live_snapshot_is_complete(overlay):
+    overlay.set_flows("br-int", FLOWS)
+    snapshot = overlay.vswitchd.snapshot("h0")
+    assert re.fullmatch(r"\d+\.\d+\.\d+", snapshot.version)
+    assert {bridge.name for bridge in snapshot.bridges} == {"br-int", "br-phy"}
+    assert snapshot.port("vx").tunnel.remote_ip == "flow"
+    assert len(snapshot.by_name["br-int"].flows) == len(FLOWS)
+    with pytest.raises(RemoteProtocolError, match="unknown bridge"):
+        overlay.vswitchd.trace("nope", "in_port=1")
+
+
+def test_a_frozen_vswitchd_is_unreachable_in_time(tmp_path):
+    """A stopped process keeps its sockets: asking it must end by itself."""
+    require(OVS)
+    with live_ovs(tmp_path) as live:
+        live.add_bridge("br0", p1=1)
+        hasty = Vswitchd(tmp_path, timeout_s=1.0)
+        pid = int((tmp_path / "ovs-vswitchd.pid").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for ask in (lambda: hasty.command("version"), lambda: hasty.dump_flows("br0")):
+                with pytest.raises(Unreachable):
+                    ask()
+        finally:
+            os.kill(pid, signal.SIGCONT)
