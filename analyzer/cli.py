@@ -2,10 +2,13 @@
 """The command `netagent-analyzer`: parse, configure logging, exit code."""
 
 import argparse
+import contextlib
+import io
 import logging
 import os
 import sys
 from types import ModuleType
+from typing import TextIO, cast
 
 import structlog
 
@@ -95,6 +98,22 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+class _Log(io.TextIOBase):
+    """Standard error; a log that nobody reads any more stops nobody."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
+_LOG = cast("TextIO", _Log())
+
+
 def configure_logging(*, verbose: bool) -> None:
     """Send logs to stderr: plain text on a terminal, else JSON lines."""
     level = logging.DEBUG if verbose else logging.INFO
@@ -111,10 +130,10 @@ def configure_logging(*, verbose: bool) -> None:
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(_LOG),
         cache_logger_on_first_use=False,
     )
-    handler = logging.StreamHandler(sys.stderr)  # what uvicorn and asyncio have to say
+    handler = logging.StreamHandler(_LOG)  # what uvicorn and asyncio have to say
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,

@@ -41,6 +41,8 @@ log = structlog.get_logger()
 TICK_S = 0.1
 SETTLE_NS = 3_000_000_000
 """An endpoint is judged only in windows that began this long after it registered."""
+STALLED_MS = 250
+"""An agent that stood still for longer may have answered after the probes' timeout."""
 STATUS_DEADLINE_S = 1.0
 FINDINGS_NS = 30_000_000_000
 """A host's findings of an older window say nothing any more."""
@@ -69,6 +71,7 @@ class Engine:
         self._windows = Watermarks()
         self._width_ns = 5_000_000_000
         self._slow_before: frozenset[FlowId] = frozenset()
+        self._explained_before: set[OrderedPair] = set()
         self._book = IncidentBook(new_id=_incident_id)
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
         self._instances: Counter[str] = Counter()
@@ -80,7 +83,12 @@ class Engine:
         rows = self._numbers.decode(summary)
         paths = paths_of(summary)
         self._width_ns = summary.width_ns
-        self._windows.add(rows, summary.findings, now_ns=wall_ns)
+        self._windows.add(
+            rows,
+            summary.findings,
+            now_ns=wall_ns,
+            stalled_ms=summary.health.stalled_ms,
+        )
         self._topology.learn(paths, self._underlay)
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
             self._findings[summary.host] = (summary.start_ns, summary.findings)
@@ -171,16 +179,37 @@ class Engine:
         rest = unexplained(evidence, settled)
         walked, missing = await self._walk(evidence, rest, fleet)
         settled += walked
-        rest = unexplained(evidence, settled)
+        rest = self._votable(state, evidence, unexplained(evidence, settled))
         voted = await self._vote(evidence, rest, missing, fleet)
         if not voted and not settled:
             voted = await self._vote_latency(evidence, rest, fleet)
+        self._explained_before = {
+            unordered(pair_of(view.flow)) for each in settled for view in each.flows
+        }
         verdicts = [each.verdict for each in (*settled, *voted)]
         return self._book.apply(
             verdicts,
             clean=self._cleanliness(evidence),
             now_ns=clock(),
             task_of=self._task_of,
+        )
+
+    def _votable(
+        self, state: WindowState, evidence: Evidence, flows: Sequence[FlowView]
+    ) -> tuple[FlowView, ...]:
+        # What was explained a window ago and is no more has just been healed, and the rest of its
+        # losses are in this window. An agent that stood still or began in it could not answer.
+        mute = {h for h, ms in state.stalled_ms.items() if ms > STALLED_MS}
+        mute |= {
+            agent.host
+            for agent in self._registry.agents()
+            if agent.registered_ns > state.window.start_ns
+        }
+        return tuple(
+            view
+            for view in flows
+            if unordered(pair_of(view.flow)) not in self._explained_before
+            and not mute & {evidence.endpoints[e].host for e in pair_of(view.flow)}
         )
 
     async def _vote(

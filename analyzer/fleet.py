@@ -44,10 +44,13 @@ class Fleet:
     def __init__(
         self, url_of: Callable[[str], str | None], tls: ssl.SSLContext | None = None
     ) -> None:
-        """Find agents by `url_of(host)`; `tls` holds our certificate and trusts theirs."""
+        """Find agents by `url_of(host)`; `tls` holds our certificate and trusts theirs.
+
+        Without `tls` nobody is trusted: then only plain HTTP works.
+        """
         self._url_of = url_of
         self._client = httpx.AsyncClient(
-            verify=tls if tls is not None else False,
+            verify=tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             trust_env=False,
             limits=httpx.Limits(max_connections=512, max_keepalive_connections=128),
         )

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.localize.evidence import OrderedPair, unordered
-from netagent.model.path import Component
+from netagent.model.path import Component, Layer
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 
 YOUNG_NS = 20_000_000_000
 OVERLAP = 0.5
 FACT_CONFIDENCE = 0.95
+VOTED = {Layer.UNDERLAY, Layer.HOST}
+"""Layers that only votes name: they do not revise what a fact settled."""
 KEPT = 1000
 """Recovered incidents remembered; the store has them all."""
 PAIRS_KEPT = 256
@@ -123,7 +125,9 @@ class IncidentBook:
         for key, known in self._open.items():
             young = now_ns - known.incident.detected_ns < YOUNG_NS
             shared = len(pairs & known.pairs)
-            if not young or not shared or verdict.component is None:
+            fact = known.incident.verdict.confidence >= FACT_CONFIDENCE
+            voted = verdict.component is not None and verdict.component.layer in VOTED
+            if not young or not shared or verdict.component is None or (key and fact and voted):
                 continue
             if key is not None and shared < OVERLAP * len(known.pairs):
                 continue

@@ -44,7 +44,7 @@ def active(host: str, endpoints: Iterable[Endpoint], group: Group) -> tuple[Targ
         for theirs in group(mine.task, mine.id.rail)
         if theirs.host != host
     ]
-    targets.sort(key=lambda t: (t.source, t.target))
+    targets.sort(key=_order)
     return tuple(targets)
 
 
@@ -88,5 +88,16 @@ class PingLists:
         return self._lists.get(host, PingList(0))
 
 
+# Plain tuples: comparing the dataclasses themselves is what a large list would spend its time on.
+def _order(target: Target) -> tuple[str, int, str, int]:
+    return (
+        target.source.container,
+        target.source.rail,
+        target.target.container,
+        target.target.rail,
+    )
+
+
 def _digest(targets: tuple[Target, ...]) -> bytes:
-    return blake2b(repr(targets).encode(), digest_size=16).digest()
+    content = repr([(*_order(t), t.address, t.underlay) for t in targets])
+    return blake2b(content.encode(), digest_size=16).digest()

@@ -247,10 +247,13 @@ class Store:
         running = True
         while running:
             jobs, running = self._gather()
-            self._each([job for job in jobs if job.alone])
-            group = [job for job in jobs if not job.alone]
-            if group:
-                self._group(group)
+            try:
+                self._each([job for job in jobs if job.alone])
+                self._group([job for job in jobs if not job.alone])
+            except Exception as error:  # noqa: BLE001 - without this thread everybody waits for ever
+                for job in jobs:
+                    if not job.done.done():
+                        job.done.set_exception(error)
         with contextlib.suppress(duckdb.Error):  # the log holds what the checkpoint could not move
             self._connection.execute("CHECKPOINT")
         self._connection.close()
@@ -269,6 +272,8 @@ class Store:
         return jobs, False
 
     def _group(self, jobs: list[_Job]) -> None:
+        if not jobs:
+            return
         try:
             self._connection.execute("BEGIN")
             answers = _apply(self._connection, [job.work for job in jobs])

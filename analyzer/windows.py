@@ -26,6 +26,8 @@ class WindowState:
     window: Window
     rows: dict[str, WindowRows] = field(default_factory=dict)
     findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
+    stalled_ms: dict[str, int] = field(default_factory=dict)
+    """Host -> longest time its agent stood still."""
 
 
 class Watermarks:
@@ -44,7 +46,14 @@ class Watermarks:
         """Judge only windows that end after `now_ns`; what was added before is history."""
         self._began_ns = now_ns
 
-    def add(self, rows: WindowRows, findings: tuple[Finding, ...], *, now_ns: int) -> None:
+    def add(
+        self,
+        rows: WindowRows,
+        findings: tuple[Finding, ...],
+        *,
+        now_ns: int,
+        stalled_ms: int = 0,
+    ) -> None:
         """Take one host's window."""
         start = rows.window.start_ns
         if start > now_ns + AHEAD_NS:
@@ -59,6 +68,7 @@ class Watermarks:
         self.late += start in self._closed
         state.rows[rows.host] = rows
         state.findings[rows.host] = findings
+        state.stalled_ms[rows.host] = stalled_ms
 
     def close(self, expected: set[str], *, now_ns: int) -> list[WindowState]:
         """Return the windows that are complete or overdue, in order; each is returned once."""

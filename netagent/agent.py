@@ -23,8 +23,11 @@ from netagent.adapters.watcher import Watcher
 from netagent.collect.hostfacts import HostView
 from netagent.collect.windows import WindowTally
 from netagent.config import AgentConfig
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
-from netagent.model.ids import FlowId
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, Kind
 from netagent.model.pinglist import PingList, Target
 from netagent.model.window import Window
 from netagent.wire.codec import encode
@@ -89,7 +92,10 @@ class Agent:
         self._last_window_ns = 0
         self._cpu_s = _cpu_s()
         self._changed = asyncio.Event()
-        self._unopened = False
+        self._unopened: dict[EndpointId, str] = {}
+        self._held: dict[tuple[FindingKind, Component], Finding] = {}
+        """Findings of the running window: one that came and went is told as well."""
+        self._stalled_ns = 0
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -133,8 +139,32 @@ class Agent:
         namespaces = {key: (ns.path, ns.inode) for key, ns in self._view.namespaces.items()}
         failed = self._prober.set_endpoints(self._view.endpoints, namespaces)
         for endpoint, error in failed:
-            log.warning("endpoint_not_opened", endpoint=str(endpoint), error=str(error))
-        self._unopened = bool(failed)
+            if endpoint not in self._unopened:
+                log.warning("endpoint_not_opened", endpoint=str(endpoint), error=str(error))
+        unopened = {endpoint: str(error) for endpoint, error in failed}
+        if unopened.keys() != self._unopened.keys():
+            # Nobody may probe what cannot answer: it is told as a finding, not as lost probes.
+            self._generation += 1
+            self._changed.set()
+        self._unopened = unopened
+        self._hold_findings()
+
+    def _hold_findings(self) -> None:
+        self._held.update({(f.kind, f.component): f for f in self._findings()})
+
+    def _findings(self) -> tuple[Finding, ...]:
+        return self._view.findings + tuple(
+            Finding(
+                FindingKind.UNKNOWN_INPUT,
+                Component(Kind.ENDPOINT, str(endpoint)),
+                f"cannot answer probes: port {self._config.probe.port}: {error}",
+                wall_ns(),
+            )
+            for endpoint, error in self._unopened.items()
+        )
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(e for e in self._view.endpoints if e.id not in self._unopened)
 
     async def _reopen(self) -> None:
         while True:
@@ -170,7 +200,7 @@ class Agent:
             instance=self._instance,
             generation=self._generation,
             rpc_url=f"{scheme}://{host}:{port}",
-            endpoints=() if leaving else self._view.endpoints,
+            endpoints=() if leaving else self._endpoints(),
         )
 
     async def _say_goodbye(self) -> None:
@@ -205,7 +235,10 @@ class Agent:
     async def _probe(self) -> None:
         while True:
             wake_ns = self._prober.step()
-            await asyncio.sleep(max(MIN_TICK_S, (wake_ns - now_ns()) / 1e9))
+            sleep_s = max(MIN_TICK_S, (wake_ns - now_ns()) / 1e9)
+            due_ns = now_ns() + round(sleep_s * 1e9)
+            await asyncio.sleep(sleep_s)
+            self._stalled_ns = max(self._stalled_ns, now_ns() - due_ns)
 
     async def _trace(self) -> None:
         while True:
@@ -244,15 +277,20 @@ class Agent:
             host=self._config.host,
             instance=self._instance,
             paths=self._tracer.traced(),
-            findings=self._view.findings,
+            findings=self._held.values(),
             health=self._health,
         )
+        self._held.clear()
+        self._hold_findings()
         self._shipper.submit(window.start_ns, encode(summary))
 
     def _take_health(self) -> Health:
         counters = self._prober.take_counters()
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
+        stalled_ns, self._stalled_ns = self._stalled_ns, 0
         return Health(
+            sent=counters.sent,
+            answered=counters.answered,
             delayed=counters.delayed,
             capped=counters.capped,
             send_errors=self._tally.take_send_errors(),
@@ -260,6 +298,7 @@ class Agent:
             spool_dropped=self._shipper.dropped,
             cpu_ms=round(1000 * (self._cpu_s - before_s)),
             rss_kb=_rss_kb(),
+            stalled_ms=stalled_ns // 1_000_000,
             clock_steps=self._steps.steps,
         )
 
@@ -271,12 +310,13 @@ class Agent:
             host=self._config.host,
             instance=self._instance,
             version=__version__,
-            endpoints=self._view.endpoints,
+            endpoints=self._endpoints(),
             pinglist_version=self._pinglist.version,
             targets=len(self._pinglist.targets),
             last_window_ns=self._last_window_ns,
+            acknowledged_ns=self._shipper.acknowledged_ns,
             health=self._health,
-            findings=self._view.findings,
+            findings=self._findings(),
         )
 
     async def check(self, request: CheckRequest) -> CheckReply:

@@ -21,7 +21,7 @@ VERBS = {
     "run": "run the agent of this host",
     "check-config": "say whether a configuration file can be used",
     "doctor": "say what this host can and cannot do, with remedies",
-    "endpoints": "list this host's endpoints as the vSwitch and the kernel show them",
+    "endpoints": "list this host's endpoints, read from OVSDB and netlink",
     "check": "walk this host's flow tables for a packet",
     "status": "ask a running agent how it is",
     "path": "have a running agent trace the outer paths of a pair",
@@ -102,7 +102,7 @@ def configure_logging(*, verbose: bool) -> None:
     """Send events as JSON lines to stderr: all but debug, or (not `verbose`) warnings only."""
     import logging  # noqa: PLC0415 - some verbs are over before this would be imported
 
-    import structlog  # noqa: PLC0415
+    import structlog  # noqa: PLC0415 - likewise
 
     level = logging.INFO if verbose else logging.WARNING
     structlog.configure(
@@ -149,13 +149,13 @@ class RateLimit:
         self, _logger: Any, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Pass `event` on, or raise structlog.DropEvent."""
-        import time  # noqa: PLC0415
+        import time  # noqa: PLC0415 - likewise
 
         return self.limit(event, now_s=time.monotonic())
 
     def limit(self, event: MutableMapping[str, Any], *, now_s: float) -> MutableMapping[str, Any]:
         """Do so as of `now_s`."""
-        import structlog  # noqa: PLC0415
+        import structlog  # noqa: PLC0415 - likewise
 
         name = str(event.get("event"))
         if name not in self._seen and len(self._seen) >= self.EVENTS:

@@ -83,7 +83,7 @@ def ipv4(text: str) -> int:
 
 def ipv6(text: str) -> int:
     """Return an IPv6 address as an integer."""
-    if not re.fullmatch(r"[0-9a-fA-F:.]{2,45}", text):
+    if not re.fullmatch(r"[0-9a-fA-F:.]{2,45}", text) or "." in text.rpartition(":")[0]:
         raise ValueError(f"not an IPv6 address: {text[:40]!r}")
     head, gap, tail = text.partition("::")
     before, after = _groups(head), _groups(tail)

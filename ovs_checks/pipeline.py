@@ -5,6 +5,10 @@ The machine keeps an explicit stack of frames, one per flow being executed, as O
 translation keeps one on its C stack. A rewrite in a resubmitted table stays in force after the
 return; what happens behind a patch port does not. Whatever is not understood ends the walk in
 `cannot_tell`, for nothing after it is certain.
+
+One difference from Open vSwitch is known: a loop is found when a state repeats, before Open vSwitch
+would notice. If such a loop also floods, Open vSwitch may first exceed 64 kB of datapath actions,
+and then executes what it has instead of dropping it. Here that is a loop like any other.
 """
 
 from collections import deque
@@ -21,6 +25,7 @@ from .flow import (
     Subfield,
     ToField,
     ToPort,
+    Tunnel,
     Unknown,
 )
 from .notation import SPECIAL_PORTS, format_ipv4, format_mac, integer, ipv4, or_zero
@@ -47,6 +52,7 @@ MAX_COPIES = 8192
 _IN_PORT, _NORMAL = SPECIAL_PORTS["in_port"], SPECIAL_PORTS["normal"]
 _FLOOD, _ALL = SPECIAL_PORTS["flood"], SPECIAL_PORTS["all"]
 _CONTROLLER, _TABLE, _NONE = (SPECIAL_PORTS[n] for n in ("controller", "table", "none"))
+_NOWHERE = "0.0.0.0"
 _RESERVED_GROUP = 0x0180C2000000
 """The 16 link-local group addresses from here up are not forwarded by NORMAL."""
 
@@ -320,8 +326,8 @@ class _Machine:
             frame.why_not = f"{port.name} is the port that it came in by"
         elif port.type == "patch":
             self._cross(frame, port)
-        elif port.is_tunnel:
-            self._encapsulate(frame, port)
+        elif tunnel := port.tunnel:
+            self._encapsulate(frame, port, tunnel)
         else:
             end = self._end_at(frame, "output", f"out by {port.name}", port=port.name)
             self._end(end, frame.level + 1)
@@ -340,18 +346,15 @@ class _Machine:
         self._header, self._origins = through_patch(self._header, peer.ofport), {}
         self._enter(self._snapshot.by_name[peer.bridge], 0, peer.ofport, outside)
 
-    def _encapsulate(self, frame: _Frame, port: Port) -> None:
+    def _encapsulate(self, frame: _Frame, port: Port, tunnel: Tunnel) -> None:
         """Send a copy into a tunnel, with what the port's options or the packet's metadata say."""
-        tunnel = port.tunnel
-        if tunnel is None:
-            return
         header = self._header
         by_flow = tunnel.remote_ip == "flow"
         remote = format_ipv4(header.tun_dst) if by_flow else tunnel.remote_ip
-        if not or_zero(ipv4, remote):
+        if remote in {"", _NOWHERE}:
             frame.why_not = f"no tunnel destination is set for {port.name}"
             return
-        if or_zero(ipv4, remote) == self._arrived_at:
+        if self._arrived_at and or_zero(ipv4, remote) == self._arrived_at:
             frame.why_not = f"{remote} is the address at which it came in by a tunnel"
             return
         local = format_ipv4(header.tun_src) if tunnel.local_ip == "flow" else tunnel.local_ip
@@ -361,7 +364,7 @@ class _Machine:
         end = replace(
             self._end_at(frame, "tunnelled", reason, port.name),
             tun_id=tun_id,
-            tun_src="" if local == "0.0.0.0" else local,
+            tun_src="" if local == _NOWHERE else local,
             tun_dst=remote,
             tun_id_by=self._origin(frame, TUN_ID) if key == "flow" else None,
             tun_dst_by=self._origin(frame, TUN_DST) if by_flow else None,

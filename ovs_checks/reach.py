@@ -90,7 +90,7 @@ def walk_ingress(
     takers = [
         (_specificity(tunnel), port)
         for port in ports
-        if (tunnel := port.tunnel) and _takes(tunnel, tun_dst, tun_src, tun_id)
+        if port.ofport >= 0 and (tunnel := port.tunnel) and _takes(tunnel, tun_dst, tun_src, tun_id)
     ]
     if not takers:
         here = next((p.name for p in ports if dict(p.options).get("local_ip") == tun_dst), "")

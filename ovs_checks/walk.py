@@ -143,8 +143,8 @@ class LocalWalk:
                 _text(data["host"]),
                 _text(data["bridge"]),
                 _text(data["port"]),
-                tuple(_end(end) for end in data["ends"]) or _nothing(),
-                tuple(Step(_int(n), _text(where), _text(text)) for n, where, text in data["steps"]),
+                tuple(_end(end) for end in _list(data["ends"])) or _nothing(),
+                tuple(_step(step) for step in _list(data["steps"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, MalformedLine) as e:
             raise RemoteProtocolError(f"no walk through a vSwitch: {e!r}"[:200]) from e
@@ -183,7 +183,7 @@ def _value(key: str, value: Any) -> Any:
     if key == "header":
         return parse_header(_text(value))
     if key == "cycle":
-        return tuple(_quote(quote) for quote in value)
+        return tuple(_quote(quote) for quote in _list(value))
     if key in _QUOTES:
         return _quote(value)
     return _int(value) if key in _INTEGERS else _text(value)
@@ -194,6 +194,11 @@ def _quote(data: Any) -> Quote:
     packets, octets = (_optional(data.get(key)) for key in ("n_packets", "n_bytes"))
     text = _text(data["text"])
     return Quote(_text(data["bridge"]), table, priority, cookie, packets, octets, text)
+
+
+def _step(data: Any) -> Step:
+    level, where, text = _list(data)
+    return Step(_int(level), _text(where), _text(text))
 
 
 def _nothing() -> tuple[End, ...]:
@@ -207,8 +212,14 @@ def _text(value: Any) -> str:
 
 
 def _int(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"integer expected, not {type(value).__name__}")
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 1 << 64:
+        raise TypeError(f"integer of 64 bits expected, not {str(value)[:40]!r}")
+    return value
+
+
+def _list(value: Any) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(f"list expected, not {type(value).__name__}")
     return value
 
 

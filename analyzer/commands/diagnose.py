@@ -60,5 +60,7 @@ def _branches(nodes: list[dict[str, Any]], margin: str) -> Iterator[str]:
     for i, node in enumerate(nodes):
         last = i == len(nodes) - 1
         below = margin + ("   " if last else "|  ")
-        yield from paragraph(node["text"], margin + ("`- " if last else "|- "), below)
+        text = node["text"]
+        deeper = " " * (len(text) - len(text.lstrip()) + 2)
+        yield from paragraph(text, margin + ("`- " if last else "|- "), below + deeper)
         yield from _branches(node.get("children") or [], below)

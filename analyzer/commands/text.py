@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text for terminals of 80 columns."""
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 COLUMNS = 79
+
+
+class _Wrapper(textwrap.TextWrapper):
+    wordsep_simple_re = re.compile(r"(\s+|(?<=,)(?=\S))")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
@@ -23,14 +28,14 @@ def cut(line: str) -> str:
 
 
 def paragraph(text: str, indent: str = "", hang: str | None = None) -> list[str]:
-    """Return `text` wrapped; long words such as flows are broken rather than left to run over."""
-    return textwrap.wrap(
-        text,
+    """Return `text` wrapped, flows after their commas; what still runs over is broken."""
+    wrapper = _Wrapper(
         COLUMNS,
         initial_indent=indent,
         subsequent_indent=indent if hang is None else hang,
         break_on_hyphens=False,
     )
+    return wrapper.wrap(text)
 
 
 def clock(instant_ns: int | None) -> str:

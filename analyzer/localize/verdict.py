@@ -16,10 +16,12 @@ from analyzer.localize.facts import Explained
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.votes import MIN_LOST, Ballot, Election, elect
 from netagent.model.path import Component
-from netagent.model.verdict import Pair, Symptom, Verdict
+from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
 
 HEALTHY_QUOTED = 6
 PATHS_QUOTED = 4
+VOTE_CONFIDENCE = 0.94
+"""At most: a vote infers what a walk or a host's own finding states."""
 MAX_UNTRACED = 0.2
 ENDPOINT_RATE = 0.9
 """While paths are unknown, only what loses nearly every probe is blamed: the endpoint rule."""
@@ -100,7 +102,7 @@ def _by_election(
         undecided = _undecided(election, flows, facts, topology, counted.missing, symptom)
         return Explained(undecided, flows)
     verdict = Verdict(
-        best.component, best.component.layer, symptom, round(best.score, 3),
+        best.component, best.component.layer, symptom, _confidence(best),
         f"{100 * rate:.0f} % of the probes{size} that cross {best.component} are lost",
         failing=pairs_quoted(flows), healthy=_neighbours(best.component, polled.ballots),
         alternatives=election.suspects[1:], evidence=tuple(facts), missing=counted.missing,
@@ -129,6 +131,10 @@ def _undecided(
         failing=pairs_quoted(flows), alternatives=election.suspects,
         evidence=tuple(facts), missing=tuple(wanted),
     )  # fmt: skip
+
+
+def _confidence(best: Suspect) -> float:
+    return round(min(best.score, VOTE_CONFIDENCE), 3)
 
 
 def _neighbours(component: Component, ballots: dict[Ballot, FlowView]) -> tuple[Pair, ...]:
@@ -202,7 +208,7 @@ def by_latency(evidence: Evidence, polled: Poll, counted: Counted | None = None)
         for v in mine[:8]
     ]
     verdict = Verdict(
-        best.component, best.component.layer, Symptom.LATENCY, round(best.score, 3),
+        best.component, best.component.layer, Symptom.LATENCY, _confidence(best),
         f"{best.lost} of {best.crossed} flows that cross {best.component} became slow",
         failing=pairs_quoted(mine), healthy=_neighbours(best.component, polled.ballots),
         alternatives=election.suspects[1:],

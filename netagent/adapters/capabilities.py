@@ -32,6 +32,7 @@ _MSG_ERRQUEUE = 0x2000
 _STAMPS = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 7 | 1 << 11
 _STA_UNSYNC = 0x40
 _REPLY_S = 5.0
+_TRIES = 10
 
 
 def missing_privileges(status: str | None = None) -> list[str]:
@@ -43,10 +44,11 @@ def missing_privileges(status: str | None = None) -> list[str]:
 
 
 def timestamps(wait_s: float = 1.0) -> str:
-    """Send a datagram over loopback and say which stamps the kernel put on it.
+    """Send datagrams over loopback and say which stamps the kernel put on them.
 
     Raises CapabilityMissing where one of the two does not come within `wait_s`.
     """
+    sent = received = 0
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
@@ -55,14 +57,18 @@ def timestamps(wait_s: float = 1.0) -> str:
             each.bind(("127.0.0.1", 0))
             each.setblocking(False)
             each.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPING, _STAMPS)
-        sender.sendto(b"netagent", receiver.getsockname())
-        received = _stamp(receiver, select.POLLIN, 0, wait_s)
-        sent = _stamp(sender, select.POLLERR, _MSG_ERRQUEUE, wait_s)
-    if not sent or not received:
-        which = " and ".join(name for name, ns in (("TX", sent), ("RX", received)) if not ns)
-        remedy = "use a kernel with CONFIG_NETWORK_PHY_TIMESTAMPING and a driver that stamps"
-        raise CapabilityMissing(f"{which} timestamps", remedy)
-    return f"software, TX and RX ({(received - sent) / 1e3:.0f} us over loopback)"
+        # The kernel begins to stamp what comes in a moment after the first socket asks for it
+        # (a work item flips the switch), so the first datagrams may come without.
+        for _ in range(_TRIES):
+            sender.sendto(b"netagent", receiver.getsockname())
+            received = _stamp(receiver, select.POLLIN, 0, wait_s / _TRIES)
+            sent = _stamp(sender, select.POLLERR, _MSG_ERRQUEUE, wait_s / _TRIES)
+            if sent and received:
+                return f"software, TX and RX ({(received - sent) / 1e3:.0f} us over loopback)"
+            select.select([], [], [], wait_s / _TRIES)
+    which = " and ".join(name for name, ns in (("TX", sent), ("RX", received)) if not ns)
+    remedy = "use a kernel with CONFIG_NETWORK_PHY_TIMESTAMPING and a driver that stamps"
+    raise CapabilityMissing(f"{which} timestamps", remedy)
 
 
 def _stamp(sock: socket.socket, event: int, flags: int, wait_s: float) -> int:

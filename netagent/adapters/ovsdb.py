@@ -132,7 +132,8 @@ class OvsdbMonitor:
 
     def _observe(self, idl: Any) -> VswitchView | None:
         """Return the new view, or None if nothing of interest changed."""
-        connected = idl.state == idl.IDL_S_MONITORING and idl._session.is_connected()  # noqa: SLF001
+        session = idl._session  # noqa: SLF001 - no public way
+        connected = idl.state == idl.IDL_S_MONITORING and session.is_connected()
         if idl.change_seqno == self._seqno and connected == self._view.connected:
             return None
         self._seqno = idl.change_seqno

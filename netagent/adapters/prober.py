@@ -70,6 +70,8 @@ class _Burst:
 class ProberCounters:
     """What went wrong on our own side, since the last window."""
 
+    sent: int = 0
+    answered: int = 0
     delayed: int = 0
     capped: int = 0
     bad_frames: int = 0
@@ -267,7 +269,8 @@ class Prober:
                 _bound(self._askers, 8192)
             local.arrived[probe.session, probe.seq] = (port, received.wall_ns)
             _bound(local.arrived, 1024)
-            udp.send(ready, frame.encode(reply, size=len(received.payload)), received.address)
+            payload = frame.encode(reply, size=len(received.payload))
+            self.counters.answered += udp.send(ready, payload, received.address)
             self._reply_stamps(local, ready)
         self._reply_stamps(local, ready)
 
@@ -291,6 +294,7 @@ class Prober:
         ):
             self.counters.capped += 1
             return
+        self.counters.sent += 1
         self.counters.delayed += ping.late
         sender = local.sockets.probers[ping.port_index]
         flow = FlowId(local.endpoint.id, ping.target.target, local.ports[ping.port_index])

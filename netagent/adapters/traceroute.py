@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends TTL-limited packets in the host's namespace and hears the routers' answers.
 
+A router without a route answers "unreachable" before it looks at the TTL: an answer as well.
+
 The payload is zeros: too short to be VXLAN, or without the flag that marks a VNI as valid, so that
 a VTEP drops a packet that does arrive (RFC 7348, section 5), and no tenant sees it.
 """
@@ -16,6 +18,9 @@ VXLAN_PORT = 4789
 ICMP_FILTER = 1  # linux/icmp.h, at level SOL_RAW
 _SOL_RAW = 255
 _TIME_EXCEEDED = 11
+_UNREACHABLE = 3
+_BY_A_ROUTER = {0, 1}
+"""Codes of "unreachable": no route to the network or host. The packet did reach that router."""
 _MIN_PAYLOAD = 4
 _SO_TIMESTAMPNS = 35  # asm-generic/socket.h
 _TIMESPEC = struct.Struct("@qq")
@@ -46,9 +51,9 @@ def open_trace() -> TraceSockets:
     except OSError:
         sender.close()
         raise
-    all_but_time_exceeded = 0xFFFFFFFF & ~(1 << _TIME_EXCEEDED)
+    others = 0xFFFFFFFF & ~(1 << _TIME_EXCEEDED | 1 << _UNREACHABLE)
     listener.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    listener.setsockopt(_SOL_RAW, ICMP_FILTER, struct.pack("@I", all_but_time_exceeded))
+    listener.setsockopt(_SOL_RAW, ICMP_FILTER, struct.pack("@I", others))
     return TraceSockets(sender, listener)
 
 
@@ -72,7 +77,7 @@ def send(sockets: TraceSockets, probe: TtlProbe, *, size: int = 0) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A router said that the packet `ident` ran out of hops."""
+    """A router said that the packet `ident` ran out of hops there, or that it knows no route."""
 
     ident: int
     router: str
@@ -103,7 +108,10 @@ def parse(packet: bytes) -> int | None:
     """Return the identification of our packet quoted in an ICMP message; None if it quotes none."""
     outer = (packet[0] & 0x0F) * 4 if packet else 0
     quoted = outer + 8
-    if len(packet) < quoted + _IP.size + 4 or packet[outer] != _TIME_EXCEEDED:
+    if len(packet) < quoted + _IP.size + 4:
+        return None
+    kind, code = packet[outer], packet[outer + 1]
+    if kind != _TIME_EXCEEDED and (kind, code) not in {(_UNREACHABLE, c) for c in _BY_A_ROUTER}:
         return None
     fields = _IP.unpack_from(packet, quoted)
     (target_port,) = struct.unpack_from("!H", packet, quoted + (packet[quoted] & 0x0F) * 4 + 2)

@@ -150,6 +150,8 @@ class Shipper:
         self._filled = asyncio.Event()
         self.sent = 0
         """Summaries acknowledged."""
+        self.acknowledged_ns = 0
+        """Start of the newest window acknowledged; 0 before the first."""
         self.refused = 0
         """Summaries the analyzer will never take; dropped."""
 
@@ -184,6 +186,7 @@ class Shipper:
         try:
             await self._uplink.push(summary)
             self.sent += 1
+            self.acknowledged_ns = max(self.acknowledged_ns, start_ns)
         except RemoteProtocolError as error:
             self.refused += 1
             log.warning("summary_refused", start_ns=start_ns, error=str(error))

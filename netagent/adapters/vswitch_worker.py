@@ -6,6 +6,8 @@ the worker is niced, has a deadline, and leaves nothing behind but its answer.
 """
 
 import asyncio
+import os
+import signal
 import sys
 from contextlib import suppress
 from typing import TypeVar
@@ -94,7 +96,7 @@ class VswitchWorker:
             *(sys.executable, "-m", "netagent", *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            limit=MAX_OUTPUT_BYTES,
+            start_new_session=True,  # so that its own children (ovs-ofctl) can be ended with it
         )
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -103,10 +105,18 @@ class VswitchWorker:
         except TimeoutError as error:
             raise Unreachable(NAME, "timeout") from error
         finally:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Kill the worker and its children, if it still runs, and wait for its end."""
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    while process.stdout is not None and await process.stdout.read(1 << 16):
+        pass  # asyncio learns of the end only from a pipe that somebody reads
+    await process.wait()
 
 
 async def _converse(process: asyncio.subprocess.Process, body: bytes) -> bytes:

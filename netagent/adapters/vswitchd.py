@@ -81,34 +81,35 @@ class VswitchdWatch:
         self._rundir = rundir
         self.down: str | None = None
         """Why it is not at work; None if it is."""
-        self._unheard = 0  # looks in a row at which OVSDB did not answer
+        self._doubts = 0  # looks in a row with something that may pass by itself
 
     async def look(
         self, *, connected: bool, bridges: AbstractSet[str], ports: AbstractSet[str]
     ) -> bool:
         """Look again; return whether `down` changed.
 
-        Once down it counts as back when it has all `bridges` and `ports` in its datapath.
-        `connected` says whether OVSDB answers; a single look without it is a reconnection.
+        `connected` says whether OVSDB answers. A single look without it, or without one of
+        `bridges`, is a reconnection or a change under way. Once down it counts as back when it has
+        all `bridges` and `ports` in its datapath.
         """
         before = self.down
-        self._unheard = 0 if connected else self._unheard + 1
-        self.down = await self._reason(bridges, ports) or (
-            "OVSDB does not answer" if self._unheard > 1 else None
-        )
+        try:
+            doubt = await self._missing(bridges, ports)
+            if doubt is None and not connected:
+                doubt = "OVSDB does not answer"
+            self._doubts = self._doubts + 1 if doubt else 0
+            self.down = doubt if before or self._doubts > 1 else None
+        except VswitchdError as error:
+            self.down = str(error)
         return self.down != before
 
-    async def _reason(self, bridges: AbstractSet[str], ports: AbstractSet[str]) -> str | None:
-        try:
-            if self._process_gone():
-                return "its process is gone"
-            if self.down is None:
-                have = set((await appctl(self._rundir, "ofproto/list")).split())
-                missing = bridges - have
-            else:
-                missing = (bridges | ports) - _listed(await appctl(self._rundir, "dpif/show"))
-        except VswitchdError as error:
-            return str(error)
+    async def _missing(self, bridges: AbstractSet[str], ports: AbstractSet[str]) -> str | None:
+        if self._process_gone():
+            raise VswitchdError("its process is gone")
+        if self.down is None:
+            missing = bridges - set((await appctl(self._rundir, "ofproto/list")).split())
+        else:
+            missing = (bridges | ports) - _listed(await appctl(self._rundir, "dpif/show"))
         return f"it lacks {', '.join(sorted(missing))}" if missing else None
 
     def _process_gone(self) -> bool:

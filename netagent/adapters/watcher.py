@@ -19,7 +19,7 @@ from netagent.adapters.netlink import LinkMonitor
 from netagent.adapters.ovsdb import OvsdbMonitor
 from netagent.adapters.vswitchd import VswitchdWatch
 from netagent.collect.discovery import Discovery, container_nsids
-from netagent.collect.hostfacts import HostView, VswitchView
+from netagent.collect.hostfacts import Bridge, HostView, VswitchView
 from netagent.collect.ports import is_tunnel
 from netagent.config import AgentConfig
 
@@ -47,6 +47,7 @@ class Watcher:
         self._read_once = False
         self._looked_once = False
         self._changed = asyncio.Event()
+        self._last = HostView()
 
     async def run(self, callback: Callable[[HostView], None]) -> None:
         """Watch until cancelled.
@@ -82,35 +83,46 @@ class Watcher:
 
     async def _look_at_vswitchd(self) -> None:
         while True:
+            ours = self._our_bridges()
             changed = await self._vswitchd.look(
                 connected=self._vswitch.connected,
-                bridges={bridge.name for bridge in self._vswitch.bridges},
-                ports=self._expected_ports(),
+                bridges={bridge.name for bridge in ours},
+                ports=self._expected_ports(ours),
             )
             if changed or not self._looked_once:
                 self._looked_once = True
                 self._changed.set()
             await asyncio.sleep(VSWITCHD_LOOK_S)
 
-    def _expected_ports(self) -> set[str]:
-        """Return the ports ovs-vswitchd must have to be at work: not those without a device."""
+    def _our_bridges(self) -> list[Bridge]:
+        """Return the bridges that probes cross: the integration bridge, and those of VTEPs."""
+        vteps = {uplink.vtep for uplink in self._last.uplinks}
+        return [
+            bridge
+            for bridge in self._vswitch.bridges
+            if bridge.name == self._bridge or any(i.name in vteps for i in bridge.interfaces())
+        ]
+
+    def _expected_ports(self, bridges: list[Bridge]) -> set[str]:
+        """Return the ports ovs-vswitchd must have to be at work: none that it cannot open."""
         devices = {link.name for link in self._links.host}
         return {
-            interface.name
-            for bridge in self._vswitch.bridges
-            for interface in bridge.interfaces()
-            if is_tunnel(interface) or interface.type == "internal" or interface.name in devices
+            each.name
+            for bridge in bridges
+            for each in bridge.interfaces()
+            if each.error is None
+            and (is_tunnel(each) or each.type == "internal" or each.name in devices)
         }
 
     async def _report(self, callback: Callable[[HostView], None]) -> None:
-        last: HostView | None = None
+        told = False
         while True:
             await self._wait()
             if not (self._read_once or self._looked_once):
                 continue
             view = await self._look()
-            if view != last:
-                last = view
+            if view != self._last or not told:
+                self._last, told = view, True
                 callback(view)
 
     async def _wait(self) -> None:

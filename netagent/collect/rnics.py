@@ -15,7 +15,7 @@ FLAP_SPAN_NS = 30_000_000_000
 FLAP_COUNT = 3
 """So many transitions within the span are flapping: one outage and its repair make two."""
 
-FLAP_HOLD_NS = 15_000_000_000
+FLAP_HOLD_NS = 8_000_000_000
 """A flapping device counts as such until so many nanoseconds after its last transition."""
 
 

@@ -41,12 +41,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if view.findings else 0
 
 
-async def first_view(config: AgentConfig, *, wait_s: float = WAIT_S) -> HostView:
+async def first_view(config: AgentConfig, *, wait_s: float | None = None) -> HostView:
     """Return the first complete view of the host; raises CapabilityMissing without OVSDB."""
     views: asyncio.Queue[HostView] = asyncio.Queue()
     watching = asyncio.create_task(Watcher(config).run(views.put_nowait))
     try:
-        async with asyncio.timeout(wait_s):
+        async with asyncio.timeout(WAIT_S if wait_s is None else wait_s):
             while not watching.done():
                 getting = asyncio.create_task(views.get())
                 await asyncio.wait({getting, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -74,13 +74,17 @@ def _plain(view: HostView) -> dict[str, object]:
 
 
 def _show(view: HostView) -> None:
-    print(f"{'ENDPOINT':22} {'TASK':12} {'ADDRESS':15} {'UNDERLAY':15} {'RNIC':8} STATE")
+    _row("ENDPOINT", "TASK", "ADDRESS", "UNDERLAY", "RNIC", "STATE")
     for each in view.endpoints:
-        words = (str(each.id), each.task, each.address, each.underlay, each.rnic)
-        widths = (22, 12, 15, 15, 8)
-        cells = (f"{word:{width}.{width}}" for word, width in zip(words, widths, strict=True))
-        print(" ".join(cells), each.state)
+        _row(str(each.id), each.task, each.address, each.underlay, each.rnic, each.state)
     if not view.endpoints:
         print("(none)")
     for finding in view.findings:
         print(f"! {finding.component}: {finding.text}")
+
+
+def _row(*cells: str) -> None:
+    """Print one line below 80 columns; what does not fit is in the JSON."""
+    *most, last = cells
+    widths = (19, 10, 15, 15, 8)
+    print(*(f"{cell:{width}.{width}}" for cell, width in zip(most, widths, strict=True)), last)

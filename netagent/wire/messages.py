@@ -83,6 +83,10 @@ class PathColumns(Struct, frozen=True, kw_only=True):
 class Health(Struct, frozen=True, kw_only=True):
     """What the agent says about itself for the window; counters are of the window."""
 
+    sent: int = 0
+    """Probes sent."""
+    answered: int = 0
+    """Others' probes answered."""
     delayed: int = 0
     """Probes the agent itself sent more than 10 ms late."""
     capped: int = 0
@@ -94,6 +98,8 @@ class Health(Struct, frozen=True, kw_only=True):
     """Summaries thrown away because the spool was full, since the agent started."""
     cpu_ms: int = 0
     rss_kb: int = 0
+    stalled_ms: int = 0
+    """Longest time the agent's loop stood still: while it does, nobody answers probes."""
     clock_steps: int = 0
     """Times the wall clock jumped against the monotonic clock."""
 
@@ -112,6 +118,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     flows: FlowColumns = field(default_factory=FlowColumns)
     paths: PathColumns = field(default_factory=PathColumns)
     findings: tuple[Finding, ...] = ()
+    """All that held at some time in the window."""
     health: Health = field(default_factory=Health)
 
 
@@ -153,6 +160,9 @@ class Status(Struct, frozen=True, kw_only=True):
     pinglist_version: int
     targets: int
     last_window_ns: int
+    """Start of the newest window closed."""
+    acknowledged_ns: int = 0
+    """Start of the newest window that the analyzer has on disk."""
     health: Health
     findings: tuple[Finding, ...] = ()
 

@@ -298,6 +298,15 @@ def test_a_stranger_is_not_even_asked(authority, tmp_path):
     assert requests == []
 
 
+def test_without_tls_of_our_own_no_certificate_is_believed(authority):
+    async def talk():
+        async with Agent(always(ok(STATUS)), authority.server("h0")) as agent:
+            with pytest.raises(Unreachable, match=r"(?i)certificate"):
+                await asked(agent.url, lambda f: f.status("h0"))
+
+    run(talk())
+
+
 def test_a_certificate_names_its_cn_and_its_dns_names():
     certificate = {
         "subject": ((("countryName", "XX"),), (("commonName", "h0"),)),

@@ -258,6 +258,17 @@ def test_rows_of_another_version_are_refused_by_name(path):
         using(path, lambda store: store.tasks())
 
 
+def test_work_that_fails_in_any_way_holds_up_nobody_else(path, monkeypatch):
+    async def work(store):
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_group", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await store.put("h0", 0, 1, b"")
+        return await store.put("h0", 1, 1, b"")
+
+    assert using(path, work) is True
+
+
 # --- kill -9 --------------------------------------------------------------------------------------
 
 WRITER = """

@@ -10,9 +10,10 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from tests.lab import report
+from tests.lab import chaos, demo, report
 from tests.lab.errors import LabError
 from tests.lab.faults import CATALOGUE
 from tests.lab.lab import Bursts, Lab
@@ -126,6 +127,23 @@ def _down(lab: Lab, _options: argparse.Namespace) -> Answer:
     return {"left": left}, f"left: {', '.join(left)}" if left else "nothing is left"
 
 
+def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
+    names = options.faults.split(",")
+    output = Path(options.output)
+    good = demo.run(lab, print, faults=names, healthy_s=options.healthy_s, output=output)
+    if not good:
+        raise LabError("not everything was right", f"see {output}")
+    return json.loads(output.read_text()), f"the same is in {output}"
+
+
+def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
+    report = chaos.run(lab, _progress, kills=options.kills, seed=options.seed)
+    text = "\n".join(report.lines())
+    if not report.good:
+        raise LabError(text, "see the failures above")
+    return {"lines": report.lines()}, text
+
+
 def _fault_values(fault: Fault) -> dict[str, Any]:
     return asdict(fault) | {"key": fault.key}
 
@@ -175,8 +193,22 @@ def _parser() -> argparse.ArgumentParser:
     into = add("exec", "run a command in a namespace", "exec h0 -- ip route", None)
     into.add_argument("namespace", help="a host, router or container, with or without na-")
     into.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND ...")
+    _show_arguments(add)
     add("down", "remove the lab, whatever is left of it", "down", _down)
     return parser
+
+
+def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
+    show = add(
+        "demo", "break a fresh lab, see what netagent says", "demo --faults rnic-down", _demo
+    )
+    show.add_argument("--faults", default=",".join(demo.FAULTS), help="(default: eight of them)")
+    show.add_argument("--healthy-s", type=float, default=demo.HEALTHY_S, metavar="S",
+                      help="healthy traffic before the first (default: %(default)s)")  # fmt: skip
+    show.add_argument("--output", default="build/demo.json", help="(default: %(default)s)")
+    drill = add("chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos)
+    drill.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
+    drill.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
 
 
 def _up_arguments(up: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ The analyzer is asked as any user would ask it, over its API; what was injected 
 """
 
 import json
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ FIND_WITHIN_S = 10.0
 GIVE_UP_S = 20.0
 RECOVER_WITHIN_S = 15.0
 POLL_S = 0.2
+WINDOW_S = 5.0
 Say = Callable[[str], None]
 
 
@@ -157,6 +159,8 @@ def _watch_health(observer: Observer, say: Say, healthy_s: float) -> int:
 
 
 def _try(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
+    # Faults do not wait for windows: inject at any moment of one.
+    observer.wait(lambda: False, timeout_s=random.uniform(0, WINDOW_S))
     observer.remember()
     began_ns = time.time_ns()
     fault = lab.inject(name)
@@ -205,7 +209,9 @@ def table(found: Sequence[Found]) -> list[str]:
     lines = [f"{'fault':<20} {'truth = verdict':<29} {'layer':<9} {'detect':>6} {'locate':>6}  "]
     for each in found:
         verdict = each.verdict or ("", "nothing found", 0.0)
-        times = [f"{s:.1f} s" if s is not None else "-" for s in (each.detected_s, each.localized_s)]
+        times = [
+            f"{s:.1f} s" if s is not None else "-" for s in (each.detected_s, each.localized_s)
+        ]
         mark = "ok" if each.right else "NO"
         lines.append(
             f"{each.fault:<20} {each.truth[1]:<29} {each.truth[0]:<9} "

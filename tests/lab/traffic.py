@@ -21,7 +21,7 @@ from tests.lab.namespaces import in_thread
 from tests.lab.state import State, Store
 from tests.lab.workload import Container, Endpoint
 
-PORT = 18515
+PORT = 20000
 FLOWS = 4
 """Source ports of an endpoint, from `PORT` on: like several queue pairs, they use all spines."""
 

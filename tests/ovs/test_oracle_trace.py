@@ -51,13 +51,18 @@ def sent_to(actions: str, names: dict[int, str]) -> set[str]:
     return {names[int(word)] for word in re.split(r"[,)]", flat) if word.isdigit()}
 
 
-def traced(live: LiveOvs, packet: str, names: dict[int, str]) -> tuple[bool, set[str]]:
-    """Return Open vSwitch's own outcome: whether it ran away, and the ports."""
+def traced(live: LiveOvs, packet: str, names: dict[int, str]) -> tuple[bool, set[str] | None]:
+    """Return Open vSwitch's own outcome: whether it ran away, and the ports.
+
+    No ports where the documented difference applies: a loop that floods past 64 kB of datapath
+    actions is cut off and executed as far as it got, where any other loop is dropped.
+    """
     text = live.vswitchd.trace("br0", packet)
     note(text if len(text) < 3000 else f"{text[:1500]} ... {text[-1500:]}")
     actions = re.findall(r"^Datapath actions: (.*)$", text, re.MULTILINE)[-1]
     looped = "over max translation depth" in text or "over 4096 resubmit actions" in text
-    return looped, sent_to(actions, names)
+    storm = "resubmits yielded over 64 kB of actions" in text
+    return looped, None if storm else sent_to(actions, names)
 
 
 def walked(answer: LocalWalk) -> tuple[bool, set[str]]:
@@ -78,7 +83,8 @@ def test_random_pipelines_end_as_open_vswitch_says(ovs, data):
         answer = walk(snapshot, "br0", parse_header(packet))
         assert not any(end.kind == "cannot_tell" for end in answer.ends), answer
         note(answer.steps)
-        assert walked(answer) == traced(ovs, packet, names), packet
+        (looped, ports), theirs = walked(answer), traced(ovs, packet, names)
+        assert theirs in ((looped, ports), (looped, None)), packet
 
 
 @pytest.fixture(scope="module")

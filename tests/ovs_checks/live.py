@@ -76,7 +76,7 @@ def live_ovs(rundir: Path) -> Iterator[LiveOvs]:
         cleanup.callback(_end, rundir / "ovsdb-server.pid")
         ovs.vsctl("--no-wait", "init")
         ovs.run(
-            *("ovs-vswitchd", f"unix:{rundir}/db.sock", "--enable-dummy=override"),
+            *("ovs-vswitchd", f"unix:{rundir}/db.sock", "--enable-dummy=system"),
             *("--disable-system", f"--pidfile={rundir}/ovs-vswitchd.pid"),
             *(f"--log-file={rundir}/ovs-vswitchd.log", *common),
         )

@@ -2,7 +2,7 @@
 import ipaddress
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ovs_checks.notation import (
@@ -63,6 +63,11 @@ def test_ipv6_agrees_with_the_standard_library(address):
 
 
 @given(st.text("0123456789abcdef:.", max_size=24))
+@example("1.2.3.4::")
+@example("::1.2.3.4")
+@example("1:2:3:4:5:6:7:1.2.3.4")
+@example("1::2::3")
+@example(":::")
 def test_ipv6_refuses_what_the_standard_library_refuses(text):
     try:
         expected = int(ipaddress.IPv6Address(text))
@@ -105,6 +110,11 @@ def test_values_as_open_vswitch_prints_them(name, text, expected):
 def test_nonsense_is_refused(name, text):
     with pytest.raises(ValueError):
         decode(FIELDS[name], text)
+
+
+def test_fragments_are_written_as_words():
+    assert encode(FIELDS["nw_frag"], 0, 2) == "not_later"
+    assert encode(FIELDS["nw_frag"], 1, 3) == "1"
 
 
 def test_small_readers():

@@ -226,6 +226,11 @@ def test_tunnels_take_address_and_key_from_the_packet_or_the_port():
     assert (by_port.tun_dst_by, by_port.tun_id_by) == (None, None)
 
 
+def test_a_tunnel_over_ipv6_with_an_address_of_its_own_is_a_tunnel():
+    port = Port("six", 9, "br", "vxlan", (("remote_ip", "fd00::2"),))
+    assert walk_text("actions=output:9", ports=(port,)).end.tun_dst == "fd00::2"
+
+
 def test_tunnels_refuse_no_address_and_our_own():
     assert "no tunnel destination" in walk_text("actions=output:9", ports=(VXLAN,)).end.reason
     back = walk_text(

@@ -176,7 +176,8 @@ ANY = vxlan("any", 4, remote_ip="flow", key="flow")
     ],
 )
 def test_the_most_specific_tunnel_port_takes_a_packet(outer, port):
-    ports = (ANY, BY_LOCAL, BY_REMOTE, BY_KEY)
+    broken = replace(BY_KEY, name="broken", ofport=-1)
+    ports = (broken, ANY, BY_LOCAL, BY_REMOTE, BY_KEY)
     snapshot = Snapshot("h1", (bridge("br", "actions=LOCAL", ports=ports),))
     tun_dst, tun_src, tun_id = outer
     walked = walk_ingress(

@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands, against a stand-in that answers with canned JSON."""
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import structlog
+
+from analyzer import cli
+from analyzer.commands import diagnose, endpoints, incidents, show, tasks, watch
+
+ROOT = Path(__file__).parents[2]
+
+FLOW = (
+    "cookie=0x2a, table=40, n_packets=1204, n_bytes=98110, priority=200,reg0=0x3e9,"
+    "nw_dst=10.0.0.11 actions=drop"
+)
+
+INCIDENT = {
+    "id": "i1a2b-77",
+    "state": "confirmed",
+    "component": "flow h0/br-int/table=40",
+    "layer": "overlay",
+    "symptom": "unconnectivity",
+    "confidence": 0.97,
+    "summary": "h0 drops what train-a-0 sends to train-a-1: a flow of table 40 says drop",
+    "detected_ns": 1795154400_100_000_000,
+    "localized_ns": 1795154402_600_000_000,
+    "updated_ns": 1795154405_000_000_000,
+    "recovered_ns": None,
+    "tasks": ["train-a"],
+    "failing": [
+        {"source": f"train-a-{n}/rail0", "target": "train-a-1/rail0", "sent": 50, "lost": 50}
+        for n in range(12)
+    ],
+    "healthy": [{"source": "train-a-0/rail1", "target": "train-a-1/rail1", "sent": 50, "lost": 0}],
+    "alternatives": [
+        {
+            "component": "switch spine-0",
+            "layer": "underlay",
+            "score": 0.31,
+            "lost": 50,
+            "crossed": 400,
+        }
+    ],
+    "evidence": [FLOW],
+    "missing": ["the flow tables of h1: agent h1: timeout"],
+    "notes": ["12:00:05 confirmed by a second window"],
+}
+
+DIAGNOSIS = {
+    "source": "train-a-0/rail0",
+    "target": "train-a-1/rail0",
+    "outcome": "dropped",
+    "component": "flow h0/br-int/table=40",
+    "layer": "overlay",
+    "text": "table 40 of br-int on h0 drops the packet",
+    "tree": [
+        {"text": "h0: train-a-0-r0 enters br-int", "children": [{"text": FLOW, "children": []}]},
+        {"text": "h1: not reached"},
+    ],
+}
+
+
+@pytest.fixture
+def canned(monkeypatch):
+    """Answers by path (a list: one after the other); the requests that came in."""
+    answers, asked = {}, []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+            asked.append((self.command, self.path, body))
+            status, answer = answers.get(path, (404, {"error": "no such thing", "remedy": "look"}))
+            if isinstance(answer, list):
+                answer = answer.pop(0) if answer else None
+            if answer is None:
+                self.close_connection = True
+                return
+            text = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+
+        do_POST = do_GET  # noqa: N815 - as http.server names it
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.answers, server.asked = answers, asked
+    for name in ("NETAGENT_CA", "NETAGENT_CERT", "NETAGENT_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NETAGENT_ANALYZER_URL", f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was():
+    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
+    yield
+    logging.getLogger().handlers[:] = handlers
+    logging.getLogger().setLevel(level)
+    structlog.reset_defaults()
+
+
+def fits(lines):
+    lines = list(lines)
+    assert all(len(line) < 80 for line in lines), [line for line in lines if len(line) > 79]
+    return "\n".join(lines)
+
+
+# --- what people read -----------------------------------------------------------------------------
+
+
+def test_an_incident_is_shown_with_verdict_evidence_and_what_else_it_might_be():
+    text = fits(show.report(INCIDENT, pairs=8))
+    for words in (
+        "incident i1a2b-77: confirmed, unconnectivity",
+        "flow h0/br-int/table=40  (layer overlay, confidence 0.97)",
+        "detected   2026-11-20 06:00:00.100Z",
+        "localized  2026-11-20 06:00:02.600Z  (+2.5 s)",
+        "failing pairs (12)",
+        "train-a-0/rail0 -> train-a-1/rail0  lost 50 of 50",
+        "and 4 more; --pairs 12 prints them",
+        "healthy pairs next to it (1)",
+        "0.31  50/400  switch spine-0",
+        "missing evidence",
+        "timeout",
+        "confirmed by a second window",
+    ):
+        assert words in text
+    assert "recovered " not in text
+    assert FLOW.replace(" ", "") in text.replace("\n", "").replace(" ", "")
+
+
+def test_an_incident_without_a_component_says_insufficient_evidence():
+    bare = {**INCIDENT, "component": None, "layer": None, "recovered_ns": 1795154409_100_000_000}
+    bare |= {key: [] for key in ("failing", "healthy", "alternatives", "evidence", "missing")}
+    text = fits(show.report(bare, pairs=8))
+    assert "insufficient evidence  (layer unknown" in text
+    assert "(+9.0 s)" in text
+    assert "failing pairs" not in text
+
+
+def test_incidents_endpoints_and_tasks_are_tables_that_fit():
+    assert "i1a2b-77  confirmed  06:00:00  overlay  0.97" in fits(incidents.report([INCIDENT] * 2))
+    assert fits(incidents.report([])) == "no incidents"
+    assert "no tasks" in fits(tasks.report([]))
+    task = {"id": "train-a", "declared": True, "containers": ["a"] * 4, "rails": [0, 1]}
+    task |= {"endpoints_expected": 8, "endpoints_registered": 7}
+    assert "train-a  declared  4           0,1    7/8" in fits(tasks.report([task]))
+    endpoint = {"id": "a0/rail0", "state": "gone", "host": "h0", "rnic": "rnic0", "task": ""}
+    endpoint |= {"address": "10.0.0.10", "since_ns": 1, "deregistered_ns": INCIDENT["detected_ns"]}
+    conflict = {"wall_ns": 1, "endpoint": "a0/rail0", "winner": "h1", "loser": "h0"}
+    text = fits(endpoints.report({"endpoints": [endpoint], "conflicts": [conflict]}))
+    assert "a0/rail0  gone   06:00:00  h0    rnic0  10.0.0.10  -" in text
+    assert "claimed by h1 while h0 still had it" in text
+    assert fits(endpoints.report({"endpoints": [], "conflicts": []})) == "no endpoints registered"
+
+
+def test_a_diagnosis_is_a_tree():
+    lines = list(diagnose.report(DIAGNOSIS))
+    fits(lines)
+    assert lines[:3] == [
+        "train-a-0/rail0 -> train-a-1/rail0",
+        "|- h0: train-a-0-r0 enters br-int",
+        "|  `- cookie=0x2a, table=40, n_packets=1204, n_bytes=98110, priority=200,",
+    ]
+    assert "`- h1: not reached" in lines
+    assert "dropped at flow h0/br-int/table=40 (overlay)" in lines
+
+
+def test_events_are_one_line_and_what_it_means():
+    text = fits(watch.report({"event": "opened", "incident": INCIDENT}))
+    assert text.startswith("06:00:05 opened    flow h0/br-int/table=40  (overlay, 0.97)\n")
+    over = {**INCIDENT, "recovered_ns": INCIDENT["detected_ns"] + 21 * 10**9}
+    assert "after 21.0 s" in fits(watch.report({"event": "recovered", "incident": over}))
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("argv", "path", "answer"),
+    [
+        (["tasks"], "/v1/tasks", {"tasks": []}),
+        (["endpoints"], "/v1/endpoints", {"endpoints": [], "conflicts": []}),
+        (["incidents"], "/v1/incidents", {"incidents": [INCIDENT]}),
+        (["show", "i1a2b-77"], "/v1/incidents/i1a2b-77", INCIDENT),
+        (["diagnose", "a/rail0", "b/rail0"], "/v1/diagnose", DIAGNOSIS),
+    ],
+)
+def test_json_is_what_the_api_answered(canned, capsys, argv, path, answer):
+    canned.answers[path] = (200, answer)
+    cli.main([*argv, "--json"])
+    assert json.loads(capsys.readouterr().out) == answer
+    cli.main(argv)
+    assert capsys.readouterr().out
+    assert [request[1] for request in canned.asked] == [path] * 2
+
+
+def test_filters_are_passed_on(canned, capsys):
+    canned.answers["/v1/endpoints"] = (200, {"endpoints": [], "conflicts": []})
+    canned.answers["/v1/incidents"] = (200, {"incidents": []})
+    cli.main(["endpoints", "--task", "t", "--host", "h", "--all"])
+    cli.main(["incidents", "--state", "active", "--since", "5"])
+    assert [request[1] for request in canned.asked] == [
+        "/v1/endpoints?task=t&host=h&vanished=true",
+        "/v1/incidents?state=active&since=5",
+    ]
+
+
+def test_exit_statuses_tell_what_the_answer_was(canned, capsys):
+    canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT]})
+    assert cli.main(["incidents"]) == 0
+    assert cli.main(["incidents", "--check"]) == 1
+    over = {**INCIDENT, "state": "recovered"}
+    canned.answers["/v1/incidents"] = (200, {"incidents": [over]})
+    assert cli.main(["incidents", "--check"]) == 0
+    canned.answers["/v1/diagnose"] = (200, DIAGNOSIS)
+    assert cli.main(["diagnose", "a/rail0", "b/rail0"]) == 1
+    canned.answers["/v1/diagnose"] = (200, {**DIAGNOSIS, "outcome": "delivered"})
+    assert cli.main(["diagnose", "a/rail0", "b/rail0"]) == 0
+    assert json.loads(canned.asked[-1][2]) == {"source": "a/rail0", "target": "b/rail0"}
+    assert cli.main(["show", "nothing"]) == 1
+    assert "no such thing; look" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "expected"),
+    [
+        (403, {"error": "no", "remedy": "ask"}, 2),
+        (500, {"error": "bug", "remedy": "log"}, 3),
+        (200, b"<html>", 2),
+        (502, b"bad gateway", 3),
+    ],
+)
+def test_refusals_and_strangers_are_told_apart(canned, capsys, status, answer, expected):
+    canned.answers["/v1/tasks"] = (status, answer)
+    assert cli.main(["tasks"]) == expected
+    assert capsys.readouterr().err.startswith("netagent-analyzer: ")
+
+
+def test_an_analyzer_that_is_not_there_is_status_3(capsys, monkeypatch):
+    monkeypatch.delenv("NETAGENT_CA", raising=False)
+    assert cli.main(["tasks", "--url", "http://127.0.0.1:1"]) == 3
+    assert "Connection refused" in capsys.readouterr().err
+    assert cli.main(["watch", "--url", "http://127.0.0.1:1"]) == 3
+
+
+def test_tls_files_come_together_and_exist(capsys):
+    argv = ["tasks", "--url", "https://127.0.0.1:1", "--ca", "/none.pem"]
+    assert cli.main(argv) == 2
+    assert "--ca needs --cert, --key too" in capsys.readouterr().err
+    assert cli.main([*argv, "--cert", "/none.pem", "--key", "/none.key"]) == 2
+    assert "/none.pem" in capsys.readouterr().err
+
+
+def test_watch_prints_what_is_open_then_each_event_until_interrupted(canned, capsys, monkeypatch):
+    monkeypatch.setattr(watch, "RETRY_S", 0.001)
+
+    def recover():
+        raise KeyboardInterrupt
+
+    opened = {"seq": 7, "event": "opened", "incident": INCIDENT}
+    canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT]})
+    canned.answers["/v1/incidents/events"] = (
+        200,
+        [
+            {"next": 5, "events": []},
+            {"next": 6, "events": []},
+            None,  # the analyzer restarts
+            {"next": 7, "events": [opened]},
+            {"next": 8, "events": [{**opened, "event": "stop"}]},
+        ],
+    )
+    report = watch.report
+    monkeypatch.setattr(
+        watch, "report", lambda event: report(event) if event["event"] != "stop" else recover()
+    )
+    assert cli.main(["watch"]) == 0
+    printed = capsys.readouterr()
+    assert [line.split()[1] for line in printed.out.splitlines() if line[0] != " "] == [
+        "confirmed",
+        "opened",
+    ]
+    assert "trying again" in printed.err
+    after = [
+        path.rpartition("after=")[2].partition("&")[0]
+        for _, path, _ in canned.asked
+        if "after=" in path
+    ]
+    assert after == ["5", "6", "6", "7"]
+
+
+def test_watch_as_json_is_one_line_per_event(canned, capsys, monkeypatch):
+    canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT]})
+    canned.answers["/v1/incidents/events"] = (200, [{"next": 5, "events": []}, b"[]"])
+    assert cli.main(["watch", "--json"]) != 0  # the second answer is none: it ends
+    [line] = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["incident"] == INCIDENT
+
+
+def test_check_config_says_what_it_found_and_where_it_is_wrong(tmp_path, capsys):
+    good = tmp_path / "analyzer.toml"
+    good.write_text('topology = "topology.toml"\n')
+    (tmp_path / "topology.toml").write_text('[switches]\ns = "10.0.0.1"\n')
+    assert cli.main(["check-config", "--config", str(good)]) == 0
+    assert "1 switches, 0 links" in capsys.readouterr().out
+    assert cli.main(["check-config", "--config", str(good), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"]
+    (tmp_path / "topology.toml").write_text("\nx = 1\n")
+    assert cli.main(["check-config", "--config", str(good)]) == 2
+    assert "topology.toml:2: unknown key 'x'" in capsys.readouterr().err
+    assert cli.main(["check-config", "--config", str(good), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["line"] == 2
+    good.write_text('[tls]\nca = "no.pem"\ncert = "no.pem"\nkey = "no.key"\n')
+    assert cli.main(["check-config", "--config", str(good)]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", [[], *([name] for name in cli.VERBS)])
+def test_help_has_examples_and_exit_statuses_and_fits(capsys, monkeypatch, verb):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*verb, "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    fits(text.splitlines())
+    assert "examples:" in text
+    assert "exit status: 0" in text
+
+
+def test_usage_errors_are_status_2(capsys):
+    for argv in ([], ["nothing"], ["show"], ["incidents", "--state", "odd"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main(argv)
+        assert caught.value.code == 2
+
+
+def test_logs_are_json_lines_where_nobody_watches(capfd):
+    cli.configure_logging(verbose=False)
+    structlog.get_logger().info("listening", url="u")
+    structlog.get_logger().debug("unseen")
+    logging.getLogger("uvicorn.error").warning("from %s", "uvicorn")
+    first, second = map(json.loads, capfd.readouterr().err.splitlines())
+    assert (first["event"], first["url"], first["level"]) == ("listening", "u", "info")
+    assert (second["event"], second["level"]) == ("from uvicorn", "warning")
+
+
+def test_a_log_that_nobody_reads_any_more_stops_nobody(monkeypatch):
+    class Gone(io.StringIO):
+        def write(self, _):
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Gone())
+    cli.configure_logging(verbose=False)
+    structlog.get_logger().warning("unheard")
+    logging.getLogger("uvicorn.error").warning("unheard")
+
+
+def test_a_reader_that_goes_away_ends_a_command_quietly(canned):
+    canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT] * 5000})
+    command = subprocess.Popen(
+        [sys.executable, "-m", "analyzer.cli", "incidents"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    with command:
+        command.stdout.readline()
+        command.stdout.close()
+        errors = command.stderr.read()
+    assert command.returncode == cli.SIGPIPE_STATUS
+    assert errors == b""

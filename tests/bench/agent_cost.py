@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent costs its host: 8 endpoints x 8 targets x 10 probes/s, and as many to answer.
+
+Nine hosts of eight rails in the lab. One agent probes at full rate and is measured; the others
+only answer. A generator sends the measured agent the probes that eight such peers would send it,
+so that it answers as much as it asks. Needs root and Open vSwitch.
+"""
+
+import os
+import socket
+import time
+from pathlib import Path
+
+from netagent.adapters import udp
+from netagent.wire import frame
+from tests.lab import Lab, Shape
+
+ENDPOINTS, TARGETS, RATE = 8, 8, 10
+SHAPE = Shape(hosts=TARGETS + 1, rails=ENDPOINTS, segments=1, spines=1)
+WARM_S, MEASURE_S = 15.0, 30.0
+PORT = 18515
+WINDOW_S = 5
+AGENT_URL = "https://198.18.0.10:8421"
+
+
+def _configure(lab: Lab) -> None:
+    total = ENDPOINTS * TARGETS * RATE
+    for host in range(SHAPE.hosts):
+        path = lab.directory / f"h{host}" / "agent.toml"
+        per_endpoint = TARGETS * RATE if host == 0 else 0.1
+        text = path.read_text() + (
+            f"\n[probe]\nrate_per_endpoint = {per_endpoint}\nrate_per_host = {total * 1.1}\n"
+            f"bytes_per_second_per_endpoint = {1 << 20}\n"
+            f"bytes_per_second_per_host = {16 << 20}\n"
+        )
+        path.write_text(text)
+
+
+def _peers() -> list[tuple[socket.socket, str]]:
+    # One socket per other host and rail, with the address of the measured host's endpoint.
+    made = []
+    for host in range(1, SHAPE.hosts):
+        for rail in range(ENDPOINTS):
+            own, target = f"10.0.{rail}.{10 + host}", f"10.0.{rail}.10"
+            path = f"/run/netns/na-train-a-{host}"
+            sockets = udp.open_endpoint(path, own, port=0, flows=0)
+            made.append((sockets.responder, target))
+    return made
+
+
+def _send(peers: list[tuple[socket.socket, str]], seconds: float) -> int:
+    # Paced: each peer sends RATE probes a second, sizes in turn as an agent's are.
+    interval = 1.0 / (len(peers) * RATE)
+    began, sent = time.monotonic(), 0
+    while (elapsed := time.monotonic() - began) < seconds:
+        while sent * interval < elapsed:
+            peer, target = peers[sent % len(peers)]
+            size = (36, 1072, 1422)[sent // len(peers) % 3]
+            probe = frame.Frame(sent % len(peers), sent)
+            udp.send(peer, frame.encode(probe, size=size), (target, PORT))
+            if sent % 16 == 0:
+                sum(1 for _ in udp.drain(peer))
+            sum(1 for _ in udp.drain_errors(peer))
+            sent += 1
+        time.sleep(0.002)  # pacing, not synchronisation
+    return sent
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _watch(lab: Lab, peers: list[tuple[socket.socket, str]]) -> dict[int, dict[str, int]]:
+    """Return the health of each whole window while the generator runs."""
+    seen: dict[int, dict[str, int]] = {}
+    began = time.monotonic()
+    while time.monotonic() - began < MEASURE_S:
+        _send(peers, 1.0)
+        status = lab.services().status(AGENT_URL)
+        seen[status["last_window_ns"]] = status["health"]
+    return dict(sorted(seen.items())[1:])
+
+
+def run() -> list[dict[str, object]]:
+    """Return one row: CPU share of one core, resident memory, and probes sent late."""
+    lab = Lab()
+    lab.up(SHAPE, agents=False, tasks=(), traffic=None)
+    try:
+        _configure(lab)
+        services = lab.services()
+        services.start()
+        lab.start_task("train-a")
+        peers = _peers()
+        _send(peers, WARM_S)
+        pid = lab.processes.pid("h0/agent")
+        if pid is None:
+            raise RuntimeError("the agent of h0 is not running")
+        before_s, began = _cpu_s(pid), time.monotonic()
+        windows = list(_watch(lab, peers).values())
+        share = (_cpu_s(pid) - before_s) / (time.monotonic() - began)
+        for peer, _ in peers:
+            peer.close()
+    finally:
+        lab.down()
+    seconds = WINDOW_S * len(windows)
+    return [
+        {
+            "endpoints": ENDPOINTS,
+            "targets_per_endpoint": TARGETS,
+            "probes_per_s": round(sum(w["sent"] for w in windows) / seconds),
+            "answered_per_s": round(sum(w["answered"] for w in windows) / seconds),
+            "cpu_share_of_a_core": round(share, 4),
+            "rss_mb": round(max(w["rss_kb"] for w in windows) / 1024, 1),
+            "probes_delayed_by_the_agent": sum(w["delayed"] for w in windows),
+            "probes_held_back_by_caps": sum(w["capped"] for w in windows),
+            "seconds": seconds,
+            "target_cpu_share": 0.03,
+            "target_rss_mb": 60,
+        }
+    ]

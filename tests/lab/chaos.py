@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kill -9 of one of agent, analyzer and ovs-vswitchd, again and again, on a running lab.
+
+After each kill the victim is started again, as a service manager would, and everything must
+recover: all endpoints up, every incident over, the analyzer answering. No link and no switch may be
+blamed on the way. At the end every window that an agent said the analyzer acknowledged must be in
+the analyzer's database.
+"""
+
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import httpx
+
+from tests.lab.config import ANALYZER_URL, agent_url
+from tests.lab.errors import LabError
+from tests.lab.lab import Lab
+
+SETTLE_S = 20.0
+RECOVER_S = 60.0
+POLL_S = 0.25
+UNDERLAY = "underlay"
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Report:
+    """What was seen over all kills."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    recovered_s: dict[str, list[float]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    incidents: Counter[str] = field(default_factory=Counter)
+    """Incidents that opened, by layer and kind of component."""
+    acknowledged: set[tuple[str, int]] = field(default_factory=set)
+    """(host, window start) that agents said were acknowledged."""
+    lost: int = 0
+
+    @property
+    def good(self) -> bool:
+        """Whether everything held."""
+        return not self.failures and not self.lost
+
+    def lines(self) -> list[str]:
+        """Return the result as lines of text."""
+        made = [f"kills: {sum(self.kills.values())}"]
+        for victim in sorted(self.kills):
+            times = sorted(self.recovered_s.get(victim, []))
+            middle = times[len(times) // 2] if times else float("nan")
+            worst = times[-1] if times else float("nan")
+            made.append(
+                f"  {victim:<9} killed {self.kills[victim]:>2} times; all well again after "
+                f"{middle:.0f} s (median), {worst:.0f} s (longest)"
+            )
+        made.append("incidents that opened and recovered, by component:")
+        made += [f"  {name}: {count}" for name, count in sorted(self.incidents.items())]
+        made.append(f"summaries acknowledged: {len(self.acknowledged)}, lost: {self.lost}")
+        made += [f"FAILED: {failure}" for failure in self.failures]
+        made.append("result: " + ("everything held" if self.good else "NOT everything held"))
+        return made
+
+
+class Chaos:
+    """Kills, restarts, and watches."""
+
+    def __init__(self, lab: Lab, say: Say, *, seed: int) -> None:
+        self._lab, self._say = lab, say
+        self._chance = random.Random(seed)
+        self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
+        self._seen: set[str] = set()
+        self.report = Report()
+
+    def run(self, kills: int) -> None:
+        """Kill `kills` times in a row."""
+        self._watch(SETTLE_S, until=lambda: False)
+        for number in range(1, kills + 1):
+            victim = self._chance.choice(("agent", "analyzer", "vswitchd"))
+            host = None if victim == "analyzer" else self._chance.choice(self._hosts)
+            self._watch(self._chance.uniform(0, 5), until=lambda: False)
+            self._kill(victim, host)
+            began = time.monotonic()
+            self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
+            self._lab.restart(victim, host)
+            well = self._watch(RECOVER_S, until=self._all_well)
+            took = time.monotonic() - began
+            name = " ".join(filter(None, (victim, host)))
+            self._say(f"{number:>3}/{kills} {name:<12} well again after {took:.1f} s")
+            self.report.kills[victim] += 1
+            self.report.recovered_s.setdefault(victim, []).append(took)
+            if not well:
+                self.report.failures.append(f"kill {number} ({name}): not well in {RECOVER_S} s")
+
+    def _kill(self, victim: str, host: str | None) -> None:
+        name = {"agent": f"{host}/agent", "analyzer": "analyzer/analyzer",
+                "vswitchd": f"{host}/ovs-vswitchd"}[victim]  # fmt: skip
+        self._lab.processes.signal(name, signal.SIGKILL)
+
+    def _watch(self, seconds: float, *, until: Callable[[], bool]) -> bool:
+        # Collect what agents say was acknowledged, and what incidents open, all the time.
+        deadline = time.monotonic() + seconds
+        while True:
+            self._look()
+            if until():
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL_S)  # polling remote states, with a bound
+
+    def _look(self) -> None:
+        for number, host in enumerate(self._hosts):
+            status = self._get(agent_url(number), "/v1/status")
+            if status and status["acknowledged_ns"]:
+                self.report.acknowledged.add((host, status["acknowledged_ns"]))
+        for each in self._incidents():
+            component = each["component"] or "insufficient evidence"
+            key = f"{each['id']} {component}"
+            if key not in self._seen:
+                self._seen.add(key)
+                self.report.incidents[component] += 1
+                if each["layer"] == UNDERLAY:
+                    self.report.failures.append(f"{component} was blamed: {each['summary']}")
+
+    def _incidents(self) -> list[dict[str, Any]]:
+        answer = self._get(ANALYZER_URL, "/v1/incidents")
+        return list(answer["incidents"]) if answer else []
+
+    def _all_well(self) -> bool:
+        answer = self._get(ANALYZER_URL, "/v1/incidents")
+        endpoints = self._get(ANALYZER_URL, "/v1/endpoints")
+        agents = [self._get(agent_url(n), "/v1/status") for n in range(len(self._hosts))]
+        if answer is None or endpoints is None or not all(agents):
+            return False
+        state = self._lab.state()
+        wanted = len(state.containers) * state.shape.rails
+        up = sum(each["state"] == "up" for each in endpoints["endpoints"])
+        over = all(each["state"] == "recovered" for each in answer["incidents"])
+        return over and up == wanted and not any(agent["findings"] for agent in agents if agent)
+
+    def _get(self, url: str, path: str) -> dict[str, Any] | None:
+        try:
+            with self._lab.services().client(url) as client:
+                answer = client.get(path)
+                return dict(answer.json()) if answer.is_success else None
+        except (httpx.HTTPError, ValueError):
+            return None
+
+    def audit(self) -> None:
+        """Compare what was acknowledged with the analyzer's database, once it is stopped."""
+        database = self._lab.directory / "analyzer" / "netagent.duckdb"
+        with duckdb.connect(str(database), read_only=True) as connection:
+            rows = connection.execute("SELECT host, start_ns FROM summaries").fetchall()
+        missing = self.report.acknowledged - {(host, start) for host, start in rows}
+        self.report.lost = len(missing)
+        self.report.failures += [f"window {start} of {host} is lost" for host, start in missing]
+
+
+def run(lab: Lab, say: Say, *, kills: int = 50, seed: int = 1) -> Report:
+    """Run on a fresh lab, which is taken down after; return what was seen."""
+    lab.up()
+    try:
+        chaos = Chaos(lab, say, seed=seed)
+        chaos.run(kills)
+        lab.processes.signal("analyzer/analyzer", signal.SIGTERM)
+        _wait_gone(lab, "analyzer/analyzer")
+        chaos.audit()
+    finally:
+        lab.down()
+    return chaos.report
+
+
+def _wait_gone(lab: Lab, name: str) -> None:
+    deadline = time.monotonic() + 10
+    while lab.processes.pid(name) is not None:
+        if time.monotonic() > deadline:
+            raise LabError(f"{name} did not stop", "see its log")
+        time.sleep(POLL_S)  # polling a process, with a bound

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from pathlib import Path
+
+import pytest
+
+from netagent.cli import main
+from netagent.collect.ports import ContainerPort
+from netagent.commands import check
+from netagent.model.errors import CapabilityMissing
+from netagent.model.ids import EndpointId
+from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
+from ovs_checks.flow import Bridge, Port, Snapshot
+from ovs_checks.parse import parse_dump
+from ovs_checks.walk import LocalWalk
+
+C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
+MAC0, MAC1, FAR = "02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"
+PORTS = {
+    C0: ContainerPort(C0, "t", "c0-r0", "10.0.0.10", MAC0),
+    C1: ContainerPort(C1, "t", "c1-r0", "10.0.0.11", MAC1),
+}
+FLOWS = f"""\
+ cookie=0x1, table=0, n_packets=3, n_bytes=9, priority=100,in_port=1 actions=resubmit(,10)
+ cookie=0x2, table=0, n_packets=3, n_bytes=9, priority=100,in_port=9 actions=resubmit(,50)
+ cookie=0x3, table=10, priority=100,udp,dl_src={MAC0},dl_dst={MAC1},nw_src=10.0.0.10,tp_src=40000,tp_dst=18515 actions=output:2
+ cookie=0x4, table=10, priority=90,dl_dst={FAR} actions=set_field:0x3e9->tun_id,set_field:172.30.0.11->tun_dst,output:9
+ cookie=0x5, table=50, priority=90,tun_id=0x3e9,dl_dst={MAC0} actions=output:1
+"""  # noqa: E501 - as Open vSwitch prints it
+TUNNEL = (("key", "flow"), ("local_ip", "172.30.0.10"), ("remote_ip", "flow"))
+SNAPSHOT = Snapshot(
+    "h0",
+    (
+        Bridge(
+            "br-int",
+            parse_dump(FLOWS).flows,
+            (
+                Port("c0-r0", 1, "br-int"),
+                Port("c1-r0", 2, "br-int"),
+                Port("vxlan0", 9, "br-int", "vxlan", TUNNEL),
+            ),
+        ),
+    ),
+    "3.1",
+    77,
+)
+PLACE = ["--rundir", "/nowhere", "--bridge", "br-int", "--host", "h0"]
+
+
+@pytest.fixture(autouse=True)
+def _a_host_of_values(monkeypatch):
+    class Vswitchd:
+        def __init__(self, rundir: Path) -> None:
+            assert rundir == Path("/nowhere")
+
+        def snapshot(self, host: str) -> Snapshot:
+            assert host == "h0"
+            return SNAPSHOT
+
+    monkeypatch.setattr("ovs_checks.vswitchd.Vswitchd", Vswitchd)
+    monkeypatch.setattr(check, "read_ports", lambda *_: PORTS)
+    monkeypatch.setattr("os.nice", lambda _: 0)
+
+
+def egress(source: EndpointId = C0, mac: str = MAC1, address: str = "10.0.0.11") -> EgressQuestion:
+    return EgressQuestion(source=source, target_address=address, target_mac=mac)
+
+
+def ask(tmp_path, capsys, *questions) -> tuple[int, str]:
+    file = tmp_path / "questions.json"
+    file.write_bytes(encode(CheckRequest(questions=questions), ContentType.JSON))
+    code = main(["check", "--questions", str(file), *PLACE, "--json"])
+    return code, capsys.readouterr().out
+
+
+def ends(out: str) -> list[str]:
+    reply = decode(out.encode(), CheckReply, ContentType.JSON)
+    assert reply.wall_ns == 77
+    return [LocalWalk.from_data(walk).end.kind for walk in reply.walks]
+
+
+def test_the_worker_answers_each_question_in_order(tmp_path, capsys):
+    ingress = IngressQuestion(
+        rail=0,
+        tun_src="172.30.0.11",
+        tun_dst="172.30.0.10",
+        tun_id=1001,
+        source_address="10.0.0.12",
+        source_mac=FAR,
+        target_address="10.0.0.10",
+        target_mac=MAC0,
+    )
+    far = egress(mac=FAR, address="10.0.0.12")
+    unknown = egress(source=EndpointId("nobody", 3))
+    code, out = ask(tmp_path, capsys, egress(), far, ingress, unknown)
+    assert code == 0
+    assert ends(out) == ["output", "tunnelled", "output", "missed"]
+
+
+def test_a_question_that_makes_no_sense_is_told_as_json(tmp_path, capsys):
+    code, out = ask(tmp_path, capsys, egress(mac="02::"))
+    assert code == 2
+    assert "not an Ethernet address" in json.loads(out)["error"]
+    (tmp_path / "questions.json").write_text("[]")
+    words = ["check", "--questions", str(tmp_path / "questions.json"), *PLACE, "--json"]
+    assert main(words) == 2
+    assert "no CheckRequest" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_for_humans_the_walk_is_a_tree(capsys):
+    assert main(["check", "c0/rail0", "c1/rail0", *PLACE]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("h0: in by c0-r0\n  br-int/table=0: ")
+    assert text.splitlines()[-1].startswith("output")
+
+
+def test_a_far_target_is_an_address_and_its_mac(capsys):
+    assert main(["check", "c0/rail0", "10.0.0.12", "--mac", FAR, *PLACE]) == 0
+    assert "tunnelled to 172.30.0.11 with VNI 1001" in capsys.readouterr().out
+    assert main(["check", "c1/rail0", "10.0.0.12", "--mac", FAR, *PLACE]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["c0/rail0", "10.0.0.12"], "needs the --mac"),
+        (["c0/rail0", "c9/rail0"], "no endpoint of this host"),
+        (["c0/rail0", "c9"], "no endpoint of this host"),
+        (["c0/rail0"], "name a source and a target"),
+    ],
+)
+def test_what_is_missing_on_the_command_line_is_misuse(capsys, words, text):
+    assert main(["check", *words, *PLACE]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_the_place_comes_from_the_agent_s_file_where_nothing_else_says_it(tmp_path, capsys):
+    file = tmp_path / "agent.toml"
+    text = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:1"\n[ovs]\nrundir = "/nowhere"\n'
+    file.write_text(text)
+    assert main(["check", "c0/rail0", "c1/rail0", "--config", str(file)]) == 0
+    assert capsys.readouterr().out
+
+
+def test_without_ovsdb_the_remedy_is_told(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(check, "OVSDB_S", 0.05)
+    with pytest.raises(CapabilityMissing, match="start ovsdb-server"):
+        check.read_ports(tmp_path, "br-int")

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from netagent.adapters import capabilities
+from netagent.adapters.sysfs import RdmaPort
+from netagent.adapters.vswitchd import VswitchdError
+from netagent.cli import main
+from netagent.collect.hostfacts import HostView, Namespace, Uplink
+from netagent.commands import doctor, endpoints
+from netagent.commands.doctor import Diagnosis, diagnose
+from netagent.config import parse
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import CapabilityMissing, ConfigError
+from netagent.model.ids import EndpointId
+
+CONFIG = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:1"\n'
+C0 = EndpointId("c0", 0)
+VIEW = HostView(
+    (Endpoint(C0, "t", "h0", "10.0.0.10", "m", "172.30.0.10", "rnic0", "br-int", "p"),),
+    {C0: Namespace("/run/netns/x", 5)},
+    (),
+    (Uplink(0, "rnic0", "172.30.0.10", "br-phy0", "vxlan0", ("rnic0",)),),
+    complete=True,
+)
+NEEDED = ["privileges", "state folder", "Open vSwitch", "OVSDB", "rails", "namespaces"]
+NEEDED += ["timestamps", "packet capture", "analyzer"]
+
+
+@pytest.fixture
+def able(monkeypatch):
+    """Make a host that can do everything."""
+
+    async def fine(*_: object) -> str:
+        return "ovs-vswitchd 3.1\n"
+
+    async def view(_: object) -> HostView:
+        return VIEW
+
+    monkeypatch.setattr(capabilities, "missing_privileges", list)
+    for name in ("writable", "timestamps", "packet_socket", "clock_synchronised"):
+        monkeypatch.setattr(capabilities, name, lambda *_: "fine")
+    monkeypatch.setattr(capabilities, "analyzer_answers", fine)
+    monkeypatch.setattr(doctor, "appctl", fine)
+    monkeypatch.setattr(doctor, "first_view", view)
+    monkeypatch.setattr(doctor, "rdma_ports", lambda: (RdmaPort("mlx5_0", 1, "ACTIVE", "E"),))
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "agent.toml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def states() -> dict[str, Diagnosis]:
+    return {each.capability: each for each in asyncio.run(diagnose(parse(CONFIG)))}
+
+
+def test_a_host_that_can_do_everything_is_well(able, file, capsys):
+    assert main(["doctor", "--config", file]) == 0
+    text = capsys.readouterr().out
+    assert "missing" not in text
+    assert "0: rnic0 172.30.0.10" in text
+    assert all(len(line) < 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "capability", "remedy"),
+    [
+        (capabilities, "timestamps", "timestamps", "another kernel"),
+        (capabilities, "packet_socket", "packet capture", "CAP_NET_RAW"),
+        (doctor, "first_view", "OVSDB", "start ovsdb-server"),
+        (capabilities, "clock_synchronised", "clock", "run chrony"),
+    ],
+)
+def test_what_is_lacking_comes_with_its_remedy(able, monkeypatch, where, name, capability, remedy):
+    def lack(*_: object) -> str:
+        raise CapabilityMissing("x", remedy)
+
+    monkeypatch.setattr(where, name, lack)
+    found = states()[capability]
+    assert found.state == ("missing" if capability in NEEDED else "absent")
+    assert found.detail == f"-> {remedy}"
+
+
+def test_without_a_view_of_the_host_rails_and_namespaces_point_at_ovsdb(able, monkeypatch):
+    async def lack(_: object) -> HostView:
+        raise CapabilityMissing("OVSDB", "start ovsdb-server")
+
+    monkeypatch.setattr(doctor, "first_view", lack)
+    found = states()
+    assert found["rails"].detail == found["namespaces"].detail == "-> see OVSDB above"
+
+
+def test_a_host_without_rails_or_with_hidden_namespaces_is_told(able, monkeypatch):
+    async def bare(_: object) -> HostView:
+        return HostView(endpoints=VIEW.endpoints, complete=True)
+
+    monkeypatch.setattr(doctor, "first_view", bare)
+    found = states()
+    assert "external_ids:rail" in found["rails"].detail
+    assert "hidden: c0/rail0" in found["namespaces"].detail
+
+
+def test_privileges_and_daemons_that_are_lacking_are_named(able, monkeypatch):
+    async def dead(*_: object) -> str:
+        raise VswitchdError("no pid file in /run")
+
+    async def bad(*_: object) -> str:
+        raise ConfigError("c.pem", "TLS files cannot be used")
+
+    monkeypatch.setattr(capabilities, "missing_privileges", lambda: ["CAP_NET_RAW"])
+    monkeypatch.setattr(doctor, "appctl", dead)
+    monkeypatch.setattr(capabilities, "analyzer_answers", bad)
+    found = states()
+    assert "grant CAP_NET_RAW" in found["privileges"].detail
+    assert "start ovs-vswitchd" in found["Open vSwitch"].detail
+    assert "TLS files" in found["analyzer"].detail
+
+
+def test_what_one_can_do_without_fails_nobody(able, file, monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "rdma_ports", tuple)
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _: None)
+    assert main(["doctor", "--config", file, "--json"]) == 0
+    found = {each["capability"]: each for each in json.loads(capsys.readouterr().out)}
+    assert found["RDMA"]["state"] == found["eBPF"]["state"] == "absent"
+    assert "python3-bpfcc" in found["eBPF"]["detail"]
+
+
+@pytest.mark.parametrize("there", ["/sys/kernel/btf/vmlinux", "nothing"])
+def test_a_kernel_without_btf_kprobes_or_openvswitch_is_told(able, monkeypatch, there):
+    monkeypatch.setattr(Path, "exists", lambda path: str(path) == there)
+    found = states()
+    assert ("kprobe" in found["eBPF"].detail.lower()) == (there != "nothing")
+    assert "modprobe openvswitch" in found["kernel datapath"].detail
+
+
+def test_a_bare_host_is_told_what_it_needs(file, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(endpoints, "WAIT_S", 0.2)
+    text = CONFIG + f'[ovs]\nrundir = "{tmp_path}"\n'
+    Path(file).write_text(f'state_dir = "{tmp_path}/state"\n' + text)
+    assert main(["doctor", "--config", file]) == 1
+    out = capsys.readouterr().out
+    assert "Open vSwitch       missing  -> start ovs-vswitchd" in out
+    assert "analyzer           missing" in out
+    assert all(len(line) < 80 for line in out.splitlines())

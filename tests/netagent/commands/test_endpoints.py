@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import json
+
+import msgspec
+import pytest
+
+from netagent.cli import main
+from netagent.collect.hostfacts import HostView, Namespace, Uplink
+from netagent.commands import endpoints
+from netagent.config import parse
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import CapabilityMissing
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import rnic
+
+CONFIG = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:1"\n'
+C0 = EndpointId("train-a-with-a-long-name-0", 0)
+VIEW = HostView(
+    endpoints=(
+        Endpoint(C0, "train-a", "h0", "10.0.0.10", "m", "172.30.0.10", "rnic0", "br-int", "p"),
+    ),
+    namespaces={C0: Namespace("/run/netns/x", 5)},
+    findings=(Finding(FindingKind.RNIC_DOWN, rnic("h0", "rnic0"), "rnic0 is down", 0),),
+    uplinks=(Uplink(0, "rnic0", "172.30.0.10", "br-phy0", "vxlan0", ("rnic0",)),),
+    complete=True,
+)
+
+
+class Watcher:
+    """Says what a test says."""
+
+    views: tuple[HostView, ...] = ()
+    fails: Exception | None = None
+
+    def __init__(self, _) -> None:
+        pass
+
+    async def run(self, callback) -> None:
+        for view in self.views:
+            callback(view)
+        if self.fails:
+            raise self.fails
+        await asyncio.Event().wait()
+
+
+@pytest.fixture
+def watcher(monkeypatch):
+    monkeypatch.setattr(endpoints, "Watcher", Watcher)
+    monkeypatch.setattr(Watcher, "views", (HostView(), VIEW))
+    monkeypatch.setattr(Watcher, "fails", None)
+    return Watcher
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "agent.toml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def test_endpoints_are_a_table_below_80_columns(watcher, file, capsys):
+    assert main(["endpoints", "--config", file]) == 1, "there is a finding"
+    text = capsys.readouterr().out
+    assert "10.0.0.10" in text
+    assert "! rnic h0/rnic0: rnic0 is down" in text
+    assert all(len(line) < 80 for line in text.splitlines())
+
+
+def test_the_whole_view_as_json(watcher, file, capsys, monkeypatch):
+    calm = HostView(VIEW.endpoints, VIEW.namespaces, (), VIEW.uplinks, complete=True)
+    monkeypatch.setattr(watcher, "views", (calm,))
+    assert main(["endpoints", "--config", file, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["endpoints"][0]["id"] == str(C0)
+    assert answer["namespaces"][str(C0)] == {"path": "/run/netns/x", "inode": 5}
+    assert answer["uplinks"][0]["device"] == "rnic0"
+
+
+def test_a_host_without_endpoints_says_so(watcher, file, capsys, monkeypatch):
+    monkeypatch.setattr(watcher, "views", (HostView(complete=True),))
+    assert main(["endpoints", "--config", file]) == 0
+    assert "(none)" in capsys.readouterr().out
+
+
+def test_without_ovsdb_the_remedy_is_told(watcher, monkeypatch):
+    monkeypatch.setattr(watcher, "views", (HostView(),))
+    config = msgspec.structs.replace(parse(CONFIG), host="h0")
+    with pytest.raises(CapabilityMissing, match="start ovsdb-server"):
+        asyncio.run(endpoints.first_view(config, wait_s=0.05))
+
+
+def test_a_watcher_that_fails_is_heard(watcher, monkeypatch):
+    monkeypatch.setattr(watcher, "views", ())
+    monkeypatch.setattr(watcher, "fails", CapabilityMissing("namespace events", "run as root"))
+    with pytest.raises(CapabilityMissing, match="run as root"):
+        asyncio.run(endpoints.first_view(parse(CONFIG)))

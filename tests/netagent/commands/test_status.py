@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from netagent.cli import main
+from netagent.model.endpoint import Endpoint
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import rnic
+from netagent.wire.messages import Health, Status
+
+ENDPOINT = Endpoint(
+    EndpointId("c0", 0), "t", "h0", "10.0.0.10", "02::", "172.30.0.10", "rnic0", "br-int", "p"
+)
+STATUS = Status(
+    host="h0",
+    instance="abcdef",
+    version="1.2",
+    endpoints=(ENDPOINT, replace(ENDPOINT, id=EndpointId("c0", 1))),
+    pinglist_version=7,
+    targets=12,
+    last_window_ns=0,
+    health=Health(rss_kb=40_960, delayed=3),
+)
+DOWN = Finding(FindingKind.RNIC_DOWN, rnic("h0", "rnic0"), "rnic0 has no carrier", 0)
+
+
+@pytest.mark.parametrize("findings", [(), (DOWN,)])
+def test_a_healthy_agent_is_exit_0_and_one_with_findings_1(answering, capsys, findings):
+    status = msgspec.structs.replace(STATUS, findings=findings)
+    assert main(["status", *answering(status)]) == len(findings)
+    text = capsys.readouterr().out
+    assert "h0: netagent 1.2" in text
+    assert "probing 12 targets" in text
+    assert "40.0 MB" in text
+    assert "c0/rail1" in text
+    assert ("rnic h0/rnic0: rnic0 has no carrier" in text) == bool(findings)
+    assert all(len(line) < 80 for line in text.splitlines())
+
+
+def test_status_as_json(answering, capsys):
+    assert main(["status", *answering(STATUS), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pinglist_version"] == 7

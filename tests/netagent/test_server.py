@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent import server
+from netagent.config import AgentConfig, AnalyzerConfig, RpcConfig, TlsConfig
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError, Unreachable
+from netagent.model.ids import EndpointId
+from netagent.server import Refusal, RpcApp, RpcServer, common_name, server_tls
+from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.messages import (
+    CheckReply,
+    CheckRequest,
+    EgressQuestion,
+    FlowsReply,
+    Health,
+    PathAnswer,
+    PathReply,
+    PathRequest,
+    ProbeReply,
+    ProbeRequest,
+    Status,
+)
+from tests.analyzer.certificates import Authority
+
+C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
+ENDPOINT = Endpoint(C0, "t", "h0", "10.0.0.10", "02::", "172.30.0.10", "rnic0", "br-int", "p")
+JSON, MSGPACK = ContentType.JSON, ContentType.MSGPACK
+
+
+class Service:
+    """Answers, remembers what it was asked, and raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.came = asyncio.Event()
+        self.fails: Exception | None = None
+        self.wait_s = 0.0
+
+    async def _note(self, asked: object) -> None:
+        self.asked.append(asked)
+        self.came.set()
+        await asyncio.sleep(self.wait_s)
+        if self.fails is not None:
+            raise self.fails
+
+    async def status(self) -> Status:
+        await self._note("status")
+        return Status(
+            host="h0",
+            instance="i",
+            version="1",
+            endpoints=(ENDPOINT,),
+            pinglist_version=3,
+            targets=2,
+            last_window_ns=0,
+            health=Health(),
+        )
+
+    async def check(self, request: CheckRequest) -> CheckReply:
+        await self._note(request)
+        return CheckReply(walks=({"ends": []},), wall_ns=1)
+
+    async def path(self, request: PathRequest) -> PathReply:
+        await self._note(request)
+        return PathReply(paths=(PathAnswer(source_port=1, outer_port=None),))
+
+    async def probe(self, request: ProbeRequest) -> ProbeReply:
+        await self._note(request)
+        return ProbeReply(probes=())
+
+    async def flows(self, bridge: str, table: int | None) -> FlowsReply:
+        await self._note((bridge, table))
+        return FlowsReply(bridge=bridge, wall_ns=0, flows=("table=0",))
+
+
+def config(tls: TlsConfig | None = None) -> AgentConfig:
+    scheme = "https" if tls else "http"
+    return AgentConfig(
+        host="h0",
+        analyzer=AnalyzerConfig(url=f"{scheme}://127.0.0.1:1"),
+        rpc=RpcConfig(listen="127.0.0.1:0"),
+        tls=tls,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(service: Service, tls: TlsConfig | None = None) -> AsyncIterator[str]:
+    made = RpcServer(config(tls), service)
+    await made.start()
+    try:
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{made.port}"
+    finally:
+        await made.stop()
+
+
+def ask(service: Service, method: str, path: str, **more) -> httpx.Response:
+    """Ask the application in this process, past any socket."""
+
+    async def main() -> httpx.Response:
+        transport = httpx.ASGITransport(RpcApp(service, peers=None))
+        async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+            return await client.request(method, path, **more)
+
+    return asyncio.run(main())
+
+
+def post(service: Service, path: str, message: object, form: ContentType = JSON) -> httpx.Response:
+    headers = {"content-type": form.value}
+    return ask(service, "POST", path, content=encode(message, form), headers=headers)
+
+
+@pytest.mark.parametrize("form", [JSON, MSGPACK])
+@pytest.mark.parametrize(
+    ("path", "request_", "kind"),
+    [
+        ("/v1/path", PathRequest(source=C0, target=C1), PathReply),
+        ("/v1/probe", ProbeRequest(source=C0, target=C1, count=3), ProbeReply),
+        (
+            "/v1/check",
+            CheckRequest(
+                questions=(EgressQuestion(source=C0, target_address="10.0.0.1", target_mac="02::"),)
+            ),
+            CheckReply,
+        ),
+    ],
+)
+def test_each_question_reaches_the_service_in_either_form(path, request_, kind, form):
+    service = Service()
+    response = post(service, path, request_, form)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == form.value
+    assert isinstance(decode(response.content, kind, form), kind)
+    assert service.asked == [request_]
+
+
+def test_status_is_json_for_a_curl_and_msgpack_for_who_asks():
+    assert ask(Service(), "GET", "/v1/status").json()["endpoints"][0]["id"]["container"] == "c0"
+    response = ask(Service(), "GET", "/v1/status", headers={"accept": MSGPACK.value})
+    assert decode(response.content, Status, MSGPACK).endpoints == (ENDPOINT,)
+    assert ask(Service(), "HEAD", "/v1/status").content == b""
+
+
+@pytest.mark.parametrize(
+    ("query", "asked"), [("bridge=br-int", ("br-int", None)), ("table=4&bridge=b", ("b", 4))]
+)
+def test_flows_are_asked_for_by_query(query, asked):
+    service = Service()
+    assert ask(service, "GET", f"/v1/flows?{query}").json()["flows"] == ["table=0"]
+    assert service.asked == [asked]
+
+
+@pytest.mark.parametrize("query", ["", "table=1", "bridge=b&table=x", "bridge=b&table=-1"])
+def test_a_query_that_makes_no_sense_is_refused(query):
+    response = ask(Service(), "GET", f"/v1/flows?{query}")
+    assert response.status_code == 400
+    assert set(response.json()) == {"error", "remedy"}
+
+
+def test_an_unknown_place_lists_the_routes():
+    for path in ("/", "/v2/status", "/v1/status/"):
+        response = ask(Service(), "GET", path)
+        assert response.status_code == 404
+        assert "GET /v1/status" in response.json()["routes"]
+
+
+def test_a_verb_that_makes_no_sense_names_the_right_one():
+    response = ask(Service(), "GET", "/v1/check")
+    assert response.status_code == 405
+    assert response.json()["remedy"] == "use POST"
+
+
+@pytest.mark.parametrize("given", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_a_form_that_a_web_page_can_send_is_refused(given):
+    headers = {"content-type": given}
+    response = ask(Service(), "POST", "/v1/probe", content=b"{}", headers=headers)
+    assert response.status_code == 415
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_a_large_body_is_refused_while_it_comes(chunked):
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(20):
+            yield b"x" * 100_000
+
+    content = chunks() if chunked else b"x" * (server.MAX_REQUEST_BYTES + 1)
+    headers = {"content-type": JSON.value}
+    response = ask(Service(), "POST", "/v1/probe", content=content, headers=headers)
+    assert response.status_code == 413
+    assert response.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "remedy"),
+    [
+        (Refusal(404, "no such endpoint", "see /v1/status"), 404, "see /v1/status"),
+        (CapabilityMissing("Open vSwitch", "start it"), 501, "start it"),
+        (Unreachable("vSwitch worker", "busy"), 504, "try again"),
+        (TimeoutError(), 504, "try again"),
+        (RemoteProtocolError("nonsense"), 400, "see the documentation of this route's message"),
+        (KeyError("a bug"), 500, "see the agent's log"),
+    ],
+)
+def test_every_error_comes_with_its_remedy(error, status, remedy):
+    service = Service()
+    service.fails = error
+    response = ask(service, "GET", "/v1/status")
+    assert response.status_code == status
+    assert response.json()["remedy"] == remedy
+    assert "bug" not in response.text
+
+
+def test_a_service_that_does_not_answer_is_given_up(monkeypatch):
+    monkeypatch.setattr(server, "ANSWER_S", 0.02)
+    service = Service()
+    service.wait_s = 60
+    assert ask(service, "GET", "/v1/status").status_code == 504
+
+
+PATHS = st.sampled_from(["/v1/check", "/v1/path", "/v1/probe"])
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.text()
+    | st.binary()
+    | st.floats(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+BODIES = st.one_of(
+    st.binary(),
+    st.text().map(str.encode),
+    PLAIN.map(lambda plain: encode(plain, MSGPACK)),
+    st.builds(
+        lambda body, cut: body[:cut],
+        st.just(encode(PathRequest(source=C0, target=C1), MSGPACK)),
+        st.integers(0, 80),
+    ),
+)
+
+
+@given(PATHS, BODIES.filter(bool), st.sampled_from([JSON, MSGPACK]))
+def test_no_body_makes_the_server_fail(path, body, form):
+    headers = {"content-type": form.value}
+    response = ask(Service(), "POST", path, content=body, headers=headers)
+    assert response.status_code in {200, 400}
+    if response.status_code == 400:
+        problem = decode(response.content, dict[str, str], form)
+        assert set(problem) == {"error", "remedy"}
+
+
+# --- over sockets ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def tls(authority) -> TlsConfig:
+    cert, key = authority.sign("h0")
+    return TlsConfig(ca=str(authority.ca), cert=str(cert), key=str(key))
+
+
+async def get(url: str, *, verify: object = True) -> httpx.Response:
+    async with httpx.AsyncClient(verify=verify, trust_env=False) as client:
+        return await client.get(f"{url}/v1/status")
+
+
+@pytest.mark.parametrize(
+    ("name", "status"), [("analyzer", 200), ("admin", 200), ("h0", 200), ("h1", 403)]
+)
+def test_the_certificate_s_name_decides_who_may_ask(authority, tls, name, status):
+    async def main() -> httpx.Response:
+        async with running(Service(), tls) as url:
+            return await get(url, verify=authority.client(name))
+
+    response = asyncio.run(main())
+    assert response.status_code == status
+    if status == 403:
+        assert "'h1' may not ask" in response.json()["error"]
+
+
+def test_without_a_certificate_or_with_another_authority_s_there_is_no_answer(
+    authority, tls, tmp_path
+):
+    stranger = Authority(tmp_path, "stranger").client("analyzer")
+    stranger.load_verify_locations(str(authority.ca))
+
+    async def main(context: object) -> None:
+        async with running(Service(), tls) as url:
+            await get(url, verify=context)
+
+    for context in (authority.client(), stranger):
+        with pytest.raises(httpx.TransportError):
+            asyncio.run(main(context))
+
+
+def test_many_requests_share_a_connection_over_plain_loopback():
+    async def main() -> list[int]:
+        service = Service()
+        async with running(service) as url, httpx.AsyncClient(trust_env=False) as client:
+            answers = [await client.get(f"{url}/v1/status") for _ in range(5)]
+            return [answer.status_code for answer in answers]
+
+    assert asyncio.run(main()) == [200] * 5
+
+
+def test_stopping_lets_a_request_in_flight_end_and_frees_the_port():
+    async def main() -> tuple[int, bool]:
+        service = Service()
+        service.wait_s = 0.1
+        made = RpcServer(config(), service)
+        await made.start()
+        url = f"http://127.0.0.1:{made.port}"
+        asking = asyncio.create_task(get(url))
+        await service.came.wait()
+        await made.stop()
+        await made.stop()
+        status = (await asking).status_code
+        try:
+            await get(url)
+        except httpx.ConnectError:
+            return status, True
+        return status, False
+
+    assert asyncio.run(main()) == (200, True)
+
+
+def test_stopping_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr(server, "STOP_S", 0.05)
+
+    async def main() -> int:
+        service = Service()
+        service.wait_s = 60
+        made = RpcServer(config(), service)
+        await made.start()
+        asking = asyncio.create_task(get(f"http://127.0.0.1:{made.port}"))
+        await service.came.wait()
+        await made.stop()
+        return (await asking).status_code
+
+    assert asyncio.run(main()) == 500
+
+
+def test_a_port_that_is_taken_is_an_os_error():
+    async def main() -> None:
+        async with running(Service()) as url:
+            taken = msgspec.structs.replace(
+                config(), rpc=RpcConfig(listen=f"127.0.0.1:{httpx.URL(url).port}")
+            )
+            await RpcServer(taken, Service()).start()
+
+    with pytest.raises(OSError, match="address already in use"):
+        asyncio.run(main())
+
+
+def test_tls_files_that_cannot_be_used_are_a_config_error(tmp_path):
+    path = str(tmp_path / "none.pem")
+    with pytest.raises(ConfigError, match="TLS files cannot be used"):
+        server_tls(TlsConfig(ca=path, cert=path, key=path))
+
+
+def test_a_server_that_was_not_started_has_no_port():
+    with pytest.raises(RuntimeError, match="not started"):
+        _ = RpcServer(config(), Service()).port
+
+
+def test_a_certificate_without_a_name_names_nobody():
+    assert common_name(None) is None
+    assert common_name({"subject": ((("organizationName", "x"),),)}) is None

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about the tree itself."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted(p for name in ("netagent", "ovs_checks", "bpf", "analyzer", "tests")
+                 for p in (ROOT / name).rglob("*.py"))  # fmt: skip
+NO_RUST = {"pydantic", "polars", "orjson", "granian", "cryptography", "watchfiles", "rpds-py"}
+
+
+def test_every_source_states_its_licence():
+    missing = [str(p.relative_to(ROOT)) for p in SOURCES
+               if not p.read_text().startswith("# SPDX-License-Identifier:")]  # fmt: skip
+    assert SOURCES
+    assert missing == []
+
+
+def test_no_dependency_of_the_product_has_a_rust_core():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["analyzer"]
+    named = {re.split(r"[<>=\[]", each)[0].strip().lower() for each in wanted}
+    assert not named & NO_RUST
+    assert not named & {"bcc", "pyverbs"}  # Debian's: on PyPI these are something else
+
+
+def test_every_dependency_is_locked_with_its_hash():
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = re.findall(r"^([a-z0-9._-]+)==\S+ \\\n    --hash=sha256:", lock, re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    for each in project["dependencies"] + extras["analyzer"] + extras["dev"]:
+        assert re.split(r"[<>=\[]", each)[0] in pinned
+
+
+@pytest.mark.parametrize("module", ["netagent", "netagent.agent"])
+def test_the_agent_imports_nothing_large(module):
+    """numpy, scipy, bcc, Litestar and DuckDB belong to workers and to the analyzer."""
+    program = f"import {module}, sys; print(*sorted(m.split('.')[0] for m in sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"numpy", "scipy", "bcc", "litestar", "duckdb", "analyzer"} & set(loaded)
+
+
+def test_make_help_lists_every_target():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    listed = subprocess.run(
+        ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert targets <= {line.split()[0] for line in listed.splitlines()}
