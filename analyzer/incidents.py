@@ -107,7 +107,9 @@ class IncidentBook:
         return known.incident
 
     def _opened(self, verdict: Verdict, pairs: set[OrderedPair], now_ns: int) -> _Open:
-        detected = min((self._first_seen.get(pair, now_ns) for pair in pairs), default=now_ns)
+        # The median: a pair that happened to lose a probe before is not the beginning.
+        since = sorted(self._first_seen.get(pair, now_ns) for pair in pairs)
+        detected = since[len(since) // 2] if since else now_ns
         sure = verdict.confidence >= FACT_CONFIDENCE and verdict.component is not None
         state = IncidentState.CONFIRMED if sure else IncidentState.OPEN
         incident = Incident(self._new_id(now_ns), state, verdict, detected, now_ns, now_ns)

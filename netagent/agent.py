@@ -352,7 +352,9 @@ class Agent:
         while self._tracer.counting(begun):  # noqa: ASYNC110 - the tracer is stepped by a clock
             await asyncio.sleep(TRACE_TICK_S)
         sent, answered, rtt_ns = begun.totals()
-        return structs.replace(known, sent=sent, answered=answered, rtt_ns=rtt_ns)
+        return structs.replace(
+            known, hops=begun.routers, sent=sent, answered=answered, rtt_ns=rtt_ns
+        )
 
     async def probe(self, request: ProbeRequest) -> ProbeReply:
         """Probe a target now, within the caps."""

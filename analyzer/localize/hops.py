@@ -6,7 +6,7 @@ number of probes tells them apart. Packets that end at a router on the way do.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from analyzer.detect.loss import FlowView
 from analyzer.localize.topology import LearnedTopology
@@ -25,6 +25,8 @@ VXLAN_OVERHEAD_BYTES = 50
 DEAD_RATE = 0.9
 FABRIC = {Kind.SWITCH, Kind.LINK}
 UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
+SURE_HOPS = 2
+"""A leaf and a spine above it answer over the link that the packet took."""
 SLOW_WEIGHT = 20
 """A slow router's answers are many, but told as one median: it counts as so many probes."""
 
@@ -80,33 +82,42 @@ def ballots(
 ) -> list[Ballot]:
     """Return a ballot per flow and router: packets lost on the way there.
 
-    With `slower_than_ns` the ballots tell instead whether the router answered slower than that.
+    An answer proves the way there; silence of a router beyond the second proves nothing, since its
+    answer may come back over other links than those the packet took. With `slower_than_ns` the
+    ballots tell instead whether the router answered slower than that.
     """
     made: list[Ballot] = []
     for flow, answer in answers.items():
-        hops = topology.hops(flow, reply=False)
-        if not hops or not answer.sent:
-            continue
         source = endpoints[flow.source]
+        hops = _routers(flow, answer, topology)
         for n, reached in enumerate(answer.answered[: len(hops)], start=1):
-            crossed = _crossed_to(hops, n) | {rnic(source.host, source.rnic)}
             sent, lost = answer.sent, answer.sent - reached
+            if n > SURE_HOPS:
+                sent, lost = reached, 0
             if slower_than_ns is not None:
-                rtt_ns = answer.rtt_ns[n - 1]
-                if not rtt_ns:
-                    continue
-                sent, lost = SLOW_WEIGHT, SLOW_WEIGHT * (rtt_ns > slower_than_ns[flow])
-            pair = (flow.source, flow.target)
-            made.append(Ballot(pair, sent, lost, frozenset(crossed), (flow, n)))
+                slow = answer.rtt_ns[n - 1] > slower_than_ns[flow]
+                sent, lost = (SLOW_WEIGHT, SLOW_WEIGHT * slow) if answer.rtt_ns[n - 1] else (0, 0)
+            if sent:
+                crossed = _crossed_to(hops, n) | {rnic(source.host, source.rnic)}
+                pair = (flow.source, flow.target)
+                made.append(Ballot(pair, sent, lost, frozenset(crossed), (flow, n)))
     return made
+
+
+def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> list[str]:
+    # Who answered now goes before who was there when the path was last complete: after a failure
+    # flows rehash.
+    known = topology.hops(flow, reply=False) or ()
+    now = tuple(map(topology.name, answer.hops))
+    return [a or b for a, b in zip_longest(now[: len(known)], known, fillvalue="")]
 
 
 def told(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> list[str]:
     """Return the counts as lines of evidence."""
     lines: list[str] = []
     for flow, answer in answers.items():
-        hops = topology.hops(flow, reply=False)
-        if hops and answer.sent:
+        hops = _routers(flow, answer, topology)
+        if answer.sent:
             counts = ", ".join(
                 f"{hop or '?'} {reached}/{answer.sent}"
                 for hop, reached in zip(hops, answer.answered, strict=False)

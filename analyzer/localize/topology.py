@@ -64,14 +64,14 @@ class LearnedTopology:
     def hops(self, flow: FlowId, *, reply: bool) -> tuple[str, ...] | None:
         """Return the names of the routers of the last complete route; "" where one is silent."""
         known = self._known.get((flow, reply))
-        return tuple(map(self._name, known.hops)) if known else None
+        return tuple(map(self.name, known.hops)) if known else None
 
     def ends_after(self, flow: FlowId, *, reply: bool) -> str | None:
         """Return the last router of a latest trace that ended early; None where it did not."""
         known = self._known.get((flow, reply))
         if known is None or known.latest == known.hops or len(known.latest) >= len(known.hops):
             return None
-        return self._name(known.latest[-1])
+        return self.name(known.latest[-1])
 
     def crossed(self, flow: FlowId) -> frozenset[Component] | None:
         """Return switches and links of both directions; None where neither was ever traced."""
@@ -90,16 +90,17 @@ class LearnedTopology:
 
     def links(self) -> set[tuple[str, str]]:
         """Return the links that complete routes crossed, as sorted pairs of names."""
-        names = ((self._name(a), self._name(b)) for a, b in self._links)
+        names = ((self.name(a), self.name(b)) for a, b in self._links)
         return {(min(a, b), max(a, b)) for a, b in names}
 
     def leaves(self) -> dict[str, str]:
         """Return VTEP -> name of its leaf."""
-        return {underlay: self._name(leaf) for underlay, leaf in self._leaf_of.items()}
+        return {underlay: self.name(leaf) for underlay, leaf in self._leaf_of.items()}
 
     def undeclared_links(self) -> set[tuple[str, str]]:
         """Return links that were crossed but not declared; empty where no link was declared."""
         return self.links() - self.declared.links if self.declared.links else set()
 
-    def _name(self, address: str) -> str:
+    def name(self, address: str) -> str:
+        """Return the declared name of the router that answers from `address`, or the address."""
         return self.declared.name(address) if address else ""

@@ -19,7 +19,7 @@ the rest is voted on again (007, NSDI '18, does so greedily).
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from netagent.model.path import Component, Kind
@@ -106,8 +106,10 @@ def elect(
 ) -> list[Election]:
     """Return elections over the losses in `ballots`, each over what the earlier ones left.
 
-    Ends with the first election that decides nothing (it is returned as well: its candidates are
-    what an operator would look at), or when no loss is left.
+    `counted` are packets sent only part of the way, so that they cross one suspect and not another;
+    they tell which of the suspects it is, not whether something is at fault. Ends with the first
+    election that decides nothing (it is returned as well: its candidates are what an operator would
+    look at), or when no loss is left.
     """
     elections: list[Election] = []
     remaining = list(ballots)
@@ -115,7 +117,8 @@ def elect(
         election = _elect_one(remaining, frozenset(standing))
         if election is None:
             break
-        election = break_tie(election, counted)
+        if counted:
+            election = _better_informed(election, remaining, counted, frozenset(standing))
         elections.append(election)
         if not election.decided:
             break
@@ -124,7 +127,34 @@ def elect(
     return elections
 
 
-def _elect_one(ballots: Sequence[Ballot], standing: frozenset[Component]) -> Election | None:
+def _better_informed(
+    election: Election,
+    ballots: Sequence[Ballot],
+    counted: Sequence[Ballot],
+    standing: frozenset[Component],
+) -> Election:
+    least = COUNTABLE * election.suspects[0].score
+    among = {s.component: s for s in election.suspects if s.score > least}
+    second = _elect_one([*ballots, *counted], standing, among)
+    if second is None:
+        return election
+    # Tallies stay those of the probes: that is what is quoted as evidence.
+    suspects = tuple(replace(among[s.component], score=s.score) for s in second.suspects)
+    best = suspects[0].component
+    explains = tuple(b for b in ballots if best in b.components and b.lost)
+    return replace(
+        election,
+        suspects=(*suspects, *(s for s in election.suspects if s.component not in among)),
+        explains=explains,
+        pairs=len({ballot.pair for ballot in explains}),
+    )
+
+
+def _elect_one(
+    ballots: Sequence[Ballot],
+    standing: frozenset[Component],
+    among: Collection[Component] | None = None,
+) -> Election | None:
     all_lost, all_sent = sum(b.lost for b in ballots), sum(b.sent for b in ballots)
     crossed: dict[Component, int] = defaultdict(int)
     lost: dict[Component, int] = defaultdict(int)
@@ -137,6 +167,7 @@ def _elect_one(ballots: Sequence[Ballot], standing: frozenset[Component]) -> Ele
         component: _likelihood(lost[component], crossed[component])
         + _likelihood(all_lost - lost[component], all_sent - crossed[component])
         for component in lost
+        if among is None or component in among
     }
     if not likelihoods:
         return None
@@ -158,38 +189,6 @@ def _likelihood(lost: int, sent: int) -> float:
         return 0.0
     rate = min(max(lost / sent, BACKGROUND), 1 - BACKGROUND)
     return lost * math.log(rate) + (sent - lost) * math.log1p(-rate)
-
-
-def break_tie(election: Election, counted: Sequence[Ballot]) -> Election:
-    """Return the election with its suspects told apart by further ballots.
-
-    `counted` are packets sent only part of the way, so that they cross one of the suspects and
-    not another. They change which of them it is, not whether something is at fault.
-    """
-    met = frozenset().union(*(b.components for b in counted))
-    least = COUNTABLE * election.suspects[0].score
-    tied = [s for s in election.suspects if s.score > least and s.component in met]
-    if len(tied) < 2 or election.suspects[0] not in tied:
-        return election
-    all_lost, all_sent = sum(b.lost for b in counted), sum(b.sent for b in counted)
-    scores: dict[Component, float] = {}
-    for suspect in tied:
-        mine = [b for b in counted if suspect.component in b.components]
-        lost, sent = sum(b.lost for b in mine), sum(b.sent for b in mine)
-        scores[suspect.component] = (
-            math.log(suspect.score)
-            + _likelihood(lost, sent)
-            + _likelihood(all_lost - lost, all_sent - sent)
-        )
-    lost_of = {s.component: s.lost for s in election.suspects}
-    crossed_of = {s.component: s.crossed for s in election.suspects}
-    suspects = _posterior(scores, lost_of, crossed_of)
-    best = suspects[0].component
-    return replace(
-        election,
-        suspects=(*suspects, *(s for s in election.suspects if s not in tied)),
-        explains=tuple(b for b in election.explains if best in b.components),
-    )
 
 
 def _posterior(

@@ -5,16 +5,14 @@ A socket belongs to the namespace in which it was made, for good: a short-lived 
 container's namespace, makes the sockets and ends; nothing of ours stays inside.
 """
 
-import ctypes
-import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
-T = TypeVar("T")
+from pyroute2 import netns
 
-CLONE_NEWNET = 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
+T = TypeVar("T")
 
 
 def call_in_namespace(path: str, function: Callable[[], T], *, inode: int | None = None) -> T:
@@ -28,15 +26,9 @@ def call_in_namespace(path: str, function: Callable[[], T], *, inode: int | None
 
     def enter() -> None:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                if inode is not None and os.fstat(fd).st_ino != inode:
-                    raise FileNotFoundError(f"{path} is another namespace now")
-                if _libc.setns(fd, CLONE_NEWNET):
-                    errno = ctypes.get_errno()
-                    raise OSError(errno, os.strerror(errno), path)
-            finally:
-                os.close(fd)
+            netns.setns(path, flags=0)  # 0: fail where it does not exist; the default creates it
+            if inode is not None and Path("/proc/thread-self/ns/net").stat().st_ino != inode:
+                raise FileNotFoundError(f"{path} is another namespace now")
             results.append(function())
         except BaseException as error:  # noqa: BLE001 - carried over to the calling thread
             errors.append(error)

@@ -116,7 +116,7 @@ class Tracer:
         if answer.ident in TRACE_IDENTS:
             self._paths.answered(answer.ident, answer.router)
         elif (count := self._counting.pop(answer.ident, None)) is not None:
-            count.answered(answer.ident, wall_ns=answer.wall_ns)
+            count.answered(answer.ident, answer.router, wall_ns=answer.wall_ns)
 
     def begin_count(self, flow: FlowId, *, count: int, size: int) -> HopCount | None:
         """Send `count` packets to each router that `flow` crosses; None before it was traced."""

@@ -148,6 +148,7 @@ class HopCount:
         self._next = 0
         self._sent_ns: dict[int, tuple[int, int]] = {}  # ident -> (ttl, when)
         self._rtt_ns: list[list[int]] = [[] for _ in range(hops)]
+        self._routers = [""] * hops
         self._last_ns = 0
 
     def take(self, idents: Sequence[int], *, wall_ns: int) -> list[TtlProbe]:
@@ -161,16 +162,22 @@ class HopCount:
             probes.append(TtlProbe(self._flow, ttl, ident))
         return probes
 
-    def answered(self, ident: int, *, wall_ns: int) -> None:
+    def answered(self, ident: int, router: str, *, wall_ns: int) -> None:
         """Count a router's answer, received by the kernel at `wall_ns`."""
         ttl, sent_ns = self._sent_ns.pop(ident, (0, 0))
         if ttl:
+            self._routers[ttl - 1] = router
             self._rtt_ns[ttl - 1].append(max(0, wall_ns - sent_ns))
 
     def finished(self, *, wall_ns: int) -> bool:
         """Whether all is sent, and answered or overdue."""
         sent = self._next == self._hops * self._count
         return sent and (not self._sent_ns or wall_ns - self._last_ns > ANSWER_NS)
+
+    @property
+    def routers(self) -> tuple[str, ...]:
+        """Return the routers that answered, nearest first; "" where none did."""
+        return tuple(self._routers)
 
     def totals(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """Return packets sent per router, how many reached each, and median round trips (ns)."""

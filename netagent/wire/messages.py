@@ -226,6 +226,7 @@ class PathAnswer(Struct, frozen=True, kw_only=True):
     outer_port: int | None
     """None: not seen on the uplink, so nothing could be traced."""
     hops: tuple[str, ...] = ()
+    """Routers of the latest trace, or, where counted, those that answered; "" for silence."""
     sent: int = 0
     """Packets sent to each router."""
     answered: tuple[int, ...] = ()
