@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from analyzer.localize.facts import settle, unexplained
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.path import Component
+from netagent.model.verdict import Symptom
+from tests.oracles.fabric import Fabric
+
+FABRIC = Fabric(seed=1)
+TOPOLOGY = FABRIC.topology()
+
+
+def settled(*findings, silent=None, loss=()):
+    fabric = Fabric(seed=1, loss=dict.fromkeys(map(Component.parse, loss), 1.0))
+    evidence = fabric.evidence(findings=findings, silent=silent or {})
+    return evidence, settle(evidence, TOPOLOGY)
+
+
+def finding(kind, component):
+    return Finding(kind, Component.parse(component), "what was read", 1, {"operstate": "down"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "component"),
+    [
+        (FindingKind.RNIC_DOWN, "rnic h1/rnic0"),
+        (FindingKind.RNIC_FLAPPING, "rnic h1/rnic0"),
+        (FindingKind.CONTAINER_CRASHED, "container t0-c1"),
+        (FindingKind.VSWITCH_DOWN, "vswitch h1"),
+    ],
+)
+def test_a_hosts_statement_settles_and_takes_its_flows_out_of_the_vote(kind, component):
+    evidence, (explained,) = settled(finding(kind, component), loss=["rnic h1/rnic0"])
+    assert str(explained.verdict.component) == component
+    assert explained.verdict.confidence > 0.9
+    assert "operstate: down" in explained.verdict.evidence
+    rest = unexplained(evidence, [explained])
+    assert len(rest) + len(explained.flows) == len(evidence.flows)
+    if component != "container t0-c1":
+        assert not any(view.lost for view in rest)
+
+
+def test_a_statement_that_no_probe_bears_out_is_less_sure():
+    _, (explained,) = settled(finding(FindingKind.RNIC_DOWN, "rnic h1/rnic0"))
+    assert explained.verdict.confidence == pytest.approx(0.7)
+
+
+def test_flapping_says_more_than_down():
+    findings = [
+        finding(k, "rnic h1/rnic0") for k in (FindingKind.RNIC_DOWN, FindingKind.RNIC_FLAPPING)
+    ]
+    _, (explained,) = settled(*findings, loss=["rnic h1/rnic0"])
+    assert explained.verdict.symptom is Symptom.LOSS
+
+
+@pytest.mark.parametrize(
+    ("how", "component", "sure"),
+    [
+        ("refused", "agent h2", 0.98),
+        ("timeout", "agent h2", 0.9),
+        ("connect timeout", "host h2", 0.5),
+        ("no route", "host h2", 0.5),
+    ],
+)
+def test_a_silent_host_is_its_agent_or_cannot_be_told(how, component, sure):
+    evidence, (explained,) = settled(silent={"h2": how}, loss=["container t0-c2"])
+    assert str(explained.verdict.component) == component
+    assert explained.verdict.confidence == pytest.approx(sure)
+    assert explained.verdict.symptom is Symptom.SILENCE
+    assert bool(explained.verdict.missing) == (component == "host h2")
+    assert not any(view.lost for view in unexplained(evidence, [explained]))
+
+
+def test_unknown_input_and_differences_accuse_nobody():
+    _, explained = settled(
+        finding(FindingKind.UNKNOWN_INPUT, "endpoint a/rail0"),
+        finding(FindingKind.TOPOLOGY_DIFFERS, "link a -- b"),
+    )
+    assert explained == []

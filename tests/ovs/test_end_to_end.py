@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole loop on a real overlay: the lab, its agents, its analyzer, and a few of its faults.
+
+The demo shows more of them; here are one per way to a verdict: vote, tie broken by counting, host's
+finding, overlay walk, silence.
+"""
+
+import time
+
+import pytest
+
+from tests.conftest import OVS, ROOT, require
+from tests.lab import Lab
+from tests.lab.demo import RECOVER_WITHIN_S, SETTLE_S, Observer, _try
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def lab():
+    require(ROOT)
+    require(OVS)
+    made = Lab()
+    made.up()
+    try:
+        yield made
+    finally:
+        assert made.down() == []
+
+
+@pytest.fixture(scope="module")
+def observer(lab):
+    with lab.services().client() as client:
+        yield Observer(client)
+
+
+def test_a_ragged_start_raises_no_alarm_and_every_endpoint_is_probed(lab, observer):
+    assert observer.wait(observer.new, timeout_s=SETTLE_S) == []
+    endpoints = observer.client.get("/v1/endpoints").json()["endpoints"]
+    assert len(endpoints) == 16
+    assert {each["state"] for each in endpoints} == {"up"}
+    status = lab.services().status("https://198.18.0.10:8421")
+    assert status["targets"] == 12
+    assert status["health"]["sent"] > 0
+    assert observer.client.get("/v1/topology").json()["undeclared_links"] == []
+
+
+@pytest.mark.parametrize(
+    "fault", ["link-loss", "spine-down", "rnic-down", "wrong-vni", "agent-frozen"]
+)
+def test_a_fault_is_found_named_and_over_when_healed(lab, observer, fault):
+    found = _try(lab, observer, fault, lambda text: None)
+    assert found.verdict is not None
+    assert found.verdict[:2] == found.truth
+    assert found.others == ()
+    assert found.recovered_s is not None
+    assert found.recovered_s <= RECOVER_WITHIN_S
+
+
+def test_a_graceful_stop_and_start_raise_no_alarm(lab, observer):
+    observer.remember()
+    lab.stop_container("train-b-3")
+
+    def known():
+        return len(observer.client.get("/v1/endpoints").json()["endpoints"])
+
+    assert observer.wait(lambda: known() == 14, timeout_s=3)
+    lab.start_container("train-b-3")
+    assert observer.wait(lambda: known() == 16, timeout_s=3)
+    assert observer.wait(observer.new, timeout_s=12) == []
+
+
+def test_a_bogus_summary_is_refused_and_breaks_nothing(lab, observer):
+    answer = observer.client.post(
+        "/v1/summaries", content=b"\xc1nonsense", headers={"content-type": "application/msgpack"}
+    )
+    assert answer.status_code in {400, 403}
+    assert observer.client.get("/v1/status").is_success
+
+
+def test_an_analyzer_that_was_away_gets_every_window(lab, observer):
+    """Agents spool; nothing is lost, and history opens no incident."""
+    observer.remember()
+    lab.processes.kill("analyzer/analyzer")
+    began = time.time_ns()
+    url = "https://198.18.0.10:8421"
+    services = lab.services()
+
+    def window_passed():
+        return services.status(url)["last_window_ns"] > began
+
+    assert observer.wait(window_passed, timeout_s=12)
+    lab.restart("analyzer")
+
+    def caught_up():
+        status = services.status(url)
+        return status["acknowledged_ns"] >= status["last_window_ns"] > began
+
+    assert observer.wait(caught_up, timeout_s=15)
+    assert observer.wait(observer.new, timeout_s=8) == []
