@@ -14,7 +14,6 @@ from tests.lab.shape import (
     host_number,
     leaf_name,
     rnic,
-    tunnel,
     vtep,
 )
 from tests.lab.state import Fault, State, Truth
@@ -40,7 +39,7 @@ class Spec:
     kind: Kind
     summary: str
     parameters: dict[str, float] = field(default_factory=dict)
-    table: Table | None = None
+    table: Table = Table.CLASSIFY
     """For a fault in a flow: the table blamed."""
 
 
@@ -213,8 +212,6 @@ def _rnic_truth(_spec: Spec, target: str, state: State) -> Truth:
 def _flow_truth(spec: Spec, target: str, state: State) -> Truth:
     found = destination_of(target, state.shape)
     running(found.endpoint.container.id, state)
-    if spec.table is None:
-        return Truth("overlay", f"tunnel h{found.host}/{tunnel(found.endpoint.rail)}")
     return Truth("overlay", f"flow h{found.host}/{INTEGRATION_BRIDGE}/table={int(spec.table)}")
 
 

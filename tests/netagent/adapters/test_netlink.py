@@ -362,6 +362,22 @@ def test_changes_here_and_inside_are_heard_until_the_namespace_dies(wire):
 
 
 @pytest.mark.netns
+def test_a_burst_is_heard_to_its_end(wire):
+    async def story(following: Following) -> None:
+        monitor = following.monitor
+        calls = []
+        monitor._on_change = lambda: (calls.append(1), following.changed.set())
+        for i in range(netlink._BATCH):
+            ip("-n", wire.host, "link", "add", f"p{i}", "type", "veth", "peer", f"q{i}")
+        last = f"p{netlink._BATCH - 1}"
+        await following.until(lambda: last in following.host)
+        assert len(calls) > 1
+        assert monitor.overruns == 0
+
+    follow(wire, story)
+
+
+@pytest.mark.netns
 def test_what_is_not_followed_any_more_is_forgotten_and_the_unreadable_left_out(wire):
     async def story(following: Following) -> None:
         nsid = following.host["v0"].netnsid
