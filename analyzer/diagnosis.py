@@ -45,7 +45,9 @@ STALLED_MS = 250
 """An agent that stood still for longer may have answered after the probes' timeout."""
 STATUS_DEADLINE_S = 1.0
 FINDINGS_NS = 30_000_000_000
-"""A host's findings of an older window say nothing any more."""
+"""A host's findings of a window this much older than the newest say nothing any more."""
+FORGET_NS = 600_000_000_000
+"""Flows and routes unseen for so long are forgotten: restarted agents probe from other ports."""
 SILENT_FOR_NS = 600_000_000_000
 """An agent unheard of for longer is gone, not silent: its incident has been standing since."""
 
@@ -74,7 +76,7 @@ class Engine:
         self._explained_before: set[OrderedPair] = set()
         self._book = IncidentBook(new_id=_incident_id)
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
-        self._instances: Counter[str] = Counter()
+        self._forgot_ns = 0
 
     # --- in -----------------------------------------------------------------------------------
 
@@ -89,7 +91,7 @@ class Engine:
             now_ns=wall_ns,
             stalled_ms=summary.health.stalled_ms,
         )
-        self._topology.learn(paths, self._underlay)
+        self._topology.learn(paths, self._underlay, wall_ns=summary.start_ns)
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
             self._findings[summary.host] = (summary.start_ns, summary.findings)
 
@@ -109,7 +111,13 @@ class Engine:
 
     def findings(self) -> list[Finding]:
         """Return what hosts state now, and where the fabric differs from its declaration."""
-        stated = [f for _, findings in self._findings.values() for f in findings]
+        newest_ns = max((start for start, _ in self._findings.values()), default=0)
+        stated = [
+            finding
+            for start, findings in self._findings.values()
+            for finding in findings
+            if start > newest_ns - FINDINGS_NS
+        ]
         return stated + self._undeclared()
 
     def topology(self) -> object:
@@ -140,6 +148,8 @@ class Engine:
         windows.begin(now_ns=clock())
         while True:
             now_ns = clock()
+            if now_ns > self._forgot_ns + FORGET_NS:
+                self._forget(now_ns)
             expected = self._expected(now_ns)
             if expected:
                 windows.ensure(self._width_ns, now_ns=now_ns)
@@ -150,6 +160,11 @@ class Engine:
                 for incident in changed:
                     _tell(incident)
             await asyncio.sleep(TICK_S)
+
+    def _forget(self, now_ns: int) -> None:
+        self._forgot_ns = now_ns
+        self._baselines.forget(self._numbers.recycle(before_ns=now_ns - FORGET_NS))
+        self._topology.expire(before_ns=now_ns - FORGET_NS)
 
     def _expected(self, now_ns: int) -> set[str]:
         # A host without endpoints has nothing to probe; its agent may be on its way out.

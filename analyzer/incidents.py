@@ -100,7 +100,7 @@ class IncidentBook:
             known = self._opened(verdict, pairs, now_ns)
         else:
             self._agree(known, verdict, now_ns)
-        known.pairs |= set(sorted(pairs)[:PAIRS_KEPT])
+        known.pairs |= set(sorted(pairs)[: max(0, PAIRS_KEPT - len(known.pairs))])
         tasks = {task for pair in pairs if (task := task_of(pair)) is not None}
         merged = tuple(sorted({*known.incident.tasks, *tasks}))
         known.incident = replace(known.incident, tasks=merged)

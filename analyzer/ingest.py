@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Summaries into arrays: one decoded window of one host, its flows numbered across the cluster.
 
-A flow keeps its number for the life of the process. An agent sends the same rows window after
-window, so the numbers of a whole key block are remembered and found again by the block's bytes.
+An agent sends the same rows window after window, so the numbers of a whole key block are remembered
+and found again by the block's bytes. A flow keeps its number while it is seen; restarted agents
+choose new source ports, so numbers unseen for long are given anew.
 """
 
 from dataclasses import dataclass
@@ -66,10 +67,13 @@ class FlowNumbers:
     def __init__(self) -> None:
         self._number: dict[FlowId, int] = {}
         self._flows: list[FlowId] = []
+        self._free: list[int] = []
+        self._seen_ns = np.zeros(1024, np.int64)
+        """Start of the newest window that had the flow, by number."""
         self._blocks: dict[_Block, NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
-        return len(self._flows)
+        return len(self._number)
 
     def flow(self, number: int) -> FlowId:
         """Return the flow of a number."""
@@ -82,6 +86,7 @@ class FlowNumbers:
         numbers = self._blocks.get(block)
         if numbers is None:
             numbers = self._number_block(block)
+        self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], summary.start_ns)
         rows = len(numbers)
         arrays = {name: column(columns, name, "<u4", rows) for name in _FOUR_BYTES}
         moments = {name: column(columns, name, "<f4", rows) for name in _FLOATS}
@@ -90,6 +95,16 @@ class FlowNumbers:
         return WindowRows(
             summary.host, summary.instance, window, numbers, run=run, **arrays, **moments
         )
+
+    def recycle(self, *, before_ns: int) -> NDArray[np.int64]:
+        """Forget flows that no window since `before_ns` had; return their numbers, now free."""
+        old = [n for n in self._number.values() if self._seen_ns[n] < before_ns]
+        for number in old:
+            del self._number[self._flows[number]]
+        self._free += old
+        if old:
+            self._blocks.clear()
+        return np.array(old, np.int64)
 
     def _number_block(self, block: _Block) -> NDArray[np.int64]:
         endpoints, *key_columns = block
@@ -114,9 +129,18 @@ class FlowNumbers:
         return numbers
 
     def _number_of(self, flow: FlowId) -> int:
-        number = self._number.setdefault(flow, len(self._flows))
-        if number == len(self._flows):
+        number = self._number.get(flow)
+        if number is not None:
+            return number
+        if self._free:
+            number = self._free.pop()
+            self._flows[number] = flow
+        else:
+            number = len(self._flows)
             self._flows.append(flow)
+        if number >= len(self._seen_ns):
+            self._seen_ns = np.concatenate([self._seen_ns, np.zeros_like(self._seen_ns)])
+        self._number[flow] = number
         return number
 
 

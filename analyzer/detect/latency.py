@@ -56,6 +56,10 @@ class LatencyBaselines:
         self._windows[healthy] += 1
         return flow[slow]
 
+    def forget(self, flows: NDArray[np.int64]) -> None:
+        """Begin anew with these numbers: they are other flows now."""
+        self._windows[flows[flows < len(self._windows)]] = 0
+
     def baseline_ns(self, flow: int) -> float:
         """Return the geometric mean RTT of a flow's healthy windows, in ns; 0.0 before any."""
         if flow >= len(self._mean) or not self._windows[flow]:

@@ -26,6 +26,7 @@ class _Known:
     hops: tuple[str, ...]
     latest: tuple[str, ...]
     outer_port: int
+    seen_ns: int
 
 
 @dataclass(slots=True)
@@ -38,8 +39,8 @@ class LearnedTopology:
     _known: dict[tuple[FlowId, bool], _Known] = field(default_factory=dict)
     _links: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def learn(self, rows: Iterable[PathRow], underlay_of: UnderlayOf) -> None:
-        """Take in the paths of one summary."""
+    def learn(self, rows: Iterable[PathRow], underlay_of: UnderlayOf, *, wall_ns: int = 0) -> None:
+        """Take in the paths of one summary, of the window that began at `wall_ns`."""
         rows = [row for row in rows if row.hops]
         for row in rows:
             sender = underlay_of(row.flow.target if row.reply else row.flow.source)
@@ -50,12 +51,14 @@ class LearnedTopology:
             complete = receiver is not None and row.hops[-1] == self.leaf(receiver)
             known = self._known.get((row.flow, row.reply))
             if complete:
-                self._known[row.flow, row.reply] = _Known(row.hops, row.hops, row.outer_port)
+                self._known[row.flow, row.reply] = _Known(
+                    row.hops, row.hops, row.outer_port, wall_ns
+                )
                 for a, b in pairwise(row.hops):
                     if a and b:
                         self._links[min(a, b), max(a, b)] += 1
             elif known is not None:
-                known.latest = row.hops
+                known.latest, known.seen_ns = row.hops, wall_ns
 
     def leaf(self, underlay: str) -> str | None:
         """Return the router that the VTEP's traces begin with; None before the first trace."""
@@ -84,9 +87,9 @@ class LearnedTopology:
             components.update(link(a, b) for a, b in pairwise(route or ()) if a and b)
         return frozenset(components)
 
-    def forget(self, keep: set[tuple[object, object]]) -> None:
-        """Drop routes of flows whose (source, target) is not in `keep`."""
-        self._known = {k: v for k, v in self._known.items() if (k[0].source, k[0].target) in keep}
+    def expire(self, *, before_ns: int) -> None:
+        """Forget routes of flows that no window since `before_ns` told of."""
+        self._known = {k: v for k, v in self._known.items() if v.seen_ns >= before_ns}
 
     def links(self) -> set[tuple[str, str]]:
         """Return the links that complete routes crossed, as sorted pairs of names."""

@@ -111,3 +111,24 @@ def test_odd_path_columns_are_refused():
     for change in ({"route": b"\5\0"}, {"reply": b""}, {"outer_port": b"\0"}):
         with pytest.raises(RemoteProtocolError):
             paths_of(replace(summary, paths=replace(summary.paths, **change)))
+
+
+def test_numbers_of_flows_long_unseen_are_given_anew():
+    def window(start_ns, *ports):
+        tally = WindowTally(large_class=2)
+        for port in ports:
+            flow = FlowId(EndpointId("a", 0), EndpointId("d", 0), port)
+            tally.add(ProbeReplied(flow, 1, 0))
+        return tally.close(
+            Window(start_ns, 5), host="h", instance="i", paths=(), findings=(), health=Health()
+        )
+
+    numbers = FlowNumbers()
+    old = numbers.decode(window(0, 1, 2)).flow.tolist()
+    kept = numbers.decode(window(100, 2)).flow.tolist()
+    freed = numbers.recycle(before_ns=100).tolist()
+    assert sorted([*kept, *freed]) == sorted(old)
+    again = numbers.decode(window(105, 2, 3)).flow.tolist()
+    assert sorted(again) == sorted(old)
+    assert {numbers.flow(n).source_port for n in again} == {2, 3}
+    assert len(numbers) == 2

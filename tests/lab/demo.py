@@ -205,21 +205,16 @@ def _seconds(since_ns: int, at_ns: int | None) -> float | None:
 
 
 def table(found: Sequence[Found]) -> list[str]:
-    """Return a table for a terminal of 80 columns; two lines where truth and verdict differ."""
-    lines = [f"{'fault':<20} {'truth = verdict':<29} {'layer':<9} {'detect':>6} {'locate':>6}  "]
+    """Return a table for a terminal of 80 columns: truth and verdict of each fault."""
+    lines = [f"{'fault':<19} {'':<8}{'component':<26} {'layer':<9} detect locate"]
     for each in found:
-        verdict = each.verdict or ("", "nothing found", 0.0)
-        times = [
-            f"{s:.1f} s" if s is not None else "-" for s in (each.detected_s, each.localized_s)
-        ]
-        mark = "ok" if each.right else "NO"
-        lines.append(
-            f"{each.fault:<20} {each.truth[1]:<29} {each.truth[0]:<9} "
-            f"{times[0]:>6} {times[1]:>6} {mark}"
-        )
-        if verdict[:2] != each.truth:
-            lines.append(f"{'':<20} said: {verdict[1]} ({verdict[0]})")
-        lines += [f"{'':<20} also: {other}" for other in each.others]
+        said = each.verdict or ("", "nothing found", 0.0)
+        times = [f"{s:.1f}s" if s is not None else "-" for s in (each.detected_s, each.localized_s)]
+        lines.append(f"{each.fault:<19} {'truth':<8}{each.truth[1]:<26} {each.truth[0]}")
+        mark = " ok" if each.right else " NO"
+        row = f"{said[1]:<26} {said[0]:<9} {times[0]:>5} {times[1]:>6}{mark}"
+        lines.append(f"{'':<19} {'verdict':<8}{row}")
+        lines += [f"{'':<19} also:   {other}" for other in each.others]
         if each.recovered_s is None or each.recovered_s > RECOVER_WITHIN_S:
-            lines.append(f"{'':<20} recovered: {each.recovered_s} s")
+            lines.append(f"{'':<19} recovered after {each.recovered_s} s")
     return lines

@@ -71,9 +71,9 @@ def test_declared_names_are_used_and_undeclared_links_told():
     assert learned(row(WAY), row(BACK, reply=True)).undeclared_links() == set()
 
 
-def test_flows_no_longer_probed_are_forgotten():
+def test_flows_unseen_for_long_are_forgotten():
     topology = learned(row(WAY), row(BACK, reply=True))
-    topology.forget({(A, B)})
-    assert topology.crossed(FLOW) is not None
-    topology.forget(set())
-    assert topology.crossed(FLOW) is None
+    topology.learn([row(WAY)], UNDERLAY.get, wall_ns=50)
+    topology.expire(before_ns=50)
+    assert topology.hops(FLOW, reply=False) == WAY
+    assert topology.hops(FLOW, reply=True) is None
