@@ -2,7 +2,8 @@
 """Kill -9 of one of agent, analyzer and ovs-vswitchd, again and again, on a running lab.
 
 After each kill the victim is started again, as a service manager would, and everything must
-recover: all endpoints up, every incident over, the analyzer answering. No link and no switch may be
+recover: the analyzer has a window of every agent that began after the restart, all endpoints are
+up, every incident is over and no host states a finding. No link and no switch may be
 blamed on the way. At the end every window that an agent said the analyzer acknowledged must be in
 the analyzer's database.
 """
@@ -74,6 +75,7 @@ class Chaos:
         self._chance = random.Random(seed)
         self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
         self._seen: set[str] = set()
+        self._restarted_ns = 0
         self.report = Report()
 
     def run(self, kills: int) -> None:
@@ -87,6 +89,7 @@ class Chaos:
             began = time.monotonic()
             self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
             self._lab.restart(victim, host)
+            self._restarted_ns = time.time_ns()
             well = self._watch(RECOVER_S, until=self._all_well)
             took = time.monotonic() - began
             name = " ".join(filter(None, (victim, host)))
@@ -140,7 +143,15 @@ class Chaos:
         wanted = len(state.containers) * state.shape.rails
         up = sum(each["state"] == "up" for each in endpoints["endpoints"])
         over = all(each["state"] == "recovered" for each in answer["incidents"])
-        return over and up == wanted and not any(agent["findings"] for agent in agents if agent)
+        return (
+            over
+            and up == wanted
+            and all(
+                not agent["findings"] and agent["acknowledged_ns"] > self._restarted_ns
+                for agent in agents
+                if agent
+            )
+        )
 
     def _get(self, url: str, path: str) -> dict[str, Any] | None:
         try:
