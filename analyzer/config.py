@@ -51,6 +51,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Without it the analyzer speaks plain HTTP, on loopback only."""
     insecure: bool = False
     """Speak plain HTTP on any address: everybody who reaches it may do everything."""
+    window_s: int = 5
+    """Seconds; what every agent's `probe.window_s` says."""
+    probe_port: int = 18515
+    """What every agent's `probe.port` says: flow tables are asked about it."""
     admins: tuple[str, ...] = ("admin",)
     """Names in certificates that may declare tasks and forget hosts."""
     retention: Retention = msgspec.field(default_factory=Retention)

@@ -11,7 +11,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
@@ -19,7 +18,8 @@ from analyzer.detect.latency import LatencyBaselines
 from analyzer.detect.loss import FlowView, unconnected_pairs, views
 from analyzer.incidents import IncidentBook
 from analyzer.ingest import FlowNumbers, WindowRows, paths_of
-from analyzer.localize import hops, overlay, story
+from analyzer.localize import facts, hops, overlay, story
+from analyzer.localize.claims import differences, own_findings
 from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
 from analyzer.localize.facts import Explained, settle, unexplained
 from analyzer.localize.topology import LearnedTopology
@@ -29,9 +29,8 @@ from analyzer.walker import AgentsRpc, Walker, count_hops
 from analyzer.windows import Watermarks, WindowState
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import link
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident
 from netagent.wire.messages import Summary
@@ -44,6 +43,8 @@ SETTLE_NS = 3_000_000_000
 STALLED_MS = 250
 """An agent that stood still for longer may have answered after the probes' timeout."""
 STATUS_DEADLINE_S = 1.0
+MUTE_WINDOWS = 3
+"""A host that answers but whose summary so many windows in a row lack is worth an incident."""
 FINDINGS_NS = 30_000_000_000
 """A host's findings of a window this much older than the newest say nothing any more."""
 FORGET_NS = 600_000_000_000
@@ -52,27 +53,27 @@ SILENT_FOR_NS = 600_000_000_000
 """An agent unheard of for longer is gone, not silent: its incident has been standing since."""
 
 
-class IncidentStore(Protocol):
-    """Where incidents are kept."""
-
-    async def put_incidents(self, incidents: Iterable[Incident]) -> None:
-        """Write incidents, replacing those of the same id."""
-
-
 class Engine:
     """Detection, localisation and the life of incidents."""
 
     def __init__(
-        self, registry: Registry, topology: DeclaredTopology, config: object = None
+        self,
+        registry: Registry,
+        topology: DeclaredTopology,
+        *,
+        window_s: int = 5,
+        probe_port: int = 18515,
     ) -> None:
         self._registry = registry
         self._topology = LearnedTopology(topology)
-        self._probe_port = int(getattr(config, "probe_port", 18515))
+        self._probe_port = probe_port
         self._numbers = FlowNumbers()
         self._baselines = LatencyBaselines()
         self._windows = Watermarks()
-        self._width_ns = 5_000_000_000
+        self._width_ns = window_s * 1_000_000_000
         self._slow_before: frozenset[FlowId] = frozenset()
+        self._missing: Counter[str] = Counter()
+        """Windows in a row that lack a host's summary."""
         self._explained_before: set[OrderedPair] = set()
         self._book = IncidentBook(new_id=_incident_id)
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
@@ -82,18 +83,24 @@ class Engine:
 
     def ingest(self, summary: Summary, wall_ns: int) -> None:
         """Take a stored summary, received at `wall_ns`. RemoteProtocolError where it is odd."""
+        if summary.width_ns != self._width_ns or summary.start_ns % self._width_ns:
+            raise RemoteProtocolError(
+                f"window {summary.start_ns} of {summary.width_ns} ns; here all windows are of "
+                f"{self._width_ns} ns and aligned: set window_s alike"
+            )
         rows = self._numbers.decode(summary)
+        containers = {r.endpoint.id.container for r in self._registry.endpoints_of(summary.host)}
+        findings = own_findings(summary, containers)
         paths = paths_of(summary)
-        self._width_ns = summary.width_ns
         self._windows.add(
             rows,
-            summary.findings,
+            findings,
             now_ns=wall_ns,
             stalled_ms=summary.health.stalled_ms,
         )
         self._topology.learn(paths, self._underlay, wall_ns=summary.start_ns)
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
-            self._findings[summary.host] = (summary.start_ns, summary.findings)
+            self._findings[summary.host] = (summary.start_ns, findings)
 
     def _underlay(self, endpoint: EndpointId) -> str | None:
         record = self._registry.endpoint(endpoint)
@@ -118,7 +125,8 @@ class Engine:
             for finding in findings
             if start > newest_ns - FINDINGS_NS
         ]
-        return stated + self._undeclared()
+        declared = differences(self._topology, (r.endpoint for r in self._registry.endpoints()))
+        return stated + declared
 
     def topology(self) -> object:
         """Return the fabric as learned and declared, as plain data."""
@@ -127,22 +135,12 @@ class Engine:
             "leaves": self._topology.leaves(),
             "declared_links": sorted(self._topology.declared.links),
             "undeclared_links": sorted(self._topology.undeclared_links()),
+            "unseen_links": sorted(self._topology.unseen_links()),
         }
-
-    def _undeclared(self) -> list[Finding]:
-        return [
-            Finding(
-                FindingKind.TOPOLOGY_DIFFERS,
-                link(a, b),
-                f"probes cross a link between {a} and {b} that the topology file lacks",
-                0,
-            )
-            for a, b in sorted(self._topology.undeclared_links())
-        ]
 
     # --- the loop -----------------------------------------------------------------------------
 
-    async def run(self, fleet: AgentsRpc, store: IncidentStore, clock: Callable[[], int]) -> None:
+    async def run(self, fleet: AgentsRpc, clock: Callable[[], int]) -> None:
         """Close windows as they complete, until cancelled."""
         windows = self._windows
         windows.begin(now_ns=clock())
@@ -154,11 +152,10 @@ class Engine:
             if expected:
                 windows.ensure(self._width_ns, now_ns=now_ns)
             for state in windows.close(expected, now_ns=now_ns):
-                changed = await self._judge(state, expected, fleet, clock)
-                if changed:
-                    await store.put_incidents(changed)
-                for incident in changed:
-                    _tell(incident)
+                try:
+                    await self._judge(state, expected, fleet, clock)
+                except Exception:  # the next window is worth judging whatever this one was
+                    log.exception("window_not_judged", start_ns=state.window.start_ns)
             await asyncio.sleep(TICK_S)
 
     def _forget(self, now_ns: int) -> None:
@@ -191,23 +188,26 @@ class Engine:
         lossy = {unordered(pair_of(v.flow)) for v in evidence.flows if v.lost}
         self._book.saw_loss(lossy, now_ns=clock())
         settled = settle(evidence, self._topology)
-        rest = unexplained(evidence, settled)
+        rest = unexplained(evidence.flows, settled)
         walked, missing = await self._walk(evidence, rest, fleet)
         settled += walked
-        rest = self._votable(state, evidence, unexplained(evidence, settled))
+        rest = self._votable(state, evidence, unexplained(evidence.flows, settled))
         voted = await self._vote(evidence, rest, missing, fleet)
-        if not voted and not settled:
-            voted = await self._vote_latency(evidence, rest, fleet)
+        voted += await self._vote_latency(evidence, unexplained(rest, voted), fleet)
         self._explained_before = {
             unordered(pair_of(view.flow)) for each in settled for view in each.flows
         }
         verdicts = [each.verdict for each in (*settled, *voted)]
-        return self._book.apply(
+        changed = self._book.apply(
             verdicts,
-            clean=self._cleanliness(evidence),
+            tally=_tally(evidence),
+            speaks=lambda host: host in state.rows or host not in expected,
             now_ns=clock(),
             task_of=self._task_of,
         )
+        for incident in changed:
+            _tell(incident)
+        return changed
 
     def _votable(
         self, state: WindowState, evidence: Evidence, flows: Sequence[FlowView]
@@ -271,9 +271,12 @@ class Engine:
                 return host, error.reason
             except NetAgentError as error:
                 log.warning("status_odd", host=host, error=str(error))
-            return host, None  # it answers: merely late
+            # It answers: merely late, or never in time.
+            return host, facts.MUTE if self._missing[host] >= MUTE_WINDOWS else None
 
-        answers = await asyncio.gather(*(ask(host) for host in sorted(hosts)))
+        hosts = sorted(hosts)
+        self._missing = Counter({host: self._missing[host] + 1 for host in hosts})
+        answers = await asyncio.gather(*(ask(host) for host in hosts))
         return {host: reason for host, reason in answers if reason is not None}
 
     def _evidence(self, state: WindowState, silent: Mapping[str, str]) -> Evidence:
@@ -288,17 +291,15 @@ class Engine:
             for record in self._registry.endpoints()
             if record.live and not record.active
         }
-        flows: list[FlowView] = []
-        for rows in state.rows.values():
-            flows += [
-                view
-                for view in views(rows, self._numbers)
-                if _among(view.flow, active) or _among(view.flow, {**active, **crashed})
-            ]
+        known = {**crashed, **active}
+        flows = [
+            view
+            for rows in state.rows.values()
+            for view in views(rows, self._numbers)
+            if _among(view.flow, known) and known[view.flow.source].host == rows.host
+        ]
         findings = tuple(f for found in state.findings.values() for f in found)
-        return Evidence(
-            state.window, {**crashed, **active}, tuple(flows), findings, silent, self._slow(state)
-        )
+        return Evidence(state.window, known, tuple(flows), findings, silent, self._slow(state))
 
     def _slow(self, state: WindowState) -> dict[FlowId, tuple[float, float]]:
         # Two windows in a row: one may be a burst of the task itself.
@@ -316,24 +317,6 @@ class Engine:
             for number, mean in zip(rows.flow.tolist(), rows.mean_ln.tolist(), strict=True)
             if number in slow
         }
-
-    def _cleanliness(self, evidence: Evidence) -> Callable[[OrderedPair], bool | None]:
-        sent: Counter[OrderedPair] = Counter()
-        lost: Counter[OrderedPair] = Counter()
-        for view in evidence.flows:
-            pair = unordered(pair_of(view.flow))
-            sent[pair] += view.sent
-            lost[pair] += view.lost + (view.flow in evidence.slow)
-
-        def clean(pair: OrderedPair) -> bool | None:
-            if not all(
-                (record := self._registry.endpoint(end)) is not None and record.active
-                for end in pair
-            ):
-                return None
-            return sent[pair] > 0 and lost[pair] == 0
-
-        return clean
 
     def _task_of(self, pair: OrderedPair) -> str | None:
         record = self._registry.endpoint(pair[0])
@@ -382,6 +365,16 @@ class Engine:
             if pair_of(view.flow) == pairs[0]
         ]
         return story.tell(pairs, reaches, asker.missing, flows, self._topology, self._book.all())
+
+
+def _tally(evidence: Evidence) -> Callable[[OrderedPair], tuple[int, int]]:
+    sent: Counter[OrderedPair] = Counter()
+    lost: Counter[OrderedPair] = Counter()
+    for view in evidence.flows:
+        pair = unordered(pair_of(view.flow))
+        sent[pair] += view.sent
+        lost[pair] += view.lost + (view.flow in evidence.slow)
+    return lambda pair: (sent[pair], lost[pair])
 
 
 def _among(flow: FlowId, endpoints: Mapping[EndpointId, Endpoint]) -> bool:

@@ -24,8 +24,14 @@ KEPT = 1000
 """Recovered incidents remembered; the store has them all."""
 PAIRS_KEPT = 256
 
-Cleanliness = Callable[[OrderedPair], bool | None]
-"""Whether a pair was fine in the window; None where it is no longer probed by intent."""
+CLEAN_RATE = 0.001
+"""Losses that nobody is to blame for do not keep an incident open: with hundreds of pairs, one in
+ten thousand is some in each window."""
+
+Tally = Callable[[OrderedPair], tuple[int, int]]
+"""Probes sent and lost (or slow) in the window; zeros for a pair that is no longer probed."""
+Speaks = Callable[[str], bool]
+"""Whether a host's agent reported the window, or is expected to no more."""
 
 
 @dataclass(slots=True)
@@ -72,7 +78,8 @@ class IncidentBook:
         self,
         verdicts: Sequence[Verdict],
         *,
-        clean: Cleanliness,
+        tally: Tally,
+        speaks: Speaks,
         now_ns: int,
         task_of: Callable[[OrderedPair], str | None],
     ) -> list[Incident]:
@@ -81,13 +88,17 @@ class IncidentBook:
         undecided = [v for v in verdicts if v.component is None]
         self._pending_undecided = self._pending_undecided + 1 if undecided else 0
         changed = [self._take(verdict, now_ns, task_of) for verdict in decided]
-        if self._pending_undecided > 1 and not self._open:
-            changed += [self._take(verdict, now_ns, task_of) for verdict in undecided[:1]]
+        if self._pending_undecided > 1:
+            changed += [
+                self._take(verdict, now_ns, task_of)
+                for verdict in undecided[:1]
+                if not self._accounted(_pairs(verdict))
+            ]
         named = {v.component for v in verdicts}
         changed += [
             self._recover(key, now_ns)
             for key in list(self._open)
-            if key not in named and self._is_clean(self._open[key], clean)
+            if key not in named and _is_over(self._open[key], tally, speaks)
         ]
         return changed
 
@@ -145,9 +156,11 @@ class IncidentBook:
             return known
         return None
 
-    def _is_clean(self, known: _Open, clean: Cleanliness) -> bool:
-        answers = [clean(pair) for pair in known.pairs]
-        return all(answer is not False for answer in answers)
+    def _accounted(self, pairs: set[OrderedPair]) -> bool:
+        # Undecided trouble of pairs that an incident with a name has already is no second one.
+        return any(
+            pairs & known.pairs for component, known in self._open.items() if component is not None
+        )
 
     def _recover(self, key: Component | None, now_ns: int) -> Incident:
         incident = replace(
@@ -160,6 +173,15 @@ class IncidentBook:
         while len(self._past) > KEPT:
             self._past.pop(next(iter(self._past)))
         return incident
+
+
+def _is_over(known: _Open, tally: Tally, speaks: Speaks) -> bool:
+    verdict = known.incident.verdict
+    if verdict.symptom is Symptom.SILENCE:
+        return verdict.component is not None and speaks(verdict.component.name)
+    counts = [tally(pair) for pair in known.pairs]
+    sent, lost = sum(s for s, _ in counts), sum(n for _, n in counts)
+    return lost <= CLEAN_RATE * sent
 
 
 def _pairs(verdict: Verdict) -> set[OrderedPair]:

@@ -20,6 +20,9 @@ from netagent.wire.messages import FlowColumns, Summary
 MAX_BLOCKS = 65_536
 """Key blocks remembered; when full, all are forgotten and found again."""
 
+MAX_LN = 100.0
+"""No moment of ln(ns) of a round trip comes near; also catches what is not finite."""
+
 _Block = tuple[tuple[EndpointId, ...], bytes, bytes, bytes]
 _FOUR_BYTES = ("sent", "lost", "refused", "sent_large", "lost_large", "run_ms", "count",
                "min_ns", "max_ns", "prober_ns", "responder_ns")  # fmt: skip
@@ -90,6 +93,8 @@ class FlowNumbers:
         rows = len(numbers)
         arrays = {name: column(columns, name, "<u4", rows) for name in _FOUR_BYTES}
         moments = {name: column(columns, name, "<f4", rows) for name in _FLOATS}
+        if not all(((each >= 0) & (each < MAX_LN)).all() for each in moments.values()):
+            raise RemoteProtocolError("a moment of ln(ns) is out of range")
         window = Window(summary.start_ns, summary.width_ns)
         run = column(columns, "run", "<u2", rows)
         return WindowRows(

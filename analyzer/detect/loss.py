@@ -30,8 +30,13 @@ class FlowView:
     @property
     def unconnected(self) -> bool:
         """Whether the flow ended the window with three losses in a row, close together."""
+        return self.run >= UNCONNECTED_RUN and self.close
+
+    @property
+    def close(self) -> bool:
+        """Whether its losses in a row come so close that three of them lie within four seconds."""
         spacing_ms = self.run_ms / max(1, self.run - 1)
-        return self.run >= UNCONNECTED_RUN and spacing_ms * (UNCONNECTED_RUN - 1) <= UNCONNECTED_MS
+        return spacing_ms * (UNCONNECTED_RUN - 1) <= UNCONNECTED_MS
 
 
 def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
@@ -50,8 +55,9 @@ def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
 def unconnected_pairs(flows: Iterable[FlowView]) -> set[tuple[EndpointId, EndpointId]]:
     """Return ordered pairs none of whose flows still gets an answer.
 
-    At least one flow must be unconnected, and no flow may have ended the window with an answer: a
-    pair that some source ports still connect is an ECMP path's trouble, not the pair's.
+    The last probes of every source port must be lost, three or more together and some of them
+    close in time: a pair that some ports still connect is an ECMP path's trouble, not the pair's.
+    With many targets each port is visited rarely, so the run is counted over all of them.
     """
     by_pair: dict[tuple[EndpointId, EndpointId], list[FlowView]] = defaultdict(list)
     for view in flows:
@@ -59,5 +65,7 @@ def unconnected_pairs(flows: Iterable[FlowView]) -> set[tuple[EndpointId, Endpoi
     return {
         pair
         for pair, seen in by_pair.items()
-        if any(view.unconnected for view in seen) and all(view.run for view in seen)
+        if all(view.run for view in seen)
+        and sum(view.run for view in seen) >= UNCONNECTED_RUN
+        and any(view.run > 1 and view.close for view in seen)
     }

@@ -21,10 +21,14 @@ _SYMPTOMS = {
     FindingKind.RNIC_FLAPPING: Symptom.LOSS,
     FindingKind.CONTAINER_CRASHED: Symptom.UNCONNECTIVITY,
     FindingKind.VSWITCH_DOWN: Symptom.UNCONNECTIVITY,
+    FindingKind.ENDPOINT_DOWN: Symptom.UNCONNECTIVITY,
 }
+MUTE = "answers"
+"""An agent that answers its RPC, while several windows in a row lack its summary."""
 _SILENCE = {
     "refused": (0.98, "is not running: its host answers, but nothing listens on its RPC port"),
     "timeout": (0.9, "is frozen: its RPC port accepts connections, but nobody answers"),
+    MUTE: (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink"),
 }
 
 
@@ -45,6 +49,8 @@ def settle(evidence: Evidence, topology: LearnedTopology) -> list[Explained]:
             by_component.setdefault(finding.component, []).append(finding)
     for component, findings in sorted(by_component.items()):
         flows = _crossing(evidence, component, topology)
+        if component.kind is Kind.RNIC and not flows:
+            continue  # a spare port: a finding, and no task's incident
         settled.append(_stated(component, findings, flows))
     return settled
 
@@ -119,7 +125,7 @@ def _silence(host: str, how: str, evidence: Evidence) -> Explained:
     return Explained(verdict, flows)
 
 
-def unexplained(evidence: Evidence, settled: Iterable[Explained]) -> tuple[FlowView, ...]:
+def unexplained(flows: Iterable[FlowView], settled: Iterable[Explained]) -> tuple[FlowView, ...]:
     """Return the flows that no verdict accounts for."""
     taken = {view.flow for each in settled for view in each.flows}
-    return tuple(view for view in evidence.flows if view.flow not in taken)
+    return tuple(view for view in flows if view.flow not in taken)

@@ -90,6 +90,8 @@ def ballots(
     for flow, answer in answers.items():
         source = endpoints[flow.source]
         hops = _routers(flow, answer, topology)
+        if len(answer.rtt_ns) < len(answer.answered):
+            continue  # an agent of another make
         for n, reached in enumerate(answer.answered[: len(hops)], start=1):
             sent, lost = answer.sent, answer.sent - reached
             if n > SURE_HOPS:

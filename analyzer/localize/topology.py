@@ -104,6 +104,10 @@ class LearnedTopology:
         """Return links that were crossed but not declared; empty where no link was declared."""
         return self.links() - self.declared.links if self.declared.links else set()
 
+    def unseen_links(self) -> set[tuple[str, str]]:
+        """Return links that were declared, and that no complete route crossed yet."""
+        return set(self.declared.links) - self.links()
+
     def name(self, address: str) -> str:
         """Return the declared name of the router that answers from `address`, or the address."""
         return self.declared.name(address) if address else ""

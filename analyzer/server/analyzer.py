@@ -39,6 +39,11 @@ INCIDENTS = " incidents"
 """Key of whoever waits for incidents; no host is named so."""
 
 
+def diagnosis(registry: Registry, topology: DeclaredTopology, config: Config) -> Engine:
+    """Return the engine that the configuration asks for."""
+    return Diagnosis(registry, topology, window_s=config.window_s, probe_port=config.probe_port)
+
+
 @dataclass(slots=True)
 class Counters:
     """Since the analyzer started."""
@@ -72,7 +77,7 @@ class Analyzer:
 
     @classmethod
     async def start(
-        cls, config: Config, path: str, *, clock: Clock = time.time_ns, build: Build = Diagnosis
+        cls, config: Config, path: str, *, clock: Clock = time.time_ns, build: Build = diagnosis
     ) -> "Analyzer":
         """Return an analyzer that knows what it knew before. Raises ConfigError."""
         topology = (
@@ -144,7 +149,7 @@ class Analyzer:
 
     def _work(self) -> None:
         self._supervise("housekeeping", self._keep_house)
-        self._supervise("engine", lambda: self.engine.run(self.fleet, self.store, self.clock))
+        self._supervise("engine", lambda: self.engine.run(self.fleet, self.clock))
         self._supervise(
             "journal", lambda: self.journal.follow(self.engine.incidents, self.store, self.clock)
         )

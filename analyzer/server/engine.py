@@ -7,7 +7,6 @@ from typing import Protocol
 from analyzer.config import Config
 from analyzer.fleet import Fleet
 from analyzer.registry import Registry
-from analyzer.store import Store
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
@@ -27,7 +26,7 @@ class Engine(Protocol):
     def ingest(self, summary: Summary, wall_ns: int) -> None:
         """Take a summary that the analyzer received at `wall_ns`; it is on disk already."""
 
-    async def run(self, fleet: Fleet, store: Store, clock: Clock) -> None:
+    async def run(self, fleet: Fleet, clock: Clock) -> None:
         """Work in the background until cancelled."""
 
     def incidents(self) -> list[Incident]:

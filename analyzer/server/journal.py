@@ -87,12 +87,13 @@ class Journal:
         await store.put_incidents(changed)
         for incident in changed:
             self._seq = max(self._seq + 1, wall_ns)
-            before = self._known.get(incident.id)
-            same = before is not None and before.state is incident.state
-            self._events.append(
-                Event(self._seq, "revised" if same else EVENT_OF[incident.state], incident)
-            )
-            self._known[incident.id] = incident
+            before, self._known[incident.id] = self._known.get(incident.id), incident
+            event = EVENT_OF[incident.state]
+            if before is not None and before.state is incident.state:
+                if before.verdict.component == incident.verdict.component:
+                    continue  # seen again: nothing to tell
+                event = "revised"
+            self._events.append(Event(self._seq, event, incident))
         self._announce()
 
     async def follow(

@@ -145,6 +145,7 @@ async def pinglist(
     host: FromPath[str], request: Call, after: FromQuery[int | None] = None, wait_s: WaitS = 0.0
 ) -> Response[bytes]:
     """Return the host's ping list once its version differs from `after`."""
+    require_host(request, host)
     analyzer = _analyzer(request)
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
@@ -328,6 +329,7 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
 async def diagnose(request: Call) -> Response[bytes]:
     """Walk from one endpoint to another now, through vSwitches and fabric."""
     analyzer = _analyzer(request)
+    require_admin(request, analyzer.config.admins)
     body, _ = await _read(request, DiagnoseBody)
     source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
     return _json(await analyzer.engine.diagnose(source, target, analyzer.fleet))

@@ -26,8 +26,17 @@ def book():
     return IncidentBook(new_id=lambda _: f"i{next(numbers)}")
 
 
-def apply(kept, *verdicts, at=0, clean=lambda _: False):
-    return kept.apply(verdicts, clean=clean, now_ns=at, task_of=lambda _: "t")
+DIRTY, CLEAN, GONE = (10, 5), (2000, 0), (0, 0)
+
+
+def apply(kept, *verdicts, at=0, seen=DIRTY, speaks=False):
+    return kept.apply(
+        verdicts,
+        tally=lambda _: seen,
+        speaks=lambda _: speaks,
+        now_ns=at,
+        task_of=lambda _: "t",
+    )
 
 
 def test_a_fact_is_confirmed_at_once_and_a_vote_by_the_next_window():
@@ -55,11 +64,11 @@ def test_detection_dates_from_the_first_loss_of_its_pairs():
 
 
 def test_it_recovers_when_its_pairs_are_clean_or_gone():
-    for answer in (True, None):
+    for seen in (CLEAN, GONE, (2000, 1)):
         kept = book()
         apply(kept, verdict(LINK))
-        assert apply(kept, at=5, clean=lambda _: False) == []
-        (over,) = apply(kept, at=10, clean=lambda _, said=answer: said)
+        assert apply(kept, at=5, seen=(2000, 3)) == []
+        (over,) = apply(kept, at=10, seen=seen)
         assert (over.state, over.recovered_ns) == (IncidentState.RECOVERED, 10)
         assert kept.standing() == frozenset()
 
@@ -67,14 +76,15 @@ def test_it_recovers_when_its_pairs_are_clean_or_gone():
 def test_it_does_not_recover_while_it_is_still_named():
     kept = book()
     apply(kept, verdict(LINK))
-    (still,) = apply(kept, verdict(LINK), at=5, clean=lambda _: True)
+    (still,) = apply(kept, verdict(LINK), at=5, seen=CLEAN)
     assert still.state is IncidentState.CONFIRMED
 
 
-def test_a_silent_agents_peers_do_not_keep_it_open():
+def test_a_silent_agent_is_over_when_it_speaks_whatever_its_peers_lost():
     kept = book()
     apply(kept, verdict(AGENT, confidence=0.98, symptom=Symptom.SILENCE))
-    (over,) = apply(kept, at=5, clean=lambda _: False)
+    assert apply(kept, at=5, seen=GONE) == []
+    (over,) = apply(kept, at=10, speaks=True)
     assert over.state is IncidentState.RECOVERED
 
 
@@ -96,30 +106,36 @@ def test_an_old_incident_or_other_pairs_are_not_revised():
     assert kept.standing() == {LINK, SPINE, AGENT}
 
 
-def test_insufficient_evidence_opens_only_if_it_lasts_and_alone():
+def test_insufficient_evidence_opens_only_if_it_lasts():
     kept = book()
     assert apply(kept, verdict(None, confidence=0.4)) == []
     (unknown,) = apply(kept, verdict(None, confidence=0.4), at=5)
     assert unknown.verdict.component is None
     (named,) = apply(kept, verdict(LINK), at=10)
     assert (named.id, named.verdict.component) == (unknown.id, LINK)
+
+
+def test_insufficient_evidence_about_pairs_with_an_incident_is_no_second_one():
     kept = book()
     apply(kept, verdict(LINK))
     for at in (5, 10):
         changed = apply(kept, verdict(LINK), verdict(None), at=at)
         assert [i.verdict.component for i in changed] == [LINK]
+    other = verdict(None, pairs=((B, C),))
+    changed = apply(kept, verdict(LINK), other, at=15)
+    assert [i.verdict.component for i in changed] == [LINK, None]
 
 
 def test_a_restart_keeps_what_is_open():
     kept = book()
     apply(kept, verdict(LINK))
     apply(kept, verdict(AGENT, pairs=((B, C),), confidence=0.97), at=1)
-    apply(kept, verdict(LINK), at=5, clean=lambda _: True)
+    apply(kept, verdict(LINK), at=5, seen=CLEAN)
     after = book()
     after.restore(kept.all())
     assert after.all() == kept.all()
     assert after.standing() == {LINK}
-    (over,) = apply(after, at=10, clean=lambda _: True)
+    (over,) = apply(after, at=10, seen=CLEAN)
     assert over.verdict.component == LINK
 
 
@@ -133,7 +149,7 @@ def test_no_component_has_two_open_incidents_and_no_id_is_reused(script):
     kept = book()
     for at, (components, fine) in enumerate(script):
         made = [verdict(c, pairs=((A, B) if c == LINK else (B, C),)) for c in components]
-        apply(kept, *made, at=at * 5_000_000_000, clean=lambda _, said=fine: said)
+        apply(kept, *made, at=at * 5_000_000_000, seen=CLEAN if fine else DIRTY)
     ids = [incident.id for incident in kept.all()]
     assert len(ids) == len(set(ids))
     still = [i.verdict.component for i in kept.all() if i.state is not IncidentState.RECOVERED]

@@ -52,7 +52,7 @@ class Engine:
             raise self.fail
         self.seen.append((summary.host, summary.start_ns, wall_ns))
 
-    async def run(self, fleet, store, clock):
+    async def run(self, fleet, clock):
         self.runs += 1
         if self.fail:
             raise self.fail

@@ -21,4 +21,16 @@ def test_three_losses_in_a_row_within_four_seconds_are_unconnectivity():
 def test_a_pair_is_dead_only_if_no_flow_answers():
     assert unconnected_pairs([DEAD, replace(DEAD, flow=FlowId(A, B, 3), run=1)]) == {(A, B)}
     assert unconnected_pairs([DEAD, FINE]) == set()
-    assert unconnected_pairs([replace(DEAD, run=2), replace(DEAD, run=1)]) == set()
+    assert unconnected_pairs([replace(DEAD, run=1), replace(DEAD, run=1)]) == set()
+
+
+def test_with_many_targets_the_run_is_counted_over_all_source_ports():
+    """Each port was visited once: two losses in a row on each."""
+    twice = replace(DEAD, lost=2, run=2, run_ms=0)
+    assert unconnected_pairs([twice]) == set()
+    assert unconnected_pairs([twice, replace(twice, flow=FlowId(A, B, 3))]) == {(A, B)}
+
+
+def test_losses_far_apart_are_no_unconnectivity():
+    slow = replace(DEAD, lost=1, run=3, run_ms=120_000)
+    assert unconnected_pairs([slow]) == set()

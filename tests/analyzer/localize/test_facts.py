@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.localize.facts import settle, unexplained
+from analyzer.localize.facts import MUTE, settle, unexplained
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component
 from netagent.model.verdict import Symptom
@@ -35,7 +35,7 @@ def test_a_hosts_statement_settles_and_takes_its_flows_out_of_the_vote(kind, com
     assert str(explained.verdict.component) == component
     assert explained.verdict.confidence > 0.9
     assert "operstate: down" in explained.verdict.evidence
-    rest = unexplained(evidence, [explained])
+    rest = unexplained(evidence.flows, [explained])
     assert len(rest) + len(explained.flows) == len(evidence.flows)
     if component != "container t0-c1":
         assert not any(view.lost for view in rest)
@@ -69,7 +69,7 @@ def test_a_silent_host_is_its_agent_or_cannot_be_told(how, component, sure):
     assert explained.verdict.confidence == pytest.approx(sure)
     assert explained.verdict.symptom is Symptom.SILENCE
     assert bool(explained.verdict.missing) == (component == "host h2")
-    assert not any(view.lost for view in unexplained(evidence, [explained]))
+    assert not any(view.lost for view in unexplained(evidence.flows, [explained]))
 
 
 def test_unknown_input_and_differences_accuse_nobody():
@@ -78,3 +78,19 @@ def test_unknown_input_and_differences_accuse_nobody():
         finding(FindingKind.TOPOLOGY_DIFFERS, "link a -- b"),
     )
     assert explained == []
+
+
+def test_a_spare_rnic_that_carries_no_probe_is_no_incident():
+    _, explained = settled(finding(FindingKind.RNIC_DOWN, "rnic h1/rnic9"))
+    assert explained == []
+
+
+def test_an_endpoint_whose_interface_is_down_is_named_by_its_host():
+    _, (explained,) = settled(finding(FindingKind.ENDPOINT_DOWN, "endpoint t0-c1/rail0"))
+    assert str(explained.verdict.component) == "endpoint t0-c1/rail0"
+
+
+def test_an_agent_that_answers_but_reports_nothing_is_named_too():
+    _, (explained,) = settled(silent={"h2": MUTE})
+    assert str(explained.verdict.component) == "agent h2"
+    assert explained.verdict.confidence < 0.9

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What hosts and the topology file claim, and what of it is taken."""
+
+from collections.abc import Collection, Iterable
+
+from analyzer.localize.topology import LearnedTopology
+from netagent.model.endpoint import Endpoint
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.path import Component, Kind, link, rnic
+from netagent.wire.messages import Summary
+
+
+def own_findings(summary: Summary, containers: Collection[str]) -> tuple[Finding, ...]:
+    """Return the findings about the sender's own parts; `containers` are those it registered.
+
+    A certificate lets a host speak of itself: what it says of others is dropped.
+    """
+    return tuple(f for f in summary.findings if _is_own(f.component, summary.host, containers))
+
+
+def _is_own(component: Component, host: str, containers: Collection[str]) -> bool:
+    if component.kind in {Kind.CONTAINER, Kind.ENDPOINT}:
+        return component.name.partition("/rail")[0] in containers
+    return component.name.partition("/")[0] == host
+
+
+def differences(topology: LearnedTopology, endpoints: Iterable[Endpoint]) -> list[Finding]:
+    """Return findings where traces differ from the declared topology."""
+    found: dict[Component, str] = {
+        link(a, b): f"probes cross a link between {a} and {b} that the topology file lacks"
+        for a, b in sorted(topology.undeclared_links())
+    }
+    leaves = topology.leaves()
+    for endpoint in endpoints:
+        port, seen = rnic(endpoint.host, endpoint.rnic), leaves.get(endpoint.underlay)
+        said = topology.declared.leaf(endpoint.host, endpoint.rnic)
+        if said and seen and said != seen:
+            found[port] = f"{port} is cabled to {seen}; the topology file says {said}"
+    return [Finding(FindingKind.TOPOLOGY_DIFFERS, c, text, 0) for c, text in found.items()]
