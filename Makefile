@@ -25,10 +25,12 @@ lock: setup ## pin every dependency with its hashes into requirements.lock
 demo: setup ## bring a lab up, break it eight ways, watch netagent name each component
 	$(BIN)/python -m tests.lab demo
 
-test: setup ## every test; what a capability lacks is skipped, or fails if NETAGENT_TESTS_REQUIRE names it
+# What the machine must be able to do: a capability that went missing fails instead of skipping.
+test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs
+test: setup ## every test, as root, with namespaces and Open vSwitch required
 	$(BIN)/python -m pytest
 
-test-hermetic: setup ## tests that need neither root nor any capability (under a minute)
+test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -m "not netns and not ovs and not lab and not kernel and not rdma"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)

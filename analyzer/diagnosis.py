@@ -33,11 +33,13 @@ from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident
-from netagent.wire.messages import Summary
+from netagent.wire.messages import PathColumns, Summary
 
 log = structlog.get_logger()
 
 TICK_S = 0.1
+RELEARN_NS = 60_000_000_000
+"""Paths that stay the same are still learned this often: endpoints may have moved."""
 SETTLE_NS = 3_000_000_000
 """An endpoint is judged only in windows that began this long after it registered."""
 STALLED_MS = 250
@@ -78,6 +80,8 @@ class Engine:
         self._book = IncidentBook(new_id=_incident_id)
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
         self._forgot_ns = 0
+        self._paths: dict[str, tuple[tuple[tuple[EndpointId, ...], PathColumns], int]] = {}
+        """Host -> path columns last learned, and from which window."""
 
     # --- in -----------------------------------------------------------------------------------
 
@@ -91,16 +95,25 @@ class Engine:
         rows = self._numbers.decode(summary)
         containers = {r.endpoint.id.container for r in self._registry.endpoints_of(summary.host)}
         findings = own_findings(summary, containers)
-        paths = paths_of(summary)
         self._windows.add(
             rows,
             findings,
             now_ns=wall_ns,
             stalled_ms=summary.health.stalled_ms,
         )
-        self._topology.learn(paths, self._underlay, wall_ns=summary.start_ns)
+        self._learn(summary)
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
             self._findings[summary.host] = (summary.start_ns, findings)
+
+    def _learn(self, summary: Summary) -> None:
+        # Most windows bring the same paths as the one before; their bytes tell.
+        known = self._paths.get(summary.host)
+        block = (summary.endpoints, summary.paths)
+        if known is not None and known[0] == block and summary.start_ns < known[1] + RELEARN_NS:
+            return
+        rows = paths_of(summary)
+        if self._topology.learn(rows, self._underlay, wall_ns=summary.start_ns):
+            self._paths[summary.host] = (block, summary.start_ns)
 
     def _underlay(self, endpoint: EndpointId) -> str | None:
         record = self._registry.endpoint(endpoint)

@@ -39,16 +39,18 @@ class LearnedTopology:
     _known: dict[tuple[FlowId, bool], _Known] = field(default_factory=dict)
     _links: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def learn(self, rows: Iterable[PathRow], underlay_of: UnderlayOf, *, wall_ns: int = 0) -> None:
-        """Take in the paths of one summary, of the window that began at `wall_ns`."""
+    def learn(self, rows: Iterable[PathRow], underlay_of: UnderlayOf, *, wall_ns: int = 0) -> bool:
+        """Take in the paths of a summary whose window began at `wall_ns`; say if all are whole."""
         rows = [row for row in rows if row.hops]
         for row in rows:
             sender = underlay_of(row.flow.target if row.reply else row.flow.source)
             if sender is not None and row.hops[0]:
                 self._leaf_of[sender] = row.hops[0]
+        whole = True
         for row in rows:
             receiver = underlay_of(row.flow.source if row.reply else row.flow.target)
             complete = receiver is not None and row.hops[-1] == self.leaf(receiver)
+            whole &= complete
             known = self._known.get((row.flow, row.reply))
             if complete:
                 self._known[row.flow, row.reply] = _Known(
@@ -59,6 +61,7 @@ class LearnedTopology:
                         self._links[min(a, b), max(a, b)] += 1
             elif known is not None:
                 known.latest, known.seen_ns = row.hops, wall_ns
+        return whole
 
     def leaf(self, underlay: str) -> str | None:
         """Return the router that the VTEP's traces begin with; None before the first trace."""

@@ -8,7 +8,7 @@ destination never answers: the VTEP drops the packet, which is too short to be V
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -19,6 +19,7 @@ TRACE_IDENTS = range(1, 0x8000)
 COUNT_IDENTS = range(0x8000, 0x10000)
 ANSWER_NS = 400_000_000
 """Routers answer within this time, or are silent."""
+PREFER_NS = 1_000_000_000
 EXPLORE_EVERY = 8
 """Each so many traces look beyond the hops known, in case the path grew longer."""
 
@@ -69,12 +70,25 @@ class PathTracer:
 
     def follow(self, flows: set[OuterFlow]) -> None:
         """Trace exactly these flows from now on; new ones come first."""
+        gone = self._traces.keys() - flows
+        for flow in gone:
+            del self._traces[flow]
+            self._running.pop(flow, None)
+        if gone:
+            self._queue = deque(flow for flow in self._queue if flow in self._traces)
         for flow in flows - self._traces.keys():
             self._traces[flow] = _Trace()
             self._queue.appendleft(flow)
-        for flow in self._traces.keys() - flows:
-            del self._traces[flow]
-            self._running.pop(flow, None)
+
+    def prefer(self, flows: Iterable[OuterFlow], *, now_ns: int) -> None:
+        """Trace these next, if their last trace is not of this second: they lose probes."""
+        for flow in flows:
+            trace = self._traces.get(flow)
+            if trace is None or flow in self._running or now_ns - trace.done_ns < PREFER_NS:
+                continue
+            self._queue.remove(flow)
+            self._queue.appendleft(flow)
+            trace.done_ns = 0
 
     def hops(self, flow: OuterFlow) -> tuple[str, ...] | None:
         """Return the routers of the last finished trace, nearest first; "" where one was silent."""
@@ -87,10 +101,7 @@ class PathTracer:
         probes: list[TtlProbe] = []
         for _ in range(len(self._queue)):
             flow = self._queue[0]
-            trace = self._traces.get(flow)
-            if trace is None:
-                self._queue.popleft()
-                continue
+            trace = self._traces[flow]
             if trace.done_ns and now_ns - trace.done_ns < self._refresh_ns:
                 break  # the queue is in order of completion: the rest is younger
             ttls = self._reach(trace)

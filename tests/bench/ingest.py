@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Path summaries the analyzer takes in per second on one core, from bytes to judged state.
+"""Path summaries the analyzer takes in per second on one core, from bytes to judged latency.
+
+Every message carries its flows' traced paths both ways, as agents' messages do.
 
 The baseline decodes the same bytes row by row and item by item, in the same run and alternating
 with it, so that a noisy machine slows both.
@@ -10,15 +12,16 @@ import statistics
 import time
 from collections.abc import Callable
 
-from analyzer.detect.latency import LatencyBaselines
-from analyzer.ingest import FlowNumbers, paths_of
-from analyzer.windows import Watermarks
+from analyzer.diagnosis import Engine
+from analyzer.registry import Registry
 from netagent.collect.windows import TracedPath, WindowTally
+from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
+from netagent.model.topology import DeclaredTopology
 from netagent.model.window import Window
 from netagent.probing.session import ProbeLost, ProbeMeasured, ProbeReplied
 from netagent.wire.codec import decode, encode
-from netagent.wire.messages import Health, Summary
+from netagent.wire.messages import Health, Registration, Summary
 from tests.oracles.rows import rows_of
 
 HOSTS = 32
@@ -39,9 +42,13 @@ def bodies(window: int, rng: random.Random) -> list[bytes]:
                 for port in range(PORTS):
                     flow = FlowId(EndpointId(f"c{host}", rail), target, 40000 + port)
                     _probe(tally, flow, rng)
-                    if window == 0:
-                        hops = (f"10.0.{rail}.1", f"10.1.0.{port}", f"10.0.{rail}.2")
-                        paths.append(TracedPath(flow, reply=False, outer_port=port, hops=hops))
+                    for reply in (False, True):
+                        way = (host, (host + n) % HOSTS)
+                        first, last = (
+                            f"10.0.{rail}.{h % 4}" for h in (way[::-1] if reply else way)
+                        )
+                        hops = (first, f"10.1.0.{port}", last)
+                        paths.append(TracedPath(flow, reply=reply, outer_port=port, hops=hops))
         at = Window(window * WIDTH_NS, WIDTH_NS)
         summary = tally.close(
             at, host=f"h{host}", instance="i", paths=paths, findings=(), health=Health()
@@ -59,13 +66,34 @@ def _probe(tally: WindowTally, flow: FlowId, rng: random.Random) -> None:
         tally.add(ProbeMeasured(flow, seq, round(rng.lognormvariate(11.7, 0.14)), 20_000, 30_000))
 
 
-def take_in(body: bytes, numbers: FlowNumbers, marks: Watermarks, base: LatencyBaselines) -> None:
-    """Do all that the analyzer does with a stored summary but for learning new paths."""
+def registry() -> Registry:
+    """Return a registry that knows every endpoint."""
+    made = Registry()
+    for host in range(HOSTS):
+        endpoints = tuple(
+            Endpoint(
+                EndpointId(f"c{host}", rail), "t", f"h{host}", f"10.{rail}.0.{host}", "",
+                f"172.{16 + rail}.0.{host}", f"rnic{rail}", "br-int", f"p{host}-{rail}",
+            )
+            for rail in range(RAILS)
+        )  # fmt: skip
+        registration = Registration(
+            host=f"h{host}", instance="i", generation=1, rpc_url="", endpoints=endpoints
+        )
+        made.apply(registration, 0)
+    return made
+
+
+def take_in(engine: Engine, body: bytes) -> None:
+    """Do all that the analyzer does with a stored summary as it comes in."""
     summary = decode(body, Summary)
-    rows = numbers.decode(summary)
-    paths_of(summary)
-    marks.add(rows, summary.findings, now_ns=summary.start_ns)
-    base.judge(rows)
+    engine.ingest(summary, summary.start_ns)
+
+
+def judge(engine: Engine, window: int) -> None:
+    """Close the window and compare every flow's latency with its baseline."""
+    for state in engine._windows.close(set(), now_ns=(window + 2) * WIDTH_NS):
+        engine._slow(state)
 
 
 def _timed(work: Callable[[bytes], object], wave: list[bytes]) -> float:
@@ -78,14 +106,17 @@ def _timed(work: Callable[[bytes], object], wave: list[bytes]) -> float:
 def run() -> list[dict[str, object]]:
     """Return one row: rates of both and their ratio, medians over rounds."""
     rng = random.Random(1)
-    waves = [bodies(window, rng) for window in range(ROUNDS + 1)]
-    numbers, marks, base = FlowNumbers(), Watermarks(), LatencyBaselines()
+    waves = [bodies(window, rng) for window in range(ROUNDS + 2)]
+    engine = Engine(registry(), DeclaredTopology())
     rows = HOSTS * RAILS * TARGETS * PORTS
-    _timed(lambda body: take_in(body, numbers, marks, base), waves[0])  # numbers its flows
     fast, slow = [], []
-    for wave in waves[1:]:
-        fast.append(_timed(lambda body: take_in(body, numbers, marks, base), wave))
+    for window, wave in enumerate(waves):
+        took = _timed(lambda body: take_in(engine, body), wave)
+        began = time.perf_counter()
+        judge(engine, window)
+        fast.append(took + time.perf_counter() - began)
         slow.append(_timed(lambda body: rows_of(decode(body, Summary)), wave))
+    del fast[:2], slow[:2]  # the first windows number the flows and learn their paths
     return [
         {
             "rows_per_message": rows // HOSTS,
