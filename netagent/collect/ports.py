@@ -13,7 +13,7 @@ TUNNELS = frozenset({"vxlan", "geneve", "gre", "ip6gre", "stt", "gtpu", "erspan"
 """Interface types that are tunnels."""
 
 _MAC = re.compile(r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
-_CONTAINER = re.compile(r"^[\w.:-]{1,128}$")
+_CONTAINER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$")
 _MAX_RAIL = 255
 _OVERLAY_MTU = 1450
 
