@@ -13,13 +13,13 @@ from msgspec import structs
 from analyzer.diagnosis import Engine
 from analyzer.registry import Registry
 from netagent.collect.windows import TracedPath, WindowTally
-from netagent.model.errors import Unreachable
+from netagent.model.errors import RemoteProtocolError, Unreachable
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component, link, switch
 from netagent.model.topology import DeclaredTopology
-from netagent.model.verdict import IncidentState
+from netagent.model.verdict import IncidentState, Symptom
 from netagent.model.window import Window
-from netagent.probing.session import ProbeLost, ProbeReplied
+from netagent.probing.session import ProbeLost, ProbeMeasured, ProbeReplied
 from netagent.wire.messages import Health, PathReply, Registration
 from tests.oracles.fabric import Fabric
 
@@ -217,3 +217,54 @@ def test_the_topology_is_told_as_learned():
     told = world.engine.topology()
     assert len(told["links"]) == 8
     assert told["leaves"]["172.30.0.0"] == "leaf-s0-r0"
+
+
+def slowed(world, truth, factor):
+    """Make every answered probe that crosses `truth` slower from now on."""
+    fabric = world.fabric
+    for host, tally in world.tallies.items():
+        for flow in fabric.flows:
+            if fabric.endpoints[flow.source].host != host:
+                continue
+            crossed = fabric._crossed(flow, reply=False) + fabric._crossed(flow, reply=True)
+            rtt_ns = round(300_000 * (factor if truth in crossed else 1))
+            for seq in range(4):
+                tally.add(ProbeMeasured(flow, seq, rtt_ns, 0, 0))
+
+
+def live_slow(world, truth, factor, windows):
+    incidents = []
+    for _ in range(windows):
+        slowed(world, truth, factor)
+        incidents = world.live(1)
+    return incidents
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "while an agent is dead"])
+def test_a_slow_rnic_is_found_whatever_else_is_wrong_and_recovers(elsewhere):
+    world, truth = World(), Component.parse("rnic h3/rnic0")
+    assert live_slow(world, truth, 1, 6) == []
+    if elsewhere:
+        world.silent = {"h0": "refused"}
+    found = live_slow(world, truth, 20, 2)
+    assert truth in components(found)
+    (incident,) = (i for i in found if i.verdict.component == truth)
+    assert incident.verdict.symptom is Symptom.LATENCY
+    assert truth in components(live_slow(world, truth, 20, 10))  # never becomes the norm
+    world.silent = {}
+    assert live_slow(world, truth, 1, 3) == []
+
+
+def test_an_odd_summary_is_refused_and_the_rest_is_judged():
+    world = World()
+    world.live(3)
+    world.fabric.loss = {switch("spine-1"): 1.0}
+    good = next(world.summaries())
+    for change in (
+        {"width_ns": 1},
+        {"start_ns": good.start_ns + 1},
+        {"flows": structs.replace(good.flows, mean_ln=b"\xff\xff\xff\x7f" * 48)},
+    ):
+        with pytest.raises(RemoteProtocolError):
+            world.engine.ingest(structs.replace(good, host="h9", **change), world.now_ns())
+    assert components(world.live(2)) == [switch("spine-1")]
