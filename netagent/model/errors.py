@@ -7,8 +7,7 @@ NetAgentError
 ├── ProtocolError
 │   ├── LocalProtocolError     we broke the rules         a bug: crash
 │   └── RemoteProtocolError    the peer did               drop what it sent
-├── Unreachable            a peer did not answer in time  retry, back off
-└── InsufficientData       too few samples                not an anomaly
+└── Unreachable            a peer did not answer in time  retry, back off
 """
 
 
@@ -50,11 +49,3 @@ class Unreachable(NetAgentError):
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(f"{peer}: {reason}")
         self.peer, self.reason = peer, reason
-
-
-class InsufficientData(NetAgentError):
-    """Too few samples to answer."""
-
-    def __init__(self, *, have: int, need: int) -> None:
-        super().__init__(f"{have} samples, {need} needed")
-        self.have, self.need = have, need
