@@ -15,6 +15,7 @@ from msgspec import structs
 from netagent import __version__
 from netagent.adapters import outer
 from netagent.adapters.clock import StepDetector, now_ns, wall_ns
+from netagent.adapters.pace import Pace
 from netagent.adapters.prober import Prober
 from netagent.adapters.spool import Spool
 from netagent.adapters.tracer import Tracer
@@ -49,7 +50,6 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-MIN_TICK_S = 0.005
 TRACE_TICK_S = 0.05
 LONG_POLL_S = 20.0
 RETRY_S = (0.2, 5.0)
@@ -83,6 +83,7 @@ class Agent:
         self._pinglist = PingList(0)
         self._tally = WindowTally(large_class=len(config.probe.sizes) - 1)
         self._prober = Prober(config.probe, self._tally)
+        self._pace = Pace(self._prober)
         self._tracer = Tracer(config.trace, self._flow_seen)
         self._uplink = Uplink(config)
         spool = Spool(Path(config.state_dir) / "spool", limit_bytes=config.limits.spool_mib << 20)
@@ -95,12 +96,9 @@ class Agent:
         self._unopened: dict[EndpointId, str] = {}
         self._held: dict[tuple[FindingKind, Component], Finding] = {}
         """Findings of the running window: one that came and went is told as well."""
-        self._stalled_ns = 0
 
     async def run(self) -> None:
         """Work until cancelled."""
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._prober.fileno(), self._prober.read)
         watcher = Watcher(self._config)
         try:
             async with asyncio.TaskGroup() as group:
@@ -108,7 +106,7 @@ class Agent:
                     ("discovery", lambda: watcher.run(self._on_view)),
                     ("registration", self._register),
                     ("pinglist", self._follow_pinglist),
-                    ("probing", self._probe),
+                    ("probing", self._pace.run),
                     ("tracing", self._trace),
                     ("windows", self._close_windows),
                     ("shipping", self._shipper.run),
@@ -116,7 +114,6 @@ class Agent:
                 ):
                     group.create_task(_supervised(name, work))
         finally:
-            loop.remove_reader(self._prober.fileno())
             await self._say_goodbye()
             self._prober.close()
             self._tracer.close()
@@ -232,14 +229,6 @@ class Agent:
 
     # --- probing and windows -----------------------------------------------------------------
 
-    async def _probe(self) -> None:
-        while True:
-            wake_ns = self._prober.step()
-            sleep_s = max(MIN_TICK_S, (wake_ns - now_ns()) / 1e9)
-            due_ns = now_ns() + round(sleep_s * 1e9)
-            await asyncio.sleep(sleep_s)
-            self._stalled_ns = max(self._stalled_ns, now_ns() - due_ns)
-
     async def _trace(self) -> None:
         while True:
             self._tracer.step()
@@ -287,7 +276,6 @@ class Agent:
     def _take_health(self) -> Health:
         counters = self._prober.take_counters()
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
-        stalled_ns, self._stalled_ns = self._stalled_ns, 0
         return Health(
             sent=counters.sent,
             answered=counters.answered,
@@ -298,7 +286,7 @@ class Agent:
             spool_dropped=self._shipper.dropped,
             cpu_ms=round(1000 * (self._cpu_s - before_s)),
             rss_kb=_rss_kb(),
-            stalled_ms=stalled_ns // 1_000_000,
+            stalled_ms=self._pace.take_stalled_ns() // 1_000_000,
             clock_steps=self._steps.steps,
         )
 

@@ -24,18 +24,22 @@ def call_in_namespace(path: str, function: Callable[[], T], *, inode: int | None
     results: list[T] = []
     errors: list[BaseException] = []
 
-    def enter() -> None:
+    def run() -> None:
         try:
-            netns.setns(path, flags=0)  # 0: fail where it does not exist; the default creates it
-            if inode is not None and Path("/proc/thread-self/ns/net").stat().st_ino != inode:
-                raise FileNotFoundError(f"{path} is another namespace now")
+            _enter(path, inode)
             results.append(function())
         except BaseException as error:  # noqa: BLE001 - carried over to the calling thread
             errors.append(error)
 
-    thread = threading.Thread(target=enter, name="netns")
+    thread = threading.Thread(target=run, name="netns")
     thread.start()
     thread.join()
     if errors:
         raise errors[0]
     return results[0]
+
+
+def _enter(path: str, inode: int | None) -> None:
+    netns.setns(path, flags=0)  # 0: fail where it does not exist; the default creates it
+    if inode is not None and Path("/proc/thread-self/ns/net").stat().st_ino != inode:
+        raise FileNotFoundError(f"{path} is another namespace now")

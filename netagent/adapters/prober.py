@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drives the probing of all local endpoints: sockets in, sockets out, decisions elsewhere.
 
-One epoll set holds every socket, and its descriptor is what the event loop watches: one wake-up
-serves all that is ready. A reply that waits in its socket is late for nobody: the kernel has
-stamped it.
+One epoll set holds every socket: one wake-up serves all that is ready. A packet that waits in its
+socket is late for nobody, since the kernel has stamped it. A wake-up costs more than the packet
+that causes it, so the prober lets packets gather while the host is busy: for GATHER_NS at most,
+which the responder's and the prober's delays therefore include.
 """
 
 import secrets
 import select
 import socket
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -40,6 +41,24 @@ MARK_EVERY_NS = 5_000_000_000
 """How often a flow's outer header is looked at."""
 REPLIES_PER_PROBE_CAP = 4
 """A host answers at most this many times the probes it may send."""
+GATHER_NS = 2_000_000
+"""A packet waits so long at most for others that the same wake-up serves."""
+SEND_EVERY_NS = 5_000_000
+"""Visits that fall due within this time go out together."""
+IDLE_NS = 1_000_000_000
+_MAX_ROUNDS = 256
+"""Packets that one socket yields to a step; what a flood leaves over waits for the next."""
+_IN, _ERROR = select.EPOLLIN, select.EPOLLERR
+_ONCE = select.EPOLLIN | select.EPOLLONESHOT
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What sending to one target needs, by index of the source port."""
+
+    address: tuple[str, int]
+    flows: tuple[FlowId, ...]
+    marked_ns: list[int]
 
 
 @dataclass(slots=True)
@@ -55,7 +74,9 @@ class _Local:
     responder: Responder = field(default_factory=Responder)
     targets: dict[str, EndpointId] = field(default_factory=dict)
     """Overlay address -> target, for what arrives here."""
-    marked_ns: dict[FlowId, int] = field(default_factory=dict)
+    peers: dict[EndpointId, _Peer] = field(default_factory=dict)
+    wake_ns: int = 0
+    """When a visit is due or a probe overdue; early at worst."""
     arrived: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     """(session, seq) -> (source port, t3) of replies whose transmit stamp is awaited."""
 
@@ -86,11 +107,16 @@ class Prober:
         self._rng = Random(secrets.randbits(64))
         self._locals: dict[EndpointId, _Local] = {}
         self._by_fd: dict[int, tuple[_Local, socket.socket, int]] = {}
+        """The last is the source port of probes; 0 where probes arrive."""
         self._by_session: dict[int, _Local] = {}
         self._askers: dict[tuple[int, int], FlowId] = {}
         self._pinglist = PingList(0)
         self._bursts: dict[tuple[int, int], _Burst] = {}
         self._epoll = select.epoll()
+        # It rings once and is then silent until the next step, so that packets can gather.
+        self._bell = select.epoll()
+        self._bell.register(self._epoll.fileno(), _ONCE)
+        self._send_ns = 0
         rate = config.rate_per_host
         self._probe_cap = TokenBucket(rate, max(rate / 2, 16), now_ns=now_ns())
         replies = rate * REPLIES_PER_PROBE_CAP
@@ -98,13 +124,14 @@ class Prober:
         self.counters = ProberCounters()
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when `step` has something to read."""
-        return self._epoll.fileno()
+        """Return the descriptor that is readable when `read` has something to read."""
+        return self._bell.fileno()
 
     def close(self) -> None:
         """Close every socket."""
         for key in list(self._locals):
             self._drop(key)
+        self._bell.close()
         self._epoll.close()
 
     # --- what to probe -----------------------------------------------------------------------
@@ -147,6 +174,8 @@ class Prober:
         for key, local in self._locals.items():
             targets = by_source.get(key, [])
             local.targets = {t.address: t.target for t in targets}
+            local.peers = {t.target: self._peer(local, t) for t in targets}
+            local.wake_ns = 0
             local.schedule.replace(targets)
             local.session.abandon_target(keep)
 
@@ -178,9 +207,19 @@ class Prober:
         )
         self._locals[endpoint.id] = local
         self._by_session[session.session] = local
-        for index, each in enumerate((sockets.responder, *sockets.probers)):
-            self._by_fd[each.fileno()] = (local, each, index - 1)
-            self._epoll.register(each.fileno(), select.EPOLLIN)
+        for each, port in zip(
+            (sockets.responder, *sockets.probers), (0, *local.ports), strict=True
+        ):
+            self._by_fd[each.fileno()] = (local, each, port)
+            self._epoll.register(each.fileno(), _IN)
+
+    def _peer(self, local: _Local, target: Target) -> _Peer:
+        address = (target.address, self._config.port)
+        known = local.peers.get(target.target)
+        if known is not None and known.address == address:
+            return known
+        flows = tuple(FlowId(local.endpoint.id, target.target, port) for port in local.ports)
+        return _Peer(address, flows, [0] * len(flows))
 
     def _drop(self, key: EndpointId) -> None:
         local = self._locals.pop(key)
@@ -197,96 +236,126 @@ class Prober:
 
     # --- the loop ----------------------------------------------------------------------------
 
+    def hush(self) -> None:
+        """Keep the descriptor quiet until the next `step`: what arrived is known."""
+        self._bell.poll(0)
+
     def step(self) -> int:
         """Read, settle and send what is due; return when to come again (monotonic ns)."""
         self.read()
         at_ns = now_ns()
-        wake_ns = at_ns + 1_000_000_000
-        for local in list(self._locals.values()):
-            local.session.expire(now_ns=at_ns)
-            self._account(local, at_ns)
-            for ping in local.schedule.due(now_ns=at_ns):
-                self._ping(local, ping, at_ns)
-            for due_ns in (local.schedule.next_ns(), local.session.deadline_ns()):
-                if due_ns is not None and due_ns < wake_ns:
-                    wake_ns = due_ns
+        if at_ns >= self._send_ns and self._send_due(at_ns):
+            self._send_ns = at_ns + SEND_EVERY_NS
+            return at_ns + GATHER_NS  # for the replies, which need no bell
+        wakes = [local.wake_ns for local in self._locals.values()]
+        wake_ns = max(self._send_ns, min(wakes, default=at_ns + IDLE_NS))
+        if wake_ns - at_ns > GATHER_NS:
+            self._bell.modify(self._epoll.fileno(), _ONCE)
         return wake_ns
 
     def read(self) -> None:
-        """Read every socket that has something."""
-        for fd, _ in self._epoll.poll(0):
-            entry = self._by_fd.get(fd)
-            if entry is None:
-                continue
-            local, ready, index = entry
-            if index < 0:
-                self._answer(local, ready)
-            else:
-                self._stamps(local, ready)
-                self._replies(local, ready, local.ports[index])
-            self._account(local, now_ns())
+        """Read every socket that has something, one packet of each per round."""
+        for _ in range(_MAX_ROUNDS):
+            ready = self._epoll.poll(0)
+            if not ready:
+                return
+            at_ns = now_ns()
+            for fd, events in ready:
+                entry = self._by_fd.get(fd)
+                if entry is None:
+                    continue
+                local, waiting, port = entry
+                if port:
+                    self._read_replies(local, waiting, port, events, at_ns)
+                else:
+                    self._read_probes(local, waiting, events, at_ns)
 
-    def _replies(self, local: _Local, ready: socket.socket, port: int) -> None:
-        for received in udp.drain(ready):
+    def _read_replies(
+        self, local: _Local, waiting: socket.socket, port: int, events: int, at_ns: int
+    ) -> None:
+        if events & _ERROR:
+            self._stamp(local, waiting)
+        received = udp.receive(waiting) if events & _IN else None
+        if received is not None:
+            payload, _, arrived_ns = received
             try:
-                reply = frame.decode(received.payload)
                 local.session.receive(
-                    reply,
+                    frame.decode(payload),
                     source_port=port,
-                    arrived_wall_ns=received.wall_ns,
+                    arrived_wall_ns=arrived_ns,
                     taken_wall_ns=wall_ns(),
                 )
             except RemoteProtocolError:
                 self.counters.bad_frames += 1
+        self._account(local, at_ns)
 
-    def _stamps(self, local: _Local, ready: socket.socket) -> None:
-        for noticed in udp.drain_errors(ready):
-            try:
-                sent = frame.decode(noticed.payload)
-            except RemoteProtocolError:
-                continue  # a truncated quote in an ICMP error
-            if sent.session != local.session.session:
-                continue
-            if noticed.notice is udp.Notice.TRANSMITTED:
-                local.session.transmitted(sent.seq, left_wall_ns=noticed.wall_ns)
-            else:
-                local.session.refuse(sent.seq)
+    def _stamp(self, local: _Local, waiting: socket.socket) -> None:
+        noticed = udp.notice(waiting)
+        name = frame.name(noticed.payload) if noticed else None
+        if noticed is None or name is None:
+            return  # an ICMP error may quote less than a frame
+        if noticed.notice is udp.Notice.TRANSMITTED:
+            local.session.transmitted(name[1], left_wall_ns=noticed.wall_ns)
+        else:
+            local.session.refuse(name[1])
 
-    def _answer(self, local: _Local, ready: socket.socket) -> None:
-        for received in udp.drain(ready):
-            try:
-                probe = frame.decode(received.payload)
-            except RemoteProtocolError:
-                self.counters.bad_frames += 1
-                continue
-            if probe.flags & frame.REPLY or not self._reply_cap.take(1, now_ns=now_ns()):
-                continue
-            address, port = received.address
-            reply = local.responder.reply(probe, source_port=port)
-            if probe.flags & frame.MARKED and address in local.targets:
-                key = (probe.session, port)
-                self._askers[key] = FlowId(local.targets[address], local.endpoint.id, port)
-                _bound(self._askers, 8192)
-            local.arrived[probe.session, probe.seq] = (port, received.wall_ns)
-            _bound(local.arrived, 1024)
-            payload = frame.encode(reply, size=len(received.payload))
-            self.counters.answered += udp.send(ready, payload, received.address)
-            self._reply_stamps(local, ready)
-        self._reply_stamps(local, ready)
+    def _read_probes(self, local: _Local, waiting: socket.socket, events: int, at_ns: int) -> None:
+        if events & _ERROR:
+            self._reply_stamp(local, waiting)
+        received = udp.receive(waiting) if events & _IN else None
+        if received is None:
+            return
+        try:
+            probe = frame.decode(received.payload)
+        except RemoteProtocolError:
+            self.counters.bad_frames += 1
+            return
+        if not probe.flags & frame.REPLY and self._reply_cap.take(1, now_ns=at_ns):
+            self._answer(local, waiting, probe, received)
 
-    def _reply_stamps(self, local: _Local, ready: socket.socket) -> None:
-        for noticed in udp.drain_errors(ready):
-            try:
-                reply = frame.decode(noticed.payload)
-            except RemoteProtocolError:
-                continue
-            arrival = local.arrived.pop((reply.session, reply.seq), None)
-            if arrival is not None and noticed.notice is udp.Notice.TRANSMITTED:
-                port, arrived_ns = arrival
-                held_ns = noticed.wall_ns - arrived_ns
-                local.responder.replied(reply.session, port, reply.seq, held_ns=held_ns)
+    def _answer(
+        self, local: _Local, waiting: socket.socket, probe: frame.Frame, received: udp.Received
+    ) -> None:
+        payload, (address, port), arrived_ns = received
+        if probe.flags & frame.MARKED and address in local.targets:
+            key = (probe.session, port)
+            self._askers[key] = FlowId(local.targets[address], local.endpoint.id, port)
+            _bound(self._askers, 8192)
+        local.arrived[probe.session, probe.seq] = (port, arrived_ns)
+        _bound(local.arrived, 1024)
+        reply = frame.encode(local.responder.reply(probe, source_port=port), size=len(payload))
+        self.counters.answered += udp.send(waiting, reply, received.address)
+        # A container's veth stamps at once, and the next reply on the flow tells of this one.
+        self._reply_stamp(local, waiting)
 
-    def _ping(self, local: _Local, ping: Ping, at_ns: int, *, burst: _Burst | None = None) -> None:
+    def _reply_stamp(self, local: _Local, waiting: socket.socket) -> None:
+        noticed = udp.notice(waiting)
+        name = frame.name(noticed.payload) if noticed else None
+        arrival = local.arrived.pop(name, None) if name else None
+        if noticed and name and arrival and noticed.notice is udp.Notice.TRANSMITTED:
+            port, arrived_ns = arrival
+            held_ns = noticed.wall_ns - arrived_ns
+            local.responder.replied(name[0], port, name[1], held_ns=held_ns)
+
+    def _send_due(self, at_ns: int) -> bool:
+        sent = False
+        for local in self._locals.values():
+            if local.wake_ns > at_ns:
+                continue
+            local.session.expire(now_ns=at_ns)
+            pings = local.schedule.due(now_ns=at_ns)
+            for ping in pings:
+                self._ping(local, local.peers[ping.target.target], ping, at_ns)
+            self._account(local, at_ns)
+            sent = sent or bool(pings)
+            wakes = (local.schedule.next_ns(), local.session.deadline_ns())
+            local.wake_ns = min((w for w in wakes if w is not None), default=at_ns + IDLE_NS)
+        return sent
+
+    def _ping(
+        self, local: _Local, peer: _Peer, ping: Ping, at_ns: int, *, burst: _Burst | None = None
+    ) -> None:
+        index = ping.port_index
         size = local.sizes[ping.size_class]
         wire_bytes = size + udp.IP_AND_UDP_BYTES
         if not (
@@ -296,24 +365,22 @@ class Prober:
             return
         self.counters.sent += 1
         self.counters.delayed += ping.late
-        sender = local.sockets.probers[ping.port_index]
-        flow = FlowId(local.endpoint.id, ping.target.target, local.ports[ping.port_index])
-        probe = local.session.send(flow, ping.size_class, now_ns=at_ns, wall_ns=wall_ns())
+        probe = local.session.send(
+            peer.flows[index], ping.size_class, now_ns=at_ns, wall_ns=wall_ns()
+        )
         if burst is not None:
             burst.open.add(probe.seq)
             self._bursts[probe.session, probe.seq] = burst
-        if at_ns - local.marked_ns.get(flow, 0) > MARK_EVERY_NS:
-            local.marked_ns[flow] = at_ns
-            _bound(local.marked_ns, 8192)
-            probe = replace(probe, flags=frame.MARKED)
+        if at_ns - peer.marked_ns[index] > MARK_EVERY_NS:
+            peer.marked_ns[index] = at_ns
+            probe = probe._replace(flags=frame.MARKED)
         payload = frame.encode(probe, size=size)
-        if not udp.send(sender, payload, (ping.target.address, self._config.port)):
+        if not udp.send(local.sockets.probers[index], payload, peer.address):
             local.session.fail(probe.seq)
-        self._stamps(local, sender)
 
     def _account(self, local: _Local, at_ns: int) -> None:
         while (event := local.session.next_event()) is not None:
-            burst = self._bursts.get((local.session.session, event.seq))
+            burst = self._bursts.get((local.session.session, event.seq)) if self._bursts else None
             if burst is not None:
                 self._account_burst(local, burst, event)
                 continue
@@ -346,10 +413,12 @@ class Prober:
         where `target.source` is not local.
         """
         local = self._locals[target.source]
+        peer = self._peer(local, target)
         burst = _Burst({}, set())
         for n in range(count):
             ping = Ping(target, (n // 2) % len(local.ports), n % len(local.sizes))
-            self._ping(local, ping, now_ns(), burst=burst)
+            self._ping(local, peer, ping, now_ns(), burst=burst)
+        local.wake_ns = 0
         session = local.session.session
 
         def collect() -> list[ProbeAnswer] | None:

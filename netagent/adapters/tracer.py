@@ -27,6 +27,8 @@ COUNT_PACKETS_PER_S = 600
 MAX_COUNTS = 16
 STALE_NS = 120_000_000_000
 """An outer header unseen for so long is traced no more."""
+FORGET_EVERY_NS = 1_000_000_000
+"""Stale outer headers are looked for so often."""
 FlowOf = Callable[[outer.Sighting], FlowId | None]
 
 
@@ -44,6 +46,9 @@ class Tracer:
         self._uplinks: dict[str, socket.socket] = {}
         self._sockets: traceroute.TraceSockets | None = None
         self._outer: dict[tuple[FlowId, bool], tuple[OuterFlow, int]] = {}
+        self._changed = False
+        """Whether `_outer` knows other flows than those that are traced."""
+        self._forgot_ns = 0
         self._longest: dict[FlowId, int] = {}
         """Hops of the longest trace: those beyond a dead link are asked as well."""
         self._count_bucket = TokenBucket(
@@ -67,6 +72,7 @@ class Tracer:
     def keep(self, wanted: Callable[[FlowId], bool]) -> None:
         """Forget flows that `wanted` does not want."""
         self._outer = {key: seen for key, seen in self._outer.items() if wanted(key[0])}
+        self._changed = True
         self._longest = {flow: hops for flow, hops in self._longest.items() if wanted(flow)}
 
     def step(self) -> None:
@@ -79,10 +85,19 @@ class Tracer:
             except OSError as error:
                 if name in self._uplinks and not _is_down(error):
                     self._uplinks.pop(name).close()
-        fresh = {key: v for key, v in self._outer.items() if at_ns - v[1] < STALE_NS}
-        self._outer = fresh
-        self._paths.follow({flow for flow, _ in fresh.values()})
+        if at_ns - self._forgot_ns >= FORGET_EVERY_NS:
+            self._forget_stale(at_ns)
+        if self._changed:  # seldom: hundreds of flows need not be compared at every step
+            self._changed = False
+            self._paths.follow({flow for flow, _ in self._outer.values()})
         self._exchange(at_ns)
+
+    def _forget_stale(self, at_ns: int) -> None:
+        self._forgot_ns = at_ns
+        stale = [key for key, (_, seen_ns) in self._outer.items() if at_ns - seen_ns >= STALE_NS]
+        for key in stale:
+            del self._outer[key]
+            self._changed = True
 
     def _exchange(self, at_ns: int) -> None:
         try:
@@ -135,8 +150,11 @@ class Tracer:
     def _saw(self, sighting: outer.Sighting, at_ns: int) -> None:
         flow = self._flow_of(sighting)
         if flow is not None:
-            reply = sighting.source_port != flow.source_port
-            self._outer[flow, reply] = (sighting.outer, at_ns)
+            key = (flow, sighting.source_port != flow.source_port)
+            known = self._outer.get(key)
+            if known is None or known[0] != sighting.outer:
+                self._changed = True
+            self._outer[key] = (sighting.outer, at_ns)
 
     def traced(self) -> list[TracedPath]:
         """Return every flow direction whose path was traced."""

@@ -13,6 +13,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from netagent.adapters.namespace import call_in_namespace
 
@@ -21,16 +24,20 @@ SO_TIMESTAMPING = 37
 _TX_SOFTWARE, _RX_SOFTWARE, _SOFTWARE = 1 << 1, 1 << 3, 1 << 4
 IP_RECVERR = 11
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
-_ORIGIN_ICMP, _ORIGIN_TIMESTAMPING = 2, 4
-_ICMP_UNREACHABLE, _ICMP_PORT_UNREACHABLE = 3, 3
+_ORIGIN_TYPE_CODE = slice(4, 7)
+"""Of struct sock_extended_err: ee_origin, ee_type, ee_code."""
+_TIMESTAMP = bytes([4, 0, 0])
+_PORT_UNREACHABLE = bytes([2, 3, 3])
 
-_TIMESPEC = struct.Struct("@qq")
-_SOCK_EXTENDED_ERR = struct.Struct("@IBBBBII")
+_unpack_timespec = struct.Struct("@qq").unpack_from
 _ANCILLARY_BYTES = 256
 LINK_AND_IP_AND_UDP_BYTES = 14 + 20 + 8
 """What stands before the payload in a packet that the error queue gives back."""
 IP_AND_UDP_BYTES = 20 + 8
-MAX_PAYLOAD_BYTES = 65_507
+_DATAGRAM_BYTES = 9216
+"""The largest packet of jumbo frames: a reply is as long as its probe."""
+_QUOTE_BYTES = 128
+"""Enough of a packet of ours to recognise the probe in it."""
 RECEIVE_BUFFER_BYTES = 1 << 20
 """Replies wait here while the agent is late, and are not lost."""
 
@@ -42,8 +49,7 @@ class Notice(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """A datagram and when the kernel received it (CLOCK_REALTIME ns)."""
 
     payload: bytes
@@ -51,8 +57,7 @@ class Received:
     wall_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Noticed:
+class Noticed(NamedTuple):
     """A datagram of ours that the error queue gave back."""
 
     notice: Notice
@@ -135,52 +140,55 @@ def send(sender: socket.socket, payload: bytes, address: tuple[str, int]) -> boo
     return False
 
 
+def receive(receiver: socket.socket) -> Received | None:
+    """Return a datagram that waits on the socket; None where there is none.
+
+    Ask a socket that epoll calls readable, and once: the exception of an empty socket costs more
+    than asking epoll again.
+    """
+    try:
+        payload, ancillary, _, address = receiver.recvmsg(_DATAGRAM_BYTES, _ANCILLARY_BYTES)
+    except OSError:
+        return None  # empty, or a pending ICMP error: the error queue tells which
+    for level, kind, data in ancillary:
+        if kind == SO_TIMESTAMPING and level == socket.SOL_SOCKET:
+            return Received(payload, address, _nanoseconds(data))
+    return None
+
+
+def notice(sender: socket.socket) -> Noticed | None:
+    """Return a transmit stamp or a refusal from the socket's error queue; None where none is."""
+    try:
+        packet, ancillary, _, _ = sender.recvmsg(
+            _QUOTE_BYTES, _ANCILLARY_BYTES, socket.MSG_ERRQUEUE
+        )
+    except OSError:
+        # An error that found the queue full would be reported by epoll for ever.
+        sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        return None
+    wall_ns, error = None, b""
+    for level, kind, data in ancillary:
+        if kind == SO_TIMESTAMPING and level == socket.SOL_SOCKET:
+            wall_ns = _nanoseconds(data)
+        elif kind == IP_RECVERR and level == socket.SOL_IP:
+            error = data[_ORIGIN_TYPE_CODE]
+    if error == _TIMESTAMP and wall_ns is not None:
+        return Noticed(Notice.TRANSMITTED, packet[LINK_AND_IP_AND_UDP_BYTES:], wall_ns)
+    if error == _PORT_UNREACHABLE:
+        return Noticed(Notice.REFUSED, packet, 0)
+    return None
+
+
+def _nanoseconds(timespec: bytes) -> int:
+    seconds, nanoseconds = _unpack_timespec(timespec)
+    return int(seconds * 1_000_000_000 + nanoseconds)
+
+
 def drain(receiver: socket.socket, *, limit: int = 256) -> Iterator[Received]:
     """Yield what waits on the socket, at most `limit` datagrams."""
-    for _ in range(limit):
-        try:
-            payload, ancillary, _, address = receiver.recvmsg(2048, _ANCILLARY_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            continue  # a pending ICMP error; the error queue tells which
-        wall_ns = _stamp(ancillary)
-        if wall_ns is not None:
-            yield Received(payload, address, wall_ns)
+    return islice(iter(partial(receive, receiver), None), limit)
 
 
 def drain_errors(sender: socket.socket, *, limit: int = 256) -> Iterator[Noticed]:
     """Yield transmit stamps and refusals from the socket's error queue."""
-    for _ in range(limit):
-        try:
-            packet, ancillary, _, _ = sender.recvmsg(256, _ANCILLARY_BYTES, socket.MSG_ERRQUEUE)
-        except BlockingIOError:
-            return
-        noticed = _notice(packet, ancillary)
-        if noticed is not None:
-            yield noticed
-
-
-def _notice(packet: bytes, ancillary: list[tuple[int, int, bytes]]) -> Noticed | None:
-    for level, kind, data in ancillary:
-        if level != socket.SOL_IP or kind != IP_RECVERR:
-            continue
-        _, origin, icmp_type, icmp_code, _, _, _ = _SOCK_EXTENDED_ERR.unpack_from(data)
-        if origin == _ORIGIN_TIMESTAMPING:
-            wall_ns = _stamp(ancillary)
-            if wall_ns is not None:
-                return Noticed(Notice.TRANSMITTED, packet[LINK_AND_IP_AND_UDP_BYTES:], wall_ns)
-        if origin == _ORIGIN_ICMP and (icmp_type, icmp_code) == (
-            _ICMP_UNREACHABLE,
-            _ICMP_PORT_UNREACHABLE,
-        ):
-            return Noticed(Notice.REFUSED, packet, 0)
-    return None
-
-
-def _stamp(ancillary: list[tuple[int, int, bytes]]) -> int | None:
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPING:
-            seconds, nanoseconds = _TIMESPEC.unpack_from(data)
-            return int(seconds * 1_000_000_000 + nanoseconds)
-    return None
+    return islice(iter(partial(notice, sender), None), limit)

@@ -38,7 +38,8 @@ class Digest:
         """Count one round trip; what is below 1 ns (clock granularity) counts as 1 ns."""
         value_ns = max(1, value_ns)
         ln = math.log(value_ns)
-        self.min_ns = min(self.min_ns, value_ns) if self.count else value_ns
+        if value_ns < self.min_ns or not self.count:
+            self.min_ns = value_ns
         self.max_ns = max(self.max_ns, value_ns)
         self.count += 1
         self.sum_ln += ln

@@ -11,6 +11,7 @@ three failures in a row need seconds and not three rounds.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
@@ -22,8 +23,7 @@ LATE_NS = 10_000_000
 """A probe sent this much after it was due is counted as delayed by the agent itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ping:
+class Ping(NamedTuple):
     """One probe to send: which target, source port (by index) and size class."""
 
     target: Target
@@ -42,9 +42,10 @@ class TokenBucket:
     def take(self, tokens: float, *, now_ns: int) -> bool:
         """Take `tokens` if they are there."""
         # A monotonic clock does not go back; max() guards against a caller that mixes clocks.
-        elapsed_s = max(0, now_ns - self._at_ns) / 1e9
-        self._tokens = min(self._burst, self._tokens + elapsed_s * self._rate)
-        self._at_ns = now_ns
+        if now_ns != self._at_ns:
+            elapsed_s = max(0, now_ns - self._at_ns) / 1e9
+            self._tokens = min(self._burst, self._tokens + elapsed_s * self._rate)
+            self._at_ns = now_ns
         if self._tokens < tokens:
             return False
         self._tokens -= tokens
@@ -67,6 +68,16 @@ class Rates:
         return round(1e9 * self.pings_per_visit / self.probes_per_s)
 
 
+@dataclass(slots=True)
+class _Turn:
+    """Where the visits to one target stand."""
+
+    sizes: list[int]
+    """The next size class of each source port."""
+    port: int = 0
+    """The next source port, by index."""
+
+
 class Schedule:
     """Visits of one endpoint to its targets."""
 
@@ -76,8 +87,7 @@ class Schedule:
         self._targets: dict[EndpointId, Target] = {}
         self._round: list[Target] = []
         self._confirm: dict[EndpointId, int] = {}  # target id -> not before
-        self._next_port: dict[EndpointId, int] = {}
-        self._next_size: dict[tuple[EndpointId, int], int] = {}
+        self._turns: dict[EndpointId, _Turn] = {}
         self._next_ns = now_ns + round(rng.random() * rates.visit_ns)
 
     def replace(self, targets: Sequence[Target]) -> None:
@@ -85,8 +95,8 @@ class Schedule:
         fresh = {target.target: target for target in targets}
         self._round = [fresh[t.target] for t in self._round if t.target in fresh]
         self._confirm = {key: at for key, at in self._confirm.items() if key in fresh}
-        self._next_port = {key: n for key, n in self._next_port.items() if key in fresh}
-        self._next_size = {key: n for key, n in self._next_size.items() if key[0] in fresh}
+        ports = self._rates.ports
+        self._turns = {key: self._turns.get(key) or _Turn([0] * ports) for key in fresh}
         added = [target for key, target in fresh.items() if key not in self._targets]
         self._rng.shuffle(added)
         self._round.extend(added)  # new targets are visited within this round
@@ -129,13 +139,13 @@ class Schedule:
         return self._round.pop()
 
     def _visit(self, target: Target, *, late: bool) -> list[Ping]:
+        rates, turn = self._rates, self._turns[target.target]
         pings: list[Ping] = []
-        port = self._next_port.get(target.target, 0)
-        while len(pings) < self._rates.pings_per_visit:
+        while len(pings) < rates.pings_per_visit:
+            port = turn.port
             for _ in range(PINGS_PER_PORT):
-                size = self._next_size.get((target.target, port), 0)
-                self._next_size[target.target, port] = (size + 1) % self._rates.sizes
+                size = turn.sizes[port]
+                turn.sizes[port] = (size + 1) % rates.sizes
                 pings.append(Ping(target, port, size, late))
-            port = (port + 1) % self._rates.ports
-        self._next_port[target.target] = port
-        return pings[: self._rates.pings_per_visit]
+            turn.port = (port + 1) % rates.ports
+        return pings[: rates.pings_per_visit]

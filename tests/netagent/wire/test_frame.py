@@ -20,6 +20,16 @@ def test_what_is_encoded_is_decoded_whatever_the_padding(sent, size):
     assert len(payload) == max(size, frame.HEADER_BYTES)
 
 
+@given(FRAMES, st.integers(0, 100))
+def test_a_frame_of_ours_is_named_by_what_decoding_tells(sent, size):
+    assert frame.name(frame.encode(sent, size=size)) == (sent.session, sent.seq)
+
+
+@given(st.binary(max_size=frame.HEADER_BYTES - 1))
+def test_a_cut_frame_has_no_name(payload):
+    assert frame.name(payload) is None
+
+
 @given(st.binary(max_size=64))
 def test_foreign_bytes_give_a_typed_error_or_a_frame(payload):
     try:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the prober runs: at the times that it asks for, and soon after packets arrive.
+
+On a busy host packets may gather before they are read (`netagent.adapters.prober`); on a quiet one
+the first packet is answered at once.
+"""
+
+import asyncio
+from typing import Protocol
+
+from netagent.adapters.clock import now_ns
+from netagent.adapters.prober import GATHER_NS
+
+QUIET_NS = 10_000_000
+"""A host that did nothing for so long is quiet."""
+
+
+class Steps(Protocol):
+    """What is paced."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when something arrived."""
+
+    def hush(self) -> None:
+        """Keep the descriptor quiet until the next step."""
+
+    def step(self) -> int:
+        """Do what is due; return when to come again (monotonic ns)."""
+
+
+class Pace:
+    """Steps the prober, from callbacks: a task would cost the loop a second turn per step."""
+
+    def __init__(self, prober: Steps) -> None:
+        self._prober = prober
+        self._stepped_ns = 0
+        self._due_ns = 0
+        self._stalled_ns = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._failed: asyncio.Future[None] | None = None
+
+    async def run(self) -> None:
+        """Step until cancelled, or until a step raises."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._prober.fileno(), self._arrived)
+        self._failed = loop.create_future()
+        self._due_ns = now_ns()
+        self._step()
+        try:
+            await self._failed
+        finally:
+            loop.remove_reader(self._prober.fileno())
+            if self._timer is not None:
+                self._timer.cancel()
+
+    def take_stalled_ns(self) -> int:
+        """Return by how much the latest step came too late since the last call."""
+        taken, self._stalled_ns = self._stalled_ns, 0
+        return taken
+
+    def _step(self) -> None:
+        self._stepped_ns = now_ns()
+        self._stalled_ns = max(self._stalled_ns, self._stepped_ns - self._due_ns)
+        try:
+            self._step_at(self._prober.step())
+        except Exception as error:  # noqa: BLE001 - carried over to `run`, which is supervised
+            if self._failed is not None and not self._failed.done():
+                self._failed.set_exception(error)
+
+    def _arrived(self) -> None:
+        self._prober.hush()
+        at_ns = now_ns()
+        quiet = at_ns - self._stepped_ns > QUIET_NS
+        due_ns = at_ns if quiet else at_ns + GATHER_NS
+        if due_ns < self._due_ns:
+            self._step_at(due_ns)
+
+    def _step_at(self, due_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_ns = due_ns
+        after_s = max(0, due_ns - now_ns()) / 1e9
+        self._timer = asyncio.get_running_loop().call_later(after_s, self._step)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import os
+from contextlib import suppress
+
+import pytest
+
+from netagent.adapters.clock import now_ns
+from netagent.adapters.pace import QUIET_NS, Pace
+from netagent.adapters.prober import GATHER_NS
+
+FAR_NS = 60_000_000_000
+
+
+class Steps:
+    """A prober that is woken by a pipe; `script` has what each step does."""
+
+    def __init__(self, *script):
+        self.reader, self.writer = os.pipe()
+        self.script = list(script)
+        self.stepped_ns = []
+        self.arrived_ns = 0
+        self.hushed = 0
+        self.done = asyncio.Event()
+
+    def fileno(self):
+        return self.reader
+
+    def hush(self):
+        os.read(self.reader, 64)
+        self.hushed += 1
+
+    def arrive(self):
+        self.arrived_ns = now_ns()
+        os.write(self.writer, b".")
+
+    def step(self):
+        self.stepped_ns.append(now_ns())
+        what = self.script.pop(0)
+        if not self.script:
+            self.done.set()
+        return what()
+
+
+def after(wait_ns):
+    return lambda: now_ns() + wait_ns
+
+
+async def run(steps):
+    pace = Pace(steps)
+    task = asyncio.create_task(pace.run())
+    try:
+        async with asyncio.timeout(10):
+            await steps.done.wait()
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert not asyncio.get_running_loop().remove_reader(steps.reader)
+        os.close(steps.reader)
+        os.close(steps.writer)
+    return pace
+
+
+def test_it_comes_again_when_asked_and_never_earlier():
+    async def scenario():
+        steps = Steps(*[after(3_000_000)] * 4, after(FAR_NS))
+        pace = await run(steps)
+        gaps = [b - a for a, b in zip(steps.stepped_ns, steps.stepped_ns[1:], strict=False)]
+        assert min(gaps) >= 2_900_000
+        assert pace.take_stalled_ns() >= 0
+        assert pace.take_stalled_ns() == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_arrives_on_a_busy_host_gathers_first():
+    async def scenario():
+        steps = Steps(after(FAR_NS), after(FAR_NS))
+        asyncio.get_running_loop().call_soon(steps.arrive)
+        await run(steps)
+        assert steps.stepped_ns[1] - steps.arrived_ns >= 0.9 * GATHER_NS
+        assert steps.hushed == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_arrives_on_a_quiet_host_is_served_at_once():
+    async def scenario():
+        steps = Steps(after(FAR_NS), after(FAR_NS))
+        pace = Pace(steps)
+        pace._stepped_ns = now_ns() - QUIET_NS - 1
+        pace._due_ns = now_ns() + FAR_NS
+        steps.arrive()
+        pace._arrived()
+        assert pace._due_ns < steps.arrived_ns + GATHER_NS
+        pace._timer.cancel()
+        os.close(steps.reader)
+        os.close(steps.writer)
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_is_due_sooner_than_the_gathering_ends_is_not_put_off():
+    async def scenario():
+        steps = Steps(after(GATHER_NS // 4), after(FAR_NS))
+        asyncio.get_running_loop().call_soon(steps.arrive)
+        await run(steps)
+        assert len(steps.stepped_ns) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_step_that_fails_ends_the_run():
+    async def scenario():
+        def fail():
+            raise OSError("no more sockets")
+
+        steps = Steps(after(0), fail, after(FAR_NS))
+        with pytest.raises(OSError, match="no more sockets"):
+            await Pace(steps).run()
+        os.close(steps.reader)
+        os.close(steps.writer)
+
+    asyncio.run(scenario())

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two probers of one process, over a real veth between two namespaces."""
+
+import secrets
+import select
+import socket
+import struct
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from netagent.adapters.namespace import call_in_namespace
+from netagent.adapters.prober import Prober
+from netagent.collect.windows import WindowTally
+from netagent.config import ProbeConfig
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.pinglist import PingList, Target
+from netagent.wire import frame
+from tests.conftest import NETNS, require
+
+pytestmark = pytest.mark.netns
+DEADLINE_S = 20
+FLOWS = 2
+CONFIG = ProbeConfig(
+    rate_per_endpoint=200,
+    rate_per_host=1000,
+    bytes_per_second_per_endpoint=16 << 20,
+    flows_per_pair=FLOWS,
+    timeout_ms=100,
+)
+TIMEOUT_NS = CONFIG.timeout_ms * 1_000_000
+ETH_P_ALL = 3
+
+
+class Side:
+    """One namespace with one endpoint, and the prober of its host."""
+
+    def __init__(self, namespace, letter, address):
+        self.namespace, self.address = f"/run/netns/{namespace}", address
+        self.name, self.device = namespace, f"{letter}0"
+        self.id = EndpointId(f"container-{letter}", 0)
+        self.tally = WindowTally(large_class=len(CONFIG.sizes) - 1)
+        self.prober = Prober(CONFIG, self.tally)
+
+    def open(self, mtu):
+        endpoint = Endpoint(self.id, "t", "h", self.address, "", "", "", "", "", mtu)
+        place = (self.namespace, Path(self.namespace).stat().st_ino)
+        assert self.prober.set_endpoints([endpoint], {self.id: place}) == []
+
+    def probe(self, other):
+        target = Target(self.id, other.id, other.address, "")
+        self.prober.set_pinglist(PingList(1, (target,)))
+        return target
+
+    def flows(self):
+        """Return the counters of each flow so far."""
+        return list(self.tally._flows.values())
+
+
+def ip(*words):
+    subprocess.run(["ip", *words], check=True)
+
+
+def run_until(condition, *sides):
+    """Step the probers as an event loop does until `condition()`."""
+    deadline_ns = time.monotonic_ns() + DEADLINE_S * 1_000_000_000
+    poll = select.poll()
+    for side in sides:
+        poll.register(side.prober.fileno(), select.POLLIN)
+    while not condition():
+        assert time.monotonic_ns() < deadline_ns, [side.flows() for side in sides]
+        wake_ns = min(side.prober.step() for side in sides)
+        poll.poll(max(0, wake_ns - time.monotonic_ns()) / 1e6)
+
+
+def enough(side, **least):
+    """Return whether each of the flows counted at least so many of what `least` names."""
+
+    def reached():
+        flows = side.flows()
+        return len(flows) == FLOWS and all(
+            getattr(flow, name) >= count for flow in flows for name, count in least.items()
+        )
+
+    return reached
+
+
+@pytest.fixture
+def pair(request):
+    """Two sides with open endpoints; the parameter is the MTU, 1450 where there is none."""
+    require(NETNS)
+    mtu = getattr(request, "param", 1450)
+    tag = secrets.token_hex(3)
+    left = Side(f"na-{tag}-l", "l", "10.9.0.1")
+    right = Side(f"na-{tag}-r", "r", "10.9.0.2")
+    try:
+        for side in (left, right):
+            ip("netns", "add", side.name)
+        ip("link", "add", "l0", "netns", left.name, "type", "veth", "peer", "name", "r0",
+           "netns", right.name)  # fmt: skip
+        for side in (left, right):
+            ip("-n", side.name, "addr", "add", f"{side.address}/24", "dev", side.device)
+            ip("-n", side.name, "link", "set", side.device, "mtu", str(mtu), "up")
+            side.open(mtu)
+        yield left, right
+    finally:
+        for side in (left, right):
+            side.prober.close()
+            subprocess.run(["ip", "netns", "del", side.name], check=False)
+
+
+@pytest.mark.parametrize("pair", [1450, 9000], indirect=True)
+def test_probes_of_every_size_are_measured_in_both_directions_at_once(pair):
+    left, right = pair
+    left.probe(right)
+    right.probe(left)
+    run_until(enough(left, sent_large=5), left, right)
+    run_until(enough(right, sent_large=5), left, right)
+    run_until(lambda: all(f.rtt.count >= 5 for f in left.flows() + right.flows()), left, right)
+    for side in (left, right):
+        assert side.prober.take_counters().bad_frames == 0
+        assert side.tally.take_send_errors() == 0
+        for flow in side.flows():
+            assert (flow.lost, flow.refused, flow.run) == (0, 0, 0)
+            assert 0 < flow.rtt.min_ns <= flow.rtt.max_ns < TIMEOUT_NS
+            assert 0 < flow.prober_ns < flow.rtt.count * TIMEOUT_NS
+            assert 0 < flow.responder_ns < flow.rtt.count * TIMEOUT_NS
+            # Nearly each probe is measured: the next on its flow tells of it.
+            assert flow.sent - 3 * CONFIG.pings_per_visit <= flow.rtt.count <= flow.sent
+
+
+def test_what_the_interface_does_not_take_is_a_send_error_and_no_loss(pair):
+    left, right = pair
+    ip("-n", left.name, "link", "set", left.device, "mtu", "1280")
+    left.probe(right)
+    errors = []
+
+    def refused_locally():
+        errors.append(left.tally.take_send_errors())
+        return sum(errors) >= 3
+
+    run_until(refused_locally, left, right)
+    assert all(flow.sent_large == flow.lost == 0 for flow in left.flows())
+
+
+def test_a_closed_responder_refuses_and_loses_nothing(pair):
+    left, right = pair
+    # A kernel tells one host of a closed port once a second, which is slower than we probe here.
+    ip("netns", "exec", right.name, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
+    left.probe(right)
+    right.prober.set_endpoints([], {})
+    run_until(enough(left, refused=3), left)
+    assert all(flow.lost == flow.run == 0 for flow in left.flows())
+
+
+def test_a_cut_link_loses_in_a_row_until_it_is_whole_again(pair):
+    left, right = pair
+    left.probe(right)
+    run_until(enough(left, sent=2), left, right)
+    ip("-n", right.name, "link", "set", right.device, "down")
+    run_until(enough(left, run=3), left, right)
+    assert all(flow.lost >= 3 and flow.refused == 0 for flow in left.flows())
+    ip("-n", right.name, "link", "set", right.device, "up")
+    run_until(lambda: not any(flow.run for flow in left.flows()), left, right)
+
+
+def test_a_burst_is_answered_probe_by_probe_and_counts_in_no_window(pair):
+    left, right = pair
+    target = Target(left.id, right.id, right.address, "")
+    collect = left.prober.begin_burst(target, 6)
+    run_until(lambda: collect() is not None, left, right)
+    answers = collect()
+    assert [answer.outcome for answer in answers] == ["replied"] * 6
+    assert [answer.size for answer in answers] == [64, 1100, 1450] * 2
+    assert left.flows() == []
+
+
+def test_the_flow_of_a_marked_packet_is_known_on_both_sides(pair):
+    left, right = pair
+    left.probe(right)
+    right.probe(left)
+    with closing(call_in_namespace(left.namespace, lambda: sniffer(left.device))) as wire:
+        seen = {}
+
+        def both_ways():
+            seen.update(marked(wire))
+            return len(seen) == 4 * FLOWS
+
+        run_until(both_ways, left, right)
+    ports = {side.id: side.prober.ports(side.id) for side in (left, right)}
+    for source, target in ((left, right), (right, left)):
+        for port in ports[source.id]:
+            flow = FlowId(source.id, target.id, port)
+            probe = seen[source.address, port, CONFIG.port]
+            reply = seen[target.address, CONFIG.port, port]
+            assert source.prober.flow_of(probe, port, CONFIG.port, target.address) == flow
+            assert target.prober.flow_of(reply, CONFIG.port, port, source.address) == flow
+            assert target.prober.flow_of(probe, port, CONFIG.port, target.address) is None
+
+
+def sniffer(device):
+    """Return a socket that reads what comes and goes on `device`."""
+    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
+    opened.bind((device, ETH_P_ALL))
+    return opened
+
+
+def marked(wire):
+    """Yield ((source, source port, target port), frame) of marked packets on the wire."""
+    while True:
+        try:
+            packet = wire.recv(2048)
+        except BlockingIOError:
+            return
+        ports = struct.unpack_from("!HH", packet, 34) if len(packet) > 42 else ()
+        try:
+            sighted = frame.decode(packet[42:])
+        except RemoteProtocolError:
+            continue
+        if sighted.flags & frame.MARKED:
+            yield (socket.inet_ntoa(packet[26:30]), *ports), sighted
