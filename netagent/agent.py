@@ -190,13 +190,11 @@ class Agent:
         return reply.pinglist
 
     def _registration(self, *, leaving: bool = False) -> Registration:
-        host, port = self._config.rpc.listen.rsplit(":", 1)
-        scheme = "https" if self._config.tls is not None else "http"
         return Registration(
             host=self._config.host,
             instance=self._instance,
             generation=self._generation,
-            rpc_url=f"{scheme}://{host}:{port}",
+            rpc_url=self._config.rpc_url,
             endpoints=() if leaving else self._endpoints(),
         )
 
@@ -231,6 +229,8 @@ class Agent:
 
     async def _trace(self) -> None:
         while True:
+            if losing := self._prober.take_losing():
+                self._tracer.prefer(losing)
             self._tracer.step()
             await asyncio.sleep(TRACE_TICK_S)
 

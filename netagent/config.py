@@ -71,12 +71,21 @@ class RpcConfig(_Section, frozen=True, kw_only=True):
 
     listen: str = "127.0.0.1:8421"
     """ADDRESS:PORT to listen on; IPv6 addresses in brackets."""
+    advertise: str = ""
+    """ADDRESS:PORT at which the analyzer reaches this agent; empty: `listen`."""
     peers: tuple[Name, ...] = ("analyzer", "admin")
     """Common names of certificates that may ask."""
 
     def __post_init__(self) -> None:
         """Refuse what is no address and port."""
         split_listen(self.listen)
+        if self.advertise:
+            split_listen(self.advertise)
+
+    @property
+    def wildcard(self) -> bool:
+        """Whether it listens on every address, which is none to connect to."""
+        return self.address[0] in {"0.0.0.0", "::", ""}
 
     @property
     def address(self) -> tuple[str, int]:
@@ -178,11 +187,16 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             raise ValueError("[tls] is needed: rpc.listen is not on loopback (or insecure = true)")
         if not self.analyzer.encrypted and not self.analyzer.loopback:
             raise ValueError("analyzer.url must be https:// beyond loopback (or insecure = true)")
+        local = self.rpc.loopback and not self.analyzer.loopback
+        if not self.rpc.advertise and (local or self.rpc.wildcard):
+            raise ValueError(
+                "rpc.advertise is needed: the analyzer cannot reach rpc.listen at this address"
+            )
 
     @property
     def rpc_url(self) -> str:
         """Where the analyzer reaches this agent's RPC."""
-        return f"{'https' if self.tls else 'http'}://{self.rpc.listen}"
+        return f"{'https' if self.tls else 'http'}://{self.rpc.advertise or self.rpc.listen}"
 
     def within(self, folder: Path) -> Self:
         """Return the configuration with its relative paths made absolute from `folder`."""

@@ -39,6 +39,8 @@ from netagent.wire.messages import ProbeAnswer
 
 MARK_EVERY_NS = 5_000_000_000
 """How often a flow's outer header is looked at."""
+MAX_BURST_PROBES = 4096
+"""On-demand probes whose asker may have gone away."""
 REPLIES_PER_PROBE_CAP = 4
 """A host answers at most this many times the probes it may send."""
 GATHER_NS = 2_000_000
@@ -118,6 +120,9 @@ class Prober:
         self._bell.register(self._epoll.fileno(), _ONCE)
         self._send_ns = 0
         rate = config.rate_per_host
+        host_bytes = config.bytes_per_second_per_host
+        self._bytes_cap = TokenBucket(host_bytes, host_bytes, now_ns=now_ns())
+        self._losing: set[FlowId] = set()
         self._probe_cap = TokenBucket(rate, max(rate / 2, 16), now_ns=now_ns())
         replies = rate * REPLIES_PER_PROBE_CAP
         self._reply_cap = TokenBucket(replies, replies, now_ns=now_ns())
@@ -232,6 +237,11 @@ class Prober:
     def take_counters(self) -> ProberCounters:
         """Return what went wrong since the last call."""
         taken, self.counters = self.counters, ProberCounters()
+        return taken
+
+    def take_losing(self) -> set[FlowId]:
+        """Return the flows that lost probes since the last call."""
+        taken, self._losing = self._losing, set()
         return taken
 
     # --- the loop ----------------------------------------------------------------------------
@@ -359,7 +369,9 @@ class Prober:
         size = local.sizes[ping.size_class]
         wire_bytes = size + udp.IP_AND_UDP_BYTES
         if not (
-            self._probe_cap.take(1, now_ns=at_ns) and local.bytes_cap.take(wire_bytes, now_ns=at_ns)
+            self._probe_cap.take(1, now_ns=at_ns)
+            and local.bytes_cap.take(wire_bytes, now_ns=at_ns)
+            and self._bytes_cap.take(wire_bytes, now_ns=at_ns)
         ):
             self.counters.capped += 1
             return
@@ -371,6 +383,7 @@ class Prober:
         if burst is not None:
             burst.open.add(probe.seq)
             self._bursts[probe.session, probe.seq] = burst
+            _bound(self._bursts, MAX_BURST_PROBES)
         if at_ns - peer.marked_ns[index] > MARK_EVERY_NS:
             peer.marked_ns[index] = at_ns
             probe = probe._replace(flags=frame.MARKED)
@@ -387,6 +400,7 @@ class Prober:
             self._tally.add(event)
             if isinstance(event, ProbeLost):
                 local.schedule.lost(event.flow.target, now_ns=at_ns)
+                self._losing.add(event.flow)
 
     # --- what others want to know --------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 """Drives path tracing: outer headers seen on the uplinks in, TTL-limited packets out."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import structlog
 
@@ -43,7 +44,9 @@ class Tracer:
             max_hops=config.max_hops,
             now_ns=now_ns(),
         )
-        self._uplinks: dict[str, socket.socket] = {}
+        self._devices: set[str] = set()
+        self._uplinks: dict[str, tuple[socket.socket, int]] = {}
+        """Device -> its socket, and the index it had when that was opened."""
         self._sockets: traceroute.TraceSockets | None = None
         self._outer: dict[tuple[FlowId, bool], tuple[OuterFlow, int]] = {}
         self._changed = False
@@ -60,12 +63,19 @@ class Tracer:
         self.sent = 0
 
     def set_uplinks(self, devices: set[str]) -> None:
-        """Watch exactly these RNIC netdevs."""
-        for name in self._uplinks.keys() - devices:
-            self._uplinks.pop(name).close()
-        for name in devices - self._uplinks.keys():
+        """Watch exactly these RNIC netdevs, also after they were made anew."""
+        self._devices = set(devices)
+        self._watch()
+
+    def _watch(self) -> None:
+        # A socket stays bound to the device it was opened on, not to its name.
+        for name, (uplink, index) in list(self._uplinks.items()):
+            if name not in self._devices or _index(name) != index:
+                uplink.close()
+                del self._uplinks[name]
+        for name in self._devices - self._uplinks.keys():
             try:
-                self._uplinks[name] = outer.open_uplink(name)
+                self._uplinks[name] = (outer.open_uplink(name), _index(name))
             except OSError as error:
                 log.warning("uplink_not_watched", device=name, error=str(error))
 
@@ -78,13 +88,10 @@ class Tracer:
     def step(self) -> None:
         """Read sightings and answers, and send what is due."""
         at_ns = now_ns()
-        for name, uplink in list(self._uplinks.items()):
-            try:
+        for uplink, _ in self._uplinks.values():
+            with suppress(OSError):  # down or deleted: told once per event; `_watch` mends it
                 for sighting in outer.drain(uplink):
                     self._saw(sighting, at_ns)
-            except OSError as error:
-                if name in self._uplinks and not _is_down(error):
-                    self._uplinks.pop(name).close()
         if at_ns - self._forgot_ns >= FORGET_EVERY_NS:
             self._forget_stale(at_ns)
         if self._changed:  # seldom: hundreds of flows need not be compared at every step
@@ -92,8 +99,14 @@ class Tracer:
             self._paths.follow({flow for flow, _ in self._outer.values()})
         self._exchange(at_ns)
 
+    def prefer(self, flows: Iterable[FlowId]) -> None:
+        """Trace both ways of these flows next: they lose probes."""
+        seen = [self._outer.get((flow, reply)) for flow in flows for reply in (False, True)]
+        self._paths.prefer((each[0] for each in seen if each), now_ns=now_ns())
+
     def _forget_stale(self, at_ns: int) -> None:
         self._forgot_ns = at_ns
+        self._watch()
         stale = [key for key, (_, seen_ns) in self._outer.items() if at_ns - seen_ns >= STALE_NS]
         for key in stale:
             del self._outer[key]
@@ -182,5 +195,8 @@ class Tracer:
             self._sockets.close()
 
 
-def _is_down(error: OSError) -> bool:
-    return error.errno == 100  # ENETDOWN: reported once when the device goes down; it may come up
+def _index(device: str) -> int:
+    try:
+        return socket.if_nametoindex(device)
+    except OSError:
+        return 0

@@ -128,9 +128,9 @@ class Schedule:
     def _choose(self, now_ns: int) -> Target:
         for key, not_before in self._confirm.items():
             if not_before <= now_ns:
-                del self._confirm[key]
                 # Half of the visits at most go to confirmation, so that coverage goes on.
                 if self._rng.random() < 0.5:
+                    del self._confirm[key]
                     return self._targets[key]
                 break
         if not self._round:

@@ -26,6 +26,10 @@ listen = "198.18.0.10:8421"
 rundir = "ovs"
 """
 SMALL = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:8420"\n'
+REMOTE = (
+    'host = "h0"\n[analyzer]\nurl = "https://198.18.0.1:8420"\n'
+    '[tls]\nca = "ca"\ncert = "c"\nkey = "k"\n'
+)
 
 
 def problem(text: str) -> ConfigError:
@@ -93,6 +97,9 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path, make):
         (SMALL + '[rpc]\nlisten = "0.0.0.0:1"\n', None, "rpc.listen is not on loopback"),
         (SMALL.replace("http:", "https:"), None, "needed for an https:// analyzer"),
         (SMALL.replace("127.0.0.1", "198.18.0.1"), None, "must be https:// beyond loopback"),
+        (REMOTE + '[rpc]\nlisten = "127.0.0.1:1"\n', None, "rpc.advertise is needed"),
+        (REMOTE + '[rpc]\nlisten = "0.0.0.0:1"\n', None, "rpc.advertise is needed"),
+        (REMOTE + '[rpc]\nadvertise = "nowhere"\n', 8, "no ADDRESS:PORT"),
     ],
 )  # fmt: skip
 def test_every_mistake_is_told_with_its_line(text, line, message):
@@ -154,3 +161,8 @@ def test_any_text_is_a_configuration_or_a_config_error_within_the_file(text):
 def test_the_line_of_an_unknown_key_is_where_its_statement_starts(above):
     text = SMALL + "[probe]\n" + "# comment\n" * above + "nonsense = [\n  1,\n]\nport = 1\n"
     assert problem(text).line == 4 + above + 1
+
+
+def test_the_advertised_address_is_what_the_analyzer_is_told():
+    text = REMOTE + '[rpc]\nlisten = "0.0.0.0:8421"\nadvertise = "198.18.0.10:8421"\n'
+    assert parse(text).rpc_url == "https://198.18.0.10:8421"
