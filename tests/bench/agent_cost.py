@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent costs its host: 8 endpoints x 8 targets x 10 probes/s, and as many to answer.
+"""What an agent costs its host: 8 endpoints x 8 targets, and as many probes to answer as to send.
 
-Nine hosts of eight rails in the lab. One agent probes at full rate and is measured; the others
-only answer. A generator sends the measured agent the probes that eight such peers would send it,
-so that it answers as much as it asks. Needs root and Open vSwitch.
+Twice: at 10 probes/s to each target (640 in all), and at 10 probes/s of each endpoint (80). Nine
+hosts of eight rails in the lab. One agent is measured; the others hardly probe. A generator sends
+it the probes that eight such peers would send it. Needs root and Open vSwitch.
 """
 
 import os
@@ -16,6 +16,7 @@ from netagent.wire import frame
 from tests.lab import Lab, Shape
 
 ENDPOINTS, TARGETS, RATE = 8, 8, 10
+PER_ENDPOINT = {"each target": TARGETS * RATE, "each endpoint": RATE}
 SHAPE = Shape(hosts=TARGETS + 1, rails=ENDPOINTS, segments=1, spines=1)
 WARM_S, MEASURE_S = 15.0, 30.0
 PORT = 18515
@@ -23,11 +24,11 @@ WINDOW_S = 5
 AGENT_URL = "https://198.18.0.10:8421"
 
 
-def _configure(lab: Lab) -> None:
-    total = ENDPOINTS * TARGETS * RATE
+def _configure(lab: Lab, rate: float) -> None:
+    total = ENDPOINTS * rate
     for host in range(SHAPE.hosts):
         path = lab.directory / f"h{host}" / "agent.toml"
-        per_endpoint = TARGETS * RATE if host == 0 else 0.1
+        per_endpoint = rate if host == 0 else 0.1
         text = path.read_text() + (
             f"\n[probe]\nrate_per_endpoint = {per_endpoint}\nrate_per_host = {total * 1.1}\n"
             f"bytes_per_second_per_endpoint = {1 << 20}\n"
@@ -48,9 +49,9 @@ def _peers() -> list[tuple[socket.socket, str]]:
     return made
 
 
-def _send(peers: list[tuple[socket.socket, str]], seconds: float) -> int:
-    # Paced: each peer sends RATE probes a second, sizes in turn as an agent's are.
-    interval = 1.0 / (len(peers) * RATE)
+def _send(peers: list[tuple[socket.socket, str]], seconds: float, rate: float) -> int:
+    # Paced: all peers together send as many probes as the agent does; sizes in turn as its are.
+    interval = 1.0 / (ENDPOINTS * rate)
     began, sent = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
         while sent * interval < elapsed:
@@ -71,51 +72,55 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _watch(lab: Lab, peers: list[tuple[socket.socket, str]]) -> dict[int, dict[str, int]]:
+def _watch(
+    lab: Lab, peers: list[tuple[socket.socket, str]], rate: float
+) -> dict[int, dict[str, int]]:
     """Return the health of each whole window while the generator runs."""
     seen: dict[int, dict[str, int]] = {}
     began = time.monotonic()
     while time.monotonic() - began < MEASURE_S:
-        _send(peers, 1.0)
+        _send(peers, 1.0, rate)
         status = lab.services().status(AGENT_URL)
         seen[status["last_window_ns"]] = status["health"]
     return dict(sorted(seen.items())[1:])
 
 
 def run() -> list[dict[str, object]]:
-    """Return one row: CPU share of one core, resident memory, and probes sent late."""
+    """Return a row per rate: CPU share of one core, resident memory, and probes sent late."""
+    return [{"ten_probes_per_s_to": what, **_measure(rate)} for what, rate in PER_ENDPOINT.items()]
+
+
+def _measure(rate: float) -> dict[str, object]:
     lab = Lab()
     lab.up(SHAPE, agents=False, tasks=(), traffic=None)
     try:
-        _configure(lab)
+        _configure(lab, rate)
         services = lab.services()
         services.start()
         lab.start_task("train-a")
         peers = _peers()
-        _send(peers, WARM_S)
+        _send(peers, WARM_S, rate)
         pid = lab.processes.pid("h0/agent")
         if pid is None:
             raise RuntimeError("the agent of h0 is not running")
         before_s, began = _cpu_s(pid), time.monotonic()
-        windows = list(_watch(lab, peers).values())
+        windows = list(_watch(lab, peers, rate).values())
         share = (_cpu_s(pid) - before_s) / (time.monotonic() - began)
         for peer, _ in peers:
             peer.close()
     finally:
         lab.down()
     seconds = WINDOW_S * len(windows)
-    return [
-        {
-            "endpoints": ENDPOINTS,
-            "targets_per_endpoint": TARGETS,
-            "probes_per_s": round(sum(w["sent"] for w in windows) / seconds),
-            "answered_per_s": round(sum(w["answered"] for w in windows) / seconds),
-            "cpu_share_of_a_core": round(share, 4),
-            "rss_mb": round(max(w["rss_kb"] for w in windows) / 1024, 1),
-            "probes_delayed_by_the_agent": sum(w["delayed"] for w in windows),
-            "probes_held_back_by_caps": sum(w["capped"] for w in windows),
-            "seconds": seconds,
-            "target_cpu_share": 0.03,
-            "target_rss_mb": 60,
-        }
-    ]
+    return {
+        "endpoints": ENDPOINTS,
+        "targets_per_endpoint": TARGETS,
+        "probes_per_s": round(sum(w["sent"] for w in windows) / seconds),
+        "answered_per_s": round(sum(w["answered"] for w in windows) / seconds),
+        "cpu_share_of_a_core": round(share, 4),
+        "rss_mb": round(max(w["rss_kb"] for w in windows) / 1024, 1),
+        "probes_delayed_by_the_agent": sum(w["delayed"] for w in windows),
+        "probes_held_back_by_caps": sum(w["capped"] for w in windows),
+        "seconds": seconds,
+        "target_cpu_share": 0.03,
+        "target_rss_mb": 60,
+    }
