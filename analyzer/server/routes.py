@@ -145,8 +145,8 @@ async def pinglist(
     host: FromPath[str], request: Call, after: FromQuery[int | None] = None, wait_s: WaitS = 0.0
 ) -> Response[bytes]:
     """Return the host's ping list once its version differs from `after`."""
-    require_host(request, host)
     analyzer = _analyzer(request)
+    require_host(request, host, analyzer.config.admins)
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
         ticket = analyzer.waiters.ticket(host)

@@ -44,8 +44,7 @@ def test_each_change_is_stored_and_told_once():
         ("opened", "i1"),
         ("confirmed", "i1"),
         ("recovered", "i1"),
-        ("revised", "i1"),
-    ]
+    ]  # seen again later, with nothing new: stored, not told
     assert len(bench.disk.written) == len(bench.told) == 4
 
 
