@@ -11,6 +11,7 @@ its pairs are probed and lose nothing, or in which none of them exists any more.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from analyzer.localize import hops
 from analyzer.localize.evidence import OrderedPair, unordered
 from netagent.model.path import Component, Layer
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
@@ -130,6 +131,10 @@ class IncidentBook:
     def _agree(self, known: _Open, verdict: Verdict, now_ns: int) -> None:
         old = known.incident
         better = verdict if verdict.confidence >= old.verdict.confidence else old.verdict
+        # What broke the tie is counted once, and stays the reason while later windows agree.
+        counts = tuple(x for x in old.verdict.evidence if x.startswith(hops.COUNTED))
+        if not any(x in better.evidence for x in counts):
+            better = replace(better, evidence=(*counts, *better.evidence))
         known.incident = replace(
             old, state=IncidentState.CONFIRMED, verdict=better, updated_ns=now_ns
         )

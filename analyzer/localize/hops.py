@@ -20,6 +20,8 @@ FLOWS_PER_LEAF = 2
 MAX_FLOWS = 6
 PACKETS = 100
 SMALL_BYTES = 64
+COUNTED = "packets that reached each router"
+"""How a line of evidence from a count begins."""
 VXLAN_OVERHEAD_BYTES = 50
 """Outer IP, UDP, VXLAN and inner Ethernet headers around an overlay IP packet."""
 DEAD_RATE = 0.9
@@ -124,7 +126,7 @@ def told(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> lis
                 f"{hop or '?'} {reached}/{answer.sent}"
                 for hop, reached in zip(hops, answer.answered, strict=False)
             )
-            lines.append(f"packets that reached each router, {flow.source}: {counts}")
+            lines.append(f"{COUNTED}, {flow.source}: {counts}")
     return lines
 
 
