@@ -38,7 +38,7 @@ def preload(
 def active(host: str, endpoints: Iterable[Endpoint], group: Group) -> tuple[Target, ...]:
     """Return the targets of `host`, in order, given its own active `endpoints`."""
     targets = [
-        Target(mine.id, theirs.id, theirs.address, theirs.underlay)
+        Target(mine.id, theirs.id, theirs.address, theirs.underlay, theirs.rdma)
         for mine in endpoints
         if mine.task
         for theirs in group(mine.task, mine.id.rail)
@@ -99,5 +99,5 @@ def _order(target: Target) -> tuple[str, int, str, int]:
 
 
 def _digest(targets: tuple[Target, ...]) -> bytes:
-    content = repr([(*_order(t), t.address, t.underlay) for t in targets])
+    content = repr([(*_order(t), t.address, t.underlay, t.rdma) for t in targets])
     return blake2b(content.encode(), digest_size=16).digest()

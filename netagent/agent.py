@@ -19,6 +19,7 @@ from netagent.adapters.pace import Pace
 from netagent.adapters.prober import Prober
 from netagent.adapters.spool import Spool
 from netagent.adapters.tracer import Tracer
+from netagent.adapters.transports import Transports
 from netagent.adapters.uplink import Shipper, Uplink
 from netagent.adapters.watcher import Watcher
 from netagent.collect.hostfacts import HostView
@@ -82,7 +83,8 @@ class Agent:
         self._view = HostView()
         self._pinglist = PingList(0)
         self._tally = WindowTally(large_class=len(config.probe.sizes) - 1)
-        self._prober = Prober(config.probe, self._tally)
+        self._transports = Transports(config.probe)
+        self._prober = Prober(config.probe, self._tally, self._transports)
         self._pace = Pace(self._prober)
         self._tracer = Tracer(config.trace, self._flow_seen)
         self._uplink = Uplink(config)
@@ -133,8 +135,8 @@ class Agent:
         self._changed.set()
 
     def _open(self) -> None:
-        namespaces = {key: (ns.path, ns.inode) for key, ns in self._view.namespaces.items()}
-        failed = self._prober.set_endpoints(self._view.endpoints, namespaces)
+        self._transports.place(self._view.namespaces)
+        failed = self._prober.set_endpoints(self._view.endpoints)
         for endpoint, error in failed:
             if endpoint not in self._unopened:
                 log.warning("endpoint_not_opened", endpoint=str(endpoint), error=str(error))
@@ -235,9 +237,7 @@ class Agent:
             await asyncio.sleep(TRACE_TICK_S)
 
     def _flow_seen(self, sighting: outer.Sighting) -> FlowId | None:
-        return self._prober.flow_of(
-            sighting.frame, sighting.source_port, sighting.target_port, sighting.target
-        )
+        return self._prober.flow_of(sighting.frame, sighting.target)
 
     async def _close_windows(self) -> None:
         width_ns = self._config.probe.window_s * 1_000_000_000
@@ -268,6 +268,7 @@ class Agent:
             paths=self._tracer.traced(),
             findings=self._held.values(),
             health=self._health,
+            stamps=self._prober.stamps(),
         )
         self._held.clear()
         self._hold_findings()
@@ -278,9 +279,10 @@ class Agent:
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
         return Health(
             sent=counters.sent,
-            answered=counters.answered,
+            answered=self._transports.answering.take(),
             delayed=counters.delayed,
             capped=counters.capped,
+            pending=counters.pending,
             send_errors=self._tally.take_send_errors(),
             bad_frames=counters.bad_frames,
             spool_dropped=self._shipper.dropped,

@@ -110,6 +110,9 @@ class OvsConfig(_Section, frozen=True, kw_only=True):
 class ProbeConfig(_Section, frozen=True, kw_only=True):
     """``[probe]``: how often, how large, how varied."""
 
+    transport: Literal["auto", "udp", "rdma"] = "auto"
+    """``rdma`` probes with the endpoint's RDMA device, ``udp`` through its kernel; ``auto`` takes
+    RDMA for the endpoints that have a device with a RoCE v2 GID when they are first seen."""
     rate_per_endpoint: Annotated[float, Meta(gt=0, le=1000)] = 20
     """Probes per second that one endpoint sends at most."""
     rate_per_host: Annotated[float, Meta(gt=0, le=100_000)] = 400

@@ -5,11 +5,13 @@
 a machine that silently lost Open vSwitch cannot pass.
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -42,6 +44,33 @@ OVS = Capability(
     "apt-get install openvswitch-switch, and run as root",
     lambda: _netns_works() and all(map(shutil.which, ("ovs-vswitchd", "ovsdb-server"))),
 )
+
+
+RDMA = Capability(
+    "rdma",
+    "boot a guest with rdma_rxe and pyverbs: make test-vm",
+    lambda: _loads("rdma_rxe", "ib_uverbs") and importlib.util.find_spec("pyverbs") is not None,
+)
+KERNEL = Capability(
+    "kernel",
+    "boot a guest with kprobes, openvswitch.ko and bcc: make test-vm",
+    lambda: _loads("openvswitch", "vport_vxlan")
+    and Path("/sys/kernel/tracing/kprobe_events").exists()
+    and importlib.util.find_spec("bcc") is not None,
+)
+VM = Capability(
+    "vm",
+    "apt-get install qemu-system-x86 mmdebstrap, and run as root",
+    lambda: os.geteuid() == 0
+    and all(map(shutil.which, ("qemu-system-x86_64", "mmdebstrap", "mke2fs"))),
+)
+
+
+def _loads(*modules: str) -> bool:
+    if os.geteuid() != 0 or shutil.which("modprobe") is None:
+        return False
+    tried = subprocess.run(["modprobe", "-q", "-a", *modules], check=False, capture_output=True)
+    return tried.returncode == 0
 
 
 def require(capability: Capability) -> None:

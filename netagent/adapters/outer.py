@@ -3,8 +3,9 @@
 
 The VXLAN source port is the vSwitch's own hash of the inner header; it is observed, never guessed.
 A packet socket sees only frames that a classic BPF program in the kernel let through: outgoing
-VXLAN whose inner UDP payload is a probe with the MARKED flag, so that the cost is a few packets a
-second whatever the RNIC carries.
+VXLAN whose inner packet is a probe with the MARKED flag, over UDP or over RoCE v2, so that the cost
+is a few packets a second whatever the RNIC carries. (What the RNIC itself encapsulates passes by
+the kernel, and is not seen here.)
 """
 
 import ctypes
@@ -29,13 +30,16 @@ _INNER_ETHERNET = _VXLAN + 8
 _INNER_IP = _INNER_ETHERNET + 14
 _INNER_UDP = _INNER_IP + 20
 _PAYLOAD = _INNER_UDP + 8
+_ROCE_PORT = 4791
+_ROCE_HEADERS = 12 + 8
+"""BTH and DETH, between UDP and the frame."""
 _ETHERNET = 14
 
 # linux/bpf_common.h
 _LDH_ABS, _LDB_ABS, _LD_ABS = 0x28, 0x30, 0x20
 _LDH_IND, _LDB_IND, _LD_IND = 0x48, 0x50, 0x40
 _LDX_MSH, _JEQ, _JSET, _RET = 0xB1, 0x15, 0x45, 0x06
-_SNAP_BYTES = 160
+_SNAP_BYTES = 192
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,29 +57,44 @@ class Sighting:
 
 
 def _program() -> bytes:
-    # Each test that fails jumps to the last instruction, "return 0".
-    tests = [
-        (_LD_ABS, _SKF_AD_PKTTYPE, _JEQ, _PACKET_OUTGOING),
-        (_LDH_ABS, 12, _JEQ, 0x0800),
-        (_LDB_ABS, _ETHERNET + 9, _JEQ, socket.IPPROTO_UDP),
-        None,  # X = length of the outer IP header
-        (_LDH_IND, _ETHERNET + 2, _JEQ, VXLAN_PORT),
-        (_LDH_IND, _ETHERNET + _INNER_ETHERNET + 12, _JEQ, 0x0800),
-        (_LDB_IND, _ETHERNET + _INNER_IP + 9, _JEQ, socket.IPPROTO_UDP),
-        (_LD_IND, _ETHERNET + _PAYLOAD, _JEQ, frame.MAGIC),
-        (_LDB_IND, _ETHERNET + _PAYLOAD + frame.FLAGS_OFFSET, _JSET, frame.MARKED),
+    # (load, offset, jump if true, value, where to go if false)
+    outer = [
+        (_LD_ABS, _SKF_AD_PKTTYPE, _JEQ, _PACKET_OUTGOING, "drop"),
+        (_LDH_ABS, 12, _JEQ, 0x0800, "drop"),
+        (_LDB_ABS, _ETHERNET + 9, _JEQ, socket.IPPROTO_UDP, "drop"),
     ]
-    instructions: list[tuple[int, int, int, int]] = []
-    total = sum(1 if test is None else 2 for test in tests)
-    for test in tests:
-        if test is None:
-            instructions.append((_LDX_MSH, 0, 0, _ETHERNET))
-            continue
-        load, offset, jump, value = test
-        instructions.append((load, 0, 0, offset))
-        instructions.append((jump, 0, total - len(instructions), value))
-    instructions += [(_RET, 0, 0, _SNAP_BYTES), (_RET, 0, 0, 0)]
-    return b"".join(struct.pack("@HBBI", *each) for each in instructions)
+    inner = [
+        (_LDH_IND, _ETHERNET + 2, _JEQ, VXLAN_PORT, "drop"),
+        (_LDH_IND, _ETHERNET + _INNER_ETHERNET + 12, _JEQ, 0x0800, "drop"),
+        (_LDB_IND, _ETHERNET + _INNER_IP + 9, _JEQ, socket.IPPROTO_UDP, "drop"),
+    ]
+    over_udp = _marked_at(_ETHERNET + _PAYLOAD, "roce")
+    over_roce = _marked_at(_ETHERNET + _PAYLOAD + _ROCE_HEADERS, "drop")
+    before = 2 * len(outer) + 1 + 2 * len(inner)
+    roce = before + 2 * len(over_udp) + 1
+    labels = {"roce": roce, "drop": roce + 2 * len(over_roce) + 1}
+    code: list[tuple[int, int, int, int]] = []
+
+    def emit(tests: list[tuple[int, int, int, int, str]]) -> None:
+        for load, offset, jump, value, label in tests:
+            code.append((load, 0, 0, offset))
+            code.append((jump, 0, labels[label] - len(code) - 1, value))
+
+    emit(outer)
+    code.append((_LDX_MSH, 0, 0, _ETHERNET))  # X = length of the outer IP header
+    emit(inner)
+    emit(over_udp)
+    code.append((_RET, 0, 0, _SNAP_BYTES))
+    emit(over_roce)
+    code += [(_RET, 0, 0, _SNAP_BYTES), (_RET, 0, 0, 0)]
+    return b"".join(struct.pack("@HBBI", *each) for each in code)
+
+
+def _marked_at(offset: int, otherwise: str) -> list[tuple[int, int, int, int, str]]:
+    return [
+        (_LD_IND, offset, _JEQ, frame.MAGIC, otherwise),
+        (_LDB_IND, offset + frame.FLAGS_OFFSET, _JSET, frame.MARKED, otherwise),
+    ]
 
 
 def open_uplink(device: str) -> socket.socket:
@@ -121,6 +140,7 @@ def parse(packet: bytes) -> Sighting:
         outer_source, outer_target = struct.unpack_from("!4s4s", packet, _ETHERNET + 12)
     except (IndexError, struct.error) as error:
         raise RemoteProtocolError(f"short frame of {len(packet)} bytes") from error
+    payload = udp + _PAYLOAD + (_ROCE_HEADERS if target_port == _ROCE_PORT else 0)
     return Sighting(
         OuterFlow(socket.inet_ntoa(outer_source), socket.inet_ntoa(outer_target), outer_port),
         vni >> 8,
@@ -128,5 +148,5 @@ def parse(packet: bytes) -> Sighting:
         socket.inet_ntoa(target),
         source_port,
         target_port,
-        frame.decode(packet[udp + _PAYLOAD :]),
+        frame.decode(packet[payload:]),
     )

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Drives the probing of all local endpoints: sockets in, sockets out, decisions elsewhere.
+"""Drives the probing of all local endpoints: transports in, transports out, decisions elsewhere.
 
-One epoll set holds every socket: one wake-up serves all that is ready. A packet that waits in its
-socket is late for nobody, since the kernel has stamped it. A wake-up costs more than the packet
+One epoll set holds every descriptor: one wake-up serves all that is ready. A packet that waits in
+its socket is late for nobody, since the kernel has stamped it. A wake-up costs more than the packet
 that causes it, so the prober lets packets gather while the host is busy: for GATHER_NS at most,
 which the responder's and the prober's delays therefore include.
 """
 
 import secrets
 import select
-import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
-from netagent.adapters import udp
 from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.transport import Outcome, Transport
 from netagent.collect.windows import WindowTally
 from netagent.config import ProbeConfig
 from netagent.model.endpoint import Endpoint, EndpointState
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import PingList, Target
 from netagent.probing.schedule import Ping, Rates, Schedule, TokenBucket
@@ -32,7 +31,7 @@ from netagent.probing.session import (
     ProbeRefused,
     ProbeReplied,
     ProbeSession,
-    Responder,
+    Stamps,
 )
 from netagent.wire import frame
 from netagent.wire.messages import ProbeAnswer
@@ -41,8 +40,6 @@ MARK_EVERY_NS = 5_000_000_000
 """How often a flow's outer header is looked at."""
 MAX_BURST_PROBES = 4096
 """On-demand probes whose asker may have gone away."""
-REPLIES_PER_PROBE_CAP = 4
-"""A host answers at most this many times the probes it may send."""
 GATHER_NS = 2_000_000
 """A packet waits so long at most for others that the same wake-up serves."""
 SEND_EVERY_NS = 5_000_000
@@ -50,15 +47,27 @@ SEND_EVERY_NS = 5_000_000
 IDLE_NS = 1_000_000_000
 _MAX_ROUNDS = 256
 """Packets that one socket yields to a step; what a flood leaves over waits for the next."""
-_IN, _ERROR = select.EPOLLIN, select.EPOLLERR
 _ONCE = select.EPOLLIN | select.EPOLLONESHOT
+
+
+class Transports(Protocol):
+    """Opens transports; `netagent.adapters.transports` in production."""
+
+    def identity(self, endpoint: Endpoint) -> object:
+        """Return what, if it changes, calls for a new transport; None: it cannot be opened now."""
+
+    def open(self, endpoint: Endpoint) -> Transport:
+        """Open an endpoint's transport; raises OSError or CapabilityMissing."""
+
+    def asker(self, session: int, port: int) -> tuple[EndpointId, str] | None:
+        """Return the local endpoint that a marked probe asked, and the asker's overlay address."""
 
 
 @dataclass(slots=True)
 class _Peer:
     """What sending to one target needs, by index of the source port."""
 
-    address: tuple[str, int]
+    target: Target
     flows: tuple[FlowId, ...]
     marked_ns: list[int]
 
@@ -66,21 +75,17 @@ class _Peer:
 @dataclass(slots=True)
 class _Local:
     endpoint: Endpoint
-    inode: int
-    sockets: udp.EndpointSockets
-    ports: tuple[int, ...]
+    identity: object
+    transport: Transport
     sizes: tuple[int, ...]
     session: ProbeSession
     schedule: Schedule
     bytes_cap: TokenBucket
-    responder: Responder = field(default_factory=Responder)
-    targets: dict[str, EndpointId] = field(default_factory=dict)
+    addresses: dict[str, EndpointId] = field(default_factory=dict)
     """Overlay address -> target, for what arrives here."""
     peers: dict[EndpointId, _Peer] = field(default_factory=dict)
     wake_ns: int = 0
     """When a visit is due or a probe overdue; early at worst."""
-    arrived: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """(session, seq) -> (source port, t3) of replies whose transmit stamp is awaited."""
 
 
 @dataclass(slots=True)
@@ -94,24 +99,24 @@ class ProberCounters:
     """What went wrong on our own side, since the last window."""
 
     sent: int = 0
-    answered: int = 0
     delayed: int = 0
     capped: int = 0
+    pending: int = 0
+    """Not sent, since the target's link-layer address was not known yet."""
     bad_frames: int = 0
 
 
 class Prober:
-    """Probes and answers for the endpoints of this host."""
+    """Probes from the endpoints of this host."""
 
-    def __init__(self, config: ProbeConfig, tally: WindowTally) -> None:
+    def __init__(self, config: ProbeConfig, tally: WindowTally, transports: Transports) -> None:
         self._config = config
         self._tally = tally
+        self._transports = transports
         self._rng = Random(secrets.randbits(64))
         self._locals: dict[EndpointId, _Local] = {}
-        self._by_fd: dict[int, tuple[_Local, socket.socket, int]] = {}
-        """The last is the source port of probes; 0 where probes arrive."""
+        self._by_fd: dict[int, _Local] = {}
         self._by_session: dict[int, _Local] = {}
-        self._askers: dict[tuple[int, int], FlowId] = {}
         self._pinglist = PingList(0)
         self._bursts: dict[tuple[int, int], _Burst] = {}
         self._epoll = select.epoll()
@@ -124,8 +129,6 @@ class Prober:
         self._bytes_cap = TokenBucket(host_bytes, host_bytes, now_ns=now_ns())
         self._losing: set[FlowId] = set()
         self._probe_cap = TokenBucket(rate, max(rate / 2, 16), now_ns=now_ns())
-        replies = rate * REPLIES_PER_PROBE_CAP
-        self._reply_cap = TokenBucket(replies, replies, now_ns=now_ns())
         self.counters = ProberCounters()
 
     def fileno(self) -> int:
@@ -142,28 +145,38 @@ class Prober:
     # --- what to probe -----------------------------------------------------------------------
 
     def set_endpoints(
-        self, endpoints: Iterable[Endpoint], namespaces: dict[EndpointId, tuple[str, int]]
-    ) -> list[tuple[EndpointId, OSError]]:
-        """Probe and answer for exactly these endpoints; return those that could not be opened.
-
-        `namespaces` gives each endpoint's namespace as (path, inode).
-        """
-        failed: list[tuple[EndpointId, OSError]] = []
-        wanted = {e.id: e for e in endpoints if e.state is EndpointState.UP and e.id in namespaces}
+        self, endpoints: Iterable[Endpoint]
+    ) -> list[tuple[EndpointId, OSError | CapabilityMissing]]:
+        """Probe from exactly these endpoints; return those that could not be opened."""
+        failed: list[tuple[EndpointId, OSError | CapabilityMissing]] = []
+        wanted = {
+            each.id: (each, identity)
+            for each in endpoints
+            if each.state is EndpointState.UP
+            and (identity := self._transports.identity(each)) is not None
+        }
         for key, local in list(self._locals.items()):
             new = wanted.get(key)
-            if new is None or _moved(local, new, namespaces[key][1]):
+            if new is None or new[1] != local.identity or local.transport.broken:
                 self._drop(key)
             else:
-                local.endpoint = new
-        for key, endpoint in wanted.items():
+                local.endpoint = new[0]
+        for key, (endpoint, identity) in wanted.items():
             if key not in self._locals:
                 try:
-                    self._add(endpoint, *namespaces[key])
-                except OSError as error:
+                    self._add(endpoint, identity)
+                except (OSError, CapabilityMissing) as error:
                     failed.append((key, error))
         self._apply()
         return failed
+
+    def broken(self) -> dict[EndpointId, str]:
+        """Return why endpoints do not probe any more, until they are set again."""
+        return {k: why for k, local in self._locals.items() if (why := local.transport.broken)}
+
+    def stamps(self) -> Mapping[EndpointId, Stamps]:
+        """Return who stamps each endpoint's probes."""
+        return {key: local.transport.stamps for key, local in self._locals.items()}
 
     def set_pinglist(self, pinglist: PingList) -> None:
         """Probe exactly these targets from now on."""
@@ -178,17 +191,16 @@ class Prober:
         self._tally.forget(keep)
         for key, local in self._locals.items():
             targets = by_source.get(key, [])
-            local.targets = {t.address: t.target for t in targets}
+            local.addresses = {t.address: t.target for t in targets}
             local.peers = {t.target: self._peer(local, t) for t in targets}
             local.wake_ns = 0
+            local.transport.aim(targets)
             local.schedule.replace(targets)
             local.session.abandon_target(keep)
 
-    def _add(self, endpoint: Endpoint, path: str, inode: int) -> None:
+    def _add(self, endpoint: Endpoint, identity: object) -> None:
         config = self._config
-        sockets = udp.open_endpoint(
-            path, endpoint.address, port=config.port, flows=config.flows_per_pair, inode=inode
-        )
+        transport = self._transports.open(endpoint)
         at_ns = now_ns()
         rates = Rates(
             config.rate_per_endpoint,
@@ -202,37 +214,35 @@ class Prober:
         cap = config.bytes_per_second_per_endpoint
         local = _Local(
             endpoint,
-            inode,
-            sockets,
-            sockets.ports(),
-            tuple(_payload(size, endpoint.mtu) for size in config.sizes),
+            identity,
+            transport,
+            tuple(_frame_bytes(size, endpoint.mtu, transport) for size in config.sizes),
             session,
             Schedule(rates, self._rng, now_ns=at_ns),
             TokenBucket(cap, cap, now_ns=at_ns),
         )
         self._locals[endpoint.id] = local
         self._by_session[session.session] = local
-        for each, port in zip(
-            (sockets.responder, *sockets.probers), (0, *local.ports), strict=True
-        ):
-            self._by_fd[each.fileno()] = (local, each, port)
-            self._epoll.register(each.fileno(), _IN)
+        for descriptor in transport.descriptors():
+            self._by_fd[descriptor] = local
+            self._epoll.register(descriptor, select.EPOLLIN)
 
     def _peer(self, local: _Local, target: Target) -> _Peer:
-        address = (target.address, self._config.port)
         known = local.peers.get(target.target)
-        if known is not None and known.address == address:
+        if known is not None and known.target == target:
             return known
-        flows = tuple(FlowId(local.endpoint.id, target.target, port) for port in local.ports)
-        return _Peer(address, flows, [0] * len(flows))
+        ports = local.transport.ports
+        flows = tuple(FlowId(local.endpoint.id, target.target, port) for port in ports)
+        return _Peer(target, flows, [0] * len(flows))
 
     def _drop(self, key: EndpointId) -> None:
         local = self._locals.pop(key)
         local.session.abandon()
         self._by_session.pop(local.session.session, None)
-        for each in (local.sockets.responder, *local.sockets.probers):
-            self._by_fd.pop(each.fileno(), None)
-        local.sockets.close()  # the kernel takes them out of the epoll set
+        for descriptor in local.transport.descriptors():
+            self._by_fd.pop(descriptor, None)
+            self._epoll.unregister(descriptor)
+        local.transport.close()
 
     def take_counters(self) -> ProberCounters:
         """Return what went wrong since the last call."""
@@ -271,81 +281,11 @@ class Prober:
                 return
             at_ns = now_ns()
             for fd, events in ready:
-                entry = self._by_fd.get(fd)
-                if entry is None:
-                    continue
-                local, waiting, port = entry
-                if port:
-                    self._read_replies(local, waiting, port, events, at_ns)
-                else:
-                    self._read_probes(local, waiting, events, at_ns)
-
-    def _read_replies(
-        self, local: _Local, waiting: socket.socket, port: int, events: int, at_ns: int
-    ) -> None:
-        if events & _ERROR:
-            self._stamp(local, waiting)
-        received = udp.receive(waiting) if events & _IN else None
-        if received is not None:
-            payload, _, arrived_ns = received
-            try:
-                local.session.receive(
-                    frame.decode(payload),
-                    source_port=port,
-                    arrived_wall_ns=arrived_ns,
-                    taken_wall_ns=wall_ns(),
-                )
-            except RemoteProtocolError:
-                self.counters.bad_frames += 1
-        self._account(local, at_ns)
-
-    def _stamp(self, local: _Local, waiting: socket.socket) -> None:
-        noticed = udp.notice(waiting)
-        name = frame.name(noticed.payload) if noticed else None
-        if noticed is None or name is None:
-            return  # an ICMP error may quote less than a frame
-        if noticed.notice is udp.Notice.TRANSMITTED:
-            local.session.transmitted(name[1], left_wall_ns=noticed.wall_ns)
-        else:
-            local.session.refuse(name[1])
-
-    def _read_probes(self, local: _Local, waiting: socket.socket, events: int, at_ns: int) -> None:
-        if events & _ERROR:
-            self._reply_stamp(local, waiting)
-        received = udp.receive(waiting) if events & _IN else None
-        if received is None:
-            return
-        try:
-            probe = frame.decode(received.payload)
-        except RemoteProtocolError:
-            self.counters.bad_frames += 1
-            return
-        if not probe.flags & frame.REPLY and self._reply_cap.take(1, now_ns=at_ns):
-            self._answer(local, waiting, probe, received)
-
-    def _answer(
-        self, local: _Local, waiting: socket.socket, probe: frame.Frame, received: udp.Received
-    ) -> None:
-        payload, (address, port), arrived_ns = received
-        if probe.flags & frame.MARKED and address in local.targets:
-            key = (probe.session, port)
-            self._askers[key] = FlowId(local.targets[address], local.endpoint.id, port)
-            _bound(self._askers, 8192)
-        local.arrived[probe.session, probe.seq] = (port, arrived_ns)
-        _bound(local.arrived, 1024)
-        reply = frame.encode(local.responder.reply(probe, source_port=port), size=len(payload))
-        self.counters.answered += udp.send(waiting, reply, received.address)
-        # A container's veth stamps at once, and the next reply on the flow tells of this one.
-        self._reply_stamp(local, waiting)
-
-    def _reply_stamp(self, local: _Local, waiting: socket.socket) -> None:
-        noticed = udp.notice(waiting)
-        name = frame.name(noticed.payload) if noticed else None
-        arrival = local.arrived.pop(name, None) if name else None
-        if noticed and name and arrival and noticed.notice is udp.Notice.TRANSMITTED:
-            port, arrived_ns = arrival
-            held_ns = noticed.wall_ns - arrived_ns
-            local.responder.replied(name[0], port, name[1], held_ns=held_ns)
+                local = self._by_fd.get(fd)
+                if local is not None:
+                    foreign = local.transport.read(fd, events, local.session)
+                    self.counters.bad_frames += foreign
+                    self._account(local, at_ns)
 
     def _send_due(self, at_ns: int) -> bool:
         sent = False
@@ -367,7 +307,7 @@ class Prober:
     ) -> None:
         index = ping.port_index
         size = local.sizes[ping.size_class]
-        wire_bytes = size + udp.IP_AND_UDP_BYTES
+        wire_bytes = size + local.transport.overhead_bytes
         if not (
             self._probe_cap.take(1, now_ns=at_ns)
             and local.bytes_cap.take(wire_bytes, now_ns=at_ns)
@@ -375,21 +315,28 @@ class Prober:
         ):
             self.counters.capped += 1
             return
-        self.counters.sent += 1
         self.counters.delayed += ping.late
         probe = local.session.send(
             peer.flows[index], ping.size_class, now_ns=at_ns, wall_ns=wall_ns()
         )
-        if burst is not None:
-            burst.open.add(probe.seq)
-            self._bursts[probe.session, probe.seq] = burst
-            _bound(self._bursts, MAX_BURST_PROBES)
         if at_ns - peer.marked_ns[index] > MARK_EVERY_NS:
             peer.marked_ns[index] = at_ns
             probe = probe._replace(flags=frame.MARKED)
         payload = frame.encode(probe, size=size)
-        if not udp.send(local.sockets.probers[index], payload, peer.address):
+        sent = local.transport.send(peer.target, index, payload)
+        if sent.outcome is Outcome.PENDING:
+            local.session.withdraw(probe.seq)
+            self.counters.pending += 1
+            return
+        self.counters.sent += 1
+        if burst is not None:
+            burst.open.add(probe.seq)
+            self._bursts[probe.session, probe.seq] = burst
+            _bound(self._bursts, MAX_BURST_PROBES)
+        if sent.outcome is Outcome.FAILED:
             local.session.fail(probe.seq)
+        elif sent.left_wall_ns is not None:
+            local.session.transmitted(probe.seq, left_wall_ns=sent.left_wall_ns)
 
     def _account(self, local: _Local, at_ns: int) -> None:
         while (event := local.session.next_event()) is not None:
@@ -404,21 +351,28 @@ class Prober:
 
     # --- what others want to know --------------------------------------------------------------
 
-    def flow_of(
-        self, seen: frame.Frame, source_port: int, target_port: int, target: str
-    ) -> FlowId | None:
-        """Return the flow of a probe (ours) or a reply (to another's) seen on the uplink."""
+    def flow_of(self, seen: frame.Frame, target: str) -> FlowId | None:
+        """Return the flow of a probe (ours) or a reply (to another's) to overlay address `target`,
+        as seen on the uplink.
+        """  # noqa: D205 - one sentence
         if seen.flags & frame.REPLY:
-            return self._askers.get((seen.session, target_port))
+            return self._asked_flow(seen)
         local = self._by_session.get(seen.session)
-        if local is None or target not in local.targets:
+        if local is None or target not in local.addresses:
             return None
-        return FlowId(local.endpoint.id, local.targets[target], source_port)
+        return FlowId(local.endpoint.id, local.addresses[target], seen.port)
+
+    def _asked_flow(self, seen: frame.Frame) -> FlowId | None:
+        asker = self._transports.asker(seen.session, seen.port)
+        local = self._locals.get(asker[0]) if asker else None
+        if asker is None or local is None or asker[1] not in local.addresses:
+            return None
+        return FlowId(local.addresses[asker[1]], local.endpoint.id, seen.port)
 
     def ports(self, source: EndpointId) -> tuple[int, ...]:
         """Return the UDP source ports of a local endpoint; empty where it is not probed from."""
         local = self._locals.get(source)
-        return local.ports if local else ()
+        return local.transport.ports if local else ()
 
     def begin_burst(self, target: Target, count: int) -> Callable[[], list[ProbeAnswer] | None]:
         """Probe `target` `count` times now, within the caps.
@@ -430,7 +384,7 @@ class Prober:
         peer = self._peer(local, target)
         burst = _Burst({}, set())
         for n in range(count):
-            ping = Ping(target, (n // 2) % len(local.ports), n % len(local.sizes))
+            ping = Ping(target, (n // 2) % len(local.transport.ports), n % len(local.sizes))
             self._ping(local, peer, ping, now_ns(), burst=burst)
         local.wake_ns = 0
         session = local.session.session
@@ -460,7 +414,7 @@ class Prober:
         burst.open.discard(event.seq)
         burst.answers[event.seq] = ProbeAnswer(
             source_port=event.flow.source_port,
-            size=local.sizes[event.size_class] + udp.IP_AND_UDP_BYTES,
+            size=local.sizes[event.size_class] + local.transport.overhead_bytes,
             outcome=_OUTCOMES[type(event)],
         )
 
@@ -473,15 +427,11 @@ _OUTCOMES: dict[type, str] = {
 }
 
 
-def _moved(local: _Local, new: Endpoint, inode: int) -> bool:
-    old = local.endpoint
-    return (old.address, old.mtu, local.inode) != (new.address, new.mtu, inode)
-
-
-def _payload(size: int | str, mtu: int) -> int:
+def _frame_bytes(size: int | str, mtu: int, transport: Transport) -> int:
     # Sizes are of the overlay IP packet; none exceeds what the interface takes.
     packet = mtu if isinstance(size, str) else min(size, mtu)
-    return max(frame.HEADER_BYTES, packet - udp.IP_AND_UDP_BYTES)
+    frame_bytes = min(packet - transport.overhead_bytes, transport.max_frame_bytes)
+    return max(frame.HEADER_BYTES, frame_bytes)
 
 
 def _bound(mapping: dict[Any, Any], limit: int) -> None:

@@ -20,6 +20,7 @@ from netagent.probing.tracing import (
     OuterFlow,
     PathTracer,
 )
+from netagent.wire import frame
 
 log = structlog.get_logger()
 
@@ -163,7 +164,7 @@ class Tracer:
     def _saw(self, sighting: outer.Sighting, at_ns: int) -> None:
         flow = self._flow_of(sighting)
         if flow is not None:
-            key = (flow, sighting.source_port != flow.source_port)
+            key = (flow, bool(sighting.frame.flags & frame.REPLY))
             known = self._outer.get(key)
             if known is None or known[0] != sighting.outer:
                 self._changed = True

@@ -2,8 +2,9 @@
 """Probe events into the summary of a window."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
@@ -16,10 +17,13 @@ from netagent.probing.session import (
     ProbeMeasured,
     ProbeRefused,
     ProbeReplied,
+    Stamps,
 )
 from netagent.wire.messages import FlowColumns, Health, PathColumns, Summary
 
 _U32 = 0xFFFFFFFF
+NOT_OURS = 255
+"""Stamps of another host's endpoint."""
 
 
 @dataclass(slots=True)
@@ -108,6 +112,7 @@ class WindowTally:
         paths: Iterable[TracedPath],
         findings: Iterable[Finding],
         health: Health,
+        stamps: Mapping[EndpointId, Stamps] = MappingProxyType({}),
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
@@ -121,6 +126,7 @@ class WindowTally:
             start_ns=window.start_ns,
             width_ns=window.width_ns,
             endpoints=tuple(endpoints),
+            stamps=pack("B", (stamps.get(each, NOT_OURS) for each in endpoints)),
             flows=flows,
             paths=columns,
             findings=tuple(findings),

@@ -18,6 +18,21 @@ class EndpointState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RdmaAddress:
+    """Where an endpoint answers RDMA probes: queue pairs (type UD) behind a RoCE v2 GID."""
+
+    device: str
+    """RDMA device on the endpoint's host, such as ``mlx5_3``."""
+    gid: str
+    """As ibverbs writes it: ``::ffff:10.0.0.10``."""
+    qpns: tuple[int, ...]
+    """Queue pair numbers; the flow with index k goes to the one at ``k % len``."""
+    qkey: int
+    mtu: int
+    """Bytes that one packet of the port may carry after BTH and DETH (active MTU)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """An endpoint's addresses and the parts of the host that carry it."""
 
@@ -38,3 +53,5 @@ class Endpoint:
     """Bytes, of the interface inside the container."""
     bond: str | None = None
     state: EndpointState = EndpointState.UP
+    rdma: RdmaAddress | None = None
+    """None: it answers UDP."""

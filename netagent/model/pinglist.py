@@ -3,6 +3,7 @@
 
 from dataclasses import dataclass
 
+from netagent.model.endpoint import RdmaAddress
 from netagent.model.ids import EndpointId
 
 
@@ -16,6 +17,8 @@ class Target:
     """Overlay IPv4 address of the target."""
     underlay: str
     """VTEP of the target's rail."""
+    rdma: RdmaAddress | None = None
+    """None: probe it by UDP."""
 
 
 @dataclass(frozen=True, slots=True)

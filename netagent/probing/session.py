@@ -17,6 +17,7 @@ agent that was late to read its socket has lost nothing.
 
 from collections import deque
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
 
 from netagent.model.errors import RemoteProtocolError
@@ -25,6 +26,18 @@ from netagent.wire.frame import HELD, REPLY, Frame
 
 MAX_UNMEASURED = 512
 """Settled probes that may wait for a stamp; the oldest gives way."""
+
+
+class Stamps(IntEnum):
+    """Who takes t2 to t5. The prober's and the responder's stamps need not be alike."""
+
+    KERNEL = 0
+    """As the packet passes the network stack (SO_TIMESTAMPING, software)."""
+    PROCESS = 1
+    """The process itself, beside its calls: scheduling counts as network."""
+    RNIC = 2
+    """The RNIC, in its completions."""
+
 
 # Events are tuples: a thousand a second are made, and a frozen dataclass takes four times as long.
 
@@ -104,12 +117,16 @@ class ProbeSession:
         seq = self._next_seq
         self._next_seq = (seq + 1) & 0xFFFFFFFF
         self._open[seq] = _Probe(flow, size_class, now_ns, wall_ns)
-        return Frame(self.session, seq, size_class)
+        return Frame(self.session, seq, flow.source_port)
 
     def fail(self, seq: int) -> None:
         """Settle probe `seq` as failed: the kernel refused to send it."""
         if (probe := self._open.pop(seq, None)) is not None:
             self._events.append(ProbeFailed(probe.flow, seq, probe.size_class))
+
+    def withdraw(self, seq: int) -> None:
+        """Forget probe `seq`, which was not sent for want of the target's address."""
+        self._open.pop(seq, None)
 
     def transmitted(self, seq: int, *, left_wall_ns: int) -> None:
         """Kernel transmit stamp t2 of probe `seq`."""
@@ -124,21 +141,22 @@ class ProbeSession:
         if (probe := self._open.pop(seq, None)) is not None:
             self._events.append(ProbeRefused(probe.flow, seq, probe.size_class))
 
-    def receive(
-        self, frame: Frame, *, source_port: int, arrived_wall_ns: int, taken_wall_ns: int
-    ) -> None:
-        """Account for a reply on `source_port`, with its kernel receive stamp t5 and t6.
+    def receive(self, frame: Frame, *, arrived_wall_ns: int, taken_wall_ns: int) -> None:
+        """Account for a reply, with its receive stamp t5 and t6.
 
         Raises RemoteProtocolError for what answers no probe of this session.
         """
         if not frame.flags & REPLY or frame.session != self.session:
             raise RemoteProtocolError("not a reply to this session")
+        self._settle(frame, arrived_wall_ns, taken_wall_ns)
         if frame.flags & HELD:
             self._learn_held(frame.held_seq, frame.held_ns)
+
+    def _settle(self, frame: Frame, arrived_wall_ns: int, taken_wall_ns: int) -> None:
         probe = self._open.get(frame.seq)
         if probe is None:
             return  # a duplicate, or later than its deadline: settled already
-        if probe.flow.source_port != source_port:
+        if probe.flow.source_port != frame.port:
             raise RemoteProtocolError(f"reply to probe {frame.seq} on another port")
         probe.arrived_wall_ns, probe.taken_wall_ns = arrived_wall_ns, taken_wall_ns
         left = probe.left_wall_ns if probe.left_wall_ns is not None else probe.asked_wall_ns
@@ -206,17 +224,17 @@ class Responder:
         self._max_peers = max_peers
         self._held: dict[tuple[int, int], tuple[int, int]] = {}  # (session, port) -> seq, ns
 
-    def reply(self, frame: Frame, *, source_port: int) -> Frame:
-        """Return the reply to the probe `frame` that came from `source_port`."""
-        held = self._held.pop((frame.session, source_port), None)
+    def reply(self, frame: Frame) -> Frame:
+        """Return the reply to the probe `frame`."""
+        held = self._held.pop((frame.session, frame.port), None)
         flags = REPLY | (frame.flags & ~HELD) | (HELD if held else 0)
         held_seq, held_ns = held or (0, 0)
-        return Frame(frame.session, frame.seq, frame.size_class, flags, held_seq, held_ns)
+        return Frame(frame.session, frame.seq, frame.port, flags, held_seq, held_ns)
 
-    def replied(self, session: int, source_port: int, seq: int, *, held_ns: int) -> None:
+    def replied(self, session: int, port: int, seq: int, *, held_ns: int) -> None:
         """Remember that the reply to probe `seq` left `held_ns` after its arrival (t4 - t3)."""
         if held_ns < 0:
             return  # the wall clock stepped back in between
         if len(self._held) >= self._max_peers:
             self._held.pop(next(iter(self._held)))
-        self._held[session, source_port] = (seq, held_ns)
+        self._held[session, port] = (seq, held_ns)

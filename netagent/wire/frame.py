@@ -9,13 +9,16 @@ stamps. With the six timestamps
     t3 responder's kernel receives           t6 prober takes it from the socket
 
 network round trip = (t5 - t2) - (t4 - t3), prober delay = (t2 - t1) + (t6 - t5), responder
-delay = t4 - t3. No packet can carry its own t4, so a reply carries the responder delay of the
-*previous* reply on the flow (`held_seq`, `held_ns`); R-Pingmesh (SIGCOMM '24) sends a second ACK
-instead, which doubles the packets.
+delay = t4 - t3. No packet can carry its own t4 as the kernel or the RNIC stamps it, so a reply
+carries the responder delay of the *previous* reply on the flow (`held_seq`, `held_ns`); R-Pingmesh
+(SIGCOMM '24) sends a second ACK instead, which doubles the packets. Where there are no stamps but
+the responder's own, taken just before it sends, a reply tells its own delay.
+
+A RoCE receiver is not told the UDP source port of what it received: the frame carries it.
 
 Layout, network byte order, after which zero bytes pad the frame to its size:
 
-    0  u32 magic     4  u8 version   5  u8 flags   6  u16 size class
+    0  u32 magic     4  u8 version   5  u8 flags   6  u16 port
     8  u32 session  12  u32 seq     16  u32 held_seq  20  u32 held_ns
 """
 
@@ -25,7 +28,7 @@ from typing import NamedTuple
 from netagent.model.errors import RemoteProtocolError
 
 MAGIC = 0x6E615072  # "naPr"
-VERSION = 1
+VERSION = 2
 _HEADER = struct.Struct("!IBBHIIII")
 _unpack = _HEADER.unpack_from
 _unpack_name = struct.Struct("!II").unpack_from
@@ -53,10 +56,11 @@ class Frame(NamedTuple):
     """u32, random at each start of a prober: replies to a former life are recognised."""
     seq: int
     """u32, per socket, wraps."""
-    size_class: int = 0
+    port: int = 0
+    """u16, UDP source port of the probe, which names the flow; a reply repeats it."""
     flags: int = 0
     held_seq: int = 0
-    """The earlier probe whose responder delay this reply tells."""
+    """The probe, an earlier one or this one, whose responder delay this reply tells."""
     held_ns: int = 0
     """Nanoseconds, saturated at MAX_HELD_NS."""
 
@@ -67,7 +71,7 @@ def encode(frame: Frame, *, size: int = HEADER_BYTES) -> bytes:
         MAGIC,
         VERSION,
         frame.flags,
-        frame.size_class,
+        frame.port,
         frame.session,
         frame.seq & 0xFFFFFFFF,
         frame.held_seq & 0xFFFFFFFF,
@@ -84,9 +88,9 @@ def decode(payload: bytes) -> Frame:
     """Return the frame that `payload` begins with; RemoteProtocolError if it is none of ours."""
     if len(payload) < HEADER_BYTES:
         raise RemoteProtocolError(f"probe of {len(payload)} bytes; {HEADER_BYTES} at least")
-    magic, version, flags, size_class, session, seq, held_seq, held_ns = _unpack(payload)
+    magic, version, flags, port, session, seq, held_seq, held_ns = _unpack(payload)
     if magic != MAGIC:
         raise RemoteProtocolError(f"not a probe: magic {magic:#010x}")
     if version != VERSION:
         raise RemoteProtocolError(f"probe of version {version}; this agent speaks {VERSION}")
-    return Frame(session, seq, size_class, flags, held_seq, held_ns)
+    return Frame(session, seq, port, flags, held_seq, held_ns)

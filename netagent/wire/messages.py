@@ -93,7 +93,11 @@ class Health(Struct, frozen=True, kw_only=True):
     """Probes the rate caps suppressed."""
     send_errors: int = 0
     """Probes the local kernel refused to send; never counted as lost."""
+    pending: int = 0
+    """Probes not sent, because the target's link-layer address was still being asked for."""
     bad_frames: int = 0
+    queue_us: int = 0
+    """Longest time a probe waited in the responder's process before it was answered."""
     spool_dropped: int = 0
     """Summaries thrown away because the spool was full, since the agent started."""
     cpu_ms: int = 0
@@ -115,6 +119,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     width_ns: int
     endpoints: tuple[EndpointId, ...] = ()
     """The table that the columns index; other hosts' endpoints included."""
+    stamps: bytes = b""
+    """u8 per row of `endpoints`: who takes t2 and t5 of its probes (`probing.session.Stamps`);
+    255 for an endpoint of another host."""
     flows: FlowColumns = field(default_factory=FlowColumns)
     paths: PathColumns = field(default_factory=PathColumns)
     findings: tuple[Finding, ...] = ()

@@ -14,6 +14,8 @@ import pytest
 
 from netagent.adapters.namespace import call_in_namespace
 from netagent.adapters.prober import Prober
+from netagent.adapters.transports import Transports
+from netagent.collect.hostfacts import Namespace
 from netagent.collect.windows import WindowTally
 from netagent.config import ProbeConfig
 from netagent.model.endpoint import Endpoint
@@ -31,7 +33,7 @@ CONFIG = ProbeConfig(
     rate_per_host=1000,
     bytes_per_second_per_endpoint=16 << 20,
     flows_per_pair=FLOWS,
-    timeout_ms=100,
+    timeout_ms=400,
 )
 TIMEOUT_NS = CONFIG.timeout_ms * 1_000_000
 ETH_P_ALL = 3
@@ -45,12 +47,14 @@ class Side:
         self.name, self.device = namespace, f"{letter}0"
         self.id = EndpointId(f"container-{letter}", 0)
         self.tally = WindowTally(large_class=len(CONFIG.sizes) - 1)
-        self.prober = Prober(CONFIG, self.tally)
+        self.transports = Transports(CONFIG)
+        self.prober = Prober(CONFIG, self.tally, self.transports)
 
     def open(self, mtu):
         endpoint = Endpoint(self.id, "t", "h", self.address, "", "", "", "", "", mtu)
-        place = (self.namespace, Path(self.namespace).stat().st_ino)
-        assert self.prober.set_endpoints([endpoint], {self.id: place}) == []
+        place = Namespace(self.namespace, Path(self.namespace).stat().st_ino)
+        self.transports.place({self.id: place})
+        assert self.prober.set_endpoints([endpoint]) == []
 
     def probe(self, other):
         target = Target(self.id, other.id, other.address, "")
@@ -153,7 +157,7 @@ def test_a_closed_responder_refuses_and_loses_nothing(pair):
     # A kernel tells one host of a closed port once a second, which is slower than we probe here.
     ip("netns", "exec", right.name, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
     left.probe(right)
-    right.prober.set_endpoints([], {})
+    right.prober.set_endpoints([])
     run_until(enough(left, refused=3), left)
     assert all(flow.lost == flow.run == 0 for flow in left.flows())
 
@@ -198,9 +202,9 @@ def test_the_flow_of_a_marked_packet_is_known_on_both_sides(pair):
             flow = FlowId(source.id, target.id, port)
             probe = seen[source.address, port, CONFIG.port]
             reply = seen[target.address, CONFIG.port, port]
-            assert source.prober.flow_of(probe, port, CONFIG.port, target.address) == flow
-            assert target.prober.flow_of(reply, CONFIG.port, port, source.address) == flow
-            assert target.prober.flow_of(probe, port, CONFIG.port, target.address) is None
+            assert source.prober.flow_of(probe, target.address) == flow
+            assert target.prober.flow_of(reply, source.address) == flow
+            assert target.prober.flow_of(probe, target.address) is None
 
 
 def sniffer(device):

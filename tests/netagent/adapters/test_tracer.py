@@ -10,6 +10,7 @@ from netagent.adapters.tracer import FORGET_EVERY_NS, STALE_NS, Tracer
 from netagent.config import TraceConfig
 from netagent.model.ids import EndpointId, FlowId
 from netagent.probing.tracing import OuterFlow
+from netagent.wire.frame import Frame
 
 FLOW = FlowId(EndpointId("a", 0), EndpointId("b", 0), 40000)
 OUTER = [OuterFlow("198.18.0.1", "198.18.0.2", port) for port in (50000, 50001)]
@@ -24,7 +25,7 @@ def clock(monkeypatch):
 
 
 def saw(tracer, outer, clock):
-    tracer._saw(SimpleNamespace(outer=outer, source_port=FLOW.source_port), clock.ns)
+    tracer._saw(SimpleNamespace(outer=outer, frame=Frame(1, 2)), clock.ns)
 
 
 def traced(tracer):

@@ -27,8 +27,8 @@ def send(session, now_ns=0, flow=FLOW):
 
 def reply(session, seq, *, at_ns, held=None, port=FLOW.source_port):
     flags = REPLY | (HELD if held else 0)
-    frame = Frame(7, seq, 0, flags, *(held or ()))
-    session.receive(frame, source_port=port, arrived_wall_ns=at_ns, taken_wall_ns=at_ns + 3)
+    frame = Frame(7, seq, port, flags, *(held or ()))
+    session.receive(frame, arrived_wall_ns=at_ns, taken_wall_ns=at_ns + 3)
 
 
 STEPS = st.lists(
@@ -122,7 +122,7 @@ def test_replies_to_a_former_life_are_refused():
     session = fresh()
     send(session)
     with pytest.raises(RemoteProtocolError):
-        session.receive(Frame(8, 0, 0, REPLY), source_port=1, arrived_wall_ns=0, taken_wall_ns=0)
+        session.receive(Frame(8, 0, 0, REPLY), arrived_wall_ns=0, taken_wall_ns=0)
     with pytest.raises(RemoteProtocolError):
         reply(session, 0, at_ns=1, port=41000)
 
@@ -148,12 +148,22 @@ def test_unmeasured_probes_are_bounded():
 
 def test_a_reply_tells_the_delay_of_the_one_before():
     responder = s.Responder()
-    assert not responder.reply(Frame(7, 1), source_port=9).flags & HELD
+    assert not responder.reply(Frame(7, 1, 9)).flags & HELD
     responder.replied(7, 9, 1, held_ns=44)
-    told = responder.reply(Frame(7, 2, 1, 2), source_port=9)
-    assert (told.seq, told.held_seq, told.held_ns, told.size_class) == (2, 1, 44, 1)
+    told = responder.reply(Frame(7, 2, 9, 2))
+    assert (told.seq, told.held_seq, told.held_ns, told.port) == (2, 1, 44, 9)
     assert told.flags == REPLY | HELD | 2  # a mark is echoed
-    assert not responder.reply(Frame(7, 3), source_port=9).flags & HELD  # told once
+    assert not responder.reply(Frame(7, 3, 9)).flags & HELD  # told once
+
+
+def test_a_reply_may_tell_its_own_delay():
+    session = fresh()
+    seq = send(session).seq
+    session.transmitted(seq, left_wall_ns=2)
+    reply(session, seq, at_ns=10, held=(seq, 5))
+    replied, measured = events(session)
+    assert isinstance(replied, s.ProbeReplied)
+    assert (measured.network_ns, measured.responder_ns) == (3, 5)
 
 
 def test_a_responder_remembers_a_bounded_number_of_peers():
@@ -161,7 +171,7 @@ def test_a_responder_remembers_a_bounded_number_of_peers():
     for port in range(5):
         responder.replied(7, port, 1, held_ns=1)
     responder.replied(7, 9, 1, held_ns=-1)  # the clock stepped back: nothing to tell
-    assert [bool(responder.reply(Frame(7, 2), source_port=p).flags & HELD) for p in (0, 4, 9)] == [
+    assert [bool(responder.reply(Frame(7, 2, p)).flags & HELD) for p in (0, 4, 9)] == [
         False,
         True,
         False,

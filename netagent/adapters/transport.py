@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the prober asks of a transport, and what all transports of a host share."""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from netagent.model.ids import EndpointId
+from netagent.model.pinglist import Target
+from netagent.probing.session import ProbeSession, Stamps
+
+MAX_ASKERS = 8192
+
+
+class Outcome(Enum):
+    """What became of a probe that was to be sent."""
+
+    SENT = auto()
+    FAILED = auto()
+    """The local kernel or device refused it: says nothing about the path."""
+    PENDING = auto()
+    """The target's link-layer address is being asked for, for the first time: not sent."""
+    UNRESOLVED = auto()
+    """Nobody answered for the target's link-layer address: not sent, and as good as lost."""
+
+
+class Sent(NamedTuple):
+    """Outcome of one send."""
+
+    outcome: Outcome
+    left_wall_ns: int | None = None
+    """t2, where it is known at once."""
+
+
+class Transport(Protocol):
+    """One local endpoint's way to send probes and to take their replies."""
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """UDP source port of each flow, inside the overlay."""
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What the overlay IP packet has beside the frame."""
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """The largest frame that one packet carries."""
+
+    @property
+    def stamps(self) -> Stamps:
+        """Who takes t2 and t5."""
+
+    @property
+    def broken(self) -> str | None:
+        """Why it must be closed and opened anew; None while it works."""
+
+    def descriptors(self) -> Iterable[int]:
+        """Return what epoll is to watch."""
+
+    def aim(self, targets: Sequence[Target]) -> None:
+        """Make ready to probe exactly these targets."""
+
+    def send(self, target: Target, flow: int, payload: bytes) -> Sent:
+        """Send a frame on the flow with index `flow`."""
+
+    def read(self, descriptor: int, events: int, session: ProbeSession) -> int:
+        """Take what a ready descriptor holds into `session`; return how many frames were foreign.
+
+        May take a part: a descriptor that stays ready is read again.
+        """
+
+    def close(self) -> None:
+        """Give back what the kernel holds."""
+
+
+class Askers:
+    """Who sent marked probes lately: their replies are recognised by it on the uplink."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, int], tuple[EndpointId, str]] = {}
+
+    def add(self, session: int, port: int, local: EndpointId, address: str) -> None:
+        """Remember that `address` sent a probe to the endpoint `local`."""
+        self._seen[session, port] = (local, address)
+        while len(self._seen) > MAX_ASKERS:
+            self._seen.pop(next(iter(self._seen)))
+
+    def get(self, session: int, port: int) -> tuple[EndpointId, str] | None:
+        """Return the local endpoint that was asked, and the asker's overlay address."""
+        return self._seen.get((session, port))

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chooses and opens the transport of each local endpoint."""
+
+from collections.abc import Mapping
+
+from netagent.adapters import udp
+from netagent.adapters.transport import Transport
+from netagent.adapters.udp_transport import Answering, UdpTransport
+from netagent.collect.hostfacts import Namespace
+from netagent.config import ProbeConfig
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId
+
+REPLIES_PER_PROBE_CAP = 4
+"""A host answers at most this many times the probes it may send."""
+
+
+class Transports:
+    """All that the transports of a host share, and where its endpoints live."""
+
+    def __init__(self, config: ProbeConfig) -> None:
+        self._config = config
+        self._namespaces: Mapping[EndpointId, Namespace] = {}
+        self.answering = Answering(config.rate_per_host * REPLIES_PER_PROBE_CAP)
+
+    def place(self, namespaces: Mapping[EndpointId, Namespace]) -> None:
+        """Take endpoints to be in these namespaces from now on."""
+        self._namespaces = namespaces
+
+    def identity(self, endpoint: Endpoint) -> object:
+        """Return what, if it changes, calls for a new transport; None: it cannot be opened now."""
+        namespace = self._namespaces.get(endpoint.id)
+        return namespace and ("udp", endpoint.address, endpoint.mtu, namespace.inode)
+
+    def open(self, endpoint: Endpoint) -> Transport:
+        """Open an endpoint's transport; raises OSError or CapabilityMissing."""
+        namespace, config = self._namespaces[endpoint.id], self._config
+        sockets = udp.open_endpoint(
+            namespace.path,
+            endpoint.address,
+            port=config.port,
+            flows=config.flows_per_pair,
+            inode=namespace.inode,
+        )
+        return UdpTransport(endpoint, sockets, config.port, self.answering)
+
+    def asker(self, session: int, port: int) -> tuple[EndpointId, str] | None:
+        """Return the local endpoint that a marked probe asked, and the asker's overlay address."""
+        return self.answering.askers.get(session, port)
