@@ -3,11 +3,13 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 DEBIAN_PACKAGES := openvswitch-switch nftables iproute2 ethtool iputils-ping tcpdump openssl ca-certificates python3-venv
+VM_PACKAGES := qemu-system-x86 mmdebstrap busybox-static cpio e2fsprogs kmod xz-utils zstd debian-archive-keyring
+DISTRIBUTIONS ?= debian-12 debian-13
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock demo test test-hermetic test-ovs format lint types floors check chaos bench wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma test test-hermetic test-ovs test-vm format lint types floors check chaos bench wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -18,6 +20,9 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 	tools/setup.sh "$(VENV)" $(DEBIAN_PACKAGES)
 	@touch $(STAMP)
 
+setup-vm: setup ## install what builds and boots guests (QEMU)
+	tools/setup.sh "" $(VM_PACKAGES)
+
 lock: setup ## pin every dependency with its hashes into requirements.lock
 	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --allow-unsafe \
 	  --extra analyzer --extra dev -o requirements.lock pyproject.toml
@@ -25,16 +30,27 @@ lock: setup ## pin every dependency with its hashes into requirements.lock
 demo: setup ## bring a lab up, break it eight ways, watch netagent name each component
 	$(BIN)/python -m tests.lab demo
 
+demo-rdma: setup-vm ## the demo on Soft-RoCE over the kernel's Open vSwitch, in a guest
+	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1500 -- $(BIN)/python -m tests.lab demo
+
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs
-test: setup ## every test, as root, with namespaces and Open vSwitch required
-	$(BIN)/python -m pytest
+test: setup ## every test of this machine, as root, with namespaces and Open vSwitch required
+	$(BIN)/python -m pytest -m "not vm"
 
 test-hermetic: setup ## tests that need neither root nor any capability
-	$(BIN)/python -m pytest -m "not netns and not ovs and not lab and not kernel and not rdma"
+	$(BIN)/python -m pytest -m "not netns and not ovs and not lab and not kernel and not rdma and not vm"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns or ovs or lab"
+
+test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make test-vm DISTRIBUTIONS=debian-12)
+	for distribution in $(DISTRIBUTIONS); do \
+	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 1500 \
+	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,rdma,kernel -- \
+	    $(BIN)/python -m pytest -m "rdma or kernel" -p no:cacheprovider || exit 1; \
+	done
+	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm
 
 format: setup ## format the code
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix-only .

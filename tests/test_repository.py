@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = sorted(p for name in ("netagent", "ovs_checks", "bpf", "analyzer", "tests")
+SOURCES = sorted(p for name in ("netagent", "ovs_checks", "bpf", "analyzer", "vagrant", "tests")
                  for p in (ROOT / name).rglob("*.py"))  # fmt: skip
 NO_RUST = {"pydantic", "polars", "orjson", "granian", "cryptography", "watchfiles", "rpds-py"}
 

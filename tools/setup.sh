@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Usage: tools/setup.sh VENV DEBIAN_PACKAGE...
-# Installs what is missing of the Debian packages (root only), then a virtual environment of the distribution's Python.
+# Installs what is missing of the Debian packages (root only), then a virtual environment of the distribution's Python
+# (no VENV: packages only).
 set -euo pipefail
 venv=$1
 shift
@@ -25,6 +26,8 @@ if ((${#missing[@]})); then
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
+
+[ -n "$venv" ] || exit 0
 
 # System site packages: bcc and pyverbs come from Debian, for Debian's Python.
 [ -x "$venv/bin/python" ] || /usr/bin/python3 -m venv --system-site-packages "$venv"

@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Process 1 of a QEMU guest once its root is there: mount, set up, run the job, hand back its exit code, power off.
+# Jobs come in the shared folder /run/netagent-vm (vagrant/vm/guest.py writes and reads it):
+#   tree venv hostname job.sh interactive   in
+#   up stdout stderr exit             out
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=${TERM:-linux} LANG=C.UTF-8
+job=/run/netagent-vm
+tree=$(cat $job/tree)
+
+set_up() {
+  mkdir -p /run/lock /dev/pts /dev/shm
+  mount -t devpts -o gid=5,mode=620 devpts /dev/pts
+  mount -t tmpfs shm /dev/shm
+  mount -t tracefs tracing /sys/kernel/tracing
+  mount -t debugfs debug /sys/kernel/debug
+  mount -t bpf bpf /sys/fs/bpf
+  mount -t cgroup2 cgroup /sys/fs/cgroup
+  ln -sf /proc/self/fd /dev/fd
+  ip link set lo up
+  hostname "$(cat $job/hostname)"
+  printf '127.0.0.1 localhost %s\n' "$(cat $job/hostname)" >/etc/hosts
+  ulimit -l unlimited
+  sysctl -q -p /etc/sysctl.d/netagent.conf
+  # The console is for what went wrong, and what a killed guest wrote shall have reached the tree.
+  sysctl -qw kernel.printk='3 4 1 3' vm.dirty_writeback_centisecs=100 vm.dirty_expire_centisecs=100
+  if [ "$(cat $job/venv)" = image ]; then
+    /bin/bash "$tree/vagrant/provision/project.sh" "$tree"
+  fi
+}
+
+run_job() {
+  if [ -e $job/interactive ]; then
+    setsid -c -w /bin/bash $job/job.sh </dev/ttyS0 >/dev/ttyS0 2>&1
+  else
+    /bin/bash $job/job.sh </dev/null >>$job/stdout 2>>$job/stderr
+  fi
+}
+
+set_up
+uname -r >$job/up.part && mv $job/up.part $job/up
+run_job
+code=$?
+sync
+# Last, and whole at once: who reads it may switch the guest off.
+echo $code >$job/exit.part && mv $job/exit.part $job/exit
+echo o >/proc/sysrq-trigger
+sleep infinity # process 1 must not end before the power does
