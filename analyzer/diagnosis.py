@@ -16,6 +16,7 @@ import structlog
 
 from analyzer.detect.latency import LatencyBaselines
 from analyzer.detect.loss import FlowView, unconnected_pairs, views
+from analyzer.doubts import Doubts, Walked
 from analyzer.incidents import IncidentBook
 from analyzer.ingest import FlowNumbers, WindowRows, paths_of
 from analyzer.localize import facts, hops, overlay, story
@@ -78,6 +79,7 @@ class Engine:
         """Windows in a row that lack a host's summary."""
         self._explained_before: set[OrderedPair] = set()
         self._book = IncidentBook(new_id=_incident_id)
+        self._doubts = Doubts(probe_port)
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
         self._forgot_ns = 0
         self._paths: dict[str, tuple[tuple[tuple[EndpointId, ...], PathColumns], int]] = {}
@@ -157,6 +159,7 @@ class Engine:
         """Close windows as they complete, until cancelled."""
         windows = self._windows
         windows.begin(now_ns=clock())
+        self._doubts.ask(fleet)
         while True:
             now_ns = clock()
             if now_ns > self._forgot_ns + FORGET_NS:
@@ -202,10 +205,15 @@ class Engine:
         self._book.saw_loss(lossy, now_ns=clock())
         settled = settle(evidence, self._topology)
         rest = unexplained(evidence.flows, settled)
-        walked, missing = await self._walk(evidence, rest, fleet)
-        settled += walked
-        rest = self._votable(state, evidence, unexplained(evidence.flows, settled))
-        voted = await self._vote(evidence, rest, missing, fleet)
+        walked = await self._walk(evidence, rest, fleet)
+        settled += walked.explained
+        rest = unexplained(evidence.flows, settled)
+        traced = self._doubts.settle(evidence, walked, rest, now_ns=clock())
+        settled += traced
+        rest = self._votable(state, evidence, unexplained(rest, traced))
+        rest = self._doubts.leave(rest, now_ns=clock())
+        voted = await self._vote(evidence, rest, walked.missing, fleet)
+        voted = self._doubts.tell(evidence, voted, now_ns=clock())
         voted += await self._vote_latency(evidence, unexplained(rest, voted), fleet)
         self._explained_before = {
             unordered(pair_of(view.flow)) for each in settled for view in each.flows
@@ -339,11 +347,11 @@ class Engine:
 
     async def _walk(
         self, evidence: Evidence, flows: Sequence[FlowView], fleet: AgentsRpc
-    ) -> tuple[list[Explained], list[str]]:
+    ) -> Walked:
         dead = unconnected_pairs(flows)
         pairs = overlay.choose(dead, evidence.endpoints)
         if not pairs:
-            return [], []
+            return Walked()
         beside = overlay.siblings(pairs, flows)
         asker = Walker(fleet, self._registry, evidence.endpoints, self._probe_port)
         egress = await asker.egress([*pairs, *(p for p in beside if p not in pairs)])
@@ -351,7 +359,7 @@ class Engine:
         reaches = overlay.judge(pairs, egress, ingress, evidence.endpoints)
         failing = [v for v in flows if v.lost]
         explained, missing = overlay.explain(reaches, failing, evidence.endpoints)
-        return explained, [*asker.missing, *missing]
+        return Walked(tuple(explained), (*asker.missing, *missing), reaches, egress)
 
     async def diagnose(
         self, source: EndpointId, target: EndpointId, fleet: AgentsRpc

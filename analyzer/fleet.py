@@ -21,6 +21,7 @@ from netagent.wire.messages import (
     ProbeRequest,
     Status,
 )
+from netagent.wire.tracing import TraceReply, TraceRequest
 
 T = TypeVar("T")
 
@@ -74,6 +75,12 @@ class Fleet:
     ) -> ProbeReply:
         """Have `host` probe a target now."""
         return await self._ask(host, "/v1/probe", request, kind=ProbeReply, deadline_s=deadline_s)
+
+    async def trace(
+        self, host: str, request: TraceRequest, *, deadline_s: float = 100.0
+    ) -> TraceReply:
+        """Have `host` count a flow's packets at each stage of its virtual switch."""
+        return await self._ask(host, "/v1/trace", request, kind=TraceReply, deadline_s=deadline_s)
 
     async def flows(self, host: str, bridge: str, *, deadline_s: float = 3.0) -> FlowsReply:
         """Ask for the flows of `bridge` on `host`, with cookie and counters."""

@@ -23,6 +23,7 @@ from netagent.wire.messages import (
     PathRequest,
     Status,
 )
+from netagent.wire.tracing import TraceReply, TraceRequest
 from ovs_checks.walk import LocalWalk
 
 CHECK_DEADLINE_S = 4.0
@@ -35,7 +36,16 @@ Endpoints = Mapping[EndpointId, Endpoint]
 log = structlog.get_logger()
 
 
-class AgentsRpc(Protocol):
+class TracesRpc(Protocol):
+    """What is asked of agents; `analyzer.fleet.Fleet` in production."""
+
+    async def trace(
+        self, host: str, request: TraceRequest, *, deadline_s: float = ...
+    ) -> TraceReply:
+        """Return what a host's trace saw; raises Unreachable, or RemoteProtocolError if refused."""
+
+
+class AgentsRpc(TracesRpc, Protocol):
     """What is asked of agents; `analyzer.fleet.Fleet` in production."""
 
     async def status(self, host: str, *, deadline_s: float = ...) -> Status:

@@ -17,19 +17,25 @@ from netagent.adapters import outer
 from netagent.adapters.clock import StepDetector, now_ns, wall_ns
 from netagent.adapters.pace import Pace
 from netagent.adapters.prober import Prober
+from netagent.adapters.rdma_host import REPLIES_PER_PROBE_CAP, Queueing, RdmaHost
 from netagent.adapters.spool import Spool
+from netagent.adapters.trace_worker import TraceWorker
 from netagent.adapters.tracer import Tracer
 from netagent.adapters.transports import Transports
+from netagent.adapters.udp_transport import Answering
 from netagent.adapters.uplink import Shipper, Uplink
 from netagent.adapters.watcher import Watcher
+from netagent.collect import announcing
+from netagent.collect.announcing import RdmaState
 from netagent.collect.hostfacts import HostView
+from netagent.collect.rates import CounterRows
 from netagent.collect.windows import WindowTally
 from netagent.config import AgentConfig
-from netagent.model.endpoint import Endpoint
+from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import Component, Kind
+from netagent.model.path import Component
 from netagent.model.pinglist import PingList, Target
 from netagent.model.window import Window
 from netagent.wire.codec import encode
@@ -46,6 +52,7 @@ from netagent.wire.messages import (
     Registration,
     Status,
 )
+from netagent.wire.tracing import TraceReply, TraceRequest
 
 log = structlog.get_logger()
 
@@ -78,12 +85,17 @@ class Agent:
     def __init__(self, config: AgentConfig, vswitch: VswitchRpc) -> None:
         self._config = config
         self._vswitch = vswitch
+        self._trace_worker = TraceWorker()
         self._instance = secrets.token_hex(8)
         self._generation = 0
         self._view = HostView()
         self._pinglist = PingList(0)
         self._tally = WindowTally(large_class=len(config.probe.sizes) - 1)
-        self._transports = Transports(config.probe)
+        self._answering = Answering(config.probe.rate_per_host * REPLIES_PER_PROBE_CAP)
+        wanted = config.probe.transport != "udp"
+        self._rdma = RdmaHost(config, self._answering.askers, self._on_rdma) if wanted else None
+        self._addresses: dict[EndpointId, RdmaAddress] = {}
+        self._transports = Transports(config.probe, self._answering, self._rdma)
         self._prober = Prober(config.probe, self._tally, self._transports)
         self._pace = Pace(self._prober)
         self._tracer = Tracer(config.trace, self._flow_seen)
@@ -104,6 +116,8 @@ class Agent:
         watcher = Watcher(self._config)
         try:
             async with asyncio.TaskGroup() as group:
+                if self._rdma is not None:
+                    group.create_task(_supervised("rdma", self._rdma.run))
                 for name, work in (
                     ("discovery", lambda: watcher.run(self._on_view)),
                     ("registration", self._register),
@@ -118,6 +132,8 @@ class Agent:
         finally:
             await self._say_goodbye()
             self._prober.close()
+            if self._rdma is not None:
+                self._rdma.close()
             self._tracer.close()
             await self._uplink.close()
 
@@ -129,10 +145,19 @@ class Agent:
             if endpoint.id not in known:
                 log.info("endpoint_appeared", endpoint=str(endpoint.id), state=endpoint.state)
         self._view = view
+        if self._rdma is not None:
+            self._rdma.observe(view)
         self._open()
         self._tracer.set_uplinks({d for u in view.uplinks for d in (u.members or (u.device,))})
         self._generation += 1
         self._changed.set()
+
+    def _on_rdma(self) -> None:
+        if self._rdma is not None and self._rdma.addresses != self._addresses:
+            self._addresses = dict(self._rdma.addresses)
+            self._generation += 1
+            self._changed.set()
+        self._open()
 
     def _open(self) -> None:
         self._transports.place(self._view.namespaces)
@@ -142,7 +167,6 @@ class Agent:
                 log.warning("endpoint_not_opened", endpoint=str(endpoint), error=str(error))
         unopened = {endpoint: str(error) for endpoint, error in failed}
         if unopened.keys() != self._unopened.keys():
-            # Nobody may probe what cannot answer: it is told as a finding, not as lost probes.
             self._generation += 1
             self._changed.set()
         self._unopened = unopened
@@ -152,23 +176,20 @@ class Agent:
         self._held.update({(f.kind, f.component): f for f in self._findings()})
 
     def _findings(self) -> tuple[Finding, ...]:
-        return self._view.findings + tuple(
-            Finding(
-                FindingKind.UNKNOWN_INPUT,
-                Component(Kind.ENDPOINT, str(endpoint)),
-                f"cannot answer probes: port {self._config.probe.port}: {error}",
-                wall_ns(),
-            )
-            for endpoint, error in self._unopened.items()
+        return announcing.findings(
+            self._view, self._unopened, self._rdma_state(), wall_ns=wall_ns()
         )
 
     def _endpoints(self) -> tuple[Endpoint, ...]:
-        return tuple(e for e in self._view.endpoints if e.id not in self._unopened)
+        return announcing.announced(self._view, self._unopened, self._rdma_state())
+
+    def _rdma_state(self) -> RdmaState:
+        return self._rdma.state() if self._rdma else RdmaState()
 
     async def _reopen(self) -> None:
         while True:
             await asyncio.sleep(REOPEN_S)
-            if self._unopened:
+            if self._unopened or self._prober.broken():
                 self._open()
 
     async def _register(self) -> None:
@@ -223,6 +244,8 @@ class Agent:
             return
         # Not "greater": an analyzer that lost its disk begins again, and it decides.
         self._pinglist = pinglist
+        if self._rdma is not None:
+            self._rdma.aim(pinglist)
         self._prober.set_pinglist(pinglist)
         ends = {t.source for t in pinglist.targets} | {t.target for t in pinglist.targets}
         self._tracer.keep(lambda flow: flow.source in ends and flow.target in ends)
@@ -269,6 +292,7 @@ class Agent:
             findings=self._held.values(),
             health=self._health,
             stamps=self._prober.stamps(),
+            counters=self._rdma.close_window(window) if self._rdma else CounterRows(),
         )
         self._held.clear()
         self._hold_findings()
@@ -276,15 +300,17 @@ class Agent:
 
     def _take_health(self) -> Health:
         counters = self._prober.take_counters()
+        queueing = self._rdma.take_queueing() if self._rdma else Queueing(0, 0, 0)
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
         return Health(
             sent=counters.sent,
-            answered=self._transports.answering.take(),
+            answered=self._answering.take() + queueing.answered,
             delayed=counters.delayed,
             capped=counters.capped,
             pending=counters.pending,
             send_errors=self._tally.take_send_errors(),
-            bad_frames=counters.bad_frames,
+            bad_frames=counters.bad_frames + queueing.bad_frames,
+            queue_us=queueing.queue_us,
             spool_dropped=self._shipper.dropped,
             cpu_ms=round(1000 * (self._cpu_s - before_s)),
             rss_kb=_rss_kb(),
@@ -316,6 +342,10 @@ class Agent:
     async def flows(self, bridge: str, table: int | None = None) -> FlowsReply:
         """Dump the flows of a bridge with cookie and counters."""
         return await self._vswitch.flows(bridge, table)
+
+    async def trace(self, request: TraceRequest) -> TraceReply:
+        """Count a flow's packets at each stage of the virtual switch, in a worker process."""
+        return await self._trace_worker.trace(request)
 
     async def path(self, request: PathRequest) -> PathReply:
         """Return the outer path of a pair's flows, and where packets are lost if asked to count."""

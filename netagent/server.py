@@ -37,6 +37,7 @@ from netagent.wire.messages import (
     ProbeRequest,
     Status,
 )
+from netagent.wire.tracing import TraceReply, TraceRequest
 
 log = structlog.get_logger()
 
@@ -48,6 +49,8 @@ BODY_S = 10.0
 
 ANSWER_S = 30.0
 """Seconds a request may take to be answered."""
+TRACE_ANSWER_S = 150.0
+"""The same for a trace, which lasts as long as it is asked to, and compiles first."""
 
 MAX_CONNECTIONS = 64
 """Open connections beyond which requests are answered 503."""
@@ -74,6 +77,9 @@ class AgentService(Protocol):
 
     async def probe(self, request: ProbeRequest) -> ProbeReply:
         """Probe a target now, within the caps."""
+
+    async def trace(self, request: TraceRequest) -> TraceReply:
+        """Count a flow's packets at each stage of the virtual switch."""
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         """Dump a bridge's flows, or one table's."""
@@ -115,6 +121,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/check": {"POST": lambda service, request: service.check(request.message(CheckRequest))},
     "/v1/path": {"POST": lambda service, request: service.path(request.message(PathRequest))},
     "/v1/probe": {"POST": lambda service, request: service.probe(request.message(ProbeRequest))},
+    "/v1/trace": {"POST": lambda service, request: service.trace(request.message(TraceRequest))},
     "/v1/flows": {"GET": _flows},
 }
 
@@ -151,7 +158,8 @@ class RpcApp:
                 body = await _body(headers, receive)
                 form = _form(headers, body)
                 query = parse_qs(scope["query_string"].decode("latin-1"))
-                async with asyncio.timeout(ANSWER_S):
+                limit_s = TRACE_ANSWER_S if scope["path"] == "/v1/trace" else ANSWER_S
+                async with asyncio.timeout(limit_s):
                     return 200, await handler(self._service, _Request(query, body, form))
         except Refusal as why:
             log.info("request_refused", path=scope["path"], status=why.status, error=why.error)

@@ -57,6 +57,16 @@ def components_of(
     return frozenset(crossed)
 
 
+def own_rnics(flow: FlowId, endpoints: Mapping[EndpointId, Endpoint]) -> frozenset[Component]:
+    """Return the RDMA devices of a flow's two endpoints.
+
+    No vote is held on them: probes cannot tell an endpoint from the only device it has. Their
+    hosts' findings can.
+    """
+    ends = (endpoints[key] for key in (flow.source, flow.target))
+    return frozenset(rnic(end.host, end.rdma.device) for end in ends if end.rdma)
+
+
 def pairs_quoted(flows: Iterable[FlowView]) -> tuple[Pair, ...]:
     """Return the flows summed by ordered pair, worst first, at most MAX_PAIRS_QUOTED."""
     sums: dict[OrderedPair, list[int]] = defaultdict(lambda: [0, 0])

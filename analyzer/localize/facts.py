@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from analyzer.detect.loss import FlowView
-from analyzer.localize.evidence import Evidence, components_of, pairs_quoted
+from analyzer.localize.evidence import Evidence, components_of, own_rnics, pairs_quoted
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component, Kind
@@ -64,6 +64,7 @@ def _crossing(
         view
         for view in evidence.flows
         if wanted in components_of(view.flow, evidence.endpoints, topology)
+        or wanted in own_rnics(view.flow, evidence.endpoints)
     )
 
 

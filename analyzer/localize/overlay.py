@@ -27,6 +27,9 @@ PAIRS_PER_GROUP = 2
 SIBLINGS = 2
 """Healthy destinations walked beside a failing one: what the source otherwise does."""
 
+ROCE_PORT = 4791
+"""UDP destination port of RoCE v2 (IBTA, annex A17)."""
+
 Endpoints = Mapping[EndpointId, Endpoint]
 Walks = Mapping[OrderedPair, LocalWalk]
 
@@ -59,8 +62,13 @@ def egress_question(pair: OrderedPair, endpoints: Endpoints, *, port: int) -> Eg
         source=pair[0],
         target_address=target.address,
         target_mac=target.mac,
-        destination_port=port,
+        destination_port=probed_port(target, port),
     )
+
+
+def probed_port(target: Endpoint, port: int) -> int:
+    """Return the UDP destination port of probes to `target`; `port` is that of UDP probes."""
+    return ROCE_PORT if target.rdma else port
 
 
 def ingress_question(
@@ -77,7 +85,7 @@ def ingress_question(
         source_mac=source.mac,
         target_address=target.address,
         target_mac=target.mac,
-        destination_port=port,
+        destination_port=probed_port(target, port),
     )
 
 

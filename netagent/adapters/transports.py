@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses and opens the transport of each local endpoint."""
+"""Opens the transport of each local endpoint, by UDP or by RDMA."""
 
 from collections.abc import Mapping
 
 from netagent.adapters import udp
+from netagent.adapters.rdma_host import RdmaHost
 from netagent.adapters.transport import Transport
 from netagent.adapters.udp_transport import Answering, UdpTransport
 from netagent.collect.hostfacts import Namespace
@@ -11,17 +12,17 @@ from netagent.config import ProbeConfig
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 
-REPLIES_PER_PROBE_CAP = 4
-"""A host answers at most this many times the probes it may send."""
-
 
 class Transports:
     """All that the transports of a host share, and where its endpoints live."""
 
-    def __init__(self, config: ProbeConfig) -> None:
+    def __init__(
+        self, config: ProbeConfig, answering: Answering, rdma: RdmaHost | None = None
+    ) -> None:
         self._config = config
+        self._rdma = rdma
         self._namespaces: Mapping[EndpointId, Namespace] = {}
-        self.answering = Answering(config.rate_per_host * REPLIES_PER_PROBE_CAP)
+        self._answering = answering
 
     def place(self, namespaces: Mapping[EndpointId, Namespace]) -> None:
         """Take endpoints to be in these namespaces from now on."""
@@ -29,11 +30,19 @@ class Transports:
 
     def identity(self, endpoint: Endpoint) -> object:
         """Return what, if it changes, calls for a new transport; None: it cannot be opened now."""
+        chosen = self._rdma.chosen(endpoint.id) if self._rdma else False
+        if chosen is None:
+            return None
+        if self._rdma and chosen:
+            place = self._rdma.place(endpoint.id)
+            return place and ("rdma", place, endpoint.mtu)
         namespace = self._namespaces.get(endpoint.id)
         return namespace and ("udp", endpoint.address, endpoint.mtu, namespace.inode)
 
     def open(self, endpoint: Endpoint) -> Transport:
         """Open an endpoint's transport; raises OSError or CapabilityMissing."""
+        if self._rdma and self._rdma.chosen(endpoint.id):
+            return self._rdma.open(endpoint.id)
         namespace, config = self._namespaces[endpoint.id], self._config
         sockets = udp.open_endpoint(
             namespace.path,
@@ -42,8 +51,8 @@ class Transports:
             flows=config.flows_per_pair,
             inode=namespace.inode,
         )
-        return UdpTransport(endpoint, sockets, config.port, self.answering)
+        return UdpTransport(endpoint, sockets, config.port, self._answering)
 
     def asker(self, session: int, port: int) -> tuple[EndpointId, str] | None:
         """Return the local endpoint that a marked probe asked, and the asker's overlay address."""
-        return self.answering.askers.get(session, port)
+        return self._answering.askers.get(session, port)

@@ -59,6 +59,8 @@ class _Known:
     """As last announced."""
     inode: int | None = None
     """Namespace it was last found in."""
+    netdev: str = ""
+    """Name that its interface was last seen to have inside."""
 
 
 def container_nsids(view: VswitchView, bridge: str, links: LinkView) -> frozenset[int]:
@@ -114,6 +116,7 @@ class Discovery:
         return HostView(
             endpoints=tuple(each for _, each in sorted(self._announced())),
             namespaces=self._namespaces(),
+            netdevs={key: k.netdev for key, k in self._known.items() if k.endpoint and k.netdev},
             findings=self._dated(found, wall_ns),
             uplinks=uplinks,
             complete=complete,
@@ -155,6 +158,8 @@ class Discovery:
         known.port, known.condition = port, condition
         if condition.namespace:
             known.inode = condition.namespace.inode
+        if condition.device:
+            known.netdev = condition.device.name
         self._decide(known, uplink, now_ns)
         yield from self._doubts(known, now_ns)
 

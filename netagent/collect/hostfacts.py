@@ -156,3 +156,5 @@ class HostView:
     """Sorted by rail."""
     complete: bool = False
     """False until OVSDB and netlink were read once: then no endpoints does not mean none are."""
+    netdevs: Mapping[EndpointId, str] = field(default_factory=dict)
+    """Name of each endpoint's interface inside its namespace, as last seen."""

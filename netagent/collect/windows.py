@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from netagent.collect.rates import CounterRows
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
@@ -19,9 +20,10 @@ from netagent.probing.session import (
     ProbeReplied,
     Stamps,
 )
-from netagent.wire.messages import FlowColumns, Health, PathColumns, Summary
+from netagent.wire.messages import CounterColumns, FlowColumns, Health, PathColumns, Summary
 
 _U32 = 0xFFFFFFFF
+NO_COUNTERS = CounterRows()
 NOT_OURS = 255
 """Stamps of another host's endpoint."""
 
@@ -113,6 +115,7 @@ class WindowTally:
         findings: Iterable[Finding],
         health: Health,
         stamps: Mapping[EndpointId, Stamps] = MappingProxyType({}),
+        counters: CounterRows = NO_COUNTERS,
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
@@ -129,6 +132,7 @@ class WindowTally:
             stamps=pack("B", (stamps.get(each, NOT_OURS) for each in endpoints)),
             flows=flows,
             paths=columns,
+            counters=_counter_columns(counters),
             findings=tuple(findings),
             health=health,
         )
@@ -179,6 +183,20 @@ def _path_columns(paths: Iterable[TracedPath], endpoints: dict[EndpointId, int])
     )
 
 
+def _counter_columns(counters: CounterRows) -> CounterColumns:
+    devices: dict[str, int] = {}
+    names: dict[str, int] = {}
+    rows = counters.rows
+    return CounterColumns(
+        device=pack("H", (devices.setdefault(row.device, len(devices)) for row in rows)),
+        counter=pack("H", (names.setdefault(row.counter, len(names)) for row in rows)),
+        delta=pack("Q", (row.delta for row in rows)),
+        devices=tuple(devices),
+        counters=tuple(names),
+        omitted=counters.omitted,
+    )
+
+
 def _run_ms(tally: FlowTally) -> int:
     return min((tally.run_last_ns - tally.run_first_ns) // 1_000_000, _U32) if tally.run else 0
 
@@ -188,7 +206,7 @@ def _mean(total: int, count: int) -> int:
 
 
 def pack(typecode: str, values: Iterable[float]) -> bytes:
-    """Return `values` as little-endian items of the array typecode (B, H, I or f)."""
+    """Return `values` as little-endian items of the array typecode (B, H, I, Q or f)."""
     packed = array(typecode, values)
     if packed.itemsize > 1 and _BIG_ENDIAN:
         packed.byteswap()

@@ -80,6 +80,22 @@ class PathColumns(Struct, frozen=True, kw_only=True):
     """Addresses the routers answered with, nearest first; "" where one kept silent."""
 
 
+class CounterColumns(Struct, frozen=True, kw_only=True):
+    """One row per counter of an RDMA device that grew in the window."""
+
+    device: bytes = b""
+    """u16: row of `devices`."""
+    counter: bytes = b""
+    """u16: row of `counters`."""
+    delta: bytes = b""
+    """u64, in the driver's own unit (``port_*_data``: 4 bytes); never 0."""
+    devices: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()
+    """Names as in sysfs."""
+    omitted: int = 0
+    """Rows left out, the least important ones, because they were too many."""
+
+
 class Health(Struct, frozen=True, kw_only=True):
     """What the agent says about itself for the window; counters are of the window."""
 
@@ -124,6 +140,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     255 for an endpoint of another host."""
     flows: FlowColumns = field(default_factory=FlowColumns)
     paths: PathColumns = field(default_factory=PathColumns)
+    counters: CounterColumns = field(default_factory=CounterColumns)
     findings: tuple[Finding, ...] = ()
     """All that held at some time in the window."""
     health: Health = field(default_factory=Health)

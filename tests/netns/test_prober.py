@@ -15,6 +15,7 @@ import pytest
 from netagent.adapters.namespace import call_in_namespace
 from netagent.adapters.prober import Prober
 from netagent.adapters.transports import Transports
+from netagent.adapters.udp_transport import Answering
 from netagent.collect.hostfacts import Namespace
 from netagent.collect.windows import WindowTally
 from netagent.config import ProbeConfig
@@ -47,7 +48,7 @@ class Side:
         self.name, self.device = namespace, f"{letter}0"
         self.id = EndpointId(f"container-{letter}", 0)
         self.tally = WindowTally(large_class=len(CONFIG.sizes) - 1)
-        self.transports = Transports(CONFIG)
+        self.transports = Transports(CONFIG, Answering(4000))
         self.prober = Prober(CONFIG, self.tally, self.transports)
 
     def open(self, mtu):

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where flow tables and votes leave a doubt, traces are asked for, and their answers taken in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.detect.loss import FlowView
+from analyzer.localize import overlay, stages
+from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
+from analyzer.localize.facts import Explained
+from analyzer.tracing import Tracing, Wanted
+from analyzer.walker import TracesRpc
+from netagent.model.ids import EndpointId
+from netagent.model.path import Kind
+from ovs_checks.reach import Reach
+from ovs_checks.walk import LocalWalk
+
+HOLD_NS = 30_000_000_000
+"""A pair's losses are kept from the vote for so long at most while it is being traced."""
+_INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER, None}
+"""What a vote may name (None: nothing) that a trace of the hosts says more about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What the flow tables say of a window's dead pairs."""
+
+    explained: tuple[Explained, ...] = ()
+    missing: tuple[str, ...] = ()
+    reaches: Mapping[OrderedPair, Reach] = field(default_factory=dict)
+    egress: Mapping[OrderedPair, LocalWalk] = field(default_factory=dict)
+
+    def delivered(self) -> list[OrderedPair]:
+        """Return, once each, the dead pairs that the tables deliver both ways."""
+        fine = {pair for pair, reach in self.reaches.items() if reach.outcome == "delivered"}
+        return sorted((a, b) for a, b in fine if a < b and (b, a) in fine)
+
+
+class Doubts:
+    """Pairs whose losses nothing explains yet, and the traces made of them."""
+
+    def __init__(self, probe_port: int) -> None:
+        self._probe_port = probe_port
+        self._tracing: Tracing | None = None
+        self._since_ns: dict[OrderedPair, int] = {}
+
+    def ask(self, agents: TracesRpc) -> None:
+        """Ask these agents from now on."""
+        self._tracing = Tracing(agents)
+
+    def settle(
+        self, evidence: Evidence, walked: Walked, flows: Sequence[FlowView], *, now_ns: int
+    ) -> list[Explained]:
+        """Return what traces explain of the pairs that the tables deliver, and ask for more."""
+        doubtful = walked.delivered()
+        self._since_ns = {pair: self._since_ns.get(pair, now_ns) for pair in doubtful}
+        if self._tracing is None:
+            return []
+        tunnels = _tunnels(walked)
+        settled: list[Explained] = []
+        for pair in doubtful:
+            mine = tuple(v for v in flows if v.lost and unordered(pair_of(v.flow)) == pair)
+            traced = self._tracing.known(pair, now_ns=now_ns)
+            found = traced and stages.explain(traced, mine, evidence.endpoints, tunnels)
+            if mine and found:
+                settled.append(found)
+        wanted = [self._wanted(pair, evidence, walked) for pair in doubtful]
+        self._tracing.want(wanted, now_ns=now_ns)
+        return settled
+
+    def leave(self, flows: Sequence[FlowView], *, now_ns: int) -> tuple[FlowView, ...]:
+        """Return the flows that may be voted on: not those that are being traced just now."""
+        held = {
+            pair
+            for pair, since_ns in self._since_ns.items()
+            if self._tracing and self._tracing.under_way(pair) and now_ns - since_ns < HOLD_NS
+        }
+        return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
+
+    def tell(
+        self, evidence: Evidence, voted: Sequence[Explained], *, now_ns: int
+    ) -> list[Explained]:
+        """Return the voted verdicts with what traces add, and ask for traces that could."""
+        if self._tracing is None:
+            return list(voted)
+        told: list[Explained] = []
+        for each in voted:
+            component, failing = each.verdict.component, each.verdict.failing
+            if (component and component.kind) not in _INSIDE or not failing:
+                told.append(each)
+                continue
+            pair = unordered((failing[0].source, failing[0].target))
+            traced = self._tracing.known(pair, now_ns=now_ns)
+            told.append(stages.told(each, traced) if traced else each)
+            self._tracing.want([self._wanted(pair, evidence, Walked())], now_ns=now_ns)
+        return told
+
+    def _wanted(self, pair: OrderedPair, evidence: Evidence, walked: Walked) -> Wanted:
+        hosts = (evidence.endpoints[pair[0]].host, evidence.endpoints[pair[1]].host)
+        forward, backward = (
+            stages.question(
+                way, evidence.endpoints, port=self._probe_port, vni=_vni(walked.egress.get(way))
+            )
+            for way in (pair, (pair[1], pair[0]))
+        )
+        return Wanted(pair, hosts, forward, backward)
+
+
+def _vni(walk: LocalWalk | None) -> int:
+    end = overlay.tunnelled(walk) if walk else None
+    return (end.tun_id or 0) if end else 0
+
+
+def _tunnels(walked: Walked) -> dict[EndpointId, str]:
+    ends = {pair[0]: overlay.tunnelled(walk) for pair, walk in walked.egress.items()}
+    return {source: end.port for source, end in ends.items() if end is not None}

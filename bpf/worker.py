@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One trace in a process of its own: `python -m bpf.worker`.
+
+Reads one JSON line (the request) on stdin, writes JSON lines on stdout: `{"attached": [...]}` when
+it begins to count, then the result, or `{"error": ..., "remedy": ...}`. It ends early, with what
+was seen, on SIGINT, SIGTERM, and when stdin ends: so it does not outlive who asked. Exit codes: 0 a
+result, 1 this host cannot, 2 the request makes no sense.
+"""
+
+import fcntl
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from bpf.abi import Event
+from bpf.host import Symbols, read_facts
+from bpf.loader import Sizes, Tracer, load, readable
+from bpf.programs import KernelFacts, choose
+from bpf.request import Request, read_request
+from bpf.result import to_result
+from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError
+
+LOCKS = Path("/run/netagent")
+NICE = 5
+COMPILE_CPU_S = 180
+"""CPU seconds beside those of the trace itself, enough for compiling under emulation."""
+
+POLL_MS = 100
+MAX_EVENTS = 20_000
+"""Events kept for the result."""
+
+
+class Busy(ConfigError):
+    """Another trace of this switch is running."""
+
+
+def main() -> int:
+    """Run the trace that stdin asks for."""
+    stop = _Stop()
+    try:
+        request = read_request(sys.stdin.buffer.readline())
+        _limit(request)
+        with _alone(request):
+            _print(_trace(request, stop))
+    except ConfigError as error:
+        _print({"error": error.message, "remedy": "correct the request"})
+        return 2
+    except NetAgentError as error:
+        remedy = error.remedy if isinstance(error, CapabilityMissing) else "see the host's log"
+        _print({"error": str(error), "remedy": remedy})
+        return 1
+    return 0
+
+
+class _Stop:
+    """Set by SIGINT and SIGTERM, and when whoever asked is gone."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self._asked = True
+
+    def __bool__(self) -> bool:
+        return self._asked or readable(sys.stdin.fileno())
+
+
+def _trace(request: Request, stop: _Stop) -> dict[str, Any]:
+    facts = read_facts()
+    programs, refusals = choose(request.kind, facts)
+    if not programs or facts.layout is None:
+        first = refusals[0]
+        raise CapabilityMissing(f"tracing ({first.reason})", first.remedy)
+    sizes = Sizes(request.caps.journeys, request.caps.rows, request.caps.ring_pages)
+    events: list[Event] = []
+    with load(programs, facts, facts.layout, sizes) as tracer:
+        if not tracer.attached:
+            raise CapabilityMissing(f"tracing ({tracer.refusals[0].reason})", "see the kernel log")
+        lasted_ns = _watch(tracer, request, stop, events)
+        readings = tracer.read()
+        return to_result(
+            request,
+            readings,
+            events,
+            lasted_ns=lasted_ns,
+            attached=tracer.attached,
+            refusals=[*refusals, *tracer.refusals],
+            reasons=facts.layout.reasons,
+            symbol=Symbols(),
+            notes=_notes(facts, tracer),
+        )
+
+
+def _notes(facts: KernelFacts, tracer: Tracer) -> list[str]:
+    notes = []
+    if facts.layout and "actions" in tracer.attached and not facts.layout.has_ovs_reasons:
+        notes.append(
+            f"kernel {facts.release} frees what a flow drops silently: flows without actions are "
+            "counted where actions begin; which flow: ovs-appctl dpctl/dump-flows"
+        )
+    if tracer.unkept_events:
+        notes.append(f"{tracer.unkept_events} events came after the first {MAX_EVENTS}")
+    if tracer.bad_events:
+        notes.append(f"{tracer.bad_events} events made no sense")
+    return notes
+
+
+def _watch(tracer: Tracer, request: Request, stop: _Stop, events: list[Event]) -> int:
+    """Let the programs count; return for how many nanoseconds they did."""
+
+    def keep(event: Event) -> None:
+        if len(events) < MAX_EVENTS:
+            events.append(event)
+        else:
+            tracer.unkept_events += 1
+
+    wants_events = request.events_per_s > 0
+    begin_ns = time.monotonic_ns()
+    tracer.start(request.filter(), keep if wants_events else None)
+    _print({"attached": tracer.attached})
+    end_ns = begin_ns + request.duration_ns
+    while (left_ns := end_ns - time.monotonic_ns()) > 0 and not stop:
+        wait_ms = min(POLL_MS, left_ns // 1_000_000 + 1)
+        if wants_events:
+            tracer.poll(wait_ms=wait_ms)
+        else:
+            _sleep(wait_ms)
+    tracer.stop()
+    lasted_ns = time.monotonic_ns() - begin_ns
+    if wants_events:
+        tracer.consume()
+    return lasted_ns
+
+
+def _sleep(wait_ms: int) -> None:
+    """Wait; a signal or the end of stdin comes first."""
+    import select  # noqa: PLC0415 - beside its only use
+
+    select.select([sys.stdin], [], [], wait_ms / 1e3)
+
+
+def _limit(request: Request) -> None:
+    """Yield to the training job, and end if anything here runs away."""
+    os.nice(NICE)
+    seconds = COMPILE_CPU_S + request.duration_ns // 1_000_000_000
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+
+
+@contextmanager
+def _alone(request: Request) -> Iterator[None]:
+    """Allow one trace of a switch at a time; the kernel frees the lock of a process that ends."""
+    LOCKS.mkdir(parents=True, exist_ok=True)
+    file: IO[str]
+    with (LOCKS / f"trace-{request.netns}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Busy("trace", "another trace of this switch is running") from error
+        yield
+
+
+def _print(document: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GIDs: how they are written, which one an endpoint has, and who sent a packet.
+
+RoCE v2 writes an IPv4 address as an IPv4-mapped GID. The index of a GID changes whenever addresses
+come and go, so that a GID is looked for by type and address.
+"""
+
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+INFINIBAND = Path("/sys/class/infiniband")
+ROCE_V2_TYPE = "RoCE v2"
+"""As sysfs writes it in gid_attrs/types/N."""
+_MAPPED = bytes(10) + b"\xff\xff"
+_EMPTY = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """One entry of a port's GID table."""
+
+    index: int
+    gid: str
+    """As `canonical_gid` writes it."""
+    type: int
+    """enum ibv_gid_type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2."""
+    ifindex: int
+    """Netdev that carries it; 0 where there is none."""
+
+
+def canonical_gid(text: str) -> str:
+    """Return a GID as ibverbs' tools write it; ValueError if it is none.
+
+    An IPv4 address is the GID that RoCE v2 makes of it.
+    """
+    return socket.inet_ntop(socket.AF_INET6, packed_gid(text))
+
+
+def packed_gid(text: str) -> bytes:
+    """Return the 16 bytes of a GID or IPv4 address; ValueError if it is none."""
+    try:
+        if ":" in text:
+            return socket.inet_pton(socket.AF_INET6, text)
+        return _MAPPED + socket.inet_pton(socket.AF_INET, text)
+    except OSError as error:
+        raise ValueError(f"{text!r} is no GID") from error
+
+
+def verbose_gid(text: str) -> str:
+    """Return eight groups of four digits: the only form that pyverbs reads."""
+    digits = packed_gid(text).hex()
+    return ":".join(digits[at : at + 4] for at in range(0, 32, 4))
+
+
+def address_of(gid: str) -> str:
+    """Return the IPv4 address of a mapped GID, any other GID as it is."""
+    packed = packed_gid(gid)
+    return socket.inet_ntop(socket.AF_INET, packed[12:]) if packed[:12] == _MAPPED else gid
+
+
+def choose_gid(table: Iterable[Gid], kind: int, gid: str, *, ifindex: int = 0) -> int | None:
+    """Return the index of the GID of that type and address, on netdev `ifindex` where given."""
+    wanted = canonical_gid(gid)
+    for entry in table:
+        if entry.type == kind and entry.gid == wanted and ifindex in {0, entry.ifindex}:
+            return entry.index
+    return None
+
+
+def sender_of(grh: bytes, own: bytes) -> bytes | None:
+    """Return the packed GID that a packet for `own` (packed) came from; None if it is for others.
+
+    `grh` is the 40 bytes before a UD payload: an IPv6-like GRH, or with IPv4 twenty undefined
+    bytes and the IPv4 header (IBTA annex A17, RoCEv2).
+    """
+    if own[:12] == _MAPPED:
+        for_us = grh[20] >> 4 == 4 and grh[36:40] == own[12:]
+        return _MAPPED + grh[32:36] if for_us else None
+    return grh[8:24] if grh[24:40] == own else None
+
+
+def rdma_device_of(netdev: str, address: str, root: Path = INFINIBAND) -> tuple[str, str] | None:
+    """Return (device, GID) that serves `address` by RoCE v2 on `netdev`; None where none does."""
+    wanted = canonical_gid(address)
+    for device in _names(root):
+        port = root / device / "ports" / "1"
+        for index in _names(port / "gids"):
+            attributes = port / "gid_attrs"
+            if (
+                _read(attributes / "ndevs" / index) == netdev
+                and _read(attributes / "types" / index) == ROCE_V2_TYPE
+                and _same(_read(port / "gids" / index), wanted)
+            ):
+                return device, wanted
+    return None
+
+
+def _same(text: str, wanted: str) -> bool:
+    with suppress(ValueError):
+        return packed_gid(text) != _EMPTY and canonical_gid(text) == wanted
+    return False
+
+
+def _names(folder: Path) -> Iterator[str]:
+    with suppress(OSError):
+        yield from sorted(path.name for path in folder.iterdir())
+
+
+def _read(path: Path) -> str:
+    # An empty entry of the table answers EINVAL.
+    with suppress(OSError):
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    return ""

@@ -1,0 +1,420 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The queue pairs of one endpoint: frames in, frames out, faults mended.
+
+Memory is small whatever the MTU: a frame is 24 bytes and then zeros, so all sends share one run of
+zeros, and what follows the frame of a packet that comes in is written to one place for all.
+
+What breaks a queue pair (a send while the link is down, on Soft-RoCE) also flushes its receives,
+which wakes us: it is reset and goes on. What a reset does not cure is `broken`: the owner closes
+the port and opens another.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple, Self
+
+from netagent.adapters import verbs
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.rdma_gids import choose_gid, packed_gid
+from netagent.adapters.rdma_messages import Place, RdmaEvent
+from netagent.adapters.rdma_place import call_at
+from netagent.adapters.rdma_rings import ReceiveRing, SendRing
+from netagent.adapters.rdma_steering import (
+    Steering,
+    flow_ports,
+    port_label,
+    queue_port,
+    steering_of,
+)
+from netagent.wire.frame import HEADER_BYTES
+
+QKEY = 0x2E615072
+"""Of all our queue pairs. The top bit would make it a privileged one."""
+SEND_SLOTS = 64
+RECEIVE_SLOTS = 256
+"""Of one endpoint, shared by its queue pairs: packets that may wait to be read."""
+SIGNAL_EVERY = 8
+"""Sends per completion where completions carry no timestamp."""
+CHUNK = 16
+"""Receives that are posted together."""
+MEND_EVERY_NS = 100_000_000
+"""A queue pair that keeps failing is reset so often."""
+_SEND_BYTES = 32
+_RECEIVE_BYTES = verbs.GRH_BYTES + HEADER_BYTES
+_BATCH = 64
+_MAX_SIZES = 8
+"""Lengths whose requests a slot keeps."""
+_FATAL = {"DEVICE_FATAL", "CQ_ERR"}
+
+
+class Arrived(NamedTuple):
+    """A packet."""
+
+    queue: int
+    """Index of the queue pair that it came to."""
+    header: bytes
+    """The frame; shorter where the packet was."""
+    length: int
+    """Bytes of payload."""
+    grh: bytes
+    """The 40 bytes before the payload."""
+    qpn: int
+    """Queue pair that sent it."""
+    wall_ns: int
+    """When the device received it, or where it has no stamps, when it was taken."""
+
+
+class _Queue:
+    """A queue pair with its rings and requests."""
+
+    def __init__(self, pair: verbs.QueuePair, sends: SendRing, receives: ReceiveRing) -> None:
+        self.pair = pair
+        self.sends = sends
+        self.receives = receives
+        self.chains: list[list[Any]] = []
+        self.requests: list[dict[int, Any]] = []
+        """By slot, then by length."""
+        self.names = [0] * SEND_SLOTS
+        """By slot: what the sender calls it."""
+        self.failed = False
+
+    def close(self) -> None:
+        self.pair.close()
+        for each in (*self.chains, *(slot.values() for slot in self.requests)):
+            for request in each:
+                request.close()
+        self.chains.clear()
+        self.requests.clear()
+
+
+class RdmaPort:
+    """One endpoint's device, queue pairs and memory."""
+
+    def __init__(self, place: Place, *, flows: int) -> None:
+        """Open it in the calling thread's namespace; raises OSError or CapabilityMissing."""
+        self.place = place
+        self.broken: str | None = None
+        """Why it must be closed and opened again."""
+        with ExitStack() as stack:
+            self._open(stack, flows)
+            self._closing = stack.pop_all()
+
+    @classmethod
+    def open(cls, place: Place, *, flows: int) -> Self:
+        """Open it in the endpoint's namespace; raises OSError or CapabilityMissing."""
+        return call_at(place, lambda: cls(place, flows=flows))
+
+    def _open(self, stack: ExitStack, flows: int) -> None:
+        self._device = verbs.Device(self.place.device)
+        stack.callback(self._device.close)
+        index = choose_gid(self._device.gids(), verbs.ROCE_V2, self.place.gid)
+        if index is None:
+            raise OSError(f"{self.place.device} has no RoCE v2 GID {self.place.gid}")
+        self._gid_index = index
+        self.own_gid = packed_gid(self.place.gid)
+        self.active = self._device.active()
+        self.mtu = self._device.mtu()
+        self.steering = steering_of(self._device.vendor_id)
+        count = flows if self.steering is Steering.QUEUE_PAIR else 1
+        self._lay_out(count)
+        self._memory = verbs.Memory(self._device, self._length)
+        stack.callback(self._memory.close)
+        self._open_completions(stack)
+        self._queues: list[_Queue] = []
+        stack.callback(self._close_queues)
+        self._open_queues(count)
+        self.qpns = tuple(queue.pair.qpn for queue in self._queues)
+        if self.steering is Steering.QUEUE_PAIR:
+            self.ports = tuple(map(queue_port, self.qpns))
+        else:
+            self.ports = flow_ports(self.place.gid, flows)
+        self._mended_ns = 0
+        self._backlog: list[Arrived] = []
+        self._stamps: list[tuple[int, int]] = []
+        self.arrivals.arm()
+
+    def _lay_out(self, queues: int) -> None:
+        # Zeros to send, a place for what is not looked at, headers to send, packets received.
+        self._receive_slots = max(CHUNK, RECEIVE_SLOTS // queues // CHUNK * CHUNK)
+        self._zeros, self._waste = 0, self.mtu
+        self._headers = 2 * self.mtu
+        self._packets = self._headers + queues * SEND_SLOTS * _SEND_BYTES
+        self._length = self._packets + queues * self._receive_slots * _RECEIVE_BYTES
+        self._entries = (queues * self._receive_slots, queues * SEND_SLOTS)
+
+    def _open_completions(self, stack: ExitStack) -> None:
+        self.stamped = True
+        try:
+            self._open_both(stack)
+        except OSError:  # EOPNOTSUPP and others: no such timestamps here
+            self.stamped = False
+            self._open_both(stack)
+
+    def _open_both(self, stack: ExitStack) -> None:
+        receives, sends = self._entries
+        with ExitStack() as local:
+            self.arrivals = verbs.CompletionQueue(
+                self._device, receives, waited_for=True, stamped=self.stamped
+            )
+            local.callback(self.arrivals.close)
+            self._departures = verbs.CompletionQueue(
+                self._device, sends, waited_for=False, stamped=self.stamped
+            )
+            local.callback(self._departures.close)
+            stack.callback(local.pop_all().close)
+
+    def _open_queues(self, count: int) -> None:
+        # Two Soft-RoCE queue pairs may hash to one source port: then another is made.
+        spares: list[verbs.QueuePair] = []
+        try:
+            while len(self._queues) < count:
+                pair = self._open_pair()
+                if queue_port(pair.qpn) in {queue_port(q.pair.qpn) for q in self._queues}:
+                    spares.append(pair)
+                    continue
+                self._queues.append(self._outfit(pair, len(self._queues)))
+        finally:
+            for spare in spares:
+                spare.close()
+
+    def _open_pair(self) -> verbs.QueuePair:
+        return verbs.QueuePair(
+            self._memory,
+            (self._departures, self.arrivals),
+            qkey=QKEY,
+            send_slots=SEND_SLOTS,
+            receive_slots=self._receive_slots,
+        )
+
+    def _outfit(self, pair: verbs.QueuePair, index: int) -> _Queue:
+        every = 1 if self.stamped else SIGNAL_EVERY
+        queue = _Queue(
+            pair, SendRing(SEND_SLOTS, every=every), ReceiveRing(self._receive_slots, chunk=CHUNK)
+        )
+        queue.requests = [{} for _ in range(SEND_SLOTS)]
+        waste = self._memory.piece(self._waste, self.mtu)
+        first = index * self._receive_slots
+        for start in range(first, first + self._receive_slots, CHUNK):
+            slots = range(start, start + CHUNK)
+            pieces = [
+                self._memory.piece(self._packets + slot * _RECEIVE_BYTES, _RECEIVE_BYTES)
+                for slot in slots
+            ]
+            requests = [(slot, (piece, waste)) for slot, piece in zip(slots, pieces, strict=True)]
+            queue.chains.append(verbs.receive_chain(requests))
+            for piece in pieces:
+                piece.close()
+        waste.close()
+        for chain in queue.chains:
+            pair.receive(chain)
+        return queue
+
+    def _close_queues(self) -> None:
+        for queue in self._queues:
+            queue.close()
+
+    # --- sending -------------------------------------------------------------------------------
+
+    def handle(self, gid: str, port: int) -> verbs.Handle:
+        """Make an address handle for a flow; raises OSError. Takes a second at a silent target."""
+        label = port_label(port) if self.steering is Steering.FLOW_LABEL else 0
+        return self._memory.handle(self._gid_index, gid, label=label)
+
+    def send(
+        self,
+        flow: int,
+        handle: verbs.Handle,
+        to: tuple[int, int],
+        header: bytes,
+        *,
+        length: int,
+        name: int = 0,
+    ) -> bool:
+        """Send a frame's `header`, with zeros up to `length`, to a (QPN, QKEY).
+
+        Return False where the device refused. `name` comes back with the departure's stamp, where
+        there are stamps.
+        """
+        index = flow % len(self._queues)
+        queue = self._queues[index]
+        if queue.failed and not self._mend_one(queue):
+            return False
+        if not self.active or self.broken:
+            return False
+        slot = self._take(queue)
+        if slot is None:
+            return False
+        offset = self._headers + (index * SEND_SLOTS + slot) * _SEND_BYTES
+        self._memory.view[offset : offset + HEADER_BYTES] = header
+        queue.names[slot] = name
+        request = queue.requests[slot].get(length)
+        if request is None:
+            request = self._request(queue, index, slot, length)
+        if queue.pair.send(request, handle, *to):
+            return True
+        queue.sends.give_back()
+        queue.failed = True
+        return False
+
+    def _take(self, queue: _Queue) -> int | None:
+        slot = queue.sends.take()
+        if slot is None:
+            self._reap()
+            slot = queue.sends.take()
+        return slot
+
+    def _request(self, queue: _Queue, index: int, slot: int, length: int) -> Any:
+        known = queue.requests[slot]
+        if len(known) >= _MAX_SIZES:
+            known.pop(next(iter(known))).close()
+        number = index * SEND_SLOTS + slot
+        pieces = [self._memory.piece(self._headers + number * _SEND_BYTES, HEADER_BYTES)]
+        if length > HEADER_BYTES:
+            pieces.append(self._memory.piece(self._zeros, length - HEADER_BYTES))
+        signalled = queue.sends.signalled(slot)
+        known[length] = verbs.send_request(number, pieces, signalled=signalled)
+        for piece in pieces:
+            piece.close()
+        return known[length]
+
+    def _reap(self) -> None:
+        while completions := self._departures.poll(_BATCH):
+            for completion in completions:
+                index, slot = divmod(completion.wr_id, SEND_SLOTS)
+                queue = self._queues[index]
+                if completion.status:
+                    queue.failed = True
+                    continue
+                queue.sends.completed(slot)
+                if isinstance(completion, verbs.StampedCompletion):
+                    self._stamps.append((queue.names[slot], completion.wall_ns))
+            if len(completions) < _BATCH:
+                return
+
+    def take_stamps(self) -> Sequence[tuple[int, int]]:
+        """Return (name, wall clock ns of the departure) of what left since the last call."""
+        if not self.stamped:
+            return ()
+        self._reap()
+        taken, self._stamps = self._stamps, []
+        return taken
+
+    # --- receiving -----------------------------------------------------------------------------
+
+    def read(self) -> list[Arrived]:
+        """Return what arrived; the arrivals' descriptor is quiet until there is more."""
+        self.arrivals.hush()
+        self.arrivals.arm()
+        return self.take()
+
+    def take(self) -> list[Arrived]:
+        """Return what arrived, without a look at the descriptor: for who polls busily."""
+        found, self._backlog = self._backlog, []
+        self._collect(found)
+        for queue in self._queues:
+            if queue.failed:
+                self._mend_one(queue)
+        return found
+
+    def _collect(self, found: list[Arrived]) -> None:
+        # What is left after a queue full of packets came after `arm`, and rings again.
+        view, first, slots = self._memory.view, self._packets, self._receive_slots
+        for _ in range(self.arrivals.entries // _BATCH + 1):
+            completions = self.arrivals.poll(_BATCH)
+            taken_ns = wall_ns()
+            for completion in completions:
+                slot = completion.wr_id
+                index, own = divmod(slot, slots)
+                queue = self._queues[index]
+                if completion.status:
+                    queue.failed = True
+                    if completion.status == verbs.FLUSHED:
+                        continue  # the reset posts it again
+                else:
+                    length = completion.byte_len - verbs.GRH_BYTES
+                    at = first + slot * _RECEIVE_BYTES
+                    body = at + verbs.GRH_BYTES
+                    header = view[body : body + min(length, HEADER_BYTES)]
+                    arrived_ns = (
+                        completion.wall_ns
+                        if isinstance(completion, verbs.StampedCompletion)
+                        else taken_ns
+                    )
+                    grh, qpn = view[at:body], completion.src_qp
+                    found.append(Arrived(index, header, length, grh, qpn, arrived_ns))
+                chunk = queue.receives.consumed(own)
+                if chunk is not None:
+                    self._post_again(queue, chunk)
+            if len(completions) < _BATCH:
+                return
+
+    def _post_again(self, queue: _Queue, chunk: int) -> None:
+        try:
+            queue.pair.receive(queue.chains[chunk])
+        except OSError as error:  # there is room: only a device that is going away refuses
+            self.broken = f"queue pair {queue.pair.qpn}: {error}"
+
+    # --- faults --------------------------------------------------------------------------------
+
+    def _mend_one(self, queue: _Queue) -> bool:
+        """Reset a queue pair that failed; return whether it can be used."""
+        at_ns = now_ns()
+        if not self.active or self.broken or at_ns - self._mended_ns < MEND_EVERY_NS:
+            return False
+        self._mended_ns = at_ns
+        self._reap()
+        self._collect(self._backlog)  # its descriptor still rings for these
+        try:
+            if not queue.pair.healthy():
+                queue.pair.reset()
+                queue.sends.clear()
+                queue.receives.clear()
+                for chain in queue.chains:
+                    queue.pair.receive(chain)
+        except OSError as error:
+            self.broken = f"queue pair {queue.pair.qpn}: {error}"
+            return False
+        queue.failed = False
+        return True
+
+    def events(self) -> list[RdmaEvent]:
+        """Return what happened to the device since the last call; look once a second at least."""
+        found = [self._event(kind) for kind in self._device.events()]
+        if not self.broken and not self._device.present():
+            self.broken = "the device was removed"
+            found.append(self._told("DEVICE_FATAL", self.broken))
+        return found
+
+    def _event(self, kind: str) -> RdmaEvent:
+        if kind in _FATAL:
+            self.broken = self.broken or kind
+        elif kind in {"PORT_ERR", "PORT_ACTIVE"}:
+            self.active = kind == "PORT_ACTIVE"
+            self._mended_ns = 0
+        elif kind == "GID_CHANGE":
+            self._look_for_gid()
+        elif kind.startswith("QP_"):
+            for queue in self._queues:
+                queue.failed = True  # a look at its state tells which
+        return self._told(kind, self.broken or "")
+
+    def _look_for_gid(self) -> None:
+        try:
+            index = choose_gid(self._device.gids(), verbs.ROCE_V2, self.place.gid)
+        except OSError as error:
+            self.broken = str(error)
+            return
+        if index != self._gid_index:
+            now_at = "is gone" if index is None else f"moved to index {index}"
+            self.broken = f"GID {self.place.gid} {now_at}"
+
+    def _told(self, kind: str, text: str) -> RdmaEvent:
+        return RdmaEvent(device=self.place.device, kind=kind, wall_ns=wall_ns(), text=text)
+
+    def descriptors(self) -> tuple[int, int]:
+        """Return the descriptors that are readable when `read`, or `events`, has something."""
+        return self.arrivals.fd, self._device.event_fd
+
+    def close(self) -> None:
+        """Give everything back to the kernel; handles must be closed before."""
+        self._closing.close()

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers RDMA probes, in a process of its own, so that a busy agent is not a slow network.
+
+It serves all local endpoints and dies with the agent. An answer needs an address handle for the
+prober; where there is none yet, the probe waits for the resolver, and its wait is told in the
+answer as the responder's delay. `netagent.adapters.rdma_responders` is the agent's side.
+"""
+
+import select
+import sys
+from collections import deque
+from dataclasses import dataclass, field
+from socket import AF_INET6, inet_ntop
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.rdma_channel import Channel, serve_parent
+from netagent.adapters.rdma_gids import sender_of
+from netagent.adapters.rdma_handles import Handles
+from netagent.adapters.rdma_messages import (
+    Asked,
+    Opened,
+    Orders,
+    RdmaEvent,
+    Report,
+    ResponderCounters,
+    Served,
+    Unopened,
+)
+from netagent.adapters.rdma_port import QKEY, Arrived, RdmaPort
+from netagent.adapters.rdma_resolver import Resolver
+from netagent.model.endpoint import RdmaAddress
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.probing.schedule import TokenBucket
+from netagent.probing.session import Responder
+from netagent.wire import frame
+
+WAIT_NS = 400_000_000
+"""How long a probe waits for its sender's address; probers wait little longer."""
+MAX_WAITING = 1024
+"""Probes of one endpoint that wait so."""
+MAX_STRANGERS = 1024
+"""Senders that nobody announced whose handles are kept, per endpoint."""
+MAX_TOLD = 4096
+"""Of each kind of news, while the agent does not listen."""
+TICK_NS = 1_000_000_000
+"""Devices are looked at, and counters told, so often."""
+
+
+@dataclass(slots=True)
+class _Endpoint:
+    """An endpoint that is answered for."""
+
+    served: Served
+    port: RdmaPort
+    handles: Handles
+    announced: set[str] = field(default_factory=set)
+    strangers: dict[str, None] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+    """Packed GID -> GID, of those who probed."""
+    waiting: deque[tuple[str, Arrived, frame.Frame]] = field(default_factory=deque)
+    """Probes whose sender is being resolved, oldest first."""
+    responder: Responder = field(default_factory=Responder)
+    departing: dict[int, tuple[frame.Frame, int]] = field(default_factory=dict)
+    """Number of the reply -> probe and its arrival, until the device's stamp is in."""
+    replies: int = 0
+
+
+class Service:
+    """Does what it is ordered to."""
+
+    def __init__(self, parent: Channel) -> None:
+        self._parent = parent
+        self._resolver = Resolver()
+        self._epoll = select.epoll()
+        self._by_fd: dict[int, _Endpoint] = {}
+        self._endpoints: dict[EndpointId, _Endpoint] = {}
+        self._orders = Orders(endpoints=(), aims=(), replies_per_second=0)
+        self._cap = TokenBucket(0, 0, now_ns=now_ns())
+        self._opened: deque[Opened] = deque(maxlen=MAX_TOLD)
+        self._failed: deque[Unopened] = deque(maxlen=MAX_TOLD)
+        self._asked: deque[Asked] = deque(maxlen=MAX_TOLD)
+        self._events: deque[RdmaEvent] = deque(maxlen=MAX_TOLD)
+        self._counters = ResponderCounters()
+        self._tick_ns = now_ns() + TICK_NS
+        for end in (parent.fileno(), self._resolver.fileno()):
+            self._epoll.register(end, select.EPOLLIN)
+
+    def run(self) -> None:
+        """Serve until the parent goes away."""
+        while not self._parent.closed:
+            self._look(self._wait_s())
+
+    def _look(self, wait_s: float) -> None:
+        for fd, _ in self._epoll.poll(wait_s):
+            endpoint = self._by_fd.get(fd)
+            if endpoint is not None:
+                self._serve(endpoint, fd)
+            elif fd == self._parent.fileno():
+                self._obey()
+            else:
+                self._resolver.step()
+        self._step()
+
+    def _wait_s(self) -> float:
+        waiting = any(endpoint.waiting for endpoint in self._endpoints.values())
+        until_ns = self._tick_ns - now_ns()
+        return max(0, min(until_ns, WAIT_NS // 8) if waiting else until_ns) / 1e9
+
+    def _step(self) -> None:
+        for endpoint in self._endpoints.values():
+            if endpoint.waiting:
+                self._serve_waiting(endpoint)
+        tick = now_ns() >= self._tick_ns
+        if tick:
+            self._tick_ns = now_ns() + TICK_NS
+            self._resolver.step()
+            for endpoint in self._endpoints.values():
+                self._events += endpoint.port.events()
+            self._reopen()
+        if tick or self._opened or self._failed or self._asked or self._events:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._parent.flush()
+        if self._parent.backlog():
+            return  # the agent does not listen at the moment: the news gather here
+        self._parent.send(
+            Report(
+                opened=tuple(self._opened),
+                failed=tuple(self._failed),
+                asked=tuple(self._asked),
+                events=tuple(self._events),
+                counters=self._counters,
+            )
+        )
+        for told in (self._opened, self._failed, self._asked, self._events):
+            told.clear()
+        self._counters = ResponderCounters()
+
+    # --- which endpoints ---
+
+    def _obey(self) -> None:
+        for orders in self._parent.receive(Orders):
+            if orders.replies_per_second != self._orders.replies_per_second:
+                rate = orders.replies_per_second
+                self._cap = TokenBucket(rate, max(rate / 2, 16), now_ns=now_ns())
+            self._orders = orders
+        wanted = {served.endpoint: served for served in self._orders.endpoints}
+        for key, endpoint in list(self._endpoints.items()):
+            if wanted.get(key) != endpoint.served:
+                self._close(key)
+        self._open_missing()
+        self._aim()
+
+    def _open_missing(self) -> None:
+        for served in self._orders.endpoints:
+            if served.endpoint not in self._endpoints:
+                self._open(served)
+
+    def _open(self, served: Served) -> None:
+        key = served.endpoint
+        try:
+            port = RdmaPort.open(served.place, flows=served.flows)
+        except (OSError, CapabilityMissing) as error:
+            self._failed.append(Unopened(endpoint=key, place=served.place, reason=str(error)))
+            return
+        endpoint = _Endpoint(served, port, Handles(port, self._resolver))
+        self._endpoints[key] = endpoint
+        for fd in port.descriptors():
+            self._by_fd[fd] = endpoint
+            self._epoll.register(fd, select.EPOLLIN)
+        address = RdmaAddress(served.place.device, served.place.gid, port.qpns, QKEY, port.mtu)
+        self._opened.append(Opened(endpoint=key, place=served.place, address=address))
+
+    def _aim(self) -> None:
+        aims = {aim.endpoint: set(aim.gids) for aim in self._orders.aims}
+        for key, endpoint in self._endpoints.items():
+            endpoint.announced = aims.get(key, set())
+            endpoint.handles.aim(endpoint.announced | endpoint.strangers.keys())
+
+    def _close(self, key: EndpointId) -> None:
+        endpoint = self._endpoints.pop(key)
+        for fd in endpoint.port.descriptors():
+            del self._by_fd[fd]
+            self._epoll.unregister(fd)
+        endpoint.handles.close()
+        endpoint.port.close()
+
+    def _reopen(self) -> None:
+        for key, endpoint in list(self._endpoints.items()):
+            if endpoint.port.broken:
+                served, reason = endpoint.served, endpoint.port.broken
+                self._failed.append(Unopened(endpoint=key, place=served.place, reason=reason))
+                self._close(key)
+        if len(self._endpoints) < len(self._orders.endpoints):
+            self._open_missing()
+            self._aim()
+
+    # --- answering ---
+
+    def _serve(self, endpoint: _Endpoint, fd: int) -> None:
+        arrivals, _ = endpoint.port.descriptors()
+        if fd != arrivals:
+            self._events += endpoint.port.events()
+            self._reopen()
+            return
+        at_ns = now_ns()
+        for arrived in endpoint.port.read():
+            self._take(endpoint, arrived, at_ns)
+        self._learn_departures(endpoint)
+
+    def _take(self, endpoint: _Endpoint, arrived: Arrived, at_ns: int) -> None:
+        sender = sender_of(arrived.grh, endpoint.port.own_gid)
+        try:
+            probe = frame.decode(arrived.header)
+        except RemoteProtocolError:
+            sender = None
+        if sender is None or probe.flags & frame.REPLY:
+            self._counters.bad_frames += 1
+            return
+        if not self._cap.take(1, now_ns=at_ns):
+            self._counters.capped += 1
+            return
+        gid = endpoint.names.get(sender) or _name(endpoint, sender)
+        if not self._answer(endpoint, gid, arrived, probe):
+            self._let_wait(endpoint, gid, arrived, probe)
+
+    def _answer(self, endpoint: _Endpoint, gid: str, arrived: Arrived, probe: frame.Frame) -> bool:
+        handle = endpoint.handles.find(gid, probe.port)
+        if handle is None:
+            return False
+        port, name = endpoint.port, 0
+        if port.stamped:
+            endpoint.replies = name = endpoint.replies + 1
+            endpoint.departing[name] = (probe, arrived.wall_ns)
+            reply = endpoint.responder.reply(probe)
+            held_ns = wall_ns() - arrived.wall_ns  # across two clocks: only to be reported
+        else:
+            flags = frame.REPLY | frame.HELD | probe.flags
+            held_ns = max(0, wall_ns() - arrived.wall_ns)
+            reply = probe._replace(flags=flags, held_seq=probe.seq, held_ns=held_ns)
+        to, header = (arrived.qpn, QKEY), frame.encode(reply)
+        sent = port.send(arrived.queue, handle, to, header, length=arrived.length, name=name)
+        self._count(sent=sent, held_ns=held_ns)
+        if probe.flags & frame.MARKED and sent:
+            key = endpoint.served.endpoint
+            self._asked.append(
+                Asked(endpoint=key, session=probe.session, port=probe.port, sender=gid)
+            )
+        return True
+
+    def _count(self, *, sent: bool, held_ns: int) -> None:
+        counters = self._counters
+        if not sent:
+            counters.failed += 1
+            return
+        counters.answered += 1
+        counters.queue_ns_total += held_ns
+        counters.queue_ns_max = max(counters.queue_ns_max, held_ns)
+
+    def _learn_departures(self, endpoint: _Endpoint) -> None:
+        for name, left_ns in endpoint.port.take_stamps():
+            probe, arrived_ns = endpoint.departing.pop(name, (None, 0))
+            if probe is not None:
+                held_ns = left_ns - arrived_ns
+                endpoint.responder.replied(probe.session, probe.port, probe.seq, held_ns=held_ns)
+        while len(endpoint.departing) > MAX_WAITING:
+            del endpoint.departing[next(iter(endpoint.departing))]
+
+    # --- senders whose address is not resolved ---
+
+    def _let_wait(
+        self, endpoint: _Endpoint, gid: str, arrived: Arrived, probe: frame.Frame
+    ) -> None:
+        if gid not in endpoint.announced and gid not in endpoint.strangers:
+            endpoint.strangers[gid] = None
+            if len(endpoint.strangers) > MAX_STRANGERS:
+                oldest = next(iter(endpoint.strangers))
+                del endpoint.strangers[oldest]
+                endpoint.handles.forget(oldest)
+        endpoint.handles.heard(gid)
+        endpoint.waiting.append((gid, arrived, probe))
+        if len(endpoint.waiting) > MAX_WAITING:
+            endpoint.waiting.popleft()
+            self._counters.unresolved += 1
+
+    def _serve_waiting(self, endpoint: _Endpoint) -> None:
+        oldest_ns = wall_ns() - WAIT_NS
+        for _ in range(len(endpoint.waiting)):
+            gid, arrived, probe = endpoint.waiting.popleft()
+            if self._answer(endpoint, gid, arrived, probe):
+                continue
+            if arrived.wall_ns <= oldest_ns:
+                self._counters.unresolved += 1
+            else:
+                endpoint.waiting.append((gid, arrived, probe))
+
+
+def _name(endpoint: _Endpoint, sender: bytes) -> str:
+    while len(endpoint.names) >= 2 * MAX_STRANGERS:
+        del endpoint.names[next(iter(endpoint.names))]
+    endpoint.names[sender] = inet_ntop(AF_INET6, sender)
+    return endpoint.names[sender]
+
+
+def main() -> None:
+    """Serve the parent process."""
+    Service(serve_parent(sys.argv[1:])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the host's RDMA devices once a second, and at once when something about them changed.
+
+Reading happens in a thread: a driver may ask its firmware for counters, which takes milliseconds.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.namespace import call_in_namespace
+from netagent.adapters.rdmalink import RdmaChanges, RdmaQuery
+from netagent.adapters.sysfs import NETDEV_ERRORS, SYSFS, SysfsReader, sysfs_here
+from netagent.collect.hostfacts import Namespace
+from netagent.collect.rdmafacts import RdmaDevice, RdmaPort, RdmaView
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+
+log = structlog.get_logger()
+
+LOOK_S = 1.0
+WHOLE_S = 30.0
+"""So often, and after each change told of, GID tables are read whole."""
+SETTLE_S = 0.02
+"""Changes come in bursts; look once after so many seconds."""
+AGAIN_S = 0.25
+"""Look once more so long after a change: the kernel's workers update GIDs after it is told of."""
+MAX_SHARE = 0.05
+"""Of the time, at most, is spent reading; slow devices are read less often."""
+STUCK_S = 5.0
+"""A reading that takes longer is told of: its driver or firmware hangs."""
+
+MtuOf = Callable[[str, int], int | None]
+"""Active MTU in bytes of a device's port, asked of verbs; None where it is not known."""
+
+
+class RnicReader:
+    """Reads all devices, with whatever tells of them. Blocks; for one thread at a time."""
+
+    def __init__(self, mtu_of: MtuOf | None = None) -> None:
+        self._sysfs = SysfsReader()
+        self._mtu_of = mtu_of
+        self._mode = ""
+        self._indexes: dict[tuple[str, int], int] = {}
+        """Number by which rdma netlink knows each port's device."""
+
+    def read(self, namespaces: Iterable[Namespace], *, whole: bool) -> RdmaView:
+        """Return what is there now, in exclusive mode also inside `namespaces`.
+
+        Else than `whole`, new devices and GIDs far behind the known ones are not looked for.
+        """
+        began_ns = now_ns()
+        if whole:
+            self._mode = _mode()
+        devices = self._devices(SYSFS, whole=whole)
+        if self._mode == "exclusive":
+            for namespace in namespaces:
+                devices |= self._inside(namespace, whole=whole)
+        found = tuple(self._with_mtu(devices[name]) for name in sorted(devices))
+        return RdmaView(found, self._mode, wall_ns=wall_ns(), took_ns=now_ns() - began_ns)
+
+    def _inside(self, namespace: Namespace, *, whole: bool) -> dict[str, RdmaDevice]:
+        def read() -> dict[str, RdmaDevice]:
+            with sysfs_here() as sysfs:
+                return self._devices(sysfs, whole=whole)
+
+        try:
+            return call_in_namespace(namespace.path, read, inode=namespace.inode)
+        except (OSError, CapabilityMissing) as error:
+            log.debug("namespace_unreadable", path=namespace.path, error=str(error))
+            return {}  # died meanwhile, or may not be entered
+
+    def _devices(self, sysfs: Path, *, whole: bool) -> dict[str, RdmaDevice]:
+        devices = {each.name: each for each in self._sysfs.devices(sysfs, whole=whole)}
+        if all(_counts(port) for device in devices.values() for port in device.ports):
+            return devices
+        # sysfs has a device's counters in one namespace only, rdma netlink in all.
+        with suppress(CapabilityMissing, OSError, RemoteProtocolError), RdmaQuery() as query:
+            if whole:
+                self._indexes.update({(i.device, i.port): i.index for i in query.links()})
+            return {name: self._counted(query, device) for name, device in devices.items()}
+        return devices
+
+    def _counted(self, query: RdmaQuery, device: RdmaDevice) -> RdmaDevice:
+        ports = []
+        for port in device.ports:
+            index = self._indexes.get((port.device, port.port))
+            told = {} if index is None or _counts(port) else query.statistics(index, port.port)
+            ports.append(replace(port, counters={**port.counters, **told}))
+        return replace(device, ports=tuple(ports))
+
+    def _with_mtu(self, device: RdmaDevice) -> RdmaDevice:
+        ask = self._mtu_of
+        if ask is None:
+            return device
+        ports = (replace(p, active_mtu_bytes=ask(p.device, p.port)) for p in device.ports)
+        return replace(device, ports=tuple(ports))
+
+
+def _mode() -> str:
+    with suppress(CapabilityMissing, OSError, RemoteProtocolError), RdmaQuery() as query:
+        return query.system().mode
+    return ""
+
+
+def _counts(port: RdmaPort) -> bool:
+    return bool(port.counters.keys() - NETDEV_ERRORS)
+
+
+def pause_s(look_s: float, *, took_ns: int) -> float:
+    """Return how long to rest after a look that took `took_ns`, in seconds."""
+    return max(look_s, took_ns / 1e9 / MAX_SHARE)
+
+
+class RnicMonitor:
+    """Calls back with a whole `RdmaView`, once a second and after each change."""
+
+    def __init__(self, mtu_of: MtuOf | None = None, *, look_s: float = LOOK_S) -> None:
+        self._reader = RnicReader(mtu_of)
+        self._look_s = look_s
+        self._namespaces: tuple[Namespace, ...] = ()
+        self._poked = asyncio.Event()
+
+    def set_namespaces(self, namespaces: Iterable[Namespace]) -> None:
+        """Read inside these as well, where RDMA is in exclusive mode."""
+        found = tuple(dict.fromkeys(namespaces))
+        if found != self._namespaces:
+            self._namespaces = found
+            self._poked.set()
+
+    def poke(self) -> None:
+        """Look now: an event of verbs, say, told of a change."""
+        self._poked.set()
+
+    async def run(self, callback: Callable[[RdmaView], None]) -> None:
+        """Watch until cancelled. Raises whatever `callback` raises."""
+        loop = asyncio.get_running_loop()
+        changes = RdmaChanges()
+        descriptors = changes.filenos()
+
+        def changed() -> None:
+            if changes.take():
+                self._poked.set()
+
+        # One thread of its own: a driver that hangs must hold up nothing else.
+        pool = ThreadPoolExecutor(1, thread_name_prefix="rnics")
+        try:
+            for descriptor in descriptors:
+                loop.add_reader(descriptor, changed)
+            await self._look_and_tell(pool, callback)
+        finally:
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
+            changes.close()
+            pool.shutdown(wait=False)
+
+    async def _look_and_tell(
+        self, pool: ThreadPoolExecutor, callback: Callable[[RdmaView], None]
+    ) -> None:
+        whole_ns = now_ns()
+        changed, whole = False, True
+        while True:
+            view = await self._look(pool, whole=whole)
+            if whole:
+                whole_ns = now_ns()
+            callback(view)
+            rest_s = pause_s(self._look_s, took_ns=view.took_ns)
+            again = changed
+            changed = await self._pause(min(rest_s, AGAIN_S) if again else rest_s)
+            whole = changed or again or now_ns() - whole_ns >= WHOLE_S * 1e9
+
+    async def _look(self, pool: ThreadPoolExecutor, *, whole: bool) -> RdmaView:
+        looking = asyncio.get_running_loop().run_in_executor(
+            pool, lambda: self._reader.read(self._namespaces, whole=whole)
+        )
+        done, _ = await asyncio.wait({looking}, timeout=STUCK_S)
+        if not done:
+            log.warning("rnics_unreadable", seconds=STUCK_S)
+        return await looking
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait for the next look; return whether a change is its reason."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._poked.wait()
+            # What belongs to one change arrives together; many changes are still few looks.
+            await asyncio.sleep(SETTLE_S)
+        poked = self._poked.is_set()
+        self._poked.clear()
+        return poked

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+
+from analyzer.tracing import CANNOT_NS, VALID_NS, Tracing, Wanted
+from netagent.model.errors import Unreachable
+from netagent.model.ids import EndpointId
+from netagent.wire.tracing import StageRow, TraceReply, TraceRequest
+
+A, B, C = (EndpointId(name, 0) for name in "abc")
+FORWARD = TraceRequest(kind="drops", flow="udp,nw_src=10.0.0.1,nw_dst=10.0.0.2")
+BACKWARD = TraceRequest(kind="drops", flow="udp,nw_src=10.0.0.2,nw_dst=10.0.0.1")
+
+
+class Agents:
+    """Answers when let; one host of a direction may lose packets at its uplink."""
+
+    def __init__(self, *, loses=frozenset(), cannot=frozenset()):
+        self.loses, self.cannot = loses, cannot
+        self.asked, self.go = [], asyncio.Event()
+        self.at_once = 0
+
+    async def trace(self, host, request, *, deadline_s=0):
+        self.asked.append((host, request.flow))
+        await self.go.wait()
+        if host in self.cannot:
+            raise Unreachable(host, "refused")
+        left = 0 if (host, request.flow) in self.loses else 10
+        sends = (host == "h0") == (request.flow == FORWARD.flow)
+        ways = ("port_receive", "uplink_transmit"), ("uplink_receive", "decapsulate")
+        counts = dict(zip(ways[not sends], (10, left), strict=True))
+        rows = tuple(StageRow(stage=s, packets=n, bytes=0) for s, n in counts.items())
+        return TraceReply(kind="drops", flow=request.flow, netns=1, lasted_ns=1, stages=rows)
+
+
+def wanted(pair, hosts):
+    return Wanted(pair, hosts, FORWARD, BACKWARD)
+
+
+async def settled(tracing, pair):
+    async with asyncio.timeout(5):
+        while tracing.under_way(pair):  # noqa: ASYNC110 - it ends by itself, and rings nothing
+            await asyncio.sleep(0)
+
+
+def test_a_host_makes_one_trace_at_a_time_and_results_age():
+    async def play():
+        agents = Agents(loses={("h0", FORWARD.flow)})
+        tracing = Tracing(agents)
+        tracing.want([wanted((A, B), ("h0", "h1")), wanted((A, C), ("h0", "h2"))], now_ns=0)
+        assert tracing.under_way((B, A))
+        assert not tracing.under_way((A, C))
+        agents.go.set()
+        await settled(tracing, (A, B))
+        assert tracing.known((B, A), now_ns=1).verdict.where
+        tracing.want([wanted((A, B), ("h0", "h1"))], now_ns=1)
+        assert not tracing.under_way((A, B))  # what is known is not asked again
+        assert tracing.known((A, B), now_ns=VALID_NS) is None
+        tracing.want([wanted((A, C), ("h0", "h2"))], now_ns=1)
+        assert tracing.under_way((A, C))
+        await tracing.close()
+        assert not tracing.under_way((A, C))
+
+    asyncio.run(play())
+
+
+def test_the_way_back_is_traced_where_the_way_there_is_fine():
+    async def play():
+        agents = Agents(loses={("h1", BACKWARD.flow)})
+        agents.go.set()
+        tracing = Tracing(agents)
+        tracing.want([wanted((A, B), ("h0", "h1"))], now_ns=0)
+        await settled(tracing, (A, B))
+        assert tracing.known((A, B), now_ns=1).pair == (B, A)
+
+    asyncio.run(play())
+
+
+def test_a_host_that_cannot_trace_is_left_alone_for_a_while():
+    async def play():
+        agents = Agents(cannot={"h0", "h1"})
+        agents.go.set()
+        tracing = Tracing(agents)
+        for now_ns, asked in ((0, 4), (CANNOT_NS - 1, 4), (CANNOT_NS, 8)):
+            tracing.want([wanted((A, B), ("h0", "h1"))], now_ns=now_ns)
+            await settled(tracing, (A, B))
+            assert len(agents.asked) == asked
+            assert tracing.known((A, B), now_ns=now_ns) is None
+
+    asyncio.run(play())

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+import fcntl
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bpf import worker
+from bpf.abi import COUNTERS, NOTHING, STAGES, Event, FlowKey
+from bpf.layout import Layout
+from bpf.loader import Readings
+from bpf.programs import KernelFacts, Refusal, wanted_symbols
+from netagent.model.errors import CapabilityMissing
+
+ABLE = KernelFacts("6.1", wanted_symbols(), True, True, True, Layout({}, has_switch=True))
+REQUEST = {"kind": "path", "flow": "udp", "netns": 1, "duration_s": 0.05}
+
+
+class Tracer:
+    """Attached programs that see one event at each poll."""
+
+    def __init__(self) -> None:
+        self.refusals, self.attached = [], ["lookup", "actions"]
+        self.bad_events = self.unkept_events = 0
+        self.told = []
+
+    def start(self, chosen, on_event) -> None:
+        self.told.append(chosen)
+        self._on_event = on_event
+
+    def poll(self, *, wait_ms: int) -> None:
+        assert 0 < wait_ms <= 100
+        self._on_event(Event(1, 2, 0, FlowKey(1, 2, 3, 4, 17), "lookup", 0, 0, 0, ""))
+
+    def stop(self) -> None:
+        self.told.append(None)
+
+    def consume(self) -> None:
+        assert self.told[-1] is None
+
+    def read(self) -> Readings:
+        assert self.told[-1] is None  # nothing counts while it is read
+        counters = dict.fromkeys(COUNTERS, 0)
+        return Readings(dict.fromkeys(STAGES, NOTHING), {}, {}, {}, {}, {}, counters)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys):
+    """Return a function that runs the worker in this process, for a request; lines come back."""
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    reading, writing = os.pipe()
+    monkeypatch.setattr(worker, "LOCKS", tmp_path)
+    monkeypatch.setattr(worker, "_limit", lambda _: None)
+
+    def make(request=REQUEST, *, facts=ABLE, tracer=None) -> tuple[int, list[dict]]:
+        @contextmanager
+        def load(*_):
+            if tracer is None:
+                raise CapabilityMissing("eBPF", "another kernel")
+            yield tracer
+
+        class Stdin(io.TextIOWrapper):
+            def fileno(self) -> int:
+                return reading
+
+        stdin = Stdin(io.BytesIO(json.dumps(request).encode() + b"\n"))
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(worker, "read_facts", lambda: facts)
+        monkeypatch.setattr(worker, "load", load)
+        code = worker.main()
+        return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    yield make
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_a_trace_says_when_it_counts_and_then_what_it_counted(run):
+    tracer = Tracer()
+    code, (ready, result) = run(tracer=tracer)
+    assert code == 0
+    assert ready == {"attached": ["lookup", "actions"]}
+    assert (result["kind"], result["flow"], result["netns"]) == ("path", "udp", 1)
+    assert [row["stage"] for row in result["stages"]] == ["lookup", "actions"]
+    assert result["journeys"]
+    assert any("flows without actions" in note for note in result["notes"])
+    assert tracer.told[0].netns == 1
+    assert result["lasted_ns"] >= 50_000_000
+
+
+def test_a_kernel_that_can_do_nothing_says_why(run):
+    facts = KernelFacts("6.18", frozenset(), False, False, True, None, "no BTF")
+    code, (problem,) = run(facts=facts)
+    assert code == 1
+    assert "bcc is not installed" in problem["error"]
+    assert "python3-bpfcc" in problem["remedy"]
+
+
+def test_what_cannot_be_compiled_or_attached_is_said(run):
+    code, (problem,) = run()
+    assert (code, problem["remedy"]) == (1, "another kernel")
+    nothing = Tracer()
+    nothing.attached = []
+    nothing.refusals = [Refusal("lookup", "the verifier refuses it", "")]
+    code, (problem,) = run(tracer=nothing)
+    assert code == 1
+
+
+def test_events_that_were_not_kept_are_told(run, monkeypatch):
+    monkeypatch.setattr(worker, "MAX_EVENTS", 0)
+    _, (_, result) = run(tracer=Tracer())
+    assert any("events came after the first 0" in note for note in result["notes"])
+
+
+def test_a_switch_is_traced_once_at_a_time(run, tmp_path):
+    with (tmp_path / "trace-1.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code, (problem,) = run(tracer=Tracer())
+        assert (code, problem["error"]) == (2, "another trace of this switch is running")
+        code, _ = run({**REQUEST, "netns": 2}, tracer=Tracer())
+        assert code == 0
+
+
+@pytest.mark.parametrize("line", ["", "nonsense", '{"kind":"path"}'])
+def test_what_is_no_request_is_exit_2(line):
+    done = subprocess.run(
+        [sys.executable, "-m", "bpf.worker"],
+        input=line + "\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(worker.__file__).parent.parent,
+    )
+    assert done.returncode == 2
+    assert set(json.loads(done.stdout)) == {"error", "remedy"}

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+import ipaddress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.adapters import rdma_gids as g
+
+PACKED = st.binary(min_size=16, max_size=16)
+
+
+@given(PACKED)
+def test_a_gid_survives_every_way_of_writing_it(packed):
+    text = str(ipaddress.IPv6Address(packed))
+    assert g.packed_gid(text) == packed
+    assert g.packed_gid(g.canonical_gid(text)) == packed
+    assert g.packed_gid(g.verbose_gid(text)) == packed
+    assert g.canonical_gid(g.verbose_gid(text)) == g.canonical_gid(text)
+
+
+@given(st.ip_addresses(v=4))
+def test_an_ipv4_address_is_the_gid_that_roce_v2_makes_of_it(address):
+    gid = g.canonical_gid(str(address))
+    assert gid == f"::ffff:{address}"
+    assert g.address_of(gid) == str(address)
+
+
+def test_the_two_forms():
+    assert g.verbose_gid("::ffff:10.0.0.2") == "0000:0000:0000:0000:0000:ffff:0a00:0002"
+    assert g.canonical_gid("0000:0000:0000:0000:0000:ffff:0a00:0002") == "::ffff:10.0.0.2"
+    assert g.address_of("fe80::1") == "fe80::1"
+
+
+@pytest.mark.parametrize("text", ["", "mlx5_0", "10.0.0", ":::", "10.0.0.256", "1:2"])
+def test_what_is_no_gid_is_refused(text):
+    with pytest.raises(ValueError, match="is no GID"):
+        g.packed_gid(text)
+
+
+def test_a_gid_is_chosen_by_type_address_and_netdev():
+    table = [
+        g.Gid(0, "fe80::1", 1, 2),
+        g.Gid(1, "::ffff:10.0.0.1", 1, 2),
+        g.Gid(5, "::ffff:10.0.0.1", 2, 7),
+        g.Gid(9, "::ffff:10.0.0.1", 2, 8),
+    ]
+    assert g.choose_gid(table, 2, "10.0.0.1") == 5
+    assert g.choose_gid(table, 2, "::ffff:a00:1", ifindex=8) == 9
+    assert g.choose_gid(table, 1, "::ffff:10.0.0.1") == 1
+    assert g.choose_gid(table, 2, "10.0.0.2") is None
+    assert g.choose_gid(table, 2, "10.0.0.1", ifindex=3) is None
+
+
+@given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.binary(min_size=20, max_size=20))
+def test_the_sender_of_an_ipv4_packet(sender, own, undefined):
+    header = b"\x45" + bytes(11) + sender.packed + own.packed
+    mine = g.packed_gid(str(own))
+    assert g.sender_of(undefined + header, mine) == g.packed_gid(str(sender))
+    other = g.packed_gid(str(ipaddress.IPv4Address(int(own) ^ 1)))
+    assert g.sender_of(undefined + header, other) is None
+    assert g.sender_of(undefined + b"\x60" + header[1:], mine) is None
+
+
+@given(PACKED, PACKED)
+def test_the_sender_of_an_ipv6_packet(sender, own):
+    own = b"\xfe" + own[1:]
+    assert g.sender_of(bytes(8) + sender + own, own) == sender
+    assert g.sender_of(bytes(8) + sender + own, b"\xfd" + own[1:]) is None
+
+
+def port(root: Path, device: str, entries: dict[int, tuple[str, str, str]]) -> None:
+    folder = root / device / "ports" / "1"
+    for index, (gid, kind, netdev) in entries.items():
+        for place, text in (("gids", gid), ("gid_attrs/types", kind), ("gid_attrs/ndevs", netdev)):
+            (folder / place).mkdir(parents=True, exist_ok=True)
+            (folder / place / str(index)).write_text(text + "\n")
+
+
+def test_the_device_that_serves_an_address(tmp_path):
+    mapped = "0000:0000:0000:0000:0000:ffff:0a00:0001"
+    port(
+        tmp_path,
+        "mlx5_0",
+        {
+            0: ("0000:" * 7 + "0000", "RoCE v2", "eth0"),
+            1: (mapped, "IB/RoCE v1", "eth0"),
+            2: (mapped, "RoCE v2", "eth0"),
+        },
+    )
+    port(tmp_path, "mlx5_1", {0: ("no gid", "RoCE v2", "eth1"), 1: (mapped, "RoCE v2", "eth1")})
+    assert g.rdma_device_of("eth0", "10.0.0.1", tmp_path) == ("mlx5_0", "::ffff:10.0.0.1")
+    assert g.rdma_device_of("eth1", "10.0.0.1", tmp_path) == ("mlx5_1", "::ffff:10.0.0.1")
+    assert g.rdma_device_of("eth0", "10.0.0.2", tmp_path) is None
+    assert g.rdma_device_of("eth2", "10.0.0.1", tmp_path) is None
+    assert g.rdma_device_of("eth0", "10.0.0.1", tmp_path / "absent") is None
