@@ -7,20 +7,17 @@ injecting or healing one is a re-synchronisation of its host.
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
-from tests.lab import containers, fabric, namespaces
+from tests.lab import containers, fabric, namespaces, rdma, unseen
 from tests.lab.commands import run
 from tests.lab.errors import LabError
-from tests.lab.faults import CATALOGUE, Kind, cut_interfaces, host_of, link_of, rnic_of
-from tests.lab.ovs import VirtualSwitch
-from tests.lab.processes import Processes
-from tests.lab.services import Services
-from tests.lab.shape import Shape, namespace, rnic
+from tests.lab.faults import CATALOGUE, cut_interfaces
+from tests.lab.rim import Action, Rim, needed, nft_table
+from tests.lab.shape import namespace, rnic
 from tests.lab.state import Fault
+from tests.lab.targets import Kind, endpoint_of, host_of, link_of, rnic_of
 from tests.lab.workload import container_of
 
 FLAPPING_LIMIT_S = 600
@@ -28,21 +25,6 @@ FLAPPING_LIMIT_S = 600
 
 _QUEUE_MS = 500
 _BURST_BYTES = 1600  # one full packet: less would drop it, more would let bursts pass untouched
-
-
-@dataclass(frozen=True, slots=True)
-class Rim:
-    """What faults act through."""
-
-    directory: Path
-    shape: Shape
-    faults: tuple[Fault, ...]
-    """All that should be in effect afterwards."""
-
-    processes: Processes
-    services: Services
-    switch: Callable[[int], VirtualSwitch]
-    revive_switch: Callable[[int], None]
 
 
 def apply(rim: Rim, fault: Fault) -> None:
@@ -72,7 +54,7 @@ def _ends(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
 def _drop(rim: Rim, fault: Fault, rule: str) -> None:
     """Drop what `rule` matches as it comes off the wire, at both ends: it is lost on the link."""
     for where, interface in _ends(rim, fault):
-        table = _table(fault)
+        table = nft_table(fault)
         hook = f'type filter hook ingress device "{interface}" priority 0'
         text = f"table netdev {table} {{\n chain wire {{\n {hook};\n {rule} drop\n }}\n}}\n"
         run("ip", "netns", "exec", where, "nft", "-f", "-", stdin=text)
@@ -81,11 +63,7 @@ def _drop(rim: Rim, fault: Fault, rule: str) -> None:
 def _stop_dropping(rim: Rim, fault: Fault) -> None:
     for where, _interface in _ends(rim, fault):
         with suppress(LabError):  # already gone
-            run("ip", "netns", "exec", where, "nft", "delete", "table", "netdev", _table(fault))
-
-
-def _table(fault: Fault) -> str:
-    return f"{fault.name}_{fault.target}".replace("-", "_")
+            run("ip", "netns", "exec", where, "nft", "delete", "table", "netdev", nft_table(fault))
 
 
 def _lose(rim: Rim, fault: Fault) -> None:
@@ -102,6 +80,13 @@ def _shape(rim: Rim, fault: Fault) -> None:
     for where, interface in _ends(rim, fault):
         bucket = ("tbf", "rate", rate, "burst", str(_BURST_BYTES), "latency", f"{_QUEUE_MS}ms")
         run(*("tc", "-n", where, "qdisc", "replace", "dev", interface, "root"), *bucket)
+
+
+def _delay(rim: Rim, fault: Fault) -> None:
+    by = ("netem", "delay", f"{fault.parameters['ms']:g}ms")
+    with needed("netem"):
+        for where, interface in _ends(rim, fault):
+            run("tc", "-n", where, "qdisc", "replace", "dev", interface, "root", *by)
 
 
 def _stop_shaping(rim: Rim, fault: Fault) -> None:
@@ -137,7 +122,7 @@ def _flapper(fault: Fault) -> str:
 
 def _flap(rim: Rim, fault: Fault) -> None:
     found = rnic_of(fault.target, rim.shape)
-    rim.processes.start(
+    rim.processes.start_working(
         _flapper(fault),
         *(sys.executable, "-m", "tests.lab.flapper", "--lab", str(rim.directory)),
         *("--namespace", namespace(f"h{found.host}"), "--interface", rnic(found.rail)),
@@ -150,12 +135,12 @@ def _stop_flapping(rim: Rim, fault: Fault) -> None:
     _rnic_up(rim, fault)
 
 
-def _crash(_rim: Rim, fault: Fault) -> None:
-    containers.delete(container_of(fault.target))
+def _crash(rim: Rim, fault: Fault) -> None:
+    containers.delete(container_of(fault.target, rim.shape.transport))
 
 
 def _recreate(rim: Rim, fault: Fault) -> None:
-    container = container_of(fault.target)
+    container = container_of(fault.target, rim.shape.transport)
     switch = rim.switch(container.host)
     # Unplugged first, as for any new sandbox: ovs-vswitchd 3.1 with the userspace datapath may
     # keep listening to the interface that is gone when one of the same name comes.
@@ -163,6 +148,21 @@ def _recreate(rim: Rim, fault: Fault) -> None:
     containers.delete(container)
     containers.create(container, rim.shape.rails)
     switch.add_ports(container)
+
+
+def _port_down(rim: Rim, fault: Fault) -> None:
+    endpoint = endpoint_of(fault.target, rim.shape)
+    namespaces.set_link(endpoint.container.namespace, endpoint.interface, "down")
+
+
+def _change_address(rim: Rim, fault: Fault) -> None:
+    rdma.change_address(endpoint_of(fault.target, rim.shape))
+
+
+def _repair_endpoint(rim: Rim, fault: Fault) -> None:
+    endpoint = endpoint_of(fault.target, rim.shape)
+    rdma.attach(endpoint)
+    rdma.wait_until_usable(endpoint)
 
 
 def _kill_agent(rim: Rim, fault: Fault) -> None:
@@ -189,15 +189,18 @@ def _revive_switch(rim: Rim, fault: Fault) -> None:
     rim.revive_switch(host_of(fault.target, rim.shape))
 
 
-_Action = Callable[[Rim, Fault], None]
-_ACTIONS: dict[str, tuple[_Action, _Action]] = {
+_ACTIONS: dict[str, tuple[Action, Action]] = {
+    **unseen.ACTIONS,
     "link-loss": (_lose, _stop_dropping),
     "link-down": (_set_links, _set_links),
     "spine-down": (_set_links, _set_links),
     "slow-link": (_shape, _stop_shaping),
+    "link-delay": (_delay, _stop_shaping),
     "mtu-blackhole": (_lose_large, _stop_dropping),
     "rnic-down": (_rnic_down, _rnic_up),
     "rnic-flapping": (_flap, _stop_flapping),
+    "rdma-port-down": (_port_down, _repair_endpoint),
+    "gid-change": (_change_address, _repair_endpoint),
     "container-crash": (_crash, _recreate),
     "agent-killed": (_kill_agent, _restart_agent),
     "agent-frozen": (_freeze_agent, _thaw_agent),

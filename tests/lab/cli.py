@@ -13,11 +13,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, report
+from tests.lab import chaos, demo, rdma, report
 from tests.lab.errors import LabError
 from tests.lab.faults import CATALOGUE
 from tests.lab.lab import Bursts, Lab
-from tests.lab.shape import Shape, host_number
+from tests.lab.shape import Shape, Transport, host_number
 from tests.lab.state import Fault
 from tests.lab.workload import DEFAULT_TASKS
 
@@ -27,7 +27,7 @@ examples:
   python -m tests.lab up --no-agents --hosts 2 --rails 1 --segments 1
   python -m tests.lab inject link-loss --percent 10
   python -m tests.lab exec h0 -- ovs-ofctl dump-flows br-int
-  python -m tests.lab exec train-a-0 -- ping -c3 10.0.0.12
+  python -m tests.lab exec train-a-0 -- sh -c 'ping -I $LAB_RAIL0_INTERFACE 10.0.0.12'
   python -m tests.lab heal
   python -m tests.lab down
 """
@@ -67,7 +67,8 @@ def _complain(error: LabError, *, as_json: bool) -> None:
 
 
 def _up(lab: Lab, options: argparse.Namespace) -> Answer:
-    shape = Shape(options.hosts, options.rails, options.segments, options.spines)
+    transport = rdma.choose(options.transport)
+    shape = Shape(options.hosts, options.rails, options.segments, options.spines, transport)
     traffic = None if options.no_traffic else Bursts(options.period_s, options.duty)
     tasks = [task for task in options.tasks.split(",") if task]
     lab.up(shape, agents=not options.no_agents, tasks=tasks, traffic=traffic)
@@ -128,9 +129,13 @@ def _down(lab: Lab, _options: argparse.Namespace) -> Answer:
 
 
 def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
-    names = options.faults.split(",")
-    output = Path(options.output)
-    good = demo.run(lab, print, faults=names, healthy_s=options.healthy_s, output=output)
+    transport = rdma.choose(options.transport)
+    names = options.faults.split(",") if options.faults else demo.FAULTS[transport]
+    output = Path(options.output or demo.OUTPUT[transport])
+    shape = Shape(transport=transport)
+    good = demo.run(
+        lab, print, shape=shape, faults=names, healthy_s=options.healthy_s, output=output
+    )
     if not good:
         raise LabError("not everything was right", f"see {output}")
     return json.loads(output.read_text()), f"the same is in {output}"
@@ -202,10 +207,12 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     show = add(
         "demo", "break a fresh lab, see what netagent says", "demo --faults rnic-down", _demo
     )
-    show.add_argument("--faults", default=",".join(demo.FAULTS), help="(default: eight of them)")
+    show.add_argument("--faults", help="comma-separated (default: the transport's)")
+    _transport_argument(show)
     show.add_argument("--healthy-s", type=float, default=demo.HEALTHY_S, metavar="S",
                       help="healthy traffic before the first (default: %(default)s)")  # fmt: skip
-    show.add_argument("--output", default="build/demo.json", help="(default: %(default)s)")
+    outputs = " or ".join(demo.OUTPUT.values())
+    show.add_argument("--output", help=f"(default: {outputs})")
     drill = add("chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos)
     drill.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
     drill.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
@@ -216,12 +223,19 @@ def _up_arguments(up: argparse.ArgumentParser) -> None:
     for name in ("hosts", "rails", "segments", "spines"):
         value = getattr(default, name)
         up.add_argument(f"--{name}", type=int, default=value, help=f"(default: {value})")
+    _transport_argument(up)
     up.add_argument("--no-agents", action="store_true", help="network and tasks only")
     tasks = ",".join(DEFAULT_TASKS)
     up.add_argument("--tasks", default=tasks, help=f"to start; '' for none (default: {tasks})")
     up.add_argument("--no-traffic", action="store_true", help="leave the network idle")
     up.add_argument("--period-s", type=float, default=4, help="of the traffic bursts (default: 4)")
     up.add_argument("--duty", type=float, default=0.25, help="share of it (default: 0.25)")
+
+
+def _transport_argument(command: argparse.ArgumentParser) -> None:
+    transports = (rdma.AUTO, *Transport)
+    text = "auto: RDMA where the kernel has Soft-RoCE and openvswitch.ko (default)"
+    command.add_argument("--transport", choices=transports, default=rdma.AUTO, help=text)
 
 
 def _container_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:

@@ -10,6 +10,7 @@ from tests.lab.shape import (
     ANALYZER_PORT,
     INTEGRATION_BRIDGE,
     Shape,
+    Transport,
     management_address,
     rnic,
 )
@@ -22,9 +23,15 @@ def agent_url(host: int) -> str:
     return f"https://{management_address(host)}:{AGENT_PORT}"
 
 
-def agent_toml(directory: Path, certificates: Certificates, host: int) -> str:
+def agent_toml(
+    directory: Path,
+    certificates: Certificates,
+    host: int,
+    transport: Transport = Transport.UDP,
+) -> str:
     """Return the agent's configuration on a host."""
     name = f"h{host}"
+    probe = "" if transport is Transport.UDP else f'\n[probe]\ntransport = "{transport}"\n'
     return f"""\
 host = "{name}"
 state_dir = "{directory / name / "agent"}"
@@ -39,7 +46,7 @@ listen = "{management_address(host)}:{AGENT_PORT}"
 [ovs]
 rundir = "{directory / name}"
 integration_bridge = "{INTEGRATION_BRIDGE}"
-"""
+{probe}"""
 
 
 def analyzer_toml(directory: Path, certificates: Certificates) -> str:

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Containers as namespaces with one interface per rail, wired to their host."""
+"""Containers: one interface per rail, wired to their host, in a namespace of their own.
+
+Where the transport is RDMA they have none: their interfaces are in the initial namespace.
+"""
 
 from pyroute2 import IPRoute
 
-from tests.lab import namespaces
+from tests.lab import namespaces, rdma
 from tests.lab.commands import run
 from tests.lab.fabric import ENDPOINT_SYSCTLS
 from tests.lab.shape import Wire, namespace
-from tests.lab.workload import OVERLAY_MTU, Container
+from tests.lab.workload import OVERLAY_MTU, OVERLAY_PREFIX_LENGTH, Container, Endpoint
 
 
 def create(container: Container, rails: int) -> None:
     """Create a container with its interfaces up; its host ends wait to be plugged in."""
     host = namespace(f"h{container.host}")
     endpoints = [container.endpoint(rail) for rail in range(rails)]
-    namespaces.create(container.namespace, ENDPOINT_SYSCTLS)
+    if not container.shares_namespace:
+        namespaces.create(container.namespace, ENDPOINT_SYSCTLS)
     namespaces.connect(
         Wire(container.namespace, endpoint.interface, host, endpoint.port) for endpoint in endpoints
     )
@@ -24,24 +28,46 @@ def create(container: Container, rails: int) -> None:
             index = namespaces.index_of(ip, endpoint.port)
             ip.link("set", index=index, mtu=OVERLAY_MTU, state="up")
 
-    def bring_up(ip: IPRoute) -> None:
-        for endpoint in endpoints:
-            index = namespaces.index_of(ip, endpoint.interface)
-            ip.link("set", index=index, address=endpoint.mac, mtu=OVERLAY_MTU, state="up")
-            namespaces.add_address(ip, endpoint.interface, endpoint.address, 24)
-
-    namespaces.inside(container.namespace, bring_up)
     namespaces.inside(host, bring_up_host_ends)
     for endpoint in endpoints:
+        bring_up(endpoint)
         _leave_no_checksum_to_hardware(container, endpoint.interface)
+        if container.shares_namespace:
+            rdma.wait_until_usable(endpoint)
+
+
+def bring_up(endpoint: Endpoint) -> None:
+    """Bring an endpoint's interface up with its address, and its RDMA device if it has one."""
+    container = endpoint.container
+    if container.shares_namespace:
+        rdma.attach(endpoint)
+        return
+
+    def configure(ip: IPRoute) -> None:
+        index = namespaces.index_of(ip, endpoint.interface)
+        ip.link("set", index=index, address=endpoint.mac, mtu=OVERLAY_MTU, state="up")
+        namespaces.add_address(ip, endpoint.interface, endpoint.address, OVERLAY_PREFIX_LENGTH)
+
+    namespaces.inside(container.namespace, configure)
+
+
+def exists(container: Container) -> bool:
+    """Tell whether a container is there; one that crashed is not."""
+    if not container.shares_namespace:
+        return container.namespace in namespaces.ours()
+    with IPRoute() as ip:
+        return container.endpoint(0).interface in namespaces.root_links(ip)
 
 
 def delete(container: Container) -> None:
     """Delete a container with its interfaces, if it is there."""
-    namespaces.delete(container.namespace)
+    if container.shares_namespace:
+        rdma.detach(container)
+    else:
+        namespaces.delete(container.namespace)
 
 
 def _leave_no_checksum_to_hardware(container: Container, interface: str) -> None:
     # The userspace datapath takes frames off the veth as they are: nobody would fill it in.
-    enter = ("ip", "netns", "exec", container.namespace)
+    enter = namespaces.entering(container.namespace)
     run(*enter, "ethtool", "-K", interface, "tx", "off")

@@ -1,34 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of faults: targets, parameters, truth, and what they do to flows. Pure."""
+"""The catalogue of faults: parameters, truth, and what they do to flows. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 
 from tests.lab.errors import LabError
 from tests.lab.pipeline import Flow, Table, destination_match, tunnel_flow
-from tests.lab.shape import (
-    INTEGRATION_BRIDGE,
-    Link,
-    Shape,
-    host_number,
-    leaf_name,
-    rnic,
-    vtep,
-)
+from tests.lab.shape import INTEGRATION_BRIDGE, Shape, Transport, rnic, tunnel, vtep
 from tests.lab.state import Fault, State, Truth
-from tests.lab.workload import Container, Endpoint, container_of
+from tests.lab.targets import (
+    Destination,
+    Kind,
+    bad_target,
+    default_target,
+    destination_of,
+    endpoint_of,
+    host_of,
+    link_of,
+    rnic_of,
+    running,
+    spelled,
+)
 
-
-class Kind(Enum):
-    """What a fault is aimed at; the value shows how a target is written."""
-
-    LINK = "leaf-s0-r0--spine-0"
-    SPINE = "spine-0"
-    RNIC = "h1/rnic0"
-    FLOW = "h0/train-a-2/rail0"
-    CONTAINER = "train-a-1"
-    HOST = "h2"
+RDMA_PORT = 4791
+"""UDP destination port of RoCE v2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +36,8 @@ class Spec:
     parameters: dict[str, float] = field(default_factory=dict)
     table: Table = Table.CLASSIFY
     """For a fault in a flow: the table blamed."""
+    rdma: bool = False
+    """Whether it means something to RDMA devices only."""
 
 
 _SPECS = (
@@ -48,14 +45,24 @@ _SPECS = (
     Spec("link-down", Kind.LINK, "a link is cut; routing does not react"),
     Spec("spine-down", Kind.SPINE, "all interfaces of a spine go down"),
     Spec("slow-link", Kind.LINK, "a link shapes to a low rate and queues", {"kbit": 1000}),
+    Spec("link-delay", Kind.LINK, "a link delays each packet, both ways", {"ms": 2}),
     Spec("mtu-blackhole", Kind.LINK, "a link drops large packets only", {"bytes": 1400}),
     Spec("rnic-down", Kind.RNIC, "an RNIC port is down"),
     Spec("rnic-flapping", Kind.RNIC, "an RNIC port goes down and up", {"period_s": 2}),
+    Spec("rdma-port-down", Kind.ENDPOINT, "an RDMA port is down", rdma=True),
+    Spec("gid-change", Kind.ENDPOINT, "an RDMA device gets another GID", rdma=True),
     Spec("flow-deleted", Kind.FLOW, "the tunnel flow is missing", table=Table.TUNNEL),
     Spec("flow-loop", Kind.FLOW, "the tunnel flow resubmits back", table=Table.TUNNEL),
     Spec("flow-drop", Kind.FLOW, "a drop of higher priority", table=Table.DESTINATION),
+    Spec("rdma-drop", Kind.FLOW, "RoCE only is dropped", table=Table.DESTINATION, rdma=True),
     Spec("wrong-tunnel-remote", Kind.FLOW, "tunnelled to the wrong host", table=Table.TUNNEL),
     Spec("wrong-vni", Kind.FLOW, "tunnelled with the wrong VNI", table=Table.TUNNEL),
+    # Flow tables say that all is well:
+    Spec("tc-drop", Kind.RNIC, "tc drops tunnelled packets leaving an uplink"),
+    Spec("encap-mtu", Kind.RNIC, "an uplink is too narrow for the tunnel", {"bytes": 1400}),
+    Spec("far-vni", Kind.RNIC, "a host's tunnel accepts a wrong VNI only", {"vni": 1999}),
+    Spec("tunnel-source-filtered", Kind.RNIC, "a host drops another's tunnel", {"source": 0}),
+    Spec("upcall-flood", Kind.ENDPOINT, "new flows overflow the upcall queue", {"seconds": 60}),
     Spec("container-crash", Kind.CONTAINER, "a container vanishes, its ports stay configured"),
     Spec("agent-killed", Kind.HOST, "an agent dies (SIGKILL)"),
     Spec("agent-frozen", Kind.HOST, "an agent hangs (SIGSTOP)"),
@@ -63,21 +70,12 @@ _SPECS = (
 )
 CATALOGUE = {spec.name: spec for spec in _SPECS}
 
-
-@dataclass(frozen=True, slots=True)
-class Rnic:
-    """An RNIC of a host."""
-
-    host: int
-    rail: int
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """One endpoint as the flows of one other host see it."""
-
-    host: int
-    endpoint: Endpoint
+# Of each set, one at a time on the same target: they change the same thing.
+_ALTERNATIVES = (
+    {"rnic-down", "rnic-flapping"},
+    {"slow-link", "link-delay"},
+    {"rdma-port-down", "gid-change"},
+)
 
 
 def plan(name: str, target: str | None, parameters: dict[str, float], state: State) -> Fault:
@@ -92,101 +90,43 @@ def plan(name: str, target: str | None, parameters: dict[str, float], state: Sta
     unknown = parameters.keys() - spec.parameters.keys()
     if unknown:
         raise LabError(f"{name} takes no {', '.join(sorted(unknown))}", "run: inject --list")
-    aim = target or _default_target(spec.kind, state)
+    if spec.rdma and state.shape.transport is not Transport.RDMA:
+        raise LabError(f"{name} needs RDMA devices", "run: up --transport rdma")
+    aim = target or default_target(spec.kind, state)
     if spec.kind is Kind.LINK:
-        aim = _spelled(link_of(aim, state.shape))
-    truth = _TRUTHS[spec.kind](spec, aim, state)
+        aim = spelled(link_of(aim, state.shape))
+    truth = (_OWN_TRUTHS.get(name) or _TRUTHS[spec.kind])(spec, aim, state)
     fault = Fault(name, aim, spec.parameters | parameters, truth)
+    if name == "tunnel-source-filtered":
+        source_of(fault, state.shape)
     for other in state.faults:
-        same_rnic = spec.kind is Kind.RNIC and CATALOGUE[other.name].kind is Kind.RNIC
-        if other.target == aim and (other.name == name or same_rnic):
+        if _exclude(fault, other):
             raise LabError(f"{other.key} is injected already", f"run: heal {other.key}")
     return fault
 
 
-# --- targets -----------------------------------------------------------------------------------
+def of_container(fault: Fault, container_id: str) -> bool:
+    """Tell whether a fault is aimed at a container or at one of its endpoints."""
+    kinds = (Kind.CONTAINER, Kind.ENDPOINT)
+    aimed = CATALOGUE[fault.name].kind in kinds
+    return aimed and fault.target.partition("/")[0] == container_id
 
 
-def link_of(target: str, shape: Shape) -> Link:
-    """Return the link that ``leaf-s0-r0--spine-0``, in either order, names."""
-    ends = {end.strip() for end in target.split("--")}
-    for link in shape.links():
-        if ends == {link.leaf, link.spine}:
-            return link
-    raise _bad_target(target, Kind.LINK)
+def source_of(fault: Fault, shape: Shape) -> int:
+    """Return the number of the host whose packets a fault concerns."""
+    here, number = rnic_of(fault.target, shape).host, fault.parameters["source"]
+    if number != int(number) or not 0 <= number < shape.hosts or number == here:
+        raise LabError(f"{number:g} is no other host of this lab", "give --source its number")
+    return int(number)
 
 
-def _spelled(link: Link) -> str:
-    """Return the one spelling of a link by which it is remembered."""
-    return f"{link.leaf}--{link.spine}"
-
-
-def rnic_of(target: str, shape: Shape) -> Rnic:
-    """Return the RNIC that ``h1/rnic0`` names."""
-    host, _, interface = target.partition("/")
-    for rail in range(shape.rails):
-        if interface == rnic(rail):
-            return Rnic(host_of(host, shape), rail)
-    raise _bad_target(target, Kind.RNIC)
-
-
-def host_of(target: str, shape: Shape) -> int:
-    """Return the number of a host that the lab has."""
-    host = host_number(target)
-    if host >= shape.hosts:
-        raise _bad_target(target, Kind.HOST)
-    return host
-
-
-def destination_of(target: str, shape: Shape) -> Destination:
-    """Return what ``h0/train-a-2/rail0`` names: the way from h0 to that endpoint."""
-    host, _, endpoint = target.partition("/")
-    container, _, rail = endpoint.partition("/")
-    number = rail.removeprefix("rail")
-    if not number.isdigit() or int(number) >= shape.rails:
-        raise _bad_target(target, Kind.FLOW)
-    found = Destination(host_of(host, shape), container_of(container).endpoint(int(number)))
-    if found.endpoint.container.host == found.host:
-        raise LabError(f"{target} is local to {host}", "no tunnel leads there; take another host")
-    return found
-
-
-def running(target: str, state: State) -> Container:
-    """Return a container that runs."""
-    container = container_of(target)
-    if container not in state.containers:
-        raise LabError(f"{target} does not run", f"run: start-task {container.task}")
-    return container
-
-
-def _bad_target(target: str, kind: Kind) -> LabError:
-    return LabError(f"{target!r} is no target of this lab", f"write it like {kind.value}")
-
-
-def _default_target(kind: Kind, state: State) -> str:
-    if kind is Kind.FLOW:
-        return _default_flow(state)
-    if kind is Kind.CONTAINER:
-        if not state.containers:
-            raise LabError("no container runs", "run: start-task train-a")
-        return state.containers[min(1, len(state.containers) - 1)].id
-    last = state.shape.hosts - 1
-    return {
-        Kind.LINK: f"{leaf_name(0, 0)}--spine-0",
-        Kind.SPINE: "spine-0",
-        Kind.RNIC: f"h{min(1, last)}/rnic0",
-        Kind.HOST: f"h{min(2, last)}",
-    }[kind]
-
-
-def _default_flow(state: State) -> str:
-    """Prefer, from h0, a container of the first task as far away as there is."""
-    here = [container for container in state.containers if container.host == 0]
-    for task in (container.task for container in here):
-        away = [c for c in state.containers if c.task == task and c.host != 0]
-        if away:
-            return f"h0/{away[len(away) // 2].id}/rail0"
-    raise LabError("no pair of containers to disturb", "run: start-task train-a")
+def _exclude(one: Fault, other: Fault) -> bool:
+    names = {one.name, other.name}
+    if one.target == other.target:
+        return len(names) == 1 or any(names <= group for group in _ALTERNATIVES)
+    # A crashed container has no endpoints to disturb.
+    container = one.target.partition("/")[0]
+    return "container-crash" in names and all(of_container(f, container) for f in (one, other))
 
 
 # --- truth -------------------------------------------------------------------------------------
@@ -200,13 +140,18 @@ def _link_truth(_spec: Spec, target: str, state: State) -> Truth:
 
 def _spine_truth(_spec: Spec, target: str, state: State) -> Truth:
     if target not in state.shape.spine_names:
-        raise _bad_target(target, Kind.SPINE)
+        raise bad_target(target, Kind.SPINE)
     return Truth("underlay", f"switch {target}")
 
 
 def _rnic_truth(_spec: Spec, target: str, state: State) -> Truth:
     found = rnic_of(target, state.shape)
     return Truth("rnic", f"rnic h{found.host}/{rnic(found.rail)}")
+
+
+def _tunnel_truth(_spec: Spec, target: str, state: State) -> Truth:
+    found = rnic_of(target, state.shape)
+    return Truth("overlay", f"tunnel h{found.host}/{tunnel(found.rail)}")
 
 
 def _flow_truth(spec: Spec, target: str, state: State) -> Truth:
@@ -219,22 +164,43 @@ def _container_truth(_spec: Spec, target: str, state: State) -> Truth:
     return Truth("container", f"container {running(target, state).id}")
 
 
-def _host_truth(spec: Spec, target: str, state: State) -> Truth:
-    name = f"h{host_of(target, state.shape)}"
-    if spec.name == "vswitchd-killed":
-        return Truth("overlay", f"vswitch {name}")
+def _device_truth(_spec: Spec, target: str, state: State) -> Truth:
+    endpoint = endpoint_of(target, state.shape)
+    host = running(endpoint.container.id, state).host
+    return Truth("rnic", f"rnic h{host}/{endpoint.rdma_device}")
+
+
+def _flooded_truth(_spec: Spec, target: str, state: State) -> Truth:
+    container = running(endpoint_of(target, state.shape).container.id, state)
+    return Truth("overlay", f"vswitch h{container.host}")
+
+
+def _vswitch_truth(_spec: Spec, target: str, state: State) -> Truth:
+    return Truth("overlay", f"vswitch h{host_of(target, state.shape)}")
+
+
+def _agent_truth(_spec: Spec, target: str, state: State) -> Truth:
+    host = host_of(target, state.shape)
     if not state.agents:
         raise LabError("no agents run in this lab", "run: up without --no-agents")
-    return Truth("agent", f"agent {name}")
+    return Truth("agent", f"agent h{host}")
 
 
-_TRUTHS: dict[Kind, Callable[[Spec, str, State], Truth]] = {
+_Truth = Callable[[Spec, str, State], Truth]
+_TRUTHS: dict[Kind, _Truth] = {
     Kind.LINK: _link_truth,
     Kind.SPINE: _spine_truth,
     Kind.RNIC: _rnic_truth,
     Kind.FLOW: _flow_truth,
     Kind.CONTAINER: _container_truth,
-    Kind.HOST: _host_truth,
+    Kind.ENDPOINT: _device_truth,
+    Kind.HOST: _agent_truth,
+}
+_OWN_TRUTHS: dict[str, _Truth] = {
+    "far-vni": _tunnel_truth,
+    "tunnel-source-filtered": _tunnel_truth,
+    "upcall-flood": _flooded_truth,
+    "vswitchd-killed": _vswitch_truth,
 }
 
 
@@ -281,6 +247,9 @@ def _disturb(
     # Added flows carry no cookie, as by hand: nothing in them tells that the lab did it.
     if name == "flow-drop":
         return (*flows, Flow(Table.DESTINATION, 200, match, "drop", 0))
+    if name == "rdma-drop":
+        roce = f"{match},udp,tp_dst={RDMA_PORT}"
+        return (*flows, Flow(Table.DESTINATION, 210, roce, "drop", 0))
     if name == "flow-loop":
         back = f"resubmit(,{int(Table.DESTINATION)})"
         return (*flows, Flow(Table.TUNNEL, 200, match, back, 0))

@@ -8,6 +8,7 @@ import argparse
 import time
 
 from tests.lab.namespaces import set_link
+from tests.lab.processes import AT_WORK
 
 
 def main() -> None:
@@ -20,6 +21,7 @@ def main() -> None:
     parser.add_argument("--limit-s", type=float, default=600, help="stop after this long")
     options = parser.parse_args()
     end = time.monotonic() + options.limit_s
+    print(AT_WORK, flush=True)
     while time.monotonic() < end:
         for state in ("down", "up"):
             set_link(options.namespace, options.interface, state)

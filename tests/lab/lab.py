@@ -16,16 +16,23 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from tests.lab import breakage, config, containers, fabric, faults, namespaces
+from tests.lab import breakage, config, containers, fabric, faults, namespaces, rdma, targets
 from tests.lab.commands import in_parallel, run
 from tests.lab.errors import LabError
 from tests.lab.ovs import VirtualSwitch, load_kernel_datapath
 from tests.lab.pipeline import host_flows
 from tests.lab.processes import Processes
+from tests.lab.rim import Rim
 from tests.lab.services import Services
-from tests.lab.shape import Shape, namespace
+from tests.lab.shape import PREFIX, Shape, Transport, namespace
 from tests.lab.state import DIRECTORY, Fault, State, Store
-from tests.lab.workload import DEFAULT_TASKS, Container, container_of, task_containers
+from tests.lab.workload import (
+    CONTAINER_PATTERN,
+    DEFAULT_TASKS,
+    Container,
+    container_of,
+    task_containers,
+)
 
 TRAFFIC = "traffic"
 Progress = Callable[[str], None]
@@ -87,6 +94,7 @@ class Lab:
         self._say("ending the lab's processes")
         self.processes.stop_all()
         self._say("deleting namespaces")
+        rdma.restore(self.directory)  # first: devices go asynchronously once their links are gone
         for name in namespaces.ours():
             namespaces.delete(name)
         namespaces.delete_root_links()
@@ -94,10 +102,10 @@ class Lab:
         return self.leftovers()
 
     def leftovers(self) -> list[str]:
-        """Return what of a lab is on this machine: namespaces, links, files, processes."""
+        """Return what of a lab is on this machine: links, routing, files, processes and so on."""
         with IPRoute() as ip:
             links = [f"link {name}" for name in namespaces.root_links(ip)]
-        found = [f"namespace {name}" for name in namespaces.ours()] + links
+        found = [f"namespace {name}" for name in namespaces.ours()] + links + rdma.leftovers()
         found += [f"process {name}" for name in self.processes.alive()]
         if self.directory.exists():
             found.append(f"directory {self.directory}")
@@ -115,6 +123,8 @@ class Lab:
         shape = state.shape
         self._say(f"building a fabric of {len(shape.router_names)} routers, {shape.hosts} hosts")
         load_kernel_datapath()
+        if shape.transport is Transport.RDMA:
+            rdma.prepare(self.directory)
         fabric.build(shape)
         self._say(f"starting Open vSwitch on {shape.hosts} hosts")
 
@@ -141,7 +151,7 @@ class Lab:
         """
         state = self.state()
         chosen = tuple(range(state.shape.hosts)) if hosts is None else tuple(hosts)
-        members = task_containers(task, chosen)
+        members = task_containers(task, chosen, state.shape.transport)
         for container in members:
             _refuse_to_start(state, container)
         if state.agents:
@@ -155,8 +165,8 @@ class Lab:
 
     def start_container(self, container_id: str) -> None:
         """Start one container; its ports appear once all hosts have its flows."""
-        container = container_of(container_id)
         with self.store.locked() as state:
+            container = container_of(container_id, state.shape.transport)
             _refuse_to_start(state, container)
             containers.create(container, state.shape.rails)
             fuller = state.with_container(container)
@@ -167,10 +177,14 @@ class Lab:
     def stop_container(self, container_id: str) -> None:
         """Stop one container gracefully: ports first, then the namespace, then its flows."""
         with self.store.locked() as state:
-            container = faults.running(container_id, state)
+            container = targets.running(container_id, state)
+            healed = [fault for fault in state.faults if faults.of_container(fault, container.id)]
+            whole = state.without_faults(healed)
+            for fault in healed:
+                if fault.target != container.id:  # a crash is over with its container
+                    breakage.undo(self._rim(whole), fault)
             self._switch(state, container.host).delete_ports(container)
-            emptier = state.without_container(container)
-            emptier = emptier.without_faults(f for f in state.faults if f.target == container.id)
+            emptier = whole.without_container(container)
             self.store.write(emptier)
             containers.delete(container)
             self._sync(emptier)
@@ -212,10 +226,10 @@ class Lab:
         state = self.state()
         match what, host:
             case "agent", str():
-                self.services().restart_agent(faults.host_of(host, state.shape))
+                self.services().restart_agent(targets.host_of(host, state.shape))
             case "vswitchd", str():
                 with self.store.locked() as state:
-                    self._revive_switch(state, faults.host_of(host, state.shape))
+                    self._revive_switch(state, targets.host_of(host, state.shape))
             case "analyzer", None:
                 self.services().restart_analyzer()
             case "traffic", None:
@@ -260,40 +274,64 @@ class Lab:
     def exec(self, where: str, *argv: str) -> int:
         """Run a command in a namespace, on this terminal; return its exit code.
 
-        In a host's namespace the Open vSwitch commands find that host's daemons.
+        In a host's namespace the Open vSwitch commands find that host's daemons. A container's
+        interfaces, addresses and RDMA devices are in the environment: ``LAB_RAIL0_INTERFACE`` and
+        so on. Where it has no namespace, the command has to be told to use them.
         """
-        self._namespace(where)
+        self._check(where)
         return subprocess.run(self._entered(where, argv), check=False).returncode
 
     def run(self, where: str, *argv: str, timeout_s: float = 30) -> str:
         """Return the output of a command in a namespace; raise `LabError` if it fails."""
-        self._namespace(where)
+        self._check(where)
         return run(*self._entered(where, argv), timeout_s=timeout_s)
 
     def reaches(self, source: str, address: str, *, count: int = 3, timeout_s: float = 1) -> int:
         """Return how many of `count` pings from a container or host were answered."""
-        options = ("-n", "-q", "-i", "0.05", "-c", str(count), "-W", str(timeout_s))
+        options = ["-n", "-q", "-i", "0.05", "-c", str(count), "-W", str(timeout_s)]
+        container = self._container(source)
+        if container is not None and container.shares_namespace:
+            rail = int(address.split(".")[2])
+            options += ["-I", container.endpoint(rail).interface]
         argv = self._entered(source, ("ping", *options, address))
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         fields = done.stdout.partition(" packets transmitted, ")[2].split(maxsplit=1)
         return int(fields[0]) if fields else 0
 
-    def _namespace(self, where: str) -> None:
-        if namespace(where) not in namespaces.ours():
-            raise LabError(f"no namespace {namespace(where)}", "see: python -m tests.lab status")
+    def _container(self, where: str) -> Container | None:
+        if CONTAINER_PATTERN.fullmatch(where.removeprefix(PREFIX)) is None:
+            return None
+        return container_of(where, self.state().shape.transport)
 
     def _entered(self, where: str, argv: Iterable[str]) -> list[str]:
-        rundir = self.directory / namespace(where).removeprefix("na-")
-        switch = ("env", f"OVS_RUNDIR={rundir}") if rundir.is_dir() else ()
-        return ["ip", "netns", "exec", namespace(where), *switch, *argv]
+        container = self._container(where)
+        inside = namespace(where) if container is None else container.namespace
+        return [*namespaces.entering(inside), "env", *self._variables(where, container), *argv]
+
+    def _check(self, where: str) -> None:
+        container = self._container(where)
+        found = namespace(where) in namespaces.ours()
+        if not (found if container is None else containers.exists(container)):
+            raise LabError(f"no namespace {namespace(where)}", "see: python -m tests.lab status")
+
+    def _variables(self, where: str, container: Container | None) -> Iterable[str]:
+        rundir = self.directory / where.removeprefix(PREFIX)
+        if container is None:
+            return [f"OVS_RUNDIR={rundir}"] if rundir.is_dir() else []
+        rails = range(self.state().shape.rails)
+        return [
+            f"LAB_RAIL{rail}_{name}={value}"
+            for rail in rails
+            for name, value in container.endpoint(rail).environment().items()
+        ]
 
     # --- the controller --------------------------------------------------------------------
 
     def _switch(self, state: State, host: int) -> VirtualSwitch:
         return VirtualSwitch(self.directory, state.shape, host)
 
-    def _rim(self, state: State) -> breakage.Rim:
-        return breakage.Rim(
+    def _rim(self, state: State) -> Rim:
+        return Rim(
             self.directory,
             state.shape,
             state.faults,
@@ -317,8 +355,8 @@ class Lab:
     def _sync_disturbed(self, state: State, changed: Iterable[Fault]) -> None:
         """Synchronise the hosts in whose flows the faults `changed` are."""
         for fault in changed:
-            if faults.CATALOGUE[fault.name].kind is faults.Kind.FLOW:
-                self._sync_host(state, faults.destination_of(fault.target, state.shape).host)
+            if faults.CATALOGUE[fault.name].kind is targets.Kind.FLOW:
+                self._sync_host(state, targets.destination_of(fault.target, state.shape).host)
 
     def _revive_switch(self, state: State, host: int) -> None:
         switch = self._switch(state, host)

@@ -15,14 +15,14 @@ from typing import Any, TypeVar
 from pyroute2 import IPRoute, NetlinkError, netns
 
 from tests.lab.routing import Route
-from tests.lab.shape import MANAGEMENT_BRIDGE, Wire
-from tests.lab.workload import CONTAINER_PATTERN
+from tests.lab.shape import INITIAL_NAMESPACE, MANAGEMENT_BRIDGE, Wire
+from tests.lab.workload import CONTAINER_PATTERN, OVERLAY_PREFIX_LENGTH
 
 T = TypeVar("T")
 
 # Not simply the prefix: other tests have namespaces of their own that start with `na-`.
 _OURS = re.compile(rf"na-(h\d+|leaf-s\d+-r\d+|spine-\d+|{CONTAINER_PATTERN.pattern})")
-_OUR_ROOT_LINKS = re.compile(rf"{MANAGEMENT_BRIDGE}|na-m-h\d+")
+_OUR_ROOT_LINKS = re.compile(rf"{MANAGEMENT_BRIDGE}|na-m-h\d+|na-[a-z]\d{{1,3}}-r\d")
 
 _ONLINK = 4  # RTNH_F_ONLINK, linux/rtnetlink.h
 _SCOPE_LINK = 253  # RT_SCOPE_LINK
@@ -81,7 +81,14 @@ def root_links(ip: IPRoute) -> list[str]:
 
 def enter(name: str) -> None:
     """Move the calling thread, which should be short-lived, into a namespace."""
+    if name == INITIAL_NAMESPACE:
+        return  # every thread starts there
     netns.setns(name, flags=0)  # 0: fail where it does not exist; the default creates it
+
+
+def entering(name: str) -> tuple[str, ...]:
+    """Return what to write before a command to run it in the namespace `name`."""
+    return () if name == INITIAL_NAMESPACE else ("ip", "netns", "exec", name)
 
 
 def in_thread(name: str, work: Callable[[], T]) -> T:
@@ -115,7 +122,7 @@ def connect(wires: Iterable[Wire]) -> None:
         for wire in wires:
             for name in (wire.left, wire.right):
                 if name not in descriptors:
-                    file = files.enter_context(Path("/run/netns", name).open("rb"))
+                    file = files.enter_context(_file(name).open("rb"))
                     descriptors[name] = file.fileno()
             ip.link(
                 "add",
@@ -124,6 +131,10 @@ def connect(wires: Iterable[Wire]) -> None:
                 net_ns_fd=descriptors[wire.left],
                 peer={"ifname": wire.right_interface, "net_ns_fd": descriptors[wire.right]},
             )
+
+
+def _file(name: str) -> Path:
+    return Path("/proc/self/ns/net" if name == INITIAL_NAMESPACE else f"/run/netns/{name}")
 
 
 def index_of(ip: IPRoute, interface: str) -> int:
@@ -139,6 +150,11 @@ def set_link(name: str, interface: str, state: str) -> None:
     inside(name, lambda ip: ip.link("set", index=index_of(ip, interface), state=state))
 
 
+def set_mtu(name: str, interface: str, mtu: int) -> None:
+    """Set how many bytes of an IP packet an interface of a namespace takes."""
+    inside(name, lambda ip: ip.link("set", index=index_of(ip, interface), mtu=mtu))
+
+
 def add_address(
     ip: IPRoute, interface: str, address: str, length: int, *, connected: bool = True
 ) -> None:
@@ -146,6 +162,16 @@ def add_address(
     flags = {} if connected else {"flags": _NO_PREFIX_ROUTE}
     index = index_of(ip, interface)
     ip.addr("replace", index=index, address=address, prefixlen=length, **flags)
+
+
+def replace_addresses(ip: IPRoute, interface: str, address: str) -> None:
+    """Leave an interface with no IPv4 address but this one, which brings no route."""
+    add_address(ip, interface, address, OVERLAY_PREFIX_LENGTH, connected=False)
+    index = index_of(ip, interface)
+    for other in ip.get_addr(index=index, family=2):  # AF_INET
+        found = other.get_attr("IFA_LOCAL")
+        if found != address:
+            ip.addr("del", index=index, address=found, prefixlen=other["prefixlen"])
 
 
 def replace_routes(ip: IPRoute, routes: Iterable[Route]) -> None:

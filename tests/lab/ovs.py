@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One Open vSwitch per host: its own database server and daemon in the host's namespace."""
 
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
@@ -83,6 +84,38 @@ class VirtualSwitch:
         text = "".join(f"{flow.text()}\n" for flow in flows)
         run("ovs-ofctl", "-O", "OpenFlow15", "replace-flows", bridge, "-", stdin=text)
 
+    def accept_vni(self, rail: int, vni: int | None) -> None:
+        """Let a rail's tunnel take one VNI only off the wire, or any (None), as flows expect."""
+        port = ("Interface", tunnel(rail))
+        keys = ["--", "remove", *port, "options", "key", "in_key", "out_key"]
+        fresh = ["key=flow"] if vni is None else [f"in_key={vni}", "out_key=flow"]
+        self._vsctl(*keys, "--", "set", *port, *(f"options:{key}" for key in fresh))
+
+    def keep_mtu(self, rail: int, mtu: int | None) -> None:
+        """Give a rail's bridge an MTU of its own, or let it follow its uplink (None)."""
+        port = ("Interface", underlay_bridge(rail))
+        if mtu is None:
+            self._vsctl("clear", *port, "mtu_request")
+        else:
+            self._vsctl("set", *port, f"mtu_request={mtu}")
+
+    def confine(self, processor: int) -> None:
+        """Let ovs-vswitchd run on one processor only, and there after everybody else."""
+        self._schedule({processor}, 19)
+
+    def release(self) -> None:
+        """Undo `confine`: ovs-vswitchd runs as the lab itself does."""
+        self._schedule(os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0))
+
+    def _schedule(self, processors: set[int], niceness: int) -> None:
+        pid = self._processes.pid(self._daemon)
+        if pid is None:
+            return  # it comes back with everybody's rights
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(ProcessLookupError):  # threads come and go
+                os.sched_setaffinity(int(thread.name), processors)
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), niceness)
+
     @property
     def _daemon(self) -> str:
         return f"{self._name}/ovs-vswitchd"
@@ -93,7 +126,7 @@ class VirtualSwitch:
 
     @cached_property
     def _datapath(self) -> str:
-        return "system" if Path("/sys/module/openvswitch").exists() else "netdev"
+        return "system" if kernel_datapath() else "netdev"
 
     def _vsctl(self, *arguments: str) -> None:
         # Without a daemon nobody would confirm; it finds the change when it starts.
@@ -147,6 +180,11 @@ def load_kernel_datapath() -> None:
     """Load the kernel's datapath if the kernel has it; otherwise userspace does the work."""
     with suppress(LabError):
         run("modprobe", "-q", "-a", "openvswitch", "vport-vxlan")
+
+
+def kernel_datapath() -> bool:
+    """Tell whether packets take the kernel's datapath."""
+    return Path("/sys/module/openvswitch").exists()
 
 
 def _uptime_s() -> float:

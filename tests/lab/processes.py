@@ -14,6 +14,9 @@ from pathlib import Path
 from tests.lab.commands import run, wait_for
 from tests.lab.errors import LabError
 
+AT_WORK = "at work"
+"""What a process prints that is worth waiting for: its start may take seconds."""
+
 _REPOSITORY = Path(__file__).parents[2]
 
 # The shell leaves at once, so that init, not the lab's user, becomes the parent and reaps.
@@ -49,6 +52,26 @@ class Processes:
         into = ("ip", "netns", "exec", namespace) if namespace else ()
         files = (str(self.log_file(name)), str(self.pid_file(name)))
         run("sh", "-c", _DETACH, str(_REPOSITORY), *files, *into, *argv)
+
+    def start_working(self, name: str, *argv: str) -> None:
+        """Start a process that prints `AT_WORK` once it is, and wait for that.
+
+        Raises `LabError` if it ends before.
+        """
+        log = self.log_file(name)
+        log.unlink(missing_ok=True)  # an earlier run's line would do, too
+        self.start(name, *argv)
+
+        def said() -> str:
+            return log.read_text() if log.exists() else ""
+
+        wait_for(
+            f"{name} to be at work",
+            lambda: AT_WORK in said() or self.pid(name) is None,
+            timeout_s=30,
+        )
+        if AT_WORK not in said():
+            raise LabError(f"{name} ended at once: {said().strip()[-200:]}", f"its log: {log}")
 
     def pid(self, name: str) -> int | None:
         """Return the pid of a process that lives, else None."""

@@ -26,7 +26,8 @@ def welcome(status: dict[str, Any]) -> str:
         *(f"  {line}" for line in curl),
         "next:",
         "  python -m tests.lab inject --list",
-        "  python -m tests.lab exec train-a-0 -- ping -c3 10.0.0.11",
+        "  python -m tests.lab exec train-a-0 -- \\",
+        "    sh -c 'ping -c3 -I $LAB_RAIL0_INTERFACE 10.0.0.11'",
     ]
     return "\n".join(lines)
 

@@ -16,7 +16,7 @@ from tests.lab.processes import Processes
 from tests.lab.shape import Shape, namespace
 from tests.lab.workload import Container
 
-READY_TIMEOUT_S = 20
+READY_TIMEOUT_S = 90
 _REQUEST_TIMEOUT_S = 5
 ANALYZER = "analyzer/analyzer"
 
@@ -39,7 +39,9 @@ class Services:
         (self._directory / "analyzer.toml").write_text(analyzer)
         for host in range(self._shape.hosts):
             self._agent_config(host).parent.mkdir(exist_ok=True)
-            text = config.agent_toml(self._directory, self.certificates, host)
+            text = config.agent_toml(
+                self._directory, self.certificates, host, self._shape.transport
+            )
             self._agent_config(host).write_text(text)
 
     def start(self) -> None:

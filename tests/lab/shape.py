@@ -8,11 +8,15 @@ one address, on its loopback, so that is the address it answers TTL-exceeded wit
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tests.lab.errors import LabError
 
 PREFIX = "na-"
 """Every namespace and every link that the lab makes in the root namespace starts with this."""
+
+INITIAL_NAMESPACE = ""
+"""Stands for the namespace that the lab itself runs in, where a namespace's name is asked for."""
 
 MANAGEMENT_BRIDGE = "na-mgmt"
 ANALYZER_ADDRESS = "198.18.0.1"
@@ -21,8 +25,19 @@ AGENT_PORT = 8421
 MANAGEMENT_PREFIX_LENGTH = 24
 VTEP_PREFIX_LENGTH = 24
 INTEGRATION_BRIDGE = "br-int"
+UNDERLAY_MTU = 1500
 
 MAX_HOSTS, MAX_RAILS, MAX_SPINES = 200, 8, 16
+
+
+class Transport(StrEnum):
+    """What the endpoints of a lab speak."""
+
+    UDP = "udp"
+    """Sockets, in a namespace per container; tenants have overlapping addresses."""
+
+    RDMA = "rdma"
+    """Soft-RoCE. It works in the initial namespace only, so all endpoints live there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +65,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a lab; everything else follows from them.
+    """Sizes of a lab, and its transport; everything else follows from them.
 
     Raises `LabError` where the addressing plan cannot hold the sizes.
     """
@@ -59,6 +74,7 @@ class Shape:
     rails: int = 2
     segments: int = 2
     spines: int = 2
+    transport: Transport = Transport.UDP
 
     def __post_init__(self) -> None:
         limits = {

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.errors import LabError
-from tests.lab.shape import Shape
+from tests.lab.shape import Shape, Transport
 from tests.lab.workload import Container, container_of
 
 DIRECTORY = Path("/run/netagent-lab")
@@ -83,10 +83,11 @@ class State:
 
 def decode(document: dict[str, Any]) -> State:
     """Return the state that `State.encode` described."""
+    transport = Transport(document["shape"]["transport"])
     return State(
-        shape=Shape(**document["shape"]),
+        shape=Shape(**(document["shape"] | {"transport": transport})),
         agents=document["agents"],
-        containers=tuple(container_of(name) for name in document["containers"]),
+        containers=tuple(container_of(name, transport) for name in document["containers"]),
         faults=tuple(
             Fault(**(fault | {"truth": Truth(**fault["truth"])})) for fault in document["faults"]
         ),

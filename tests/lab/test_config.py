@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.lab.certs import Certificates
 from tests.lab.config import agent_toml, analyzer_toml, topology_toml
-from tests.lab.shape import Shape
+from tests.lab.shape import Shape, Transport
 
 LAB = Path("/lab")
 CERTIFICATES = Certificates(LAB / "tls")
@@ -19,6 +19,11 @@ def test_an_agent_is_told_who_it_is_and_where_everything_is() -> None:
         "rpc": {"listen": "198.18.0.11:8421"},
         "ovs": {"rundir": "/lab/h1", "integration_bridge": "br-int"},
     }
+
+
+def test_an_agent_is_told_to_probe_by_rdma_where_the_lab_has_it() -> None:
+    document = tomllib.loads(agent_toml(LAB, CERTIFICATES, 1, Transport.RDMA))
+    assert document["probe"] == {"transport": "rdma"}
 
 
 def test_the_analyzer_knows_its_files() -> None:

@@ -1,16 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from netagent.model.path import Component
 from tests.lab.errors import LabError
-from tests.lab.faults import CATALOGUE, Kind, Spec, cut_interfaces, disturbed, plan
+from tests.lab.faults import (
+    CATALOGUE,
+    Spec,
+    cut_interfaces,
+    disturbed,
+    of_container,
+    plan,
+    source_of,
+)
 from tests.lab.pipeline import Flow, Table, host_flows
-from tests.lab.shape import Shape
+from tests.lab.shape import Shape, Transport
 from tests.lab.state import Fault, State, Truth
+from tests.lab.targets import Kind
 from tests.lab.workload import Container
 
 SHAPE = Shape()
 EVERYONE = tuple(Container(task, host) for task in ("train-a", "train-b") for host in range(4))
 STATE = State(SHAPE, containers=EVERYONE)
+RDMA_STATE = State(
+    Shape(transport=Transport.RDMA),
+    containers=tuple(Container(each.task, each.host, Transport.RDMA) for each in EVERYONE),
+)
+
+
+def state_for(spec: Spec) -> State:
+    return RDMA_STATE if spec.rdma else STATE
 
 
 @pytest.mark.parametrize(
@@ -32,15 +50,31 @@ STATE = State(SHAPE, containers=EVERYONE)
         ("agent-killed", "agent", "agent h2"),
         ("agent-frozen", "agent", "agent h2"),
         ("vswitchd-killed", "overlay", "vswitch h2"),
+        ("link-delay", "underlay", "link leaf-s0-r0 -- spine-0"),
+        ("rdma-port-down", "rnic", "rnic h1/rxe-a1-r0"),
+        ("gid-change", "rnic", "rnic h1/rxe-a1-r0"),
+        ("rdma-drop", "overlay", "flow h0/br-int/table=30"),
+        ("tc-drop", "rnic", "rnic h1/rnic0"),
+        ("encap-mtu", "rnic", "rnic h1/rnic0"),
+        ("far-vni", "overlay", "tunnel h1/vxlan0"),
+        ("tunnel-source-filtered", "overlay", "tunnel h1/vxlan0"),
+        ("upcall-flood", "overlay", "vswitch h1"),
     ],
 )
 def test_each_fault_has_a_default_target_and_a_truth(name: str, layer: str, component: str) -> None:
-    assert plan(name, None, {}, STATE).truth == Truth(layer, component)
+    assert plan(name, None, {}, RDMA_STATE).truth == Truth(layer, component)
+
+
+@pytest.mark.parametrize("spec", CATALOGUE.values(), ids=CATALOGUE)
+def test_every_truth_is_written_as_verdicts_are(spec: Spec) -> None:
+    truth = plan(spec.name, None, {}, RDMA_STATE).truth
+    component = Component.parse(truth.component)
+    assert component.layer == truth.layer
 
 
 @pytest.mark.parametrize("spec", CATALOGUE.values(), ids=CATALOGUE)
 def test_the_target_that_the_catalogue_shows_is_understood(spec: Spec) -> None:
-    assert plan(spec.name, spec.kind.value, {}, STATE).target == spec.kind.value
+    assert plan(spec.name, spec.kind.value, {}, state_for(spec)).target == spec.kind.value
 
 
 def test_a_link_may_be_written_in_either_order() -> None:
@@ -63,6 +97,10 @@ def test_a_link_may_be_written_in_either_order() -> None:
         ("flow-drop", "h0/train-c-1/rail0", "does not run"),
         ("container-crash", "train-a-9", "does not run"),
         ("agent-killed", "h9", "no target"),
+        ("rdma-drop", None, "needs RDMA devices"),
+        ("upcall-flood", "train-a-1", "no target"),
+        ("upcall-flood", "train-a-9/rail0", "does not run"),
+        ("tunnel-source-filtered", "h0/rnic0", "0 is no other host"),
     ],
 )
 def test_an_impossible_injection_says_why(name: str, target: str | None, problem: str) -> None:
@@ -102,10 +140,40 @@ def test_what_is_cut_follows_from_all_faults_together() -> None:
     }
 
 
-def test_one_rnic_does_not_flap_and_stay_down_at_once() -> None:
-    down = STATE.with_fault(plan("rnic-down", None, {}, STATE))
-    with pytest.raises(LabError, match="rnic-down@h1/rnic0 is injected already"):
-        plan("rnic-flapping", None, {}, down)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("rnic-down", "rnic-flapping"),
+        ("link-delay", "slow-link"),
+        ("gid-change", "rdma-port-down"),
+        ("container-crash", "gid-change"),
+        ("upcall-flood", "container-crash"),
+    ],
+)
+def test_what_would_undo_each_other_is_not_injected_at_once(first: str, second: str) -> None:
+    one = plan(first, None, {}, RDMA_STATE)
+    with pytest.raises(LabError, match=f"{one.key} is injected already"):
+        plan(second, None, {}, RDMA_STATE.with_fault(one))
+
+
+def test_faults_of_different_things_go_together() -> None:
+    crash = plan("container-crash", "train-a-1", {}, RDMA_STATE)
+    state = RDMA_STATE.with_fault(crash)
+    assert plan("gid-change", "train-b-1/rail0", {}, state)
+    assert plan("link-loss", None, {}, state.with_fault(plan("link-delay", None, {}, state)))
+
+
+@pytest.mark.parametrize("source", [1, 4, -1, 0.5])
+def test_a_filtered_source_is_another_host(source: float) -> None:
+    assert source_of(plan("tunnel-source-filtered", None, {"source": 3}, STATE), SHAPE) == 3
+    with pytest.raises(LabError, match="no other host"):
+        plan("tunnel-source-filtered", None, {"source": source}, STATE)
+
+
+def test_a_container_has_its_own_faults_and_those_of_its_endpoints() -> None:
+    faults = [plan(name, None, {}, RDMA_STATE) for name in CATALOGUE]
+    found = {fault.name for fault in faults if of_container(fault, "train-a-1")}
+    assert found == {"container-crash", "rdma-port-down", "gid-change", "upcall-flood"}
 
 
 # --- flows -------------------------------------------------------------------------------------
@@ -113,10 +181,10 @@ def test_one_rnic_does_not_flap_and_stay_down_at_once() -> None:
 RIGHT = host_flows(SHAPE, 0, EVERYONE)
 
 
-def changes(fault: Fault, host: int = 0) -> tuple[set[Flow], set[Flow]]:
+def changes(fault: Fault, host: int = 0, state: State = STATE) -> tuple[set[Flow], set[Flow]]:
     """Return what the fault takes out of, and puts into, the flows of a host."""
-    before = set(host_flows(SHAPE, host, EVERYONE))
-    after = set(disturbed(tuple(before), [fault], SHAPE, host))
+    before = set(host_flows(state.shape, host, state.containers))
+    after = set(disturbed(tuple(before), [fault], state.shape, host))
     return before - after, after - before
 
 
@@ -125,13 +193,24 @@ FLOW_FAULTS = [spec.name for spec in CATALOGUE.values() if spec.kind is Kind.FLO
 
 @pytest.mark.parametrize("name", FLOW_FAULTS)
 def test_a_flow_fault_concerns_one_destination_on_one_host(name: str) -> None:
-    fault = plan(name, None, {}, STATE)
-    gone, added = changes(fault)
+    state = state_for(CATALOGUE[name])
+    fault = plan(name, None, {}, state)
+    gone, added = changes(fault, state=state)
     assert len(gone) <= 1
     assert len(added) <= 1
     assert gone or added
     assert all("dl_dst=02:00:00:01:00:0c" in flow.match for flow in gone | added)
-    assert changes(fault, host=1) == (set(), set())
+    assert changes(fault, host=1, state=state) == (set(), set())
+
+
+def test_an_rdma_drop_matches_roce_only_and_before_any_other_drop() -> None:
+    state = RDMA_STATE
+    for name in ("flow-drop", "rdma-drop"):
+        state = state.with_fault(plan(name, None, {}, state))
+    flows = disturbed(host_flows(state.shape, 0, state.containers), state.faults, state.shape, 0)
+    drop, roce = (flow for flow in flows if flow.actions == "drop" and flow.cookie == 0)
+    assert roce.match == f"{drop.match},udp,tp_dst=4791"
+    assert roce.priority > drop.priority > 100
 
 
 def test_a_loop_leads_back_from_the_tunnel_table() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.errors import LabError
 from tests.lab.faults import plan
-from tests.lab.shape import Shape
+from tests.lab.shape import Shape, Transport
 from tests.lab.state import State, Store, decode
 from tests.lab.workload import Container
 
@@ -25,6 +25,15 @@ def test_a_state_survives_its_file(tmp_path: Path) -> None:
 def test_what_is_written_is_json(tmp_path: Path) -> None:
     Store(tmp_path).write(FULL)
     assert decode(json.loads((tmp_path / "state.json").read_text())) == FULL
+
+
+def test_the_transport_and_what_follows_from_it_are_remembered() -> None:
+    shape = Shape(transport=Transport.RDMA)
+    state = State(shape, containers=(Container("train-b", 1, Transport.RDMA),))
+    read = decode(json.loads(json.dumps(state.encode())))
+    assert read == state
+    assert read.shape.transport is Transport.RDMA
+    assert read.containers[0].endpoint(0).address == "10.1.0.11"
 
 
 def test_without_a_file_no_lab_is_up(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+from itertools import product
+
 import pytest
 
 from tests.lab.errors import LabError
+from tests.lab.namespaces import _OUR_ROOT_LINKS
+from tests.lab.shape import INITIAL_NAMESPACE, Transport
 from tests.lab.workload import Container, container_of, task_containers
 
 
@@ -11,6 +15,35 @@ def test_tenants_overlap_in_addresses_but_in_nothing_else() -> None:
     assert (a.container.vni, b.container.vni) == (1001, 1002)
     assert a.mac != b.mac
     assert a.ofport != b.ofport
+
+
+def test_endpoints_that_share_a_namespace_share_no_address_and_no_name() -> None:
+    everyone = [
+        Container(f"train-{tenant}", host, Transport.RDMA).endpoint(rail)
+        for tenant, host, rail in product("abz", (0, 1, 11, 199), (0, 7))
+    ]
+    assert {each.container.namespace for each in everyone} == {INITIAL_NAMESPACE}
+    assert len({each.interface for each in everyone}) == len(everyone)
+    assert len({each.rdma_device for each in everyone}) == len(everyone)
+    addresses = {each.address for each in everyone} | {each.foreign_address for each in everyone}
+    assert len(addresses) == 2 * len(everyone)
+    assert all(len(each.interface) < 16 for each in everyone)
+    assert all(_OUR_ROOT_LINKS.fullmatch(each.interface) for each in everyone)
+
+
+def test_an_rdma_endpoint_is_named_after_tenant_host_and_rail() -> None:
+    endpoint = Container("train-b", 2, Transport.RDMA).endpoint(1)
+    assert endpoint.network == "10.1.1.0/24"
+    assert endpoint.environment() == {
+        "INTERFACE": "na-b2-r1",
+        "ADDRESS": "10.1.1.12",
+        "DEVICE": "rxe-b2-r1",
+    }
+
+
+def test_an_endpoint_without_rdma_has_no_device_to_name() -> None:
+    known = Container("train-b", 2).endpoint(1).environment()
+    assert known == {"INTERFACE": "eth1", "ADDRESS": "10.0.1.12"}
 
 
 def test_a_port_carries_what_ovn_kubernetes_sets_plus_task_and_rail() -> None:

@@ -2,8 +2,8 @@
 """Training-like traffic: every endpoint bursts to the next one of its task on its rail.
 
 One process serves the whole lab. It follows the state file, opens its sockets inside the
-containers' namespaces, and lives with containers that vanish. Run by the lab as a background
-process: ``python -m tests.lab.traffic --help``.
+containers' namespaces, bound to their interfaces, and lives with containers that vanish. Run by
+the lab as a background process: ``python -m tests.lab.traffic --help``.
 """
 
 import argparse
@@ -120,6 +120,8 @@ class Generator:
 def _bound(endpoint: Endpoint, flow: int) -> socket.socket:
     opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
+        # Where endpoints share a namespace, the address alone would lead over the loopback.
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, endpoint.interface.encode())
         opened.bind((endpoint.address, PORT + flow))
     except OSError:
         opened.close()
