@@ -12,6 +12,7 @@ from tests.conftest import OVS, require
 from tests.lab import Lab, LabError, Shape
 from tests.lab.commands import wait_for
 from tests.lab.namespaces import in_thread, ours
+from tests.lab.ovs import kernel_datapath
 from tests.lab.shape import vtep
 from tests.lab.state import DIRECTORY
 
