@@ -208,9 +208,11 @@ class Engine:
         walked = await self._walk(evidence, rest, fleet)
         settled += walked.explained
         rest = unexplained(evidence.flows, settled)
-        traced = self._doubts.settle(evidence, walked, rest, now_ns=clock())
+        mute = self._mute(state)
+        tired = mute | (expected - state.rows.keys())
+        traced = self._doubts.settle(evidence, walked, rest, mute=tired, now_ns=clock())
         settled += traced
-        rest = self._votable(state, evidence, unexplained(rest, traced))
+        rest = self._votable(mute, evidence, unexplained(rest, traced))
         rest = self._doubts.leave(rest, now_ns=clock())
         voted = await self._vote(evidence, rest, walked.missing, fleet)
         voted = self._doubts.tell(evidence, voted, now_ns=clock())
@@ -230,17 +232,20 @@ class Engine:
             _tell(incident)
         return changed
 
-    def _votable(
-        self, state: WindowState, evidence: Evidence, flows: Sequence[FlowView]
-    ) -> tuple[FlowView, ...]:
-        # What was explained a window ago and is no more has just been healed, and the rest of its
-        # losses are in this window. An agent that stood still or began in it could not answer.
-        mute = {h for h, ms in state.stalled_ms.items() if ms > STALLED_MS}
-        mute |= {
+    def _mute(self, state: WindowState) -> set[str]:
+        """Return the hosts whose agents stood still in the window, or began in it."""
+        mute = {host for host, ms in state.stalled_ms.items() if ms > STALLED_MS}
+        return mute | {
             agent.host
             for agent in self._registry.agents()
             if agent.registered_ns > state.window.start_ns
         }
+
+    def _votable(
+        self, mute: set[str], evidence: Evidence, flows: Sequence[FlowView]
+    ) -> tuple[FlowView, ...]:
+        # What was explained a window ago and is no more has just been healed, and the rest of its
+        # losses are in this window. A mute agent could not answer.
         return tuple(
             view
             for view in flows

@@ -2,6 +2,7 @@
 """Where flow tables and votes leave a doubt, traces are asked for, and their answers taken in."""
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from analyzer.detect.loss import FlowView
@@ -43,16 +44,27 @@ class Doubts:
         self._probe_port = probe_port
         self._tracing: Tracing | None = None
         self._since_ns: dict[OrderedPair, int] = {}
+        self._mute: AbstractSet[str] = frozenset()
 
     def ask(self, agents: TracesRpc) -> None:
         """Ask these agents from now on."""
         self._tracing = Tracing(agents)
 
     def settle(
-        self, evidence: Evidence, walked: Walked, flows: Sequence[FlowView], *, now_ns: int
+        self,
+        evidence: Evidence,
+        walked: Walked,
+        flows: Sequence[FlowView],
+        *,
+        mute: AbstractSet[str],
+        now_ns: int,
     ) -> list[Explained]:
-        """Return what traces explain of the pairs that the tables deliver, and ask for more."""
-        doubtful = walked.delivered()
+        """Return what traces explain of the pairs that the tables deliver, and ask for more.
+
+        The hosts in `mute` were too busy to answer probes: a trace would make that worse.
+        """
+        self._mute = mute
+        doubtful = [pair for pair in walked.delivered() if not mute & _hosts(pair, evidence)]
         self._since_ns = {pair: self._since_ns.get(pair, now_ns) for pair in doubtful}
         if self._tracing is None:
             return []
@@ -92,18 +104,23 @@ class Doubts:
             pair = unordered((failing[0].source, failing[0].target))
             traced = self._tracing.known(pair, now_ns=now_ns)
             told.append(stages.told(each, traced) if traced else each)
-            self._tracing.want([self._wanted(pair, evidence, Walked())], now_ns=now_ns)
+            if not self._mute & _hosts(pair, evidence):
+                self._tracing.want([self._wanted(pair, evidence, Walked())], now_ns=now_ns)
         return told
 
     def _wanted(self, pair: OrderedPair, evidence: Evidence, walked: Walked) -> Wanted:
-        hosts = (evidence.endpoints[pair[0]].host, evidence.endpoints[pair[1]].host)
         forward, backward = (
             stages.question(
                 way, evidence.endpoints, port=self._probe_port, vni=_vni(walked.egress.get(way))
             )
             for way in (pair, (pair[1], pair[0]))
         )
-        return Wanted(pair, hosts, forward, backward)
+        ends = (evidence.endpoints[key].host for key in pair)
+        return Wanted(pair, (next(ends), next(ends)), forward, backward)
+
+
+def _hosts(pair: OrderedPair, evidence: Evidence) -> set[str]:
+    return {evidence.endpoints[key].host for key in pair}
 
 
 def _vni(walk: LocalWalk | None) -> int:

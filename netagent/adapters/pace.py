@@ -9,7 +9,6 @@ import asyncio
 from typing import Protocol
 
 from netagent.adapters.clock import now_ns
-from netagent.adapters.prober import GATHER_NS
 
 QUIET_NS = 10_000_000
 """A host that did nothing for so long is quiet."""
@@ -20,6 +19,10 @@ class Steps(Protocol):
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when something arrived."""
+
+    @property
+    def gather_ns(self) -> int:
+        """How long what arrived may wait."""
 
     def hush(self) -> None:
         """Keep the descriptor quiet until the next step."""
@@ -71,7 +74,7 @@ class Pace:
         self._prober.hush()
         at_ns = now_ns()
         quiet = at_ns - self._stepped_ns > QUIET_NS
-        due_ns = at_ns if quiet else at_ns + GATHER_NS
+        due_ns = at_ns if quiet else at_ns + self._prober.gather_ns
         if due_ns < self._due_ns:
             self._step_at(due_ns)
 

@@ -256,6 +256,13 @@ class Prober:
 
     # --- the loop ----------------------------------------------------------------------------
 
+    @property
+    def gather_ns(self) -> int:
+        """How long a packet may wait for others that the same wake-up serves."""
+        # What nobody but this process stamps is late while it waits.
+        eager = any(each.transport.stamps is Stamps.PROCESS for each in self._locals.values())
+        return 0 if eager else GATHER_NS
+
     def hush(self) -> None:
         """Keep the descriptor quiet until the next `step`: what arrived is known."""
         self._bell.poll(0)
@@ -263,13 +270,14 @@ class Prober:
     def step(self) -> int:
         """Read, settle and send what is due; return when to come again (monotonic ns)."""
         self.read()
-        at_ns = now_ns()
+        at_ns, gather_ns = now_ns(), self.gather_ns
         if at_ns >= self._send_ns and self._send_due(at_ns):
             self._send_ns = at_ns + SEND_EVERY_NS
-            return at_ns + GATHER_NS  # for the replies, which need no bell
+            if gather_ns:
+                return at_ns + gather_ns  # for the replies, which need no bell
         wakes = [local.wake_ns for local in self._locals.values()]
         wake_ns = max(self._send_ns, min(wakes, default=at_ns + IDLE_NS))
-        if wake_ns - at_ns > GATHER_NS:
+        if wake_ns - at_ns > gather_ns:
             self._bell.modify(self._epoll.fileno(), _ONCE)
         return wake_ns
 

@@ -9,7 +9,7 @@ network's round trip. `netagent.adapters.rdma_responder` answers.
 from collections.abc import Sequence
 
 from netagent.adapters.clock import wall_ns
-from netagent.adapters.rdma_gids import packed_gid, sender_of
+from netagent.adapters.rdma_gids import packed_gid, sender_key, sender_slice
 from netagent.adapters.rdma_handles import Handles, Reach
 from netagent.adapters.rdma_messages import Place, RdmaEvent
 from netagent.adapters.rdma_port import Arrived, RdmaPort
@@ -52,6 +52,8 @@ class RdmaTransport:
         self._handles = Handles(port, resolver, port.ports)
         self._aimed: dict[str, _Aimed] = {}
         self._by_sender: dict[bytes, _Aimed] = {}
+        """By their `sender_key`."""
+        self._sender = sender_slice(port.own_gid)
         self.ports = port.ports
         """UDP source port on the wire, by index of the flow."""
         self.max_frame_bytes = port.mtu
@@ -74,7 +76,10 @@ class RdmaTransport:
         """Be ready to probe exactly these; their addresses are resolved in the background."""
         gids = dict.fromkeys(t.rdma.gid for t in targets if t.rdma is not None)
         self._aimed = {gid: self._aimed.get(gid) or _Aimed(gid) for gid in gids}
-        self._by_sender = {packed_gid(gid): aimed for gid, aimed in self._aimed.items()}
+        own = self._port.own_gid
+        self._by_sender = {
+            sender_key(packed_gid(gid), own): aimed for gid, aimed in self._aimed.items()
+        }
         self._handles.aim(gids)
 
     def send(self, target: Target, flow: int, payload: bytes) -> Sent:
@@ -95,9 +100,8 @@ class RdmaTransport:
             _, seq = frame.name(header) or (0, 0)
             sent = self._port.send(flow, handle, to, header, length=length, name=seq)
             return _POSTED if sent else _FAILED
-        left_ns = wall_ns()
-        sent = self._port.send(flow, handle, to, header, length=length)
-        return Sent(Outcome.SENT, left_ns) if sent else _FAILED
+        left_ns = self._port.send(flow, handle, to, header, length=length)
+        return Sent(Outcome.SENT, left_ns) if left_ns else _FAILED
 
     def read(self, descriptor: int, events: int, session: ProbeSession) -> int:  # noqa: ARG002 - a Transport
         """Take what waits at `descriptor` to `session`; return how many frames were foreign."""
@@ -111,17 +115,19 @@ class RdmaTransport:
         return self._deliver(session, self._port.take())
 
     def _deliver(self, session: ProbeSession, arrivals: Sequence[Arrived]) -> int:
-        foreign, own = 0, self._port.own_gid
-        for seq, left_ns in self._port.take_stamps():
-            session.transmitted(seq, left_wall_ns=left_ns)
-        taken_ns = wall_ns() if self._port.stamped else 0
-        for arrived in arrivals:
-            at_ns = arrived.wall_ns
-            aimed = self._by_sender.get(sender_of(arrived.grh, own) or b"")
+        if not arrivals:
+            return 0
+        foreign = taken_ns = 0
+        if self._port.stamped:
+            taken_ns = wall_ns()
+            for seq, left_ns in self._port.take_stamps():
+                session.transmitted(seq, left_wall_ns=left_ns)
+        for _, header, _, grh, _, at_ns in arrivals:
+            aimed = self._by_sender.get(grh[self._sender])
             if aimed is not None:
                 aimed.unanswered = 0
             try:
-                reply = frame.decode(arrived.header)
+                reply = frame.decode(header)
                 session.receive(reply, arrived_wall_ns=at_ns, taken_wall_ns=taken_ns or at_ns)
             except RemoteProtocolError:
                 foreign += 1

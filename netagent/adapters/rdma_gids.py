@@ -70,6 +70,17 @@ def choose_gid(table: Iterable[Gid], kind: int, gid: str, *, ifindex: int = 0) -
     return None
 
 
+def sender_slice(own: bytes) -> slice:
+    """Return where in the 40 bytes of a packet for `own` (packed) sender and receiver are."""
+    return slice(32, 40) if own[:12] == _MAPPED else slice(8, 40)
+
+
+def sender_key(sender: bytes, own: bytes) -> bytes:
+    """Return what is there in a packet from `sender` (packed)."""
+    skip = 12 if own[:12] == _MAPPED else 0
+    return sender[skip:] + own[skip:]
+
+
 def sender_of(grh: bytes, own: bytes) -> bytes | None:
     """Return the packed GID that a packet for `own` (packed) came from; None if it is for others.
 

@@ -19,6 +19,9 @@ MAX_PORTS = 64
 """Flows of one GID that have a handle of their own; more would be a peer's mischief."""
 
 
+MAX_FOUND = 8192
+
+
 class Reach(Enum):
     """What is known of a GID."""
 
@@ -49,6 +52,8 @@ class Handles:
         self._ports = tuple(ports)
         self._by_label = port.steering is Steering.FLOW_LABEL
         self._entries: dict[str, _Entry] = {}
+        self._found: dict[tuple[str, int], Handle] = {}
+        """The same by (GID, port), for who sends; empty after every change."""
         self._retired: list[tuple[int, Handle]] = []
 
     def aim(self, gids: Iterable[str]) -> None:
@@ -67,11 +72,20 @@ class Handles:
 
     def find(self, gid: str, port: int) -> Handle | None:
         """Return the handle for a flow; None unless `gid` is READY."""
+        return self._found.get((gid, port)) or self._find(gid, port)
+
+    def _find(self, gid: str, port: int) -> Handle | None:
         entry = self._entries.get(gid)
         if entry is None or entry.reach is not Reach.READY:
             return None
         handle = entry.handles.get(port if self._by_label else 0)
-        return handle if handle is not None else self._make(entry, gid, port)
+        if handle is None:
+            handle = self._make(entry, gid, port)
+        if handle is not None:
+            if len(self._found) >= MAX_FOUND:
+                self._found.clear()
+            self._found[gid, port] = handle
+        return handle
 
     def heard(self, gid: str) -> None:
         """Be ready for `gid` as well: something came from there."""
@@ -116,6 +130,7 @@ class Handles:
         return entry.handles[key]
 
     def _retire(self, entry: _Entry) -> None:
+        self._found.clear()
         until_ns = now_ns() + RETIRE_NS
         self._retired += [(until_ns, handle) for handle in entry.handles.values()]
         entry.handles = {}

@@ -147,11 +147,13 @@ class RdmaHost:
         found = device_of(rnics.devices, netdev, endpoint.address, endpoint.mac)
         chosen = self._chosen.setdefault(endpoint.id, self._wanted or found is not None)
         if chosen and found is not None:
+            # In shared mode every namespace sees every device, and none has to be entered.
+            inside = namespace if rnics.mode == "exclusive" else None
             self._places[endpoint.id] = Place(
                 device=found[0].device,
                 gid=found[1].gid,
-                path=namespace.path,
-                inode=namespace.inode,
+                path=inside.path if inside else "",
+                inode=inside.inode if inside else None,
             )
 
     def chosen(self, endpoint: EndpointId) -> bool | None:

@@ -67,8 +67,13 @@ class Arrived(NamedTuple):
 class _Queue:
     """A queue pair with its rings and requests."""
 
-    def __init__(self, pair: verbs.QueuePair, sends: SendRing, receives: ReceiveRing) -> None:
+    def __init__(
+        self, index: int, pair: verbs.QueuePair, sends: SendRing, receives: ReceiveRing
+    ) -> None:
+        self.index = index
         self.pair = pair
+        self.headers = 0
+        """Offset of the headers of what it sends."""
         self.sends = sends
         self.receives = receives
         self.chains: list[list[Any]] = []
@@ -77,6 +82,7 @@ class _Queue:
         self.names = [0] * SEND_SLOTS
         """By slot: what the sender calls it."""
         self.failed = False
+        self.mended_ns = 0
 
     def close(self) -> None:
         self.pair.close()
@@ -119,6 +125,8 @@ class RdmaPort:
         self._lay_out(count)
         self._memory = verbs.Memory(self._device, self._length)
         stack.callback(self._memory.close)
+        self._view = self._memory.view
+        self._suspects = False
         self._open_completions(stack)
         self._queues: list[_Queue] = []
         stack.callback(self._close_queues)
@@ -128,7 +136,6 @@ class RdmaPort:
             self.ports = tuple(map(queue_port, self.qpns))
         else:
             self.ports = flow_ports(self.place.gid, flows)
-        self._mended_ns = 0
         self._backlog: list[Arrived] = []
         self._stamps: list[tuple[int, int]] = []
         self.arrivals.arm()
@@ -189,8 +196,12 @@ class RdmaPort:
     def _outfit(self, pair: verbs.QueuePair, index: int) -> _Queue:
         every = 1 if self.stamped else SIGNAL_EVERY
         queue = _Queue(
-            pair, SendRing(SEND_SLOTS, every=every), ReceiveRing(self._receive_slots, chunk=CHUNK)
+            index,
+            pair,
+            SendRing(SEND_SLOTS, every=every),
+            ReceiveRing(self._receive_slots, chunk=CHUNK),
         )
+        queue.headers = self._headers + index * SEND_SLOTS * _SEND_BYTES
         queue.requests = [{} for _ in range(SEND_SLOTS)]
         waste = self._memory.piece(self._waste, self.mtu)
         first = index * self._receive_slots
@@ -229,49 +240,41 @@ class RdmaPort:
         *,
         length: int,
         name: int = 0,
-    ) -> bool:
+    ) -> int:
         """Send a frame's `header`, with zeros up to `length`, to a (QPN, QKEY).
 
-        Return False where the device refused. `name` comes back with the departure's stamp, where
-        there are stamps.
+        Return the wall clock just before it was posted, in nanoseconds; 0 where the device
+        refused. `name` comes back with the departure's stamp, where there are stamps.
         """
-        index = flow % len(self._queues)
-        queue = self._queues[index]
-        if queue.failed and not self._mend_one(queue):
-            return False
-        if not self.active or self.broken:
-            return False
-        slot = self._take(queue)
-        if slot is None:
-            return False
-        offset = self._headers + (index * SEND_SLOTS + slot) * _SEND_BYTES
-        self._memory.view[offset : offset + HEADER_BYTES] = header
-        queue.names[slot] = name
-        request = queue.requests[slot].get(length)
-        if request is None:
-            request = self._request(queue, index, slot, length)
-        if queue.pair.send(request, handle, *to):
-            return True
-        queue.sends.give_back()
-        queue.failed = True
-        return False
-
-    def _take(self, queue: _Queue) -> int | None:
+        queue = self._queues[flow % len(self._queues)]
+        if not self.active or self.broken or (queue.failed and not self._mend(queue)):
+            return 0
         slot = queue.sends.take()
         if slot is None:
             self._reap()
             slot = queue.sends.take()
-        return slot
+            if slot is None:
+                return 0
+        offset = queue.headers + slot * _SEND_BYTES
+        self._view[offset : offset + HEADER_BYTES] = header
+        queue.names[slot] = name
+        request = queue.requests[slot].get(length) or self._request(queue, slot, length)
+        left_ns = wall_ns()
+        if queue.pair.send(request, handle, *to):
+            return left_ns
+        queue.sends.give_back()
+        self._suspect(queue)
+        return 0
 
-    def _request(self, queue: _Queue, index: int, slot: int, length: int) -> Any:
+    def _request(self, queue: _Queue, slot: int, length: int) -> Any:
         known = queue.requests[slot]
         if len(known) >= _MAX_SIZES:
             known.pop(next(iter(known))).close()
-        number = index * SEND_SLOTS + slot
-        pieces = [self._memory.piece(self._headers + number * _SEND_BYTES, HEADER_BYTES)]
+        pieces = [self._memory.piece(queue.headers + slot * _SEND_BYTES, HEADER_BYTES)]
         if length > HEADER_BYTES:
             pieces.append(self._memory.piece(self._zeros, length - HEADER_BYTES))
         signalled = queue.sends.signalled(slot)
+        number = queue.index * SEND_SLOTS + slot
         known[length] = verbs.send_request(number, pieces, signalled=signalled)
         for piece in pieces:
             piece.close()
@@ -283,7 +286,7 @@ class RdmaPort:
                 index, slot = divmod(completion.wr_id, SEND_SLOTS)
                 queue = self._queues[index]
                 if completion.status:
-                    queue.failed = True
+                    self._suspect(queue)
                     continue
                 queue.sends.completed(slot)
                 if isinstance(completion, verbs.StampedCompletion):
@@ -311,42 +314,40 @@ class RdmaPort:
         """Return what arrived, without a look at the descriptor: for who polls busily."""
         found, self._backlog = self._backlog, []
         self._collect(found)
-        for queue in self._queues:
-            if queue.failed:
-                self._mend_one(queue)
+        if self._suspects:
+            self._mend_all()
         return found
 
     def _collect(self, found: list[Arrived]) -> None:
         # What is left after a queue full of packets came after `arm`, and rings again.
-        view, first, slots = self._memory.view, self._packets, self._receive_slots
         for _ in range(self.arrivals.entries // _BATCH + 1):
             completions = self.arrivals.poll(_BATCH)
+            if not completions:
+                return
             taken_ns = wall_ns()
             for completion in completions:
-                slot = completion.wr_id
-                index, own = divmod(slot, slots)
+                index, slot = divmod(completion.wr_id, self._receive_slots)
                 queue = self._queues[index]
                 if completion.status:
-                    queue.failed = True
+                    self._suspect(queue)
                     if completion.status == verbs.FLUSHED:
                         continue  # the reset posts it again
                 else:
-                    length = completion.byte_len - verbs.GRH_BYTES
-                    at = first + slot * _RECEIVE_BYTES
-                    body = at + verbs.GRH_BYTES
-                    header = view[body : body + min(length, HEADER_BYTES)]
-                    arrived_ns = (
-                        completion.wall_ns
-                        if isinstance(completion, verbs.StampedCompletion)
-                        else taken_ns
-                    )
-                    grh, qpn = view[at:body], completion.src_qp
-                    found.append(Arrived(index, header, length, grh, qpn, arrived_ns))
-                chunk = queue.receives.consumed(own)
+                    found.append(self._arrived(queue, completion, taken_ns))
+                chunk = queue.receives.consumed(slot)
                 if chunk is not None:
                     self._post_again(queue, chunk)
             if len(completions) < _BATCH:
                 return
+
+    def _arrived(self, queue: _Queue, completion: verbs.Completion, taken_ns: int) -> Arrived:
+        at = self._packets + completion.wr_id * _RECEIVE_BYTES
+        body, length = at + verbs.GRH_BYTES, completion.byte_len - verbs.GRH_BYTES
+        view, kept = self._view, min(length, HEADER_BYTES)
+        if isinstance(completion, verbs.StampedCompletion):
+            taken_ns = completion.wall_ns
+        header, grh = view[body : body + kept], view[at:body]
+        return Arrived(queue.index, header, length, grh, completion.src_qp, taken_ns)
 
     def _post_again(self, queue: _Queue, chunk: int) -> None:
         try:
@@ -356,26 +357,38 @@ class RdmaPort:
 
     # --- faults --------------------------------------------------------------------------------
 
-    def _mend_one(self, queue: _Queue) -> bool:
+    def _suspect(self, queue: _Queue) -> None:
+        queue.failed = self._suspects = True
+
+    def _mend(self, queue: _Queue) -> bool:
         """Reset a queue pair that failed; return whether it can be used."""
         at_ns = now_ns()
-        if not self.active or self.broken or at_ns - self._mended_ns < MEND_EVERY_NS:
+        if not self.active or self.broken or at_ns - queue.mended_ns < MEND_EVERY_NS:
             return False
-        self._mended_ns = at_ns
+        queue.mended_ns = at_ns
         self._reap()
         self._collect(self._backlog)  # its descriptor still rings for these
         try:
             if not queue.pair.healthy():
-                queue.pair.reset()
-                queue.sends.clear()
-                queue.receives.clear()
-                for chain in queue.chains:
-                    queue.pair.receive(chain)
+                self._reset(queue)
         except OSError as error:
             self.broken = f"queue pair {queue.pair.qpn}: {error}"
             return False
         queue.failed = False
+        self._suspects = any(each.failed for each in self._queues)
         return True
+
+    def _mend_all(self) -> None:
+        for queue in self._queues:
+            if queue.failed:
+                self._mend(queue)
+
+    def _reset(self, queue: _Queue) -> None:
+        queue.pair.reset()
+        queue.sends.clear()
+        queue.receives.clear()
+        for chain in queue.chains:
+            queue.pair.receive(chain)
 
     def events(self) -> list[RdmaEvent]:
         """Return what happened to the device since the last call; look once a second at least."""
@@ -383,6 +396,8 @@ class RdmaPort:
         if not self.broken and not self._device.present():
             self.broken = "the device was removed"
             found.append(self._told("DEVICE_FATAL", self.broken))
+        if self._suspects:
+            self._mend_all()  # one that only receives is woken by nothing else
         return found
 
     def _event(self, kind: str) -> RdmaEvent:
@@ -390,12 +405,11 @@ class RdmaPort:
             self.broken = self.broken or kind
         elif kind in {"PORT_ERR", "PORT_ACTIVE"}:
             self.active = kind == "PORT_ACTIVE"
-            self._mended_ns = 0
         elif kind == "GID_CHANGE":
             self._look_for_gid()
         elif kind.startswith("QP_"):
             for queue in self._queues:
-                queue.failed = True  # a look at its state tells which
+                self._suspect(queue)  # a look at its state tells which
         return self._told(kind, self.broken or "")
 
     def _look_for_gid(self) -> None:

@@ -30,6 +30,11 @@ WORKERS = 4
 WORKER_TIMEOUT_NS = 3_000_000_000
 """A question takes a second at most; after three its fork is killed."""
 
+START_TIMEOUT_NS = 60_000_000_000
+"""A helper that has not begun to serve by then never will."""
+READY = Answer(key=-1)
+"""What the helper says when it serves: a question's time runs from then on."""
+
 Listener = Callable[[str, bool], None]
 """Called with a GID and whether it was resolved."""
 
@@ -43,6 +48,8 @@ class Resolver:
         self._listeners: dict[Place, Listener] = {}
         self._asked: dict[int, tuple[Place, str]] = {}
         self._key = 0
+        self._ready = False
+        self._started_ns = 0
 
     @property
     def pid(self) -> int | None:
@@ -89,17 +96,20 @@ class Resolver:
         """Take answers and ask what is due. Call it when readable, and once a second."""
         at_ns = now_ns()
         for answer in self._helper.receive(Answer, now_ns=at_ns):
+            self._ready |= answer == READY
             key = self._asked.pop(answer.key, None)
             if key is not None:
                 self._settle(key, resolved=not answer.error)
-        if self._plan.overdue(now_ns=at_ns):
+        late = not self._ready and at_ns - self._started_ns > START_TIMEOUT_NS
+        if late or self._plan.overdue(now_ns=at_ns):
             self._helper.kill(now_ns=at_ns)  # it is hung: it answers within WORKER_TIMEOUT_NS
         if self._helper.pid is None:
             self._asked.clear()
             self._plan.forgotten_questions()
+            self._ready, self._started_ns = False, at_ns
             if self._listeners:
                 self._helper.ensure(now_ns=at_ns)
-        while self._helper.pid is not None and len(self._asked) < WORKERS:
+        while self._ready and len(self._asked) < WORKERS:
             if (wanted := self._plan.next(now_ns=at_ns)) is None:
                 return
             self._key += 1
@@ -144,6 +154,7 @@ class Pool:
 
     def run(self) -> None:
         """Serve until the parent goes away."""
+        self._parent.send(READY)
         while not self._parent.closed:
             self._wait()
             self._waiting += self._parent.receive(Question)

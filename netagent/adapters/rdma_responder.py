@@ -14,7 +14,7 @@ from socket import AF_INET6, inet_ntop
 
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.rdma_channel import Channel, serve_parent
-from netagent.adapters.rdma_gids import sender_of
+from netagent.adapters.rdma_gids import sender_of, sender_slice
 from netagent.adapters.rdma_handles import Handles
 from netagent.adapters.rdma_messages import (
     Asked,
@@ -41,8 +41,8 @@ MAX_WAITING = 1024
 """Probes of one endpoint that wait so."""
 MAX_STRANGERS = 1024
 """Senders that nobody announced whose handles are kept, per endpoint."""
-MAX_TOLD = 4096
-"""Of each kind of news, while the agent does not listen."""
+MAX_TOLD = 1024
+"""Of each kind of news, while the agent does not listen: they must fit into one message."""
 TICK_NS = 1_000_000_000
 """Devices are looked at, and counters told, so often."""
 
@@ -54,10 +54,12 @@ class _Endpoint:
     served: Served
     port: RdmaPort
     handles: Handles
+    sender: slice
+    """Where packets tell who sent them."""
     announced: set[str] = field(default_factory=set)
     strangers: dict[str, None] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
-    """Packed GID -> GID, of those who probed."""
+    """What is there -> GID, of those who probed."""
     waiting: deque[tuple[str, Arrived, frame.Frame]] = field(default_factory=deque)
     """Probes whose sender is being resolved, oldest first."""
     responder: Responder = field(default_factory=Responder)
@@ -82,6 +84,8 @@ class Service:
         self._asked: deque[Asked] = deque(maxlen=MAX_TOLD)
         self._events: deque[RdmaEvent] = deque(maxlen=MAX_TOLD)
         self._counters = ResponderCounters()
+        self._waiting = False
+        """Whether any endpoint has probes that wait."""
         self._tick_ns = now_ns() + TICK_NS
         for end in (parent.fileno(), self._resolver.fileno()):
             self._epoll.register(end, select.EPOLLIN)
@@ -103,14 +107,14 @@ class Service:
         self._step()
 
     def _wait_s(self) -> float:
-        waiting = any(endpoint.waiting for endpoint in self._endpoints.values())
         until_ns = self._tick_ns - now_ns()
-        return max(0, min(until_ns, WAIT_NS // 8) if waiting else until_ns) / 1e9
+        return max(0, min(until_ns, WAIT_NS // 8) if self._waiting else until_ns) / 1e9
 
     def _step(self) -> None:
-        for endpoint in self._endpoints.values():
-            if endpoint.waiting:
+        if self._waiting:
+            for endpoint in self._endpoints.values():
                 self._serve_waiting(endpoint)
+            self._waiting = any(endpoint.waiting for endpoint in self._endpoints.values())
         tick = now_ns() >= self._tick_ns
         if tick:
             self._tick_ns = now_ns() + TICK_NS
@@ -165,7 +169,9 @@ class Service:
         except (OSError, CapabilityMissing) as error:
             self._failed.append(Unopened(endpoint=key, place=served.place, reason=str(error)))
             return
-        endpoint = _Endpoint(served, port, Handles(port, self._resolver))
+        endpoint = _Endpoint(
+            served, port, Handles(port, self._resolver), sender_slice(port.own_gid)
+        )
         self._endpoints[key] = endpoint
         for fd in port.descriptors():
             self._by_fd[fd] = endpoint
@@ -208,28 +214,29 @@ class Service:
         at_ns = now_ns()
         for arrived in endpoint.port.read():
             self._take(endpoint, arrived, at_ns)
-        self._learn_departures(endpoint)
+        if endpoint.port.stamped:
+            self._learn_departures(endpoint)
 
     def _take(self, endpoint: _Endpoint, arrived: Arrived, at_ns: int) -> None:
-        sender = sender_of(arrived.grh, endpoint.port.own_gid)
         try:
             probe = frame.decode(arrived.header)
         except RemoteProtocolError:
-            sender = None
-        if sender is None or probe.flags & frame.REPLY:
             self._counters.bad_frames += 1
             return
-        if not self._cap.take(1, now_ns=at_ns):
+        key = arrived.grh[endpoint.sender]
+        gid = endpoint.names.get(key) or _name(endpoint, arrived.grh, key)
+        if gid is None or probe.flags & frame.REPLY:
+            self._counters.bad_frames += 1
+        elif not self._cap.take(1, now_ns=at_ns):
             self._counters.capped += 1
-            return
-        gid = endpoint.names.get(sender) or _name(endpoint, sender)
-        if not self._answer(endpoint, gid, arrived, probe):
+        elif not self._answer(endpoint, gid, arrived, probe):
             self._let_wait(endpoint, gid, arrived, probe)
 
     def _answer(self, endpoint: _Endpoint, gid: str, arrived: Arrived, probe: frame.Frame) -> bool:
         handle = endpoint.handles.find(gid, probe.port)
         if handle is None:
             return False
+        session, seq, udp_port, flags, _, _ = probe
         port, name = endpoint.port, 0
         if port.stamped:
             endpoint.replies = name = endpoint.replies + 1
@@ -237,17 +244,15 @@ class Service:
             reply = endpoint.responder.reply(probe)
             held_ns = wall_ns() - arrived.wall_ns  # across two clocks: only to be reported
         else:
-            flags = frame.REPLY | frame.HELD | probe.flags
+            flags |= frame.REPLY | frame.HELD
             held_ns = max(0, wall_ns() - arrived.wall_ns)
-            reply = probe._replace(flags=flags, held_seq=probe.seq, held_ns=held_ns)
+            reply = frame.Frame(session, seq, udp_port, flags, seq, held_ns)
         to, header = (arrived.qpn, QKEY), frame.encode(reply)
         sent = port.send(arrived.queue, handle, to, header, length=arrived.length, name=name)
-        self._count(sent=sent, held_ns=held_ns)
+        self._count(sent=bool(sent), held_ns=held_ns)
         if probe.flags & frame.MARKED and sent:
             key = endpoint.served.endpoint
-            self._asked.append(
-                Asked(endpoint=key, session=probe.session, port=probe.port, sender=gid)
-            )
+            self._asked.append(Asked(endpoint=key, session=session, port=udp_port, sender=gid))
         return True
 
     def _count(self, *, sent: bool, held_ns: int) -> None:
@@ -281,6 +286,7 @@ class Service:
                 endpoint.handles.forget(oldest)
         endpoint.handles.heard(gid)
         endpoint.waiting.append((gid, arrived, probe))
+        self._waiting = True
         if len(endpoint.waiting) > MAX_WAITING:
             endpoint.waiting.popleft()
             self._counters.unresolved += 1
@@ -297,11 +303,15 @@ class Service:
                 endpoint.waiting.append((gid, arrived, probe))
 
 
-def _name(endpoint: _Endpoint, sender: bytes) -> str:
+def _name(endpoint: _Endpoint, grh: bytes, key: bytes) -> str | None:
+    # Seldom: each sender's GID is written once.
+    sender = sender_of(grh, endpoint.port.own_gid)
+    if sender is None:
+        return None
     while len(endpoint.names) >= 2 * MAX_STRANGERS:
         del endpoint.names[next(iter(endpoint.names))]
-    endpoint.names[sender] = inet_ntop(AF_INET6, sender)
-    return endpoint.names[sender]
+    endpoint.names[key] = inet_ntop(AF_INET6, sender)
+    return endpoint.names[key]
 
 
 def main() -> None:

@@ -130,11 +130,10 @@ def _down(lab: Lab, _options: argparse.Namespace) -> Answer:
 
 def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
     transport = rdma.choose(options.transport)
-    names = options.faults.split(",") if options.faults else demo.FAULTS[transport]
+    names = options.faults.split(",") if options.faults else ()
     output = Path(options.output or demo.OUTPUT[transport])
-    shape = Shape(transport=transport)
     good = demo.run(
-        lab, print, shape=shape, faults=names, healthy_s=options.healthy_s, output=output
+        lab, print, transport=transport, faults=names, healthy_s=options.healthy_s, output=output
     )
     if not good:
         raise LabError("not everything was right", f"see {output}")

@@ -18,6 +18,7 @@ from tests.lab.errors import LabError
 from tests.lab.lab import Lab
 from tests.lab.shape import Shape, Transport
 from tests.lab.state import Fault
+from tests.lab.workload import DEFAULT_TASKS
 
 FAULTS = {
     Transport.UDP: (
@@ -41,6 +42,12 @@ FAULTS = {
     ),
 }
 OUTPUT = {Transport.UDP: "build/demo.json", Transport.RDMA: "build/demo-rdma.json"}
+SHAPES = {
+    Transport.UDP: Shape(),
+    # Emulated, a guest has the strength of one small host.
+    Transport.RDMA: Shape(rails=1, transport=Transport.RDMA),
+}
+TASKS = {Transport.UDP: DEFAULT_TASKS, Transport.RDMA: DEFAULT_TASKS[:1]}
 HEALTHY_S = 60.0
 SETTLE_S = 20.0
 """Endpoints are judged only after their first whole windows."""
@@ -145,13 +152,18 @@ def run(
     lab: Lab,
     say: Say,
     *,
-    shape: Shape | None = None,
-    faults: Sequence[str] = FAULTS[Transport.UDP],
+    transport: Transport = Transport.UDP,
+    faults: Sequence[str] = (),
     healthy_s: float = HEALTHY_S,
-    output: Path = Path(OUTPUT[Transport.UDP]),
+    output: Path | None = None,
 ) -> bool:
-    """Run the demo on a fresh lab; return whether all was right. The lab is taken down after."""
-    lab.up(shape)
+    """Run the demo on a fresh lab; return whether all was right. The lab is taken down after.
+
+    Without `faults` and `output`, they are the transport's.
+    """
+    faults = faults or FAULTS[transport]
+    output = output or Path(OUTPUT[transport])
+    lab.up(SHAPES[transport], tasks=TASKS[transport])
     try:
         with lab.services().client() as client:
             observer = Observer(client)

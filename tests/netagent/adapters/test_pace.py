@@ -15,6 +15,8 @@ FAR_NS = 60_000_000_000
 class Steps:
     """A prober that is woken by a pipe; `script` has what each step does."""
 
+    gather_ns = GATHER_NS
+
     def __init__(self, *script):
         self.reader, self.writer = os.pipe()
         self.script = list(script)
