@@ -27,8 +27,10 @@ VERBS = {
     "path": "have a running agent trace the outer paths of a pair",
     "probe": "have a running agent probe a target now",
     "flows": "dump a bridge's flows with cookies and counters",
+    "trace": "count a flow's packets at each stage of the virtual switch",
 }
 
+HIDDEN = {"answer": "answer questions of the agent that started this process"}
 PROBLEM, MISUSE = 1, 2
 
 EPILOG = """\
@@ -74,7 +76,7 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"netagent {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     asked = next((word for word in words if not word.startswith("-")), None)
-    for name, summary in VERBS.items():
+    for name, summary in (VERBS | {n: s for n, s in HIDDEN.items() if n == asked}).items():
         verb = verbs.add_parser(
             name,
             help=summary,

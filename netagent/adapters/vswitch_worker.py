@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flow-table work for the agent's RPC, done by a short-lived process of its own.
+"""Flow-table work for the agent's RPC, done by a process of its own.
 
 Parsing a hundred thousand flows takes seconds and hundreds of megabytes, which the agent has not:
-the worker is niced, has a deadline, and leaves nothing behind but its answer.
+each question has a niced fork, a deadline, and leaves nothing behind but its answer. The process
+that forks (`netagent.commands.answer`) lives while there are questions, and a little longer: during
+an incident they come with every window.
 """
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -21,6 +24,9 @@ from netagent.wire.messages import CheckReply, CheckRequest, FlowsReply
 
 DEADLINE_S = 10.0
 """Seconds a worker may take."""
+
+IDLE_S = 60.0
+"""Seconds without a question after which the process ends."""
 
 QUEUE = 8
 """Questions that may wait for the one at work; more are refused at once."""
@@ -56,6 +62,9 @@ class VswitchWorker:
         self._bridge = config.ovs.integration_bridge
         self._deadline_s = deadline_s
         self._turn = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._waiting = 0
 
     async def check(self, request: CheckRequest) -> CheckReply:
@@ -92,44 +101,67 @@ class VswitchWorker:
         raise CapabilityMissing(problem.error, problem.remedy)
 
     async def _run(self, arguments: tuple[str, ...], body: bytes) -> tuple[int, bytes]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "netagent", *arguments),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # so that its own children (ovs-ofctl) can be ended with it
-        )
+        if self._idle is not None:
+            self._idle.cancel()
         try:
             async with asyncio.timeout(self._deadline_s):
-                output = await _converse(process, body)
-                return await process.wait(), output
+                answer = await self._converse(arguments, body)
         except TimeoutError as error:
+            await self.close()
             raise Unreachable(NAME, "timeout") from error
-        finally:
+        except BaseException:
+            await self.close()  # what it still says answers no later question
+            raise
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._end_idle)
+        return answer
+
+    async def _converse(self, arguments: tuple[str, ...], body: bytes) -> tuple[int, bytes]:
+        process = await self._started()
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the worker was started without pipes")
+        question = {"arguments": arguments, "body": body.decode()}
+        with suppress(BrokenPipeError, ConnectionResetError):  # it ended: the answer tells
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            await process.stdin.drain()
+        head = (await process.stdout.readline()).split()
+        if len(head) != 2:
+            code = await process.wait() if process.stdout.at_eof() else "nonsense"
+            raise Unreachable(NAME, f"ended with code {code}")
+        code, length = int(head[0]), int(head[1])
+        if length > MAX_OUTPUT_BYTES:
+            raise CapabilityMissing(f"an answer of over {MAX_OUTPUT_BYTES} bytes", "name a table")
+        return code, await process.stdout.readexactly(length)
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "netagent", "answer"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,  # so that its forks and theirs can be ended with it
+            )
+        return self._process
+
+    def _end_idle(self) -> None:
+        self._closing = asyncio.get_running_loop().create_task(self._close_if_idle())
+
+    async def _close_if_idle(self) -> None:
+        async with self._turn:
+            await self.close()
+
+    async def close(self) -> None:
+        """End the process, whatever it is at."""
+        process, self._process = self._process, None
+        if process is not None:
             await _end(process)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the worker and its children, if it still runs, and wait for its end."""
-    if process.returncode is not None:
-        return
+    """Kill the worker and its forks, and wait for its end."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
     while process.stdout is not None and await process.stdout.read(1 << 16):
         pass  # asyncio learns of the end only from a pipe that somebody reads
     await process.wait()
-
-
-async def _converse(process: asyncio.subprocess.Process, body: bytes) -> bytes:
-    """Send `body`, return what the process prints, up to the limit."""
-    if process.stdin is None or process.stdout is None:
-        raise RuntimeError("the worker was started without pipes")
-    with suppress(BrokenPipeError, ConnectionResetError):  # it ended early: its code tells why
-        process.stdin.write(body)
-        await process.stdin.drain()
-    process.stdin.close()
-    output = bytearray()
-    while chunk := await process.stdout.read(1 << 16):
-        output += chunk
-        if len(output) > MAX_OUTPUT_BYTES:
-            raise CapabilityMissing(f"an answer of over {MAX_OUTPUT_BYTES} bytes", "name a table")
-    return bytes(output)

@@ -27,12 +27,12 @@ examples:
   netagent trace upcalls ip,tun_id=1001 --json
   netagent trace path icmp,nw_dst=10.0.0.12,in_port=p0
 
-FLOW is in Open vSwitch's notation, as inside of the tunnel: ip, icmp, tcp, udp,
-nw_proto, nw_src, nw_dst, tp_src, tp_dst, tun_id, in_port (name of the switch's
-port). The VNI of a packet that leaves is known only once its flow's actions
-begin; before, tell tenants with equal addresses apart by in_port.
-Ctrl-C ends a trace early, with what was seen. Exit code 1: packets vanished, or
-it cannot be told.
+FLOW is in Open vSwitch's notation, as inside of the tunnel: ip, icmp, tcp,
+udp, nw_proto, nw_src, nw_dst, tp_src, tp_dst, tun_id, in_port (name of the
+switch's port). The VNI of a packet that leaves is known only once its flow's
+actions begin; before, tell tenants with equal addresses apart by in_port.
+Ctrl-C ends a trace early, with what was seen. Exit code 1: packets vanished,
+or it cannot be told.
 """
 
 WIDTH = 79

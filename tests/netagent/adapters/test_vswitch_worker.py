@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import json
 import os
 import stat
 import sys
-from pathlib import Path
 
+import msgspec
 import pytest
 
 from netagent.adapters import vswitch_worker
@@ -20,13 +21,19 @@ QUESTION = CheckRequest(
         EgressQuestion(source=EndpointId("c0", 0), target_address="10.0.0.1", target_mac="02::"),
     )
 )
+FLOWS = '{"bridge":"b","wall_ns":1,"flows":["f"]}'
+
+
+def say(text, code=0):
+    """Return the shell command that answers a question."""
+    return f"printf -- '{code} {len(text)}\\n%s' '{text}'"
 
 
 @pytest.fixture
 def worker(tmp_path, monkeypatch):
     """Return a function that puts a shell script in the place of the worker's Python."""
 
-    def make(script: str, *, deadline_s: float = 10) -> VswitchWorker:
+    def make(script, *, deadline_s=10):
         path = tmp_path / "python"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -36,36 +43,70 @@ def worker(tmp_path, monkeypatch):
     return make
 
 
-def test_a_question_goes_in_as_json_and_its_answer_comes_out(worker, tmp_path):
-    script = f'cat >{tmp_path}/in; echo "$@" >{tmp_path}/argv; echo \'{{"walks":[],"wall_ns":3}}\''
-    reply = asyncio.run(worker(script).check(QUESTION))
-    assert reply == CheckReply(walks=(), wall_ns=3)
-    assert '"container":"c0"' in (tmp_path / "in").read_text()
-    argv = (tmp_path / "argv").read_text().split()
-    assert argv[:4] == ["-m", "netagent", "check", "--questions"]
-    assert "--json" in argv
+def ask(made, *questions):
+    """Return what each question gives, or how it fails, one after the other."""
+
+    async def main():
+        said = []
+        for question in questions:
+            try:
+                said.append(await question())
+            except Exception as error:  # noqa: BLE001 - it is what is looked at
+                said.append(error)
+        await made.close()
+        return said
+
+    return asyncio.run(main())
+
+
+def test_questions_go_in_as_json_to_one_process_and_answers_come_out(worker, tmp_path):
+    answer = '{"walks":[],"wall_ns":3}'
+    loop = f'while read -r line; do echo "$line" >>{tmp_path}/in; {say(answer)}; done'
+    made = worker(f'echo "$@" >>{tmp_path}/argv; {loop}')
+    said = ask(made, *[lambda: made.check(QUESTION)] * 2)
+    assert said == [CheckReply(walks=(), wall_ns=3)] * 2
+    assert (tmp_path / "argv").read_text().split() == ["-m", "netagent", "answer"]
+    first, second = map(json.loads, (tmp_path / "in").read_text().splitlines())
+    assert first == second
+    assert first["arguments"][:3] == ["check", "--questions", "-"]
+    assert "--json" in first["arguments"]
+    assert '"container":"c0"' in first["body"]
 
 
 def test_flows_name_their_bridge_and_table(worker, tmp_path):
-    answer = '{"bridge":"b","wall_ns":1,"flows":["f"]}'
-    made = worker(f"echo \"$@\" >{tmp_path}/argv; echo '{answer}'")
-    assert asyncio.run(made.flows("--help", 4)) == FlowsReply(bridge="b", wall_ns=1, flows=("f",))
-    assert "flows --bridge=--help --table 4" in (tmp_path / "argv").read_text()
+    made = worker(f'read -r line; echo "$line" >{tmp_path}/in; {say(FLOWS)}; read -r line')
+    assert ask(made, lambda: made.flows("--help", 4)) == [
+        FlowsReply(bridge="b", wall_ns=1, flows=("f",))
+    ]
+    arguments = json.loads((tmp_path / "in").read_text())["arguments"]
+    assert arguments[:4] == ["flows", "--bridge=--help", "--table", "4"]
 
 
 @pytest.mark.parametrize(
     ("script", "error", "text"),
     [
-        ('echo \'{"error":"no OVS","remedy":"start it"}\'; exit 1', CapabilityMissing, "no OVS"),
-        ('echo \'{"error":"no MAC","remedy":""}\'; exit 2', RemoteProtocolError, "no MAC"),
+        (say('{"error":"no OVS","remedy":"start it"}', 1), CapabilityMissing, "no OVS"),
+        (say('{"error":"no MAC","remedy":""}', 2), RemoteProtocolError, "no MAC"),
+        (say("", -9), Unreachable, "ended with code -9"),
         ("exit 3", Unreachable, "ended with code 3"),
-        ("echo nonsense", RemoteProtocolError, "no FlowsReply"),
-        ("cat /dev/zero", CapabilityMissing, "an answer of over"),
+        ("echo what is this", Unreachable, "nonsense"),
+        (say("nonsense"), RemoteProtocolError, "no FlowsReply"),
+        ("echo 0 99999999; cat /dev/zero", CapabilityMissing, "an answer of over"),
     ],
 )
-def test_what_goes_wrong_is_a_typed_error(worker, script, error, text):
-    with pytest.raises(error, match=text):
-        asyncio.run(worker(script).flows("br-int", None))
+def test_what_goes_wrong_is_a_typed_error_and_the_next_question_is_heard(
+    worker, tmp_path, script, error, text
+):
+    made = worker(
+        f"mkdir {tmp_path}/once && {{ read -r line; {script}; exec sleep 600; }}\n"
+        f"while read -r line; do {say(FLOWS)}; done"
+    )
+    failed, *_ = ask(made, lambda: made.flows("b", None))
+    assert isinstance(failed, error)
+    assert text in str(failed)
+    assert ask(made, lambda: made.flows("b", None)) == [
+        FlowsReply(bridge="b", wall_ns=1, flows=("f",))
+    ]
 
 
 def test_a_worker_that_hangs_is_killed(worker, tmp_path):
@@ -76,26 +117,51 @@ def test_a_worker_that_hangs_is_killed(worker, tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+def test_an_idle_worker_ends(worker, monkeypatch):
+    monkeypatch.setattr(vswitch_worker, "IDLE_S", 0.01)
+    made = worker(f"while read -r line; do {say(FLOWS)}; done")
+
+    async def main():
+        await made.flows("b", None)
+        pid = made._process.pid
+        async with asyncio.timeout(5):
+            while made._process is not None:  # noqa: ASYNC110 - a timer of the loop ends it
+                await asyncio.sleep(0.01)
+            await made._closing
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    asyncio.run(main())
+
+
 def test_one_works_a_few_wait_and_more_are_refused(worker, tmp_path, monkeypatch):
     monkeypatch.setattr(vswitch_worker, "QUEUE", 1)
     lock = tmp_path / "lock"
-    answer = '{"bridge":"b","wall_ns":1,"flows":[]}'
-    made = worker(f"mkdir {lock} || exit 9; sleep 0.05; rmdir {lock}; echo '{answer}'")
+    made = worker(
+        f"while read -r line; do mkdir {lock} || exit 9; sleep 0.05; rmdir {lock}\n"
+        f"{say(FLOWS)}; done"
+    )
 
-    async def main() -> list[object]:
+    async def main():
         asked = (made.flows("b", None) for _ in range(4))
-        return await asyncio.gather(*asked, return_exceptions=True)
+        said = await asyncio.gather(*asked, return_exceptions=True)
+        await made.close()
+        return said
 
     said = asyncio.run(main())
     assert [type(each) for each in said] == [FlowsReply, FlowsReply, Unreachable, Unreachable]
     assert "busy" in str(said[3])
 
 
-def test_the_real_worker_says_what_is_missing(tmp_path):
-    import msgspec  # noqa: PLC0415
-
+def test_the_real_worker_says_what_is_missing_and_what_makes_no_sense(tmp_path):
     ovs = msgspec.structs.replace(CONFIG.ovs, rundir=str(tmp_path))
     made = VswitchWorker(msgspec.structs.replace(CONFIG, ovs=ovs))
-    with pytest.raises(CapabilityMissing, match="Open vSwitch"):
-        asyncio.run(made.flows("br-int", None))
-    assert Path(sys.executable).exists()
+    said = ask(
+        made,
+        lambda: made.flows("br-int", None),
+        lambda: made.check(QUESTION),
+        lambda: made._ask(("flows", "--nothing-like-that"), None, FlowsReply),
+    )
+    assert [type(each) for each in said] == [CapabilityMissing, CapabilityMissing, Unreachable]
+    assert "Open vSwitch" in str(said[0])
+    assert "OVSDB" in str(said[1])
