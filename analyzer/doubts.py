@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where flow tables and votes leave a doubt, traces are asked for, and their answers taken in."""
+"""Where flow tables and votes leave a doubt, traces are asked for, and their answers taken in.
+
+A trace compiles and hooks into the kernel: it is asked for doubts that last two windows, of hosts
+that are not too busy to answer probes.
+"""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,14 +16,14 @@ from analyzer.localize.facts import Explained
 from analyzer.tracing import Tracing, Wanted
 from analyzer.walker import TracesRpc
 from netagent.model.ids import EndpointId
-from netagent.model.path import Kind
+from netagent.model.path import Component, Kind
 from ovs_checks.reach import Reach
 from ovs_checks.walk import LocalWalk
 
 HOLD_NS = 30_000_000_000
 """A pair's losses are kept from the vote for so long at most while it is being traced."""
-_INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER, None}
-"""What a vote may name (None: nothing) that a trace of the hosts says more about."""
+_INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER}
+"""What a vote may name that a trace of the hosts says more about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Doubts:
         self._tracing: Tracing | None = None
         self._since_ns: dict[OrderedPair, int] = {}
         self._mute: AbstractSet[str] = frozenset()
+        self._named: set[Component | None] = set()
+        """By the vote of the window before: what lasts one window only is not worth a trace."""
 
     def ask(self, agents: TracesRpc) -> None:
         """Ask these agents from now on."""
@@ -76,7 +82,8 @@ class Doubts:
             found = traced and stages.explain(traced, mine, evidence.endpoints, tunnels)
             if mine and found:
                 settled.append(found)
-        wanted = [self._wanted(pair, evidence, walked) for pair in doubtful]
+        lasting = [pair for pair in doubtful if self._since_ns[pair] < now_ns]
+        wanted = [self._wanted(pair, evidence, walked) for pair in lasting]
         self._tracing.want(wanted, now_ns=now_ns)
         return settled
 
@@ -95,16 +102,17 @@ class Doubts:
         """Return the voted verdicts with what traces add, and ask for traces that could."""
         if self._tracing is None:
             return list(voted)
+        before, self._named = self._named, {each.verdict.component for each in voted}
         told: list[Explained] = []
         for each in voted:
             component, failing = each.verdict.component, each.verdict.failing
-            if (component and component.kind) not in _INSIDE or not failing:
+            if component is None or component.kind not in _INSIDE or not failing:
                 told.append(each)
                 continue
             pair = unordered((failing[0].source, failing[0].target))
             traced = self._tracing.known(pair, now_ns=now_ns)
             told.append(stages.told(each, traced) if traced else each)
-            if not self._mute & _hosts(pair, evidence):
+            if component in before and not self._mute & _hosts(pair, evidence):
                 self._tracing.want([self._wanted(pair, evidence, Walked())], now_ns=now_ns)
         return told
 

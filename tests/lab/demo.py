@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 
 from tests.lab.errors import LabError
-from tests.lab.lab import Lab
+from tests.lab.lab import Bursts, Lab
 from tests.lab.shape import Shape, Transport
 from tests.lab.state import Fault
 from tests.lab.workload import DEFAULT_TASKS
@@ -48,6 +48,7 @@ SHAPES = {
     Transport.RDMA: Shape(rails=1, transport=Transport.RDMA),
 }
 TASKS = {Transport.UDP: DEFAULT_TASKS, Transport.RDMA: DEFAULT_TASKS[:1]}
+TRAFFIC = {Transport.UDP: Bursts(), Transport.RDMA: None}
 HEALTHY_S = 60.0
 SETTLE_S = 20.0
 """Endpoints are judged only after their first whole windows."""
@@ -163,7 +164,7 @@ def run(
     """
     faults = faults or FAULTS[transport]
     output = output or Path(OUTPUT[transport])
-    lab.up(SHAPES[transport], tasks=TASKS[transport])
+    lab.up(SHAPES[transport], tasks=TASKS[transport], traffic=TRAFFIC[transport])
     try:
         with lab.services().client() as client:
             observer = Observer(client)
