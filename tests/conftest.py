@@ -54,15 +54,18 @@ RDMA = Capability(
 KERNEL = Capability(
     "kernel",
     "boot a guest with kprobes, openvswitch.ko and bcc: make test-vm",
-    lambda: _loads("openvswitch", "vport_vxlan")
-    and Path("/sys/kernel/tracing/kprobe_events").exists()
-    and importlib.util.find_spec("bcc") is not None,
+    lambda: (
+        _loads("openvswitch", "vport_vxlan")
+        and Path("/sys/kernel/tracing/kprobe_events").exists()
+        and importlib.util.find_spec("bcc") is not None
+    ),
 )
 VM = Capability(
     "vm",
     "apt-get install qemu-system-x86 mmdebstrap, and run as root",
-    lambda: os.geteuid() == 0
-    and all(map(shutil.which, ("qemu-system-x86_64", "mmdebstrap", "mke2fs"))),
+    lambda: (
+        os.geteuid() == 0 and all(map(shutil.which, ("qemu-system-x86_64", "mmdebstrap", "mke2fs")))
+    ),
 )
 
 
