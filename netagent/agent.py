@@ -78,6 +78,9 @@ class VswitchRpc(Protocol):
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         """Dump the flows of a bridge."""
 
+    def warm(self) -> None:
+        """Be ready to answer soon."""
+
 
 class Agent:
     """One host's agent. `run` works until cancelled, and releases everything on its way out."""
@@ -256,6 +259,7 @@ class Agent:
         while True:
             if losing := self._prober.take_losing():
                 self._tracer.prefer(losing)
+                self._vswitch.warm()  # losses bring questions
             self._tracer.step()
             await asyncio.sleep(TRACE_TICK_S)
 

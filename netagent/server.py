@@ -159,8 +159,9 @@ class RpcApp:
                 form = _form(headers, body)
                 query = parse_qs(scope["query_string"].decode("latin-1"))
                 limit_s = TRACE_ANSWER_S if scope["path"] == "/v1/trace" else ANSWER_S
+                work = handler(self._service, _Request(query, body, form))
                 async with asyncio.timeout(limit_s):
-                    return 200, await handler(self._service, _Request(query, body, form))
+                    return 200, await _while_asked(work, receive)
         except Refusal as why:
             log.info("request_refused", path=scope["path"], status=why.status, error=why.error)
             return why.status, _problem(why)
@@ -206,6 +207,26 @@ async def _body(headers: dict[bytes, str], receive: Receive) -> bytes:
                     return bytes(body)
     except TimeoutError as error:
         raise Refusal(408, "the body did not come in time", "send it at once") from error
+
+
+async def _while_asked(work: Awaitable[object], receive: Receive) -> object:
+    """Return what `work` returns; who goes away has it cancelled, so that others need not wait."""
+    tasks = asyncio.ensure_future(work), asyncio.create_task(_gone(receive))
+    working, leaving = tasks
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done() and not working.done():
+            raise Refusal(499, "the client has gone", "ask again")
+        return await working
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait(tasks)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _form(headers: dict[bytes, str], body: bytes) -> ContentType:

@@ -161,6 +161,7 @@ class Port:
     bridge: str
     type: str = ""
     options: tuple[tuple[str, str], ...] = ()
+    external_ids: tuple[tuple[str, str], ...] = ()
     mac: str = ""
     state: str = ""
     """`up`, `down` or empty for unknown."""

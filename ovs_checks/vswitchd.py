@@ -28,7 +28,10 @@ _VERSIONS = ",".join(f"OpenFlow1{minor}" for minor in range(6))
 _TABLES = {
     "Bridge": ["name", "ports"],
     "Port": ["_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode"],
-    "Interface": ["_uuid", "name", "type", "ofport", "options", "mac_in_use", "link_state"],
+    "Interface": [
+        *("_uuid", "name", "type", "ofport", "options", "external_ids"),
+        *("mac_in_use", "link_state"),
+    ],
 }
 
 Row = Mapping[str, Any]
@@ -225,12 +228,17 @@ def _port(bridge: str, port: Row, interface: Row, *, bond: bool) -> Port:
         ofport=int(number) if number is not None else -1,
         bridge=bridge,
         type=str(interface["type"]),
-        options=tuple(sorted((str(k), str(v)) for k, v in interface["options"][1])),
+        options=_pairs(interface["options"]),
+        external_ids=_pairs(interface["external_ids"]),
         mac=str(_atom(interface["mac_in_use"]) or ""),
         state=str(_atom(interface["link_state"]) or ""),
         vlan=" ".join(vlan),
         bond=str(port["name"]) if bond else "",
     )
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((str(k), str(v)) for k, v in value[1]))
 
 
 def _items(value: Any) -> list[Any]:

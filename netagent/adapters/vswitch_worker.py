@@ -12,9 +12,11 @@ import json
 import os
 import signal
 import sys
+from asyncio.subprocess import Process
 from contextlib import suppress
 from typing import TypeVar
 
+import structlog
 from msgspec import Struct
 
 from netagent.config import AgentConfig
@@ -23,7 +25,10 @@ from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import CheckReply, CheckRequest, FlowsReply
 
 DEADLINE_S = 10.0
-"""Seconds a worker may take."""
+"""Seconds an answer may take."""
+
+START_S = 60.0
+"""Seconds until the process must be ready: it imports, and the host may be busy."""
 
 IDLE_S = 60.0
 """Seconds without a question after which the process ends."""
@@ -39,7 +44,18 @@ MISUSE = 2
 
 NAME = "vSwitch worker"
 
+NICE = 5
+"""How much it yields, from its start on, to the training job and to the agent."""
+
+READY = b"ready\n"
+"""What it says before it takes questions."""
+
+Answer = tuple[int, bytes]
+"""Exit code and output."""
+
 T = TypeVar("T")
+
+log = structlog.get_logger()
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -54,7 +70,8 @@ class VswitchWorker:
 
     Both raise CapabilityMissing for what this host's Open vSwitch cannot answer,
     RemoteProtocolError for questions that make no sense, and Unreachable when too many wait
-    already or no answer came in time.
+    already or no answer came in time. A question whose asker stops waiting is worked on to its
+    end, so that the next one finds a process at work and not one that begins anew.
     """
 
     def __init__(self, config: AgentConfig, *, deadline_s: float = DEADLINE_S) -> None:
@@ -62,10 +79,24 @@ class VswitchWorker:
         self._bridge = config.ovs.integration_bridge
         self._deadline_s = deadline_s
         self._turn = asyncio.Lock()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Process | None = None
         self._idle: asyncio.TimerHandle | None = None
-        self._closing: asyncio.Task[None] | None = None
+        self._work: asyncio.Task[Answer] | None = None
+        self._warming: asyncio.Task[None] | None = None
         self._waiting = 0
+
+    def warm(self) -> None:
+        """Be ready soon: questions may follow."""
+        if self._process is None and not self._turn.locked():
+            self._warming = asyncio.create_task(self._warm())
+
+    async def _warm(self) -> None:
+        async with self._turn:
+            try:
+                await self._started()
+            except Unreachable as error:
+                log.warning("not_warm", error=str(error))
+            self._rest()
 
     async def check(self, request: CheckRequest) -> CheckReply:
         """Answer the questions over one snapshot of the flow tables."""
@@ -81,15 +112,17 @@ class VswitchWorker:
         )
 
     async def _ask(self, arguments: tuple[str, ...], question: object, kind: type[T]) -> T:
-        if self._waiting > QUEUE:
+        if self._waiting >= QUEUE:
             raise Unreachable(NAME, f"busy: {QUEUE} questions wait already")
         self._waiting += 1
         try:
-            async with self._turn:
-                body = encode(question, ContentType.JSON) if question is not None else b""
-                code, output = await self._run((*arguments, "--json"), body)
+            await self._turn.acquire()
         finally:
             self._waiting -= 1
+        body = encode(question, ContentType.JSON) if question is not None else b""
+        self._work = asyncio.create_task(self._run((*arguments, "--json"), body))
+        self._work.add_done_callback(self._done)
+        code, output = await asyncio.shield(self._work)
         if code == 0:
             return decode(output, kind, ContentType.JSON)
         try:
@@ -100,63 +133,105 @@ class VswitchWorker:
             raise RemoteProtocolError(problem.error)
         raise CapabilityMissing(problem.error, problem.remedy)
 
-    async def _run(self, arguments: tuple[str, ...], body: bytes) -> tuple[int, bytes]:
-        if self._idle is not None:
-            self._idle.cancel()
+    def _done(self, work: asyncio.Task[Answer]) -> None:
+        self._turn.release()
+        if not work.cancelled():
+            work.exception()  # its asker may have gone: then nobody else looks at it
+
+    async def _run(self, arguments: tuple[str, ...], body: bytes) -> Answer:
         try:
+            process = await self._started()
             async with asyncio.timeout(self._deadline_s):
-                answer = await self._converse(arguments, body)
+                answer = await _converse(process, arguments, body)
         except TimeoutError as error:
-            await self.close()
+            await self._kill()
             raise Unreachable(NAME, "timeout") from error
         except BaseException:
-            await self.close()  # what it still says answers no later question
+            await self._kill()  # what it still says answers no later question
             raise
-        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._end_idle)
+        self._rest()
         return answer
 
-    async def _converse(self, arguments: tuple[str, ...], body: bytes) -> tuple[int, bytes]:
-        process = await self._started()
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("the worker was started without pipes")
-        question = {"arguments": arguments, "body": body.decode()}
-        with suppress(BrokenPipeError, ConnectionResetError):  # it ended: the answer tells
-            process.stdin.write(json.dumps(question).encode() + b"\n")
-            await process.stdin.drain()
-        head = (await process.stdout.readline()).split()
-        if len(head) != 2:
-            code = await process.wait() if process.stdout.at_eof() else "nonsense"
-            raise Unreachable(NAME, f"ended with code {code}")
-        code, length = int(head[0]), int(head[1])
-        if length > MAX_OUTPUT_BYTES:
-            raise CapabilityMissing(f"an answer of over {MAX_OUTPUT_BYTES} bytes", "name a table")
-        return code, await process.stdout.readexactly(length)
-
-    async def _started(self) -> asyncio.subprocess.Process:
-        if self._process is None or self._process.returncode is not None:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "netagent", "answer"),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                start_new_session=True,  # so that its forks and theirs can be ended with it
-            )
+    async def _started(self) -> Process:
+        """Return the process, ready; raises Unreachable."""
+        if self._process is not None and self._process.returncode is None:
+            return self._process
+        self._process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "netagent", "answer"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # so that its forks and theirs can be ended with it
+        )
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, NICE)
+        try:
+            async with asyncio.timeout(START_S):
+                await _expect_ready(self._process)
+        except BaseException as error:
+            await self._kill()
+            if isinstance(error, TimeoutError):
+                raise Unreachable(NAME, "not ready in time") from error
+            raise
         return self._process
 
+    def _rest(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self._end_idle)
+
     def _end_idle(self) -> None:
-        self._closing = asyncio.get_running_loop().create_task(self._close_if_idle())
+        self._idle = None
+        self._warming = asyncio.create_task(self._close_if_idle())
 
     async def _close_if_idle(self) -> None:
         async with self._turn:
-            await self.close()
+            if self._idle is None:  # else there was a question after all
+                await self._kill()
 
     async def close(self) -> None:
         """End the process, whatever it is at."""
+        tasks = [task for task in (self._work, self._warming) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._idle is not None:
+            self._idle.cancel()
+        await self._kill()
+
+    async def _kill(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             await _end(process)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _expect_ready(process: Process) -> None:
+    line = await process.stdout.readline() if process.stdout is not None else b""
+    if line != READY:
+        raise Unreachable(NAME, await _ending(process))
+
+
+async def _converse(process: Process, arguments: tuple[str, ...], body: bytes) -> Answer:
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the worker was started without pipes")
+    question = {"arguments": arguments, "body": body.decode()}
+    with suppress(BrokenPipeError, ConnectionResetError):  # it ended: the answer tells
+        process.stdin.write(json.dumps(question).encode() + b"\n")
+        await process.stdin.drain()
+    head = (await process.stdout.readline()).split()
+    if len(head) != 2:
+        raise Unreachable(NAME, await _ending(process))
+    code, length = int(head[0]), int(head[1])
+    if length > MAX_OUTPUT_BYTES:
+        raise CapabilityMissing(f"an answer of over {MAX_OUTPUT_BYTES} bytes", "name a table")
+    return code, await process.stdout.readexactly(length)
+
+
+async def _ending(process: Process) -> str:
+    ended = process.stdout is None or process.stdout.at_eof()
+    return f"ended with code {await process.wait() if ended else 'nonsense'}"
+
+
+async def _end(process: Process) -> None:
     """Kill the worker and its forks, and wait for its end."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

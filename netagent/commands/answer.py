@@ -19,7 +19,7 @@ from netagent.model.errors import ConfigError
 
 VERBS: dict[str, ModuleType] = {"check": check, "flows": flows}
 MISUSE = 2
-_IMPORTED_LATE = ("netagent.adapters.ovsdb", "ovs_checks.vswitchd")
+_IMPORTED_LATE = "ovs_checks.vswitchd"
 """What the verbs import when they are at work."""
 
 
@@ -28,10 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(_arguments: argparse.Namespace) -> int:
-    """Answer each line with exit code and length on a line, and so many bytes."""
-    for name in _IMPORTED_LATE:
-        import_module(name)
+    """Say `ready`; answer each line with exit code and length on a line, and so many bytes."""
+    import_module(_IMPORTED_LATE)
     out = sys.stdout.buffer
+    out.write(b"ready\n")
+    out.flush()
     for line in sys.stdin.buffer:
         asked = json.loads(line)
         code, output = _in_fork(asked["arguments"], asked["body"].encode())

@@ -2,18 +2,16 @@
 """``netagent check``: walk this host's flow tables, for a human or as the agent's worker."""
 
 import argparse
-import asyncio
 import ipaddress
-import os
 import sys
 from pathlib import Path
 
-from netagent.collect.hostfacts import VswitchView
+from netagent.collect.hostfacts import Interface
 from netagent.collect.ports import ContainerPort, container_ports
 from netagent.commands.asking import CONFIG, endpoint
-from netagent.commands.worker import NICE, print_answer
+from netagent.commands.worker import print_answer
 from netagent.config import load
-from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
+from netagent.model.errors import ConfigError, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
@@ -31,9 +29,6 @@ examples:
 The walk ends where the packet leaves this host, is delivered on it, or is
 lost. For both ends of a path ask the analyzer: netagent-analyzer diagnose.
 """
-
-OVSDB_S = 5.0
-"""Seconds to wait for OVSDB."""
 
 Ports = dict[EndpointId, ContainerPort]
 
@@ -76,10 +71,9 @@ def _answer(arguments: argparse.Namespace) -> tuple[CheckReply, list[LocalWalk]]
     from ovs_checks.vswitchd import Vswitchd  # noqa: PLC0415 - the rim, only when run
 
     rundir, bridge, host = _place(arguments)
-    os.nice(NICE)
-    ports = read_ports(rundir, bridge)
-    request = _request(arguments, ports)
     snapshot = Vswitchd(rundir).snapshot(host)
+    ports = ports_of(snapshot, bridge)
+    request = _request(arguments, ports)
     walks = [answer_one(question, snapshot, ports) for question in request.questions]
     data = tuple(walk.to_data() for walk in walks)
     return CheckReply(walks=data, wall_ns=snapshot.wall_ns), walks
@@ -97,26 +91,20 @@ def _place(arguments: argparse.Namespace) -> tuple[Path, str, str]:
     )
 
 
-def read_ports(rundir: Path, bridge: str) -> Ports:
-    """Return the container ports OVSDB has now; raises CapabilityMissing without OVSDB."""
-    found = asyncio.run(_first_vswitch(rundir)).bridge(bridge)
-    ports, _ = container_ports(found.interfaces() if found else ())
+def ports_of(snapshot: Snapshot, bridge: str) -> Ports:
+    """Return the container ports of `bridge`."""
+    found = snapshot.by_name.get(bridge)
+    ports, _ = container_ports(
+        Interface(
+            port.name,
+            port.type,
+            port.ofport,
+            options=dict(port.options),
+            external_ids=dict(port.external_ids),
+        )
+        for port in (found.ports if found else ())
+    )
     return {port.id: port for port in ports}
-
-
-async def _first_vswitch(rundir: Path) -> VswitchView:
-    from netagent.adapters.ovsdb import OvsdbMonitor  # noqa: PLC0415 - the rim, only when run
-
-    views: asyncio.Queue[VswitchView] = asyncio.Queue()
-    following = asyncio.create_task(OvsdbMonitor(rundir / "db.sock").run(views.put_nowait))
-    try:
-        async with asyncio.timeout(OVSDB_S):
-            return await views.get()
-    except TimeoutError as error:
-        raise CapabilityMissing("OVSDB", f"start ovsdb-server; no answer in {rundir}") from error
-    finally:
-        following.cancel()
-        await asyncio.wait({following})
 
 
 def _request(arguments: argparse.Namespace, ports: Ports) -> CheckRequest:

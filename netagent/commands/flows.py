@@ -2,13 +2,12 @@
 """``netagent flows``: over the agent's RPC, or (with --rundir) of this host directly."""
 
 import argparse
-import os
 import time
 from pathlib import Path
 from urllib.parse import urlencode
 
 from netagent.commands.asking import add_connection, agent_of
-from netagent.commands.worker import MAX_OUTPUT_BYTES, NICE, print_answer
+from netagent.commands.worker import MAX_OUTPUT_BYTES, print_answer
 from netagent.model.errors import CapabilityMissing
 from netagent.wire.messages import FlowsReply
 
@@ -31,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a bridge's flows."""
     if arguments.rundir:
-        os.nice(NICE)
         return print_answer(lambda: local(arguments), as_json=arguments.json, show=_show)
     query = {"bridge": arguments.bridge}
     if arguments.table is not None:

@@ -15,9 +15,6 @@ from netagent.wire.codec import ContentType, encode
 MAX_OUTPUT_BYTES = 4 << 20
 """A larger answer would be refused by the agent."""
 
-NICE = 5
-"""How much the process yields to the training job and to the agent."""
-
 T = TypeVar("T")
 
 

@@ -41,14 +41,18 @@ class Service:
 
     def __init__(self) -> None:
         self.asked: list[object] = []
-        self.came = asyncio.Event()
+        self.came, self.given_up = asyncio.Event(), asyncio.Event()
         self.fails: Exception | None = None
         self.wait_s = 0.0
 
     async def _note(self, asked: object) -> None:
         self.asked.append(asked)
         self.came.set()
-        await asyncio.sleep(self.wait_s)
+        try:
+            await asyncio.sleep(self.wait_s)
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
         if self.fails is not None:
             raise self.fails
 
@@ -379,3 +383,18 @@ def test_a_server_that_was_not_started_has_no_port():
 def test_a_certificate_without_a_name_names_nobody():
     assert common_name(None) is None
     assert common_name({"subject": ((("organizationName", "x"),),)}) is None
+
+
+def test_a_question_whose_asker_goes_away_is_given_up():
+    service = Service()
+    service.wait_s = 600
+
+    async def main() -> None:
+        async with running(service) as url, httpx.AsyncClient(trust_env=False) as client:
+            asking = asyncio.create_task(client.get(f"{url}/v1/status"))
+            await service.came.wait()
+            asking.cancel()
+            async with asyncio.timeout(10):
+                await service.given_up.wait()
+
+    asyncio.run(main())

@@ -28,6 +28,7 @@ def interface(n, name, **more):
         "type": "",
         "ofport": n,
         "options": ["map", []],
+        "external_ids": ["map", []],
         "mac_in_use": f"00:00:00:00:00:0{n}",
         "link_state": "up",
     }
@@ -53,7 +54,7 @@ ROWS = {
         port_row(14, "vx", 5),
     ],
     "Interface": [
-        interface(1, "p1"),
+        interface(1, "p1", external_ids=["map", [["sandbox", "c1"]]]),
         interface(2, "b1"),
         interface(3, "b2", ofport=["set", []], mac_in_use=["set", []], link_state=["set", []]),
         interface(4, "access", ofport=-1, link_state="down"),
@@ -65,7 +66,14 @@ ROWS = {
 def test_ports_from_ovsdb_rows():
     ports = bridge_ports(ROWS)
     assert ports["br0"] == (
-        Port("p1", 1, "br0", mac="00:00:00:00:00:01", state="up"),
+        Port(
+            "p1",
+            1,
+            "br0",
+            external_ids=(("sandbox", "c1"),),
+            mac="00:00:00:00:00:01",
+            state="up",
+        ),
         Port("b1", 2, "br0", mac="00:00:00:00:00:02", state="up", bond="bond0"),
         Port("b2", -1, "br0", bond="bond0"),
         Port("access", -1, "br0", mac="00:00:00:00:00:04", state="down", vlan="tag=[5]"),

@@ -33,9 +33,9 @@ def say(text, code=0):
 def worker(tmp_path, monkeypatch):
     """Return a function that puts a shell script in the place of the worker's Python."""
 
-    def make(script, *, deadline_s=10):
+    def make(script, *, deadline_s=10, first="echo ready"):
         path = tmp_path / "python"
-        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.write_text(f"#!/bin/sh\n{first}\n{script}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setattr(sys, "executable", str(path))
         return VswitchWorker(CONFIG, deadline_s=deadline_s)
@@ -109,12 +109,50 @@ def test_what_goes_wrong_is_a_typed_error_and_the_next_question_is_heard(
     ]
 
 
-def test_a_worker_that_hangs_is_killed(worker, tmp_path):
-    made = worker(f"echo $$ >{tmp_path}/pid; exec sleep 600", deadline_s=0.3)
-    with pytest.raises(Unreachable, match="timeout"):
+@pytest.mark.parametrize(("first", "said"), [("echo ready", "timeout"), ("", "not ready in time")])
+def test_a_worker_that_hangs_is_killed(worker, tmp_path, monkeypatch, first, said):
+    monkeypatch.setattr(vswitch_worker, "START_S", 0.3)
+    made = worker(f"echo $$ >{tmp_path}/pid; exec sleep 600", deadline_s=0.3, first=first)
+    with pytest.raises(Unreachable, match=said):
         asyncio.run(made.flows("br-int", None))
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_who_stops_waiting_leaves_a_worker_to_the_next(worker, tmp_path):
+    os.mkfifo(tmp_path / "go")
+    made = worker(
+        f"echo $$ >>{tmp_path}/pid; read -r go <{tmp_path}/go; read -r line; {say(FLOWS)}\n"
+        f"read -r line; {say(FLOWS)}; read -r line"
+    )
+
+    async def main():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await made.flows("b", None)
+        next_one = asyncio.create_task(made.flows("b", None))
+        await asyncio.to_thread((tmp_path / "go").write_text, "go\n")
+        reply = await next_one
+        await made.close()
+        return reply
+
+    assert asyncio.run(main()).bridge == "b"
+    assert len((tmp_path / "pid").read_text().split()) == 1
+
+
+def test_a_warm_worker_waits_for_the_first_question(worker, tmp_path):
+    made = worker(f"echo $$ >>{tmp_path}/pid; while read -r line; do {say(FLOWS)}; done")
+
+    async def main():
+        made.warm()
+        await made._warming
+        made.warm()
+        reply = await made.flows("b", None)
+        await made.close()
+        return reply
+
+    assert asyncio.run(main()).bridge == "b"
+    assert len((tmp_path / "pid").read_text().split()) == 1
 
 
 def test_an_idle_worker_ends(worker, monkeypatch):
@@ -127,7 +165,7 @@ def test_an_idle_worker_ends(worker, monkeypatch):
         async with asyncio.timeout(5):
             while made._process is not None:  # noqa: ASYNC110 - a timer of the loop ends it
                 await asyncio.sleep(0.01)
-            await made._closing
+            await made._warming
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
@@ -164,4 +202,4 @@ def test_the_real_worker_says_what_is_missing_and_what_makes_no_sense(tmp_path):
     )
     assert [type(each) for each in said] == [CapabilityMissing, CapabilityMissing, Unreachable]
     assert "Open vSwitch" in str(said[0])
-    assert "OVSDB" in str(said[1])
+    assert "Open vSwitch" in str(said[1])

@@ -5,9 +5,6 @@ from pathlib import Path
 import pytest
 
 from netagent.cli import main
-from netagent.collect.ports import ContainerPort
-from netagent.commands import check
-from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
@@ -17,10 +14,19 @@ from ovs_checks.walk import LocalWalk
 
 C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
 MAC0, MAC1, FAR = "02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"
-PORTS = {
-    C0: ContainerPort(C0, "t", "c0-r0", "10.0.0.10", MAC0),
-    C1: ContainerPort(C1, "t", "c1-r0", "10.0.0.11", MAC1),
-}
+
+
+def ids(container: str, mac: str, address: str) -> tuple[tuple[str, str], ...]:
+    """Return what the orchestrator wrote at a container's port."""
+    return (
+        ("attached_mac", mac),
+        ("ip_addresses", address),
+        ("rail", "0"),
+        ("sandbox", container),
+        ("task", "t"),
+    )
+
+
 FLOWS = f"""\
  cookie=0x1, table=0, n_packets=3, n_bytes=9, priority=100,in_port=1 actions=resubmit(,10)
  cookie=0x2, table=0, n_packets=3, n_bytes=9, priority=100,in_port=9 actions=resubmit(,50)
@@ -36,8 +42,8 @@ SNAPSHOT = Snapshot(
             "br-int",
             parse_dump(FLOWS).flows,
             (
-                Port("c0-r0", 1, "br-int"),
-                Port("c1-r0", 2, "br-int"),
+                Port("c0-r0", 1, "br-int", external_ids=ids("c0", MAC0, "10.0.0.10")),
+                Port("c1-r0", 2, "br-int", external_ids=ids("c1", MAC1, "10.0.0.11")),
                 Port("vxlan0", 9, "br-int", "vxlan", TUNNEL),
             ),
         ),
@@ -59,8 +65,6 @@ def _a_host_of_values(monkeypatch):
             return SNAPSHOT
 
     monkeypatch.setattr("ovs_checks.vswitchd.Vswitchd", Vswitchd)
-    monkeypatch.setattr(check, "read_ports", lambda *_: PORTS)
-    monkeypatch.setattr("os.nice", lambda _: 0)
 
 
 def egress(source: EndpointId = C0, mac: str = MAC1, address: str = "10.0.0.11") -> EgressQuestion:
@@ -143,8 +147,8 @@ def test_the_place_comes_from_the_agent_s_file_where_nothing_else_says_it(tmp_pa
     assert capsys.readouterr().out
 
 
-def test_without_ovsdb_the_remedy_is_told(tmp_path, monkeypatch):
+def test_without_ovsdb_the_remedy_is_told(tmp_path, capsys, monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(check, "OVSDB_S", 0.05)
-    with pytest.raises(CapabilityMissing, match="start ovsdb-server"):
-        check.read_ports(tmp_path, "br-int")
+    place = ["--rundir", str(tmp_path), *PLACE[2:]]
+    assert main(["check", "c0/rail0", "c1/rail0", *place]) == 1
+    assert "start ovsdb-server" in capsys.readouterr().err
