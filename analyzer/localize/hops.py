@@ -80,13 +80,13 @@ def ballots(
     endpoints: Mapping[EndpointId, Endpoint],
     topology: LearnedTopology,
     *,
-    slower_than_ns: Mapping[FlowId, float] | None = None,
+    slow: Mapping[FlowId, tuple[float, float]] | None = None,
 ) -> list[Ballot]:
     """Return a ballot per flow and router: packets lost on the way there.
 
     An answer proves the way there; silence of a router beyond the second proves nothing, since its
-    answer may come back over other links than those the packet took. With `slower_than_ns` the
-    ballots tell instead whether the router answered slower than that.
+    answer may come back over other links than those the packet took. With `slow`, which gives each
+    flow's round trip before and now, the ballots tell instead whether the router answered late.
     """
     made: list[Ballot] = []
     for flow, answer in answers.items():
@@ -98,14 +98,22 @@ def ballots(
             sent, lost = answer.sent, answer.sent - reached
             if n > SURE_HOPS:
                 sent, lost = reached, 0
-            if slower_than_ns is not None:
-                slow = answer.rtt_ns[n - 1] > slower_than_ns[flow]
-                sent, lost = (SLOW_WEIGHT, SLOW_WEIGHT * slow) if answer.rtt_ns[n - 1] else (0, 0)
+            if slow is not None:
+                late = _late(answer.rtt_ns[:n], *slow[flow])
+                sent, lost = (SLOW_WEIGHT, SLOW_WEIGHT * late) if answer.rtt_ns[n - 1] else (0, 0)
             if sent:
                 crossed = _crossed_to(hops, n) | {rnic(source.host, source.rnic)}
                 pair = (flow.source, flow.target)
                 made.append(Ballot(pair, sent, lost, frozenset(crossed), (flow, n)))
     return made
+
+
+def _late(rtts_ns: Sequence[int], before_ns: float, now_ns: float) -> bool:
+    # The way to a router may be much shorter than the flow's round trip, which hides the shift in
+    # it; against the routers before, the shift shows. Half of it is more than luck.
+    nearer = min((rtt_ns for rtt_ns in rtts_ns if rtt_ns), default=0)
+    shift_ns = now_ns - before_ns
+    return rtts_ns[-1] > (before_ns + now_ns) / 2 or rtts_ns[-1] - nearer > shift_ns / 2
 
 
 def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> list[str]:

@@ -50,6 +50,14 @@ def test_a_long_time_of_small_factor_is_no_shift():
     assert not len(baselines.judge(window(8_000_000, 8_000_000)))
 
 
+def test_a_way_that_got_longer_is_seen_in_the_least_round_trip_whatever_the_noise():
+    noise = (900_000, 4_000_000, 2_000_000, 9_000_000, 3_000_000)
+    baselines = learned(*noise)
+    longer = [rtt_ns + 2_000_000 for rtt_ns in noise]
+    assert not len(baselines.judge(window(*longer[:4])))  # of too few, luck
+    assert baselines.judge(window(*longer)).tolist() == [0]
+
+
 def test_one_sample_says_nothing():
     baselines = learned(200_000, 200_000)
     assert not len(baselines.judge(window(50_000_000)))
