@@ -45,7 +45,14 @@ SETTLE_NS = 3_000_000_000
 """An endpoint is judged only in windows that began this long after it registered."""
 STALLED_MS = 250
 """An agent that stood still for longer may have answered after the probes' timeout."""
-STATUS_DEADLINE_S = 1.0
+STATUS_DEADLINE_S = 2.0
+"""A host that trains is busy: its agent may need a second for a TLS handshake."""
+REFUSED = "refused"
+"""How the RPC of an agent that does not run answers: nothing else needs a second look."""
+TIMEOUT_WINDOWS = 2
+"""A host that does not answer in time is told of after so many windows in a row without it."""
+YOUNG_NS = 60_000_000_000
+"""An agent that began so lately may still be busy with that."""
 MUTE_WINDOWS = 3
 """A host that answers but whose summary so many windows in a row lack is worth an incident."""
 FINDINGS_NS = 30_000_000_000
@@ -199,7 +206,8 @@ class Engine:
             agent.host for agent in self._registry.agents()
             if agent.registered_ns <= state.window.start_ns
         }  # fmt: skip
-        silent = await self._silent((expected & known) - state.rows.keys(), fleet)
+        absent = (expected & known) - state.rows.keys()
+        silent, undecided = await self._silent(absent, fleet, now_ns=clock())
         evidence = self._evidence(state, silent)
         lossy = {unordered(pair_of(v.flow)) for v in evidence.flows if v.lost}
         self._book.saw_loss(lossy, now_ns=clock())
@@ -208,14 +216,15 @@ class Engine:
         walked = await self._walk(evidence, rest, fleet)
         settled += walked.explained
         rest = unexplained(evidence.flows, settled)
-        mute = self._mute(state)
+        mute = self._mute(state) | undecided
         tired = mute | (expected - state.rows.keys())
         traced = self._doubts.settle(evidence, walked, rest, mute=tired, now_ns=clock())
         settled += traced
         rest = self._votable(mute, evidence, unexplained(rest, traced))
         rest = self._doubts.leave(rest, now_ns=clock())
         voted = await self._vote(evidence, rest, walked.missing, fleet)
-        voted = self._doubts.tell(evidence, voted, now_ns=clock())
+        unread = bool(walked.missing)
+        voted = self._doubts.tell(evidence, voted, unread=unread, now_ns=clock())
         voted += await self._vote_latency(evidence, unexplained(rest, voted), fleet)
         self._explained_before = {
             unordered(pair_of(view.flow)) for each in settled for view in each.flows
@@ -283,13 +292,16 @@ class Engine:
         slow = [replace(v, lost=1) for v in flows if v.flow in evidence.slow]
         chosen = hops.choose(tie, slow, self._topology)
         answers = await count_hops(fleet, chosen, evidence.endpoints, large=False)
-        halfway = {flow: sum(evidence.slow[flow]) / 2 for flow in answers}
-        ballots = hops.ballots(answers, evidence.endpoints, self._topology, slower_than_ns=halfway)
+        ballots = hops.ballots(answers, evidence.endpoints, self._topology, slow=evidence.slow)
         polled = poll_latency(evidence, flows, self._topology, ballots)
         lines = hops.told(answers, self._topology)
         return by_latency(evidence, polled, Counted(lines=tuple(lines)))
 
-    async def _silent(self, hosts: Iterable[str], fleet: AgentsRpc) -> dict[str, str]:
+    async def _silent(
+        self, hosts: Iterable[str], fleet: AgentsRpc, *, now_ns: int
+    ) -> tuple[dict[str, str], set[str]]:
+        """Return how silent hosts answer, and those of which it is too early to tell."""
+
         async def ask(host: str) -> tuple[str, str | None]:
             try:
                 await fleet.status(host, deadline_s=STATUS_DEADLINE_S)
@@ -303,7 +315,15 @@ class Engine:
         hosts = sorted(hosts)
         self._missing = Counter({host: self._missing[host] + 1 for host in hosts})
         answers = await asyncio.gather(*(ask(host) for host in hosts))
-        return {host: reason for host, reason in answers if reason is not None}
+        silent = {host: reason for host, reason in answers if reason is not None}
+        young = {a.host for a in self._registry.agents() if now_ns < a.registered_ns + YOUNG_NS}
+        undecided = {
+            host
+            for host, reason in silent.items()
+            if reason not in {REFUSED, facts.MUTE}
+            and (host in young or self._missing[host] < TIMEOUT_WINDOWS)
+        }
+        return {host: how for host, how in silent.items() if host not in undecided}, undecided
 
     def _evidence(self, state: WindowState, silent: Mapping[str, str]) -> Evidence:
         settled_ns = state.window.start_ns - SETTLE_NS

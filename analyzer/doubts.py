@@ -97,9 +97,17 @@ class Doubts:
         return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
 
     def tell(
-        self, evidence: Evidence, voted: Sequence[Explained], *, now_ns: int
+        self,
+        evidence: Evidence,
+        voted: Sequence[Explained],
+        *,
+        unread: bool = False,
+        now_ns: int,
     ) -> list[Explained]:
-        """Return the voted verdicts with what traces add, and ask for traces that could."""
+        """Return the voted verdicts with what traces add, and ask for traces that could.
+
+        Not where flow tables are `unread`: they cost less, and are asked again.
+        """
         if self._tracing is None:
             return list(voted)
         before, self._named = self._named, {each.verdict.component for each in voted}
@@ -112,7 +120,7 @@ class Doubts:
             pair = unordered((failing[0].source, failing[0].target))
             traced = self._tracing.known(pair, now_ns=now_ns)
             told.append(stages.told(each, traced) if traced else each)
-            if component in before and not self._mute & _hosts(pair, evidence):
+            if component in before and not unread and not self._mute & _hosts(pair, evidence):
                 self._tracing.want([self._wanted(pair, evidence, Walked())], now_ns=now_ns)
         return told
 

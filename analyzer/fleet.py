@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 from netagent.wire.messages import (
     CheckReply,
@@ -178,6 +178,8 @@ async def _content(host: str, response: httpx.Response) -> bytes:
             raise RemoteProtocolError(f"{host} answers with more than {MAX_BODY_BYTES} bytes")
     if response.status_code != httpx.codes.OK:
         text = chunks[:300].decode(errors="replace")
+        if response.status_code == httpx.codes.NOT_IMPLEMENTED:
+            raise CapabilityMissing(f"{host}: {text}", "see what its agent names as remedy")
         raise RemoteProtocolError(f"{host} answers {response.status_code}: {text}")
     return bytes(chunks)
 

@@ -2,7 +2,7 @@
 """Has agents trace pairs that need it, beside the windows: a trace takes longer than one.
 
 One pair at a time per host, since a host makes one trace at a time; a host that cannot trace is not
-asked again for a while.
+asked again for long, one that did not answer for a while.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import structlog
 from analyzer.localize import stages
 from analyzer.localize.evidence import OrderedPair, unordered
 from analyzer.walker import TracesRpc
-from netagent.model.errors import NetAgentError
+from netagent.model.errors import CapabilityMissing, NetAgentError
 from netagent.wire.tracing import TraceReply, TraceRequest
 
 DEADLINE_S = 100.0
@@ -24,6 +24,8 @@ VALID_NS = 60_000_000_000
 """A trace is believed for so long, and then made again if it is still wanted."""
 CANNOT_NS = 600_000_000_000
 """A host that cannot trace is left alone for so long."""
+RETRY_NS = 30_000_000_000
+"""And one that did not answer, or was busy, for so long."""
 
 log = structlog.get_logger()
 
@@ -46,7 +48,7 @@ class Tracing:
         self._traced: dict[OrderedPair, tuple[int, stages.Traced]] = {}
         self._running: dict[OrderedPair, asyncio.Task[None]] = {}
         self._busy: set[str] = set()
-        self._cannot_ns: dict[str, int] = {}
+        self._not_before_ns: dict[str, int] = {}
 
     def known(self, pair: OrderedPair, *, now_ns: int) -> stages.Traced | None:
         """Return what was seen of a pair, in either direction, if that is fresh."""
@@ -61,9 +63,9 @@ class Tracing:
         """Trace these, as far as their hosts can and are idle."""
         for each in wanted:
             hosts = set(each.hosts)
-            cannot = any(self._cannot_ns.get(host, 0) > now_ns for host in hosts)
+            early = any(self._not_before_ns.get(host, 0) > now_ns for host in hosts)
             fresh = self.known(each.pair, now_ns=now_ns) is not None
-            if fresh or cannot or hosts & self._busy or self.under_way(each.pair):
+            if fresh or early or hosts & self._busy or self.under_way(each.pair):
                 continue
             self._busy |= hosts
             key = unordered(each.pair)
@@ -104,10 +106,11 @@ class Tracing:
             reply = await self._agents.trace(host, request, deadline_s=DEADLINE_S)
         except NetAgentError as error:
             log.warning("not_traced", host=host, error=str(error))
-            self._cannot_ns[host] = now_ns + CANNOT_NS
+            wait_ns = CANNOT_NS if isinstance(error, CapabilityMissing) else RETRY_NS
+            self._not_before_ns[host] = now_ns + wait_ns
             return None
         if not reply.stages:
-            self._cannot_ns[host] = now_ns + CANNOT_NS
+            self._not_before_ns[host] = now_ns + CANNOT_NS
             return None
         return reply
 

@@ -13,7 +13,7 @@ from analyzer.detect.loss import FlowView
 from analyzer.localize.evidence import Evidence, components_of, own_rnics, pairs_quoted
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.finding import Finding, FindingKind
-from netagent.model.path import Component, Kind
+from netagent.model.path import Component, Kind, rnic
 from netagent.model.verdict import Symptom, Verdict
 
 _SYMPTOMS = {
@@ -23,6 +23,8 @@ _SYMPTOMS = {
     FindingKind.VSWITCH_DOWN: Symptom.UNCONNECTIVITY,
     FindingKind.ENDPOINT_DOWN: Symptom.UNCONNECTIVITY,
 }
+_SYMPTOMS_WITH_LOSS = {FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY}
+"""What is no incident unless probes agree: an index may move while every address still works."""
 MUTE = "answers"
 """An agent that answers its RPC, while several windows in a row lack its summary."""
 _SILENCE = {
@@ -45,14 +47,37 @@ def settle(evidence: Evidence, topology: LearnedTopology) -> list[Explained]:
     settled = [_silence(host, how, evidence) for host, how in sorted(evidence.silent.items())]
     by_component: dict[Component, list[Finding]] = {}
     for finding in evidence.findings:
-        if finding.kind in _SYMPTOMS:
+        if finding.kind in _SYMPTOMS or finding.kind in _SYMPTOMS_WITH_LOSS:
             by_component.setdefault(finding.component, []).append(finding)
+    gone = _gone_with_containers(evidence)
     for component, findings in sorted(by_component.items()):
         flows = _crossing(evidence, component, topology)
         if component.kind is Kind.RNIC and not flows:
             continue  # a spare port: a finding, and no task's incident
-        settled.append(_stated(component, findings, flows))
+        lossy = any(view.lost for view in flows)
+        told = [f for f in findings if lossy or f.kind in _SYMPTOMS]
+        if told and component not in gone:
+            settled.append(_stated(component, told, flows))
     return settled
+
+
+def _gone_with_containers(evidence: Evidence) -> set[Component]:
+    """Return the RDMA devices that only containers had which crashed: they took them along."""
+    crashed = {
+        finding.component.name
+        for finding in evidence.findings
+        if finding.kind is FindingKind.CONTAINER_CRASHED
+    }
+    ends = [end for end in evidence.endpoints.values() if end.rdma]
+    gone, alive = (
+        {
+            rnic(end.host, end.rdma.device)
+            for end in ends
+            if end.rdma and (end.id.container in crashed) is dead
+        }
+        for dead in (True, False)
+    )
+    return gone - alive
 
 
 def _crossing(
@@ -71,8 +96,9 @@ def _crossing(
 def _stated(
     component: Component, findings: list[Finding], flows: tuple[FlowView, ...]
 ) -> Explained:
-    # Flapping says more than the state at one instant.
-    findings.sort(key=lambda f: f.kind is not FindingKind.RNIC_FLAPPING)
+    # Flapping says more than the state at one instant, and that more than what follows from it.
+    order = (FindingKind.RNIC_FLAPPING, *_SYMPTOMS, *_SYMPTOMS_WITH_LOSS)
+    findings = sorted(findings, key=lambda f: order.index(f.kind))
     first = findings[0]
     lost, sent = sum(v.lost for v in flows), sum(v.sent for v in flows)
     agrees = lost > 0 or not sent
@@ -82,7 +108,7 @@ def _stated(
     verdict = Verdict(
         component,
         component.layer,
-        _SYMPTOMS[first.kind],
+        (_SYMPTOMS | _SYMPTOMS_WITH_LOSS)[first.kind],
         0.97 if agrees else 0.7,
         first.text,
         failing=pairs_quoted(v for v in flows if v.lost),

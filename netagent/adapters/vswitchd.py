@@ -11,6 +11,9 @@ from pathlib import Path
 ANSWER_S = 3.0
 """Seconds without an answer after which it counts as hung; a large reconfiguration takes one."""
 
+OVSDB_LOOKS = 10
+"""So many looks without OVSDB may be its restart, or ours; ovs-vswitchd forwards meanwhile."""
+
 _MAX_ANSWER = 16 << 20
 
 
@@ -82,20 +85,22 @@ class VswitchdWatch:
         self.down: str | None = None
         """Why it is not at work; None if it is."""
         self._doubts = 0  # looks in a row with something that may pass by itself
+        self._unanswered = 0  # looks in a row without OVSDB
 
     async def look(
         self, *, connected: bool, bridges: AbstractSet[str], ports: AbstractSet[str]
     ) -> bool:
         """Look again; return whether `down` changed.
 
-        `connected` says whether OVSDB answers. A single look without it, or without one of
-        `bridges`, is a reconnection or a change under way. Once down it counts as back when it has
-        all `bridges` and `ports` in its datapath.
+        `connected` says whether OVSDB answers. A few looks without it, or a single one without one
+        of `bridges`, are a reconnection or a change under way. Once down it counts as back when it
+        has all `bridges` and `ports` in its datapath.
         """
         before = self.down
         try:
             doubt = await self._missing(bridges, ports)
-            if doubt is None and not connected:
+            self._unanswered = 0 if connected else self._unanswered + 1
+            if doubt is None and self._unanswered >= OVSDB_LOOKS:
                 doubt = "OVSDB does not answer"
             self._doubts = self._doubts + 1 if doubt else 0
             self.down = doubt if before or self._doubts > 1 else None

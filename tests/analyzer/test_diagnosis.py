@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from analyzer import diagnosis
 from analyzer.diagnosis import Engine
 from analyzer.localize import hops
 from analyzer.registry import Registry
@@ -155,6 +156,27 @@ def test_a_dead_agent_is_no_dead_path_while_it_is_gone_nor_in_the_window_it_retu
     world.fabric.loss = {}
     assert world.live(2) == []
     assert components(world.engine.incidents()) == [Component.parse("agent h2")]
+
+
+def test_an_agent_that_does_not_answer_in_time_is_told_of_after_two_windows_and_is_no_dead_path():
+    world = World()
+    world.live(12)  # it is no young agent any more
+    world.silent = {"h2": "timeout"}
+    gone = [Component.parse(f"container t{t}-c2") for t in (0, 1)]
+    world.fabric.loss = dict.fromkeys(gone, 1.0)
+    assert world.live(1) == []
+    assert components(world.live(1)) == [Component.parse("agent h2")]
+
+
+def test_an_agent_that_began_lately_may_be_slow_to_answer_but_not_refuse(monkeypatch):
+    monkeypatch.setattr(diagnosis, "YOUNG_NS", 100 * WIDTH)
+    world = World()
+    world.live(3)
+    world.silent = {"h1": "timeout"}
+    world.fabric.loss = dict.fromkeys([Component.parse("container t0-c1")], 1.0)
+    assert world.live(4) == []
+    world.silent = {"h1": "refused"}
+    assert components(world.live(1)) == [Component.parse("agent h1")]
 
 
 def test_an_agent_that_stood_still_accuses_nobody():

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 
-from analyzer.tracing import CANNOT_NS, VALID_NS, Tracing, Wanted
-from netagent.model.errors import Unreachable
+import pytest
+
+from analyzer.tracing import CANNOT_NS, RETRY_NS, VALID_NS, Tracing, Wanted
+from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.tracing import StageRow, TraceReply, TraceRequest
 
@@ -14,16 +16,16 @@ BACKWARD = TraceRequest(kind="drops", flow="udp,nw_src=10.0.0.2,nw_dst=10.0.0.1"
 class Agents:
     """Answers when let; one host of a direction may lose packets at its uplink."""
 
-    def __init__(self, *, loses=frozenset(), cannot=frozenset()):
-        self.loses, self.cannot = loses, cannot
+    def __init__(self, *, loses=frozenset(), error=None):
+        self.loses, self.error = loses, error
         self.asked, self.go = [], asyncio.Event()
         self.at_once = 0
 
     async def trace(self, host, request, *, deadline_s=0):
         self.asked.append((host, request.flow))
         await self.go.wait()
-        if host in self.cannot:
-            raise Unreachable(host, "refused")
+        if self.error:
+            raise self.error
         left = 0 if (host, request.flow) in self.loses else 10
         sends = (host == "h0") == (request.flow == FORWARD.flow)
         ways = ("port_receive", "uplink_transmit"), ("uplink_receive", "decapsulate")
@@ -75,12 +77,19 @@ def test_the_way_back_is_traced_where_the_way_there_is_fine():
     asyncio.run(play())
 
 
-def test_a_host_that_cannot_trace_is_left_alone_for_a_while():
+@pytest.mark.parametrize(
+    ("error", "wait_ns"),
+    [
+        (CapabilityMissing("no kprobes", "a newer kernel"), CANNOT_NS),
+        (Unreachable("h0", "timeout"), RETRY_NS),
+    ],
+)
+def test_a_host_that_did_not_trace_is_left_alone_for_a_while(error, wait_ns):
     async def play():
-        agents = Agents(cannot={"h0", "h1"})
+        agents = Agents(error=error)
         agents.go.set()
         tracing = Tracing(agents)
-        for now_ns, asked in ((0, 4), (CANNOT_NS - 1, 4), (CANNOT_NS, 8)):
+        for now_ns, asked in ((0, 4), (wait_ns - 1, 4), (wait_ns, 8)):
             tracing.want([wanted((A, B), ("h0", "h1"))], now_ns=now_ns)
             await settled(tracing, (A, B))
             assert len(agents.asked) == asked

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
 from analyzer.localize.facts import MUTE, settle, unexplained
+from netagent.model.endpoint import RdmaAddress
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component
 from netagent.model.verdict import Symptom
@@ -44,6 +47,39 @@ def test_a_hosts_statement_settles_and_takes_its_flows_out_of_the_vote(kind, com
 def test_a_statement_that_no_probe_bears_out_is_less_sure():
     _, (explained,) = settled(finding(FindingKind.RNIC_DOWN, "rnic h1/rnic0"))
     assert explained.verdict.confidence == pytest.approx(0.7)
+
+
+def test_a_gid_that_changed_is_an_incident_only_where_probes_are_lost():
+    changed = finding(FindingKind.GID_CHANGED, "rnic h1/rnic0")
+    _, explained = settled(changed)
+    assert explained == []
+    _, (explained,) = settled(changed, loss=["rnic h1/rnic0"])
+    assert explained.verdict.symptom is Symptom.UNCONNECTIVITY
+    down = finding(FindingKind.RNIC_DOWN, "rnic h1/rnic0")
+    _, (both,) = settled(changed, replace(down, text="port down"), loss=["rnic h1/rnic0"])
+    assert both.verdict.summary == "port down"
+
+
+@pytest.mark.parametrize(
+    ("users", "told"),
+    [
+        (["t0-c1"], {"container t0-c1"}),
+        (["t0-c1", "t0-c2"], {"container t0-c1", "rnic h1/mlx5_0"}),
+    ],
+)
+def test_a_container_that_crashes_takes_along_only_its_own_device(users, told):
+    findings = [
+        finding(FindingKind.CONTAINER_CRASHED, "container t0-c1"),
+        finding(FindingKind.RNIC_DOWN, "rnic h1/mlx5_0"),
+    ]
+    evidence = FABRIC.evidence(findings=findings)
+    rdma = RdmaAddress("mlx5_0", "::ffff:10.0.0.1", (17,), 1, 1024)
+    ends = {
+        key: replace(end, host="h1", rdma=rdma) if key.container in users else end
+        for key, end in evidence.endpoints.items()
+    }
+    explained = settle(replace(evidence, endpoints=ends), TOPOLOGY)
+    assert {str(each.verdict.component) for each in explained} == told
 
 
 def test_flapping_says_more_than_down():

@@ -10,7 +10,13 @@ from typing import Self
 import pytest
 
 from netagent.adapters import vswitchd
-from netagent.adapters.vswitchd import VswitchdError, VswitchdWatch, appctl, control_socket
+from netagent.adapters.vswitchd import (
+    OVSDB_LOOKS,
+    VswitchdError,
+    VswitchdWatch,
+    appctl,
+    control_socket,
+)
 
 DPIF = """\
 netdev@ovs-netdev: hit:18 missed:4
@@ -120,10 +126,12 @@ def test_a_daemon_that_goes_on_lacking_a_bridge_is_not(tmp_path):
     assert said == [None, "it lacks br-phy0"]
 
 
-def test_a_single_look_without_ovsdb_is_a_reconnection(tmp_path):
+def test_a_few_looks_without_ovsdb_are_a_reconnection(tmp_path):
     answers = {"ofproto/list": "br-int\nbr-phy0", "dpif/show": DPIF}
-    said = looks(tmp_path, answers, connected=(True, False, False, True))
-    assert said == [None, None, "OVSDB does not answer", None]
+    away = [False] * OVSDB_LOOKS
+    said = looks(tmp_path, answers, connected=(*away, True, *away, False, True))
+    quiet = [None] * OVSDB_LOOKS
+    assert said == [*quiet, None, *quiet, "OVSDB does not answer", None]
 
 
 def test_what_was_down_is_back_only_with_all_its_ports(tmp_path):

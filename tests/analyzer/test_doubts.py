@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+
+import pytest
+
+from analyzer.detect.loss import FlowView
+from analyzer.doubts import HOLD_NS, Doubts, Walked
+from analyzer.localize.evidence import Evidence
+from analyzer.localize.facts import Explained
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, Kind, rnic
+from netagent.model.verdict import Pair, Symptom, Verdict
+from netagent.model.window import Window
+from netagent.wire.tracing import StageRow, TraceReply
+from ovs_checks.reach import Reach
+from ovs_checks.walk import End, LocalWalk
+
+A, B = EndpointId("a", 0), EndpointId("b", 0)
+ENDPOINTS = {
+    A: Endpoint(A, "t", "h0", "10.0.0.10", "", "172.30.0.1", "rnic0", "br-int", "p"),
+    B: Endpoint(B, "t", "h1", "10.0.0.11", "", "172.30.1.1", "rnic0", "br-int", "q"),
+}
+LOST = (FlowView(FlowId(A, B, 1), 20, 20, 0, 0, 0, 20, 4000),)
+S = 1_000_000_000
+
+
+def walk(host):
+    end = End("tunnelled", "br-int", 0, "", port="vxlan0", tun_id=1001)
+    return LocalWalk(host, "br-int", "p", (end,), ())
+
+
+def walked(outcome="delivered"):
+    pairs = {(A, B): walk("h0"), (B, A): walk("h1")}
+    return Walked(reaches={pair: Reach(outcome, "", "") for pair in pairs}, egress=pairs)
+
+
+def evidence(flows=LOST):
+    return Evidence(Window(0, 5 * S), ENDPOINTS, flows, (), {})
+
+
+def voted(component):
+    verdict = Verdict(
+        component, None, Symptom.UNCONNECTIVITY, 0.5, "", failing=(Pair(A, B, 20, 20),)
+    )
+    return Explained(verdict, LOST)
+
+
+class Agents:
+    """Both hosts see packets of the pair; those of `a` end before the uplink of h0."""
+
+    def __init__(self):
+        self.asked = []
+        self.go = asyncio.Event()
+
+    async def trace(self, host, request, *, deadline_s=0):
+        self.asked.append((host, request.flow))
+        await self.go.wait()
+        stages = {
+            "h0": {"port_receive": 20, "encapsulate": 20, "uplink_transmit": 0},
+            "h1": {"uplink_receive": 0, "decapsulate": 0},
+        }
+        rows = tuple(StageRow(stage=s, packets=n, bytes=0) for s, n in stages[host].items())
+        return TraceReply(kind="drops", flow=request.flow, netns=1, lasted_ns=1, stages=rows)
+
+
+async def turn():
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def doubts(agents):
+    made = Doubts(18515)
+    made.ask(agents)
+    return made
+
+
+def test_a_doubt_of_two_windows_is_traced_and_settled_with_the_tenant_named():
+    async def play():
+        agents = Agents()
+        made = doubts(agents)
+        assert made.settle(evidence(), walked(), LOST, mute=set(), now_ns=5 * S) == []
+        await turn()
+        assert agents.asked == []
+        made.settle(evidence(), walked(), LOST, mute=set(), now_ns=10 * S)
+        await turn()
+        assert {host for host, _ in agents.asked} == {"h0", "h1"}
+        assert "tun_id=1001" in agents.asked[0][1]
+        assert made.leave(LOST, now_ns=11 * S) == ()  # no vote on what is being traced,
+        assert made.leave(LOST, now_ns=5 * S + HOLD_NS) == LOST  # but not for ever
+        agents.go.set()
+        await turn()
+        (found,) = made.settle(evidence(), walked(), LOST, mute=set(), now_ns=15 * S)
+        assert found.verdict.component == rnic("h0", "rnic0")
+        assert found.flows == LOST
+        assert made.leave(LOST, now_ns=15 * S) == LOST
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("mute", [{"h0"}, {"h1"}])
+def test_a_host_too_busy_to_answer_probes_is_not_traced(mute):
+    async def play():
+        agents = Agents()
+        made = doubts(agents)
+        for window in range(4):
+            at_ns = window * 5 * S
+            made.settle(evidence(), walked(), LOST, mute=mute, now_ns=at_ns)
+            made.tell(evidence(), [voted(rnic("h0", "rnic0"))], now_ns=at_ns)
+            await turn()
+        assert agents.asked == []
+
+    asyncio.run(play())
+
+
+def test_what_the_tables_stop_is_no_doubt():
+    async def play():
+        agents = Agents()
+        made = doubts(agents)
+        for window in range(4):
+            made.settle(evidence(), walked("dropped"), LOST, mute=set(), now_ns=window * 5 * S)
+            await turn()
+        assert agents.asked == []
+
+    asyncio.run(play())
+
+
+def test_a_vote_on_a_part_of_a_host_that_lasts_gets_the_stage_as_evidence():
+    async def play():
+        agents = Agents()
+        agents.go.set()
+        made = doubts(agents)
+        ballot = voted(rnic("h0", "rnic0"))
+        for window in range(2):
+            told = made.tell(evidence(), [ballot], now_ns=window * 5 * S)
+            assert told == [ballot]
+            await turn()
+        (told,) = made.tell(evidence(), [ballot], now_ns=10 * S)
+        assert told.verdict.component == ballot.verdict.component
+        assert "uplink transmit" in told.verdict.evidence[0]
+        assert "encapsulate 20" in "\n".join(told.verdict.evidence)
+
+    asyncio.run(play())
+
+
+def test_what_flow_tables_may_still_explain_is_not_traced():
+    async def play():
+        agents = Agents()
+        made = doubts(agents)
+        ballot = voted(rnic("h0", "rnic0"))
+        for window in range(3):
+            assert made.tell(evidence(), [ballot], unread=True, now_ns=window * 5 * S) == [ballot]
+            await turn()
+        assert agents.asked == []
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("component", [None, Component(Kind.LINK, "spine0-leaf0")])
+def test_a_vote_on_the_underlay_is_not_traced(component):
+    async def play():
+        agents = Agents()
+        made = doubts(agents)
+        for window in range(3):
+            assert made.tell(evidence(), [voted(component)], now_ns=window * 5 * S)
+            await turn()
+        assert agents.asked == []
+
+    asyncio.run(play())
