@@ -25,6 +25,7 @@ OVERHEAD_BYTES = 20 + 8 + 12 + 8 + 4
 UNANSWERED = 8
 """So many probes in a row without a reply, and the target's neighbour is looked for anew."""
 
+MAX_AIMED = 8192
 _UNSENT = {
     Reach.PENDING: Sent(Outcome.PENDING),
     Reach.SILENT: Sent(Outcome.UNRESOLVED),
@@ -68,6 +69,12 @@ class RdmaTransport:
         """Why it must be closed and opened again; None while it works."""
         return self._port.broken
 
+    def active_mtu(self) -> int | None:
+        """Return the port's active MTU in bytes, as it is now; None where it cannot be had."""
+        if self.closed or self.broken:
+            return None
+        return self._port.active_mtu()
+
     def descriptors(self) -> tuple[int, ...]:
         """Return the descriptors that are readable when `read` has something to do."""
         return self._arrivals, self._events
@@ -83,11 +90,13 @@ class RdmaTransport:
         self._handles.aim(gids)
 
     def send(self, target: Target, flow: int, payload: bytes) -> Sent:
-        """Send a frame that zeros follow. LocalProtocolError unless `aim` knows the target."""
+        """Send a frame that zeros follow; LocalProtocolError where it does not fit a packet."""
+        if len(payload) > self.max_frame_bytes:
+            raise LocalProtocolError(f"{len(payload)} bytes to {target}")
         address = target.rdma
-        aimed = self._aimed.get(address.gid) if address else None
-        if address is None or aimed is None or len(payload) > self.max_frame_bytes:
-            raise LocalProtocolError(f"{len(payload)} bytes to {address}")
+        if address is None:
+            return _FAILED  # it answers over UDP only
+        aimed = self._aimed.get(address.gid) or self._aim_too(address.gid)
         handle = self._handles.find(aimed.gid, self.ports[flow])
         if handle is None:
             return _UNSENT[self._handles.reach(aimed.gid)]
@@ -102,6 +111,14 @@ class RdmaTransport:
             return _POSTED if sent else _FAILED
         left_ns = self._port.send(flow, handle, to, header, length=length)
         return Sent(Outcome.SENT, left_ns) if left_ns else _FAILED
+
+    def _aim_too(self, gid: str) -> _Aimed:
+        # Asked on demand; until the next `aim`.
+        self._handles.heard(gid)
+        if len(self._aimed) >= MAX_AIMED:
+            self._aimed.clear()
+        aimed = self._aimed[gid] = _Aimed(gid)
+        return aimed
 
     def read(self, descriptor: int, events: int, session: ProbeSession) -> int:  # noqa: ARG002 - a Transport
         """Take what waits at `descriptor` to `session`; return how many frames were foreign."""

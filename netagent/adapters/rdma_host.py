@@ -9,7 +9,7 @@ RNIC fails goes on being announced and probed, for its failure must not hide its
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -26,7 +26,13 @@ from netagent.collect.announcing import RdmaState
 from netagent.collect.hostfacts import HostView
 from netagent.collect.rates import CounterRows, CounterTally
 from netagent.collect.rdma import RdmaWatch, WatchedRnic
-from netagent.collect.rdmafacts import RdmaEvent, RdmaEventKind, RdmaView, device_of
+from netagent.collect.rdmafacts import (
+    RdmaDevice,
+    RdmaEvent,
+    RdmaEventKind,
+    RdmaView,
+    device_of,
+)
 from netagent.config import AgentConfig
 from netagent.model.endpoint import Endpoint, EndpointState, RdmaAddress
 from netagent.model.finding import Finding
@@ -78,7 +84,7 @@ class RdmaHost:
         self._resolver = Resolver()
         replies = config.probe.rate_per_host * REPLIES_PER_PROBE_CAP
         self._responders = Responders(replies_per_second=replies)
-        self._monitor = RnicMonitor(self._mtu_bytes)
+        self._monitor = RnicMonitor()
         self._watch = RdmaWatch(config.host)
         self._tally = CounterTally()
         self._told: list[Told] = []
@@ -118,7 +124,7 @@ class RdmaHost:
         self._arrange()
 
     def _on_rnics(self, view: RdmaView) -> None:
-        self._rnics = view
+        view = self._rnics = self._with_mtus(view)
         names = [device.name for device in view.devices]
         self._tally.retain(names)
         for device in view.devices:
@@ -126,6 +132,14 @@ class RdmaHost:
                 self._tally.add(device.name, port.counters, wall_ns=view.wall_ns)
         self._arrange()
         self._judge()
+
+    def _with_mtus(self, view: RdmaView) -> RdmaView:
+        # Verbs alone know the active MTU, and only of what is open.
+        known: dict[str, int] = {}
+        for key, transport in self._transports.items():
+            if (place := self._places.get(key)) and (mtu := transport.active_mtu()):
+                known[place.device] = mtu
+        return replace(view, devices=tuple(_with_mtu(d, known.get(d.name)) for d in view.devices))
 
     def _arrange(self) -> None:
         if self._rnics is None:
@@ -154,6 +168,7 @@ class RdmaHost:
                 gid=found[1].gid,
                 path=inside.path if inside else "",
                 inode=inside.inode if inside else None,
+                index=found[1].index,
             )
 
     def chosen(self, endpoint: EndpointId) -> bool | None:
@@ -235,13 +250,6 @@ class RdmaHost:
             self._findings = found
             self._changed()
 
-    def _mtu_bytes(self, device: str, _port: int) -> int | None:
-        places = self._places
-        for key, transport in list(self._transports.items()):
-            if not transport.closed and places[key].device == device:
-                return transport.max_frame_bytes
-        return None
-
     def state(self) -> RdmaState:
         """Return what there is to tell of the endpoints."""
         ids = [e.id for e in self._host.endpoints if self.chosen(e.id)]
@@ -262,3 +270,7 @@ class RdmaHost:
         with suppress(OSError):
             self._resolver.close()
         self._responders.close()
+
+
+def _with_mtu(device: RdmaDevice, mtu: int | None) -> RdmaDevice:
+    return replace(device, ports=tuple(replace(p, active_mtu_bytes=mtu) for p in device.ports))

@@ -19,6 +19,9 @@ class Place(Struct, frozen=True, kw_only=True):
     exclusive mode); empty: wherever we are (shared mode, the kernel's default)."""
     inode: int | None = None
     """Of that namespace, so that another one at the same path is noticed."""
+    index: int | None = None
+    """Where the GID is in its port's table: what is open must be opened anew where it moved, and
+    the kernel is done with moving it only some time after it told of that."""
 
 
 class Question(Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ from netagent.adapters.rdma_steering import (
     queue_port,
     steering_of,
 )
-from netagent.wire.frame import HEADER_BYTES
+from netagent.wire.frame import HEADER_BYTES, tell_held
 
 QKEY = 0x2E615072
 """Of all our queue pairs. The top bit would make it a privileged one."""
@@ -240,11 +240,13 @@ class RdmaPort:
         *,
         length: int,
         name: int = 0,
+        arrived_ns: int = 0,
     ) -> int:
         """Send a frame's `header`, with zeros up to `length`, to a (QPN, QKEY).
 
         Return the wall clock just before it was posted, in nanoseconds; 0 where the device
-        refused. `name` comes back with the departure's stamp, where there are stamps.
+        refused. `name` comes back with the departure's stamp, where there are stamps. A reply to
+        what came at `arrived_ns` is told how long that was held.
         """
         queue = self._queues[flow % len(self._queues)]
         if not self.active or self.broken or (queue.failed and not self._mend(queue)):
@@ -259,8 +261,11 @@ class RdmaPort:
         self._view[offset : offset + HEADER_BYTES] = header
         queue.names[slot] = name
         request = queue.requests[slot].get(length) or self._request(queue, slot, length)
+        verbs.address(request, handle, *to)
         left_ns = wall_ns()
-        if queue.pair.send(request, handle, *to):
+        if arrived_ns:
+            tell_held(self._view, offset, left_ns - arrived_ns)
+        if queue.pair.send(request):
             return left_ns
         queue.sends.give_back()
         self._suspect(queue)
@@ -306,9 +311,10 @@ class RdmaPort:
 
     def read(self) -> list[Arrived]:
         """Return what arrived; the arrivals' descriptor is quiet until there is more."""
+        found = self.take()  # first, for it is stamped as it is taken
         self.arrivals.hush()
         self.arrivals.arm()
-        return self.take()
+        return found + self.take()
 
     def take(self) -> list[Arrived]:
         """Return what arrived, without a look at the descriptor: for who polls busily."""
@@ -424,6 +430,13 @@ class RdmaPort:
 
     def _told(self, kind: str, text: str) -> RdmaEvent:
         return RdmaEvent(device=self.place.device, kind=kind, wall_ns=wall_ns(), text=text)
+
+    def active_mtu(self) -> int | None:
+        """Ask the device for its active MTU in bytes; None where it does not answer."""
+        try:
+            return self._device.mtu()
+        except OSError:
+            return None
 
     def descriptors(self) -> tuple[int, int]:
         """Return the descriptors that are readable when `read`, or `events`, has something."""

@@ -237,32 +237,38 @@ class Service:
         if handle is None:
             return False
         session, seq, udp_port, flags, _, _ = probe
-        port, name = endpoint.port, 0
+        port, name, since_ns = endpoint.port, 0, arrived.wall_ns
         if port.stamped:
             endpoint.replies = name = endpoint.replies + 1
-            endpoint.departing[name] = (probe, arrived.wall_ns)
+            endpoint.departing[name] = (probe, since_ns)
             reply = endpoint.responder.reply(probe)
-            held_ns = wall_ns() - arrived.wall_ns  # across two clocks: only to be reported
         else:
-            flags |= frame.REPLY | frame.HELD
-            held_ns = max(0, wall_ns() - arrived.wall_ns)
-            reply = frame.Frame(session, seq, udp_port, flags, seq, held_ns)
-        to, header = (arrived.qpn, QKEY), frame.encode(reply)
-        sent = port.send(arrived.queue, handle, to, header, length=arrived.length, name=name)
-        self._count(sent=bool(sent), held_ns=held_ns)
+            reply = frame.Frame(session, seq, udp_port, flags | frame.REPLY | frame.HELD, seq)
+        left_ns = port.send(
+            arrived.queue,
+            handle,
+            (arrived.qpn, QKEY),
+            frame.encode(reply),
+            length=arrived.length,
+            name=name,
+            arrived_ns=0 if port.stamped else since_ns,
+        )
+        # With stamps the two are of different clocks: only to be reported.
+        sent = self._count(left_ns, held_ns=max(0, left_ns - since_ns))
         if probe.flags & frame.MARKED and sent:
             key = endpoint.served.endpoint
             self._asked.append(Asked(endpoint=key, session=session, port=udp_port, sender=gid))
         return True
 
-    def _count(self, *, sent: bool, held_ns: int) -> None:
+    def _count(self, left_ns: int, *, held_ns: int) -> bool:
         counters = self._counters
-        if not sent:
+        if not left_ns:
             counters.failed += 1
-            return
+            return False
         counters.answered += 1
         counters.queue_ns_total += held_ns
         counters.queue_ns_max = max(counters.queue_ns_max, held_ns)
+        return True
 
     def _learn_departures(self, endpoint: _Endpoint) -> None:
         for name, left_ns in endpoint.port.take_stamps():

@@ -35,16 +35,12 @@ MAX_SHARE = 0.05
 STUCK_S = 5.0
 """A reading that takes longer is told of: its driver or firmware hangs."""
 
-MtuOf = Callable[[str, int], int | None]
-"""Active MTU in bytes of a device's port, asked of verbs; None where it is not known."""
-
 
 class RnicReader:
     """Reads all devices, with whatever tells of them. Blocks; for one thread at a time."""
 
-    def __init__(self, mtu_of: MtuOf | None = None) -> None:
+    def __init__(self) -> None:
         self._sysfs = SysfsReader()
-        self._mtu_of = mtu_of
         self._mode = ""
         self._indexes: dict[tuple[str, int], int] = {}
         """Number by which rdma netlink knows each port's device."""
@@ -61,7 +57,7 @@ class RnicReader:
         if self._mode == "exclusive":
             for namespace in namespaces:
                 devices |= self._inside(namespace, whole=whole)
-        found = tuple(self._with_mtu(devices[name]) for name in sorted(devices))
+        found = tuple(devices[name] for name in sorted(devices))
         return RdmaView(found, self._mode, wall_ns=wall_ns(), took_ns=now_ns() - began_ns)
 
     def _inside(self, namespace: Namespace, *, whole: bool) -> dict[str, RdmaDevice]:
@@ -94,13 +90,6 @@ class RnicReader:
             ports.append(replace(port, counters={**port.counters, **told}))
         return replace(device, ports=tuple(ports))
 
-    def _with_mtu(self, device: RdmaDevice) -> RdmaDevice:
-        ask = self._mtu_of
-        if ask is None:
-            return device
-        ports = (replace(p, active_mtu_bytes=ask(p.device, p.port)) for p in device.ports)
-        return replace(device, ports=tuple(ports))
-
 
 def _mode() -> str:
     with suppress(CapabilityMissing, OSError, RemoteProtocolError), RdmaQuery() as query:
@@ -120,8 +109,8 @@ def pause_s(look_s: float, *, took_ns: int) -> float:
 class RnicMonitor:
     """Calls back with a whole `RdmaView`, once a second and after each change."""
 
-    def __init__(self, mtu_of: MtuOf | None = None, *, look_s: float = LOOK_S) -> None:
-        self._reader = RnicReader(mtu_of)
+    def __init__(self, *, look_s: float = LOOK_S) -> None:
+        self._reader = RnicReader()
         self._look_s = look_s
         self._namespaces: tuple[Namespace, ...] = ()
         self._poked = asyncio.Event()

@@ -424,9 +424,8 @@ class QueuePair:
         attributes.qkey, attributes.pkey_index, attributes.sq_psn = self._qkey, 0, 0
         return attributes
 
-    def send(self, request: Any, handle: Handle, qpn: int, qkey: int) -> bool:
-        """Post a request to queue pair `qpn` behind `handle`; False where the device refused."""
-        request.set_wr_ud(handle.raw, qpn, qkey)
+    def send(self, request: Any) -> bool:
+        """Post a request that `address` made ready; False where the device refused."""
         try:
             self._post_send(request)
         except self._error:
@@ -463,6 +462,11 @@ class QueuePair:
     def close(self) -> None:
         """Destroy it."""
         _close(self.raw)
+
+
+def address(request: Any, handle: Handle, qpn: int, qkey: int) -> None:
+    """Make `request` go to queue pair `qpn` behind `handle`."""
+    request.set_wr_ud(handle.raw, qpn, qkey)
 
 
 def send_request(wr_id: int, pieces: Sequence[Any], *, signalled: bool) -> Any:

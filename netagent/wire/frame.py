@@ -23,9 +23,12 @@ Layout, network byte order, after which zero bytes pad the frame to its size:
 """
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from netagent.model.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 MAGIC = 0x6E615072  # "naPr"
 VERSION = 2
@@ -33,6 +36,8 @@ _HEADER = struct.Struct("!IBBHIIII")
 _unpack = _HEADER.unpack_from
 _unpack_name = struct.Struct("!II").unpack_from
 _NAME_OFFSET = 8
+_pack_held = struct.Struct("!I").pack_into
+_HELD_NS_OFFSET = 20
 HEADER_BYTES = _HEADER.size
 """Smallest probe payload."""
 
@@ -77,6 +82,11 @@ def encode(frame: Frame, *, size: int = HEADER_BYTES) -> bytes:
         frame.held_seq & 0xFFFFFFFF,
         min(frame.held_ns, MAX_HELD_NS),
     ).ljust(size, b"\0")
+
+
+def tell_held(buffer: "WriteableBuffer", offset: int, held_ns: int) -> None:
+    """Write the responder delay into the frame at `offset` of `buffer`, at the last moment."""
+    _pack_held(buffer, offset + _HELD_NS_OFFSET, max(0, min(held_ns, MAX_HELD_NS)))
 
 
 def name(payload: bytes) -> tuple[int, int] | None:

@@ -46,9 +46,12 @@ class FakePort:
     def handle(self, gid, port):
         return SimpleNamespace(gid=gid, close=lambda: None)
 
-    def send(self, flow, handle, to, header, *, length, name=0):
-        self.sent.append((flow, handle.gid, to, frame.decode(header), length, name))
-        return not self.refuses
+    def send(self, flow, handle, to, header, *, length, name=0, arrived_ns=0):
+        left_ns, sent = module.wall_ns(), frame.decode(header)
+        if arrived_ns:
+            sent = sent._replace(held_ns=left_ns - arrived_ns)
+        self.sent.append((flow, handle.gid, to, sent, length, name))
+        return 0 if self.refuses else left_ns
 
     def take_stamps(self):
         taken, self.stamps = self.stamps, []

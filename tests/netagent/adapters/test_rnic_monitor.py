@@ -124,15 +124,3 @@ def test_a_host_without_rdma_has_an_empty_view(monkeypatch, tmp_path):
     view = RnicReader().read([], whole=True)
     assert (view.devices, view.mode) == ((), "")
     assert view.wall_ns > 0
-
-
-def test_the_active_mtu_is_asked_for_each_port(monkeypatch, tmp_path):
-    monkeypatch.setattr(rnic_monitor, "SYSFS", tmp_path)
-    monkeypatch.setattr(rnic_monitor, "_mode", lambda: "shared")
-    counters = tmp_path / "class/infiniband/mlx5_0/ports/1/counters"
-    counters.mkdir(parents=True)
-    (counters / "symbol_error").write_text("0\n")
-    view = RnicReader(lambda device, port: 4096 if (device, port) == ("mlx5_0", 1) else None).read(
-        [], whole=True
-    )
-    assert view.devices[0].ports[0].active_mtu_bytes == 4096
