@@ -217,7 +217,10 @@ def load(
             tracer.attach(program, facts)
         yield tracer
     finally:
-        compiled.cleanup()
+        # bcc looks into tracefs even for what hangs on descriptors, and gives up where a mount
+        # namespace (that of `ip netns exec`) hides it; the end of the process detaches the rest.
+        with suppress(Exception):
+            compiled.cleanup()
 
 
 def sweep(tracing: Path = TRACING) -> int:

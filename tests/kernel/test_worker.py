@@ -28,10 +28,10 @@ def attached_programs() -> list[str]:
     return sorted(each.get("name", "") for each in shown if each.get("name", "").startswith("on_"))
 
 
-def start_worker(netns: int, **more: object) -> subprocess.Popen[str]:
-    """Start a worker; it runs until it is told otherwise."""
+def start_worker(netns: int, *prefix: str, **more: object) -> subprocess.Popen[str]:
+    """Start a worker, by the command `prefix`; it runs until it is told otherwise."""
     worker = subprocess.Popen(
-        [sys.executable, "-m", "bpf.worker"],
+        [*prefix, sys.executable, "-m", "bpf.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -61,7 +61,8 @@ def test_a_killed_worker_leaves_nothing_attached(overlay: Overlay):
 def test_the_end_of_stdin_ends_a_trace_and_a_second_one_is_refused(overlay: Overlay):
     before = attached_programs()
     netns = overlay.hosts[0].netns
-    with start_worker(netns) as worker:
+    # There /sys is another's: no tracefs.
+    with start_worker(netns, "ip", "netns", "exec", overlay.hosts[0].name) as worker:
         assert worker.stdout is not None
         assert worker.stdin is not None
         worker.stdout.readline()
