@@ -7,31 +7,40 @@ import platform
 import sys
 from collections.abc import Callable
 
-from tests.bench import agent_cost, ingest
+from tests.bench import agent_cost, bpf, ingest, rdma
+from tests.conftest import KERNEL, RDMA
 
 BENCHES: dict[str, Callable[[], list[dict[str, object]]]] = {
     "ingest": ingest.run,
     "agent-cost": agent_cost.run,
+    "rdma": rdma.run,
+    "bpf": bpf.run,
 }
+NEEDS = {"rdma": RDMA, "bpf": KERNEL}
 
 
 def main() -> int:
-    """Run what is asked for; return 0."""
+    """Run what is asked for; return 1 where that cannot run here. Without names, run what can."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description="Run benchmarks; one JSON line per result on stdout.",
-        epilog="example: python -m tests.bench ingest",
+        epilog="example: python -m tests.bench ingest; exit status 1: it cannot run here",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}")
-    names = parser.parse_args().names or list(BENCHES)
+    asked = parser.parse_args().names
+    names = asked or list(BENCHES)
     unknown = set(names) - BENCHES.keys()
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}")
     machine = {"python": platform.python_version(), "kernel": platform.release()}
+    lacking = {name: NEEDS[name] for name in names if name in NEEDS and not NEEDS[name].present()}
     for name in names:
+        if name in lacking:
+            print(f"{name}: not here; {lacking[name].remedy}", file=sys.stderr)
+            continue
         for row in BENCHES[name]():
             print(json.dumps({"bench": name, **row, **machine}), flush=True)
-    return 0
+    return int(bool(lacking) and bool(asked))
 
 
 if __name__ == "__main__":

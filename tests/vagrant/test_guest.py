@@ -3,6 +3,7 @@
 
 import dataclasses
 import io
+import json
 import os
 import pty
 import signal
@@ -18,6 +19,7 @@ import pytest
 
 from netagent import __version__
 from tests.conftest import VM, require
+from tests.rdma.apart import PROBES
 from vagrant.vm import DISTRIBUTIONS, distribution, ensure, guest
 from vagrant.vm.errors import VmError
 from vagrant.vm.guest import NEVER_UP, TIMED_OUT, Options, boot, shell
@@ -255,3 +257,22 @@ def read_until(control: int, wanted: bytes) -> bytes:
     while wanted not in printed:
         printed += os.read(control, 4096)
     return printed
+
+
+@pytest.mark.vm
+def test_two_machines_probe_each_other_over_rdma(debian_12):
+    """Truly apart: two kernels with one Soft-RoCE device each, and a cable between them."""
+
+    def end(index, role):
+        options = dataclasses.replace(QUICK, timeout_s=300, link="roce-wire", index=index)
+        command = [".venv/bin/python", "-m", "tests.rdma.apart", role]
+        return boot(debian_12, command, options)
+
+    with ThreadPoolExecutor() as pool:
+        ends = [pool.submit(end, index, role) for index, role in enumerate(("answer", "probe"))]
+        answered, probed = (each.result() for each in ends)
+    assert (answered.exit_code, probed.exit_code) == (0, 0), answered.stderr + probed.stderr
+    found = json.loads(probed.stdout)
+    assert found["replied"] == PROBES, found
+    assert found["ports_on_wire"] == found["ports"]
+    assert found["median_us"] > 0
