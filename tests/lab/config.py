@@ -18,6 +18,14 @@ from tests.lab.shape import (
 ANALYZER_URL = f"https://{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
 
 
+_EMULATED = """
+[probe]
+transport = "{}"
+# Single probes: emulated, each of a burst would wait for the one before.
+pings_per_visit = 1
+"""
+
+
 def agent_url(host: int) -> str:
     """Return where the agent of a host answers."""
     return f"https://{management_address(host)}:{AGENT_PORT}"
@@ -31,7 +39,7 @@ def agent_toml(
 ) -> str:
     """Return the agent's configuration on a host."""
     name = f"h{host}"
-    probe = "" if transport is Transport.UDP else f'\n[probe]\ntransport = "{transport}"\n'
+    probe = "" if transport is Transport.UDP else _EMULATED.format(transport)
     return f"""\
 host = "{name}"
 state_dir = "{directory / name / "agent"}"

@@ -50,23 +50,25 @@ SHAPES = {
 TASKS = {Transport.UDP: DEFAULT_TASKS, Transport.RDMA: DEFAULT_TASKS[:1]}
 TRAFFIC = {Transport.UDP: Bursts(), Transport.RDMA: None}
 HEALTHY_S = 60.0
-SETTLE_S = 20.0
-"""Endpoints are judged only after their first whole windows."""
-FIND_WITHIN_S = 10.0
-FIND_SLOW_WITHIN_S = 20.0
-"""For latency: it is judged against what was learned, and by two windows."""
+SETTLE_S = {Transport.UDP: 20.0, Transport.RDMA: 60.0}
+"""Endpoints are judged only after their first whole windows; an emulated guest is slow to start."""
+FIND_WITHIN_S = {Transport.UDP: 10.0, Transport.RDMA: 20.0}
+"""An emulated guest has few endpoints, hence few probes to count: a second window decides."""
+FIND_SLOW_LATER_S = 10.0
+"""More for latency: it is judged against what was learned, and by two windows."""
 SLOW = frozenset({"link-delay", "slow-link"})
 GIVE_UP_AFTER_S = 10.0
 """Seconds beyond the deadline: an answer that comes too late is shown, too."""
-RECOVER_WITHIN_S = 15.0
+RECOVER_WITHIN_S = {Transport.UDP: 15.0, Transport.RDMA: 40.0}
+"""Healed, that is; an emulated guest takes ten seconds to start an agent."""
 POLL_S = 0.2
 WINDOW_S = 5.0
 Say = Callable[[str], None]
 
 
-def find_within_s(fault: str) -> float:
+def find_within_s(fault: str, transport: Transport) -> float:
     """Return how many seconds netagent has to name what a fault broke."""
-    return FIND_SLOW_WITHIN_S if fault in SLOW else FIND_WITHIN_S
+    return FIND_WITHIN_S[transport] + (FIND_SLOW_LATER_S if fault in SLOW else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Found:
     recovered_s: float | None = None
     others: tuple[str, ...] = ()
     """Components of further incidents that opened meanwhile."""
+    transport: Transport = Transport.UDP
 
     @property
     def right(self) -> bool:
@@ -91,11 +94,16 @@ class Found:
             self.verdict is not None
             and self.verdict[:2] == self.truth
             and self.localized_s is not None
-            and self.localized_s <= find_within_s(self.fault)
-            and self.recovered_s is not None
-            and self.recovered_s <= RECOVER_WITHIN_S
+            and self.localized_s <= find_within_s(self.fault, self.transport)
+            and self.over
             and not self.others
         )
+
+    @property
+    def over(self) -> bool:
+        """Whether the incident ended in time when the fault was healed."""
+        limit_s = RECOVER_WITHIN_S[self.transport]
+        return self.recovered_s is not None and self.recovered_s <= limit_s
 
     def plain(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -168,8 +176,8 @@ def run(
     try:
         with lab.services().client() as client:
             observer = Observer(client)
-            healthy = _watch_health(observer, say, healthy_s)
-            found = [_try(lab, observer, name, say) for name in faults]
+            healthy = _watch_health(observer, say, SETTLE_S[transport], healthy_s)
+            found = [_try(lab, observer, name, say, transport) for name in faults]
     finally:
         lab.down()
     output.parent.mkdir(exist_ok=True)
@@ -183,9 +191,9 @@ def run(
     return right == len(found) and not healthy
 
 
-def _watch_health(observer: Observer, say: Say, healthy_s: float) -> int:
-    say(f"letting endpoints settle ({SETTLE_S:.0f} s), then watching {healthy_s:.0f} s of health")
-    observer.wait(lambda: False, timeout_s=SETTLE_S)
+def _watch_health(observer: Observer, say: Say, settle_s: float, healthy_s: float) -> int:
+    say(f"letting endpoints settle ({settle_s:.0f} s), then watching {healthy_s:.0f} s of health")
+    observer.wait(lambda: False, timeout_s=settle_s)
     observer.wait(observer.new, timeout_s=healthy_s)
     opened = observer.new()
     for each in opened:
@@ -194,7 +202,9 @@ def _watch_health(observer: Observer, say: Say, healthy_s: float) -> int:
     return len(opened)
 
 
-def _try(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
+def _try(
+    lab: Lab, observer: Observer, name: str, say: Say, transport: Transport = Transport.UDP
+) -> Found:
     # Faults do not wait for windows: inject at any moment of one.
     observer.wait(lambda: False, timeout_s=random.uniform(0, WINDOW_S))
     observer.remember()
@@ -202,18 +212,18 @@ def _try(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
     fault = lab.inject(name)
     say(f"{name}: injected at {fault.target}")
     truth = (fault.truth.layer, fault.truth.component)
-    give_up_s = find_within_s(name) + GIVE_UP_AFTER_S
+    give_up_s = find_within_s(name, transport) + GIVE_UP_AFTER_S
     first = observer.wait(lambda: _best(observer.new(), fault), timeout_s=give_up_s)
     healed_ns = time.time_ns()
     lab.heal(fault.key)
     incident = first or next(iter(observer.new()), None)
     if incident is None:
         say("  nothing found")
-        return Found(name, truth)
+        return Found(name, truth, transport=transport)
     say(f"  {incident['component']} ({incident['confidence']:.2f}): {incident['summary']}")
     over = observer.wait(
         lambda: all(each["state"] == "recovered" for each in observer.new()),
-        timeout_s=RECOVER_WITHIN_S + 5,
+        timeout_s=RECOVER_WITHIN_S[transport] + 5,
     )
     after = {each["id"]: each for each in observer.new()}
     mine = after.pop(incident["id"])
@@ -226,6 +236,7 @@ def _try(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
         _seconds(began_ns, mine["localized_ns"]),
         _seconds(healed_ns, recovered_ns),
         tuple(str(each["component"]) for each in after.values()),
+        transport,
     )
 
 
@@ -252,6 +263,6 @@ def table(found: Sequence[Found]) -> list[str]:
         row = f"{said[1]:<26} {said[0]:<9} {times[0]:>5} {times[1]:>6}{mark}"
         lines.append(f"{'':<19} {'verdict':<8}{row}")
         lines += [f"{'':<19} also:   {other}" for other in each.others]
-        if each.recovered_s is None or each.recovered_s > RECOVER_WITHIN_S:
+        if not each.over:
             lines.append(f"{'':<19} recovered after {each.recovered_s} s")
     return lines

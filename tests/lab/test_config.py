@@ -23,7 +23,7 @@ def test_an_agent_is_told_who_it_is_and_where_everything_is() -> None:
 
 def test_an_agent_is_told_to_probe_by_rdma_where_the_lab_has_it() -> None:
     document = tomllib.loads(agent_toml(LAB, CERTIFICATES, 1, Transport.RDMA))
-    assert document["probe"] == {"transport": "rdma"}
+    assert document["probe"]["transport"] == "rdma"
 
 
 def test_the_analyzer_knows_its_files() -> None:
