@@ -48,7 +48,8 @@ test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make te
 	for distribution in $(DISTRIBUTIONS); do \
 	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 1800 \
 	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,rdma,kernel -- \
-	    $(BIN)/python -m pytest -m "rdma or kernel or ovs" -p no:cacheprovider || exit 1; \
+	    $(BIN)/python -m pytest -m "rdma or kernel or ovs" -p no:cacheprovider \
+	    -o faulthandler_timeout=900 || exit 1; \
 	done
 	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm \
 	  $(if $(filter debian-13,$(DISTRIBUTIONS)),,-k "not debian-13")

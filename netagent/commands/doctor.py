@@ -10,8 +10,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from bpf.host import read_facts
+from bpf.programs import choose
 from netagent.adapters import capabilities
 from netagent.adapters.sysfs import rdma_ports
+from netagent.adapters.verbs import REMEDY as PYVERBS_REMEDY
 from netagent.adapters.vswitchd import VswitchdError, appctl
 from netagent.collect.hostfacts import HostView
 from netagent.commands.asking import CONFIG
@@ -153,21 +156,17 @@ def _rdma() -> str:
     if not ports:
         remedy = "probing uses UDP; load the RNIC's driver (or rdma_rxe) to probe by RDMA"
         raise CapabilityMissing("RDMA", remedy)
+    if importlib.util.find_spec("pyverbs") is None:
+        raise CapabilityMissing("RDMA", f"probing uses UDP; {PYVERBS_REMEDY}")
     return ", ".join(f"{each.device}/{each.port} {each.state}" for each in ports)
 
 
 def _ebpf() -> str:
-    if importlib.util.find_spec("bcc") is None:
-        raise CapabilityMissing("eBPF", "apt-get install python3-bpfcc to trace in the kernel")
-    if not Path("/sys/kernel/btf/vmlinux").exists():
-        raise CapabilityMissing("eBPF", "boot a kernel with CONFIG_DEBUG_INFO_BTF")
-    kprobes = any(
-        Path(root, "kprobe_events").exists()
-        for root in ("/sys/kernel/tracing", "/sys/kernel/debug/tracing")
-    )
-    if not kprobes:
-        raise CapabilityMissing("eBPF", "mount tracefs on a kernel with CONFIG_KPROBE_EVENTS")
-    return "bcc and kprobes"
+    programs, refusals = choose("path", read_facts())
+    if not programs:
+        raise CapabilityMissing("eBPF", f"{refusals[0].remedy} ({refusals[0].reason})")
+    lacking = "".join(f"; not {each.program}: {each.reason}" for each in refusals)
+    return f"{len(programs)} programs can run{lacking}"
 
 
 def _kernel_datapath() -> str:
