@@ -217,7 +217,7 @@ class Engine:
         settled += walked.explained
         rest = unexplained(evidence.flows, settled)
         mute = self._mute(state) | undecided
-        tired = mute | (expected - state.rows.keys())
+        tired = undecided | (expected - state.rows.keys())
         traced = self._doubts.settle(evidence, walked, rest, mute=tired, now_ns=clock())
         settled += traced
         rest = self._votable(mute, evidence, unexplained(rest, traced))

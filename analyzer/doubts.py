@@ -21,7 +21,8 @@ from ovs_checks.reach import Reach
 from ovs_checks.walk import LocalWalk
 
 HOLD_NS = 30_000_000_000
-"""A pair's losses are kept from the vote for so long at most while it is being traced."""
+"""A pair's losses are kept from the vote for so long at most while it is being traced; a doubt that
+is not there for so long is over."""
 _INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER}
 """What a vote may name that a trace of the hosts says more about."""
 
@@ -47,7 +48,8 @@ class Doubts:
     def __init__(self, probe_port: int) -> None:
         self._probe_port = probe_port
         self._tracing: Tracing | None = None
-        self._since_ns: dict[OrderedPair, int] = {}
+        self._since_ns: dict[OrderedPair, tuple[int, int]] = {}
+        """When each doubt began, and when it was last there."""
         self._mute: AbstractSet[str] = frozenset()
         self._named: set[Component | None] = set()
         """By the vote of the window before: what lasts one window only is not worth a trace."""
@@ -71,7 +73,7 @@ class Doubts:
         """
         self._mute = mute
         doubtful = [pair for pair in walked.delivered() if not mute & _hosts(pair, evidence)]
-        self._since_ns = {pair: self._since_ns.get(pair, now_ns) for pair in doubtful}
+        self._doubt(doubtful, now_ns)
         if self._tracing is None:
             return []
         tunnels = _tunnels(walked)
@@ -82,16 +84,26 @@ class Doubts:
             found = traced and stages.explain(traced, mine, evidence.endpoints, tunnels)
             if mine and found:
                 settled.append(found)
-        lasting = [pair for pair in doubtful if self._since_ns[pair] < now_ns]
+        lasting = [pair for pair in doubtful if self._since_ns[pair][0] < now_ns]
         wanted = [self._wanted(pair, evidence, walked) for pair in lasting]
         self._tracing.want(wanted, now_ns=now_ns)
         return settled
+
+    def _doubt(self, pairs: Sequence[OrderedPair], now_ns: int) -> None:
+        # A window whose tables could not be read ends no doubt.
+        for pair in pairs:
+            self._since_ns[pair] = (self._since_ns.get(pair, (now_ns, 0))[0], now_ns)
+        self._since_ns = {
+            pair: (since_ns, last_ns)
+            for pair, (since_ns, last_ns) in self._since_ns.items()
+            if now_ns - last_ns < HOLD_NS
+        }
 
     def leave(self, flows: Sequence[FlowView], *, now_ns: int) -> tuple[FlowView, ...]:
         """Return the flows that may be voted on: not those that are being traced just now."""
         held = {
             pair
-            for pair, since_ns in self._since_ns.items()
+            for pair, (since_ns, _) in self._since_ns.items()
             if self._tracing and self._tracing.under_way(pair) and now_ns - since_ns < HOLD_NS
         }
         return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)

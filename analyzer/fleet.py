@@ -57,7 +57,7 @@ class Fleet:
         )
 
     async def check(
-        self, host: str, request: CheckRequest, *, deadline_s: float = 3.0
+        self, host: str, request: CheckRequest, *, deadline_s: float = 5.0
     ) -> CheckReply:
         """Ask where the vSwitch of `host` takes packets."""
         return await self._ask(host, "/v1/check", request, kind=CheckReply, deadline_s=deadline_s)

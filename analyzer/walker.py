@@ -26,7 +26,7 @@ from netagent.wire.messages import (
 from netagent.wire.tracing import TraceReply, TraceRequest
 from ovs_checks.walk import LocalWalk
 
-CHECK_DEADLINE_S = 4.0
+CHECK_DEADLINE_S = 5.0
 COUNT_DEADLINE_S = 4.0
 
 T = TypeVar("T")
