@@ -213,7 +213,7 @@ class Engine:
         self._book.saw_loss(lossy, now_ns=clock())
         settled = settle(evidence, self._topology)
         rest = unexplained(evidence.flows, settled)
-        walked = await self._walk(evidence, rest, fleet)
+        walked = await self._walk(evidence, self._doubts.walkable(evidence, rest), fleet)
         settled += walked.explained
         rest = unexplained(evidence.flows, settled)
         mute = self._mute(state) | undecided
@@ -221,7 +221,7 @@ class Engine:
         traced = self._doubts.settle(evidence, walked, rest, mute=tired, now_ns=clock())
         settled += traced
         rest = self._votable(mute, evidence, unexplained(rest, traced))
-        rest = self._doubts.leave(rest, now_ns=clock())
+        rest = self._doubts.leave(evidence, rest, now_ns=clock())
         voted = await self._vote(evidence, rest, walked.missing, fleet)
         unread = bool(walked.missing)
         voted = self._doubts.tell(evidence, voted, unread=unread, now_ns=clock())

@@ -15,14 +15,14 @@ from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
 from analyzer.localize.facts import Explained
 from analyzer.tracing import Tracing, Wanted
 from analyzer.walker import TracesRpc
-from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from ovs_checks.reach import Reach
 from ovs_checks.walk import LocalWalk
 
 HOLD_NS = 30_000_000_000
-"""A pair's losses are kept from the vote for so long at most while it is being traced; a doubt that
-is not there for so long is over."""
+"""A pair's losses are kept from the vote for so long at most while it is being traced."""
+FORGET_NS = 120_000_000_000
+"""A doubt is over when no walk confirmed it for so long: a trace may take as long."""
 _INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER}
 """What a vote may name that a trace of the hosts says more about."""
 
@@ -50,6 +50,8 @@ class Doubts:
         self._tracing: Tracing | None = None
         self._since_ns: dict[OrderedPair, tuple[int, int]] = {}
         """When each doubt began, and when it was last there."""
+        self._egress: dict[OrderedPair, LocalWalk] = {}
+        """The last walk of each way of a doubt."""
         self._mute: AbstractSet[str] = frozenset()
         self._named: set[Component | None] = set()
         """By the vote of the window before: what lasts one window only is not worth a trace."""
@@ -57,6 +59,14 @@ class Doubts:
     def ask(self, agents: TracesRpc) -> None:
         """Ask these agents from now on."""
         self._tracing = Tracing(agents)
+
+    def walkable(self, evidence: Evidence, flows: Sequence[FlowView]) -> tuple[FlowView, ...]:
+        """Return the flows whose pairs are worth a walk: not where a trace is at work on a doubt.
+
+        Their flow tables were read, and the hosts have enough to do.
+        """
+        held = {pair for pair in self._since_ns if self._busy(pair, evidence)}
+        return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
 
     def settle(
         self,
@@ -69,44 +79,72 @@ class Doubts:
     ) -> list[Explained]:
         """Return what traces explain of the pairs that the tables deliver, and ask for more.
 
-        The hosts in `mute` were too busy to answer probes: a trace would make that worse.
+        What a trace names explains all doubtful pairs that cross it. The hosts in `mute` were too
+        busy to answer probes: a trace would make that worse.
         """
         self._mute = mute
-        doubtful = [pair for pair in walked.delivered() if not mute & _hosts(pair, evidence)]
-        self._doubt(doubtful, now_ns)
+        self._doubt(walked, now_ns)
         if self._tracing is None:
             return []
-        tunnels = _tunnels(walked)
+        dead = self._dead(flows)
+        ends = {pair[0]: overlay.tunnelled(walk) for pair, walk in self._egress.items()}
+        tunnels = {source: end.port for source, end in ends.items() if end is not None}
         settled: list[Explained] = []
-        for pair in doubtful:
-            mine = tuple(v for v in flows if v.lost and unordered(pair_of(v.flow)) == pair)
+        for pair in sorted(dead):
             traced = self._tracing.known(pair, now_ns=now_ns)
-            found = traced and stages.explain(traced, mine, evidence.endpoints, tunnels)
-            if mine and found:
-                settled.append(found)
-        lasting = [pair for pair in doubtful if self._since_ns[pair][0] < now_ns]
-        wanted = [self._wanted(pair, evidence, walked) for pair in lasting]
-        self._tracing.want(wanted, now_ns=now_ns)
+            named = stages.component(traced, evidence.endpoints, tunnels) if traced else None
+            if traced is None or named is None or pair not in dead:
+                continue
+            share = [each for each in dead if each == pair or _crosses(each, named, evidence)]
+            mine = tuple(view for each in share for view in dead.pop(each))
+            found = stages.explain(traced, mine, evidence.endpoints, tunnels)
+            settled += [found] if found else []
+        lasting = [
+            pair
+            for pair in dead
+            if self._since_ns[pair][0] < now_ns and not mute & _hosts(pair, evidence)
+        ]
+        self._tracing.want([self._wanted(pair, evidence) for pair in lasting], now_ns=now_ns)
         return settled
 
-    def _doubt(self, pairs: Sequence[OrderedPair], now_ns: int) -> None:
-        # A window whose tables could not be read ends no doubt.
-        for pair in pairs:
+    def _doubt(self, walked: Walked, now_ns: int) -> None:
+        # A window whose tables were not read ends no doubt.
+        for pair in walked.delivered():
             self._since_ns[pair] = (self._since_ns.get(pair, (now_ns, 0))[0], now_ns)
         self._since_ns = {
             pair: (since_ns, last_ns)
             for pair, (since_ns, last_ns) in self._since_ns.items()
-            if now_ns - last_ns < HOLD_NS
+            if now_ns - last_ns < FORGET_NS
+        }
+        known = {**self._egress, **walked.egress}
+        self._egress = {
+            way: walk for way, walk in known.items() if unordered(way) in self._since_ns
         }
 
-    def leave(self, flows: Sequence[FlowView], *, now_ns: int) -> tuple[FlowView, ...]:
-        """Return the flows that may be voted on: not those that are being traced just now."""
+    def _dead(self, flows: Sequence[FlowView]) -> dict[OrderedPair, list[FlowView]]:
+        dead: dict[OrderedPair, list[FlowView]] = {}
+        for view in flows:
+            pair = unordered(pair_of(view.flow))
+            if view.lost and pair in self._since_ns:
+                dead.setdefault(pair, []).append(view)
+        return dead
+
+    def leave(
+        self, evidence: Evidence, flows: Sequence[FlowView], *, now_ns: int
+    ) -> tuple[FlowView, ...]:
+        """Return the flows that may be voted on: not where a trace is at work on a doubt."""
         held = {
             pair
             for pair, (since_ns, _) in self._since_ns.items()
-            if self._tracing and self._tracing.under_way(pair) and now_ns - since_ns < HOLD_NS
+            if now_ns - since_ns < HOLD_NS and self._busy(pair, evidence)
         }
         return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
+
+    def _busy(self, pair: OrderedPair, evidence: Evidence) -> bool:
+        busy = self._tracing.busy if self._tracing else frozenset[str]()
+        return any(key in evidence.endpoints for key in pair) and bool(
+            busy & _hosts(pair, evidence)
+        )
 
     def tell(
         self,
@@ -133,13 +171,13 @@ class Doubts:
             traced = self._tracing.known(pair, now_ns=now_ns)
             told.append(stages.told(each, traced) if traced else each)
             if component in before and not unread and not self._mute & _hosts(pair, evidence):
-                self._tracing.want([self._wanted(pair, evidence, Walked())], now_ns=now_ns)
+                self._tracing.want([self._wanted(pair, evidence)], now_ns=now_ns)
         return told
 
-    def _wanted(self, pair: OrderedPair, evidence: Evidence, walked: Walked) -> Wanted:
+    def _wanted(self, pair: OrderedPair, evidence: Evidence) -> Wanted:
         forward, backward = (
             stages.question(
-                way, evidence.endpoints, port=self._probe_port, vni=_vni(walked.egress.get(way))
+                way, evidence.endpoints, port=self._probe_port, vni=_vni(self._egress.get(way))
             )
             for way in (pair, (pair[1], pair[0]))
         )
@@ -148,14 +186,20 @@ class Doubts:
 
 
 def _hosts(pair: OrderedPair, evidence: Evidence) -> set[str]:
-    return {evidence.endpoints[key].host for key in pair}
+    return {evidence.endpoints[key].host for key in pair if key in evidence.endpoints}
+
+
+def _crosses(pair: OrderedPair, component: Component, evidence: Evidence) -> bool:
+    """Tell whether packets of `pair` pass `component`, a part of a host or an endpoint."""
+    if component.kind is Kind.ENDPOINT:
+        return component.name in map(str, pair)
+    host, _, part = component.name.partition("/")
+    ends = [evidence.endpoints[key] for key in pair]
+    return any(
+        end.host == host and (component.kind is not Kind.RNIC or end.rnic == part) for end in ends
+    )
 
 
 def _vni(walk: LocalWalk | None) -> int:
     end = overlay.tunnelled(walk) if walk else None
     return (end.tun_id or 0) if end else 0
-
-
-def _tunnels(walked: Walked) -> dict[EndpointId, str]:
-    ends = {pair[0]: overlay.tunnelled(walk) for pair, walk in walked.egress.items()}
-    return {source: end.port for source, end in ends.items() if end is not None}

@@ -7,6 +7,7 @@ asked again for long, one that did not answer for a while.
 
 import asyncio
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 
@@ -54,6 +55,11 @@ class Tracing:
         """Return what was seen of a pair, in either direction, if that is fresh."""
         at_ns, traced = self._traced.get(unordered(pair), (0, None))
         return traced if traced is not None and now_ns - at_ns < VALID_NS else None
+
+    @property
+    def busy(self) -> AbstractSet[str]:
+        """Hosts that make a trace now."""
+        return self._busy
 
     def under_way(self, pair: OrderedPair) -> bool:
         """Whether a pair is being traced."""

@@ -58,7 +58,7 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-TRACE_TICK_S = 0.05
+TRACE_TICK_S = 0.1
 LONG_POLL_S = 20.0
 RETRY_S = (0.2, 5.0)
 REGISTER_AGAIN_S = 30.0

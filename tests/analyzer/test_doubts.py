@@ -16,12 +16,14 @@ from netagent.wire.tracing import StageRow, TraceReply
 from ovs_checks.reach import Reach
 from ovs_checks.walk import End, LocalWalk
 
-A, B = EndpointId("a", 0), EndpointId("b", 0)
+A, B, C = (EndpointId(name, 0) for name in "abc")
 ENDPOINTS = {
     A: Endpoint(A, "t", "h0", "10.0.0.10", "", "172.30.0.1", "rnic0", "br-int", "p"),
     B: Endpoint(B, "t", "h1", "10.0.0.11", "", "172.30.1.1", "rnic0", "br-int", "q"),
+    C: Endpoint(C, "t", "h2", "10.0.0.12", "", "172.30.2.1", "rnic0", "br-int", "r"),
 }
 LOST = (FlowView(FlowId(A, B, 1), 20, 20, 0, 0, 0, 20, 4000),)
+BOTH = (FlowView(FlowId(A, C, 1), 20, 20, 0, 0, 0, 20, 4000), *LOST)
 S = 1_000_000_000
 
 
@@ -30,8 +32,9 @@ def walk(host):
     return LocalWalk(host, "br-int", "p", (end,), ())
 
 
-def walked(outcome="delivered"):
-    pairs = {(A, B): walk("h0"), (B, A): walk("h1")}
+def walked(outcome="delivered", far=(B,)):
+    pairs = {(A, each): walk("h0") for each in far}
+    pairs |= {(each, A): walk(ENDPOINTS[each].host) for each in far}
     return Walked(reaches={pair: Reach(outcome, "", "") for pair in pairs}, egress=pairs)
 
 
@@ -86,14 +89,19 @@ def test_a_doubt_of_two_windows_is_traced_and_settled_with_the_tenant_named():
         await turn()
         assert {host for host, _ in agents.asked} == {"h0", "h1"}
         assert "tun_id=1001" in agents.asked[0][1]
-        assert made.leave(LOST, now_ns=11 * S) == ()  # no vote on what is being traced,
-        assert made.leave(LOST, now_ns=5 * S + HOLD_NS) == LOST  # but not for ever
+        assert made.walkable(evidence(), LOST) == ()  # the hosts have enough to do
+        assert made.leave(evidence(), LOST, now_ns=11 * S) == ()  # no vote on what is being traced,
+        assert made.leave(evidence(), LOST, now_ns=5 * S + HOLD_NS) == LOST  # but not for ever
         agents.go.set()
         await turn()
         (found,) = made.settle(evidence(), walked(), LOST, mute=set(), now_ns=15 * S)
         assert found.verdict.component == rnic("h0", "rnic0")
         assert found.flows == LOST
-        assert made.leave(LOST, now_ns=15 * S) == LOST
+        assert made.leave(evidence(), LOST, now_ns=15 * S) == LOST
+        # Another pair of that uplink is explained by it.
+        read = walked(far=(B, C))
+        (found,) = made.settle(evidence(), read, BOTH, mute=set(), now_ns=20 * S)
+        assert sorted(found.flows, key=str) == sorted(BOTH, key=str)
 
     asyncio.run(play())
 

@@ -23,6 +23,7 @@ _EMULATED = """
 transport = "{}"
 # Single probes: emulated, each of a burst would wait for the one before.
 pings_per_visit = 1
+rate_per_endpoint = 16
 
 [trace]
 packets_per_second = 20
