@@ -15,7 +15,9 @@ from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
 from analyzer.localize.facts import Explained
 from analyzer.tracing import Tracing, Wanted
 from analyzer.walker import TracesRpc
+from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
+from netagent.model.verdict import Verdict
 from ovs_checks.reach import Reach
 from ovs_checks.walk import LocalWalk
 
@@ -87,8 +89,7 @@ class Doubts:
         if self._tracing is None:
             return []
         dead = self._dead(flows)
-        ends = {pair[0]: overlay.tunnelled(walk) for pair, walk in self._egress.items()}
-        tunnels = {source: end.port for source, end in ends.items() if end is not None}
+        tunnels = self._tunnels()
         settled: list[Explained] = []
         for pair in sorted(dead):
             traced = self._tracing.known(pair, now_ns=now_ns)
@@ -163,16 +164,29 @@ class Doubts:
         before, self._named = self._named, {each.verdict.component for each in voted}
         told: list[Explained] = []
         for each in voted:
-            component, failing = each.verdict.component, each.verdict.failing
-            if component is None or component.kind not in _INSIDE or not failing:
+            if not _inside(each.verdict):
                 told.append(each)
                 continue
-            pair = unordered((failing[0].source, failing[0].target))
+            first = each.verdict.failing[0]
+            pair = unordered((first.source, first.target))
             traced = self._tracing.known(pair, now_ns=now_ns)
-            told.append(stages.told(each, traced) if traced else each)
-            if component in before and not unread and not self._mute & _hosts(pair, evidence):
+            told.append(self._better(each, traced, evidence) if traced else each)
+            lasts = each.verdict.component in before
+            if lasts and not unread and not self._mute & _hosts(pair, evidence):
                 self._tracing.want([self._wanted(pair, evidence)], now_ns=now_ns)
         return told
+
+    def _better(self, each: Explained, traced: stages.Traced, evidence: Evidence) -> Explained:
+        # A trace settles what the vote left open; else it is evidence.
+        if each.verdict.component is None:
+            found = stages.explain(traced, each.flows, evidence.endpoints, self._tunnels())
+            if found is not None:
+                return found
+        return stages.told(each, traced)
+
+    def _tunnels(self) -> dict[EndpointId, str]:
+        ends = {pair[0]: overlay.tunnelled(walk) for pair, walk in self._egress.items()}
+        return {source: end.port for source, end in ends.items() if end is not None}
 
     def _wanted(self, pair: OrderedPair, evidence: Evidence) -> Wanted:
         forward, backward = (
@@ -183,6 +197,16 @@ class Doubts:
         )
         ends = (evidence.endpoints[key].host for key in pair)
         return Wanted(pair, (next(ends), next(ends)), forward, backward)
+
+
+def _inside(verdict: Verdict) -> bool:
+    """Tell whether a trace of the hosts says more about what was voted."""
+    if not verdict.failing:
+        return False
+    if verdict.component is not None:
+        return verdict.component.kind in _INSIDE
+    suspected = {each.component.kind for each in verdict.alternatives}
+    return bool(suspected & _INSIDE)
 
 
 def _hosts(pair: OrderedPair, evidence: Evidence) -> set[str]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,7 @@ from analyzer.localize.facts import Explained
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, Kind, rnic
-from netagent.model.verdict import Pair, Symptom, Verdict
+from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
 from netagent.model.window import Window
 from netagent.wire.tracing import StageRow, TraceReply
 from ovs_checks.reach import Reach
@@ -147,6 +148,24 @@ def test_a_vote_on_a_part_of_a_host_that_lasts_gets_the_stage_as_evidence():
         assert told.verdict.component == ballot.verdict.component
         assert "uplink transmit" in told.verdict.evidence[0]
         assert "encapsulate 20" in "\n".join(told.verdict.evidence)
+
+    asyncio.run(play())
+
+
+def test_a_trace_settles_what_a_vote_left_open_between_parts_of_a_host():
+    async def play():
+        agents = Agents()
+        agents.go.set()
+        made = doubts(agents)
+        suspects = (Suspect(rnic("h0", "rnic0"), 0.5, 20, 20),)
+        ballot = voted(None)
+        ballot = replace(ballot, verdict=replace(ballot.verdict, alternatives=suspects))
+        for window in range(2):
+            assert made.tell(evidence(), [ballot], now_ns=window * 5 * S) == [ballot]
+            await turn()
+        (told,) = made.tell(evidence(), [ballot], now_ns=10 * S)
+        assert told.verdict.component == rnic("h0", "rnic0")
+        assert "uplink transmit" in told.verdict.summary
 
     asyncio.run(play())
 
