@@ -32,8 +32,8 @@ examples:
   python -m vagrant.vm list --json
 """
 
-CONSOLE_LINES = 40
-"""Of the console, where the guest made the end; a kernel's panic takes about as many."""
+CONSOLE_LINES = 120
+"""Of the console, where the guest made the end; a kernel that panics in an interrupt says as much."""
 
 
 def main(argv: list[str] | None = None) -> int:
