@@ -19,8 +19,8 @@ from analyzer.walker import TracesRpc
 from netagent.model.errors import CapabilityMissing, NetAgentError
 from netagent.wire.tracing import TraceReply, TraceRequest
 
-DEADLINE_S = 100.0
-"""An agent may have to compile first."""
+DEADLINE_S = 140.0
+"""An agent may have to compile first, beside all else that an emulated machine does."""
 VALID_NS = 60_000_000_000
 """A trace is believed for so long, and then made again if it is still wanted."""
 CANNOT_NS = 600_000_000_000

@@ -14,7 +14,7 @@ from tests.lab import Lab
 from tests.lab.demo import SETTLE_S, SHAPES, TASKS, Observer
 from tests.lab.shape import Transport
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.lab]
 
 FIND_WITHIN_S = 180
 """Two windows of doubt, then a trace: emulated, its programs compile for half a minute."""
