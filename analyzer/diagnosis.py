@@ -166,7 +166,7 @@ class Engine:
         """Close windows as they complete, until cancelled."""
         windows = self._windows
         windows.begin(now_ns=clock())
-        self._doubts.ask(fleet)
+        self._doubts.ask(fleet, clock)
         while True:
             now_ns = clock()
             if now_ns > self._forgot_ns + FORGET_NS:
@@ -213,7 +213,8 @@ class Engine:
         self._book.saw_loss(lossy, now_ns=clock())
         settled = settle(evidence, self._topology)
         rest = unexplained(evidence.flows, settled)
-        walked = await self._walk(evidence, self._doubts.walkable(evidence, rest), fleet)
+        unknown = self._doubts.walkable(evidence, rest, now_ns=clock())
+        walked = await self._walk(evidence, unknown, fleet)
         settled += walked.explained
         rest = unexplained(evidence.flows, settled)
         mute = self._mute(state) | undecided
@@ -224,7 +225,7 @@ class Engine:
         rest = self._doubts.leave(evidence, rest, now_ns=clock())
         voted = await self._vote(evidence, rest, walked.missing, fleet)
         unread = bool(walked.missing)
-        voted = self._doubts.tell(evidence, voted, unread=unread, now_ns=clock())
+        voted = self._doubts.tell(evidence, voted, unread=unread)
         voted += await self._vote_latency(evidence, unexplained(rest, voted), fleet)
         self._explained_before = {
             unordered(pair_of(view.flow)) for each in settled for view in each.flows

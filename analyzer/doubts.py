@@ -5,11 +5,11 @@ A trace compiles and hooks into the kernel: it is asked for doubts that last two
 that are not too busy to answer probes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from analyzer.detect.loss import FlowView
+from analyzer.detect.loss import FlowView, unconnected_pairs
 from analyzer.localize import overlay, stages
 from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
 from analyzer.localize.facts import Explained
@@ -25,6 +25,8 @@ HOLD_NS = 30_000_000_000
 """A pair's losses are kept from the vote for so long at most while it is being traced."""
 FORGET_NS = 120_000_000_000
 """A doubt is over when no walk confirmed it for so long: a trace may take as long."""
+READ_NS = 60_000_000_000
+"""Flow tables need not be read again for so long while a trace is at work."""
 _INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER}
 """What a vote may name that a trace of the hosts says more about."""
 
@@ -58,16 +60,22 @@ class Doubts:
         self._named: set[Component | None] = set()
         """By the vote of the window before: what lasts one window only is not worth a trace."""
 
-    def ask(self, agents: TracesRpc) -> None:
-        """Ask these agents from now on."""
-        self._tracing = Tracing(agents)
+    def ask(self, agents: TracesRpc, clock: Callable[[], int]) -> None:
+        """Ask these agents from now on; `clock` gives wall nanoseconds."""
+        self._tracing = Tracing(agents, clock)
 
-    def walkable(self, evidence: Evidence, flows: Sequence[FlowView]) -> tuple[FlowView, ...]:
+    def walkable(
+        self, evidence: Evidence, flows: Sequence[FlowView], *, now_ns: int
+    ) -> tuple[FlowView, ...]:
         """Return the flows whose pairs are worth a walk: not where a trace is at work on a doubt.
 
-        Their flow tables were read, and the hosts have enough to do.
+        Their flow tables were read lately, and the hosts have enough to do.
         """
-        held = {pair for pair in self._since_ns if self._busy(pair, evidence)}
+        held = {
+            pair
+            for pair, (_, last_ns) in self._since_ns.items()
+            if now_ns - last_ns < READ_NS and self._busy(pair, evidence)
+        }
         return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
 
     def settle(
@@ -92,7 +100,7 @@ class Doubts:
         tunnels = self._tunnels()
         settled: list[Explained] = []
         for pair in sorted(dead):
-            traced = self._tracing.known(pair, now_ns=now_ns)
+            traced = self._tracing.known(pair)
             named = stages.component(traced, evidence.endpoints, tunnels) if traced else None
             if traced is None or named is None or pair not in dead:
                 continue
@@ -105,7 +113,7 @@ class Doubts:
             for pair in dead
             if self._since_ns[pair][0] < now_ns and not mute & _hosts(pair, evidence)
         ]
-        self._tracing.want([self._wanted(pair, evidence) for pair in lasting], now_ns=now_ns)
+        self._tracing.want([self._wanted(pair, evidence) for pair in lasting])
         return settled
 
     def _doubt(self, walked: Walked, now_ns: int) -> None:
@@ -123,12 +131,15 @@ class Doubts:
         }
 
     def _dead(self, flows: Sequence[FlowView]) -> dict[OrderedPair, list[FlowView]]:
-        dead: dict[OrderedPair, list[FlowView]] = {}
+        # A pair that is answered again is no doubt any more, whatever it still loses.
+        dead = {unordered(pair): list[FlowView]() for pair in unconnected_pairs(flows)}
         for view in flows:
             pair = unordered(pair_of(view.flow))
-            if view.lost and pair in self._since_ns:
-                dead.setdefault(pair, []).append(view)
-        return dead
+            if pair in dead:
+                dead[pair] += [view] if view.lost else []
+            else:
+                self._since_ns.pop(pair, None)
+        return {pair: views for pair, views in dead.items() if pair in self._since_ns}
 
     def leave(
         self, evidence: Evidence, flows: Sequence[FlowView], *, now_ns: int
@@ -153,7 +164,6 @@ class Doubts:
         voted: Sequence[Explained],
         *,
         unread: bool = False,
-        now_ns: int,
     ) -> list[Explained]:
         """Return the voted verdicts with what traces add, and ask for traces that could.
 
@@ -169,20 +179,27 @@ class Doubts:
                 continue
             first = each.verdict.failing[0]
             pair = unordered((first.source, first.target))
-            traced = self._tracing.known(pair, now_ns=now_ns)
-            told.append(self._better(each, traced, evidence) if traced else each)
+            traced = self._tracing.known(pair)
+            told += self._better(each, traced, evidence) if traced else [each]
             lasts = each.verdict.component in before
             if lasts and not unread and not self._mute & _hosts(pair, evidence):
-                self._tracing.want([self._wanted(pair, evidence)], now_ns=now_ns)
+                self._tracing.want([self._wanted(pair, evidence)])
         return told
 
-    def _better(self, each: Explained, traced: stages.Traced, evidence: Evidence) -> Explained:
-        # A trace settles what the vote left open; else it is evidence.
-        if each.verdict.component is None:
-            found = stages.explain(traced, each.flows, evidence.endpoints, self._tunnels())
-            if found is not None:
-                return found
-        return stages.told(each, traced)
+    def _better(
+        self, each: Explained, traced: stages.Traced, evidence: Evidence
+    ) -> list[Explained]:
+        # A trace settles what the vote left open, for the flows that cross what it names; else it
+        # is evidence. A few packets lost on the way say nothing of many.
+        named = stages.component(traced, evidence.endpoints, self._tunnels())
+        if each.verdict.component is not None or named is None or not stages.many(traced):
+            return [stages.told(each, traced)]
+        crossing = [v for v in each.flows if _crosses(pair_of(v.flow), named, evidence)]
+        found = stages.explain(traced, tuple(crossing), evidence.endpoints, self._tunnels())
+        if found is None or not crossing:
+            return [stages.told(each, traced)]
+        verdict = replace(found.verdict, symptom=each.verdict.symptom)
+        return [Explained(verdict, found.flows)]
 
     def _tunnels(self) -> dict[EndpointId, str]:
         ends = {pair[0]: overlay.tunnelled(walk) for pair, walk in self._egress.items()}
@@ -190,7 +207,7 @@ class Doubts:
 
     def _wanted(self, pair: OrderedPair, evidence: Evidence) -> Wanted:
         forward, backward = (
-            stages.question(
+            stages.questions(
                 way, evidence.endpoints, port=self._probe_port, vni=_vni(self._egress.get(way))
             )
             for way in (pair, (pair[1], pair[0]))

@@ -3,7 +3,8 @@
 
 The basic list is the full mesh of a task minus pairs that cross rails (they share no leaf) and
 pairs on one host (they cross no fabric). Activation then takes from it what is registered and up: a
-target is probed once its container is there, never before.
+target is probed once its container is there, never before. RDMA and UDP endpoints do not answer
+each other: such pairs are left out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,7 +43,7 @@ def active(host: str, endpoints: Iterable[Endpoint], group: Group) -> tuple[Targ
         for mine in endpoints
         if mine.task
         for theirs in group(mine.task, mine.id.rail)
-        if theirs.host != host
+        if theirs.host != host and (mine.rdma is None) == (theirs.rdma is None)
     ]
     targets.sort(key=_order)
     return tuple(targets)

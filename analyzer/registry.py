@@ -9,11 +9,12 @@ Every change of a view updates the active groups, (task, rail) -> endpoints that
 names the hosts whose ping lists the change touches.
 """
 
+import ipaddress
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from netagent.model.endpoint import Endpoint, EndpointState
+from netagent.model.endpoint import Endpoint, EndpointState, RdmaAddress
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
@@ -24,6 +25,10 @@ REMEMBER_NS = 600 * 10**9
 
 RETIRED_INSTANCES = 16
 """Replaced agent instances remembered per host: a late message of one changes nothing."""
+
+MAX_QPNS = 64
+MTUS = (256, 512, 1024, 2048, 4096)
+"""Active MTUs of RoCE ports (enum ibv_mtu)."""
 
 CONFLICTS_KEPT = 100
 """Reports of endpoints claimed twice; the oldest are dropped."""
@@ -396,6 +401,21 @@ def _validate(registration: Registration) -> None:
         if endpoint.id in seen:
             raise RemoteProtocolError(f"{registration.host} registers {endpoint.id} twice")
         seen.add(endpoint.id)
+        if endpoint.rdma is not None and (odd := _oddity(endpoint.rdma)):
+            raise RemoteProtocolError(f"{endpoint.id}: {odd}")
+
+
+def _oddity(address: RdmaAddress) -> str:
+    """Return what makes no sense: other hosts make queue pairs' addresses of it."""
+    try:
+        ipaddress.IPv6Address(address.gid)
+    except ValueError:
+        return f"{address.gid!r} is no GID"
+    if not 1 <= len(address.qpns) <= MAX_QPNS or not all(0 < q < 1 << 24 for q in address.qpns):
+        return "queue pair numbers are not 1 to 64 of 24 bits"
+    if not 0 <= address.qkey < 1 << 32:
+        return "the QKEY is not of 32 bits"
+    return "" if address.mtu in MTUS else f"an MTU of {address.mtu} bytes does not exist"
 
 
 def _stale(registration: Registration, host: _Host) -> bool:

@@ -6,7 +6,7 @@ asked again for long, one that did not answer for a while.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
@@ -37,24 +37,25 @@ class Wanted:
 
     pair: OrderedPair
     hosts: tuple[str, str]
-    forward: TraceRequest
-    backward: TraceRequest
+    forward: tuple[TraceRequest, TraceRequest]
+    """Of the host that sends, and of the one that receives."""
+    backward: tuple[TraceRequest, TraceRequest]
 
 
 class Tracing:
     """Traces that run, and what those that ran say."""
 
-    def __init__(self, agents: TracesRpc) -> None:
-        self._agents = agents
+    def __init__(self, agents: TracesRpc, clock: Callable[[], int]) -> None:
+        self._agents, self._clock = agents, clock
         self._traced: dict[OrderedPair, tuple[int, stages.Traced]] = {}
         self._running: dict[OrderedPair, asyncio.Task[None]] = {}
         self._busy: set[str] = set()
         self._not_before_ns: dict[str, int] = {}
 
-    def known(self, pair: OrderedPair, *, now_ns: int) -> stages.Traced | None:
+    def known(self, pair: OrderedPair) -> stages.Traced | None:
         """Return what was seen of a pair, in either direction, if that is fresh."""
         at_ns, traced = self._traced.get(unordered(pair), (0, None))
-        return traced if traced is not None and now_ns - at_ns < VALID_NS else None
+        return traced if traced is not None and self._clock() - at_ns < VALID_NS else None
 
     @property
     def busy(self) -> AbstractSet[str]:
@@ -65,58 +66,59 @@ class Tracing:
         """Whether a pair is being traced."""
         return unordered(pair) in self._running
 
-    def want(self, wanted: Iterable[Wanted], *, now_ns: int) -> None:
+    def want(self, wanted: Iterable[Wanted]) -> None:
         """Trace these, as far as their hosts can and are idle."""
         for each in wanted:
             hosts = set(each.hosts)
-            early = any(self._not_before_ns.get(host, 0) > now_ns for host in hosts)
-            fresh = self.known(each.pair, now_ns=now_ns) is not None
-            if fresh or early or hosts & self._busy or self.under_way(each.pair):
+            early = any(self._not_before_ns.get(host, 0) > self._clock() for host in hosts)
+            fresh = self.known(each.pair) is not None
+            if len(hosts) < 2 or fresh or early or hosts & self._busy or self.under_way(each.pair):
                 continue
             self._busy |= hosts
             key = unordered(each.pair)
-            self._running[key] = asyncio.create_task(self._run(each, now_ns))
+            self._running[key] = asyncio.create_task(self._run(each))
             self._running[key].add_done_callback(partial(self._done, each))
 
     def _done(self, wanted: Wanted, _task: asyncio.Task[None]) -> None:
         self._running.pop(unordered(wanted.pair), None)
         self._busy -= set(wanted.hosts)
 
-    async def _run(self, wanted: Wanted, now_ns: int) -> None:
+    async def _run(self, wanted: Wanted) -> None:
         try:
-            await self._trace(wanted, now_ns)
+            await self._trace(wanted)
         except Exception:  # supervision: whatever it was, the pair may be traced again
             log.exception("trace_failed", pair=str(wanted.pair))
 
-    async def _trace(self, wanted: Wanted, now_ns: int) -> None:
-        forward = await self._both(wanted.pair, wanted.hosts, wanted.forward, now_ns)
+    async def _trace(self, wanted: Wanted) -> None:
+        forward = await self._both(wanted.pair, wanted.hosts, wanted.forward)
         found = forward
         if forward is None or forward.verdict.where is None:
             back = (wanted.pair[1], wanted.pair[0])
             hosts = (wanted.hosts[1], wanted.hosts[0])
-            backward = await self._both(back, hosts, wanted.backward, now_ns)
+            backward = await self._both(back, hosts, wanted.backward)
             if backward is not None and (forward is None or backward.verdict.where):
                 found = backward
         if found is not None:
-            self._traced[unordered(wanted.pair)] = (now_ns, found)
+            self._traced[unordered(wanted.pair)] = (self._clock(), found)
             log.info("pair_traced", pair=str(found.pair), verdict=str(found.verdict))
 
     async def _both(
-        self, pair: OrderedPair, hosts: tuple[str, str], request: TraceRequest, now_ns: int
+        self, pair: OrderedPair, hosts: tuple[str, str], asked: tuple[TraceRequest, TraceRequest]
     ) -> stages.Traced | None:
-        replies = await asyncio.gather(*(self._one(host, request, now_ns) for host in hosts))
+        asking = [self._one(host, request) for host, request in zip(hosts, asked, strict=True)]
+        replies = await asyncio.gather(*asking)
         return stages.judge(pair, *replies) if any(replies) else None
 
-    async def _one(self, host: str, request: TraceRequest, now_ns: int) -> TraceReply | None:
+    async def _one(self, host: str, request: TraceRequest) -> TraceReply | None:
         try:
             reply = await self._agents.trace(host, request, deadline_s=DEADLINE_S)
         except NetAgentError as error:
             log.warning("not_traced", host=host, error=str(error))
             wait_ns = CANNOT_NS if isinstance(error, CapabilityMissing) else RETRY_NS
-            self._not_before_ns[host] = now_ns + wait_ns
+            self._not_before_ns[host] = self._clock() + wait_ns
             return None
         if not reply.stages:
-            self._not_before_ns[host] = now_ns + CANNOT_NS
+            self._not_before_ns[host] = self._clock() + CANNOT_NS
             return None
         return reply
 

@@ -22,6 +22,8 @@ from netagent.wire.tracing import TraceReply, TraceRequest
 DURATION_S = 3.0
 """Long enough for some twenty probes of a pair; see `probe.rate_per_endpoint`."""
 CONFIDENCE = 0.95
+MANY, MANY_SHARE = 3, 0.05
+"""Packets, and share of those that entered a stage, whose loss there is no chance."""
 
 _TUNNEL_PLACES = {
     journey.TUNNEL_PORT,
@@ -47,11 +49,13 @@ class Traced:
     """Packets by stage, for a human; one line a host."""
 
 
-def question(pair: OrderedPair, endpoints: Endpoints, *, port: int, vni: int = 0) -> TraceRequest:
-    """Return what to ask of both hosts about packets from `pair[0]` to `pair[1]`.
+def questions(
+    pair: OrderedPair, endpoints: Endpoints, *, port: int, vni: int = 0
+) -> tuple[TraceRequest, TraceRequest]:
+    """Return what to ask the sender's and the receiver's host of packets of `pair`, in its order.
 
     `port` is that of UDP probes. A `vni` of 0 is not known: tenants with the same addresses are
-    then counted together.
+    then counted together, but for the sender's own port.
     """
     source, target = endpoints[pair[0]], endpoints[pair[1]]
     flow = f"udp,nw_src={source.address},nw_dst={target.address}"
@@ -59,7 +63,9 @@ def question(pair: OrderedPair, endpoints: Endpoints, *, port: int, vni: int = 0
         flow += f",tp_dst={probed_port(target, port)}"
     if vni:
         flow += f",tun_id={vni}"
-    return TraceRequest(kind="drops", flow=flow, duration_s=DURATION_S)
+    sent = f"{flow},in_port={source.port}" if source.port else flow
+    asked = (TraceRequest(kind="drops", flow=each, duration_s=DURATION_S) for each in (sent, flow))
+    return next(asked), next(asked)
 
 
 def judge(pair: OrderedPair, sender: TraceReply | None, receiver: TraceReply | None) -> Traced:
@@ -119,6 +125,12 @@ def component(
     return Component(Kind.VSWITCH, end.host)
 
 
+def many(traced: Traced) -> bool:
+    """Tell whether more packets vanished than a stray loss explains."""
+    verdict = traced.verdict
+    return verdict.lost >= MANY and verdict.lost >= MANY_SHARE * verdict.entered
+
+
 def lines(traced: Traced) -> tuple[str, ...]:
     """Return the trace as evidence."""
     a, b = traced.pair
@@ -142,7 +154,7 @@ def explain(
         named.layer,
         Symptom.UNCONNECTIVITY,
         CONFIDENCE,
-        f"the flow tables deliver, but packets vanish: {where}",
+        f"packets vanish: {where}",
         failing=pairs_quoted(flows),
         evidence=lines(traced),
     )

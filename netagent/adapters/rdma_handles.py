@@ -125,7 +125,8 @@ class Handles:
         try:
             entry.handles[key] = self._port.handle(gid, port)
         except OSError:  # silent again in the meantime, or the device is going away
-            entry.reach = Reach.SILENT
+            entry.reach = Reach.PENDING  # no verdict: it is asked for anew
+            self._resolver.hurry(self._port.place, gid)
             return None
         return entry.handles[key]
 

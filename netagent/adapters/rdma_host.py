@@ -46,6 +46,9 @@ STEP_S = 1.0
 """Helper processes are looked after, and quiet devices asked, so often."""
 REPLIES_PER_PROBE_CAP = 4
 """A host answers at most this many times the probes it may send."""
+DECIDE_NS = 2_000_000_000
+"""An endpoint is left to UDP only when so long after its first sight no device has its address:
+the kernel's workers make GIDs some time after addresses."""
 _KINDS = {
     "PORT_ERR": RdmaEventKind.PORT_DOWN,
     "PORT_ACTIVE": RdmaEventKind.PORT_UP,
@@ -79,6 +82,8 @@ class RdmaHost:
         self._host = HostView()
         self._rnics: RdmaView | None = None
         self._chosen: dict[EndpointId, bool] = {}
+        self._seen_ns: dict[EndpointId, int] = {}
+        """Wall clock of each endpoint's first sight."""
         self._places: dict[EndpointId, Place] = {}
         self._transports: dict[EndpointId, RdmaTransport] = {}
         self._resolver = Resolver()
@@ -118,7 +123,9 @@ class RdmaHost:
         self._host = host
         self._monitor.set_namespaces(host.namespaces.values())
         present = {endpoint.id for endpoint in host.endpoints}
-        for kept in (self._chosen, self._places, self.addresses):
+        for key in present:
+            self._seen_ns.setdefault(key, wall_ns())
+        for kept in (self._chosen, self._seen_ns, self._places, self.addresses):
             for key in kept.keys() - present:
                 del kept[key]
         self._arrange()
@@ -144,11 +151,11 @@ class RdmaHost:
     def _arrange(self) -> None:
         if self._rnics is None:
             return
-        before = dict(self._places)
+        before = dict(self._places), dict(self._chosen)
         for endpoint in self._host.endpoints:
             if endpoint.state is EndpointState.UP:
                 self._place(endpoint, self._rnics)
-        if before != self._places:
+        if before != (self._places, self._chosen):
             flows = self._config.flows_per_pair
             self._responders.set_endpoints({k: (p, flows) for k, p in self._places.items()})
             self._changed()
@@ -159,8 +166,10 @@ class RdmaHost:
         if namespace is None or netdev is None:
             return
         found = device_of(rnics.devices, netdev, endpoint.address, endpoint.mac)
-        chosen = self._chosen.setdefault(endpoint.id, self._wanted or found is not None)
-        if chosen and found is not None:
+        late = not rnics.devices or rnics.wall_ns > self._seen_ns[endpoint.id] + DECIDE_NS
+        if found is not None or self._wanted or late:
+            self._chosen.setdefault(endpoint.id, self._wanted or found is not None)
+        if self._chosen.get(endpoint.id) and found is not None:
             # In shared mode every namespace sees every device, and none has to be entered.
             inside = namespace if rnics.mode == "exclusive" else None
             self._places[endpoint.id] = Place(

@@ -39,6 +39,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     key: int
     error: str = ""
     """Empty: it was made, so that another will be made in no time."""
+    local: bool = False
+    """The error is of this host, and says nothing of the neighbour."""
 
 
 class Served(Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 REFRESH_NS = 60_000_000_000
 """How often a resolved address is resolved anew: its neighbour may have another MAC address."""
 FIRST_BACKOFF_NS = 1_000_000_000
-MAX_BACKOFF_NS = 30_000_000_000
+MAX_BACKOFF_NS = 10_000_000_000
 HURRY_NS = 5_000_000_000
 """An address whose probes are lost is resolved anew so often at most."""
 TIMEOUT_NS = 5_000_000_000

@@ -9,6 +9,7 @@ of a few forks of itself, opens nothing that outlives a question, and kills a fo
 long. It dies with its parent.
 """
 
+import errno
 import os
 import select
 import signal
@@ -99,7 +100,7 @@ class Resolver:
             self._ready |= answer == READY
             key = self._asked.pop(answer.key, None)
             if key is not None:
-                self._settle(key, resolved=not answer.error)
+                self._settle(key, answer)
         late = not self._ready and at_ns - self._started_ns > START_TIMEOUT_NS
         if late or self._plan.overdue(now_ns=at_ns):
             self._helper.kill(now_ns=at_ns)  # it is hung: it answers within WORKER_TIMEOUT_NS
@@ -116,9 +117,10 @@ class Resolver:
             self._asked[self._key] = wanted
             self._helper.send(Question(key=self._key, place=wanted[0], gid=wanted[1]))
 
-    def _settle(self, key: tuple[Place, str], *, resolved: bool) -> None:
+    def _settle(self, key: tuple[Place, str], answer: Answer) -> None:
         place, gid = key
-        if self._plan.answered(key, resolved=resolved, now_ns=now_ns()):
+        resolved = not answer.error
+        if self._plan.answered(key, resolved=resolved, now_ns=now_ns()) and not answer.local:
             listener = self._listeners.get(place)
             if listener is not None:
                 listener(gid, resolved)
@@ -179,7 +181,7 @@ class Pool:
         if late or worker.channel.closed:
             if worker.deadline_ns:
                 why = "no answer in time" if late else "the helper ended"
-                self._parent.send(Answer(key=worker.key, error=why))
+                self._parent.send(Answer(key=worker.key, error=why, local=True))
             os.kill(worker.pid, signal.SIGKILL)
             os.waitpid(worker.pid, 0)
             worker.channel.close()
@@ -224,7 +226,8 @@ def resolve(question: Question) -> Answer:
     try:
         call_at(place, lambda: _make_handle(place, question.gid))
     except OSError as error:
-        return Answer(key=question.key, error=str(error) or type(error).__name__)
+        local = error.errno not in SILENT_ERRNOS
+        return Answer(key=question.key, error=str(error) or type(error).__name__, local=local)
     return Answer(key=question.key)
 
 
@@ -251,3 +254,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+SILENT_ERRNOS = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
+"""How the kernel says that a neighbour does not answer, or that no way leads to it."""

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from socket import AF_INET6, inet_ntop
 
-from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.clock import now_ns
 from netagent.adapters.rdma_channel import Channel, serve_parent
 from netagent.adapters.rdma_gids import sender_of, sender_slice
 from netagent.adapters.rdma_handles import Handles
@@ -60,8 +60,8 @@ class _Endpoint:
     strangers: dict[str, None] = field(default_factory=dict)
     names: dict[bytes, str] = field(default_factory=dict)
     """What is there -> GID, of those who probed."""
-    waiting: deque[tuple[str, Arrived, frame.Frame]] = field(default_factory=deque)
-    """Probes whose sender is being resolved, oldest first."""
+    waiting: deque[tuple[int, str, Arrived, frame.Frame]] = field(default_factory=deque)
+    """Probes whose sender is being resolved, oldest first, with when they were taken."""
     responder: Responder = field(default_factory=Responder)
     departing: dict[int, tuple[frame.Frame, int]] = field(default_factory=dict)
     """Number of the reply -> probe and its arrival, until the device's stamp is in."""
@@ -253,8 +253,9 @@ class Service:
             name=name,
             arrived_ns=0 if port.stamped else since_ns,
         )
-        # With stamps the two are of different clocks: only to be reported.
-        sent = self._count(left_ns, held_ns=max(0, left_ns - since_ns))
+        # With stamps the two are of different clocks: the delay is known when the departure is.
+        held_ns = 0 if port.stamped else max(0, left_ns - since_ns)
+        sent = self._count(left_ns, held_ns=held_ns)
         if probe.flags & frame.MARKED and sent:
             key = endpoint.served.endpoint
             self._asked.append(Asked(endpoint=key, session=session, port=udp_port, sender=gid))
@@ -275,6 +276,8 @@ class Service:
             probe, arrived_ns = endpoint.departing.pop(name, (None, 0))
             if probe is not None:
                 held_ns = left_ns - arrived_ns
+                self._counters.queue_ns_total += held_ns
+                self._counters.queue_ns_max = max(self._counters.queue_ns_max, held_ns)
                 endpoint.responder.replied(probe.session, probe.port, probe.seq, held_ns=held_ns)
         while len(endpoint.departing) > MAX_WAITING:
             del endpoint.departing[next(iter(endpoint.departing))]
@@ -291,22 +294,22 @@ class Service:
                 del endpoint.strangers[oldest]
                 endpoint.handles.forget(oldest)
         endpoint.handles.heard(gid)
-        endpoint.waiting.append((gid, arrived, probe))
+        endpoint.waiting.append((now_ns(), gid, arrived, probe))
         self._waiting = True
         if len(endpoint.waiting) > MAX_WAITING:
             endpoint.waiting.popleft()
             self._counters.unresolved += 1
 
     def _serve_waiting(self, endpoint: _Endpoint) -> None:
-        oldest_ns = wall_ns() - WAIT_NS
+        oldest_ns = now_ns() - WAIT_NS
         for _ in range(len(endpoint.waiting)):
-            gid, arrived, probe = endpoint.waiting.popleft()
+            taken_ns, gid, arrived, probe = endpoint.waiting.popleft()
             if self._answer(endpoint, gid, arrived, probe):
                 continue
-            if arrived.wall_ns <= oldest_ns:
+            if taken_ns <= oldest_ns:
                 self._counters.unresolved += 1
             else:
-                endpoint.waiting.append((gid, arrived, probe))
+                endpoint.waiting.append((taken_ns, gid, arrived, probe))
 
 
 def _name(endpoint: _Endpoint, grh: bytes, key: bytes) -> str | None:

@@ -20,6 +20,8 @@ from netagent.adapters.rdma_messages import (
 from netagent.model.endpoint import RdmaAddress
 from netagent.model.ids import EndpointId
 
+HUNG_NS = 30_000_000_000
+"""It reports every second; one that does not for so long hangs, or never came up."""
 MAX_TOLD = 4096
 """Of each kind of news that the agent has not yet taken."""
 
@@ -45,6 +47,8 @@ class Responders:
         self._asked: deque[Asked] = deque(maxlen=MAX_TOLD)
         self._events: deque[RdmaEvent] = deque(maxlen=MAX_TOLD)
         self._counters = ResponderCounters()
+        self._heard_ns = 0
+        """When it reported last, or was started."""
 
     @property
     def pid(self) -> int | None:
@@ -85,11 +89,15 @@ class Responders:
         """Read what the process tells and keep it alive. When readable, and once a second."""
         at_ns = now_ns()
         for report in self._helper.receive(Report, now_ns=at_ns):
+            self._heard_ns = at_ns
             self._learn(report)
+        if self._helper.pid is not None and at_ns - self._heard_ns > HUNG_NS:
+            self._helper.kill(now_ns=at_ns)
         if self._helper.pid is None:
             self.opened.clear()
         if self._endpoints or self._helper.pid is not None:
             started = self._helper.ensure(now_ns=at_ns)
+            self._heard_ns = at_ns if started else self._heard_ns
             if self._helper.pid is not None and (started or self._changed):
                 self._changed = False
                 self._helper.send(self._orders())

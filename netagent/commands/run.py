@@ -36,7 +36,8 @@ async def _serve(config: AgentConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    agent = Agent(config, VswitchWorker(config))
+    vswitch = VswitchWorker(config)
+    agent = Agent(config, vswitch)
     server = RpcServer(config, agent)
     await server.start()
     work = asyncio.create_task(agent.run())
@@ -48,6 +49,7 @@ async def _serve(config: AgentConfig) -> int:
         work.cancel()
         await asyncio.wait({work})
         await server.stop()
+        await vswitch.close()
     if not work.cancelled() and (error := work.exception()) is not None:
         raise error
     return 0

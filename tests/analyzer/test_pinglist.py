@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.pinglist import ListVersion, PingLists, active, preload
+from netagent.model.endpoint import RdmaAddress
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList, Target
 from tests.analyzer.cluster import endpoint
@@ -40,6 +43,14 @@ def test_a_host_probes_its_own_task_and_rail_on_other_hosts_only():
     [only] = active("h0", mine, lambda task, rail: groups[task, rail])
     assert (only.source, only.target) == (EndpointId("a0", 0), EndpointId("a1", 0))
     assert (only.address, only.underlay) == (groups["train-a", 0][0].address, "172.30.0.163")
+
+
+def test_endpoints_of_different_transports_do_not_probe_each_other():
+    rdma = RdmaAddress("mlx5_0", "::ffff:10.0.0.1", (17,), 1, 1024)
+    mine = replace(endpoint("h0", "a0", 0), rdma=rdma)
+    others = [endpoint("h1", "a1", 0), replace(endpoint("h2", "a2", 0), rdma=rdma)]
+    [only] = active("h0", [mine], lambda task, rail: others)
+    assert only.target == EndpointId("a2", 0)
 
 
 def test_a_version_grows_with_content_and_with_nothing_else():

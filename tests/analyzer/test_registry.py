@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer import pinglist
 from analyzer.registry import REMEMBER_NS, Registry
-from netagent.model.endpoint import EndpointState
+from netagent.model.endpoint import EndpointState, RdmaAddress
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
@@ -304,3 +306,23 @@ def test_a_restored_registry_stands_where_the_exported_one_stood(fleet, shared):
     assert restored.endpoints(vanished=True) == registry.endpoints(vanished=True)
     late = Registration(host="h0", instance="old", generation=0, rpc_url="", endpoints=())
     assert restored.apply(late, 99) == registry.apply(late, 99)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"gid": "rubbish"},
+        {"qpns": ()},
+        {"qpns": (1 << 24,)},
+        {"qpns": tuple(range(1, 66))},
+        {"qkey": 1 << 32},
+        {"mtu": 1500},
+    ],
+)
+def test_an_rdma_address_that_makes_no_sense_is_refused(odd):
+    good = RdmaAddress("mlx5_0", "::ffff:10.0.0.1", (17,), 1, 1024)
+    registry = Registry()
+    registry.apply(registration("h0", replace(endpoint("h0", "a0", 0), rdma=good)), 5)
+    bad = replace(endpoint("h1", "a1", 0), rdma=replace(good, **odd))
+    with pytest.raises(RemoteProtocolError, match="a1/rail0"):
+        registry.apply(registration("h1", bad), 5)

@@ -19,7 +19,10 @@ class Agents:
     def __init__(self, *, loses=frozenset(), error=None):
         self.loses, self.error = loses, error
         self.asked, self.go = [], asyncio.Event()
-        self.at_once = 0
+        self.now_ns = 0
+
+    def clock(self):
+        return self.now_ns
 
     async def trace(self, host, request, *, deadline_s=0):
         self.asked.append((host, request.flow))
@@ -35,7 +38,7 @@ class Agents:
 
 
 def wanted(pair, hosts):
-    return Wanted(pair, hosts, FORWARD, BACKWARD)
+    return Wanted(pair, hosts, (FORWARD, FORWARD), (BACKWARD, BACKWARD))
 
 
 async def settled(tracing, pair):
@@ -47,17 +50,18 @@ async def settled(tracing, pair):
 def test_a_host_makes_one_trace_at_a_time_and_results_age():
     async def play():
         agents = Agents(loses={("h0", FORWARD.flow)})
-        tracing = Tracing(agents)
-        tracing.want([wanted((A, B), ("h0", "h1")), wanted((A, C), ("h0", "h2"))], now_ns=0)
+        tracing = Tracing(agents, agents.clock)
+        tracing.want([wanted((A, B), ("h0", "h1")), wanted((A, C), ("h0", "h2"))])
         assert tracing.under_way((B, A))
         assert not tracing.under_way((A, C))
         agents.go.set()
         await settled(tracing, (A, B))
-        assert tracing.known((B, A), now_ns=1).verdict.where
-        tracing.want([wanted((A, B), ("h0", "h1"))], now_ns=1)
+        assert tracing.known((B, A)).verdict.where
+        tracing.want([wanted((A, B), ("h0", "h1"))])
         assert not tracing.under_way((A, B))  # what is known is not asked again
-        assert tracing.known((A, B), now_ns=VALID_NS) is None
-        tracing.want([wanted((A, C), ("h0", "h2"))], now_ns=1)
+        agents.now_ns = VALID_NS
+        assert tracing.known((A, B)) is None
+        tracing.want([wanted((A, C), ("h0", "h2"))])
         assert tracing.under_way((A, C))
         await tracing.close()
         assert not tracing.under_way((A, C))
@@ -69,10 +73,10 @@ def test_the_way_back_is_traced_where_the_way_there_is_fine():
     async def play():
         agents = Agents(loses={("h1", BACKWARD.flow)})
         agents.go.set()
-        tracing = Tracing(agents)
-        tracing.want([wanted((A, B), ("h0", "h1"))], now_ns=0)
+        tracing = Tracing(agents, agents.clock)
+        tracing.want([wanted((A, B), ("h0", "h1"))])
         await settled(tracing, (A, B))
-        assert tracing.known((A, B), now_ns=1).pair == (B, A)
+        assert tracing.known((A, B)).pair == (B, A)
 
     asyncio.run(play())
 
@@ -88,11 +92,12 @@ def test_a_host_that_did_not_trace_is_left_alone_for_a_while(error, wait_ns):
     async def play():
         agents = Agents(error=error)
         agents.go.set()
-        tracing = Tracing(agents)
+        tracing = Tracing(agents, agents.clock)
         for now_ns, asked in ((0, 4), (wait_ns - 1, 4), (wait_ns, 8)):
-            tracing.want([wanted((A, B), ("h0", "h1"))], now_ns=now_ns)
+            agents.now_ns = now_ns
+            tracing.want([wanted((A, B), ("h0", "h1"))])
             await settled(tracing, (A, B))
             assert len(agents.asked) == asked
-            assert tracing.known((A, B), now_ns=now_ns) is None
+            assert tracing.known((A, B)) is None
 
     asyncio.run(play())

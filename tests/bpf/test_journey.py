@@ -232,3 +232,16 @@ def test_a_result_is_read():
         frozenset({100}),
         {"lookup": 100},
     )
+
+
+def test_another_tenants_packets_hide_no_loss_of_their_neighbours_with_the_same_addresses():
+    """Tenant A loses all of its 20; B, with the same addresses and another VNI, none of its 20."""
+    foreign = dict.fromkeys(OUT[3:], 20)
+    sent = HostView(
+        {**dict.fromkeys(OUT[:3], 40), **dict.fromkeys(OUT[3:], 20)}, foreign, output_devices=TUNNEL
+    )
+    arrived = HostView(dict.fromkeys(IN, 0), dict.fromkeys(IN, 20))
+    assert diagnose(sender=sent, receiver=arrived).where == "underlay"
+    switch = dict(zip(OUT, (40, 40, *[0] * len(OUT[2:])), strict=True))
+    dropped = HostView(switch, dict.fromkeys(OUT[2:], 20), output_devices=TUNNEL)
+    assert diagnose(sender=dropped).where == PLACES["lookup", "actions"]

@@ -33,7 +33,7 @@ examples:
 """
 
 CONSOLE_LINES = 120
-"""Of the console, where the guest made the end; a kernel that panics in an interrupt says as much."""
+"""Of the console, where the guest made the end; a panic in an interrupt takes as many."""
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -34,11 +34,12 @@ TAKEN |= {"actions": 20, "output": 20, "port_transmit": 20}
 
 
 def test_the_question_names_the_pair_and_the_port_of_its_transport():
-    request = stages.question((A, B), ENDPOINTS, port=18515, vni=1001)
-    assert request.flow == "udp,nw_src=10.0.0.10,nw_dst=10.0.0.11,tun_id=1001"
+    sent, received = stages.questions((A, B), ENDPOINTS, port=18515, vni=1001)
+    assert received.flow == "udp,nw_src=10.0.0.10,nw_dst=10.0.0.11,tun_id=1001"
+    assert sent.flow == f"{received.flow},in_port=p"  # before it has a VNI, the port tells tenants
     rdma = RdmaAddress("rxe0", "::ffff:10.0.0.11", (17,), 1, 1024)
     by_rdma = ENDPOINTS | {B: endpoint(B, "h1", "10.0.0.11", rdma)}
-    assert stages.question((A, B), by_rdma, port=18515).flow.endswith("tp_dst=4791")
+    assert stages.questions((A, B), by_rdma, port=18515)[1].flow.endswith("tp_dst=4791")
 
 
 @pytest.mark.parametrize(

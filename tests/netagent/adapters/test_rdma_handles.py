@@ -122,12 +122,13 @@ def test_targets_that_are_no_longer_aimed_at_are_let_go(clock):
     assert len(port.made) == 1
 
 
-def test_a_device_that_refuses_makes_a_target_silent(clock):
+def test_a_device_that_refuses_is_no_silent_target_and_is_asked_for_anew(clock):
     handles, port, resolver = fresh()
     port.refuses = True
     resolver.listener(GID, True)
-    assert handles.reach(GID) is Reach.SILENT
+    assert handles.reach(GID) is Reach.PENDING
     assert handles.find(GID, 1) is None
+    assert resolver.told[-1] == ("hurry", GID)
 
 
 def test_strangers_are_resolved_when_they_are_heard_of(clock):

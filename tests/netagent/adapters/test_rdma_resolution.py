@@ -44,8 +44,8 @@ def test_silent_addresses_are_asked_more_and_more_seldom():
             at_ns += S // 2
         made.forgotten_questions()
         waits.append(at_ns - began_ns)
-    assert waits[:5] == [FIRST_BACKOFF_NS << n for n in range(5)]
-    assert waits[5:] == [MAX_BACKOFF_NS] * 4
+    assert waits[:4] == [FIRST_BACKOFF_NS << n for n in range(4)]
+    assert waits[4:] == [MAX_BACKOFF_NS] * 5
 
 
 def test_a_resolved_address_is_refreshed():

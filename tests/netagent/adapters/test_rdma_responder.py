@@ -32,6 +32,7 @@ class FakePort:
         self.qpns, self.mtu, self.broken = (17, 18), 1024, None
         self.pipes = [os.pipe(), os.pipe()]
         self.sent, self.stamps, self.refuses, self.closed = [], [], False, False
+        self.late_ns = 0
 
     @classmethod
     def open(cls, place, *, flows):
@@ -47,7 +48,7 @@ class FakePort:
         return SimpleNamespace(gid=gid, close=lambda: None)
 
     def send(self, flow, handle, to, header, *, length, name=0, arrived_ns=0):
-        left_ns, sent = module.wall_ns(), frame.decode(header)
+        left_ns, sent = module.now_ns() + self.late_ns, frame.decode(header)
         if arrived_ns:
             sent = sent._replace(held_ns=left_ns - arrived_ns)
         self.sent.append((flow, handle.gid, to, sent, length, name))
@@ -92,8 +93,7 @@ class FakeResolver:
 @pytest.fixture
 def clock(monkeypatch):
     now = SimpleNamespace(ns=1000 * S)
-    for name in ("now_ns", "wall_ns"):
-        monkeypatch.setattr(module, name, lambda: now.ns)
+    monkeypatch.setattr(module, "now_ns", lambda: now.ns)
     return now
 
 
@@ -138,13 +138,7 @@ def arrive(service, clock, *, gid=PEER, probe=None, header=None, length=64, to=O
 
 
 def test_a_reply_names_its_probe_its_length_and_its_own_delay(service, clock):
-    grew = SimpleNamespace(calls=0)
-
-    def later():
-        grew.calls += 1
-        return clock.ns + 700
-
-    module.wall_ns = later
+    FakePort.opened[-1].late_ns = 700
     ((flow, gid, to, reply, length, _),) = arrive(service, clock, length=512)
     assert (flow, gid, to, length) == (1, PEER, (99, QKEY), 512)
     flags = frame.REPLY | frame.HELD
