@@ -30,6 +30,7 @@ def endpoint(record: EndpointRecord) -> Plain:
         "port": e.port,
         "mtu": e.mtu,
         "bond": e.bond,
+        "rdma": asdict(e.rdma) if e.rdma else None,
         "registered_ns": record.registered_ns,
         "since_ns": record.since_ns,
         "deregistered_ns": record.deregistered_ns,
