@@ -84,3 +84,8 @@ def require(capability: Capability) -> None:
     if capability.name in os.environ.get("NETAGENT_TESTS_REQUIRE", "").split(","):
         pytest.fail(message)
     pytest.skip(message)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run kernel tests last: their two hosts live to the end, in namespaces others do not want."""
+    items.sort(key=lambda item: item.get_closest_marker("kernel") is not None)

@@ -42,6 +42,7 @@ TIMEOUT_NS = 3_000_000_000
 FLOWS = 4
 _SYSCTLS = ("rp_filter=0", "accept_local=1", "arp_ignore=1", "arp_announce=2")
 _LOCAL, _LOCAL_PREFERENCE = "local", "100"
+_FIRST_RULE = ("ip", "rule", "add", "pref", "0", "lookup", _LOCAL, "protocol", "kernel")
 
 
 def run(*words: str) -> str:
@@ -160,7 +161,7 @@ def _prepare(cleanup: ExitStack) -> None:
         run("ip", "rule", "add", "pref", _LOCAL_PREFERENCE, "lookup", _LOCAL)
         run("ip", "rule", "del", "pref", "0", "lookup", _LOCAL)
         cleanup.callback(run, "ip", "rule", "del", "pref", _LOCAL_PREFERENCE, "lookup", _LOCAL)
-        cleanup.callback(run, "ip", "rule", "add", "pref", "0", "lookup", _LOCAL)
+        cleanup.callback(run, *_FIRST_RULE)
     for sysctl in _SYSCTLS:
         key, _, value = sysctl.partition("=")
         path = Path(f"/proc/sys/net/ipv4/conf/all/{key}")

@@ -21,6 +21,7 @@ set_up() {
   hostname "$(cat $job/hostname)"
   printf '127.0.0.1 localhost %s\n' "$(cat $job/hostname)" >/etc/hosts
   ulimit -l unlimited
+  modprobe tun # /dev/net/tun: nobody here loads it at its first use
   sysctl -q -p /etc/sysctl.d/netagent.conf
   # The console is for what went wrong, and what a killed guest wrote shall have reached the tree.
   sysctl -qw kernel.printk='3 4 1 3' vm.dirty_writeback_centisecs=100 vm.dirty_expire_centisecs=100
