@@ -30,6 +30,11 @@ WORKERS = 4
 """Forks, hence silent neighbours that are asked at the same time."""
 WORKER_TIMEOUT_NS = 3_000_000_000
 """A question takes a second at most; after three its fork is killed."""
+LOCAL_ERRNOS = {None} | {
+    *(errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.EPERM),
+    *(errno.EACCES, errno.EMFILE, errno.ENFILE),
+}
+"""Errors of this host. Drivers tell of a silent neighbour with various others."""
 
 START_TIMEOUT_NS = 60_000_000_000
 """A helper that has not begun to serve by then never will."""
@@ -226,7 +231,7 @@ def resolve(question: Question) -> Answer:
     try:
         call_at(place, lambda: _make_handle(place, question.gid))
     except OSError as error:
-        local = error.errno not in SILENT_ERRNOS
+        local = error.errno in LOCAL_ERRNOS
         return Answer(key=question.key, error=str(error) or type(error).__name__, local=local)
     return Answer(key=question.key)
 
@@ -254,5 +259,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-SILENT_ERRNOS = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
-"""How the kernel says that a neighbour does not answer, or that no way leads to it."""

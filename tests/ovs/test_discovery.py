@@ -11,7 +11,8 @@ from typing import Self
 import pytest
 
 from netagent.adapters.namespace import call_in_namespace
-from netagent.adapters.watcher import Watcher
+from netagent.adapters.vswitchd import OVSDB_LOOKS
+from netagent.adapters.watcher import VSWITCHD_LOOK_S, Watcher
 from netagent.collect.hostfacts import HostView
 from netagent.config import AgentConfig, AnalyzerConfig, OvsConfig
 from netagent.model.endpoint import EndpointState
@@ -216,7 +217,8 @@ def test_a_dead_vswitchd_is_found_and_its_return_too(host, views, container):
 
 def test_a_restart_of_ovsdb_loses_no_endpoint_and_later_changes_are_heard(host, views, container):
     host.kill("ovsdb-server")
-    views.within(4, "VSWITCH_DOWN", lambda v: FindingKind.VSWITCH_DOWN in kinds(v))
+    wait_s = OVSDB_LOOKS * VSWITCHD_LOOK_S + 4
+    views.within(wait_s, "VSWITCH_DOWN", lambda v: FindingKind.VSWITCH_DOWN in kinds(v))
     assert state_of(views.latest) is EndpointState.UP
     host.start_ovsdb()
     views.within(5, "its end", lambda v: not v.findings)
