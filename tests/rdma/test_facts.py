@@ -98,7 +98,7 @@ def local_rule_last(cleanup: ExitStack) -> None:
     run("ip", "rule", "add", "pref", "100", "lookup", "local")
     run("ip", "rule", "del", "pref", "0", "lookup", "local")
     cleanup.callback(run, "ip", "rule", "del", "pref", "100", "lookup", "local")
-    cleanup.callback(run, "ip", "rule", "add", "pref", "0", "lookup", "local")
+    cleanup.callback(run, "ip", "rule", "add", "pref", "0", "lookup", "local", "protocol", "kernel")
 
 
 def place(cleanup: ExitStack, netdev: str, address: str, table: str) -> None:
