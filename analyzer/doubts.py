@@ -153,10 +153,7 @@ class Doubts:
         return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
 
     def _busy(self, pair: OrderedPair, evidence: Evidence) -> bool:
-        busy = self._tracing.busy if self._tracing else frozenset[str]()
-        return any(key in evidence.endpoints for key in pair) and bool(
-            busy & _hosts(pair, evidence)
-        )
+        return self._tracing is not None and bool(self._tracing.busy & _hosts(pair, evidence))
 
     def tell(
         self,
@@ -212,8 +209,8 @@ class Doubts:
             )
             for way in (pair, (pair[1], pair[0]))
         )
-        ends = (evidence.endpoints[key].host for key in pair)
-        return Wanted(pair, (next(ends), next(ends)), forward, backward)
+        hosts = (evidence.endpoints[pair[0]].host, evidence.endpoints[pair[1]].host)
+        return Wanted(pair, hosts, forward, backward)
 
 
 def _inside(verdict: Verdict) -> bool:

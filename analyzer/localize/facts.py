@@ -68,16 +68,12 @@ def _gone_with_containers(evidence: Evidence) -> set[Component]:
         for finding in evidence.findings
         if finding.kind is FindingKind.CONTAINER_CRASHED
     }
-    ends = [end for end in evidence.endpoints.values() if end.rdma]
-    gone, alive = (
-        {
-            rnic(end.host, end.rdma.device)
-            for end in ends
-            if end.rdma and (end.id.container in crashed) is dead
-        }
-        for dead in (True, False)
-    )
-    return gone - alive
+    gone, in_use = set[Component](), set[Component]()
+    for end in evidence.endpoints.values():
+        if end.rdma:
+            devices = gone if end.id.container in crashed else in_use
+            devices.add(rnic(end.host, end.rdma.device))
+    return gone - in_use
 
 
 def _crossing(

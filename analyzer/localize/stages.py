@@ -64,8 +64,10 @@ def questions(
     if vni:
         flow += f",tun_id={vni}"
     sent = f"{flow},in_port={source.port}" if source.port else flow
-    asked = (TraceRequest(kind="drops", flow=each, duration_s=DURATION_S) for each in (sent, flow))
-    return next(asked), next(asked)
+    return (
+        TraceRequest(kind="drops", flow=sent, duration_s=DURATION_S),
+        TraceRequest(kind="drops", flow=flow, duration_s=DURATION_S),
+    )
 
 
 def judge(pair: OrderedPair, sender: TraceReply | None, receiver: TraceReply | None) -> Traced:

@@ -30,8 +30,8 @@ WORKERS = 4
 """Forks, hence silent neighbours that are asked at the same time."""
 WORKER_TIMEOUT_NS = 3_000_000_000
 """A question takes a second at most; after three its fork is killed."""
-LOCAL_ERRNOS = {None} | {
-    *(errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.EPERM),
+LOCAL_ERRNOS = {
+    *(None, errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.EPERM),
     *(errno.EACCES, errno.EMFILE, errno.ENFILE),
 }
 """Errors of this host. Drivers tell of a silent neighbour with various others."""

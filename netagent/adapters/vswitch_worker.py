@@ -86,8 +86,8 @@ class VswitchWorker:
         self._waiting = 0
 
     def warm(self) -> None:
-        """Be ready soon: questions may follow."""
-        if self._process is None and not self._turn.locked():
+        """Be ready soon: questions may follow. One that could not start is left for a while."""
+        if self._process is None and self._idle is None and not self._turn.locked():
             self._warming = asyncio.create_task(self._warm())
 
     async def _warm(self) -> None:
@@ -114,12 +114,12 @@ class VswitchWorker:
     async def _ask(self, arguments: tuple[str, ...], question: object, kind: type[T]) -> T:
         if self._waiting >= QUEUE:
             raise Unreachable(NAME, f"busy: {QUEUE} questions wait already")
+        body = encode(question, ContentType.JSON) if question is not None else b""
         self._waiting += 1
         try:
             await self._turn.acquire()
         finally:
             self._waiting -= 1
-        body = encode(question, ContentType.JSON) if question is not None else b""
         self._work = asyncio.create_task(self._run((*arguments, "--json"), body))
         self._work.add_done_callback(self._done)
         code, output = await asyncio.shield(self._work)

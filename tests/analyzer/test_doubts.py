@@ -13,9 +13,9 @@ from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, Kind, rnic
 from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
 from netagent.model.window import Window
-from netagent.wire.tracing import StageRow, TraceReply
 from ovs_checks.reach import Reach
 from ovs_checks.walk import End, LocalWalk
+from tests.analyzer.cluster import reply_of
 
 A, B, C = (EndpointId(name, 0) for name in "abc")
 ENDPOINTS = {
@@ -68,8 +68,7 @@ class Agents:
             "h0": {"port_receive": 20, "encapsulate": 20, "uplink_transmit": 0},
             "h1": {"uplink_receive": 0, "decapsulate": 0},
         }
-        rows = tuple(StageRow(stage=s, packets=n, bytes=0) for s, n in stages[host].items())
-        return TraceReply(kind="drops", flow=request.flow, netns=1, lasted_ns=1, stages=rows)
+        return reply_of(request, stages[host])
 
 
 async def turn():

@@ -6,7 +6,8 @@ import pytest
 from analyzer.tracing import CANNOT_NS, RETRY_NS, VALID_NS, Tracing, Wanted
 from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.model.ids import EndpointId
-from netagent.wire.tracing import StageRow, TraceReply, TraceRequest
+from netagent.wire.tracing import TraceRequest
+from tests.analyzer.cluster import reply_of
 
 A, B, C = (EndpointId(name, 0) for name in "abc")
 FORWARD = TraceRequest(kind="drops", flow="udp,nw_src=10.0.0.1,nw_dst=10.0.0.2")
@@ -33,8 +34,7 @@ class Agents:
         sends = (host == "h0") == (request.flow == FORWARD.flow)
         ways = ("port_receive", "uplink_transmit"), ("uplink_receive", "decapsulate")
         counts = dict(zip(ways[not sends], (10, left), strict=True))
-        rows = tuple(StageRow(stage=s, packets=n, bytes=0) for s, n in counts.items())
-        return TraceReply(kind="drops", flow=request.flow, netns=1, lasted_ns=1, stages=rows)
+        return reply_of(request, counts)
 
 
 def wanted(pair, hosts):

@@ -20,15 +20,23 @@ from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
 from netagent.probing.session import ProbeReplied
 from netagent.wire.codec import decode, encode
-from tests.rdma.pair import FLOWS, PATIENCE_S, Duet, Side, eventually, open_transport, run
+from tests.rdma.pair import (
+    FLOWS,
+    PATIENCE_S,
+    Duet,
+    Side,
+    eventually,
+    open_transport,
+    roce_ports,
+    run,
+    sniffer,
+)
 
 ADDRESSES = {"answer": "192.0.2.10", "probe": "192.0.2.11"}
 PORT = 7000
 PROBES = 200
 SIZES = (64, 500, 1000)
-ROCE = 4791
 NEAR, FAR = EndpointId("near", 0), EndpointId("far", 0)
-ETH_P_ALL = 3
 
 
 def main(role: str) -> None:
@@ -77,7 +85,7 @@ def _probe(side: Side, other: str) -> dict[str, object]:
         transport.aim([target])
         duet = Duet((side, side), resolver, nobody, transport, target)
         duet.warm()
-        wire = stack.enter_context(_capture(side.netdev))
+        wire = stack.enter_context(sniffer(side.netdev))
         ended = Counter[str]()
         for number in range(PROBES):
             size = SIZES[number % len(SIZES)]
@@ -88,7 +96,7 @@ def _probe(side: Side, other: str) -> dict[str, object]:
             "ended": ended,
             "median_us": measured[len(measured) // 2] // 1000,
             "ports": sorted(transport.ports),
-            "ports_on_wire": sorted(_source_ports(wire, side.address)),
+            "ports_on_wire": sorted(roce_ports(wire, side.address)),
         }
 
 
@@ -110,27 +118,6 @@ def _connected(address: str) -> socket.socket:
 def _all(stream: socket.socket) -> bytes:
     parts = list(iter(lambda: stream.recv(4096), b""))
     return b"".join(parts)
-
-
-def _capture(netdev: str) -> socket.socket:
-    wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-    wire.bind((netdev, ETH_P_ALL))
-    wire.setblocking(False)
-    return wire
-
-
-def _source_ports(wire: socket.socket, own: str) -> set[int]:
-    """Return the UDP source ports of RoCE packets that left: Ethernet 14, IPv4 20 bytes."""
-    ports = set()
-    while True:
-        try:
-            packet = wire.recv(2048)
-        except BlockingIOError:
-            return ports
-        source, target = (int.from_bytes(packet[at : at + 2]) for at in (34, 36))
-        ours = packet[26:30] == socket.inet_aton(own)
-        if packet[12:14] == b"\x08\x00" and packet[23] == socket.IPPROTO_UDP and ours:
-            ports |= {source} if target == ROCE else set()
 
 
 if __name__ == "__main__":

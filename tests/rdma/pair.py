@@ -9,6 +9,8 @@ import json
 import os
 import secrets
 import select
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -36,6 +38,7 @@ from netagent.probing.session import (
 )
 from netagent.wire import frame
 
+ETH_P_ALL, ROCE_PORT = 0x0003, 4791
 PATIENCE_S = 60.0
 """An emulated machine that others load as well is slow."""
 TIMEOUT_NS = 3_000_000_000
@@ -332,6 +335,31 @@ def duet(
         if warm:
             made.warm()
         yield made
+
+
+def sniffer(netdev: str) -> socket.socket:
+    """Capture what `netdev` sends and receives; packets begin behind the Ethernet header."""
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
+    made.bind((netdev, ETH_P_ALL))
+    made.setblocking(False)
+    return made
+
+
+def roce_ports(wire: socket.socket, source: str) -> set[int]:
+    """Return the UDP source ports of RoCE packets from `source` that were captured."""
+    ports = set()
+    while True:
+        try:
+            packet = wire.recv(2048)
+        except BlockingIOError:
+            return ports
+        if packet[0] >> 4 != 4:  # ARP, IPv6
+            continue
+        header = (packet[0] & 15) * 4
+        port, to = struct.unpack_from("!HH", packet, header)
+        roce = packet[9] == socket.IPPROTO_UDP and to == ROCE_PORT
+        if roce and packet[12:16] == socket.inet_aton(source):
+            ports.add(port)
 
 
 def spawn(code: str, *arguments: str) -> subprocess.Popen[str]:

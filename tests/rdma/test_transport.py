@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The RDMA transport between two Soft-RoCE devices: what is on the wire, and what goes wrong."""
 
-import socket
-import struct
 import subprocess
 from collections.abc import Iterator
 
@@ -16,12 +14,21 @@ from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
 from netagent.probing.session import ProbeFailed, ProbeLost, ProbeReplied, Stamps
 from tests.conftest import RDMA, require
-from tests.rdma.pair import FLOWS, NEAR, Duet, Side, cabled, duet, eventually, resources, run
+from tests.rdma.pair import (
+    FLOWS,
+    NEAR,
+    Duet,
+    Side,
+    cabled,
+    duet,
+    eventually,
+    resources,
+    roce_ports,
+    run,
+    sniffer,
+)
 
 pytestmark = pytest.mark.rdma
-
-ETH_P_IP = 0x0800
-ROCE_PORT = 4791
 
 
 @pytest.fixture(scope="module")
@@ -42,28 +49,6 @@ def pair(lasting: Duet) -> Duet:
     """Return the same processes for every test: what one breaks must work again for the next."""
     lasting.fresh()
     return lasting
-
-
-def sniffer(netdev: str) -> socket.socket:
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_IP))
-    made.bind((netdev, ETH_P_IP))
-    made.setblocking(False)
-    return made
-
-
-def roce_ports(wire: socket.socket, source: str) -> set[int]:
-    """Return the UDP source ports of RoCE packets from `source` that were captured."""
-    ports = set()
-    while True:
-        try:
-            packet = wire.recv(2048)
-        except BlockingIOError:
-            return ports
-        header = (packet[0] & 15) * 4
-        port, to = struct.unpack_from("!HH", packet, header)
-        roce = packet[9] == socket.IPPROTO_UDP and to == ROCE_PORT
-        if roce and packet[12:16] == socket.inet_aton(source):
-            ports.add(port)
 
 
 def test_every_flow_has_its_own_source_port_on_the_wire(pair):

@@ -155,6 +155,19 @@ def test_a_warm_worker_waits_for_the_first_question(worker, tmp_path):
     assert len((tmp_path / "pid").read_text().split()) == 1
 
 
+def test_one_that_cannot_start_is_not_tried_at_every_loss(worker, tmp_path):
+    made = worker("", first=f"echo begun >>{tmp_path}/starts; exit 1")
+
+    async def main():
+        for _ in range(3):
+            made.warm()
+            await made._warming
+        await made.close()
+
+    asyncio.run(main())
+    assert (tmp_path / "starts").read_text() == "begun\n"
+
+
 def test_an_idle_worker_ends(worker, monkeypatch):
     monkeypatch.setattr(vswitch_worker, "IDLE_S", 0.01)
     made = worker(f"while read -r line; do {say(FLOWS)}; done")
