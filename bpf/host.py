@@ -3,32 +3,28 @@
 
 import hashlib
 import importlib.util
-import json
 import os
 import re
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from bpf import cache
 from bpf.btf import Btf
 from bpf.layout import Layout, from_data, read_layout, to_data
 from bpf.programs import KernelFacts, wanted_symbols
 from netagent.model.errors import RemoteProtocolError
 
-CACHE = Path("/var/cache/netagent/layouts")
-MAX_CACHED = 8
-"""Layouts kept: one for each kernel booted lately."""
-
-MAX_CACHE_BYTES = 1 << 20
+LAYOUTS = cache.FOLDER / "layouts"
 VERSION = 1
-"""Of the cache's content; raise it with every field that `layout` wants anew."""
+"""Of a kept layout; raise it with every field that `layout` wants anew."""
 
 _CAP_SYS_ADMIN, _CAP_PERFMON, _CAP_BPF = 21, 38, 39
 
 
-def read_facts(root: Path = Path("/"), cache: Path = CACHE) -> KernelFacts:
+def read_facts(root: Path = Path("/"), layouts: Path = LAYOUTS) -> KernelFacts:
     """Return the facts of the running kernel."""
-    layout, problem = _layout(root, cache)
+    layout, problem = _layout(root, layouts)
     return KernelFacts(
         release=os.uname().release,
         symbols=_symbols(root / "proc/kallsyms"),
@@ -97,25 +93,25 @@ def _is_privileged(path: Path) -> bool:
     )
 
 
-def _layout(root: Path, cache: Path) -> tuple[Layout | None, str]:
+def _layout(root: Path, layouts: Path) -> tuple[Layout | None, str]:
     btf = root / "sys/kernel/btf"
     if not (btf / "vmlinux").exists():
         return None, "the kernel has no BTF"
-    kept = cache / f"{_identity(root)}.json"
-    with suppress(OSError, RemoteProtocolError, ValueError):
-        if kept.stat().st_size <= MAX_CACHE_BYTES and kept.stat().st_uid == os.geteuid():
-            return from_data(json.loads(kept.read_bytes())), ""
+    name = identity(root)
+    with suppress(RemoteProtocolError):
+        if (data := cache.get(layouts, name)) is not None:
+            return from_data(data), ""
     try:
         kernel = Btf((btf / "vmlinux").read_bytes())
         switch = btf / "openvswitch"
         layout = read_layout(kernel, Btf(switch.read_bytes(), kernel) if switch.exists() else None)
     except (OSError, RemoteProtocolError) as error:
         return None, f"the kernel's BTF cannot be used: {error}"
-    _keep(kept, layout)
+    cache.put(layouts, name, to_data(layout))
     return layout, ""
 
 
-def _identity(root: Path) -> str:
+def identity(root: Path = Path("/")) -> str:
     """Return a name for this build of the kernel and of openvswitch."""
     digest = hashlib.sha256(f"{VERSION} {os.uname().release}".encode())
     for name in ("sys/kernel/notes", "sys/module/openvswitch/notes/.note.gnu.build-id"):
@@ -123,15 +119,3 @@ def _identity(root: Path) -> str:
             digest.update((root / name).read_bytes())
         digest.update(b"\0")
     return digest.hexdigest()[:32]
-
-
-def _keep(path: Path, layout: Layout) -> None:
-    """Store `layout`, the oldest ones give way; a disk that refuses costs the next run a second."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(to_data(layout)), encoding="ascii")
-        fresh.replace(path)
-        kept = sorted(path.parent.iterdir(), key=lambda each: each.stat().st_mtime)
-        for old in kept[:-MAX_CACHED]:
-            old.unlink()

@@ -1,18 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only door to bcc: compiles, attaches, reads and detaches programs.
+"""Loads, attaches, reads and detaches programs; what was compiled once is kept on disk."""
 
-Everything is attached by file descriptors (perf events and raw tracepoints), so the kernel takes
-all of it down with the process, however that ends.
-"""
-
+import hashlib
 import re
 import select
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from bpf import cache
 from bpf.abi import (
     COUNTERS,
     NOTHING,
@@ -25,14 +23,17 @@ from bpf.abi import (
     RoceKey,
     Totals,
     UpcallKey,
-    size,
 )
+from bpf.compiled import RING_BUFFER, Compiled, from_data, to_data
+from bpf.host import identity
 from bpf.layout import Layout
+from bpf.libbcc import Bcc, Ring, Table, close_all
 from bpf.programs import PROGRAMS, Hook, KernelFacts, Program, Refusal, symbol_of
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.errors import RemoteProtocolError
 
 FOLDER = Path(__file__).parent
 TRACING = Path("/sys/kernel/tracing")
+CACHE = cache.FOLDER / "programs"
 
 Key = TypeVar("Key")
 
@@ -94,8 +95,15 @@ def source(programs: Iterable[Program]) -> str:
 class Tracer:
     """Programs at work; they count nothing until they are told what."""
 
-    def __init__(self, compiled: Any) -> None:
-        self._bcc = compiled
+    def __init__(self, bcc: Bcc, compiled: Compiled) -> None:
+        self._bcc = bcc
+        self._functions = {each.name: each for each in compiled.functions}
+        self._maps: dict[str, int] = {}
+        self._tables: dict[str, Table] = {}
+        self._held: list[int] = []
+        """Descriptors of what is loaded and attached."""
+
+        self._ring: Ring | None = None
         self.refusals: list[Refusal] = []
         """Programs that could not be attached."""
 
@@ -106,19 +114,23 @@ class Tracer:
         self.unkept_events = 0
         """Events that whoever got them had no room for."""
 
+        for made in compiled.maps:
+            descriptor = self._maps[made.name] = bcc.make(made)
+            if made.kind != RING_BUFFER:
+                self._tables[made.name] = Table(bcc, made, descriptor)
+
     def start(self, chosen: Filter, on_event: Callable[[Event], None] | None) -> None:
         """Begin to count, and to hand events to `on_event` whenever `poll` is called."""
         if on_event is not None:
 
-            def receive(_cpu: int, data: int, length: int) -> None:
-                from ctypes import string_at  # noqa: PLC0415 - the rim, as bcc
-
+            def receive(data: bytes) -> None:
                 try:
-                    on_event(Event.unpack(string_at(data, size("event"))[:length]))
+                    on_event(Event.unpack(data))
                 except RemoteProtocolError:
                     self.bad_events += 1
 
-            self._bcc[b"events"].open_ring_buffer(receive)
+            self._close_ring()
+            self._ring = Ring(self._bcc, self._maps["events"], receive)
         self._configure(chosen)
 
     def stop(self) -> None:
@@ -127,11 +139,13 @@ class Tracer:
 
     def poll(self, *, wait_ms: int) -> None:
         """Wait for events, at most `wait_ms`, and hand them on."""
-        self._bcc.ring_buffer_poll(wait_ms)
+        if self._ring:
+            self._ring.poll(wait_ms=wait_ms)
 
     def consume(self) -> None:
         """Hand on the events that are there."""
-        self._bcc.ring_buffer_consume()
+        if self._ring:
+            self._ring.consume()
 
     def read(self) -> Readings:
         """Return what was counted until now."""
@@ -145,82 +159,98 @@ class Tracer:
             counters={name: self._counter(index) for index, name in enumerate(COUNTERS)},
         )
 
+    def clear(self) -> None:
+        """Forget what was counted, and what to count."""
+        for table in self._tables.values():
+            table.clear()
+
     def attach(self, program: Program, facts: KernelFacts) -> None:
         """Attach all hooks of `program`; one that fails is a refusal, and not the end."""
         try:
             for hook in program.hooks:
                 self._attach(hook, symbol_of(hook, facts) or hook.symbols[0])
-        except Exception as error:  # noqa: BLE001 - bcc raises nothing more specific
-            self.refusals.append(Refusal(program.name, f"cannot be attached: {error}", _READ_LOG))
+        except OSError as error:
+            why = f"cannot be attached: {error.filename}: {error.strerror}"
+            self.refusals.append(Refusal(program.name, why, _READ_LOG))
         else:
             self.attached.append(program.name)
 
     def _attach(self, hook: Hook, symbol: str) -> None:
-        function = hook.function.encode()
-        if hook.kind == "raw_tracepoint":
-            self._bcc.attach_raw_tracepoint(tp=symbol.encode(), fn_name=function)
-        elif hook.kind == "kretprobe":
-            self._bcc.attach_kretprobe(event=symbol.encode(), fn_name=function)
-        else:
-            self._bcc.attach_kprobe(event=symbol.encode(), fn_name=function)
+        raw = hook.kind == "raw_tracepoint"
+        loaded = self._bcc.load(self._functions[hook.function], self._maps, raw_tracepoint=raw)
+        self._held.append(loaded)
+        self._held.append(self._bcc.attach(loaded, hook.kind, symbol))
+
+    def close(self) -> None:
+        """Detach everything; once."""
+        self._close_ring()
+        close_all([*reversed(self._held), *self._maps.values()])
+
+    def _close_ring(self) -> None:
+        if self._ring:
+            self._ring.close()
+        self._ring = None
 
     def _configure(self, chosen: Filter) -> None:
-        table = self._bcc[b"config"]
-        table[table.Key(0)] = table.Leaf.from_buffer_copy(chosen.pack())
+        self._tables["config"].put(_FIRST, chosen.pack())
 
     def _totals(self, stage: int) -> Totals:
-        table = self._bcc[b"stages"]
-        total = NOTHING
-        for leaf in table[table.Key(stage)]:  # one for each CPU
-            total += Totals.unpack(bytes(leaf))
-        return total
+        return sum(map(Totals.unpack, self._tables["stages"].at(stage)), NOTHING)
 
     def _counter(self, counter: int) -> int:
-        table = self._bcc[b"counters"]
-        return sum(table[table.Key(counter)])
+        return sum(map(_number, self._tables["counters"].at(counter)))
 
     def _rows(self, name: str, unpack: Callable[[bytes], Key]) -> dict[Key, int]:
-        try:
-            table = self._bcc[name.encode()]
-        except KeyError:  # no program of this trace has it
-            return {}
-        return {unpack(bytes(key)): int(leaf.value) for key, leaf in table.items()}
+        table = self._tables.get(name)  # None where no program of this trace has it
+        return {unpack(key): _number(value) for key, value in table.rows()} if table else {}
 
+
+_FIRST = bytes(4)
+"""The key of an array's first entry."""
 
 _READ_LOG = "see the kernel log; the other programs are not affected"
 
 
+def _number(value: bytes) -> int:
+    return int.from_bytes(value, "little")
+
+
 @contextmanager
 def load(
-    programs: Iterable[Program], facts: KernelFacts, layout: Layout, sizes: Sizes
+    programs: Iterable[Program],
+    facts: KernelFacts,
+    layout: Layout,
+    sizes: Sizes,
+    kept: Path = CACHE,
 ) -> Iterator[Tracer]:
-    """Compile and attach `programs`; everything is detached on the way out.
+    """Attach `programs`, compiled anew where `kept` has them not; all is detached on the way out.
 
-    Raises CapabilityMissing if they cannot be compiled.
+    Raises CapabilityMissing if they cannot be compiled, OSError if the kernel refuses the maps.
     """
     programs = tuple(programs)
-    try:
-        from bcc import BPF  # noqa: PLC0415 - only where a trace runs; PyPI's `bcc` is another
-    except ImportError as error:
-        raise CapabilityMissing("eBPF", "apt-get install python3-bpfcc") from error
+    bcc = Bcc()
     sweep()
     defines = {**layout.defines, **sizes.defines}
     flags = [f"-D{name}={value}" for name, value in sorted(defines.items())]
+    tracer = Tracer(bcc, _compiled(bcc, source(programs), flags, kept))
     try:
-        compiled = BPF(text=source(programs).encode(), cflags=[*flags, "-w"])
-    except Exception as error:
-        remedy = "apt-get install linux-headers-$(uname -r), and see what the compiler printed"
-        raise CapabilityMissing(f"eBPF ({error})", remedy) from error
-    try:
-        tracer = Tracer(compiled)
         for program in programs:
             tracer.attach(program, facts)
         yield tracer
     finally:
-        # bcc looks into tracefs even for what hangs on descriptors, and gives up where a mount
-        # namespace (that of `ip netns exec`) hides it; the end of the process detaches the rest.
-        with suppress(Exception):
-            compiled.cleanup()
+        tracer.close()
+
+
+def _compiled(bcc: Bcc, text: str, flags: list[str], kept: Path) -> Compiled:
+    # Headers of this kernel build and the compiler's version are inputs as well.
+    inputs = "\0".join([text, *flags, bcc.version, identity()])
+    name = hashlib.sha256(inputs.encode()).hexdigest()[:32]
+    with suppress(RemoteProtocolError):
+        if (data := cache.get(kept, name)) is not None:
+            return from_data(data)
+    compiled = bcc.compile(text, flags)
+    cache.put(kept, name, to_data(compiled))
+    return compiled
 
 
 def sweep(tracing: Path = TRACING) -> int:

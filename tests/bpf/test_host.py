@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from bpf import host
-from bpf.host import MAX_CACHED, Symbols, read_facts, symbol_at
+from bpf.cache import MAX_FILES
+from bpf.host import Symbols, read_facts, symbol_at
 from bpf.layout import KERNEL, SWITCH
 from tests.bpf.blobs import Blob
 from tests.bpf.test_layout import PRIVATE, blob_of
@@ -88,10 +89,10 @@ def test_a_damaged_cache_is_read_anew_and_a_full_one_forgets(root, cache):
     (kept,) = cache.iterdir()
     kept.write_text("{")
     assert read_facts(root, cache).layout == layout
-    for number in range(MAX_CACHED + 3):
+    for number in range(MAX_FILES + 3):
         (root / "sys/kernel/notes").write_bytes(b"build %d" % number)
         read_facts(root, cache)
-    assert len(list(cache.iterdir())) == MAX_CACHED
+    assert len(list(cache.iterdir())) == MAX_FILES
 
 
 def test_a_cache_that_cannot_be_written_is_no_failure(root, tmp_path):

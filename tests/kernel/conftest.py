@@ -17,19 +17,6 @@ from tests.conftest import KERNEL, require
 from tests.kernel.overlay import Overlay, Switch
 from tests.ovs.host import wait_until
 
-TABLES = (
-    "stages",
-    "ports",
-    "drops",
-    "upcalls",
-    "outers",
-    "roce",
-    "counters",
-    "journeys",
-    "waiting",
-    "allowances",
-)
-
 
 class Lens:
     """The attached programs, pointed at one host and one flow at a time."""
@@ -37,19 +24,15 @@ class Lens:
     def __init__(self, tracer: Tracer, facts: KernelFacts) -> None:
         self._tracer, self._facts = tracer, facts
         self._events: list[Event] = []
-        self._receive: Callable[[Event], None] | None = self._events.append
 
     def look(
         self, host: Switch, flow: str, traffic: Callable[[], object], **caps: int
     ) -> dict[str, Any]:
         """Return what `host` counts of `flow` during `traffic()`."""
-        bcc = self._tracer._bcc
-        for name in TABLES:
-            bcc[name.encode()].clear()
+        self._tracer.clear()
         self._events.clear()
         request = Request("path", parse_flow(flow), host.netns, 10**9, caps=Caps(**caps))
-        self._tracer.start(request.filter(), self._receive)
-        self._receive = None  # the ring buffer is open for good
+        self._tracer.start(request.filter(), self._events.append)
         try:
             traffic()
             self._settle()
