@@ -22,6 +22,7 @@ VERBS = {
     "check-config": "say whether a configuration file can be used",
     "doctor": "say what this host can and cannot do, with remedies",
     "endpoints": "list this host's endpoints, read from OVSDB and netlink",
+    "rnics": "list this host's RDMA devices, their hardware and counters",
     "check": "walk this host's flow tables for a packet",
     "status": "ask a running agent how it is",
     "path": "have a running agent trace the outer paths of a pair",

@@ -122,14 +122,14 @@ class RdmaTransport:
 
     def read(self, descriptor: int, events: int, session: ProbeSession) -> int:  # noqa: ARG002 - a Transport
         """Take what waits at `descriptor` to `session`; return how many frames were foreign."""
-        if descriptor == self._events:
-            self._happened += self._port.events()
-            return 0
-        return self._deliver(session, self._port.read())
+        if descriptor == self._arrivals:
+            return self._deliver(session, self._port.read())
+        self._happened += self._port.events()
+        return 0
 
-    def poll(self, session: ProbeSession) -> int:
-        """Take replies to `session` without a look at descriptors: for who polls busily."""
-        return self._deliver(session, self._port.take())
+    def poll(self, session: ProbeSession, *, spins: int) -> int:
+        """Look up to `spins` times for replies to `session`, not at descriptors."""
+        return self._deliver(session, self._port.take(spins))
 
     def _deliver(self, session: ProbeSession, arrivals: Sequence[Arrived]) -> int:
         if not arrivals:

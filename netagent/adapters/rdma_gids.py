@@ -6,16 +6,10 @@ come and go, so that a GID is looked for by type and address.
 """
 
 import socket
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-INFINIBAND = Path("/sys/class/infiniband")
-ROCE_V2_TYPE = "RoCE v2"
-"""As sysfs writes it in gid_attrs/types/N."""
 _MAPPED = bytes(10) + b"\xff\xff"
-_EMPTY = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +85,3 @@ def sender_of(grh: bytes, own: bytes) -> bytes | None:
         for_us = grh[20] >> 4 == 4 and grh[36:40] == own[12:]
         return _MAPPED + grh[32:36] if for_us else None
     return grh[8:24] if grh[24:40] == own else None
-
-
-def rdma_device_of(netdev: str, address: str, root: Path = INFINIBAND) -> tuple[str, str] | None:
-    """Return (device, GID) that serves `address` by RoCE v2 on `netdev`; None where none does."""
-    wanted = canonical_gid(address)
-    for device in _names(root):
-        port = root / device / "ports" / "1"
-        for index in _names(port / "gids"):
-            attributes = port / "gid_attrs"
-            if (
-                _read(attributes / "ndevs" / index) == netdev
-                and _read(attributes / "types" / index) == ROCE_V2_TYPE
-                and _same(_read(port / "gids" / index), wanted)
-            ):
-                return device, wanted
-    return None
-
-
-def _same(text: str, wanted: str) -> bool:
-    with suppress(ValueError):
-        return packed_gid(text) != _EMPTY and canonical_gid(text) == wanted
-    return False
-
-
-def _names(folder: Path) -> Iterator[str]:
-    with suppress(OSError):
-        yield from sorted(path.name for path in folder.iterdir())
-
-
-def _read(path: Path) -> str:
-    # An empty entry of the table answers EINVAL.
-    with suppress(OSError):
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    return ""

@@ -262,10 +262,11 @@ class RdmaPort:
         queue.names[slot] = name
         request = queue.requests[slot].get(length) or self._request(queue, slot, length)
         verbs.address(request, handle, *to)
-        left_ns = wall_ns()
+        post = queue.pair.send
+        left_ns = wall_ns()  # the rest counts as network
         if arrived_ns:
             tell_held(self._view, offset, left_ns - arrived_ns)
-        if queue.pair.send(request):
+        if post(request):
             return left_ns
         queue.sends.give_back()
         self._suspect(queue)
@@ -316,35 +317,48 @@ class RdmaPort:
         self.arrivals.arm()
         return found + self.take()
 
-    def take(self) -> list[Arrived]:
-        """Return what arrived, without a look at the descriptor: for who polls busily."""
+    def take(self, spins: int = 1) -> list[Arrived]:
+        """Return what arrived, without a look at the descriptor.
+
+        Who polls busily looks up to `spins` times for something.
+        """
+        poll = self.arrivals.poll
+        for _ in range(spins):
+            completions = poll(_BATCH)
+            if completions:
+                break
+        taken_ns = wall_ns()  # nothing comes between: what does counts as network
         found, self._backlog = self._backlog, []
-        self._collect(found)
+        self._collect(completions, taken_ns, found)
         if self._suspects:
             self._mend_all()
         return found
 
-    def _collect(self, found: list[Arrived]) -> None:
+    def _collect(
+        self, completions: Sequence[verbs.Completion], taken_ns: int, found: list[Arrived]
+    ) -> None:
         # What is left after a queue full of packets came after `arm`, and rings again.
         for _ in range(self.arrivals.entries // _BATCH + 1):
-            completions = self.arrivals.poll(_BATCH)
-            if not completions:
-                return
-            taken_ns = wall_ns()
-            for completion in completions:
-                index, slot = divmod(completion.wr_id, self._receive_slots)
-                queue = self._queues[index]
-                if completion.status:
-                    self._suspect(queue)
-                    if completion.status == verbs.FLUSHED:
-                        continue  # the reset posts it again
-                else:
-                    found.append(self._arrived(queue, completion, taken_ns))
-                chunk = queue.receives.consumed(slot)
-                if chunk is not None:
-                    self._post_again(queue, chunk)
+            self._sort(completions, taken_ns, found)
             if len(completions) < _BATCH:
                 return
+            completions, taken_ns = self.arrivals.poll(_BATCH), wall_ns()
+
+    def _sort(
+        self, completions: Sequence[verbs.Completion], taken_ns: int, found: list[Arrived]
+    ) -> None:
+        for completion in completions:
+            index, slot = divmod(completion.wr_id, self._receive_slots)
+            queue = self._queues[index]
+            if completion.status:
+                self._suspect(queue)
+                if completion.status == verbs.FLUSHED:
+                    continue  # the reset posts it again
+            else:
+                found.append(self._arrived(queue, completion, taken_ns))
+            chunk = queue.receives.consumed(slot)
+            if chunk is not None:
+                self._post_again(queue, chunk)
 
     def _arrived(self, queue: _Queue, completion: verbs.Completion, taken_ns: int) -> Arrived:
         at = self._packets + completion.wr_id * _RECEIVE_BYTES
@@ -373,7 +387,8 @@ class RdmaPort:
             return False
         queue.mended_ns = at_ns
         self._reap()
-        self._collect(self._backlog)  # its descriptor still rings for these
+        # Its descriptor still rings for these.
+        self._collect(self.arrivals.poll(_BATCH), wall_ns(), self._backlog)
         try:
             if not queue.pair.healthy():
                 self._reset(queue)

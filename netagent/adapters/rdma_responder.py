@@ -9,7 +9,9 @@ answer as the responder's delay. `netagent.adapters.rdma_responders` is the agen
 import select
 import sys
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from socket import AF_INET6, inet_ntop
 
 from netagent.adapters.clock import now_ns
@@ -75,7 +77,10 @@ class Service:
         self._parent = parent
         self._resolver = Resolver()
         self._epoll = select.epoll()
-        self._by_fd: dict[int, _Endpoint] = {}
+        self._by_fd: dict[int, Callable[[], None]] = {
+            parent.fileno(): self._obey,
+            self._resolver.fileno(): self._resolver.step,
+        }
         self._endpoints: dict[EndpointId, _Endpoint] = {}
         self._orders = Orders(endpoints=(), aims=(), replies_per_second=0)
         self._cap = TokenBucket(0, 0, now_ns=now_ns())
@@ -87,7 +92,7 @@ class Service:
         self._waiting = False
         """Whether any endpoint has probes that wait."""
         self._tick_ns = now_ns() + TICK_NS
-        for end in (parent.fileno(), self._resolver.fileno()):
+        for end in self._by_fd:
             self._epoll.register(end, select.EPOLLIN)
 
     def run(self) -> None:
@@ -97,13 +102,9 @@ class Service:
 
     def _look(self, wait_s: float) -> None:
         for fd, _ in self._epoll.poll(wait_s):
-            endpoint = self._by_fd.get(fd)
-            if endpoint is not None:
-                self._serve(endpoint, fd)
-            elif fd == self._parent.fileno():
-                self._obey()
-            else:
-                self._resolver.step()
+            serve = self._by_fd.get(fd)
+            if serve is not None:  # None: closed by what was served before
+                serve()
         self._step()
 
     def _wait_s(self) -> float:
@@ -173,8 +174,10 @@ class Service:
             served, port, Handles(port, self._resolver), sender_slice(port.own_gid)
         )
         self._endpoints[key] = endpoint
-        for fd in port.descriptors():
-            self._by_fd[fd] = endpoint
+        arrivals, events = port.descriptors()
+        self._by_fd[arrivals] = partial(self._serve, endpoint)
+        self._by_fd[events] = partial(self._notice, endpoint)
+        for fd in (arrivals, events):
             self._epoll.register(fd, select.EPOLLIN)
         address = RdmaAddress(served.place.device, served.place.gid, port.qpns, QKEY, port.mtu)
         self._opened.append(Opened(endpoint=key, place=served.place, address=address))
@@ -205,14 +208,14 @@ class Service:
 
     # --- answering ---
 
-    def _serve(self, endpoint: _Endpoint, fd: int) -> None:
-        arrivals, _ = endpoint.port.descriptors()
-        if fd != arrivals:
-            self._events += endpoint.port.events()
-            self._reopen()
-            return
+    def _notice(self, endpoint: _Endpoint) -> None:
+        self._events += endpoint.port.events()
+        self._reopen()
+
+    def _serve(self, endpoint: _Endpoint) -> None:
+        arrivals = endpoint.port.read()  # first, for it is stamped as it is taken
         at_ns = now_ns()
-        for arrived in endpoint.port.read():
+        for arrived in arrivals:
             self._take(endpoint, arrived, at_ns)
         if endpoint.port.stamped:
             self._learn_departures(endpoint)

@@ -55,11 +55,6 @@ class Responders:
         """Process id; None where it does not run."""
         return self._helper.pid
 
-    @property
-    def restarts(self) -> int:
-        """How often it had to be started again."""
-        return max(0, self._helper.starts - 1)
-
     def fileno(self) -> int:
         """Return the descriptor that is readable when `step` has something to read."""
         return self._helper.fileno()

@@ -22,7 +22,6 @@ from netagent.collect.rdmafacts import (
     roce_mtu_bytes,
 )
 from netagent.collect.rnics import FLAP_HOLD_NS, FLAP_SPAN_NS
-from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, rnic
@@ -57,14 +56,6 @@ class WatchedRnic:
     """Of the interface inside the container; None where it is not known."""
     qpns: tuple[int, ...] = ()
     """New ones mean that the endpoint was opened anew, with the GID's place at that time."""
-
-    @classmethod
-    def of(cls, endpoint: Endpoint) -> "WatchedRnic | None":
-        """Return what to watch for `endpoint`; None if it has no RDMA."""
-        rdma = endpoint.rdma
-        if rdma is None:
-            return None
-        return cls(endpoint.id, rdma.device, rdma.gid, mtu_bytes=endpoint.mtu, qpns=rdma.qpns)
 
 
 _WITNESSES = ("seen", "told", "counted")

@@ -38,6 +38,10 @@ def show(status: Status) -> None:
     print(f"  process    {health.rss_kb / 1024:.1f} MB, {health.cpu_ms} ms CPU in the window")
     late = f"{health.delayed} sent late, {health.capped} held back by the caps"
     print(f"  probes     {late}, {health.send_errors} refused by the kernel")
+    waited = f", {health.queue_us / 1e3:.1f} ms in the responder at most" if health.queue_us else ""
+    print(f"  answers    {health.answered}{waited}, {health.bad_frames} frames made no sense")
+    if health.pending:
+        print(f"  waiting    {health.pending} probes not sent: addresses are not resolved yet")
     print(f"  summaries  {health.spool_dropped} dropped since the start")
     for each in status.endpoints:
         print(f"  {each.id!s:24} {each.address:15} {each.rnic:10} {each.state}")

@@ -86,7 +86,9 @@ def encode(frame: Frame, *, size: int = HEADER_BYTES) -> bytes:
 
 def tell_held(buffer: "WriteableBuffer", offset: int, held_ns: int) -> None:
     """Write the responder delay into the frame at `offset` of `buffer`, at the last moment."""
-    _pack_held(buffer, offset + _HELD_NS_OFFSET, max(0, min(held_ns, MAX_HELD_NS)))
+    if not 0 <= held_ns <= MAX_HELD_NS:
+        held_ns = 0 if held_ns < 0 else MAX_HELD_NS
+    _pack_held(buffer, offset + _HELD_NS_OFFSET, held_ns)
 
 
 def name(payload: bytes) -> tuple[int, int] | None:

@@ -26,6 +26,7 @@ from netagent.model.pinglist import Target
 from netagent.probing.session import ProbeMeasured, ProbeReplied, ProbeSession
 from netagent.wire import frame
 from tests.bench.rdma_bare import Bare, median_us
+from tests.bench.rdma_busy import SPINS
 from tests.conftest import RDMA
 from tests.rdma.pair import FLOWS, Duet, Side, bridged, cabled, duet, open_transport
 
@@ -113,7 +114,7 @@ def _ours(pair: Duet, *, busy: bool) -> list[int]:
             session.transmitted(probe.seq, left_wall_ns=sent.left_wall_ns)
             while (event := session.next_event()) is None:
                 if busy:
-                    transport.poll(session)
+                    transport.poll(session, spins=SPINS)
                 else:
                     waiting.poll(1.0)
                     transport.read(arrivals, select.EPOLLIN, session)

@@ -7,9 +7,8 @@ from netagent.adapters.clock import now_ns
 from netagent.adapters.rdma_channel import serve_parent
 from netagent.adapters.rdma_responder import Service, _Endpoint
 
-LOOK_EVERY = 256
-"""Rounds between looks at everything else."""
-
+SPINS = 256
+"""Polls of an endpoint between looks at everything else."""
 
 IDLE_NS = 1_000_000_000
 """After so long without a probe it waits, so that whoever starts has a processor."""
@@ -20,22 +19,20 @@ class BusyService(Service):
 
     _until_ns = 0
 
-    def _serve(self, endpoint: _Endpoint, fd: int) -> None:
+    def _serve(self, endpoint: _Endpoint) -> None:
         self._until_ns = now_ns() + IDLE_NS
-        super()._serve(endpoint, fd)
+        super()._serve(endpoint)
 
     def run(self) -> None:
         """Serve until the parent goes away."""
-        rounds = 0
         while not self._parent.closed:
             if now_ns() > self._until_ns:
                 self._look(0.05)
             for endpoint in self._endpoints.values():
-                for arrived in endpoint.port.take():
+                for arrived in endpoint.port.take(SPINS):
                     self._until_ns = now_ns() + IDLE_NS
                     self._take(endpoint, arrived, self._tick_ns)
-            rounds += 1
-            if rounds % LOOK_EVERY == 0:
+            if now_ns() > self._tick_ns:
                 self._look(0)
 
 

@@ -112,7 +112,6 @@ def test_when_killed_it_comes_back_with_other_queue_pairs(pair):
     pair.until(lambda: FAR not in pair.responders.opened, "its end")
     pair.target = pair.answering(FAR)
     assert pair.responders.pid != pid
-    assert pair.responders.restarts == 1
     assert pair.target.rdma.qpns != first.qpns
     pair.transport.aim([pair.target])
     pair.warm()

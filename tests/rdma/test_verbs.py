@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from netagent.adapters import verbs
-from netagent.adapters.rdma_gids import choose_gid, rdma_device_of
+from netagent.adapters.rdma_gids import choose_gid
 from netagent.adapters.rdma_messages import Place
 from netagent.adapters.rdma_port import RdmaPort
 from netagent.adapters.rdma_steering import VENDOR_RXE, Steering
@@ -67,7 +67,6 @@ def test_a_device_tells_its_gids_by_type_and_address(sides, device):
     path = f"/sys/class/infiniband/{device.name}/ports/1/gids/{index}"
     assert run("cat", path).strip() == verbs.verbose_gid(sides[0].gid)
     assert choose_gid(device.gids(), verbs.ROCE_V2, sides[1].address) is None
-    assert rdma_device_of(sides[0].netdev, sides[0].address) == (device.name, sides[0].gid)
 
 
 def test_events_are_never_waited_for(sides, device):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import ipaddress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -68,30 +67,3 @@ def test_the_sender_of_an_ipv6_packet(sender, own):
     own = b"\xfe" + own[1:]
     assert g.sender_of(bytes(8) + sender + own, own) == sender
     assert g.sender_of(bytes(8) + sender + own, b"\xfd" + own[1:]) is None
-
-
-def port(root: Path, device: str, entries: dict[int, tuple[str, str, str]]) -> None:
-    folder = root / device / "ports" / "1"
-    for index, (gid, kind, netdev) in entries.items():
-        for place, text in (("gids", gid), ("gid_attrs/types", kind), ("gid_attrs/ndevs", netdev)):
-            (folder / place).mkdir(parents=True, exist_ok=True)
-            (folder / place / str(index)).write_text(text + "\n")
-
-
-def test_the_device_that_serves_an_address(tmp_path):
-    mapped = "0000:0000:0000:0000:0000:ffff:0a00:0001"
-    port(
-        tmp_path,
-        "mlx5_0",
-        {
-            0: ("0000:" * 7 + "0000", "RoCE v2", "eth0"),
-            1: (mapped, "IB/RoCE v1", "eth0"),
-            2: (mapped, "RoCE v2", "eth0"),
-        },
-    )
-    port(tmp_path, "mlx5_1", {0: ("no gid", "RoCE v2", "eth1"), 1: (mapped, "RoCE v2", "eth1")})
-    assert g.rdma_device_of("eth0", "10.0.0.1", tmp_path) == ("mlx5_0", "::ffff:10.0.0.1")
-    assert g.rdma_device_of("eth1", "10.0.0.1", tmp_path) == ("mlx5_1", "::ffff:10.0.0.1")
-    assert g.rdma_device_of("eth0", "10.0.0.2", tmp_path) is None
-    assert g.rdma_device_of("eth2", "10.0.0.1", tmp_path) is None
-    assert g.rdma_device_of("eth0", "10.0.0.1", tmp_path / "absent") is None

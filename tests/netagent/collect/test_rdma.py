@@ -9,7 +9,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from netagent.collect.rdma import FLAP_DOWNS, SETTLE_NS, SPAN_NS, RdmaWatch, WatchedRnic
 from netagent.collect.rdmafacts import Gid, RdmaDevice, RdmaEvent, RdmaEventKind, RdmaPort
 from netagent.collect.rnics import FLAP_HOLD_NS, FLAP_SPAN_NS
-from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from tests.netagent.collect.host import S
@@ -62,13 +61,6 @@ def event(kind: RdmaEventKind, wall_ns: int = 0, text: str = "") -> RdmaEvent:
 def test_a_device_that_works_is_no_finding():
     bench = Bench()
     assert bench.see(PORT) == bench.see(PORT) == {}
-
-
-def test_an_endpoint_is_watched_by_what_it_was_announced_with():
-    endpoint = Endpoint(EndpointId("c", 0), "t", "h0", "10.0.0.10", "", "", "", "", "", mtu=1450)
-    assert WatchedRnic.of(endpoint) is None
-    rdma = RdmaAddress("mlx5_0", GID, (17,), 1, 1024)
-    assert WatchedRnic.of(replace(endpoint, rdma=rdma)) == RNIC
 
 
 # --- down ---------------------------------------------------------------------------------------

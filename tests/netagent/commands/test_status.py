@@ -23,7 +23,7 @@ STATUS = Status(
     pinglist_version=7,
     targets=12,
     last_window_ns=0,
-    health=Health(rss_kb=40_960, delayed=3),
+    health=Health(rss_kb=40_960, delayed=3, answered=9, queue_us=1500, pending=4),
 )
 DOWN = Finding(FindingKind.RNIC_DOWN, rnic("h0", "rnic0"), "rnic0 has no carrier", 0)
 
@@ -36,6 +36,8 @@ def test_a_healthy_agent_is_exit_0_and_one_with_findings_1(answering, capsys, fi
     assert "h0: netagent 1.2" in text
     assert "probing 12 targets" in text
     assert "40.0 MB" in text
+    assert "9, 1.5 ms in the responder at most" in text
+    assert "4 probes not sent" in text
     assert "c0/rail1" in text
     assert ("rnic h0/rnic0: rnic0 has no carrier" in text) == bool(findings)
     assert all(len(line) < 80 for line in text.splitlines())
