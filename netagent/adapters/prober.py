@@ -123,6 +123,9 @@ class Prober:
         # It rings once and is then silent until the next step, so that packets can gather.
         self._bell = select.epoll()
         self._bell.register(self._epoll.fileno(), _ONCE)
+        self._ready: list[tuple[int, int]] = []
+        """What was found ready as the bell rang, and when."""
+        self._woken_ns = 0
         self._send_ns = 0
         rate = config.rate_per_host
         host_bytes = config.bytes_per_second_per_host
@@ -237,6 +240,7 @@ class Prober:
 
     def _drop(self, key: EndpointId) -> None:
         local = self._locals.pop(key)
+        self._ready = []  # descriptors are used again
         local.session.abandon()
         self._by_session.pop(local.session.session, None)
         for descriptor in local.transport.descriptors():
@@ -266,6 +270,8 @@ class Prober:
     def hush(self) -> None:
         """Keep the descriptor quiet until the next `step`: what arrived is known."""
         self._bell.poll(0)
+        if not self.gather_ns:
+            self._ready, self._woken_ns = self._epoll.poll(0), wall_ns()
 
     def step(self) -> int:
         """Read, settle and send what is due; return when to come again (monotonic ns)."""
@@ -283,17 +289,21 @@ class Prober:
 
     def read(self) -> None:
         """Read every socket that has something, one packet of each per round."""
+        ready, woken_ns = self._ready, self._woken_ns
+        self._ready = []
         for _ in range(_MAX_ROUNDS):
-            ready = self._epoll.poll(0)
+            if not ready:
+                ready, woken_ns = self._epoll.poll(0), wall_ns()
             if not ready:
                 return
             at_ns = now_ns()
             for fd, events in ready:
                 local = self._by_fd.get(fd)
                 if local is not None:
-                    foreign = local.transport.read(fd, events, local.session)
+                    foreign = local.transport.read(fd, events, local.session, woken_ns=woken_ns)
                     self.counters.bad_frames += foreign
                     self._account(local, at_ns)
+            ready = []
 
     def _send_due(self, at_ns: int) -> bool:
         sent = False

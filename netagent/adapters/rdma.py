@@ -2,7 +2,7 @@
 """RDMA transport, the probing side: an endpoint's probes out, replies in, as UD datagrams.
 
 Stamps are those of the device's completions where it has them; else the wall clock just before a
-send is posted and just after arrivals are polled, which makes the agent's own lateness part of the
+send is posted and just after the process was woken, which makes the agent's own lateness part of the
 network's round trip. `netagent.adapters.rdma_responder` answers.
 """
 
@@ -120,10 +120,17 @@ class RdmaTransport:
         aimed = self._aimed[gid] = _Aimed(gid)
         return aimed
 
-    def read(self, descriptor: int, events: int, session: ProbeSession) -> int:  # noqa: ARG002 - a Transport
+    def read(
+        self,
+        descriptor: int,
+        events: int,  # noqa: ARG002 - a Transport
+        session: ProbeSession,
+        *,
+        woken_ns: int,
+    ) -> int:
         """Take what waits at `descriptor` to `session`; return how many frames were foreign."""
         if descriptor == self._arrivals:
-            return self._deliver(session, self._port.read())
+            return self._deliver(session, self._port.read(woken_ns))
         self._happened += self._port.events()
         return 0
 
@@ -134,9 +141,8 @@ class RdmaTransport:
     def _deliver(self, session: ProbeSession, arrivals: Sequence[Arrived]) -> int:
         if not arrivals:
             return 0
-        foreign = taken_ns = 0
+        foreign, taken_ns = 0, wall_ns()
         if self._port.stamped:
-            taken_ns = wall_ns()
             for seq, left_ns in self._port.take_stamps():
                 session.transmitted(seq, left_wall_ns=left_ns)
         for _, header, _, grh, _, at_ns in arrivals:
@@ -145,7 +151,7 @@ class RdmaTransport:
                 aimed.unanswered = 0
             try:
                 reply = frame.decode(header)
-                session.receive(reply, arrived_wall_ns=at_ns, taken_wall_ns=taken_ns or at_ns)
+                session.receive(reply, arrived_wall_ns=at_ns, taken_wall_ns=taken_ns)
             except RemoteProtocolError:
                 foreign += 1
         return foreign

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue pairs of one endpoint: frames in, frames out, faults mended.
 
-Memory is small whatever the MTU: a frame is 24 bytes and then zeros, so all sends share one run of
-zeros, and what follows the frame of a packet that comes in is written to one place for all.
+Memory is small whatever the MTU: a frame is 24 bytes and then zeros, so all long sends share one run
+of zeros, and what follows the beginning of a long packet is written to one place for all. A short one
+is one piece: each further piece is another walk through the device's tables.
 
 What breaks a queue pair (a send while the link is down, on Soft-RoCE) also flushes its receives,
 which wakes us: it is reset and goes on. What a reset does not cure is `broken`: the owner closes
@@ -39,8 +40,9 @@ CHUNK = 16
 """Receives that are posted together."""
 MEND_EVERY_NS = 100_000_000
 """A queue pair that keeps failing is reset so often."""
-_SEND_BYTES = 32
-_RECEIVE_BYTES = verbs.GRH_BYTES + HEADER_BYTES
+_PIECE_BYTES = 88
+"""Probes up to this length are one piece; with the GRH, 128 bytes."""
+_RECEIVE_BYTES = verbs.GRH_BYTES + _PIECE_BYTES
 _BATCH = 64
 _MAX_SIZES = 8
 """Lengths whose requests a slot keeps."""
@@ -137,6 +139,8 @@ class RdmaPort:
         else:
             self.ports = flow_ports(self.place.gid, flows)
         self._backlog: list[Arrived] = []
+        self._spent = False
+        """Whether the descriptor may be ready for what was taken already."""
         self._stamps: list[tuple[int, int]] = []
         self.arrivals.arm()
 
@@ -145,7 +149,7 @@ class RdmaPort:
         self._receive_slots = max(CHUNK, RECEIVE_SLOTS // queues // CHUNK * CHUNK)
         self._zeros, self._waste = 0, self.mtu
         self._headers = 2 * self.mtu
-        self._packets = self._headers + queues * SEND_SLOTS * _SEND_BYTES
+        self._packets = self._headers + queues * SEND_SLOTS * _PIECE_BYTES
         self._length = self._packets + queues * self._receive_slots * _RECEIVE_BYTES
         self._entries = (queues * self._receive_slots, queues * SEND_SLOTS)
 
@@ -201,7 +205,7 @@ class RdmaPort:
             SendRing(SEND_SLOTS, every=every),
             ReceiveRing(self._receive_slots, chunk=CHUNK),
         )
-        queue.headers = self._headers + index * SEND_SLOTS * _SEND_BYTES
+        queue.headers = self._headers + index * SEND_SLOTS * _PIECE_BYTES
         queue.requests = [{} for _ in range(SEND_SLOTS)]
         waste = self._memory.piece(self._waste, self.mtu)
         first = index * self._receive_slots
@@ -257,7 +261,7 @@ class RdmaPort:
             slot = queue.sends.take()
             if slot is None:
                 return 0
-        offset = queue.headers + slot * _SEND_BYTES
+        offset = queue.headers + slot * _PIECE_BYTES
         self._view[offset : offset + HEADER_BYTES] = header
         queue.names[slot] = name
         request = queue.requests[slot].get(length) or self._request(queue, slot, length)
@@ -276,9 +280,10 @@ class RdmaPort:
         known = queue.requests[slot]
         if len(known) >= _MAX_SIZES:
             known.pop(next(iter(known))).close()
-        pieces = [self._memory.piece(queue.headers + slot * _SEND_BYTES, HEADER_BYTES)]
-        if length > HEADER_BYTES:
-            pieces.append(self._memory.piece(self._zeros, length - HEADER_BYTES))
+        short = min(length, _PIECE_BYTES)
+        pieces = [self._memory.piece(queue.headers + slot * _PIECE_BYTES, short)]
+        if length > short:
+            pieces.append(self._memory.piece(self._zeros, length - short))
         signalled = queue.sends.signalled(slot)
         number = queue.index * SEND_SLOTS + slot
         known[length] = verbs.send_request(number, pieces, signalled=signalled)
@@ -310,9 +315,14 @@ class RdmaPort:
 
     # --- receiving -----------------------------------------------------------------------------
 
-    def read(self) -> list[Arrived]:
-        """Return what arrived; the arrivals' descriptor is quiet until there is more."""
-        found = self.take()  # first, for it is stamped as it is taken
+    def read(self, woken_ns: int) -> list[Arrived]:
+        """Return what arrived; the arrivals' descriptor is quiet until there is more.
+
+        `woken_ns` is the wall clock just after that descriptor was found ready: what made it so had
+        arrived by then, and is stamped with it where the device stamps nothing.
+        """
+        spent, self._spent = self._spent, False
+        found = self._take(1, 0 if spent else woken_ns)
         self.arrivals.hush()
         self.arrivals.arm()
         return found + self.take()
@@ -322,6 +332,11 @@ class RdmaPort:
 
         Who polls busily looks up to `spins` times for something.
         """
+        found = self._take(spins, 0)
+        self._spent = self._spent or bool(found)
+        return found
+
+    def _take(self, spins: int, woken_ns: int) -> list[Arrived]:
         poll = self.arrivals.poll
         for _ in range(spins):
             completions = poll(_BATCH)
@@ -329,36 +344,41 @@ class RdmaPort:
                 break
         taken_ns = wall_ns()  # nothing comes between: what does counts as network
         found, self._backlog = self._backlog, []
-        self._collect(completions, taken_ns, found)
+        self._collect(completions, (woken_ns or taken_ns, taken_ns), found)
         if self._suspects:
             self._mend_all()
         return found
 
     def _collect(
-        self, completions: Sequence[verbs.Completion], taken_ns: int, found: list[Arrived]
+        self,
+        completions: Sequence[verbs.Completion],
+        stamps: tuple[int, int],
+        found: list[Arrived],
     ) -> None:
+        # `stamps` are of the oldest one, and of the others.
+        first_ns, taken_ns = stamps
         # What is left after a queue full of packets came after `arm`, and rings again.
         for _ in range(self.arrivals.entries // _BATCH + 1):
-            self._sort(completions, taken_ns, found)
+            for completion in completions:
+                self._sort(completion, first_ns, found)
+                first_ns = taken_ns
             if len(completions) < _BATCH:
                 return
-            completions, taken_ns = self.arrivals.poll(_BATCH), wall_ns()
+            completions, first_ns = self.arrivals.poll(_BATCH), wall_ns()
+            taken_ns = first_ns
 
-    def _sort(
-        self, completions: Sequence[verbs.Completion], taken_ns: int, found: list[Arrived]
-    ) -> None:
-        for completion in completions:
-            index, slot = divmod(completion.wr_id, self._receive_slots)
-            queue = self._queues[index]
-            if completion.status:
-                self._suspect(queue)
-                if completion.status == verbs.FLUSHED:
-                    continue  # the reset posts it again
-            else:
-                found.append(self._arrived(queue, completion, taken_ns))
-            chunk = queue.receives.consumed(slot)
-            if chunk is not None:
-                self._post_again(queue, chunk)
+    def _sort(self, completion: verbs.Completion, taken_ns: int, found: list[Arrived]) -> None:
+        index, slot = divmod(completion.wr_id, self._receive_slots)
+        queue = self._queues[index]
+        if completion.status:
+            self._suspect(queue)
+            if completion.status == verbs.FLUSHED:
+                return  # the reset posts it again
+        else:
+            found.append(self._arrived(queue, completion, taken_ns))
+        chunk = queue.receives.consumed(slot)
+        if chunk is not None:
+            self._post_again(queue, chunk)
 
     def _arrived(self, queue: _Queue, completion: verbs.Completion, taken_ns: int) -> Arrived:
         at = self._packets + completion.wr_id * _RECEIVE_BYTES
@@ -388,7 +408,8 @@ class RdmaPort:
         queue.mended_ns = at_ns
         self._reap()
         # Its descriptor still rings for these.
-        self._collect(self.arrivals.poll(_BATCH), wall_ns(), self._backlog)
+        self._spent = True
+        self._collect(self.arrivals.poll(_BATCH), (wall_ns(),) * 2, self._backlog)
         try:
             if not queue.pair.healthy():
                 self._reset(queue)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from socket import AF_INET6, inet_ntop
 
-from netagent.adapters.clock import now_ns
+from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.rdma_channel import Channel, serve_parent
 from netagent.adapters.rdma_gids import sender_of, sender_slice
 from netagent.adapters.rdma_handles import Handles
@@ -77,10 +77,11 @@ class Service:
         self._parent = parent
         self._resolver = Resolver()
         self._epoll = select.epoll()
-        self._by_fd: dict[int, Callable[[], None]] = {
-            parent.fileno(): self._obey,
-            self._resolver.fileno(): self._resolver.step,
+        self._by_fd: dict[int, Callable[[int], None]] = {
+            parent.fileno(): lambda _: self._obey(),
+            self._resolver.fileno(): lambda _: self._resolver.step(),
         }
+        """What to do with a descriptor that was found ready at a wall clock."""
         self._endpoints: dict[EndpointId, _Endpoint] = {}
         self._orders = Orders(endpoints=(), aims=(), replies_per_second=0)
         self._cap = TokenBucket(0, 0, now_ns=now_ns())
@@ -101,10 +102,11 @@ class Service:
             self._look(self._wait_s())
 
     def _look(self, wait_s: float) -> None:
-        for fd, _ in self._epoll.poll(wait_s):
+        ready, woken_ns = self._epoll.poll(wait_s), wall_ns()
+        for fd, _ in ready:
             serve = self._by_fd.get(fd)
             if serve is not None:  # None: closed by what was served before
-                serve()
+                serve(woken_ns)
         self._step()
 
     def _wait_s(self) -> float:
@@ -208,12 +210,12 @@ class Service:
 
     # --- answering ---
 
-    def _notice(self, endpoint: _Endpoint) -> None:
+    def _notice(self, endpoint: _Endpoint, _woken_ns: int) -> None:
         self._events += endpoint.port.events()
         self._reopen()
 
-    def _serve(self, endpoint: _Endpoint) -> None:
-        arrivals = endpoint.port.read()  # first, for it is stamped as it is taken
+    def _serve(self, endpoint: _Endpoint, woken_ns: int) -> None:
+        arrivals = endpoint.port.read(woken_ns)
         at_ns = now_ns()
         for arrived in arrivals:
             self._take(endpoint, arrived, at_ns)

@@ -64,10 +64,11 @@ class Transport(Protocol):
     def send(self, target: Target, flow: int, payload: bytes) -> Sent:
         """Send a frame on the flow with index `flow`."""
 
-    def read(self, descriptor: int, events: int, session: ProbeSession) -> int:
+    def read(self, descriptor: int, events: int, session: ProbeSession, *, woken_ns: int) -> int:
         """Take what a ready descriptor holds into `session`; return how many frames were foreign.
 
-        May take a part: a descriptor that stays ready is read again.
+        May take a part: a descriptor that stays ready is read again. `woken_ns` is the wall clock
+        just after it was found ready.
         """
 
     def close(self) -> None:

@@ -72,7 +72,14 @@ class UdpTransport:
         sent = udp.send(self._sockets.probers[flow], payload, address)
         return Sent(Outcome.SENT if sent else Outcome.FAILED)
 
-    def read(self, descriptor: int, events: int, session: ProbeSession) -> int:
+    def read(
+        self,
+        descriptor: int,
+        events: int,
+        session: ProbeSession,
+        *,
+        woken_ns: int,  # noqa: ARG002 - a Transport; the kernel stamps
+    ) -> int:
         """Take one packet, and one notice of the error queue."""
         prober = self._by_fd.get(descriptor)
         try:

@@ -116,8 +116,9 @@ def _ours(pair: Duet, *, busy: bool) -> list[int]:
                 if busy:
                     transport.poll(session, spins=SPINS)
                 else:
-                    waiting.poll(1.0)
-                    transport.read(arrivals, select.EPOLLIN, session)
+                    ready, woken_ns = waiting.poll(1.0), wall_ns()
+                    if ready:
+                        transport.read(arrivals, select.EPOLLIN, session, woken_ns=woken_ns)
             found.append(clock() - began_ns)
             while event is not None:
                 pair.happened.append(event)
@@ -281,9 +282,10 @@ def _fill(probers: list[_Prober], resolver: Resolver) -> None:
 def _turn(waiting: select.epoll, by_fd: dict[int, _Prober], seconds: float) -> None:
     until_ns, number = now_ns() + int(seconds * 1e9), 0
     while now_ns() < until_ns:
-        for fd, _ in waiting.poll(0.05):
+        ready, woken_ns = waiting.poll(0.05), wall_ns()
+        for fd, events in ready:
             prober = by_fd[fd]
-            prober.transport.read(fd, select.EPOLLIN, prober.session)
+            prober.transport.read(fd, events, prober.session, woken_ns=woken_ns)
             for target in prober.settle():
                 number += 1
                 prober.send(target, number)

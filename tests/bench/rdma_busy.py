@@ -19,9 +19,9 @@ class BusyService(Service):
 
     _until_ns = 0
 
-    def _serve(self, endpoint: _Endpoint) -> None:
+    def _serve(self, endpoint: _Endpoint, woken_ns: int) -> None:
         self._until_ns = now_ns() + IDLE_NS
-        super()._serve(endpoint)
+        super()._serve(endpoint, woken_ns)
 
     def run(self) -> None:
         """Serve until the parent goes away."""

@@ -228,9 +228,12 @@ class Duet:
         """Read what is there, and wait for it so long at most."""
         ends = (*self.transport.descriptors(), self.resolver.fileno(), self.responders.fileno())
         ready, _, _ = select.select(ends, [], [], wait_s)
+        woken_ns = wall_ns()
         for descriptor in self.transport.descriptors():
             if descriptor in ready:
-                self.foreign += self.transport.read(descriptor, select.EPOLLIN, self.session)
+                self.foreign += self.transport.read(
+                    descriptor, select.EPOLLIN, self.session, woken_ns=woken_ns
+                )
         self.resolver.step()
         self.responders.step()
         self.told += self.transport.take_events()
