@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The queue pairs of one endpoint: frames in, frames out, faults mended.
 
-Memory is small whatever the MTU: a frame is 24 bytes and then zeros, so all long sends share one run
-of zeros, and what follows the beginning of a long packet is written to one place for all. A short one
-is one piece: each further piece is another walk through the device's tables.
+Memory is small whatever the MTU: a frame is 24 bytes and then zeros, so all long sends share one
+run of zeros, and what follows the beginning of a long packet is written to one place for all. A
+short one is one piece: each further piece is another walk through the device's tables.
 
 What breaks a queue pair (a send while the link is down, on Soft-RoCE) also flushes its receives,
 which wakes us: it is reset and goes on. What a reset does not cure is `broken`: the owner closes
@@ -138,6 +138,7 @@ class RdmaPort:
             self.ports = tuple(map(queue_port, self.qpns))
         else:
             self.ports = flow_ports(self.place.gid, flows)
+        self._refused = verbs.refusal()
         self._backlog: list[Arrived] = []
         self._spent = False
         """Whether the descriptor may be ready for what was taken already."""
@@ -266,15 +267,17 @@ class RdmaPort:
         queue.names[slot] = name
         request = queue.requests[slot].get(length) or self._request(queue, slot, length)
         verbs.address(request, handle, *to)
-        post = queue.pair.send
+        post = queue.pair.post
         left_ns = wall_ns()  # the rest counts as network
         if arrived_ns:
             tell_held(self._view, offset, left_ns - arrived_ns)
-        if post(request):
-            return left_ns
-        queue.sends.give_back()
-        self._suspect(queue)
-        return 0
+        try:
+            post(request)
+        except self._refused:
+            queue.sends.give_back()
+            self._suspect(queue)
+            return 0
+        return left_ns
 
     def _request(self, queue: _Queue, slot: int, length: int) -> Any:
         known = queue.requests[slot]

@@ -416,21 +416,13 @@ class QueuePair:
             )
             self.raw = modules.qp.QP(memory.domain, initial, self._ready())
         self.qpn = int(self.raw.qp_num)
-        self._post_send = self.raw.post_send
-        self._error = modules.pyverbs_error.PyverbsError
+        self.post: Callable[[Any], None] = self.raw.post_send
+        """Post a request that `address` made ready; raises a `refusal`."""
 
     def _ready(self) -> Any:
         attributes = load().qp.QPAttr(port_num=PORT)
         attributes.qkey, attributes.pkey_index, attributes.sq_psn = self._qkey, 0, 0
         return attributes
-
-    def send(self, request: Any) -> bool:
-        """Post a request that `address` made ready; False where the device refused."""
-        try:
-            self._post_send(request)
-        except self._error:
-            return False
-        return True
 
     def receive(self, chain: Sequence[Any]) -> None:
         """Post a chain of receive requests; raises OSError."""
@@ -462,6 +454,12 @@ class QueuePair:
     def close(self) -> None:
         """Destroy it."""
         _close(self.raw)
+
+
+def refusal() -> type[Exception]:
+    """Return what `QueuePair.post` raises where the device refuses."""
+    error: type[Exception] = load().pyverbs_error.PyverbsError
+    return error
 
 
 def address(request: Any, handle: Handle, qpn: int, qkey: int) -> None:
