@@ -402,6 +402,11 @@ class Agent:
             raise RemoteProtocolError(
                 f"{request.target} is not on the ping list of {request.source}; give its address"
             )
+        if any(e.id == request.source and e.rdma is not None for e in self._endpoints()):
+            raise RemoteProtocolError(
+                f"{request.source} probes by RDMA, for which an address is not enough: "
+                f"{request.target} must be on its ping list"
+            )
         return Target(request.source, request.target, request.address, "")
 
 

@@ -5,8 +5,8 @@ Reading happens in a thread: a driver may ask its firmware for counters, which t
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -136,25 +136,20 @@ class RnicMonitor:
             if changes.take():
                 self._poked.set()
 
-        # One thread of its own: a driver that hangs must hold up nothing else.
-        pool = ThreadPoolExecutor(1, thread_name_prefix="rnics")
         try:
             for descriptor in descriptors:
                 loop.add_reader(descriptor, changed)
-            await self._look_and_tell(pool, callback)
+            await self._look_and_tell(callback)
         finally:
             for descriptor in descriptors:
                 loop.remove_reader(descriptor)
             changes.close()
-            pool.shutdown(wait=False)
 
-    async def _look_and_tell(
-        self, pool: ThreadPoolExecutor, callback: Callable[[RdmaView], None]
-    ) -> None:
+    async def _look_and_tell(self, callback: Callable[[RdmaView], None]) -> None:
         whole_ns = now_ns()
         changed, whole = False, True
         while True:
-            view = await self._look(pool, whole=whole)
+            view = await self._look(whole=whole)
             if whole:
                 whole_ns = now_ns()
             callback(view)
@@ -163,10 +158,8 @@ class RnicMonitor:
             changed = await self._pause(min(rest_s, AGAIN_S) if again else rest_s)
             whole = changed or again or now_ns() - whole_ns >= WHOLE_S * 1e9
 
-    async def _look(self, pool: ThreadPoolExecutor, *, whole: bool) -> RdmaView:
-        looking = asyncio.get_running_loop().run_in_executor(
-            pool, lambda: self._reader.read(self._namespaces, whole=whole)
-        )
+    async def _look(self, *, whole: bool) -> RdmaView:
+        looking = _in_thread(lambda: self._reader.read(self._namespaces, whole=whole))
         done, _ = await asyncio.wait({looking}, timeout=STUCK_S)
         if not done:
             log.warning("rnics_unreadable", seconds=STUCK_S)
@@ -182,3 +175,32 @@ class RnicMonitor:
         poked = self._poked.is_set()
         self._poked.clear()
         return poked
+
+
+def _in_thread(read: Callable[[], RdmaView]) -> asyncio.Future[RdmaView]:
+    """Return what `read` returns, from a thread of its own.
+
+    A daemon: a driver that hangs holds up nothing, not even the agent's exit.
+    """
+    loop = asyncio.get_running_loop()
+    looking: asyncio.Future[RdmaView] = loop.create_future()
+
+    def tell(view: RdmaView | None, error: Exception | None) -> None:
+        if looking.done():  # cancelled meanwhile
+            return
+        if error is not None:
+            looking.set_exception(error)
+        elif view is not None:
+            looking.set_result(view)
+
+    def work() -> None:
+        view, problem = None, None
+        try:
+            view = read()
+        except Exception as error:  # noqa: BLE001 - carried over to who waits
+            problem = error
+        with suppress(RuntimeError):  # the loop is closed: the agent has ended
+            loop.call_soon_threadsafe(tell, view, problem)
+
+    threading.Thread(target=work, name="rnics", daemon=True).start()
+    return looking

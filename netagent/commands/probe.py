@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=endpoint, help="endpoint of the agent's host")
     parser.add_argument("target", type=endpoint, help="CONTAINER/railN")
     parser.add_argument("-c", "--count", type=int, default=10, help="probes (%(default)s)")
-    parser.add_argument("--address", help="overlay address, if not on the ping list")
+    parser.add_argument("--address", help="overlay address, if not on the ping list (UDP only)")
     add_connection(parser)
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -124,3 +126,38 @@ def test_a_host_without_rdma_has_an_empty_view(monkeypatch, tmp_path):
     view = RnicReader().read([], whole=True)
     assert (view.devices, view.mode) == ((), "")
     assert view.wall_ns > 0
+
+
+HANGING = """
+import asyncio, threading
+from netagent.adapters.rnic_monitor import RnicMonitor
+
+async def main():
+    monitor, reading = RnicMonitor(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Reader:
+        def read(self, namespaces, *, whole):
+            loop.call_soon_threadsafe(reading.set)
+            threading.Event().wait()
+
+    monitor._reader = Reader()
+    running = asyncio.create_task(monitor.run(print))
+    await reading.wait()
+    running.cancel()
+
+asyncio.run(main())
+"""
+
+
+def test_a_driver_that_hangs_does_not_keep_the_agent_from_exiting():
+    subprocess.run([sys.executable, "-c", HANGING], check=True, timeout=60)
+
+
+def test_what_a_reading_raises_ends_the_watch(monitor):
+    class Broken(Reader):
+        def read(self, namespaces, *, whole):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(monitor(Broken()).run(lambda _: None))
