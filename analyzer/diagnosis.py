@@ -26,6 +26,7 @@ from analyzer.localize.facts import Explained, settle, unexplained
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.verdict import Counted, by_latency, by_votes, poll, poll_latency
 from analyzer.registry import Registry
+from analyzer.reports import Report, report_of
 from analyzer.walker import AgentsRpc, Walker, count_hops
 from analyzer.windows import Watermarks, WindowState
 from netagent.model.endpoint import Endpoint
@@ -88,6 +89,7 @@ class Engine:
         self._book = IncidentBook(new_id=_incident_id)
         self._doubts = Doubts(probe_port)
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
+        self._reports: dict[str, Report] = {}
         self._forgot_ns = 0
         self._paths: dict[str, tuple[tuple[tuple[EndpointId, ...], PathColumns], int]] = {}
         """Host -> path columns last learned, and from which window."""
@@ -101,6 +103,7 @@ class Engine:
                 f"window {summary.start_ns} of {summary.width_ns} ns; here all windows are of "
                 f"{self._width_ns} ns and aligned: set window_s alike"
             )
+        report = report_of(summary)
         rows = self._numbers.decode(summary)
         containers = {r.endpoint.id.container for r in self._registry.endpoints_of(summary.host)}
         findings = own_findings(summary, containers)
@@ -113,6 +116,7 @@ class Engine:
         self._learn(summary)
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
             self._findings[summary.host] = (summary.start_ns, findings)
+            self._reports[summary.host] = report
 
     def _learn(self, summary: Summary) -> None:
         # Most windows bring the same paths as the one before; their bytes tell.
@@ -149,6 +153,10 @@ class Engine:
         ]
         declared = differences(self._topology, (r.endpoint for r in self._registry.endpoints()))
         return stated + declared
+
+    def report(self, host: str) -> Report | None:
+        """Return what the agent of `host` said of itself last."""
+        return self._reports.get(host)
 
     def topology(self) -> object:
         """Return the fabric as learned and declared, as plain data."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from analyzer.config import Config
 from analyzer.fleet import Fleet
 from analyzer.registry import Registry
+from analyzer.reports import Report
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
@@ -34,6 +35,9 @@ class Engine(Protocol):
 
     def findings(self) -> list[Finding]:
         """Return what agents and checks state now."""
+
+    def report(self, host: str) -> Report | None:
+        """Return what the agent of `host` said of itself last."""
 
     def topology(self) -> object:
         """Return the fabric as learned and declared, as plain data."""

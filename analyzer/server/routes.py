@@ -187,10 +187,11 @@ async def summaries(request: Call) -> Response[bytes]:
 
 @get("/v1/agents", responses={200: gives("Agents.")}, tags=["agents"])
 async def agents(request: Call) -> Response[bytes]:
-    """Return every agent, with how long it has been silent."""
+    """Return every agent, with how long it has been silent and what it last said of itself."""
     analyzer = _analyzer(request)
-    wall_ns = analyzer.clock()
-    return _json({"agents": [views.agent(a, wall_ns=wall_ns) for a in analyzer.registry.agents()]})
+    report, wall_ns = analyzer.engine.report, analyzer.clock()
+    known = analyzer.registry.agents()
+    return _json({"agents": [views.agent(a, report(a.host), wall_ns=wall_ns) for a in known]})
 
 
 @delete("/v1/hosts/{host:str}", status_code=200, responses={403: PROBLEM}, tags=["agents"])
@@ -257,9 +258,14 @@ async def endpoints(
     vanished: FromQuery[bool] = False,
 ) -> Response[bytes]:
     """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
-    registry = _analyzer(request).registry
+    analyzer = _analyzer(request)
+    registry, report = analyzer.registry, analyzer.engine.report
     records = registry.endpoints(task, vanished=vanished)
-    found = [views.endpoint(r) for r in records if host in {None, r.endpoint.host}]
+    found = [
+        views.endpoint(r, report(r.endpoint.host))
+        for r in records
+        if host in {None, r.endpoint.host}
+    ]
     conflicts = [views.conflict(conflict) for conflict in registry.conflicts()]
     return _json({"endpoints": found, "conflicts": conflicts})
 

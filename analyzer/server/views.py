@@ -3,7 +3,10 @@
 
 from dataclasses import asdict
 
+from msgspec import to_builtins
+
 from analyzer.registry import Agent, Conflict, EndpointRecord
+from analyzer.reports import Report
 from analyzer.server.journal import Event
 from netagent.model.finding import Finding
 from netagent.model.task import Task
@@ -12,8 +15,8 @@ from netagent.model.verdict import Incident, Pair, Suspect
 Plain = dict[str, object]
 
 
-def endpoint(record: EndpointRecord) -> Plain:
-    """Return an endpoint with since when."""
+def endpoint(record: EndpointRecord, report: Report | None) -> Plain:
+    """Return an endpoint with since when, and with who stamps its probes."""
     e = record.endpoint
     return {
         "id": str(e.id),
@@ -31,16 +34,23 @@ def endpoint(record: EndpointRecord) -> Plain:
         "mtu": e.mtu,
         "bond": e.bond,
         "rdma": asdict(e.rdma) if e.rdma else None,
+        "stamps": report.stamps.get(e.id) if report else None,
         "registered_ns": record.registered_ns,
         "since_ns": record.since_ns,
         "deregistered_ns": record.deregistered_ns,
     }
 
 
-def agent(known: Agent, *, wall_ns: int) -> Plain:
-    """Return an agent with how long it has been silent."""
+def agent(known: Agent, report: Report | None, *, wall_ns: int) -> Plain:
+    """Return an agent with how long it has been silent, and what its newest window says of it."""
     silent_ms = max(0, wall_ns - known.last_seen_ns) // 10**6
-    return {**asdict(known), "silent_ms": silent_ms}
+    return {
+        **asdict(known),
+        "silent_ms": silent_ms,
+        "window_ns": report.start_ns if report else None,
+        "health": to_builtins(report.health) if report else None,
+        "rnic_counters": report.counters if report else {},
+    }
 
 
 def task(known: Task, registered: int) -> Plain:

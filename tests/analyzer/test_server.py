@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.config import Config
+from analyzer.reports import Report
 from analyzer.server import analyzer as assembly
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
@@ -22,7 +23,7 @@ from netagent.model.path import Component, Kind, Layer
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
-from netagent.wire.messages import Accepted, Registered, Summary
+from netagent.wire.messages import Accepted, Health, Registered, Summary
 from tests.analyzer.cluster import SECOND, endpoint, registration
 
 SPINE = Component(Kind.SWITCH, "spine-0")
@@ -60,6 +61,10 @@ class Engine:
 
     def incidents(self):
         return self.current
+
+    def report(self, host):
+        a0 = EndpointId("a0", 0)
+        return Report(7, Health(answered=3), {}, {a0: "rnic"}) if host == "h0" else None
 
     def findings(self):
         return [Finding(FindingKind.RNIC_DOWN, Component(Kind.RNIC, "h0/rnic0"), "no carrier", 5)]
@@ -159,6 +164,9 @@ def test_agents_register_and_get_their_lists_in_either_form(tmp_path):
             ("h0", True),
             ("h1", True),
         ]
+        assert [a["health"] and a["health"]["answered"] for a in agents] == [3, None]
+        endpoints = (await lab.http.get("/v1/endpoints")).json()["endpoints"]
+        assert {e["id"]: e["stamps"] for e in endpoints} == {"a0/rail0": "rnic", "a1/rail0": None}
 
     on(tmp_path, work)
 
