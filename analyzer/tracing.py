@@ -23,6 +23,10 @@ DEADLINE_S = 140.0
 """An agent may have to compile first, beside all else that an emulated machine does."""
 VALID_NS = 60_000_000_000
 """A trace is believed for so long, and then made again if it is still wanted."""
+EMPTY_NS = 15_000_000_000
+"""One in which nothing vanished for so long: it may have come before what is asked about now. The
+next one of the same pair twice as long, and so on."""
+MAX_EMPTY_NS = 240_000_000_000
 CANNOT_NS = 600_000_000_000
 """A host that cannot trace is left alone for so long."""
 RETRY_NS = 30_000_000_000
@@ -42,20 +46,29 @@ class Wanted:
     backward: tuple[TraceRequest, TraceRequest]
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    traced: stages.Traced
+    until_ns: int
+    """It is believed until then."""
+    next_ns: int
+    """For how long the next one will be, if nothing vanishes in it."""
+
+
 class Tracing:
     """Traces that run, and what those that ran say."""
 
     def __init__(self, agents: TracesRpc, clock: Callable[[], int]) -> None:
         self._agents, self._clock = agents, clock
-        self._traced: dict[OrderedPair, tuple[int, stages.Traced]] = {}
+        self._traced: dict[OrderedPair, _Kept] = {}
         self._running: dict[OrderedPair, asyncio.Task[None]] = {}
         self._busy: set[str] = set()
         self._not_before_ns: dict[str, int] = {}
 
     def known(self, pair: OrderedPair) -> stages.Traced | None:
         """Return what was seen of a pair, in either direction, if that is fresh."""
-        at_ns, traced = self._traced.get(unordered(pair), (0, None))
-        return traced if traced is not None and self._clock() - at_ns < VALID_NS else None
+        kept = self._traced.get(unordered(pair))
+        return kept.traced if kept is not None and self._clock() < kept.until_ns else None
 
     @property
     def busy(self) -> AbstractSet[str]:
@@ -99,8 +112,23 @@ class Tracing:
             if backward is not None and (forward is None or backward.verdict.where):
                 found = backward
         if found is not None:
-            self._traced[unordered(wanted.pair)] = (self._clock(), found)
+            self._keep(unordered(wanted.pair), found)
             log.info("pair_traced", pair=str(found.pair), verdict=str(found.verdict))
+
+    def _keep(self, key: OrderedPair, found: stages.Traced) -> None:
+        now_ns, before = self._clock(), self._traced.get(key)
+        is_empty = found.verdict.where is None
+        valid_ns = before.next_ns if is_empty and before else EMPTY_NS
+        self._traced[key] = _Kept(
+            found,
+            now_ns + (valid_ns if is_empty else VALID_NS),
+            min(2 * valid_ns, MAX_EMPTY_NS) if is_empty else EMPTY_NS,
+        )
+        self._traced = {
+            pair: kept
+            for pair, kept in self._traced.items()
+            if now_ns < kept.until_ns + MAX_EMPTY_NS
+        }
 
     async def _both(
         self, pair: OrderedPair, hosts: tuple[str, str], asked: tuple[TraceRequest, TraceRequest]

@@ -3,7 +3,15 @@ import asyncio
 
 import pytest
 
-from analyzer.tracing import CANNOT_NS, RETRY_NS, VALID_NS, Tracing, Wanted
+from analyzer.tracing import (
+    CANNOT_NS,
+    EMPTY_NS,
+    MAX_EMPTY_NS,
+    RETRY_NS,
+    VALID_NS,
+    Tracing,
+    Wanted,
+)
 from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.tracing import TraceRequest
@@ -99,5 +107,41 @@ def test_a_host_that_did_not_trace_is_left_alone_for_a_while(error, wait_ns):
             await settled(tracing, (A, B))
             assert len(agents.asked) == asked
             assert tracing.known((A, B)) is None
+
+    asyncio.run(play())
+
+
+def test_a_trace_in_which_nothing_vanished_ages_soon_and_the_next_ones_later():
+    async def play():
+        agents = Agents()
+        agents.go.set()
+        tracing = Tracing(agents, agents.clock)
+        valid_ns = EMPTY_NS
+        for _ in range(6):
+            tracing.want([wanted((A, B), ("h0", "h1"))])
+            await settled(tracing, (A, B))
+            agents.now_ns += valid_ns - 1
+            assert tracing.known((A, B)).verdict.where is None
+            agents.now_ns += 1
+            assert tracing.known((A, B)) is None
+            valid_ns = min(2 * valid_ns, MAX_EMPTY_NS)
+
+    asyncio.run(play())
+
+
+def test_what_is_long_past_is_forgotten():
+    async def play():
+        agents = Agents()
+        agents.go.set()
+        tracing = Tracing(agents, agents.clock)
+        tracing.want([wanted((A, B), ("h0", "h1"))])
+        await settled(tracing, (A, B))
+        agents.now_ns = EMPTY_NS + MAX_EMPTY_NS
+        tracing.want([wanted((A, C), ("h0", "h1"))])
+        await settled(tracing, (A, C))
+        tracing.want([wanted((A, B), ("h0", "h1"))])
+        await settled(tracing, (A, B))
+        agents.now_ns += EMPTY_NS  # it began anew
+        assert tracing.known((A, B)) is None
 
     asyncio.run(play())
