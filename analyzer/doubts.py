@@ -96,6 +96,7 @@ class Doubts:
         self._doubt(walked, now_ns)
         if self._tracing is None:
             return []
+        self._tracing.healed(_without_loss(evidence.flows))
         dead = self._dead(flows)
         tunnels = self._tunnels()
         settled: list[Explained] = []
@@ -221,6 +222,11 @@ def _inside(verdict: Verdict) -> bool:
         return verdict.component.kind in _INSIDE
     suspected = {each.component.kind for each in verdict.alternatives}
     return bool(suspected & _INSIDE)
+
+
+def _without_loss(flows: Sequence[FlowView]) -> set[OrderedPair]:
+    pairs = {unordered(pair_of(view.flow)) for view in flows}
+    return pairs - {unordered(pair_of(view.flow)) for view in flows if view.lost}
 
 
 def _hosts(pair: OrderedPair, evidence: Evidence) -> set[str]:

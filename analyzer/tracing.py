@@ -8,7 +8,7 @@ asked again for long, one that did not answer for a while.
 import asyncio
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -69,6 +69,12 @@ class Tracing:
         """Return what was seen of a pair, in either direction, if that is fresh."""
         kept = self._traced.get(unordered(pair))
         return kept.traced if kept is not None and self._clock() < kept.until_ns else None
+
+    def healed(self, pairs: AbstractSet[OrderedPair]) -> None:
+        """Believe no trace of these any longer: what it has seen is over."""
+        now_ns = self._clock()
+        for pair in pairs & self._traced.keys():
+            self._traced[pair] = replace(self._traced[pair], until_ns=now_ns)
 
     @property
     def busy(self) -> AbstractSet[str]:

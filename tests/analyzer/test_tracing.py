@@ -129,6 +129,21 @@ def test_a_trace_in_which_nothing_vanished_ages_soon_and_the_next_ones_later():
     asyncio.run(play())
 
 
+def test_what_a_trace_saw_is_over_when_its_pair_loses_nothing_more():
+    async def play():
+        agents = Agents(loses={("h0", FORWARD.flow)})
+        agents.go.set()
+        tracing = Tracing(agents, agents.clock)
+        tracing.want([wanted((A, B), ("h0", "h1"))])
+        await settled(tracing, (A, B))
+        tracing.healed({(A, C)})
+        assert tracing.known((A, B)).verdict.where
+        tracing.healed({(A, B), (A, C)})
+        assert tracing.known((A, B)) is None
+
+    asyncio.run(play())
+
+
 def test_what_is_long_past_is_forgotten():
     async def play():
         agents = Agents()

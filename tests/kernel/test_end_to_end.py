@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flow tables say fine, probes are lost: the incident names the stage that a trace has seen.
 
-A lab whose analyzer asks for the traces by itself, over the agents' RPC. A VNI that the far end does
-not accept is in its flow tables after all, and needs no trace.
+A lab whose analyzer asks for the traces by itself, over the agents' RPC. A VNI that the far end
+does not accept is in its flow tables after all, and needs no trace.
 """
 
 import time
