@@ -193,6 +193,11 @@ class Engine:
         self._forgot_ns = now_ns
         self._baselines.forget(self._numbers.recycle(before_ns=now_ns - FORGET_NS))
         self._topology.expire(before_ns=now_ns - FORGET_NS)
+        self._reports = {
+            host: report
+            for host, report in self._reports.items()
+            if report.start_ns > now_ns - FORGET_NS
+        }
 
     def _expected(self, now_ns: int) -> set[str]:
         # A host without endpoints has nothing to probe; its agent may be on its way out.

@@ -27,6 +27,8 @@ FORGET_NS = 120_000_000_000
 """A doubt is over when no walk confirmed it for so long: a trace may take as long."""
 READ_NS = 60_000_000_000
 """Flow tables need not be read again for so long while a trace is at work."""
+HEALED_NS = 10_000_000_000
+"""A pair that lost nothing for so long is well again: two windows, where loss is not in each."""
 _INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER}
 """What a vote may name that a trace of the hosts says more about."""
 
@@ -56,6 +58,8 @@ class Doubts:
         """When each doubt began, and when it was last there."""
         self._egress: dict[OrderedPair, LocalWalk] = {}
         """The last walk of each way of a doubt."""
+        self._lossy_ns: dict[OrderedPair, int] = {}
+        """When each pair lost a probe last."""
         self._mute: AbstractSet[str] = frozenset()
         self._named: set[Component | None] = set()
         """By the vote of the window before: what lasts one window only is not worth a trace."""
@@ -96,7 +100,7 @@ class Doubts:
         self._doubt(walked, now_ns)
         if self._tracing is None:
             return []
-        self._tracing.healed(_without_loss(evidence.flows))
+        self._tracing.healed(self._healed(evidence.flows, now_ns))
         dead = self._dead(flows)
         tunnels = self._tunnels()
         settled: list[Explained] = []
@@ -130,6 +134,12 @@ class Doubts:
         self._egress = {
             way: walk for way, walk in known.items() if unordered(way) in self._since_ns
         }
+
+    def _healed(self, flows: Sequence[FlowView], now_ns: int) -> set[OrderedPair]:
+        lossy = {unordered(pair_of(view.flow)) for view in flows if view.lost}
+        self._lossy_ns |= dict.fromkeys(lossy, now_ns)
+        self._lossy_ns = {p: ns for p, ns in self._lossy_ns.items() if now_ns - ns < HEALED_NS}
+        return {unordered(pair_of(view.flow)) for view in flows} - self._lossy_ns.keys()
 
     def _dead(self, flows: Sequence[FlowView]) -> dict[OrderedPair, list[FlowView]]:
         # A pair that is answered again is no doubt any more, whatever it still loses.
@@ -222,11 +232,6 @@ def _inside(verdict: Verdict) -> bool:
         return verdict.component.kind in _INSIDE
     suspected = {each.component.kind for each in verdict.alternatives}
     return bool(suspected & _INSIDE)
-
-
-def _without_loss(flows: Sequence[FlowView]) -> set[OrderedPair]:
-    pairs = {unordered(pair_of(view.flow)) for view in flows}
-    return pairs - {unordered(pair_of(view.flow)) for view in flows if view.lost}
 
 
 def _hosts(pair: OrderedPair, evidence: Evidence) -> set[str]:

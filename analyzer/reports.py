@@ -23,6 +23,8 @@ class Report:
     health: Health
     counters: Mapping[str, Mapping[str, int]]
     """RDMA device -> counter -> what it grew by."""
+    omitted: int
+    """Counters that the agent left out, the least important ones."""
     stamps: Mapping[EndpointId, str]
     """The host's own endpoints -> one of `STAMPS`."""
 
@@ -38,7 +40,8 @@ def report_of(summary: Summary) -> Report:
         for endpoint, number in zip(summary.endpoints, summary.stamps, strict=False)
         if number < len(STAMPS)
     }
-    return Report(summary.start_ns, summary.health, _grown(summary.counters), stamps)
+    counters = summary.counters
+    return Report(summary.start_ns, summary.health, _grown(counters), counters.omitted, stamps)
 
 
 def _grown(columns: CounterColumns) -> dict[str, dict[str, int]]:

@@ -71,10 +71,11 @@ class Tracing:
         return kept.traced if kept is not None and self._clock() < kept.until_ns else None
 
     def healed(self, pairs: AbstractSet[OrderedPair]) -> None:
-        """Believe no trace of these any longer: what it has seen is over."""
+        """Believe no trace of these in which packets vanished: that is over."""
         now_ns = self._clock()
         for pair in pairs & self._traced.keys():
-            self._traced[pair] = replace(self._traced[pair], until_ns=now_ns)
+            if self._traced[pair].traced.verdict.where is not None:
+                self._traced[pair] = replace(self._traced[pair], until_ns=now_ns)
 
     @property
     def busy(self) -> AbstractSet[str]:
@@ -122,7 +123,13 @@ class Tracing:
             log.info("pair_traced", pair=str(found.pair), verdict=str(found.verdict))
 
     def _keep(self, key: OrderedPair, found: stages.Traced) -> None:
-        now_ns, before = self._clock(), self._traced.get(key)
+        now_ns = self._clock()
+        self._traced = {
+            pair: kept
+            for pair, kept in self._traced.items()
+            if now_ns < kept.until_ns + MAX_EMPTY_NS
+        }
+        before = self._traced.get(key)
         is_empty = found.verdict.where is None
         valid_ns = before.next_ns if is_empty and before else EMPTY_NS
         self._traced[key] = _Kept(
@@ -130,11 +137,6 @@ class Tracing:
             now_ns + (valid_ns if is_empty else VALID_NS),
             min(2 * valid_ns, MAX_EMPTY_NS) if is_empty else EMPTY_NS,
         )
-        self._traced = {
-            pair: kept
-            for pair, kept in self._traced.items()
-            if now_ns < kept.until_ns + MAX_EMPTY_NS
-        }
 
     async def _both(
         self, pair: OrderedPair, hosts: tuple[str, str], asked: tuple[TraceRequest, TraceRequest]

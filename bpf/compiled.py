@@ -14,10 +14,10 @@ from typing import Any
 
 from netagent.model.errors import RemoteProtocolError
 
-ARRAY, HASH, PERCPU_ARRAY, LRU_HASH, RING_BUFFER = 2, 1, 6, 9, 27
+HASH, ARRAY, PERCPU_ARRAY, LRU_HASH, RING_BUFFER = 1, 2, 6, 9, 27
 """enum bpf_map_type, as far as the programs use it."""
 
-MAX_ENTRIES = 1 << 22
+MAX_ENTRIES = 1 << 27
 MAX_BYTES = 1 << 16
 MAX_INSTRUCTIONS = 1 << 16
 """More of these is a damaged cache."""
@@ -110,8 +110,10 @@ def from_data(data: Any) -> Compiled:
 
 def _map(name: str, kind: int, key_bytes: int, leaf_bytes: int, entries: int, flags: int) -> Map:
     numbers = (kind, key_bytes, leaf_bytes, entries, flags)
-    if not name.isidentifier() or not all(type(each) is int and each >= 0 for each in numbers):
+    if not _is_name(name) or not all(type(each) is int and each >= 0 for each in numbers):
         raise ValueError("a map")
+    if kind not in {HASH, ARRAY, PERCPU_ARRAY, LRU_HASH, RING_BUFFER}:
+        raise ValueError("a map's kind")
     if entries > MAX_ENTRIES or max(key_bytes, leaf_bytes) > MAX_BYTES:
         raise ValueError("a map's size")
     return Map(name, kind, key_bytes, leaf_bytes, entries, flags)
@@ -120,9 +122,13 @@ def _map(name: str, kind: int, key_bytes: int, leaf_bytes: int, entries: int, fl
 def _function(maps: set[str], name: str, encoded: str, uses: list[tuple[int, str]]) -> Function:
     code = base64.b64decode(encoded, validate=True)
     count, rest = divmod(len(code), _INSTRUCTION.size)
-    if not name.isidentifier() or rest or not 0 < count <= MAX_INSTRUCTIONS:
+    if not _is_name(name) or rest or not 0 < count <= MAX_INSTRUCTIONS:
         raise ValueError("a function")
     for number, used in uses:
         if used not in maps or type(number) is not int or not 0 <= number < count:
             raise ValueError("a use of a map")
     return Function(name, code, tuple((number, used) for number, used in uses))
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and name.isidentifier()

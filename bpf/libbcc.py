@@ -114,13 +114,14 @@ class Table:
     def __init__(self, bcc: Bcc, made: Map, descriptor: int) -> None:
         self._lib, self._map, self._descriptor = bcc.lib, made, descriptor
         self._key = ct.create_string_buffer(made.key_bytes)
-        self._copies = bcc.possible_cpus if made.kind == PERCPU_ARRAY else 1
+        per_cpu = made.kind == PERCPU_ARRAY
+        self._copies = bcc.possible_cpus if per_cpu else 1
         # The kernel gives each CPU's value eight bytes or a multiple (linux/bpf.h).
-        self._stride = -(-made.leaf_bytes // 8) * 8 if self._copies > 1 else made.leaf_bytes
+        self._stride = -(-made.leaf_bytes // 8) * 8 if per_cpu else made.leaf_bytes
         self._leaf = ct.create_string_buffer(self._stride * self._copies)
 
     def rows(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, value), each at most once even where entries come and go meanwhile."""
+        """Yield (key, value); some twice, and others not, where entries go meanwhile."""
         before = None
         for _ in range(self._map.entries):
             if self._lib.bpf_get_next_key(self._descriptor, before, self._key) != 0:

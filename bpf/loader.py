@@ -29,11 +29,13 @@ from bpf.host import identity
 from bpf.layout import Layout
 from bpf.libbcc import Bcc, Ring, Table, close_all
 from bpf.programs import PROGRAMS, Hook, KernelFacts, Program, Refusal, symbol_of
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
 FOLDER = Path(__file__).parent
 TRACING = Path("/sys/kernel/tracing")
 CACHE = cache.FOLDER / "programs"
+VERSION = 1
+"""Of a kept program; raise it when `bpf.compiled` or `bpf.libbcc` makes another of the same."""
 
 Key = TypeVar("Key")
 
@@ -96,7 +98,7 @@ class Tracer:
     """Programs at work; they count nothing until they are told what."""
 
     def __init__(self, bcc: Bcc, compiled: Compiled) -> None:
-        self._bcc = bcc
+        self._bcc, self._compiled = bcc, compiled
         self._functions = {each.name: each for each in compiled.functions}
         self._maps: dict[str, int] = {}
         self._tables: dict[str, Table] = {}
@@ -114,10 +116,15 @@ class Tracer:
         self.unkept_events = 0
         """Events that whoever got them had no room for."""
 
-        for made in compiled.maps:
-            descriptor = self._maps[made.name] = bcc.make(made)
+    def make_maps(self) -> None:
+        """Make what programs count in, once, before any is attached; raises CapabilityMissing."""
+        for made in self._compiled.maps:
+            try:
+                descriptor = self._maps[made.name] = self._bcc.make(made)
+            except OSError as error:
+                raise CapabilityMissing(f"eBPF map ({error})", _READ_LOG) from error
             if made.kind != RING_BUFFER:
-                self._tables[made.name] = Table(bcc, made, descriptor)
+                self._tables[made.name] = Table(self._bcc, made, descriptor)
 
     def start(self, chosen: Filter, on_event: Callable[[Event], None] | None) -> None:
         """Begin to count, and to hand events to `on_event` whenever `poll` is called."""
@@ -225,7 +232,7 @@ def load(
 ) -> Iterator[Tracer]:
     """Attach `programs`, compiled anew where `kept` has them not; all is detached on the way out.
 
-    Raises CapabilityMissing if they cannot be compiled, OSError if the kernel refuses the maps.
+    Raises CapabilityMissing if they cannot be compiled, or the kernel refuses their maps.
     """
     programs = tuple(programs)
     bcc = Bcc()
@@ -234,6 +241,7 @@ def load(
     flags = [f"-D{name}={value}" for name, value in sorted(defines.items())]
     tracer = Tracer(bcc, _compiled(bcc, source(programs), flags, kept))
     try:
+        tracer.make_maps()
         for program in programs:
             tracer.attach(program, facts)
         yield tracer
@@ -243,7 +251,7 @@ def load(
 
 def _compiled(bcc: Bcc, text: str, flags: list[str], kept: Path) -> Compiled:
     # Headers of this kernel build and the compiler's version are inputs as well.
-    inputs = "\0".join([text, *flags, bcc.version, identity()])
+    inputs = "\0".join([str(VERSION), text, *flags, bcc.version, identity()])
     name = hashlib.sha256(inputs.encode()).hexdigest()[:32]
     with suppress(RemoteProtocolError):
         if (data := cache.get(kept, name)) is not None:

@@ -5,7 +5,7 @@ import asyncio
 import os
 import resource
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -382,7 +382,7 @@ class Agent:
 
     async def probe(self, request: ProbeRequest) -> ProbeReply:
         """Probe a target now, within the caps."""
-        target = self._target(request)
+        target = target_of(request, self._pinglist.targets, self._endpoints())
         count = min(request.count, 100)
         try:
             collect = self._prober.begin_burst(target, count)
@@ -394,20 +394,25 @@ class Agent:
             await asyncio.sleep(0.01)
         return ProbeReply(probes=tuple(answers or ()))
 
-    def _target(self, request: ProbeRequest) -> Target:
-        for target in self._pinglist.targets:
-            if (target.source, target.target) == (request.source, request.target):
-                return target
-        if request.address is None:
-            raise RemoteProtocolError(
-                f"{request.target} is not on the ping list of {request.source}; give its address"
-            )
-        if any(e.id == request.source and e.rdma is not None for e in self._endpoints()):
-            raise RemoteProtocolError(
-                f"{request.source} probes by RDMA, for which an address is not enough: "
-                f"{request.target} must be on its ping list"
-            )
-        return Target(request.source, request.target, request.address, "")
+
+def target_of(request: ProbeRequest, targets: Iterable[Target], own: Iterable[Endpoint]) -> Target:
+    """Return what to probe: of the ping list, or at the address given.
+
+    Raises RemoteProtocolError where that is not enough.
+    """
+    for target in targets:
+        if (target.source, target.target) == (request.source, request.target):
+            return target
+    if request.address is None:
+        raise RemoteProtocolError(
+            f"{request.target} is not on the ping list of {request.source}; give its address"
+        )
+    if any(each.id == request.source and each.rdma is not None for each in own):
+        raise RemoteProtocolError(
+            f"{request.source} probes by RDMA, for which an address is not enough: "
+            f"{request.target} must be on its ping list"
+        )
+    return Target(request.source, request.target, request.address, "")
 
 
 async def _supervised(name: str, work: Callable[[], Awaitable[None]]) -> None:

@@ -50,6 +50,7 @@ def agent(known: Agent, report: Report | None, *, wall_ns: int) -> Plain:
         "window_ns": report.start_ns if report else None,
         "health": to_builtins(report.health) if report else None,
         "rnic_counters": report.counters if report else {},
+        "rnic_counters_omitted": report.omitted if report else 0,
     }
 
 

@@ -2,8 +2,9 @@
 """RDMA transport, the probing side: an endpoint's probes out, replies in, as UD datagrams.
 
 Stamps are those of the device's completions where it has them; else the wall clock just before a
-send is posted and just after the process was woken, which makes the agent's own lateness part of
-the network's round trip. `netagent.adapters.rdma_responder` answers.
+send is posted and just after an arrival woke the process (what else has arrived by then is stamped
+as it is polled), which makes the agent's own lateness part of the network's round trip.
+`netagent.adapters.rdma_responder` answers.
 """
 
 from collections.abc import Sequence

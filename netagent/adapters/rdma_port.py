@@ -63,7 +63,7 @@ class Arrived(NamedTuple):
     qpn: int
     """Queue pair that sent it."""
     wall_ns: int
-    """When the device received it, or where it has no stamps, when it was taken."""
+    """When the device received it; where it has no stamps, when it was known to be there."""
 
 
 class _Queue:
@@ -324,8 +324,8 @@ class RdmaPort:
         `woken_ns` is the wall clock just after that descriptor was found ready: what made it so had
         arrived by then, and is stamped with it where the device stamps nothing.
         """
-        spent, self._spent = self._spent, False
-        found = self._take(1, 0 if spent else woken_ns)
+        found = self._take(1, 0 if self._spent else woken_ns)
+        self._spent = False
         self.arrivals.hush()
         self.arrivals.arm()
         return found + self.take()
@@ -335,9 +335,7 @@ class RdmaPort:
 
         Who polls busily looks up to `spins` times for something.
         """
-        found = self._take(spins, 0)
-        self._spent = self._spent or bool(found)
-        return found
+        return self._take(spins, 0)
 
     def _take(self, spins: int, woken_ns: int) -> list[Arrived]:
         poll = self.arrivals.poll
@@ -346,6 +344,7 @@ class RdmaPort:
             if completions:
                 break
         taken_ns = wall_ns()  # nothing comes between: what does counts as network
+        self._spent = self._spent or bool(completions)
         found, self._backlog = self._backlog, []
         self._collect(completions, (woken_ns or taken_ns, taken_ns), found)
         if self._suspects:
@@ -361,14 +360,14 @@ class RdmaPort:
         # `stamps` are of the oldest one, and of the others.
         first_ns, taken_ns = stamps
         # What is left after a queue full of packets came after `arm`, and rings again.
-        for _ in range(self.arrivals.entries // _BATCH + 1):
+        for left in reversed(range(self.arrivals.entries // _BATCH + 1)):
             for completion in completions:
                 self._sort(completion, first_ns, found)
                 first_ns = taken_ns
-            if len(completions) < _BATCH:
+            if len(completions) < _BATCH or not left:
                 return
-            completions, first_ns = self.arrivals.poll(_BATCH), wall_ns()
-            taken_ns = first_ns
+            completions = self.arrivals.poll(_BATCH)
+            first_ns = taken_ns = wall_ns()
 
     def _sort(self, completion: verbs.Completion, taken_ns: int, found: list[Arrived]) -> None:
         index, slot = divmod(completion.wr_id, self._receive_slots)

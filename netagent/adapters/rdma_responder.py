@@ -82,6 +82,8 @@ class Service:
             self._resolver.fileno(): lambda _: self._resolver.step(),
         }
         """What to do with a descriptor that was found ready at a wall clock."""
+        self._reused = False
+        """Whether descriptors were closed, so that their numbers may be others' by now."""
         self._endpoints: dict[EndpointId, _Endpoint] = {}
         self._orders = Orders(endpoints=(), aims=(), replies_per_second=0)
         self._cap = TokenBucket(0, 0, now_ns=now_ns())
@@ -103,10 +105,11 @@ class Service:
 
     def _look(self, wait_s: float) -> None:
         ready, woken_ns = self._epoll.poll(wait_s), wall_ns()
+        self._reused = False
         for fd, _ in ready:
-            serve = self._by_fd.get(fd)
-            if serve is not None:  # None: closed by what was served before
-                serve(woken_ns)
+            if self._reused:
+                break  # what is still ready is found again
+            self._by_fd[fd](woken_ns)
         self._step()
 
     def _wait_s(self) -> float:
@@ -192,6 +195,7 @@ class Service:
 
     def _close(self, key: EndpointId) -> None:
         endpoint = self._endpoints.pop(key)
+        self._reused = True
         for fd in endpoint.port.descriptors():
             del self._by_fd[fd]
             self._epoll.unregister(fd)

@@ -160,10 +160,13 @@ class RnicMonitor:
 
     async def _look(self, *, whole: bool) -> RdmaView:
         looking = _in_thread(lambda: self._reader.read(self._namespaces, whole=whole))
-        done, _ = await asyncio.wait({looking}, timeout=STUCK_S)
-        if not done:
-            log.warning("rnics_unreadable", seconds=STUCK_S)
-        return await looking
+        try:
+            done, _ = await asyncio.wait({looking}, timeout=STUCK_S)
+            if not done:
+                log.warning("rnics_unreadable", seconds=STUCK_S)
+            return await looking
+        finally:
+            looking.cancel()
 
     async def _pause(self, seconds: float) -> bool:
         """Wait for the next look; return whether a change is its reason."""
@@ -180,7 +183,8 @@ class RnicMonitor:
 def _in_thread(read: Callable[[], RdmaView]) -> asyncio.Future[RdmaView]:
     """Return what `read` returns, from a thread of its own.
 
-    A daemon: a driver that hangs holds up nothing, not even the agent's exit.
+    A daemon: the agent does not wait for it at its exit. The kernel does, where a driver sleeps
+    uninterruptibly.
     """
     loop = asyncio.get_running_loop()
     looking: asyncio.Future[RdmaView] = loop.create_future()

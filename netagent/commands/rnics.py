@@ -5,6 +5,7 @@ import argparse
 import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import msgspec
 
@@ -34,14 +35,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the devices; return 1 if there is none, or a port of one is not active."""
     view = RnicReader().read((), whole=True)
-    mtus = {device.name: _mtu_bytes(device.name) for device in view.devices}
+    view = replace(view, devices=tuple(map(_with_mtu, view.devices)))
     if arguments.json:
-        print_json(_plain(view, mtus))
+        print_json({"mode": view.mode, "devices": [msgspec.to_builtins(d) for d in view.devices]})
     else:
-        for line in lines(view, mtus, counters=arguments.counters):
+        for line in lines(view, counters=arguments.counters):
             print(line)
     states = [port.state for device in view.devices for port in device.ports]
     return 0 if states and set(states) == {ACTIVE} else 1
+
+
+def _with_mtu(device: RdmaDevice) -> RdmaDevice:
+    mtu = _mtu_bytes(device.name)  # of port 1, the only one of any RoCE device
+    return replace(
+        device,
+        ports=tuple(replace(p, active_mtu_bytes=mtu) if p.port == 1 else p for p in device.ports),
+    )
 
 
 def _mtu_bytes(name: str) -> int | None:
@@ -55,26 +64,20 @@ def _mtu_bytes(name: str) -> int | None:
     return None
 
 
-def _plain(view: RdmaView, mtus: dict[str, int | None]) -> dict[str, object]:
-    devices = [
-        msgspec.to_builtins(each) | {"active_mtu_bytes": mtus[each.name]} for each in view.devices
-    ]
-    return {"mode": view.mode, "devices": devices}
-
-
-def lines(view: RdmaView, mtus: dict[str, int | None], *, counters: bool) -> Iterator[str]:
+def lines(view: RdmaView, *, counters: bool) -> Iterator[str]:
     """Return what a human reads, in lines of at most 79 characters."""
+    width = max((len(device.name) for device in view.devices), default=0)
     if not view.devices:
         yield "no RDMA device is visible here"
     else:
-        yield _row("DEVICE", "PORT", "STATE", "RATE", "MTU", "DRIVER", "NETDEV")
+        yield _row(width, "DEVICE", "PORT", "STATE", "RATE", "MTU", "DRIVER", "NETDEV")
     for device in view.devices:
         for port in device.ports:
-            mtu = str(mtus[device.name] or "-")
+            mtu = str(port.active_mtu_bytes or "-")
             place = ",".join(port.netdevs) or "-"
             rate = f"{port.rate_bps / 1e9:g} Gb/s" if port.rate_bps else "-"
             state = port.state if port.state == ACTIVE else f"{port.state} {port.phys_state}"
-            yield _row(device.name, str(port.port), state, rate, mtu, device.driver, place)
+            yield _row(width, device.name, str(port.port), state, rate, mtu, device.driver, place)
             yield from _wrapped("; ".join(_hardware(device, port)))
             if counters:
                 yield from _counted(port)
@@ -106,8 +109,8 @@ def _wrapped(text: str) -> Iterator[str]:
     yield from textwrap.wrap(text, 79, initial_indent="  ", subsequent_indent="  ")
 
 
-def _row(*cells: str) -> str:
+def _row(width: int, *cells: str) -> str:
     *most, last = cells
-    widths = (14, 4, 16, 9, 5, 10)
+    widths = (max(width, 6), 4, 13, 9, 5, 9)
     line = " ".join(f"{c:{w}.{w}}" for c, w in zip(most, widths, strict=True))
     return f"{line} {last}"[:79]

@@ -113,6 +113,23 @@ def test_a_doubt_of_two_windows_is_traced_and_settled_with_the_tenant_named():
     asyncio.run(play())
 
 
+@pytest.mark.parametrize(("healthy_s", "believed"), [(5, True), (10, False)])
+def test_what_a_trace_saw_is_over_when_its_pair_loses_nothing_for_two_windows(healthy_s, believed):
+    async def play():
+        agents = Agents()
+        agents.go.set()
+        made = doubts(agents)
+        for at_s in (5, 10):
+            made.settle(evidence(), walked(), LOST, mute=set(), now_ns=at_s * S)
+            await turn()
+        well = (replace(LOST[0], lost=0, run=0),)
+        made.settle(evidence(well), Walked(), (), mute=set(), now_ns=(10 + healthy_s) * S)
+        again = made.settle(evidence(), walked(), LOST, mute=set(), now_ns=(11 + healthy_s) * S)
+        assert bool(again) == believed
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("mute", [{"h0"}, {"h1"}])
 def test_a_host_too_busy_to_answer_probes_is_not_traced(mute):
     async def play():

@@ -64,7 +64,7 @@ class Engine:
 
     def report(self, host):
         a0 = EndpointId("a0", 0)
-        return Report(7, Health(answered=3), {}, {a0: "rnic"}) if host == "h0" else None
+        return Report(7, Health(answered=3), {}, 0, {a0: "rnic"}) if host == "h0" else None
 
     def findings(self):
         return [Finding(FindingKind.RNIC_DOWN, Component(Kind.RNIC, "h0/rnic0"), "no carrier", 5)]

@@ -152,8 +152,6 @@ def test_what_is_long_past_is_forgotten():
         tracing.want([wanted((A, B), ("h0", "h1"))])
         await settled(tracing, (A, B))
         agents.now_ns = EMPTY_NS + MAX_EMPTY_NS
-        tracing.want([wanted((A, C), ("h0", "h1"))])
-        await settled(tracing, (A, C))
         tracing.want([wanted((A, B), ("h0", "h1"))])
         await settled(tracing, (A, B))
         agents.now_ns += EMPTY_NS  # it began anew

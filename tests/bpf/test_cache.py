@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import os
+from pathlib import Path
 
 from bpf import cache
 from bpf.cache import MAX_BYTES, MAX_FILES
@@ -13,11 +14,37 @@ def test_what_is_kept_comes_back(tmp_path):
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_damaged_or_too_large_is_not_there(tmp_path):
-    (tmp_path / "a.json").write_text("{")
-    assert cache.get(tmp_path, "a") is None
-    (tmp_path / "a.json").write_text(" " * MAX_BYTES + "{}")
-    assert cache.get(tmp_path, "a") is None
+def test_what_is_damaged_is_not_there(tmp_path):
+    cache.put(tmp_path, "a", {"x": [1]})
+    whole = (tmp_path / "a.json").read_bytes()
+    for damaged in (b"", whole[:-1], whole.replace(b"1]", b"2]"), b"{}"):
+        (tmp_path / "a.json").write_bytes(damaged)
+        assert cache.get(tmp_path, "a") is None
+
+
+def test_what_is_too_large_is_not_kept(tmp_path):
+    cache.put(tmp_path, "a", "x" * MAX_BYTES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_or_what_others_may_write_is_not_believed(tmp_path):
+    kept, other = tmp_path / "kept", tmp_path / "other"
+    cache.put(kept, "a", 1)
+    cache.put(other, "a", 1)
+    (kept / "b.json").symlink_to(other / "a.json")
+    assert cache.get(kept, "b") is None
+    (kept / "a.json").chmod(0o620)
+    assert cache.get(kept, "a") is None
+    (kept / "a.json").chmod(0o600)
+    assert cache.get(kept, "a") == 1
+    kept.chmod(0o777)
+    assert cache.get(kept, "a") is None
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    cache.put(tmp_path, "a", 1)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_oldest_give_way(tmp_path):

@@ -3,10 +3,12 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from bpf.loader import Sizes, load, readable, source, sweep
+from bpf.compiled import RING_BUFFER, Compiled, Map
+from bpf.loader import Sizes, Tracer, load, readable, source, sweep
 from bpf.programs import PROGRAMS, KernelFacts
 from netagent.model.errors import CapabilityMissing
 
@@ -42,6 +44,31 @@ def test_without_bcc_the_remedy_is_said(monkeypatch):
         load([], facts, None, Sizes(1, 1, 1)),  # type: ignore[arg-type] # not looked at
     ):
         pytest.fail("loaded")
+
+
+class Refusing:
+    """A kernel that has room for one map."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.possible_cpus = 1
+        self.lib = None
+
+    def make(self, _: Map) -> int:
+        self.made += 1
+        if self.made > 1:
+            raise OSError(12, "Cannot allocate memory", "drops")
+        return os.open(os.devnull, os.O_RDONLY)
+
+
+def test_maps_that_the_kernel_refuses_are_told_of_and_none_is_left():
+    maps = tuple(Map(name, RING_BUFFER, 0, 0, 4096, 0) for name in ("events", "drops"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    tracer = Tracer(Refusing(), Compiled(maps, ()))
+    with pytest.raises(CapabilityMissing, match="Cannot allocate memory"):
+        tracer.make_maps()
+    tracer.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_probes_of_killed_traces_are_swept_by_name(tmp_path):

@@ -2,15 +2,16 @@
 """Flow tables say fine, probes are lost: the incident names the stage that a trace has seen.
 
 A lab whose analyzer asks for the traces by itself, over the agents' RPC. A VNI that the far end
-does not accept is in its flow tables after all, and a flooded ovs-vswitchd may answer nobody: these
-need no trace.
+does not accept is in its flow tables after all, and needs no trace. A flood of upcalls is left to
+`test_vanishing`: whether it first starves the datapath, ovs-vswitchd or the agents is chance in a
+guest.
 """
 
 import time
 
 import pytest
 
-from bpf.journey import PLACES, UPCALL_QUEUE
+from bpf.journey import PLACES
 from tests.conftest import KERNEL, RDMA, require
 from tests.lab import Lab
 from tests.lab.demo import SETTLE_S, SHAPES, TASKS, Observer
@@ -47,16 +48,15 @@ def observer(lab):
 
 
 @pytest.mark.parametrize(
-    ("fault", "parameters", "stages"),
+    ("fault", "parameters", "stage"),
     [
-        ("tc-drop", {}, {UPLINK}),
-        ("encap-mtu", {"bytes": 1100}, {UPLINK}),  # the largest RDMA packet has 1126 by then
-        ("far-vni", {}, {"no tunnel port takes"}),
-        ("tunnel-source-filtered", {}, {ARRIVAL}),
-        ("upcall-flood", {"seconds": FIND_WITHIN_S}, {UPCALL_QUEUE, "ovs-vswitchd: no answer"}),
+        ("tc-drop", {}, UPLINK),
+        ("encap-mtu", {"bytes": 1100}, UPLINK),  # the largest RDMA packet has 1126 by then
+        ("far-vni", {}, "no tunnel port takes"),
+        ("tunnel-source-filtered", {}, ARRIVAL),
     ],
 )
-def test_what_the_tables_do_not_show_ends_in_its_stage(lab, observer, fault, parameters, stages):
+def test_what_the_tables_do_not_show_ends_in_its_stage(lab, observer, fault, parameters, stage):
     observer.remember()
     began_s = time.monotonic()
     injected = lab.inject(fault, **parameters)
@@ -64,7 +64,7 @@ def test_what_the_tables_do_not_show_ends_in_its_stage(lab, observer, fault, par
     def named():
         for each in observer.new():
             text = "\n".join([each["summary"], *each["evidence"]])
-            if each["component"] == injected.truth.component and any(s in text for s in stages):
+            if each["component"] == injected.truth.component and stage in text:
                 return each
         return None
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.kernel
 
 def test_programs_are_compiled_once(overlay: Overlay, tmp_path, monkeypatch):
     facts = read_facts()
-    programs, _ = choose("upcalls", facts)
+    programs, _ = choose("path", facts)
     assert facts.layout is not None
     what = (programs, facts, facts.layout)
     with load(*what, Sizes(64, 16, 1), tmp_path) as first:

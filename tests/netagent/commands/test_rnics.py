@@ -64,6 +64,6 @@ def test_json_has_all(host, capsys):
     host(DEVICE)
     assert main(["rnics", "--json"]) == 0
     (device,) = json.loads(capsys.readouterr().out)["devices"]
-    assert device["active_mtu_bytes"] == 4096
+    assert device["ports"][0]["active_mtu_bytes"] == 4096
     assert device["ports"][0]["counters"]["out_of_sequence"] == 7
     assert device["physical_function"] == "0000:3b:00.0"
