@@ -72,6 +72,8 @@ _ANY = ipaddress.IPv4Network("0.0.0.0/0")
 
 def parse_flow(text: str) -> FlowSpec:
     """Return the packets that `text` names; raises ConfigError, which names the word at fault."""
+    if not text.strip(", "):
+        raise ConfigError("flow", "empty; every packet is: ip")
     values: dict[str, object] = {}
     for word in filter(None, (word.strip() for word in text.split(","))):
         key, equals, value = word.partition("=")
@@ -106,11 +108,14 @@ def flow_text(flow: FlowKey) -> str:
     return ",".join(words)
 
 
-def _number(limit: int) -> Callable[[str], int]:
+def _number(limit: int, lowest: int = 0) -> Callable[[str], int]:
     def read(text: str) -> int:
-        value = int(text, 0)
-        if not 0 <= value <= limit:
-            raise ValueError(f"not within 0 and {limit}")
+        try:
+            value = int(text, 0)
+        except ValueError:
+            value = -1
+        if not lowest <= value <= limit:
+            raise ValueError(f"no number within {lowest} and {limit}")
         return value
 
     return read
@@ -119,6 +124,8 @@ def _number(limit: int) -> Callable[[str], int]:
 def _name(text: str) -> str:
     if len(text.encode()) >= NAME_BYTES or not text.isprintable() or "/" in text:
         raise ValueError("no name of a device")
+    if text.isdecimal():
+        raise ValueError("the name of a port is wanted, not its number")
     return text
 
 
@@ -126,8 +133,8 @@ _READERS: dict[str, Callable[[str], object]] = {
     "nw_proto": _number(255),
     "nw_src": lambda text: ipaddress.IPv4Network(text, strict=False),
     "nw_dst": lambda text: ipaddress.IPv4Network(text, strict=False),
-    "tp_src": _number(65535),
-    "tp_dst": _number(65535),
+    "tp_src": _number(65535, 1),
+    "tp_dst": _number(65535, 1),
     "tun_id": _number((1 << 24) - 1),
     "in_port": _name,
 }

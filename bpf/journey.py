@@ -126,7 +126,7 @@ class Verdict:
     """None: nowhere, or it cannot be told; see `missing`."""
 
     host: str = ""
-    """`sender`, `receiver` or `underlay`."""
+    """`sender`, `receiver` or `underlay`; `this host` where it may be either end."""
 
     lost: int = 0
     entered: int = 0
@@ -216,9 +216,27 @@ def view_of(result: Mapping[str, Any]) -> HostView:
 
 def diagnose_one(view: HostView) -> Verdict:
     """Return where packets vanish on one host, which may be either end."""
-    if view.passed("uplink_receive") and not view.passed("port_receive"):
+    from_wire = view.passed("uplink_receive") or view.passed("tunnel_receive")
+    if from_wire and not view.passed("port_receive"):
         return diagnose(receiver=view)
     return diagnose(sender=view)
+
+
+def diagnose_upcalls(view: HostView) -> Verdict:
+    """Return whether packets vanish between a host's flow lookup and its actions.
+
+    Of both directions together: each packet is looked up, and then acted on.
+    """
+    lookups, left = view.passed("lookup"), view.passed("actions")
+    if not lookups:
+        return Verdict(None, missing=("no packet of the flow was looked up here",))
+    failed = view.failed_upcalls
+    lost = max(lookups - left, sum(failed.values()))
+    if not failed and lost <= max(1, lookups * SLACK):
+        return Verdict(None, entered=lookups)
+    evidence = tuple(f"{count} upcalls failed: {error}" for error, count in failed.items())
+    where = UPCALL_QUEUE if failed else PLACES["lookup", "actions"]
+    return Verdict(where, "this host", lost, lookups, evidence)
 
 
 def _way(

@@ -177,7 +177,10 @@ def _of_host(facts: KernelFacts) -> tuple[str, str] | None:
     if not facts.is_privileged:
         return "no privilege to load programs", "run as root, or with CAP_BPF and CAP_PERFMON"
     if not facts.has_bcc:
-        return "bcc is not installed", "apt-get install python3-bpfcc linux-headers-$(uname -r)"
+        return (
+            "bcc is not installed",
+            "apt-get install python3-bpfcc, and the headers of this kernel",
+        )
     if facts.layout is None:
         return facts.layout_problem, "use a kernel with CONFIG_DEBUG_INFO_BTF"
     return None

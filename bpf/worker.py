@@ -21,11 +21,12 @@ from typing import IO, Any
 
 from bpf.abi import Event
 from bpf.host import Symbols, read_facts
+from bpf.layout import Layout
 from bpf.loader import Sizes, Tracer, load, readable
-from bpf.programs import KernelFacts, choose
+from bpf.programs import KernelFacts, Program, Refusal, choose
 from bpf.request import Request, read_request
 from bpf.result import to_result
-from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError
+from netagent.model.errors import CapabilityMissing, ConfigError
 
 LOCKS = Path("/run/netagent")
 NICE = 5
@@ -47,14 +48,12 @@ def main() -> int:
     try:
         request = read_request(sys.stdin.buffer.readline())
         _limit(request)
-        with _alone(request):
-            _print(_trace(request, stop))
+        _print(_trace(request, stop))
     except ConfigError as error:
         _print({"error": error.message, "remedy": "correct the request"})
         return 2
-    except NetAgentError as error:
-        remedy = error.remedy if isinstance(error, CapabilityMissing) else "see the host's log"
-        _print({"error": str(error), "remedy": remedy})
+    except CapabilityMissing as error:
+        _print({"error": error.capability, "remedy": error.remedy})
         return 1
     return 0
 
@@ -80,9 +79,21 @@ def _trace(request: Request, stop: _Stop) -> dict[str, Any]:
     if not programs or facts.layout is None:
         first = refusals[0]
         raise CapabilityMissing(f"tracing ({first.reason})", first.remedy)
+    with _alone(request):
+        return _attached(request, stop, facts, facts.layout, programs, refusals)
+
+
+def _attached(
+    request: Request,
+    stop: _Stop,
+    facts: KernelFacts,
+    layout: Layout,
+    programs: list[Program],
+    refusals: list[Refusal],
+) -> dict[str, Any]:
     sizes = Sizes(request.caps.journeys, request.caps.rows, request.caps.ring_pages)
     events: list[Event] = []
-    with load(programs, facts, facts.layout, sizes) as tracer:
+    with load(programs, facts, layout, sizes) as tracer:
         if not tracer.attached:
             raise CapabilityMissing(f"tracing ({tracer.refusals[0].reason})", "see the kernel log")
         lasted_ns = _watch(tracer, request, stop, events)
@@ -94,7 +105,7 @@ def _trace(request: Request, stop: _Stop) -> dict[str, Any]:
             lasted_ns=lasted_ns,
             attached=tracer.attached,
             refusals=[*refusals, *tracer.refusals],
-            reasons=facts.layout.reasons,
+            reasons=layout.reasons,
             symbol=Symbols(),
             notes=_notes(facts, tracer),
         )
@@ -158,9 +169,14 @@ def _limit(request: Request) -> None:
 @contextmanager
 def _alone(request: Request) -> Iterator[None]:
     """Allow one trace of a switch at a time; the kernel frees the lock of a process that ends."""
-    LOCKS.mkdir(parents=True, exist_ok=True)
     file: IO[str]
-    with (LOCKS / f"trace-{request.netns}.lock").open("w") as file:
+    try:
+        LOCKS.mkdir(parents=True, exist_ok=True)
+        file = (LOCKS / f"trace-{request.netns}.lock").open("w")
+    except OSError as error:
+        remedy = f"run as root, or let this user write to {LOCKS}"
+        raise CapabilityMissing(f"tracing ({error.strerror}: {error.filename})", remedy) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

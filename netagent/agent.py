@@ -32,7 +32,7 @@ from netagent.collect.rates import CounterRows
 from netagent.collect.windows import WindowTally
 from netagent.config import AgentConfig
 from netagent.model.endpoint import Endpoint, RdmaAddress
-from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError, Unreachable
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component
@@ -349,6 +349,8 @@ class Agent:
 
     async def trace(self, request: TraceRequest) -> TraceReply:
         """Count a flow's packets at each stage of the virtual switch, in a worker process."""
+        if not self._config.limits.vswitch_traces:
+            raise CapabilityMissing("tracing", "limits.vswitch_traces is false on this host")
         return await self._trace_worker.trace(request)
 
     async def path(self, request: PathRequest) -> PathReply:

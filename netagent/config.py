@@ -161,6 +161,8 @@ class LimitsConfig(_Section, frozen=True, kw_only=True):
 
     spool_mib: Annotated[int, Meta(ge=1, le=65536)] = 64
     """MiB of summaries kept on disk while the analyzer is away; then the oldest are dropped."""
+    vswitch_traces: bool = True
+    """Whether the analyzer may have this host's virtual switch traced (`netagent trace`)."""
 
 
 class AgentConfig(_Section, frozen=True, kw_only=True):
@@ -222,7 +224,8 @@ def load(path: Path | str) -> AgentConfig:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"cannot be read: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(str(path), f"cannot be read: {reason}") from error
     return parse(text, str(path)).within(Path(path).absolute().parent)
 
 

@@ -56,8 +56,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table; return 1 if something needed is missing."""
-    config = load(arguments.config)
-    table = asyncio.run(diagnose(config))
+    try:
+        config, problem = load(arguments.config), ""
+    except ConfigError as error:
+        config, problem = None, str(error)
+    table = asyncio.run(diagnose(config, problem))
     if arguments.json:
         print(json.dumps([asdict(each) for each in table], indent=2))
     else:
@@ -69,22 +72,23 @@ def run(arguments: argparse.Namespace) -> int:
 def show(diagnosis: Diagnosis) -> None:
     """Print one line, wrapped below 80 columns."""
     head = f"{diagnosis.capability:18} {diagnosis.state:8} "
-    print(textwrap.fill(head + diagnosis.detail, WIDTH, subsequent_indent=" " * len(head)))
+    arrow = "" if diagnosis.state == "ok" else "-> "
+    text = head + arrow + diagnosis.detail
+    indent = " " * len(head)
+    print(textwrap.fill(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False))
 
 
-async def diagnose(config: AgentConfig) -> list[Diagnosis]:
-    """Try everything, in the order in which one thing needs another."""
-    view: list[HostView] = []
+async def diagnose(config: AgentConfig | None, problem: str = "") -> list[Diagnosis]:
+    """Try everything, in the order in which one thing needs another.
+
+    Without a configuration, for the reason `problem`, what needs none.
+    """
     needed: dict[str, Check] = {
         "privileges": _privileges,
-        "state folder": lambda: capabilities.writable(config.state_dir),
-        "Open vSwitch": lambda: _vswitchd(config),
-        "OVSDB": lambda: _ovsdb(config, view),
-        "rails": lambda: _rails(view),
-        "namespaces": lambda: _namespaces(view),
+        "configuration": lambda: _configuration(problem),
+        **(_configured(config) if config else {}),
         "timestamps": capabilities.timestamps,
         "packet capture": capabilities.packet_socket,
-        "analyzer": lambda: capabilities.analyzer_answers(config),
     }
     optional: dict[str, Check] = {
         "clock": capabilities.clock_synchronised,
@@ -96,14 +100,32 @@ async def diagnose(config: AgentConfig) -> list[Diagnosis]:
     return table + [await _try(name, check, needed=False) for name, check in optional.items()]
 
 
+def _configured(config: AgentConfig) -> dict[str, Check]:
+    view: list[HostView] = []
+    return {
+        "state folder": lambda: capabilities.writable(config.state_dir),
+        "Open vSwitch": lambda: _vswitchd(config),
+        "OVSDB": lambda: _ovsdb(config, view),
+        "rails": lambda: _rails(view),
+        "namespaces": lambda: _namespaces(view),
+        "analyzer": lambda: capabilities.analyzer_answers(config),
+    }
+
+
+def _configuration(problem: str) -> str:
+    if problem:
+        raise CapabilityMissing("configuration", f"{problem}; see docs/operating.md")
+    return "can be used"
+
+
 async def _try(name: str, check: Check, *, needed: bool) -> Diagnosis:
     try:
         found = check()
         detail = found if isinstance(found, str) else await found
     except CapabilityMissing as error:
-        return Diagnosis(name, "missing" if needed else "absent", f"-> {error.remedy}")
+        return Diagnosis(name, "missing" if needed else "absent", error.remedy)
     except ConfigError as error:
-        return Diagnosis(name, "missing" if needed else "absent", f"-> {error}")
+        return Diagnosis(name, "missing" if needed else "absent", str(error))
     return Diagnosis(name, "ok", detail)
 
 
@@ -154,7 +176,7 @@ def _namespaces(view: list[HostView]) -> str:
 def _rdma() -> str:
     ports = rdma_ports()
     if not ports:
-        remedy = "probing uses UDP; load the RNIC's driver (or rdma_rxe) to probe by RDMA"
+        remedy = "probing uses UDP; load the RNIC's driver to probe by RDMA (docs/rdma.md)"
         raise CapabilityMissing("RDMA", remedy)
     if importlib.util.find_spec("pyverbs") is None:
         raise CapabilityMissing("RDMA", f"probing uses UDP; {PYVERBS_REMEDY}")
@@ -171,5 +193,7 @@ def _ebpf() -> str:
 
 def _kernel_datapath() -> str:
     if not Path("/sys/module/openvswitch").exists():
-        raise CapabilityMissing("kernel datapath", "modprobe openvswitch; OVS switches by itself")
+        raise CapabilityMissing(
+            "kernel datapath", "modprobe openvswitch; without it OVS uses its userspace datapath"
+        )
     return "openvswitch.ko is loaded"

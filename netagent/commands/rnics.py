@@ -68,7 +68,7 @@ def lines(view: RdmaView, *, counters: bool) -> Iterator[str]:
     """Return what a human reads, in lines of at most 79 characters."""
     width = max((len(device.name) for device in view.devices), default=0)
     if not view.devices:
-        yield "no RDMA device is visible here"
+        yield "no RDMA device is visible here: load the RNIC's driver (docs/rdma.md)"
     else:
         yield _row(width, "DEVICE", "PORT", "STATE", "RATE", "MTU", "DRIVER", "NETDEV")
     for device in view.devices:

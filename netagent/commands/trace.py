@@ -12,12 +12,12 @@ from pathlib import Path
 import msgspec
 
 from bpf.flowspec import parse_flow
-from bpf.journey import diagnose_one, view_of
+from bpf.journey import diagnose_one, diagnose_upcalls, view_of
 from bpf.programs import KINDS
-from bpf.request import LIMITS, MAX_DURATION_S
+from bpf.request import LIMITS, MAX_DURATION_S, Caps
 from netagent.adapters.trace_worker import TraceWorker
 from netagent.commands.asking import print_json
-from netagent.model.errors import ConfigError, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
 from netagent.wire.tracing import Hop, Journey, TraceCaps, TraceReply, TraceRequest
 
 EPILOG = """\
@@ -31,9 +31,26 @@ FLOW is in Open vSwitch's notation, as inside of the tunnel: ip, icmp, tcp,
 udp, nw_proto, nw_src, nw_dst, tp_src, tp_dst, tun_id, in_port (name of the
 switch's port). The VNI of a packet that leaves is known only once its flow's
 actions begin; before, tell tenants with equal addresses apart by in_port.
-Ctrl-C ends a trace early, with what was seen. Exit code 1: packets vanished,
-or it cannot be told.
+Ctrl-C ends a trace early, with what was seen.
+
+  drops    where packets end, and why
+  latency  from stage to stage, p50 and p99
+  upcalls  packets without a flow: how many, how long, what failed
+  path     single packets' ways as a tree, and their outer headers
+
+Needs root (or CAP_BPF, CAP_PERFMON and a writable /run/netagent), bcc and
+kprobes; netagent doctor says what is there. Exit code 0: no packet vanished;
+1: some did, it cannot be told, or this host cannot trace (--json then prints
+an error and its remedy); 2: the request is wrong, or another trace is at work.
 """
+
+_CAPS = {
+    "journeys": "packets followed at one time",
+    "journeys_per_s": "packets followed per second",
+    "events_per_s": "events per second, for path",
+    "rows": "entries of each kernel map",
+    "ring_pages": "pages of the ring buffer, a power of two",
+}
 
 WIDTH = 79
 MAX_ROWS = 20
@@ -45,13 +62,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=tuple(KINDS), help="what to show")
     parser.add_argument("flow", metavar="FLOW", help="packets to trace")
     parser.add_argument(
-        "--duration", type=float, default=5.0, metavar="S", help="seconds (%(default)s)"
+        "--duration", type=float, default=5.0, metavar="S", help="seconds, 60 at most (%(default)s)"
     )
     parser.add_argument("--netns", help="name or file of the switch's network namespace")
     parser.add_argument("--uplink", default="", help="count tunnel packets of this device only")
     for name, (low, high) in LIMITS.items():
         option = f"--{name.replace('_', '-')}"
-        parser.add_argument(option, type=int, metavar="N", help=f"cap, {low} to {high}")
+        text = f"{_CAPS[name]}, {low} to {high} ({getattr(Caps, name)})"
+        parser.add_argument(option, type=int, metavar="N", help=text)
     parser.add_argument("--json", action="store_true", help="print all that was seen as JSON")
 
 
@@ -61,8 +79,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         reply = asyncio.run(_trace(request, quiet=arguments.json))
     except RemoteProtocolError as error:  # the worker knows limits that argparse does not
-        raise ConfigError("command line", str(error)) from error
-    verdict = diagnose_one(view_of(msgspec.to_builtins(reply)))
+        raise ConfigError("trace", str(error)) from error
+    except CapabilityMissing as error:
+        if not arguments.json:
+            raise
+        print_json({"error": error.capability, "remedy": error.remedy})
+        return 1
+    judge = diagnose_upcalls if arguments.kind == "upcalls" else diagnose_one
+    verdict = judge(view_of(msgspec.to_builtins(reply)))
     if arguments.json:
         print_json({"trace": msgspec.to_builtins(reply), "verdict": msgspec.to_builtins(verdict)})
     else:
@@ -75,7 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _request(arguments: argparse.Namespace) -> TraceRequest:
     if not 0 < arguments.duration <= MAX_DURATION_S:
-        raise ConfigError("command line", f"--duration is at most {MAX_DURATION_S:.0f} seconds")
+        text = f"--duration is more than 0 and at most {MAX_DURATION_S:.0f} seconds"
+        raise ConfigError("command line", text)
     return TraceRequest(
         kind=arguments.kind,
         flow=str(parse_flow(arguments.flow)),

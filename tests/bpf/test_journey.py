@@ -17,6 +17,7 @@ from bpf.journey import (
     HostView,
     diagnose,
     diagnose_one,
+    diagnose_upcalls,
     view_of,
 )
 
@@ -245,3 +246,25 @@ def test_another_tenants_packets_hide_no_loss_of_their_neighbours_with_the_same_
     switch = dict(zip(OUT, (40, 40, *[0] * len(OUT[2:])), strict=True))
     dropped = HostView(switch, dict.fromkeys(OUT[2:], 20), output_devices=TUNNEL)
     assert diagnose(sender=dropped).where == PLACES["lookup", "actions"]
+
+
+@pytest.mark.parametrize(
+    ("packets", "failed", "where", "lost"),
+    [
+        ({"port_receive": 90, "tunnel_receive": 90, "lookup": 180, "actions": 180}, {}, None, 0),
+        ({"lookup": 100, "actions": 60}, {}, PLACES["lookup", "actions"], 40),
+        ({"lookup": 100, "actions": 90}, {"EAGAIN": 10}, UPCALL_QUEUE, 10),
+    ],
+)
+def test_upcalls_are_judged_for_both_directions_together(packets, failed, where, lost):
+    verdict = diagnose_upcalls(HostView(packets, failed_upcalls=failed))
+    assert (verdict.where, verdict.lost, verdict.missing) == (where, lost, ())
+
+
+def test_upcalls_of_a_flow_that_is_not_there_cannot_be_told():
+    assert diagnose_upcalls(HostView({"lookup": 0, "actions": 0})).missing
+
+
+def test_a_host_that_gets_packets_from_a_tunnel_is_the_receiver():
+    packets = dict.fromkeys(INGRESS[2:-1], 9) | {"port_receive": 0}
+    assert str(diagnose_one(HostView(packets))) == "no packet vanished of 9"

@@ -141,3 +141,12 @@ def test_what_is_no_request_is_exit_2(line):
     )
     assert done.returncode == 2
     assert set(json.loads(done.stdout)) == {"error", "remedy"}
+
+
+def test_a_lock_that_cannot_be_had_is_said_with_its_remedy(run, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(worker, "LOCKS", tmp_path / "file" / "below")
+    code, (problem,) = run(tracer=Tracer())
+    assert code == 1
+    assert "tracing (" in problem["error"]
+    assert "run as root" in problem["remedy"]

@@ -87,7 +87,7 @@ def test_what_is_lacking_comes_with_its_remedy(able, monkeypatch, where, name, c
     monkeypatch.setattr(where, name, lack)
     found = states()[capability]
     assert found.state == ("missing" if capability in NEEDED else "absent")
-    assert found.detail == f"-> {remedy}"
+    assert found.detail == remedy
 
 
 def test_without_a_view_of_the_host_rails_and_namespaces_point_at_ovsdb(able, monkeypatch):
@@ -96,7 +96,7 @@ def test_without_a_view_of_the_host_rails_and_namespaces_point_at_ovsdb(able, mo
 
     monkeypatch.setattr(doctor, "first_view", lack)
     found = states()
-    assert found["rails"].detail == found["namespaces"].detail == "-> see OVSDB above"
+    assert found["rails"].detail == found["namespaces"].detail == "see OVSDB above"
 
 
 def test_a_host_without_rails_or_with_hidden_namespaces_is_told(able, monkeypatch):
@@ -171,3 +171,19 @@ def test_a_bare_host_is_told_what_it_needs(file, tmp_path, capsys, monkeypatch):
     assert "Open vSwitch       missing  -> start ovs-vswitchd" in out
     assert "analyzer           missing" in out
     assert all(len(line) < 80 for line in out.splitlines())
+
+
+def test_without_a_configuration_the_rest_is_told(able, tmp_path, capsys):
+    assert main(["doctor", "--config", str(tmp_path / "none.toml"), "--json"]) == 1
+    found = {row["capability"]: row for row in json.loads(capsys.readouterr().out)}
+    assert found["configuration"]["state"] == "missing"
+    assert "none.toml" in found["configuration"]["detail"]
+    assert found["timestamps"]["state"] == "ok"
+    assert "OVSDB" not in found
+
+
+def test_remedies_are_not_broken_at_hyphens(capsys):
+    doctor.show(doctor.Diagnosis("x", "absent", "install " + "a-package " * 12))
+    text = capsys.readouterr().out
+    assert not any(line.endswith("-") for line in text.splitlines())
+    assert "-> install" in text

@@ -200,3 +200,11 @@ def test_whatever_was_seen_fits_80_columns(ways, text, kind):
 )  # fmt: skip
 def test_durations_have_the_unit_that_fits(duration_ns, text):
     assert trace.duration_text(duration_ns) == text
+
+
+def test_a_host_that_cannot_trace_says_so_as_json(run, capsys):
+    missing = CapabilityMissing("tracing (no kprobes)", "another kernel")
+    code, _ = run(missing, "drops", "udp", "--json")
+    assert code == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"error": "tracing (no kprobes)", "remedy": "another kernel"}
