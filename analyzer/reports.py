@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an agent says of itself and of its RNICs in a window, for people to read."""
 
+import struct
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import numpy as np
 
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -47,11 +46,11 @@ def report_of(summary: Summary) -> Report:
 def _grown(columns: CounterColumns) -> dict[str, dict[str, int]]:
     grown: dict[str, dict[str, int]] = defaultdict(dict)
     try:
-        devices = np.frombuffer(columns.device, "<u2").tolist()
-        counters = np.frombuffer(columns.counter, "<u2").tolist()
-        deltas = np.frombuffer(columns.delta, "<u8").tolist()
-        for device, counter, delta in zip(devices, counters, deltas, strict=True):
+        devices = struct.iter_unpack("<H", columns.device)
+        counters = struct.iter_unpack("<H", columns.counter)
+        deltas = struct.iter_unpack("<Q", columns.delta)
+        for (device,), (counter,), (delta,) in zip(devices, counters, deltas, strict=True):
             grown[columns.devices[device]][columns.counters[counter]] = delta
-    except (IndexError, ValueError) as error:
+    except (IndexError, ValueError, struct.error) as error:
         raise RemoteProtocolError(f"counter columns do not agree: {error}") from error
     return dict(grown)
