@@ -302,14 +302,14 @@ class Engine:
         polled = poll_latency(evidence, flows, self._topology)
         tie = next((e for e in polled.elections if hops.worth_counting(e)), None)
         if tie is None:
-            return by_latency(evidence, polled)
+            return by_latency(evidence, polled, self._topology)
         slow = [replace(v, lost=1) for v in flows if v.flow in evidence.slow]
         chosen = hops.choose(tie, slow, self._topology)
         answers = await count_hops(fleet, chosen, evidence.endpoints, large=False)
         ballots = hops.ballots(answers, evidence.endpoints, self._topology, slow=evidence.slow)
         polled = poll_latency(evidence, flows, self._topology, ballots)
-        lines = hops.told(answers, self._topology)
-        return by_latency(evidence, polled, Counted(lines=tuple(lines)))
+        lines = hops.told(answers, self._topology, slow=evidence.slow)
+        return by_latency(evidence, polled, self._topology, Counted(lines=tuple(lines)))
 
     async def _silent(
         self, hosts: Iterable[str], fleet: AgentsRpc, *, now_ns: int

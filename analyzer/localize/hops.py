@@ -6,7 +6,7 @@ number of probes tells them apart. Packets that end at a router on the way do.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise, zip_longest
+from itertools import accumulate, pairwise, zip_longest
 
 from analyzer.detect.loss import FlowView
 from analyzer.localize.topology import LearnedTopology
@@ -22,6 +22,9 @@ PACKETS = 100
 SMALL_BYTES = 64
 COUNTED = "packets that reached each router"
 """How a line of evidence from a count begins."""
+TIMED = "how late each router answered"
+TIMED = "how late each router answered"
+"""How a line begins that compares their round trips."""
 VXLAN_OVERHEAD_BYTES = 50
 """Outer IP, UDP, VXLAN and inner Ethernet headers around an overlay IP packet."""
 DEAD_RATE = 0.9
@@ -30,7 +33,9 @@ UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
 SURE_HOPS = 2
 """A leaf and a spine above it answer over the link that the packet took."""
 SLOW_WEIGHT = 20
-"""A slow router's answers are many, but told as one median: it counts as so many probes."""
+"""A router's answers are many, but told as one median: it counts as so many probes."""
+Shift = tuple[float, float]
+"""A slow flow's round trip (ns) before, and now."""
 
 
 def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:
@@ -79,41 +84,68 @@ def ballots(
     answers: Mapping[FlowId, PathAnswer],
     endpoints: Mapping[EndpointId, Endpoint],
     topology: LearnedTopology,
-    *,
-    slow: Mapping[FlowId, tuple[float, float]] | None = None,
 ) -> list[Ballot]:
     """Return a ballot per flow and router: packets lost on the way there.
 
     An answer proves the way there; silence of a router beyond the second proves nothing, since its
-    answer may come back over other links than those the packet took. With `slow`, which gives each
-    flow's round trip before and now, the ballots tell instead whether the router answered late.
+    answer may come back over other links than those the packet took.
     """
     made: list[Ballot] = []
     for flow, answer in answers.items():
         source = endpoints[flow.source]
         hops = _routers(flow, answer, topology)
-        if len(answer.rtt_ns) < len(answer.answered):
-            continue  # an agent of another make
         for n, reached in enumerate(answer.answered[: len(hops)], start=1):
             sent, lost = answer.sent, answer.sent - reached
             if n > SURE_HOPS:
                 sent, lost = reached, 0
-            if slow is not None:
-                late = _late(answer.rtt_ns[:n], *slow[flow])
-                sent, lost = (SLOW_WEIGHT, SLOW_WEIGHT * late) if answer.rtt_ns[n - 1] else (0, 0)
             if sent:
                 crossed = _crossed_to(hops, n) | {rnic(source.host, source.rnic)}
-                pair = (flow.source, flow.target)
-                made.append(Ballot(pair, sent, lost, frozenset(crossed), (flow, n)))
+                made.append(_ballot(flow, n, sent, lost, crossed))
     return made
 
 
-def _late(rtts_ns: Sequence[int], before_ns: float, now_ns: float) -> bool:
-    # The way to a router may be much shorter than the flow's round trip, which hides the shift in
-    # it; against the routers before, the shift shows. Half of it is more than luck.
-    nearer = min((rtt_ns for rtt_ns in rtts_ns if rtt_ns), default=0)
-    shift_ns = now_ns - before_ns
-    return rtts_ns[-1] > (before_ns + now_ns) / 2 or rtts_ns[-1] - nearer > shift_ns / 2
+def late_ballots(
+    answers: Mapping[FlowId, PathAnswer],
+    endpoints: Mapping[EndpointId, Endpoint],
+    topology: LearnedTopology,
+    slow: Mapping[FlowId, Shift],
+) -> list[Ballot]:
+    """Return a ballot per slow flow and router: whether the slowness begins on the way there.
+
+    How long a router takes to answer is its own affair, and what that adds to the way there is not
+    known; but a packet that a farther router answered early has not been late before. So only
+    routers of one flow are compared, and only a step of about the size of the flow's shift counts.
+    """
+    made: list[Ballot] = []
+    for flow, answer in answers.items():
+        source = endpoints[flow.source]
+        hops = _routers(flow, answer, topology)
+        late = _late(answer.rtt_ns[: len(hops)], slow[flow])
+        near = _crossed_to(hops, 1) | {rnic(source.host, source.rnic)}
+        # Where nothing steps, the slowness may lie before the first router, or beyond the last.
+        spared = set() if True in late else near
+        for n, is_late in enumerate(late, start=1):
+            crossed = (near | _crossed_to(hops, n)) - spared
+            if is_late is not None and crossed:
+                made.append(_ballot(flow, n, SLOW_WEIGHT, SLOW_WEIGHT * is_late, crossed))
+    return made
+
+
+def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
+    """Return whether packets were late at each router; None where that cannot be told."""
+    half_ns = (shift[1] - shift[0]) / 2
+    way_ns = list(accumulate(reversed(rtts_ns), min))[::-1]
+    if not all(rtts_ns) or any(way - way_ns[0] > 4 * half_ns for way in way_ns):
+        return []
+    return [
+        # A router that is slow to answer bounds the way to it, and no more.
+        None if way - way_ns[0] > half_ns and rtt - way > half_ns else way - way_ns[0] > half_ns
+        for rtt, way in zip(rtts_ns, way_ns, strict=True)
+    ]
+
+
+def _ballot(flow: FlowId, n: int, sent: int, lost: int, crossed: Collection[Component]) -> Ballot:
+    return Ballot((flow.source, flow.target), sent, lost, frozenset(crossed), (flow, n))
 
 
 def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> list[str]:
@@ -124,8 +156,15 @@ def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> lis
     return [a or b for a, b in zip_longest(now[: len(known)], known, fillvalue="")]
 
 
-def told(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> list[str]:
-    """Return the counts as lines of evidence."""
+def told(
+    answers: Mapping[FlowId, PathAnswer],
+    topology: LearnedTopology,
+    *,
+    slow: Mapping[FlowId, tuple[float, float]] | None = None,
+) -> list[str]:
+    """Return the counts as lines of evidence; with `slow`, how late routers answered."""
+    if slow is not None:
+        return [_lateness(flow, answer, topology, *slow[flow]) for flow, answer in answers.items()]
     lines: list[str] = []
     for flow, answer in answers.items():
         hops = _routers(flow, answer, topology)
@@ -135,6 +174,33 @@ def told(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> lis
                 for hop, reached in zip(hops, answer.answered, strict=False)
             )
             lines.append(f"{COUNTED}, {flow.source}: {counts}")
+    return lines
+
+
+def _lateness(
+    flow: FlowId, answer: PathAnswer, topology: LearnedTopology, before_ns: float, now_ns: float
+) -> str:
+    times = ", ".join(
+        f"{hop or '?'} {rtt_ns / 1e3:.0f} us" if rtt_ns else f"{hop or '?'} no answer"
+        for hop, rtt_ns in zip(_routers(flow, answer, topology), answer.rtt_ns, strict=False)
+    )
+    shift = f"{before_ns / 1e3:.0f} us -> {now_ns / 1e3:.0f} us"
+    return f"{TIMED}, {flow.source}: {times}; end to end {shift}"
+
+
+def told_late(
+    answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology, slow: Mapping[FlowId, Shift]
+) -> list[str]:
+    """Return the routers' round trips as lines of evidence."""
+    lines: list[str] = []
+    for flow, answer in answers.items():
+        times = ", ".join(
+            f"{hop or '?'} {rtt_ns / 1e3:.0f} us" if rtt_ns else f"{hop or '?'} none"
+            for hop, rtt_ns in zip(_routers(flow, answer, topology), answer.rtt_ns, strict=False)
+        )
+        before_ns, now_ns = slow[flow]
+        end_to_end = f"{before_ns / 1e3:.0f} us -> {now_ns / 1e3:.0f} us"
+        lines.append(f"{TIMED}, {flow.source}: {times}; end to end {end_to_end}")
     return lines
 
 

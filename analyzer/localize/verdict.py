@@ -121,9 +121,7 @@ def _undecided(
     wanted = list(missing)
     if election.pairs < 2:
         wanted.append("a second failing pair that shares a component")
-    untraced = sum(topology.crossed(v.flow) is None for v in flows)
-    if untraced:
-        wanted.append(f"the underlay paths of {untraced} failing flows")
+    wanted += _untraced(flows, topology)
     wanted.append("a comparison of the datapath's and the RNIC's flow tables with OpenFlow's")
     return Verdict(
         None, None, symptom, round(election.suspects[0].score, 3),
@@ -131,6 +129,11 @@ def _undecided(
         failing=pairs_quoted(flows), alternatives=election.suspects,
         evidence=tuple(facts), missing=tuple(wanted),
     )  # fmt: skip
+
+
+def _untraced(flows: Sequence[FlowView], topology: LearnedTopology) -> list[str]:
+    untraced = sum(topology.crossed(v.flow) is None for v in flows)
+    return [f"the underlay paths of {untraced} failing flows"] if untraced else []
 
 
 def _confidence(best: Suspect) -> float:
@@ -195,9 +198,14 @@ def poll_latency(
     return Poll(ballots, elections)
 
 
-def by_latency(evidence: Evidence, polled: Poll, counted: Counted | None = None) -> list[Explained]:
-    """Return the verdict on the component that most slow flows share, if one stands out."""
-    if not polled.elections or not polled.elections[0].decided:
+def by_latency(
+    evidence: Evidence, polled: Poll, topology: LearnedTopology, counted: Counted | None = None
+) -> list[Explained]:
+    """Return the verdict on the component that most slow flows share, if one stands out.
+
+    Where several do alike, and nothing tells them apart, the verdict names none and lists them.
+    """
+    if not polled.elections or not polled.elections[0].shared:
         return []
     election = polled.elections[0]
     best = election.suspects[0]
@@ -207,11 +215,20 @@ def by_latency(evidence: Evidence, polled: Poll, counted: Counted | None = None)
         f"{evidence.slow[v.flow][0] / 1e3:.0f} us -> {evidence.slow[v.flow][1] / 1e3:.0f} us"
         for v in mine[:8]
     ]
+    facts = (*(counted.lines if counted else ()), *lines)
+    if not election.decided:
+        wanted = [*_untraced(mine, topology), "routers whose answers become late where flows do"]
+        undecided = Verdict(
+            None, None, Symptom.LATENCY, round(best.score, 3),
+            f"insufficient evidence: {len(mine)} flows became slow, and several parts explain it",
+            failing=pairs_quoted(mine), alternatives=election.suspects,
+            evidence=facts, missing=tuple(wanted),
+        )  # fmt: skip
+        return [Explained(undecided, mine)]
     verdict = Verdict(
         best.component, best.component.layer, Symptom.LATENCY, _confidence(best),
         f"{best.lost} of {best.crossed} flows that cross {best.component} became slow",
         failing=pairs_quoted(mine), healthy=_neighbours(best.component, polled.ballots),
-        alternatives=election.suspects[1:],
-        evidence=(*(counted.lines if counted else ()), *lines),
+        alternatives=election.suspects[1:], evidence=facts,
     )  # fmt: skip
     return [Explained(verdict, mine)]

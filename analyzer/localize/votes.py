@@ -85,16 +85,20 @@ class Election:
         return tuple(s.component for s in self.suspects if s.score > TIE * best)
 
     @property
-    def decided(self) -> bool:
-        """Whether the best suspect may be named."""
+    def shared(self) -> bool:
+        """Whether something is at fault that the failing pairs share, though not what."""
         best = self.suspects[0]
         return (
-            best.score >= MIN_CONFIDENCE
-            and best.lost >= MIN_LOST
+            best.lost >= MIN_LOST
             and best.lost >= MIN_RATE * best.crossed
             and self.pairs >= MIN_PAIRS
             and self.evidence >= MIN_EVIDENCE
         )
+
+    @property
+    def decided(self) -> bool:
+        """Whether the best suspect may be named."""
+        return self.shared and self.suspects[0].score >= MIN_CONFIDENCE
 
 
 def elect(

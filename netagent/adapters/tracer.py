@@ -134,8 +134,9 @@ class Tracer:
         while len(idents) < COUNT_PACKETS_PER_S // 10 and self._count_bucket.take(1, now_ns=at_ns):
             idents.append(COUNT_IDENTS[self._ident])
             self._ident = (self._ident + 1) % len(COUNT_IDENTS)
-        for probe in count.take(idents, wall_ns=wall_ns()):
+        for probe in count.take(idents):
             self._counting[probe.ident] = count
+            count.sent(probe, wall_ns=wall_ns())
             self.sent += traceroute.send(sockets, probe, size=size)
         if count.finished(wall_ns=wall_ns()):
             del self._counts[count]

@@ -162,16 +162,19 @@ class HopCount:
         self._routers = [""] * hops
         self._last_ns = 0
 
-    def take(self, idents: Sequence[int], *, wall_ns: int) -> list[TtlProbe]:
+    def take(self, idents: Sequence[int]) -> list[TtlProbe]:
         """Return the next packets, at most one per free identification."""
         probes: list[TtlProbe] = []
         for ident in idents[: self._hops * self._count - self._next]:
             ttl = self._next % self._hops + 1
             self._next += 1
-            self._sent_ns[ident] = (ttl, wall_ns)
-            self._last_ns = wall_ns
             probes.append(TtlProbe(self._flow, ttl, ident))
         return probes
+
+    def sent(self, probe: TtlProbe, *, wall_ns: int) -> None:
+        """Note that a packet is sent now: those before it in a burst do not count as its way."""
+        self._sent_ns[probe.ident] = (probe.ttl, wall_ns)
+        self._last_ns = wall_ns
 
     def answered(self, ident: int, router: str, *, wall_ns: int) -> None:
         """Count a router's answer, received by the kernel at `wall_ns`."""

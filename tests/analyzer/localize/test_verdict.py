@@ -109,38 +109,77 @@ def test_healthy_neighbours_are_quoted():
     assert all(pair.lost == 0 for pair in found[0].healthy)
 
 
-@pytest.mark.parametrize("before_ns", [2e5, 8e6], ids=["short ways", "slow endpoints"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_slow_link_is_found_by_the_flows_that_cross_it(seed, before_ns):
-    """Also where the round trip before hides the way to a router."""
-    fabric = Fabric(seed=seed)
+SHIFT = (4.2e6, 9e6)
+
+
+def timed(fabric, flow, *, slow_ns, own_ns):
+    """Return how late routers answer a flow; `own_ns` is what a router takes, by flow and place."""
+    hop, late_ns, rtts = fabric.topology().hops(flow, reply=False), 0, []
+    for n, name in enumerate(hop):
+        crossed = {switch(name)} | ({link(hop[n - 1], name)} if n else set())
+        late_ns += sum(slow_ns.get(component, 0) for component in crossed)
+        rtts.append(late_ns + own_ns(flow, n))
+    return replace_answer(fabric.count(flow), rtt_ns=tuple(rtts))
+
+
+def latency_verdicts(fabric, *, slow_ns, own_ns, shift=SHIFT):
+    """Vote as the engine does on flows that one component slowed."""
     topology = fabric.topology()
-    shift = (before_ns, before_ns + 4.8e6)
-    slow = {f: shift for f in fabric.flows if LEAF_SPINE in topology.crossed(f)}
+    (culprit,) = slow_ns
+    slow = {f: shift for f in fabric.flows if culprit in topology.crossed(f)}
     evidence = fabric.evidence(slow=slow)
     polled = poll_latency(evidence, evidence.flows, topology)
-    assert set(polled.elections[0].tied) == {LEAF_SPINE, link("leaf-s1-r0", "spine-1")}
-    answers = {}
-    for flow in hops.choose(
-        polled.elections[0], [replace(v, lost=1) for v in evidence.flows], topology
-    ):
-        crossed, rtts = set(), []
-        for n, hop in enumerate(topology.hops(flow, reply=False)):
-            crossed |= {hop} if n == 0 else {link(topology.hops(flow, reply=False)[n - 1], hop)}
-            rtts.append(6_000_000 if LEAF_SPINE in crossed else 300_000)
-        answers[flow] = replace_answer(fabric.count(flow), rtt_ns=tuple(rtts))
-    ballots = hops.ballots(answers, fabric.endpoints, topology, slow=slow)
+    losing = [replace(v, lost=int(v.flow in slow)) for v in evidence.flows]
+    chosen = hops.choose(polled.elections[0], losing, topology)
+    answers = {f: timed(fabric, f, slow_ns=slow_ns, own_ns=own_ns) for f in chosen}
+    ballots = hops.late_ballots(answers, fabric.endpoints, topology, slow)
     polled = poll_latency(evidence, evidence.flows, topology, ballots)
-    found = [e.verdict for e in by_latency(evidence, polled)]
-    assert [v.component for v in found] == [LEAF_SPINE]
-    assert found[0].symptom is Symptom.LATENCY
+    return [e.verdict for e in by_latency(evidence, polled, topology)]
+
+
+@pytest.mark.parametrize(
+    "own_ns",
+    [
+        pytest.param(lambda flow, n: 300_000, id="routers answer at once"),
+        pytest.param(lambda flow, n: 8_600_000 + flow.source_port % 7 * 10**6, id="hosts are busy"),
+    ],
+)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_slow_link_is_found_by_where_answers_become_late(seed, own_ns):
+    fabric = Fabric(seed=seed)
+    (verdict,) = latency_verdicts(fabric, slow_ns={LEAF_SPINE: 4_800_000}, own_ns=own_ns)
+    assert (verdict.component, verdict.symptom) == (LEAF_SPINE, Symptom.LATENCY)
+
+
+@pytest.mark.parametrize(
+    "own_ns",
+    [
+        pytest.param(lambda flow, n: 300_000 + n * 40_000_000, id="steps beyond the shift"),
+        pytest.param(lambda flow, n: 300_000 + (n == 1) * 30_000_000, id="a spine answers late"),
+    ],
+)
+def test_routers_that_tell_nothing_leave_a_slow_tie_undecided(own_ns):
+    fabric = Fabric(seed=1)
+    (verdict,) = latency_verdicts(fabric, slow_ns={LEAF_SPINE: 4_800_000}, own_ns=own_ns)
+    assert verdict.component is None
+    tied = {s.component for s in verdict.alternatives[:2]}
+    assert tied == {LEAF_SPINE, link("leaf-s1-r0", "spine-1")}
+    assert verdict.missing
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_routers_that_are_all_as_late_do_not_clear_the_way_to_the_first(seed):
+    fabric = Fabric(seed=seed)
+    slow_leaf = {switch("leaf-s1-r1"): 4_800_000}
+    (verdict,) = latency_verdicts(fabric, slow_ns=slow_leaf, own_ns=lambda flow, n: 300_000)
+    assert verdict.component == switch("leaf-s1-r1")
 
 
 def test_everything_slow_at_once_accuses_nobody():
     fabric = Fabric(seed=1)
     evidence = fabric.evidence(slow=dict.fromkeys(fabric.flows, (2e5, 5e6)))
     polled = poll_latency(evidence, evidence.flows, fabric.topology())
-    assert by_latency(evidence, polled) == []
+    assert by_latency(evidence, polled, fabric.topology()) == []
 
 
 def test_a_tie_that_cannot_be_counted_stays_undecided():

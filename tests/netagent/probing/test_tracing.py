@@ -2,7 +2,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.probing.tracing import ANSWER_NS, EXPLORE_EVERY, OuterFlow, PathTracer
+from netagent.probing.tracing import ANSWER_NS, EXPLORE_EVERY, HopCount, OuterFlow, PathTracer
 
 SECOND = 1_000_000_000
 FLOW = OuterFlow("172.30.0.10", "172.30.0.12", 51000)
@@ -85,3 +85,18 @@ def test_packets_never_exceed_the_rate(flows, rate):
     sent = sum(len(paths.due(now_ns=n * SECOND // 20)) for n in range(100))
     assert sent <= max(rate / 4, 6) + rate * 5
     assert sent > 0
+
+
+def test_a_count_tells_how_many_reached_each_router_and_how_late_they_answered():
+    count = HopCount(FLOW, hops=2, count=3)
+    probes = count.take(range(1, 5)) + count.take(range(5, 9))
+    assert [p.ttl for p in probes] == [1, 2, 1, 2, 1, 2]
+    for n, probe in enumerate(probes):  # a burst: each waits for those before it
+        count.sent(probe, wall_ns=n * 1000)
+    for n, probe in enumerate(probes[1:], start=1):
+        count.answered(probe.ident, PATH[probe.ttl - 1], wall_ns=n * 1000 + probe.ttl * 100)
+    assert not count.finished(wall_ns=6000)
+    assert count.finished(wall_ns=6000 + ANSWER_NS)
+    # Nobody answered the first packet, but farther routers answered three.
+    assert count.totals() == (3, (3, 3), (100, 200))
+    assert count.routers == PATH[:2]
