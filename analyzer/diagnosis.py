@@ -306,9 +306,9 @@ class Engine:
         slow = [replace(v, lost=1) for v in flows if v.flow in evidence.slow]
         chosen = hops.choose(tie, slow, self._topology)
         answers = await count_hops(fleet, chosen, evidence.endpoints, large=False)
-        ballots = hops.ballots(answers, evidence.endpoints, self._topology, slow=evidence.slow)
+        ballots = hops.late_ballots(answers, evidence.endpoints, self._topology, evidence.slow)
         polled = poll_latency(evidence, flows, self._topology, ballots)
-        lines = hops.told(answers, self._topology, slow=evidence.slow)
+        lines = hops.told_late(answers, self._topology, evidence.slow)
         return by_latency(evidence, polled, self._topology, Counted(lines=tuple(lines)))
 
     async def _silent(

@@ -23,7 +23,6 @@ SMALL_BYTES = 64
 COUNTED = "packets that reached each router"
 """How a line of evidence from a count begins."""
 TIMED = "how late each router answered"
-TIMED = "how late each router answered"
 """How a line begins that compares their round trips."""
 VXLAN_OVERHEAD_BYTES = 50
 """Outer IP, UDP, VXLAN and inner Ethernet headers around an overlay IP packet."""
@@ -34,6 +33,8 @@ SURE_HOPS = 2
 """A leaf and a spine above it answer over the link that the packet took."""
 SLOW_WEIGHT = 20
 """A router's answers are many, but told as one median: it counts as so many probes."""
+MOST_SHIFTS = 4
+"""A step of more of the flow's shifts is not what slows it: the shift is known roughly."""
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) before, and now."""
 
@@ -133,9 +134,10 @@ def late_ballots(
 
 def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
     """Return whether packets were late at each router; None where that cannot be told."""
-    half_ns = (shift[1] - shift[0]) / 2
+    shift_ns = shift[1] - shift[0]
+    half_ns, most_ns = shift_ns / 2, MOST_SHIFTS * shift_ns
     way_ns = list(accumulate(reversed(rtts_ns), min))[::-1]
-    if not all(rtts_ns) or any(way - way_ns[0] > 4 * half_ns for way in way_ns):
+    if not all(rtts_ns) or any(way - way_ns[0] > most_ns for way in way_ns):
         return []
     return [
         # A router that is slow to answer bounds the way to it, and no more.
@@ -156,15 +158,8 @@ def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> lis
     return [a or b for a, b in zip_longest(now[: len(known)], known, fillvalue="")]
 
 
-def told(
-    answers: Mapping[FlowId, PathAnswer],
-    topology: LearnedTopology,
-    *,
-    slow: Mapping[FlowId, tuple[float, float]] | None = None,
-) -> list[str]:
-    """Return the counts as lines of evidence; with `slow`, how late routers answered."""
-    if slow is not None:
-        return [_lateness(flow, answer, topology, *slow[flow]) for flow, answer in answers.items()]
+def told(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> list[str]:
+    """Return the counts as lines of evidence."""
     lines: list[str] = []
     for flow, answer in answers.items():
         hops = _routers(flow, answer, topology)
@@ -175,17 +170,6 @@ def told(
             )
             lines.append(f"{COUNTED}, {flow.source}: {counts}")
     return lines
-
-
-def _lateness(
-    flow: FlowId, answer: PathAnswer, topology: LearnedTopology, before_ns: float, now_ns: float
-) -> str:
-    times = ", ".join(
-        f"{hop or '?'} {rtt_ns / 1e3:.0f} us" if rtt_ns else f"{hop or '?'} no answer"
-        for hop, rtt_ns in zip(_routers(flow, answer, topology), answer.rtt_ns, strict=False)
-    )
-    shift = f"{before_ns / 1e3:.0f} us -> {now_ns / 1e3:.0f} us"
-    return f"{TIMED}, {flow.source}: {times}; end to end {shift}"
 
 
 def told_late(

@@ -282,6 +282,24 @@ def test_a_slow_rnic_is_found_whatever_else_is_wrong_and_recovers(elsewhere):
     assert live_slow(world, truth, 1, 3) == []
 
 
+def test_a_slow_link_is_told_from_its_spine_by_where_routers_become_late():
+    world, truth = World(), link("leaf-s0-r0", "spine-1")
+    assert live_slow(world, truth, 1, 6) == []
+    world.fabric.slow_ns = {truth: 5_000_000}
+    (incident,) = live_slow(world, truth, 20, 3)
+    assert incident.verdict.component == truth
+    late = [line for line in incident.verdict.evidence if line.startswith(hops.TIMED)]
+    assert any("leaf-s0-r0 200 us, spine-1 5400 us, leaf-s1-r0 5600 us" in line for line in late)
+
+
+def test_a_slow_link_is_a_tie_where_routers_tell_nothing():
+    world, truth = World(), link("leaf-s0-r0", "spine-1")
+    assert live_slow(world, truth, 1, 6) == []
+    (incident,) = live_slow(world, truth, 20, 4)  # routers answer as ever
+    assert incident.verdict.component is None
+    assert truth in [suspect.component for suspect in incident.verdict.alternatives]
+
+
 def test_an_odd_summary_is_refused_and_the_rest_is_judged():
     world = World()
     world.live(3)

@@ -37,6 +37,8 @@ class Fabric:
     """Probes per flow and window."""
     loss: dict[Component, float] = field(default_factory=dict)
     """Probability that a component loses a packet that crosses it."""
+    slow_ns: dict[Component, int] = field(default_factory=dict)
+    """What crossing a component adds to a router's round trip."""
     large_only: bool = False
     background: float = 0.0
 
@@ -137,10 +139,14 @@ class Fabric:
                 )
             )
         passed = tuple(max(reached[n:]) for n in range(len(reached)))
-        rtts = tuple(200_000 * n for n in range(1, len(hops) + 1))
+        rtts = tuple(self._late_ns(hops[: n + 1]) for n in range(len(hops)))
         return PathAnswer(
             source_port=flow.source_port, outer_port=1, sent=packets, answered=passed, rtt_ns=rtts
         )
+
+    def _late_ns(self, way):
+        crossed = [*map(switch, way), *(link(a, b) for a, b in pairwise(way))]
+        return 200_000 * len(way) + sum(self.slow_ns.get(c, 0) for c in crossed)
 
     def evidence(self, **changes):
         """Return a window of every flow's probes."""
