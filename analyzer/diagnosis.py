@@ -10,7 +10,6 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import structlog
 
@@ -19,15 +18,15 @@ from analyzer.detect.loss import FlowView, unconnected_pairs, views
 from analyzer.doubts import Doubts, Walked
 from analyzer.incidents import IncidentBook
 from analyzer.ingest import FlowNumbers, WindowRows, paths_of
-from analyzer.localize import facts, hops, overlay, story
+from analyzer.localize import facts, overlay, story
 from analyzer.localize.claims import differences, own_findings
 from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
-from analyzer.localize.facts import Explained, settle, unexplained
+from analyzer.localize.facts import settle, unexplained
 from analyzer.localize.topology import LearnedTopology
-from analyzer.localize.verdict import Counted, by_latency, by_votes, poll, poll_latency
 from analyzer.registry import Registry
 from analyzer.reports import Report, report_of
-from analyzer.walker import AgentsRpc, Walker, count_hops
+from analyzer.voting import Voting
+from analyzer.walker import AgentsRpc, Walker
 from analyzer.windows import Watermarks, WindowState
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
@@ -88,6 +87,7 @@ class Engine:
         self._explained_before: set[OrderedPair] = set()
         self._book = IncidentBook(new_id=_incident_id)
         self._doubts = Doubts(probe_port)
+        self._voting = Voting(self._topology)
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
         self._reports: dict[str, Report] = {}
         self._forgot_ns = 0
@@ -236,10 +236,11 @@ class Engine:
         settled += traced
         rest = self._votable(mute, evidence, unexplained(rest, traced))
         rest = self._doubts.leave(evidence, rest, now_ns=clock())
-        voted = await self._vote(evidence, rest, walked.missing, fleet)
+        standing = self._book.standing()
+        voted = await self._voting.on_loss(evidence, rest, standing, walked.missing, fleet)
         unread = bool(walked.missing)
         voted = self._doubts.tell(evidence, voted, unread=unread)
-        voted += await self._vote_latency(evidence, unexplained(rest, voted), fleet)
+        voted += await self._voting.on_latency(evidence, unexplained(rest, voted), fleet)
         self._explained_before = {
             unordered(pair_of(view.flow)) for each in settled for view in each.flows
         }
@@ -275,41 +276,6 @@ class Engine:
             if unordered(pair_of(view.flow)) not in self._explained_before
             and not mute & {evidence.endpoints[e].host for e in pair_of(view.flow)}
         )
-
-    async def _vote(
-        self,
-        evidence: Evidence,
-        flows: Sequence[FlowView],
-        missing: Sequence[str],
-        fleet: AgentsRpc,
-    ) -> list[Explained]:
-        standing = self._book.standing()
-        polled = poll(evidence, flows, self._topology, standing)
-        counted = Counted(missing=tuple(missing))
-        tie = next((e for e in polled.elections if hops.worth_counting(e, standing)), None)
-        if tie is not None:
-            chosen = hops.choose(tie, flows, self._topology)
-            answers = await count_hops(fleet, chosen, evidence.endpoints, large=polled.large_only)
-            ballots = hops.ballots(answers, evidence.endpoints, self._topology)
-            polled = poll(evidence, flows, self._topology, standing, ballots)
-            lines = hops.told(answers, self._topology)
-            counted = Counted(tuple(ballots), tuple(lines), tuple(missing))
-        return by_votes(polled, self._topology, counted)
-
-    async def _vote_latency(
-        self, evidence: Evidence, flows: Sequence[FlowView], fleet: AgentsRpc
-    ) -> list[Explained]:
-        polled = poll_latency(evidence, flows, self._topology)
-        tie = next((e for e in polled.elections if hops.worth_counting(e)), None)
-        if tie is None:
-            return by_latency(evidence, polled, self._topology)
-        slow = [replace(v, lost=1) for v in flows if v.flow in evidence.slow]
-        chosen = hops.choose(tie, slow, self._topology)
-        answers = await count_hops(fleet, chosen, evidence.endpoints, large=False)
-        ballots = hops.late_ballots(answers, evidence.endpoints, self._topology, evidence.slow)
-        polled = poll_latency(evidence, flows, self._topology, ballots)
-        lines = hops.told_late(answers, self._topology, evidence.slow)
-        return by_latency(evidence, polled, self._topology, Counted(lines=tuple(lines)))
 
     async def _silent(
         self, hosts: Iterable[str], fleet: AgentsRpc, *, now_ns: int

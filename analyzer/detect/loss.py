@@ -3,7 +3,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analyzer.ingest import FlowNumbers, WindowRows
 from netagent.model.ids import EndpointId, FlowId
@@ -50,6 +50,23 @@ def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
         for number, *counters in zip(*(each.tolist() for each in columns), strict=True)
         if counters[0]
     ]
+
+
+def together(flows: Iterable[FlowView], before: Iterable[FlowView]) -> tuple[FlowView, ...]:
+    """Return `flows` with what their probes saw in the window before added."""
+    earlier = {view.flow: view for view in before}
+    return tuple(
+        replace(
+            view,
+            sent=view.sent + past.sent,
+            lost=view.lost + past.lost,
+            sent_large=view.sent_large + past.sent_large,
+            lost_large=view.lost_large + past.lost_large,
+        )
+        if (past := earlier.get(view.flow)) is not None
+        else view
+        for view in flows
+    )
 
 
 def unconnected_pairs(flows: Iterable[FlowView]) -> set[tuple[EndpointId, EndpointId]]:

@@ -37,6 +37,12 @@ class Poll:
     elections: tuple[Election, ...]
     large_only: bool = False
     """All that was lost was of the largest size."""
+    windows: int = 1
+
+    @property
+    def poor(self) -> bool:
+        """Whether there are losses, but too few to tell that anything is at fault."""
+        return bool(self.elections) and not self.elections[0].shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,8 @@ def _by_election(
     size = " of the largest size" if polled.large_only else ""
     facts = [f"{best.lost} of {best.crossed} probes{size} that cross {best.component} are lost"]
     facts += [*counted.lines, *_paths(flows, topology)]
+    if polled.windows > 1:
+        facts.append(f"counted over {polled.windows} windows: one alone has too few losses")
     if polled.large_only:
         facts.append("smaller probes on the same paths are all answered: an MTU or a size filter")
     untraced = sum(topology.crossed(v.flow) is None for v in flows)

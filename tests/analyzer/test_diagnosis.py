@@ -136,6 +136,22 @@ def test_a_lossy_link_is_found_confirmed_and_recovers(seed):
     assert len(world.engine.incidents()) == 1
 
 
+def test_losses_too_few_for_one_window_are_told_by_two():
+    found = []
+    for seed in range(10):
+        world = World(seed)
+        world.fabric.probes = 2
+        world.live(3)
+        truth = link("leaf-s1-r1", "spine-0")
+        world.fabric.loss = {truth: 0.05}
+        named = [i for i in world.live(2) if i.verdict.component is not None]
+        assert components(named) in ([], [truth])
+        found += [any("2 windows" in line for line in i.verdict.evidence) for i in named]
+        world.fabric.loss = {}
+        assert world.live(2) == []
+    assert any(found)
+
+
 def test_a_dead_spine_is_one_incident():
     world = World()
     world.live(3)
