@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-ANSWER_S = 3.0
-"""Seconds without an answer after which it counts as hung; a large reconfiguration takes one."""
+ANSWER_S = 2.0
+"""Seconds for an answer; a large reconfiguration takes one."""
 
 OVSDB_LOOKS = 10
 """So many looks without OVSDB may be its restart, or ours; ovs-vswitchd forwards meanwhile."""
@@ -21,14 +21,21 @@ class VswitchdError(Exception):
     """ovs-vswitchd did not answer, or with an error; the text says why."""
 
 
+class NoAnswer(VswitchdError):
+    """It took too long, which it also does where the host is busy."""
+
+
 async def appctl(rundir: Path, command: str, *arguments: str, timeout_s: float = ANSWER_S) -> str:
-    """Return ovs-vswitchd's answer to `command`; raises VswitchdError."""
+    """Return ovs-vswitchd's answer to `command`.
+
+    Raises VswitchdError, and NoAnswer where it takes longer than `timeout_s`.
+    """
     path = control_socket(rundir)
     try:
         async with asyncio.timeout(timeout_s):
             return await _ask(path, command, arguments)
     except TimeoutError as error:
-        raise VswitchdError(f"no answer to {command} within {timeout_s:g} s") from error
+        raise NoAnswer(f"no answer to {command} within {timeout_s:g} s") from error
     except (OSError, ValueError, TypeError) as error:
         raise VswitchdError(f"{path}: {error}") from error
 
@@ -93,7 +100,8 @@ class VswitchdWatch:
         """Look again; return whether `down` changed.
 
         `connected` says whether OVSDB answers. A few looks without it, or a single one without one
-        of `bridges`, are a reconnection or a change under way. Once down it counts as back when it
+        of `bridges` or without an answer, are a reconnection, a change under way or a busy host.
+        Once down it counts as back when it
         has all `bridges` and `ports` in its datapath.
         """
         before = self.down
@@ -102,10 +110,13 @@ class VswitchdWatch:
             self._unanswered = 0 if connected else self._unanswered + 1
             if doubt is None and self._unanswered >= OVSDB_LOOKS:
                 doubt = "OVSDB does not answer"
-            self._doubts = self._doubts + 1 if doubt else 0
-            self.down = doubt if before or self._doubts > 1 else None
+        except NoAnswer as error:
+            doubt = str(error)
         except VswitchdError as error:
             self.down = str(error)
+            return self.down != before
+        self._doubts = self._doubts + 1 if doubt else 0
+        self.down = doubt if before or self._doubts > 1 else None
         return self.down != before
 
     async def _missing(self, bridges: AbstractSet[str], ports: AbstractSet[str]) -> str | None:

@@ -227,6 +227,8 @@ def _try(
     )
     after = {each["id"]: each for each in observer.new()}
     mine = after.pop(incident["id"])
+    for each in after.values():
+        say(f"  also {each['component']} ({each['confidence']:.2f}): {each['summary']}")
     recovered_ns = max(e["recovered_ns"] for e in (mine, *after.values())) if over else None
     return Found(
         name,

@@ -12,6 +12,7 @@ import pytest
 from netagent.adapters import vswitchd
 from netagent.adapters.vswitchd import (
     OVSDB_LOOKS,
+    NoAnswer,
     VswitchdError,
     VswitchdWatch,
     appctl,
@@ -91,7 +92,7 @@ def test_an_answer_that_is_none_is_told(tmp_path, answer, text):
 
 
 def test_a_hung_daemon_is_given_up(tmp_path):
-    with pytest.raises(VswitchdError, match=r"no answer to version within 0\.05 s"):
+    with pytest.raises(NoAnswer, match=r"no answer to version within 0\.05 s"):
         talk(tmp_path, {}, lambda _: appctl(tmp_path, "version", timeout_s=0.05))
 
 
@@ -124,6 +125,22 @@ def test_a_daemon_with_its_bridges_is_at_work(tmp_path):
 def test_a_daemon_that_goes_on_lacking_a_bridge_is_not(tmp_path):
     said = looks(tmp_path, {"ofproto/list": "br-int\n"}, connected=(True, True))
     assert said == [None, "it lacks br-phy0"]
+
+
+def test_a_daemon_that_is_slow_to_answer_once_is_not_hung(tmp_path, monkeypatch):
+    monkeypatch.setattr(vswitchd.appctl, "__kwdefaults__", {"timeout_s": 0.05})
+
+    async def story(fake: FakeVswitchd) -> list[str | None]:
+        watch, said = VswitchdWatch(tmp_path), []
+        for answers in ({}, {"ofproto/list": "br-int"}, {}, {}, {}, {"dpif/show": DPIF}):
+            fake.answers = answers
+            await watch.look(connected=True, bridges={"br-int"}, ports=set())
+            said.append(watch.down)
+        return said
+
+    slow = "no answer to ofproto/list within 0.05 s"
+    still = "no answer to dpif/show within 0.05 s"
+    assert talk(tmp_path, {}, story) == [None, None, None, slow, still, None]
 
 
 def test_a_few_looks_without_ovsdb_are_a_reconnection(tmp_path):
