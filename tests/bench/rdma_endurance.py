@@ -3,7 +3,8 @@
 
 Probes over a cable between two Soft-RoCE devices, then compares resident memory with what it was
 after a warm-up, in the process that probes and in the one that answers, and what the kernel holds
-with what it held before. Prints one JSON line; returns 1 where something grew or was left.
+with what it held before. Prints one JSON line, with the memory after each tenth: a leak goes on, a
+step does not. Returns 1 where something grew or was left.
 """
 
 import argparse
@@ -59,17 +60,22 @@ def measure(probes: int, warm_up: int = WARM_UP) -> dict[str, object]:
             endure(pair, warm_up)
             first = {name: rss_kb(pid) for name, pid in _processes(pair).items()}
             began_s = time.monotonic()
-            answered, failed = endure(pair, probes)
+            answered, failed, grown = 0, 0, {name: [0] for name in first}
+            for tenth in range(1, 11):
+                some = endure(pair, probes * tenth // 10 - answered - failed)
+                answered, failed = answered + some[0], failed + some[1]
+                for name, pid in _processes(pair).items():
+                    grown[name].append(rss_kb(pid) - first[name])
             seconds = time.monotonic() - began_s
-            last = {name: rss_kb(pid) for name, pid in _processes(pair).items()}
         eventually(lambda: resources() == before, "the clean-up")
     return {
         "probes": probes,
         "answered": answered,
         "not_answered": failed,
         "probes_per_s": round(probes / seconds),
-        "rss_kb": last,
-        "growth_kb": {name: last[name] - first[name] for name in last},
+        "rss_kb": {name: first[name] + by_tenth[-1] for name, by_tenth in grown.items()},
+        "growth_kb": {name: by_tenth[-1] for name, by_tenth in grown.items()},
+        "growth_kb_by_tenth": grown,
         "limit_kb": LIMIT_KB,
         "left_in_the_kernel": 0,
     }
