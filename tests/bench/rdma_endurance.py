@@ -8,6 +8,7 @@ step does not. Returns 1 where something grew or was left.
 """
 
 import argparse
+import ctypes
 import json
 import sys
 import time
@@ -22,6 +23,7 @@ IN_FLIGHT = 32
 WARM_UP = 20_000
 LIMIT_KB = 1024
 SIZES = (64, 500, 1024)
+_PR_SET_THP_DISABLE = 41
 
 
 def rss_kb(pid: int | str) -> int:
@@ -54,6 +56,8 @@ def _processes(pair: Duet) -> dict[str, int | str]:
 
 def measure(probes: int, warm_up: int = WARM_UP) -> dict[str, object]:
     """Return what came of `probes` probes; raises RuntimeError where something was left."""
+    # khugepaged fills up huge pages when it likes, which is no growth of ours. Children inherit it.
+    ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
     with cabled(3) as sides:
         before = resources()
         with duet(sides) as pair:
