@@ -338,9 +338,10 @@ class Engine:
         return twice
 
     def _shifts(self, rows: WindowRows, slow: set[int]) -> dict[FlowId, tuple[float, float]]:
+        columns = (rows.flow, rows.mean_ln, rows.min_ns)
         return {
-            self._numbers.flow(number): (self._baselines.baseline_ns(number), _geometric(mean))
-            for number, mean in zip(rows.flow.tolist(), rows.mean_ln.tolist(), strict=True)
+            self._numbers.flow(number): self._baselines.shift_ns(number, mean, least)
+            for number, mean, least in zip(*(c.tolist() for c in columns), strict=True)
             if number in slow
         }
 
@@ -405,10 +406,6 @@ def _tally(evidence: Evidence) -> Callable[[OrderedPair], tuple[int, int]]:
 
 def _among(flow: FlowId, endpoints: Mapping[EndpointId, Endpoint]) -> bool:
     return flow.source in endpoints and flow.target in endpoints
-
-
-def _geometric(mean_ln: float) -> float:
-    return float(2.718281828459045**mean_ln)
 
 
 def _incident_id(now_ns: int) -> str:

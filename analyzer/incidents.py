@@ -49,7 +49,8 @@ class IncidentBook:
         self._new_id = new_id
         self._open: dict[Component | None, _Open] = {}
         self._past: dict[str, Incident] = {}
-        self._pending_undecided = 0
+        self._pending: set[bool] = set()
+        """Whether the window before left slowness (True), or loss (False), undecided."""
         self._first_seen: dict[OrderedPair, int] = {}
 
     def restore(self, incidents: Iterable[Incident]) -> None:
@@ -87,14 +88,8 @@ class IncidentBook:
         """Take the verdicts of a closed window; return the incidents that changed."""
         decided = [v for v in verdicts if v.component is not None]
         undecided = [v for v in verdicts if v.component is None]
-        self._pending_undecided = self._pending_undecided + 1 if undecided else 0
         changed = [self._take(verdict, now_ns, task_of) for verdict in decided]
-        if self._pending_undecided > 1:
-            changed += [
-                self._take(verdict, now_ns, task_of)
-                for verdict in undecided[:1]
-                if not self._accounted(_pairs(verdict))
-            ]
+        changed += [self._take(v, now_ns, task_of) for v in self._lasting(undecided)[:1]]
         named = {v.component for v in verdicts}
         changed += [
             self._recover(key, now_ns)
@@ -102,6 +97,23 @@ class IncidentBook:
             if key not in named and _is_over(self._open[key], tally, speaks)
         ]
         return changed
+
+    def _lasting(self, undecided: Sequence[Verdict]) -> list[Verdict]:
+        """Return what is open for a second window, and is no part of an incident by name.
+
+        One of them is told at a time: loss and slowness are not mixed into one incident.
+        """
+        before, self._pending = self._pending, {v.symptom is Symptom.LATENCY for v in undecided}
+        known = self._open.get(None)
+        kinds = before & self._pending
+        if known is not None:
+            kinds &= {known.incident.verdict.symptom is Symptom.LATENCY}
+        return [
+            verdict
+            for verdict in undecided
+            if (verdict.symptom is Symptom.LATENCY) in kinds
+            and not self._accounted(_pairs(verdict))
+        ]
 
     def _take(
         self, verdict: Verdict, now_ns: int, task_of: Callable[[OrderedPair], str | None]
@@ -132,8 +144,9 @@ class IncidentBook:
         old = known.incident
         better = verdict if verdict.confidence >= old.verdict.confidence else old.verdict
         # What broke the tie is counted once, and stays the reason while later windows agree.
-        counts = tuple(x for x in old.verdict.evidence if x.startswith(hops.COUNTED))
-        if not any(x in better.evidence for x in counts):
+        counted = (hops.COUNTED, hops.TIMED)
+        counts = tuple(x for x in old.verdict.evidence if x.startswith(counted))
+        if not any(x.startswith(counted) for x in better.evidence):
             better = replace(better, evidence=(*counts, *better.evidence))
         known.incident = replace(
             old, state=IncidentState.CONFIRMED, verdict=better, updated_ns=now_ns

@@ -7,9 +7,9 @@ from dataclasses import replace
 from analyzer.detect.loss import FlowView, together
 from analyzer.localize import hops
 from analyzer.localize.evidence import Evidence
-from analyzer.localize.facts import Explained, unexplained
+from analyzer.localize.facts import Explained
 from analyzer.localize.topology import LearnedTopology
-from analyzer.localize.verdict import Counted, by_latency, by_votes, poll, poll_latency
+from analyzer.localize.verdict import Counted, Poll, by_latency, by_votes, poll, poll_latency
 from analyzer.walker import AgentsRpc, count_hops
 from netagent.model.path import Component
 
@@ -19,8 +19,8 @@ class Voting:
 
     def __init__(self, topology: LearnedTopology) -> None:
         self._topology = topology
-        self._undecided_before: tuple[FlowView, ...] = ()
-        """Flows of the window before, but for those whose losses it explained."""
+        self._poor: tuple[int, tuple[FlowView, ...]] = (0, ())
+        """End (ns) and flows of the last window with too few losses to tell anything."""
 
     async def on_loss(
         self,
@@ -31,12 +31,16 @@ class Voting:
         agents: AgentsRpc,
     ) -> list[Explained]:
         """Return verdicts on the losses of `flows`, the undecided last."""
-        now, before = tuple(flows), self._undecided_before
-        polled, windows = poll(evidence, now, self._topology, standing), 1
-        if polled.poor and before:
+        polled, windows = poll(evidence, flows, self._topology, standing), 1
+        if polled.poor:
             # A link that loses little needs more probes than a small fabric sends in one window.
-            flows, windows = together(now, before), 2
-            polled = poll(evidence, flows, self._topology, standing)
+            (end_ns, before), window = self._poor, evidence.window
+            self._poor = (window.end_ns, tuple(flows))
+            if end_ns == window.start_ns:
+                both = together(flows, before)
+                pooled = poll(evidence, both, self._topology, standing)
+                if _agrees(pooled, polled):
+                    flows, polled, windows = both, pooled, 2
         counted = Counted(missing=tuple(missing))
         tie = next((e for e in polled.elections if hops.worth_counting(e, standing)), None)
         if tie is not None:
@@ -46,10 +50,7 @@ class Voting:
             polled = poll(evidence, flows, self._topology, standing, ballots)
             lines = hops.told(answers, self._topology)
             counted = Counted(tuple(ballots), tuple(lines), tuple(missing))
-        voted = by_votes(replace(polled, windows=windows), self._topology, counted)
-        decided = [each for each in voted if each.verdict.component is not None]
-        self._undecided_before = unexplained(now, decided)
-        return voted
+        return by_votes(replace(polled, windows=windows), self._topology, counted)
 
     async def on_latency(
         self, evidence: Evidence, flows: Sequence[FlowView], agents: AgentsRpc
@@ -66,3 +67,9 @@ class Voting:
         polled = poll_latency(evidence, flows, self._topology, ballots)
         lines = hops.told_late(answers, self._topology, evidence.slow)
         return by_latency(evidence, polled, self._topology, Counted(lines=tuple(lines)))
+
+
+def _agrees(pooled: Poll, polled: Poll) -> bool:
+    """Whether this window suspects too what two windows together accuse."""
+    suspected = polled.elections[0].tied
+    return any(election.suspects[0].component in suspected for election in pooled.elections[:1])

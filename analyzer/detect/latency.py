@@ -77,11 +77,14 @@ class LatencyBaselines:
         """Begin anew with these numbers: they are other flows now."""
         self._windows[flows[flows < len(self._windows)]] = 0
 
-    def baseline_ns(self, flow: int) -> float:
-        """Return the geometric mean RTT of a flow's healthy windows, in ns; 0.0 before any."""
-        if flow >= len(self._mean) or not self._windows[flow]:
-            return 0.0
-        return float(math.exp(self._mean[flow]))
+    def shift_ns(self, flow: int, mean_ln: float, min_ns: float) -> tuple[float, float]:
+        """Return a slow flow's round trip in healthy windows and in one that was just judged, ns.
+
+        Of the mean or of the least, whichever rose more.
+        """
+        mean = (math.exp(self._mean[flow]), math.exp(mean_ln))
+        least = (math.exp(self._least[flow]), min_ns)
+        return max(mean, least, key=lambda shift: shift[1] - shift[0])
 
     def _grow(self, size: int) -> None:
         while size > len(self._mean):

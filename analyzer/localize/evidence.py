@@ -30,7 +30,7 @@ class Evidence:
     silent: Mapping[str, str]
     """Host whose agent sent no summary -> how its RPC answers: `refused`, `timeout`, …."""
     slow: Mapping[FlowId, tuple[float, float]] = field(default_factory=dict)
-    """Flow -> (baseline, now) geometric mean round trip, ns."""
+    """Flow -> round trip in healthy windows and now, ns: of the mean or the least."""
 
 
 def pair_of(flow: FlowId) -> OrderedPair:

@@ -5,6 +5,7 @@ In a fabric of two segments every probe that crosses one link of a spine crosses
 number of probes tells them apart. Packets that end at a router on the way do.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise, zip_longest
 
@@ -35,6 +36,8 @@ SLOW_WEIGHT = 20
 """A router's answers are many, but told as one median: it counts as so many probes."""
 MOST_SHIFTS = 4
 """A step of more of the flow's shifts is not what slows it: the shift is known roughly."""
+LEAST_SHIFT_NS = 500_000.0
+"""Routers differ by less for reasons of their own."""
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) before, and now."""
 
@@ -123,26 +126,38 @@ def late_ballots(
         hops = _routers(flow, answer, topology)
         late = _late(answer.rtt_ns[: len(hops)], slow[flow])
         near = _crossed_to(hops, 1) | {rnic(source.host, source.rnic)}
-        # Where nothing steps, the slowness may lie before the first router, or beyond the last.
-        spared = set() if True in late else near
-        for n, is_late in enumerate(late, start=1):
-            crossed = (near | _crossed_to(hops, n)) - spared
-            if is_late is not None and crossed:
-                made.append(_ballot(flow, n, SLOW_WEIGHT, SLOW_WEIGHT * is_late, crossed))
+        told = {n: is_late for n, is_late in enumerate(late, start=1) if is_late is not None}
+        if told and True not in told.values():
+            # The slowness may lie before the first router, or beyond the last: only what is
+            # between is spared, and all of that alike.
+            last = max(told)
+            if crossed := _crossed_to(hops, last) - near:
+                made.append(_ballot(flow, last, SLOW_WEIGHT, 0, crossed))
+            continue
+        for n, is_late in told.items():
+            crossed = near | _crossed_to(hops, n)
+            made.append(_ballot(flow, n, SLOW_WEIGHT, SLOW_WEIGHT * is_late, crossed))
     return made
 
 
 def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
-    """Return whether packets were late at each router; None where that cannot be told."""
-    shift_ns = shift[1] - shift[0]
+    """Return whether packets were late at each router; None where that cannot be told.
+
+    Empty where nothing can. A round trip of 0 is that of a router that did not answer.
+    """
+    if len(rtts_ns) < 2 or not rtts_ns[0] or not any(rtts_ns[1:]):
+        return []
+    shift_ns = max(shift[1] - shift[0], LEAST_SHIFT_NS)
     half_ns, most_ns = shift_ns / 2, MOST_SHIFTS * shift_ns
-    way_ns = list(accumulate(reversed(rtts_ns), min))[::-1]
-    if not all(rtts_ns) or any(way - way_ns[0] > most_ns for way in way_ns):
+    least_ns = accumulate((rtt_ns or math.inf for rtt_ns in reversed(rtts_ns)), min)
+    way_ns = list(least_ns)[::-1]
+    beyond_ns = [way - way_ns[0] if rtt else 0.0 for way, rtt in zip(way_ns, rtts_ns, strict=True)]
+    if max(beyond_ns) > most_ns:
         return []
     return [
         # A router that is slow to answer bounds the way to it, and no more.
-        None if way - way_ns[0] > half_ns and rtt - way > half_ns else way - way_ns[0] > half_ns
-        for rtt, way in zip(rtts_ns, way_ns, strict=True)
+        None if not rtt or (beyond > half_ns and rtt - way > half_ns) else beyond > half_ns
+        for rtt, way, beyond in zip(rtts_ns, way_ns, beyond_ns, strict=True)
     ]
 
 
@@ -178,6 +193,8 @@ def told_late(
     """Return the routers' round trips as lines of evidence."""
     lines: list[str] = []
     for flow, answer in answers.items():
+        if not any(answer.rtt_ns):
+            continue
         times = ", ".join(
             f"{hop or '?'} {rtt_ns / 1e3:.0f} us" if rtt_ns else f"{hop or '?'} none"
             for hop, rtt_ns in zip(_routers(flow, answer, topology), answer.rtt_ns, strict=False)

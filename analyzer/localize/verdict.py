@@ -41,8 +41,9 @@ class Poll:
 
     @property
     def poor(self) -> bool:
-        """Whether there are losses, but too few to tell that anything is at fault."""
-        return bool(self.elections) and not self.elections[0].shared
+        """Whether several pairs lose probes, but too few to tell that anything is at fault."""
+        first = next(iter(self.elections), None)
+        return first is not None and first.suspicious and not first.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def _by_election(
     facts = [f"{best.lost} of {best.crossed} probes{size} that cross {best.component} are lost"]
     facts += [*counted.lines, *_paths(flows, topology)]
     if polled.windows > 1:
-        facts.append(f"counted over {polled.windows} windows: one alone has too few losses")
+        facts.append(f"counted over {polled.windows} windows: each alone has too few losses")
     if polled.large_only:
         facts.append("smaller probes on the same paths are all answered: an MTU or a size filter")
     untraced = sum(topology.crossed(v.flow) is None for v in flows)
@@ -211,7 +212,8 @@ def by_latency(
 ) -> list[Explained]:
     """Return the verdict on the component that most slow flows share, if one stands out.
 
-    Where several do alike, and nothing tells them apart, the verdict names none and lists them.
+    Where several do alike, and routers that were asked do not tell them apart, the verdict names
+    none and lists them.
     """
     if not polled.elections or not polled.elections[0].shared:
         return []
@@ -224,6 +226,8 @@ def by_latency(
         for v in mine[:8]
     ]
     facts = (*(counted.lines if counted else ()), *lines)
+    if not election.decided and counted is None:
+        return []
     if not election.decided:
         wanted = [*_untraced(mine, topology), "routers whose answers become late where flows do"]
         undecided = Verdict(

@@ -85,15 +85,19 @@ class Election:
         return tuple(s.component for s in self.suspects if s.score > TIE * best)
 
     @property
-    def shared(self) -> bool:
-        """Whether something is at fault that the failing pairs share, though not what."""
+    def suspicious(self) -> bool:
+        """Whether enough is lost, between enough pairs, for a fault that they share."""
         best = self.suspects[0]
         return (
             best.lost >= MIN_LOST
             and best.lost >= MIN_RATE * best.crossed
             and self.pairs >= MIN_PAIRS
-            and self.evidence >= MIN_EVIDENCE
         )
+
+    @property
+    def shared(self) -> bool:
+        """Whether something is at fault that the failing pairs share, though not what."""
+        return self.suspicious and self.evidence >= MIN_EVIDENCE
 
     @property
     def decided(self) -> bool:

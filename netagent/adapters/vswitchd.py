@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
-ANSWER_S = 2.0
+ANSWER_S = 3.0
 """Seconds for an answer; a large reconfiguration takes one."""
 
 OVSDB_LOOKS = 10
@@ -87,8 +87,8 @@ async def _read_document(reader: asyncio.StreamReader) -> object:
 class VswitchdWatch:
     """Decides at each look whether ovs-vswitchd is at work."""
 
-    def __init__(self, rundir: Path) -> None:
-        self._rundir = rundir
+    def __init__(self, rundir: Path, *, answer_s: float = ANSWER_S) -> None:
+        self._rundir, self._answer_s = rundir, answer_s
         self.down: str | None = None
         """Why it is not at work; None if it is."""
         self._doubts = 0  # looks in a row with something that may pass by itself
@@ -99,9 +99,9 @@ class VswitchdWatch:
     ) -> bool:
         """Look again; return whether `down` changed.
 
-        `connected` says whether OVSDB answers. A few looks without it, or a single one without one
-        of `bridges` or without an answer, are a reconnection, a change under way or a busy host.
-        Once down it counts as back when it
+        `connected` says whether OVSDB answers. A few looks without it are a reconnection; one
+        without one of `bridges`, or without an answer, is a change under way or a busy host, and
+        two in a row are not. Once down it counts as back when it
         has all `bridges` and `ports` in its datapath.
         """
         before = self.down
@@ -123,10 +123,13 @@ class VswitchdWatch:
         if self._process_gone():
             raise VswitchdError("its process is gone")
         if self.down is None:
-            missing = bridges - set((await appctl(self._rundir, "ofproto/list")).split())
+            missing = bridges - set((await self._ask("ofproto/list")).split())
         else:
-            missing = (bridges | ports) - _listed(await appctl(self._rundir, "dpif/show"))
+            missing = (bridges | ports) - _listed(await self._ask("dpif/show"))
         return f"it lacks {', '.join(sorted(missing))}" if missing else None
+
+    async def _ask(self, command: str) -> str:
+        return await appctl(self._rundir, command, timeout_s=self._answer_s)
 
     def _process_gone(self) -> bool:
         """Whether the process of the pid file ended; unknown counts as not."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,7 +38,8 @@ def test_a_shift_by_factor_and_time_is_slow_and_never_becomes_the_norm():
     baselines = learned(200_000, 210_000)
     for _ in range(50):
         assert baselines.judge(window(5_000_000, 5_100_000)).tolist() == [0]
-    assert math.isclose(baselines.baseline_ns(0), 205_000, rel_tol=0.01)
+    shift = baselines.shift_ns(0, math.log(5_050_000), 5_000_000)
+    assert shift == pytest.approx((205_000, 5_050_000), rel=0.01)
 
 
 def test_a_large_factor_of_little_time_is_no_shift():
@@ -56,6 +58,8 @@ def test_a_way_that_got_longer_is_seen_in_the_least_round_trip_whatever_the_nois
     longer = [rtt_ns + 2_000_000 for rtt_ns in noise]
     assert not len(baselines.judge(window(*longer[:4])))  # of too few, luck
     assert baselines.judge(window(*longer)).tolist() == [0]
+    told = baselines.shift_ns(0, math.log(2_700_000), min(longer))  # the mean is what it was
+    assert told == pytest.approx((1_137_000, 2_900_000), rel=0.01)
 
 
 def test_one_sample_says_nothing():
@@ -65,7 +69,6 @@ def test_one_sample_says_nothing():
 
 def test_nothing_is_slow_before_there_is_a_baseline():
     assert not len(LatencyBaselines().judge(window(9_000_000, 9_000_000)))
-    assert LatencyBaselines().baseline_ns(99_999) == 0.0
 
 
 @given(st.lists(st.integers(150_000, 400_000), min_size=2, max_size=20))

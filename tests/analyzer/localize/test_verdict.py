@@ -128,7 +128,7 @@ def latency_verdicts(fabric, own_ns):
         answers[flow] = replace_answer(answer, rtt_ns=rtts)
     ballots = hops.late_ballots(answers, fabric.endpoints, topology, slow)
     polled = poll_latency(evidence, evidence.flows, topology, ballots)
-    return [e.verdict for e in by_latency(evidence, polled, topology)]
+    return [e.verdict for e in by_latency(evidence, polled, topology, Counted())]
 
 
 @pytest.mark.parametrize(

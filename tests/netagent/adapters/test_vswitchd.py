@@ -127,11 +127,9 @@ def test_a_daemon_that_goes_on_lacking_a_bridge_is_not(tmp_path):
     assert said == [None, "it lacks br-phy0"]
 
 
-def test_a_daemon_that_is_slow_to_answer_once_is_not_hung(tmp_path, monkeypatch):
-    monkeypatch.setattr(vswitchd.appctl, "__kwdefaults__", {"timeout_s": 0.05})
-
+def test_a_daemon_that_is_slow_to_answer_once_is_not_hung(tmp_path):
     async def story(fake: FakeVswitchd) -> list[str | None]:
-        watch, said = VswitchdWatch(tmp_path), []
+        watch, said = VswitchdWatch(tmp_path, answer_s=0.05), []
         for answers in ({}, {"ofproto/list": "br-int"}, {}, {}, {}, {"dpif/show": DPIF}):
             fake.answers = answers
             await watch.look(connected=True, bridges={"br-int"}, ports=set())
