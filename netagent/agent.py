@@ -287,7 +287,7 @@ class Agent:
         if window.start_ns <= self._last_window_ns:
             return
         self._last_window_ns = window.start_ns
-        self._health = self._take_health()
+        self._health = self._take_health(until_ns=now_ns() - (wall_ns() - window.end_ns))
         summary = self._tally.close(
             window,
             host=self._config.host,
@@ -302,7 +302,7 @@ class Agent:
         self._hold_findings()
         self._shipper.submit(window.start_ns, encode(summary))
 
-    def _take_health(self) -> Health:
+    def _take_health(self, *, until_ns: int) -> Health:
         counters = self._prober.take_counters()
         queueing = self._rdma.take_queueing() if self._rdma else Queueing(0, 0, 0)
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
@@ -318,7 +318,7 @@ class Agent:
             spool_dropped=self._shipper.dropped,
             cpu_ms=round(1000 * (self._cpu_s - before_s)),
             rss_kb=_rss_kb(),
-            stalled_ms=self._pace.take_stalled_ns() // 1_000_000,
+            stalled_ms=self._pace.take_stalled_ns(until_ns=until_ns) // 1_000_000,
             clock_steps=self._steps.steps,
         )
 

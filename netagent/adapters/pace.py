@@ -6,12 +6,16 @@ the first packet is answered at once.
 """
 
 import asyncio
+from collections import deque
 from typing import Protocol
 
 from netagent.adapters.clock import now_ns
 
 QUIET_NS = 10_000_000
 """A host that did nothing for so long is quiet."""
+STALL_NS = 50_000_000
+"""A step that ends this much later than it was due is a stall."""
+STALLS_KEPT = 128
 
 
 class Steps(Protocol):
@@ -38,7 +42,8 @@ class Pace:
         self._prober = prober
         self._stepped_ns = 0
         self._due_ns = 0
-        self._stalled_ns = 0
+        self._stalls: deque[tuple[int, int]] = deque(maxlen=STALLS_KEPT)
+        """How long, and when each ended (monotonic ns)."""
         self._timer: asyncio.TimerHandle | None = None
         self._failed: asyncio.Future[None] | None = None
 
@@ -56,19 +61,28 @@ class Pace:
             if self._timer is not None:
                 self._timer.cancel()
 
-    def take_stalled_ns(self) -> int:
-        """Return by how much the latest step came too late since the last call."""
-        taken, self._stalled_ns = self._stalled_ns, 0
-        return taken
+    def take_stalled_ns(self, *, until_ns: int) -> int:
+        """Return how long the prober stood still at most since the last call.
+
+        A stall that ended after `until_ns` (monotonic) counts the next time too: its peers count
+        what it cost them on both sides of that moment.
+        """
+        longest = max((stalled for stalled, _ in self._stalls), default=0)
+        self._stalls = deque((s for s in self._stalls if s[1] > until_ns), STALLS_KEPT)
+        return longest
 
     def _step(self) -> None:
         self._stepped_ns = now_ns()
-        self._stalled_ns = max(self._stalled_ns, self._stepped_ns - self._due_ns)
         try:
-            self._step_at(self._prober.step())
+            due_ns = self._prober.step()
         except Exception as error:  # noqa: BLE001 - carried over to `run`, which is supervised
             if self._failed is not None and not self._failed.done():
                 self._failed.set_exception(error)
+            return
+        stalled_ns = (ended_ns := now_ns()) - self._due_ns
+        if stalled_ns > STALL_NS:
+            self._stalls.append((stalled_ns, ended_ns))
+        self._step_at(due_ns)
 
     def _arrived(self) -> None:
         self._prober.hush()

@@ -119,7 +119,8 @@ class Health(Struct, frozen=True, kw_only=True):
     cpu_ms: int = 0
     rss_kb: int = 0
     stalled_ms: int = 0
-    """Longest time the agent's loop stood still: while it does, nobody answers probes."""
+    """Longest time the agent's loop stood still, in the window or beyond its end: while it does,
+    nobody answers probes."""
     clock_steps: int = 0
     """Times the wall clock jumped against the monotonic clock."""
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import os
+import time
 from contextlib import suppress
 
 import pytest
 
 from netagent.adapters.clock import now_ns
-from netagent.adapters.pace import QUIET_NS, Pace
+from netagent.adapters.pace import QUIET_NS, STALL_NS, Pace
 from netagent.adapters.prober import GATHER_NS
 
 FAR_NS = 60_000_000_000
@@ -67,13 +68,27 @@ async def run(steps):
 def test_it_comes_again_when_asked_and_never_earlier():
     async def scenario():
         steps = Steps(*[after(3_000_000)] * 4, after(FAR_NS))
-        pace = await run(steps)
+        await run(steps)
         gaps = [b - a for a, b in zip(steps.stepped_ns, steps.stepped_ns[1:], strict=False)]
         assert min(gaps) >= 2_900_000
-        assert pace.take_stalled_ns() >= 0
-        assert pace.take_stalled_ns() == 0
 
     asyncio.run(scenario())
+
+
+def test_a_stall_counts_on_both_sides_of_the_moment_that_it_lasted_beyond():
+    async def scenario():
+        def stand_still():
+            time.sleep(2 * STALL_NS / 1e9)
+            return now_ns()
+
+        began_ns = now_ns()
+        return began_ns, await run(Steps(stand_still, after(FAR_NS)))
+
+    began_ns, pace = asyncio.run(scenario())
+    stalled_ns = pace.take_stalled_ns(until_ns=began_ns)
+    assert stalled_ns > STALL_NS
+    assert pace.take_stalled_ns(until_ns=now_ns()) == stalled_ns
+    assert pace.take_stalled_ns(until_ns=now_ns()) == 0
 
 
 def test_what_arrives_on_a_busy_host_gathers_first():
