@@ -102,7 +102,8 @@ class ProberCounters:
     delayed: int = 0
     capped: int = 0
     pending: int = 0
-    """Not sent, since the target's link-layer address was not known yet."""
+    """Not sent, since the target's link-layer address was not known yet, or not answered, since
+    ours was not."""
     bad_frames: int = 0
 
 
@@ -195,11 +196,11 @@ class Prober:
         for key, local in self._locals.items():
             targets = by_source.get(key, [])
             local.addresses = {t.address: t.target for t in targets}
-            local.peers = {t.target: self._peer(local, t) for t in targets}
+            local.session.abandon_target(keep)
+            local.peers = {t.target: self._meet(local, t) for t in targets}
             local.wake_ns = 0
             local.transport.aim(targets)
             local.schedule.replace(targets)
-            local.session.abandon_target(keep)
 
     def _add(self, endpoint: Endpoint, identity: object) -> None:
         config = self._config
@@ -237,6 +238,13 @@ class Prober:
         ports = local.transport.ports
         flows = tuple(FlowId(local.endpoint.id, target.target, port) for port in ports)
         return _Peer(target, flows, [0] * len(flows))
+
+    def _meet(self, local: _Local, target: Target) -> _Peer:
+        peer = self._peer(local, target)
+        if peer is not local.peers.get(target.target):
+            until_ns = now_ns() + local.transport.introduction_ns
+            local.session.introduce(peer.flows, until_ns=until_ns)
+        return peer
 
     def _drop(self, key: EndpointId) -> None:
         local = self._locals.pop(key)
@@ -361,6 +369,9 @@ class Prober:
             burst = self._bursts.get((local.session.session, event.seq)) if self._bursts else None
             if burst is not None:
                 self._account_burst(local, burst, event)
+                continue
+            if isinstance(event, ProbeLost) and event.introducing:
+                self.counters.pending += 1
                 continue
             self._tally.add(event)
             if isinstance(event, ProbeLost):

@@ -25,6 +25,9 @@ OVERHEAD_BYTES = 20 + 8 + 12 + 8 + 4
 """IP, UDP, BTH, DETH and ICRC: what one packet has beside its payload."""
 UNANSWERED = 8
 """So many probes in a row without a reply, and the target's neighbour is looked for anew."""
+INTRODUCTION_NS = 10_000_000_000
+"""A target's responder asks for our address when it first hears of us. A lost ARP costs it a
+second or more, and what it does not answer meanwhile is no loss of the network."""
 
 MAX_AIMED = 8192
 _UNSENT = {
@@ -48,6 +51,7 @@ class RdmaTransport:
     """Probes from one local endpoint."""
 
     overhead_bytes = OVERHEAD_BYTES
+    introduction_ns = INTRODUCTION_NS
 
     def __init__(self, port: RdmaPort, resolver: Resolver) -> None:
         self._port = port

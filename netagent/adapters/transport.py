@@ -52,6 +52,10 @@ class Transport(Protocol):
         """Who takes t2 and t5."""
 
     @property
+    def introduction_ns(self) -> int:
+        """How long a target may need to learn the way back, when it hears from us first."""
+
+    @property
     def broken(self) -> str | None:
         """Why it must be closed and opened anew; None while it works."""
 

@@ -42,6 +42,7 @@ class UdpTransport:
     """An endpoint's sockets: one that answers, and one per flow that probes."""
 
     overhead_bytes = udp.IP_AND_UDP_BYTES
+    introduction_ns = 0
     max_frame_bytes = 65_000
     stamps = Stamps.KERNEL
     broken: str | None = None

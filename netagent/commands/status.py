@@ -41,7 +41,7 @@ def show(status: Status) -> None:
     waited = f", {health.queue_us / 1e3:.1f} ms in the responder at most" if health.queue_us else ""
     print(f"  answers    {health.answered}{waited}, {health.bad_frames} frames made no sense")
     if health.pending:
-        print(f"  waiting    {health.pending} probes not sent: addresses are not resolved yet")
+        print(f"  waiting    {health.pending} probes: addresses are not resolved yet")
     print(f"  summaries  {health.spool_dropped} dropped since the start")
     for each in status.endpoints:
         print(f"  {each.id!s:24} {each.address:15} {each.rnic:10} {each.state}")

@@ -4,7 +4,8 @@
 Theory of operation. A probe settles exactly once, as replied, lost, refused or failed:
 
     sent --reply within the timeout--> replied
-         --timeout-------------------> lost       a later reply changes nothing
+         --timeout-------------------> lost       a later reply changes nothing; before the flow's
+                                                  first answer it may mean nothing (`introduce`)
          --ICMP port unreachable-----> refused    the path works, nothing listens there
          --kernel refused to send----> failed     says nothing about the path
 
@@ -16,6 +17,7 @@ agent that was late to read its socket has lost nothing.
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
@@ -58,6 +60,8 @@ class ProbeLost(NamedTuple):
     size_class: int
     sent_ns: int
     """Monotonic."""
+    introducing: bool = False
+    """Sent before the target answered on this flow for the first time: see `introduce`."""
 
 
 class ProbeRefused(NamedTuple):
@@ -110,7 +114,16 @@ class ProbeSession:
         self._next_seq = 0
         self._open: dict[int, _Probe] = {}  # insertion order = deadline order
         self._unmeasured: dict[int, _Probe] = {}
+        self._introducing: dict[FlowId, int] = {}
+        """Flows not answered yet -> until when (monotonic ns) that means nothing."""
         self._events: deque[ProbeEvent] = deque()
+
+    def introduce(self, flows: Iterable[FlowId], *, until_ns: int) -> None:
+        """Take it that the target of `flows` must learn the way back to us first.
+
+        What is lost before its first answer, or `until_ns` (monotonic), is told as `introducing`.
+        """
+        self._introducing.update(dict.fromkeys(flows, until_ns))
 
     def send(self, flow: FlowId, size_class: int, *, now_ns: int, wall_ns: int) -> Frame:
         """Open a probe; `wall_ns` is t1. Return the frame to send."""
@@ -163,10 +176,19 @@ class ProbeSession:
         if arrived_wall_ns - left > self._timeout_ns:
             return  # expire() will count it lost
         del self._open[frame.seq]
+        if probe.flow in self._introducing:
+            self._introduced(probe)
         self._events.append(ProbeReplied(probe.flow, frame.seq, probe.size_class))
         if len(self._unmeasured) >= MAX_UNMEASURED:
             self._unmeasured.pop(next(iter(self._unmeasured)))
         self._unmeasured[frame.seq] = probe
+
+    def _introduced(self, first: _Probe) -> None:
+        del self._introducing[first.flow]
+        for seq, probe in list(self._open.items()):
+            if probe.flow == first.flow and probe.sent_ns < first.sent_ns:
+                del self._open[seq]
+                self._lose(seq, probe, introducing=True)
 
     def _learn_held(self, seq: int, held_ns: int) -> None:
         if (probe := self._unmeasured.get(seq)) is not None:
@@ -193,18 +215,32 @@ class ProbeSession:
             if now_ns - probe.sent_ns < self._timeout_ns:
                 return
             del self._open[seq]
-            self._events.append(ProbeLost(probe.flow, seq, probe.size_class, probe.sent_ns))
+            introducing = now_ns < self._introducing.get(probe.flow, now_ns)
+            if not introducing:
+                self._introducing.pop(probe.flow, None)
+            self._lose(seq, probe, introducing=introducing)
+
+    def _lose(self, seq: int, probe: _Probe, *, introducing: bool) -> None:
+        self._events.append(
+            ProbeLost(probe.flow, seq, probe.size_class, probe.sent_ns, introducing)
+        )
 
     def abandon(self) -> None:
         """Forget what is open, without a verdict: the endpoint or a target went away."""
         self._open.clear()
         self._unmeasured.clear()
+        self._introducing.clear()
 
     def abandon_target(self, keep: set[tuple[EndpointId, EndpointId]]) -> None:
         """Forget open probes whose (source, target) is not in `keep`."""
         for store in (self._open, self._unmeasured):
             for seq in [s for s, p in store.items() if (p.flow.source, p.flow.target) not in keep]:
                 del store[seq]
+        self._introducing = {
+            flow: until_ns
+            for flow, until_ns in self._introducing.items()
+            if (flow.source, flow.target) in keep
+        }
 
     def deadline_ns(self) -> int | None:
         """Return when the oldest open probe expires, monotonic; None where none is open."""

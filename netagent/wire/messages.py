@@ -110,7 +110,8 @@ class Health(Struct, frozen=True, kw_only=True):
     send_errors: int = 0
     """Probes the local kernel refused to send; never counted as lost."""
     pending: int = 0
-    """Probes not sent, because the target's link-layer address was still being asked for."""
+    """Probes not sent, because the target's link-layer address was still being asked for, or not
+    answered before a target's first answer, because ours was."""
     bad_frames: int = 0
     queue_us: int = 0
     """Longest time a probe waited in the responder's process before it was answered."""

@@ -15,7 +15,7 @@ import pytest
 from netagent.adapters.namespace import call_in_namespace
 from netagent.adapters.prober import Prober
 from netagent.adapters.transports import Transports
-from netagent.adapters.udp_transport import Answering
+from netagent.adapters.udp_transport import Answering, UdpTransport
 from netagent.collect.hostfacts import Namespace
 from netagent.collect.windows import WindowTally
 from netagent.config import ProbeConfig
@@ -161,6 +161,36 @@ def test_a_closed_responder_refuses_and_loses_nothing(pair):
     right.prober.set_endpoints([])
     run_until(enough(left, refused=3), left)
     assert all(flow.lost == flow.run == 0 for flow in left.flows())
+
+
+def test_what_is_lost_before_the_first_answer_may_be_the_targets_affair(pair, monkeypatch):
+    left, right = pair
+    monkeypatch.setattr(UdpTransport, "introduction_ns", 3 * TIMEOUT_NS)
+    ip("-n", right.name, "link", "set", right.device, "down")
+    left.probe(right)
+    waited = []
+
+    def waits():
+        waited.append(left.prober.take_counters().pending)
+        return sum(waited) >= 3
+
+    run_until(waits, left, right)
+    assert left.flows() == []
+    ip("-n", right.name, "link", "set", right.device, "up")
+    run_until(enough(left, sent=2), left, right)
+    known = {id(flow): flow.lost for flow in left.flows()}
+    ip("-n", right.name, "link", "set", right.device, "down")
+    run_until(enough(left, run=1), left, right)
+    assert all(flow.lost > known[id(flow)] for flow in left.flows())
+
+
+def test_a_target_that_never_answers_is_lost_in_the_end(pair, monkeypatch):
+    left, right = pair
+    monkeypatch.setattr(UdpTransport, "introduction_ns", 2 * TIMEOUT_NS)
+    ip("-n", right.name, "link", "set", right.device, "down")
+    left.probe(right)
+    run_until(enough(left, run=3), left, right)
+    assert left.prober.take_counters().pending > 0
 
 
 def test_a_cut_link_loses_in_a_row_until_it_is_whole_again(pair):

@@ -38,6 +38,7 @@ STEPS = st.lists(
             st.just(("send",)),
             st.tuples(st.sampled_from(["reply", "refuse", "fail", "stamp"]), st.integers(0, 30)),
             st.just(("expire",)),
+            st.just(("introduce",)),
         ),
     ),
     max_size=60,
@@ -53,6 +54,8 @@ def test_every_probe_settles_exactly_once(steps):
             sent.append(send(session, now_ns).seq)
         elif what == "expire":
             session.expire(now_ns=now_ns)
+        elif what == "introduce":
+            session.introduce([FLOW], until_ns=now_ns + 3 * TIMEOUT_NS)
         elif what == "reply":
             reply(session, which[0], at_ns=now_ns)
         elif what == "refuse":
@@ -82,6 +85,45 @@ def test_a_reply_received_after_its_deadline_stays_lost():
     reply(session, seq, at_ns=TIMEOUT_NS + 1)
     session.expire(now_ns=TIMEOUT_NS)
     assert events(session) == [s.ProbeLost(FLOW, seq, 0, 0)]
+
+
+def losses(session):
+    return [(e.seq, e.introducing) for e in events(session) if isinstance(e, s.ProbeLost)]
+
+
+def test_what_is_sent_before_the_first_answer_is_lost_as_introducing():
+    session = fresh()
+    session.introduce([FLOW], until_ns=10 * TIMEOUT_NS)
+    first, second, third = (send(session, now_ns).seq for now_ns in (0, 400, 450))
+    session.expire(now_ns=TIMEOUT_NS)
+    reply(session, third, at_ns=600)
+    assert losses(session) == [(first, True), (second, True)]
+    fourth = send(session, 1000).seq
+    session.expire(now_ns=1000 + TIMEOUT_NS)
+    assert losses(session) == [(fourth, False)]
+
+
+def test_an_introduction_takes_its_time_and_no_longer():
+    session = fresh()
+    other = FlowId(A, B, 40001)
+    session.introduce([FLOW, other], until_ns=2 * TIMEOUT_NS)
+    early, late = send(session, 0).seq, send(session, TIMEOUT_NS).seq
+    session.expire(now_ns=2 * TIMEOUT_NS - 1)
+    session.expire(now_ns=2 * TIMEOUT_NS)
+    assert losses(session) == [(early, True), (late, False)]
+    met = send(session, 2 * TIMEOUT_NS, flow=other).seq  # it answers at once: no loss at all
+    reply(session, met, at_ns=2 * TIMEOUT_NS + 1, port=other.source_port)
+    assert losses(session) == []
+
+
+def test_the_answer_of_one_flow_introduces_no_other():
+    session = fresh()
+    other = FlowId(A, B, 40001)
+    session.introduce([FLOW, other], until_ns=10 * TIMEOUT_NS)
+    silent = send(session, 0, flow=other).seq
+    reply(session, send(session, 1).seq, at_ns=2)
+    session.expire(now_ns=TIMEOUT_NS)
+    assert losses(session) == [(silent, True)]
 
 
 def test_six_stamps_separate_network_from_hosts():
