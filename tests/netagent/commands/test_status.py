@@ -37,7 +37,7 @@ def test_a_healthy_agent_is_exit_0_and_one_with_findings_1(answering, capsys, fi
     assert "probing 12 targets" in text
     assert "40.0 MB" in text
     assert "9, 1.5 ms in the responder at most" in text
-    assert "4 probes not sent" in text
+    assert "4 probes: addresses are not resolved yet" in text
     assert "c0/rail1" in text
     assert ("rnic h0/rnic0: rnic0 has no carrier" in text) == bool(findings)
     assert all(len(line) < 80 for line in text.splitlines())
