@@ -297,11 +297,12 @@ class Engine:
         answers = await asyncio.gather(*(ask(host) for host in hosts))
         silent = {host: reason for host, reason in answers if reason is not None}
         young = {a.host for a in self._registry.agents() if now_ns < a.registered_ns + YOUNG_NS}
+        patience = young | self._doubts.tracing
         undecided = {
             host
             for host, reason in silent.items()
             if reason not in {REFUSED, facts.MUTE}
-            and (host in young or self._missing[host] < TIMEOUT_WINDOWS)
+            and (host in patience or self._missing[host] < TIMEOUT_WINDOWS)
         }
         return {host: how for host, how in silent.items() if host not in undecided}, undecided
 

@@ -68,6 +68,11 @@ class Doubts:
         """Ask these agents from now on; `clock` gives wall nanoseconds."""
         self._tracing = Tracing(agents, clock)
 
+    @property
+    def tracing(self) -> AbstractSet[str]:
+        """Hosts that make a trace now: one that compiles may be slow to answer anything else."""
+        return self._tracing.busy if self._tracing is not None else frozenset()
+
     def walkable(
         self, evidence: Evidence, flows: Sequence[FlowView], *, now_ns: int
     ) -> tuple[FlowView, ...]:
@@ -164,7 +169,7 @@ class Doubts:
         return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
 
     def _busy(self, pair: OrderedPair, evidence: Evidence) -> bool:
-        return self._tracing is not None and bool(self._tracing.busy & _hosts(pair, evidence))
+        return bool(self.tracing & _hosts(pair, evidence))
 
     def tell(
         self,

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from analyzer import diagnosis
 from analyzer.diagnosis import Engine
+from analyzer.doubts import Doubts
 from analyzer.localize import hops
 from analyzer.registry import Registry
 from netagent.collect.windows import TracedPath, WindowTally
@@ -207,6 +208,17 @@ def test_an_agent_that_began_lately_may_be_slow_to_answer_but_not_refuse(monkeyp
     assert world.live(4) == []
     world.silent = {"h1": "refused"}
     assert components(world.live(1)) == [Component.parse("agent h1")]
+
+
+def test_an_agent_that_makes_a_trace_may_be_slow_to_answer(monkeypatch):
+    world = World()
+    world.live(12)
+    traced = {"h2"}
+    monkeypatch.setattr(Doubts, "tracing", property(lambda _: traced))
+    world.silent = {"h2": "timeout"}
+    assert world.live(4) == []
+    traced.clear()
+    assert components(world.live(1)) == [Component.parse("agent h2")]
 
 
 def test_an_agent_that_stood_still_accuses_nobody():
