@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which endpoint pairs a training task really uses, from its traffic alone."""

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of equal size: positions of a training job that show the same at the same time.
+
+The constraints of SkeletonHunter (section 5.1) - equal sizes, which divide the number of members -
+leave the number of groups open: one group of all is as equal as many. So every divisor is tried,
+and judged by how far its groups are apart, compared with how far their members are.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+
+from analyzer.skeleton.series import Floats, Ints
+from analyzer.skeleton.spectrum import Features
+
+TIE = 0.05
+"""Separations that differ by less are alike: then the larger groups are the safer answer."""
+LONELY = 0.3
+"""So much better separated must groups of one be."""
+VALID = 0.3
+"""Groups that are less separated in windows that had no part in them are chance."""
+NOTHING = 0.02
+"""Squared distances below this share of the features' own size are no distances."""
+OUTLIERS = 0.02
+"""Share of the members that say nothing of the groups, beside one."""
+ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to group the members."""
+
+    size: int
+    """Of each group."""
+    separation: float
+    """At most 1: groups far apart whose members are alike. 0 or less: nothing speaks for it."""
+    moved: float
+    """Share of the members that had to change their group for equal sizes."""
+    label: Ints
+    """(n,): group of each member, from 0."""
+
+    @property
+    def groups(self) -> int:
+        """How many."""
+        return len(self.label) // self.size
+
+
+def divisors(count: int) -> list[int]:
+    """Return the divisors, ascending."""
+    return [d for d in range(1, count + 1) if count % d == 0]
+
+
+def candidates(features: Features) -> list[Candidate]:
+    """Return a candidate for each size that divides the number of members, ascending."""
+    count = len(features.early)
+    if count < 2:
+        return [Candidate(1, 0.0, 0.0, np.zeros(count, np.int64))]
+    points = features.pooled
+    tree = _tree(points)
+    distances, floor = features.squared_distances(), _floor(points)
+    made = []
+    for size in divisors(count):
+        label, moved = _cut(tree, points, size)
+        made.append(Candidate(size, separation(distances, label, floor=floor), moved, label))
+    return made
+
+
+def choose(found: list[Candidate], features: Features) -> Candidate:
+    """Return the best separated; of those that are alike, the one with the largest groups.
+
+    One group of all where the best comes from chance: groups made of one half of the windows are
+    not separated in the other.
+    """
+    best = max(map(_worth, found))
+    chosen = max((c for c in found if _worth(c) >= best - TIE), key=lambda c: c.size)
+    if chosen.groups > 1 and validated(features, chosen.size) < VALID:
+        return found[-1]
+    return chosen
+
+
+def _worth(candidate: Candidate) -> float:
+    # That no two are alike is the riskiest to believe: no replica would be probed.
+    return candidate.separation - (LONELY if candidate.size == 1 else 0.0)
+
+
+def validated(features: Features, size: int) -> float:
+    """Return the separation of groups that each half of the windows makes without the other."""
+    distances, floor = features.squared_distances(), _floor(features.pooled)
+    if size == 1:
+        return separation(distances, np.arange(len(distances)), floor=floor)
+    made = []
+    for points in (features.early, features.late):
+        label, _ = _cut(_tree(points), points, size)
+        made.append(separation(distances, label, floor=floor))
+    return float(np.mean(made))
+
+
+def _tree(points: Floats) -> Floats:
+    tree: Floats = linkage(squareform(np.sqrt(_squared(points)), checks=False), "average")
+    return tree
+
+
+def _floor(points: Floats) -> float:
+    return NOTHING * float(np.mean(np.sum(points**2, axis=1)))
+
+
+def _squared(points: Floats) -> Floats:
+    inner = points @ points.T
+    own = np.diag(inner)
+    squared: Floats = np.maximum(own[:, None] + own[None, :] - inner - inner.T, 0)
+    np.fill_diagonal(squared, 0)
+    return squared
+
+
+def _cut(tree: Floats, points: Floats, size: int) -> tuple[Ints, float]:
+    """Return groups of `size`, and the share of the members that were moved for that."""
+    count = len(points)
+    groups = count // size
+    if groups == 1:
+        return np.zeros(count, np.int64), 0.0
+    if size == 1:
+        return np.arange(count), 0.0
+    cut = _compact(fcluster(tree, groups, "maxclust") - 1)
+    if np.bincount(cut).tolist() == [size] * groups:
+        return cut, 0.0
+    # Outliers take groups of their own in the cut: more of it are made than needed, and the
+    # largest begin.
+    label = _seeded(tree, points, size)
+    for _ in range(ROUNDS):
+        new = _balanced(_between(points, _centres(points, label, groups)), size)
+        if np.array_equal(new, label):
+            break
+        label = new
+    nearest = np.argmin(_between(points, _centres(points, label, groups)), axis=1)
+    return label, float(np.mean(nearest != label))
+
+
+def _seeded(tree: Floats, points: Floats, size: int) -> Ints:
+    groups = len(points) // size
+    best: Ints | None = None
+    for more in (0, 1, 2, 4, 8):
+        cut = _compact(fcluster(tree, min(groups + more, len(points)), "maxclust") - 1)
+        largest = np.argsort(-np.bincount(cut), kind="stable")[:groups]
+        if len(largest) < groups:
+            continue
+        centres = np.stack([points[cut == number].mean(axis=0) for number in largest])
+        label = _balanced(_between(points, centres), size)
+        if best is None or _spread(points, label) < _spread(points, best):
+            best = label
+    return best if best is not None else np.arange(len(points)) // size
+
+
+def _spread(points: Floats, label: Ints) -> float:
+    centres = _centres(points, label, int(label.max()) + 1)
+    return float(np.sum((points - centres[label]) ** 2))
+
+
+def _centres(points: Floats, label: Ints, groups: int) -> Floats:
+    sums = np.zeros((groups, points.shape[1]))
+    np.add.at(sums, label, points)
+    return sums / np.maximum(np.bincount(label, minlength=groups), 1)[:, None]
+
+
+def _between(points: Floats, centres: Floats) -> Floats:
+    own = np.sum(points**2, axis=1)[:, None] + np.sum(centres**2, axis=1)[None, :]
+    squared: Floats = np.maximum(own - 2 * points @ centres.T, 0)
+    return squared
+
+
+def _balanced(cost: Floats, size: int) -> Ints:
+    """Return groups of equal size at little cost, of (n, groups) costs."""
+    nearest: Ints = np.argmin(cost, axis=1)
+    if np.bincount(nearest, minlength=cost.shape[1]).tolist() == [size] * cost.shape[1]:
+        return nearest
+    # The exact way takes cubic time. Here who would lose most by its second choice comes first.
+    label = np.full(len(cost), -1)
+    left = np.full(cost.shape[1], size)
+    open_cost = cost.copy()
+    while (label < 0).any():
+        waiting = np.flatnonzero(label < 0)
+        first = np.argmin(open_cost[waiting], axis=1)
+        two = np.partition(open_cost[waiting], 1, axis=1)[:, :2]
+        regret = np.where(np.isfinite(two[:, 1]), two[:, 1] - two[:, 0], np.inf)
+        for index in np.argsort(-regret, kind="stable"):
+            if left[first[index]]:
+                label[waiting[index]] = first[index]
+                left[first[index]] -= 1
+        open_cost[:, left == 0] = np.inf
+    return label
+
+
+def _compact(label: Ints) -> Ints:
+    compact: Ints = np.unique(label, return_inverse=True)[1]
+    return compact
+
+
+def separation(distances: Floats, label: Ints, *, floor: float) -> float:
+    """Return how well groups are separated, by unbiased squared distances (n, n).
+
+    Of each member, (b - w) / max(b, w): w is its median squared distance to the others of its
+    group, b the least such median to another group; below `floor` they are nothing. The mean over
+    the members, without the worst (a straggler says nothing of the others), is a silhouette
+    (Rousseeuw 1987) that noise does not lower.
+    """
+    count, groups = len(label), int(label.max()) + 1
+    if groups == 1:
+        return 0.0
+    size = count // groups
+    apart = distances[:, np.argsort(label, kind="stable")].reshape(count, groups, size)
+    member = np.arange(count)
+    apart[member, label, _seat(label)] = -np.inf  # itself: before all others
+    # Lower medians; of its own group, without itself.
+    others, mates = (size - 1) // 2, min(1 + (size - 2) // 2, size - 1)
+    parted = np.partition(apart, sorted({others, mates}), axis=2)
+    medians = parted[:, :, others].copy()
+    within = np.maximum(parted[member, label, mates], 0)
+    medians[member, label] = np.inf
+    nearest = medians.min(axis=1)
+    silhouette = (nearest - within) / np.maximum(np.maximum(nearest, within), floor)
+    worst = 1 + int(OUTLIERS * count)
+    return float(np.sort(silhouette)[worst:].mean()) if count > worst else 0.0
+
+
+def _seat(label: Ints) -> Ints:
+    """Return (n,): how many of its group come before each member."""
+    order = np.argsort(label, kind="stable")
+    seat = np.empty_like(label)
+    seat[order] = np.arange(len(label)) - np.searchsorted(label[order], label[order])
+    return seat

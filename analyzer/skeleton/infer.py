@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task's skeleton from its traffic: section 5.1 of SkeletonHunter, with phase and reasons."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.skeleton import cluster, parallelism, spectrum
+from analyzer.skeleton.positions import Positions, positions
+from analyzer.skeleton.series import (
+    Ints,
+    TrafficSeries,
+    basic_edges,
+    carried,
+    cliques,
+    unique_edges,
+)
+
+CONFIDENT = 0.8
+MIN_TICKS = 240
+MIN_PERIODS = 5
+REGULAR = 0.75
+"""Share of the positions that must follow a layout before it decides for the others."""
+MIN_RHYTHM = 0.1
+"""Mean squared coherence of a job; noise has next to none."""
+SURE_RHYTHM = 0.3
+MAX_UNKNOWN = 0.3
+TELLING = 0.05
+"""Of what positions send unlike their stage, the least share beside noise that tells anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """Which endpoint pairs a task uses. Rows are those of the traffic series."""
+
+    confidence: float
+    reason: str
+    dp: int
+    pp: int
+    tp: int
+    ep: int
+    groups: dict[str, list[list[int]]]
+    """By ``dp``, ``pp`` and ``ep``; of two rows or more."""
+    edges: Ints
+    """(n_edges, 2): unordered pairs, smaller row first; the basic list where not confident."""
+    candidates: tuple[cluster.Candidate, ...] = ()
+
+    @property
+    def confident(self) -> bool:
+        """Whether the edges are the skeleton's, not the basic list's."""
+        return self.confidence >= CONFIDENT
+
+
+def infer(series: TrafficSeries, describe: spectrum.Describe = spectrum.features) -> Skeleton:
+    """Return the skeleton of one task; the basic list, with the reason, where it cannot be told.
+
+    `describe` makes features of compressed series.
+    """
+    order, why = by_host(series)
+    why = why or untold(series)
+    if why:
+        return _basic(series, why)
+    mine = positions(series, order)
+    made = describe(mine.values)
+    if made.rhythm < MIN_RHYTHM:
+        return _basic(series, "the endpoints have no common rhythm")
+    found = cluster.candidates(made)
+    return _told(series, mine, made, found)
+
+
+def by_host(series: TrafficSeries) -> tuple[Ints, str]:
+    """Return the rows by host and rail, (n_hosts, rails), and why there are none such."""
+    rails = np.unique(series.rail)
+    order = np.lexsort((series.rail, series.host))
+    hosts = len(np.unique(series.host))
+    if hosts < 2:
+        return order[None], "all endpoints are on one host: no network pair"
+    if hosts * len(rails) != len(series):
+        return order[None], f"not every host has all of the {len(rails)} rails"
+    return order.reshape(hosts, len(rails)), ""
+
+
+def untold(series: TrafficSeries) -> str:
+    """Return why nothing can be told; empty where something may be."""
+    ticks = series.rate.shape[1]
+    if ticks < MIN_TICKS:
+        return f"{ticks} ticks are too few: {MIN_TICKS} are needed"
+    unknown = np.isnan(series.rate)
+    missing = int(np.sum(unknown.mean(axis=1) > MAX_UNKNOWN))
+    if missing:
+        return f"the series of {missing} endpoints are missing for the most part"
+    silent = int(np.sum(np.nansum(series.rate, axis=1) == 0))
+    if silent:
+        return f"{silent} of {len(series)} endpoints send nothing"
+    return ""
+
+
+def _told(
+    series: TrafficSeries, mine: Positions, made: spectrum.Features, found: list[cluster.Candidate]
+) -> Skeleton:
+    chosen = cluster.choose(found, made)
+    stages = chosen.groups
+    lag_s, period_s = parallelism.lags(mine.values, chosen.label, series.tick_s)
+    stage = np.argsort(parallelism.in_order(lag_s, period_s))[chosen.label]
+    layout = parallelism.regular(stage, stages)
+    is_regular = layout.agreement >= REGULAR
+    stage = layout.stage if is_regular else stage
+    haste = parallelism.own_haste(mine.values, stage, mine.noise)
+    experts = parallelism.experts(haste, stage)
+    seats = np.lexsort((experts.replica, experts.expert, stage))
+    ranks = mine.rows[seats].reshape(stages, experts.ep, -1, mine.tp)
+    findings = _Findings(
+        found, chosen, is_regular, made.rhythm, series.rate.shape[1] * series.tick_s / period_s,
+        told_apart=experts.ep > 1 or chosen.size < 4 or not haste.share < TELLING,
+    )  # fmt: skip
+    confidence, lack = _confidence(findings)
+    if confidence < CONFIDENT:
+        return _basic(series, lack, confidence, found)
+    groups = {
+        "dp": np.moveaxis(ranks, 2, -1),
+        "pp": np.moveaxis(ranks, 0, -1),
+        "ep": np.moveaxis(ranks, 1, -1),
+    }
+    edges = [
+        cliques(groups[kind].reshape(-1, groups[kind].shape[-1]), series.host, series.rail)
+        for kind in ("dp", "ep")
+    ]
+    edges.append(_chain(ranks, series, matched=is_regular))
+    return Skeleton(
+        confidence, lack, ranks.shape[2], stages, mine.tp, experts.ep,
+        {kind: _lists(rows) for kind, rows in groups.items()},
+        unique_edges(edges), tuple(found),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What the confidence comes from."""
+
+    found: Sequence[cluster.Candidate]
+    chosen: cluster.Candidate
+    is_regular: bool
+    rhythm: float
+    periods: float
+    told_apart: bool
+
+
+def _chain(ranks: Ints, series: TrafficSeries, *, matched: bool) -> Ints:
+    if matched:
+        pairs = np.stack([ranks[:-1].ravel(), ranks[1:].ravel()], axis=1)
+    else:
+        # Who belongs to whose replica is not known: all pairs of neighbouring stages.
+        one = ranks[:-1].reshape(len(ranks) - 1, -1)
+        two = ranks[1:].reshape(len(ranks) - 1, -1)
+        size = one.shape[1]
+        pairs = np.stack([np.repeat(one, size, 1).ravel(), np.tile(two, (1, size)).ravel()], axis=1)
+    return carried(pairs, series.host, series.rail)
+
+
+def _lists(rows: Ints) -> list[list[int]]:
+    size = rows.shape[-1]
+    return np.sort(rows.reshape(-1, size), axis=1).tolist() if size > 1 else []
+
+
+def _confidence(mine: _Findings) -> tuple[float, str]:
+    """Return the confidence, and what it lacks most."""
+    chosen = mine.chosen
+    others = [c.separation for c in mine.found if c.size != chosen.size]
+    if chosen.groups > 1:
+        separated = (chosen.separation - 0.5) / 0.35
+    else:
+        separated = (0.8 - max(others, default=0.0)) / 0.4
+    parts = {
+        "the groups are not well separated": separated,
+        "the groups follow no regular layout over the hosts": 1.0 if mine.is_regular else 0.7,
+        f"only {mine.periods:.1f} iterations were seen": mine.periods / MIN_PERIODS,
+        "the endpoints hardly share a rhythm": mine.rhythm / SURE_RHYTHM,
+        "replicas and experts cannot be told apart": 1.0 if mine.told_apart else 0.85,
+    }
+    confidence = math.prod(min(max(part, 0.0), 1.0) for part in parts.values())
+    worst = min(parts, key=lambda part: parts[part])
+    return confidence, "" if parts[worst] >= 1 else worst
+
+
+def _basic(
+    series: TrafficSeries,
+    why: str,
+    confidence: float = 0.0,
+    found: Sequence[cluster.Candidate] = (),
+) -> Skeleton:
+    groups: dict[str, list[list[int]]] = {"dp": [], "pp": [], "ep": []}
+    edges = basic_edges(series.host, series.rail)
+    return Skeleton(confidence, why, 0, 0, 0, 0, groups, edges, tuple(found))

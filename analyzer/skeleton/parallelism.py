@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From groups that send alike to pipeline stages, replicas and experts.
+
+Which stage comes first is told by when it shows what the others show (section 5.1). Who is in whose
+replica no signal tells as long as replicas behave alike: ranks are laid out regularly over hosts,
+and where the groups show such a layout it decides. Between gradient exchanges each replica has its
+own haste, which the experts of one replica share: that tells experts from replicas.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.skeleton.cluster import divisors
+from analyzer.skeleton.series import Floats, Ints
+
+SURE = 6.0
+"""Standard errors by which experts of a replica must be alike."""
+SHARED = 0.5
+"""Experts of a replica share at least this part of what is no noise."""
+EFFECTIVE = 0.25
+"""Share of the ticks that count: plateaus begin and end in a few of them."""
+
+
+def lags(values: Floats, label: Ints, tick_s: float) -> tuple[Floats, float]:
+    """Return (n_groups,) by how much each group shows later what group 0 shows, and the period, s.
+
+    Within half a period around it, to a fraction of a tick.
+    """
+    groups = int(label.max()) + 1
+    means = np.stack([values[label == number].mean(axis=0) for number in range(groups)])
+    means -= means.mean(axis=1, keepdims=True)
+    ticks = means.shape[1]
+    size = 1 << (2 * ticks - 1).bit_length()
+    spectra = np.fft.rfft(means, size, axis=1)
+    period = period_ticks(means, size)
+    reach = int(min(period / 2, ticks / 4))
+    made = np.empty(groups)
+    for number in range(groups):
+        full = np.fft.irfft(spectra[number] * spectra[0].conj(), size)
+        around = np.concatenate([full[-reach - 1 :], full[: reach + 2]])
+        made[number] = _peak(around) - reach - 1
+    return made * tick_s, period * tick_s
+
+
+def period_ticks(means: Floats, size: int) -> float:
+    """Return the period that (n, ticks) series share: where they best agree with themselves."""
+    power = np.sum(np.abs(np.fft.rfft(means, size, axis=1)) ** 2, axis=0)
+    ticks = means.shape[1]
+    own = np.fft.irfft(power, size)[: ticks // 2]
+    own = own / np.maximum(1 - np.arange(len(own)) / ticks, 0.25)
+    below = np.flatnonzero(own < 0.2 * own[0])
+    start = int(below[0]) if len(below) else 0
+    later = own[start:]
+    if not start or not later.max() > 0:
+        return float(ticks / 2)
+    # Whole multiples agree as well: the first that nearly does is the period.
+    alike = np.flatnonzero(later > 0.8 * later.max())
+    ends = alike[np.flatnonzero(np.diff(alike, append=len(own) + 1) > 1)]
+    return start + _peak(later[: int(ends[0]) + 2])
+
+
+def _peak(values: Floats) -> float:
+    """Return where `values` is largest, to a fraction by the parabola through its neighbours."""
+    at = int(np.argmax(values))
+    if not 0 < at < len(values) - 1:
+        return float(at)
+    before, top, after = values[at - 1 : at + 2].tolist()
+    bend = before - 2 * top + after
+    beside: float = 0.5 * (before - after) / bend if bend else 0.0
+    return at + beside
+
+
+def in_order(lag_s: Floats, period_s: float) -> Ints:
+    """Return the groups from the first stage to the last: the largest pause is before the first."""
+    if len(lag_s) < 2:
+        return np.arange(len(lag_s))
+    phase = np.mod(lag_s, period_s)
+    order = np.argsort(phase, kind="stable")
+    gaps = np.diff(np.concatenate([phase[order], [phase[order[0]] + period_s]]))
+    return np.roll(order, -(int(np.argmax(gaps)) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How stages lie over positions that are sorted by host and rail."""
+
+    stage: Ints
+    """(n,): stage of each position."""
+    agreement: float
+    """Share of the positions that the signal alone put there."""
+
+
+def regular(stage: Ints, stages: int) -> Layout:
+    """Return the layout that most positions follow.
+
+    Stages alternate in runs: of one position (replicas one after the other, as in Figure 9), of all
+    replicas (stages one after the other), or of anything between, such as a replica's experts. A
+    chain is the same backwards; and where stages are spread over a whole period, the signal alone
+    does not tell where it begins.
+    """
+    count = len(stage)
+    best = Layout(stage, 0.0)
+    for run in divisors(count // stages):
+        label = np.arange(count) // run % stages
+        for forwards in (stage, stages - 1 - stage):
+            behind = np.bincount((forwards - label) % stages, minlength=stages)
+            agreement = float(behind.max()) / count
+            if agreement > best.agreement:
+                best = Layout(label, agreement)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class Haste:
+    """What positions send unlike their stage, between gradient exchanges above all."""
+
+    residual: Floats
+    """(n, ticks): the more of weight, the less noise a tick has; each of length 1."""
+    share: float
+    """Of a residual, what is no noise: how alike two with the same haste are. NaN: unknown."""
+
+
+def own_haste(values: Floats, stage: Ints, noise: Floats) -> Haste:
+    """Return how positions differ from their stage's mean; `noise`: variance of each tick."""
+    stages = int(stage.max()) + 1
+    member = np.zeros((stages, len(stage)))
+    member[stage, np.arange(len(stage))] = 1
+    means = member @ values / member.sum(axis=1, keepdims=True)
+    residual = values - means[stage]
+    known = not np.isnan(noise).any()
+    per_tick = noise if known else np.full(values.shape[1], residual.var())
+    floor = max(float(np.median(per_tick)), 1e-12) * 0.1
+    weighted = residual / np.sqrt(per_tick + floor)
+    expected = float(np.mean(per_tick / (per_tick + floor)))
+    share = 1 - expected / max(float(np.mean(weighted**2)), expected) if known else math.nan
+    norm = np.maximum(np.linalg.norm(weighted, axis=1, keepdims=True), 1e-12)
+    return Haste(weighted / norm, share)
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """Which positions of a stage are one replica's experts."""
+
+    ep: int
+    """1: none are, or nobody can tell."""
+    sure: float
+    """Standard errors by which they are more alike than others; the best found for `ep` 1."""
+    replica: Ints
+    """(n,): number of the replica within the stage."""
+    expert: Ints
+    """(n,): number of the expert within the replica."""
+
+
+def experts(haste: Haste, stage: Ints) -> Experts:
+    """Return whether positions of a stage come in blocks that share their own haste.
+
+    Experts of a replica lie one after the other, or one a block.
+    """
+    members = _members(stage)
+    size = members.shape[1]
+    alike = [haste.residual[rows] @ haste.residual[rows].T for rows in members]
+    rank = np.empty(len(stage), np.int64)
+    rank[members] = np.arange(size)
+    none = Experts(1, 0.0, rank, np.zeros_like(rank))
+    found = [none]
+    least = SHARED * haste.share if not math.isnan(haste.share) else SHARED
+    error = 1 / math.sqrt(EFFECTIVE * haste.residual.shape[1])
+    for ep in divisors(size)[1:-1]:
+        blocks = size // ep
+        for replica, expert in ((rank // ep, rank % ep), (rank % blocks, rank // blocks)):
+            within, apart, pairs = _contrast(alike, replica[members])
+            if within > max(least, 0):
+                sure = (within - apart) * math.sqrt(pairs) / error
+                found.append(Experts(ep, sure, replica, expert))
+    best = max(found, key=lambda each: each.sure)
+    return best if best.sure > SURE else none
+
+
+def _members(stage: Ints) -> Ints:
+    """Return (stages, size): the positions of each stage, in order."""
+    return np.argsort(stage, kind="stable").reshape(int(stage.max()) + 1, -1)
+
+
+def _contrast(alike: list[Floats], replica: Ints) -> tuple[float, float, int]:
+    """Return the mean likeness within replicas and between, and how many pairs are within."""
+    sums, counts = np.zeros(2), np.zeros(2)
+    for one, block in zip(alike, replica, strict=True):
+        together = block[:, None] == block[None, :]
+        away = ~np.eye(len(block), dtype=bool)
+        for kind, mask in enumerate((together & away, ~together)):
+            sums[kind] += one[mask].sum()
+            counts[kind] += mask.sum()
+    means = sums / np.maximum(counts, 1)
+    return float(means[0]), float(means[1]), int(counts[0] // 2)

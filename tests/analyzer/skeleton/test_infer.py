@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.simulate.workload import Disturbance, Parallelism, Template, generate
+from analyzer.skeleton.infer import infer
+from analyzer.skeleton.series import TrafficSeries, basic_edges
+
+SMALL = Parallelism(4, 4)
+SERIES = generate(SMALL, seed=11).series
+
+
+def pairs(edges):
+    return {tuple(edge) for edge in edges.tolist()}
+
+
+@pytest.mark.parametrize(
+    ("job", "ordered", "degrees"),
+    [(Parallelism(8, 8), 4480, {8, 9}), (Parallelism(4, 4, 8, 4), 3840, {7, 8})],
+)
+def test_figure_9_is_found_exactly(job, ordered, degrees):
+    work = generate(job, seed=1, disturbance=Disturbance(noise=0.1, jitter_s=0.2))
+    found = infer(work.series)
+    assert found.confident
+    assert (found.dp, found.pp, found.tp, found.ep) == (job.dp, job.pp, job.tp, job.ep)
+    assert np.array_equal(found.edges, work.truth.edges)
+    assert 2 * len(found.edges) == ordered
+    assert set(np.bincount(found.edges.ravel()).tolist()) == degrees
+    for kind, groups in work.truth.groups.items():
+        assert sorted(found.groups[kind]) == sorted(groups)
+
+
+@pytest.mark.parametrize(
+    ("job", "template", "disturbance"),
+    [
+        (Parallelism(16, 4), Template(stage_shift_s=0.3), Disturbance(noise=0.2)),
+        (Parallelism(12, 1), Template(), Disturbance()),
+        (Parallelism(1, 8), Template(), Disturbance()),
+        (Parallelism(2, 8), Template(), Disturbance(straggler_s=1.0)),
+        (Parallelism(8, 4, 4), Template(stage_shift_s=2), Disturbance(missing=0.01)),
+        (Parallelism(16, 4, 1), Template(stage_shift_s=0.5), Disturbance(clock_s=0.1)),
+        (Parallelism(8, 4), Template(), Disturbance(checkpoints=(3, 7))),
+        (Parallelism(8, 4), Template(period_s=30, plateau_s=15), Disturbance()),
+    ],
+)
+def test_jobs_of_many_shapes_are_found(job, template, disturbance):
+    work = generate(job, seed=2, template=template, disturbance=disturbance)
+    found = infer(work.series)
+    assert (found.dp, found.pp, found.tp, found.ep) == (job.dp, job.pp, job.tp, job.ep)
+    assert pairs(found.edges) == pairs(work.truth.edges)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3), st.integers(0, 40))
+def test_neither_order_nor_unit_nor_time_change_more_than_labels(seed, factor, ticks):
+    plain = infer(TrafficSeries(SERIES.rate[:, :-40], 1.0, SERIES.host, SERIES.rail))
+    mixed = np.random.default_rng(seed).permutation(len(SERIES))
+    until = SERIES.rate.shape[1] - 40 + ticks
+    found = infer(
+        TrafficSeries(
+            factor * SERIES.rate[mixed, ticks:until], 1.0, SERIES.host[mixed], SERIES.rail[mixed]
+        )
+    )
+    assert (found.dp, found.pp, found.tp, found.ep) == (plain.dp, plain.pp, plain.tp, plain.ep)
+    assert pairs(np.sort(mixed[found.edges], axis=1)) == pairs(plain.edges)
+
+
+def test_hosts_in_no_order_leave_the_replicas_open():
+    hosts = np.random.default_rng(3).permutation(64)
+    work = generate(Parallelism(8, 8), seed=3)
+    found = infer(replace(work.series, host=hosts[work.series.host]))
+    assert pairs(work.truth.edges) <= pairs(found.edges)
+    assert not found.confident
+    assert "layout" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rate": SERIES.rate[:, :100]}, "100 ticks are too few"),
+        ({"rate": SERIES.rate[:, :250]}, "iterations"),
+        ({"rate": np.zeros((128, 600))}, "128 of 128 endpoints send nothing"),
+        ({"rate": np.random.default_rng(1).random((128, 600)) * 1e9}, "no common rhythm"),
+        (
+            {"host": np.zeros(128, np.int64), "rail": np.arange(128)},
+            "all endpoints are on one host",
+        ),
+        ({"rail": np.arange(128) % 8 + 8 * (np.arange(128) > 120)}, "not every host has all"),
+    ],
+)
+def test_what_cannot_be_told_is_the_basic_list_with_the_reason(change, reason):
+    series = replace(SERIES, **change)
+    found = infer(series)
+    assert not found.confident
+    assert reason in found.reason
+    assert np.array_equal(found.edges, basic_edges(series.host, series.rail))
+
+
+@settings(max_examples=60)
+@given(st.integers(2, 5), st.integers(1, 4), st.integers(240, 400), st.data())
+def test_any_traffic_has_an_answer_within_the_basic_list(hosts, rails, ticks, data):
+    count = hosts * rails
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    period = data.draw(st.integers(2, 200))
+    shape = data.draw(st.sampled_from(["constant", "square", "noise", "one burst", "ramp"]))
+    ramp = np.arange(ticks) + rng.integers(0, period, (count, 1))
+    made = {
+        "constant": np.ones((count, ticks)),
+        "square": (ramp % period < period / 2).astype(float),
+        "noise": rng.random((count, ticks)),
+        "one burst": (ramp == ticks // 2).astype(float),
+        "ramp": ramp.astype(float),
+    }[shape]
+    rate = made * data.draw(st.sampled_from([1.0, 1e-9, 1e12]))
+    rate[rng.random(rate.shape) < data.draw(st.sampled_from([0.0, 0.2]))] = np.nan
+    rows = np.arange(count)
+    series = TrafficSeries(rate, 1.0, rows // rails, rows % rails)
+    found = infer(series)
+    basic = pairs(basic_edges(series.host, series.rail))
+    assert pairs(found.edges) <= basic
+    assert found.confident or (pairs(found.edges) == basic and found.reason)
+
+
+def test_an_endpoint_whose_series_is_missing_is_never_left_out():
+    rate = SERIES.rate.copy()
+    rate[3, :600] = np.nan
+    found = infer(replace(SERIES, rate=rate))
+    assert not found.confident
+    assert "1 endpoints are missing" in found.reason
