@@ -11,7 +11,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma test test-hermetic test-ovs test-vm format lint types floors check chaos bench bench-vm wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma test test-hermetic test-ovs test-vm format lint types floors check chaos eval-skeleton bench bench-vm wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ check: lint types floors ## everything static
 
 chaos: setup ## kill agents, analyzer and vswitchd 50 times on a running lab (docs/chaos.md)
 	$(BIN)/python -m tests.lab chaos
+
+eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.skeleton
 
 bench: setup ## measured claims, as JSON lines
 	$(BIN)/python -m tests.bench

@@ -21,6 +21,7 @@ from analyzer.commands import (
     incidents,
     serve,
     show,
+    skeleton,
     tasks,
     watch,
 )
@@ -35,6 +36,7 @@ VERBS: dict[str, ModuleType] = {
     "show": show,
     "watch": watch,
     "diagnose": diagnose,
+    "skeleton": skeleton,
     "check-config": check_config,
 }
 
@@ -48,6 +50,7 @@ examples:
   netagent-analyzer serve --config analyzer.toml
   netagent-analyzer incidents --state active
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0
+  netagent-analyzer skeleton series.npz
 
 {connection.EPILOG}
 exit status: 0 ok, 1 the answer is negative (each command's --help says what
