@@ -15,8 +15,6 @@ import numpy as np
 from analyzer.skeleton.series import Floats, Ints, TrafficSeries, carried, cliques, unique_edges
 from netagent.model.errors import LocalProtocolError
 
-GBPS_BYTES = 1e9 / 8
-
 
 class Reduction(StrEnum):
     """How gradients are summed: it shapes the burst."""

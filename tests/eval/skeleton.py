@@ -144,7 +144,7 @@ def progress(text: str) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the tables; 1 where a target is missed."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=200, help="random jobs (default %(default)s)")
     parser.add_argument(
