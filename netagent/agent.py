@@ -14,6 +14,7 @@ from msgspec import structs
 
 from netagent import __version__
 from netagent.adapters import outer
+from netagent.adapters.announcer import Announcer
 from netagent.adapters.clock import StepDetector, now_ns, wall_ns
 from netagent.adapters.pace import Pace
 from netagent.adapters.prober import Prober
@@ -21,6 +22,7 @@ from netagent.adapters.rdma_host import REPLIES_PER_PROBE_CAP, Queueing, RdmaHos
 from netagent.adapters.spool import Spool
 from netagent.adapters.trace_worker import TraceWorker
 from netagent.adapters.tracer import Tracer
+from netagent.adapters.traffic import TrafficSampler
 from netagent.adapters.transports import Transports
 from netagent.adapters.udp_transport import Answering
 from netagent.adapters.uplink import Shipper, Uplink
@@ -29,6 +31,7 @@ from netagent.collect import announcing
 from netagent.collect.announcing import RdmaState
 from netagent.collect.hostfacts import HostView
 from netagent.collect.rates import CounterRows
+from netagent.collect.traffic import TrafficRecorder, sources
 from netagent.collect.windows import WindowTally
 from netagent.config import AgentConfig
 from netagent.model.endpoint import Endpoint, RdmaAddress
@@ -38,8 +41,11 @@ from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component
 from netagent.model.pinglist import PingList, Target
 from netagent.model.window import Window
+from netagent.probing.activation import Activation
 from netagent.wire.codec import encode
 from netagent.wire.messages import (
+    Announced,
+    Announcement,
     CheckReply,
     CheckRequest,
     FlowsReply,
@@ -47,9 +53,12 @@ from netagent.wire.messages import (
     PathAnswer,
     PathReply,
     PathRequest,
+    Peer,
     ProbeReply,
     ProbeRequest,
     Registration,
+    SampleReply,
+    SampleRequest,
     Status,
 )
 from netagent.wire.tracing import TraceReply, TraceRequest
@@ -65,6 +74,8 @@ REGISTER_AGAIN_S = 30.0
 """The full state is told again this often: an analyzer that lost its disk learns it anew."""
 REOPEN_S = 0.5
 """Sockets that could not be opened (an address still missing) are tried again."""
+ACTIVATE_S = 0.05
+"""Announcements that come within this are acted on together."""
 BURST_DEADLINE_S = 3.0
 MAX_COUNT = 200
 
@@ -102,7 +113,12 @@ class Agent:
         self._prober = Prober(config.probe, self._tally, self._transports)
         self._pace = Pace(self._prober)
         self._tracer = Tracer(config.trace, self._flow_seen)
-        self._uplink = Uplink(config)
+        tick_ns = config.traffic.tick_ms * 1_000_000
+        self._sampler, self._traffic = TrafficSampler(tick_ns), TrafficRecorder(tick_ns)
+        self._uplink, self._announcer = Uplink(config), Announcer(config)
+        self._activation = Activation()
+        self._peers: tuple[Peer, ...] = ()
+        self._activating: asyncio.TimerHandle | None = None
         spool = Spool(Path(config.state_dir) / "spool", limit_bytes=config.limits.spool_mib << 20)
         self._shipper = Shipper(self._uplink, spool)
         self._steps = StepDetector()
@@ -125,19 +141,24 @@ class Agent:
                     ("discovery", lambda: watcher.run(self._on_view)),
                     ("registration", self._register),
                     ("pinglist", self._follow_pinglist),
+                    ("announcing", self._announcer.run),
                     ("probing", self._pace.run),
                     ("tracing", self._trace),
                     ("windows", self._close_windows),
                     ("shipping", self._shipper.run),
                     ("reopening", self._reopen),
+                    ("traffic", lambda: self._sampler.run(self._traffic.add)),
                 ):
                     group.create_task(_supervised(name, work))
         finally:
+            if self._activating is not None:
+                self._activating.cancel()
             await self._say_goodbye()
             self._prober.close()
             if self._rdma is not None:
                 self._rdma.close()
             self._tracer.close()
+            await self._announcer.close()
             await self._uplink.close()
 
     # --- discovery and registration ----------------------------------------------------------
@@ -173,6 +194,8 @@ class Agent:
             self._generation += 1
             self._changed.set()
         self._unopened = unopened
+        where = self._rdma.sources() if self._rdma else sources(self._view, {}, {})
+        self._sampler.set_sources(where)
         self._hold_findings()
 
     def _hold_findings(self) -> None:
@@ -199,8 +222,7 @@ class Agent:
         while not self._view.complete:
             await self._wait_for_change()
         while True:
-            registered = await _insist(self._register_once)
-            self._use(registered)
+            await _insist(self._register_once)
             await self._wait_for_change(timeout_s=REGISTER_AGAIN_S)
 
     async def _wait_for_change(self, timeout_s: float | None = None) -> None:
@@ -211,9 +233,12 @@ class Agent:
             return
         self._changed.clear()
 
-    async def _register_once(self) -> PingList:
-        reply = await self._uplink.register(self._registration())
-        return reply.pinglist
+    async def _register_once(self) -> None:
+        said, asked_ns = self._registration(), now_ns()
+        reply = await self._uplink.register(said)
+        self._use(reply.pinglist, asked_ns=asked_ns)
+        self._peers = reply.peers
+        self._announcer.announce(_announcement(said), reply.peers)
 
     def _registration(self, *, leaving: bool = False) -> Registration:
         return Registration(
@@ -227,25 +252,35 @@ class Agent:
     async def _say_goodbye(self) -> None:
         # A planned stop is no failure: without endpoints nobody probes this host.
         self._generation += 1
+        said = self._registration(leaving=True)
         try:
             async with asyncio.timeout(2):
-                await self._uplink.register(self._registration(leaving=True))
+                await self._uplink.register(said)
+                await self._announcer.tell(_announcement(said), self._peers, tries=1)
         except (NetAgentError, TimeoutError) as error:
             log.warning("goodbye_not_heard", error=str(error))
 
     async def _follow_pinglist(self) -> None:
         while True:
-            pinglist = await _insist(self._poll_pinglist)
-            if pinglist is not None:
-                self._use(pinglist)
+            await _insist(self._poll_pinglist)
 
-    async def _poll_pinglist(self) -> PingList | None:
-        return await self._uplink.pinglist(self._pinglist.version, LONG_POLL_S)
+    async def _poll_pinglist(self) -> None:
+        asked_ns = now_ns()
+        pinglist = await self._uplink.pinglist(self._activation.version, LONG_POLL_S)
+        self._use(pinglist, asked_ns=asked_ns)
 
-    def _use(self, pinglist: PingList) -> None:
-        if pinglist.version == self._pinglist.version:
-            return
+    def _use(self, pinglist: PingList | None, *, asked_ns: int) -> None:
         # Not "greater": an analyzer that lost its disk begins again, and it decides.
+        self._activation.use(pinglist, asked_ns=asked_ns)
+        self._activate()
+
+    def _activate(self) -> None:
+        if self._activating is not None:
+            self._activating.cancel()
+            self._activating = None
+        pinglist = self._activation.active(self._endpoints())
+        if pinglist == self._pinglist:
+            return
         self._pinglist = pinglist
         if self._rdma is not None:
             self._rdma.aim(pinglist)
@@ -270,7 +305,8 @@ class Agent:
         width_ns = self._config.probe.window_s * 1_000_000_000
         window = Window.covering(wall_ns(), width_ns=width_ns)
         while True:
-            self._steps.observe(wall_ns=wall_ns(), now_ns=now_ns())
+            if self._steps.observe(wall_ns=wall_ns(), now_ns=now_ns()):
+                self._uplink.clock.forget()
             left_ns = window.end_ns - wall_ns()
             if 0 < left_ns <= 2 * width_ns:
                 await asyncio.sleep(min(left_ns / 1e9, 1.0))
@@ -297,6 +333,8 @@ class Agent:
             health=self._health,
             stamps=self._prober.stamps(),
             counters=self._rdma.close_window(window) if self._rdma else CounterRows(),
+            traffic=self._traffic.take(),
+            clock=self._uplink.clock.best(now_ns=now_ns()),
         )
         self._held.clear()
         self._hold_findings()
@@ -337,6 +375,8 @@ class Agent:
             acknowledged_ns=self._shipper.acknowledged_ns,
             health=self._health,
             findings=self._findings(),
+            tick_ms=self._sampler.tick_ns // 1_000_000,
+            clock=self._uplink.clock.best(now_ns=now_ns()),
         )
 
     async def check(self, request: CheckRequest) -> CheckReply:
@@ -352,6 +392,20 @@ class Agent:
         if not self._config.limits.vswitch_traces:
             raise CapabilityMissing("tracing", "limits.vswitch_traces is false on this host")
         return await self._trace_worker.trace(request)
+
+    async def hear(self, said: Announcement) -> Announced:
+        """Take what another host announces of its endpoints."""
+        news = self._activation.hear(said, now_ns=now_ns())
+        if news and self._activating is None:
+            # Containers start in crowds; a list of thousands is not made anew for each.
+            loop = asyncio.get_running_loop()
+            self._activating = loop.call_later(ACTIVATE_S, self._activate)
+        return Announced(news=news)
+
+    async def sample(self, request: SampleRequest) -> SampleReply:
+        """Sample traffic in finer ticks for a while."""
+        tick_ms, seconds = self._sampler.zoom(request.tick_ms, request.seconds)
+        return SampleReply(tick_ms=tick_ms, seconds=seconds)
 
     async def path(self, request: PathRequest) -> PathReply:
         """Return the outer path of a pair's flows, and where packets are lost if asked to count."""
@@ -395,6 +449,15 @@ class Agent:
             # prober settles probes from socket events, and knows no coroutine to wake
             await asyncio.sleep(0.01)
         return ProbeReply(probes=tuple(answers or ()))
+
+
+def _announcement(said: Registration) -> Announcement:
+    return Announcement(
+        host=said.host,
+        instance=said.instance,
+        generation=said.generation,
+        endpoints=said.endpoints,
+    )
 
 
 def target_of(request: ProbeRequest, targets: Iterable[Target], own: Iterable[Endpoint]) -> Target:

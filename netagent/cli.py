@@ -173,3 +173,7 @@ class RateLimit:
             raise structlog.DropEvent
         entry[1] += 1
         return event
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -156,6 +156,14 @@ class TraceConfig(_Section, frozen=True, kw_only=True):
     """Routers between two hosts at most."""
 
 
+class TrafficConfig(_Section, frozen=True, kw_only=True):
+    """``[traffic]``: the series of what endpoints send, from which skeletons are inferred."""
+
+    tick_ms: Annotated[int, Meta(ge=100, le=10_000, multiple_of=100)] = 1000
+    """Milliseconds of the wall clock that one number of a series covers. The analyzer may ask for
+    finer ones for some minutes."""
+
+
 class LimitsConfig(_Section, frozen=True, kw_only=True):
     """``[limits]``: what the agent may use of its host."""
 
@@ -180,6 +188,7 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
     ovs: OvsConfig = field(default_factory=OvsConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
+    traffic: TrafficConfig = field(default_factory=TrafficConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 
     def __post_init__(self) -> None:

@@ -28,6 +28,8 @@ from netagent.model.errors import (
 )
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import (
+    Announced,
+    Announcement,
     CheckReply,
     CheckRequest,
     FlowsReply,
@@ -35,6 +37,8 @@ from netagent.wire.messages import (
     PathRequest,
     ProbeReply,
     ProbeRequest,
+    SampleReply,
+    SampleRequest,
     Status,
 )
 from netagent.wire.tracing import TraceReply, TraceRequest
@@ -52,7 +56,7 @@ ANSWER_S = 30.0
 TRACE_ANSWER_S = 150.0
 """The same for a trace, which lasts as long as it is asked to, and compiles first."""
 
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 128
 """Open connections beyond which requests are answered 503."""
 
 STOP_S = 2.0
@@ -84,6 +88,12 @@ class AgentService(Protocol):
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         """Dump a bridge's flows, or one table's."""
 
+    async def hear(self, said: Announcement) -> Announced:
+        """Take what another host announces."""
+
+    async def sample(self, request: SampleRequest) -> SampleReply:
+        """Sample traffic in finer ticks for a while."""
+
 
 class Refusal(Exception):
     """A request that cannot be answered; `status` is HTTP's, `remedy` one line for a human."""
@@ -98,6 +108,8 @@ class _Request:
     query: dict[str, list[str]]
     body: bytes
     form: ContentType
+    peer: str | None
+    """Common name of the client's certificate; None where there is no TLS."""
 
     def message(self, kind: type[Any]) -> Any:
         return decode(self.body, kind, self.form)
@@ -116,6 +128,16 @@ async def _flows(service: AgentService, request: _Request) -> FlowsReply:
     return await service.flows(bridge, None if table is None else int(table))
 
 
+async def _hear(service: AgentService, request: _Request) -> Announced:
+    said: Announcement = request.message(Announcement)
+    if request.peer is not None and said.host != request.peer:
+        raise Refusal(403, f"{request.peer!r} speaks for {said.host!r}", "announce your own host")
+    return await service.hear(said)
+
+
+PEERS_ROUTE = "/v1/peers"
+"""Every host's agent may announce its own endpoints."""
+
 ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/status": {"GET": lambda service, _: service.status()},
     "/v1/check": {"POST": lambda service, request: service.check(request.message(CheckRequest))},
@@ -123,6 +145,8 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/probe": {"POST": lambda service, request: service.probe(request.message(ProbeRequest))},
     "/v1/trace": {"POST": lambda service, request: service.trace(request.message(TraceRequest))},
     "/v1/flows": {"GET": _flows},
+    PEERS_ROUTE: {"PUT": _hear},
+    "/v1/sample": {"POST": lambda service, request: service.sample(request.message(SampleRequest))},
 }
 
 
@@ -159,7 +183,8 @@ class RpcApp:
                 form = _form(headers, body)
                 query = parse_qs(scope["query_string"].decode("latin-1"))
                 limit_s = TRACE_ANSWER_S if scope["path"] == "/v1/trace" else ANSWER_S
-                work = handler(self._service, _Request(query, body, form))
+                peer = scope.get("state", {}).get("peer")
+                work = handler(self._service, _Request(query, body, form, peer))
                 async with asyncio.timeout(limit_s):
                     return 200, await _while_asked(work, receive)
         except Refusal as why:
@@ -168,6 +193,8 @@ class RpcApp:
 
     def _admit(self, scope: Scope) -> None:
         peer = scope.get("state", {}).get("peer")
+        if scope["path"] == PEERS_ROUTE and peer:
+            return
         if self._peers is not None and peer not in self._peers:
             allowed = ", ".join(sorted(self._peers))
             raise Refusal(403, f"{peer!r} may not ask", f"use the certificate of one of: {allowed}")

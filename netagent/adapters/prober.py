@@ -200,7 +200,7 @@ class Prober:
             local.peers = {t.target: self._meet(local, t) for t in targets}
             local.wake_ns = 0
             local.transport.aim(targets)
-            local.schedule.replace(targets)
+            local.schedule.replace(targets, self._pinglist.rare_share)
 
     def _add(self, endpoint: Endpoint, identity: object) -> None:
         config = self._config

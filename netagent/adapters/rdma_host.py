@@ -23,7 +23,7 @@ from netagent.adapters.rdma_responders import Responders
 from netagent.adapters.rnic_monitor import RnicMonitor
 from netagent.adapters.transport import Askers
 from netagent.collect.announcing import RdmaState
-from netagent.collect.hostfacts import HostView
+from netagent.collect.hostfacts import HostView, Namespace
 from netagent.collect.rates import CounterRows, CounterTally
 from netagent.collect.rdma import RdmaWatch, WatchedRnic
 from netagent.collect.rdmafacts import (
@@ -33,6 +33,7 @@ from netagent.collect.rdmafacts import (
     RdmaView,
     device_of,
 )
+from netagent.collect.traffic import CountedAt, Source, sources
 from netagent.config import AgentConfig
 from netagent.model.endpoint import Endpoint, EndpointState, RdmaAddress
 from netagent.model.finding import Finding
@@ -188,6 +189,12 @@ class RdmaHost:
         """Return where an RDMA endpoint is, or last was."""
         return self._places.get(endpoint)
 
+    def sources(self) -> dict[EndpointId, Source]:
+        """Return where the bytes that each endpoint of this host sent are counted."""
+        devices = self._rnics.by_name() if self._rnics else {}
+        places = {key: _counted_at(place) for key, place in self._places.items()}
+        return sources(self._host, places, devices)
+
     def _why_not(self, endpoint: EndpointId) -> str | None:
         """Return why nobody answers RDMA probes for an endpoint that never could; else None."""
         if endpoint in self.addresses:
@@ -279,6 +286,11 @@ class RdmaHost:
         with suppress(OSError):
             self._resolver.close()
         self._responders.close()
+
+
+def _counted_at(place: Place) -> CountedAt:
+    inside = Namespace(place.path, place.inode) if place.path and place.inode else None
+    return CountedAt(place.device, inside)
 
 
 def _with_mtu(device: RdmaDevice, mtu: int | None) -> RdmaDevice:

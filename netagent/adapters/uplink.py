@@ -11,7 +11,9 @@ from urllib.parse import quote
 import httpx
 import structlog
 
+from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.spool import Spool
+from netagent.collect.clocks import ClockEstimate
 from netagent.config import AgentConfig, TlsConfig
 from netagent.model.errors import ConfigError, RemoteProtocolError, Unreachable
 from netagent.model.pinglist import PingList
@@ -69,6 +71,7 @@ class Uplink:
         )
         self.alive = asyncio.Event()
         """Set by every answer; whoever waits for the analyzer clears it and waits."""
+        self.clock = ClockEstimate()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -91,11 +94,16 @@ class Uplink:
         RemoteProtocolError means that it will never take this one. An answer that is no
         acknowledgement is Unreachable here: nothing says that the summary arrived.
         """
+        asked_ns = wall_ns()
         response = await self._send("POST", "/v1/summaries", summary)
+        answered_ns = wall_ns()
         try:
-            return _decoded(response, Accepted)
+            accepted = _decoded(response, Accepted)
         except RemoteProtocolError as error:
             raise Unreachable(self._url, f"acknowledged nothing: {error}") from error
+        stamps = (asked_ns, accepted.received_ns, accepted.replied_ns, answered_ns)
+        self.clock.add(*stamps, now_ns=now_ns())
+        return accepted
 
     async def _send(
         self, method: str, path: str, body: bytes | None, *, deadline_s: float = DEADLINE_S

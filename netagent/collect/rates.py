@@ -108,17 +108,23 @@ MAX_SAMPLES = 4096
 """Kept for windows that are still to be closed; beyond it the oldest are put together."""
 
 
-def growth(before: int, after: int) -> int:
-    """Return by how much a counter grew that may have wrapped (at 32 or 64 bits) or been reset.
+def advance(before: int, after: int) -> int | None:
+    """Return by how much a counter grew that may have wrapped (at 32 or 64 bits); None: was reset.
 
     One that went back from the last quarter of its range to the first has wrapped. Any other that
-    went back was reset; how far it had come before that is lost.
+    went back was reset.
     """
     if after >= before:
         return after - before
     span = 1 << (32 if before < 1 << 32 else 64)
-    wrapped = after - before + span
-    return wrapped if before >= span // 4 * 3 and after < span // 4 else after
+    wrapped = before >= span // 4 * 3 and after < span // 4
+    return after - before + span if wrapped else None
+
+
+def growth(before: int, after: int) -> int:
+    """Return by how much a counter grew; of one that was reset, how far it has come since."""
+    grown = advance(before, after)
+    return after if grown is None else grown
 
 
 @dataclass(slots=True)

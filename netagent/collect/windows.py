@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from netagent.collect.rates import CounterRows
+from netagent.collect.traffic import TrafficRows
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
@@ -20,7 +21,16 @@ from netagent.probing.session import (
     ProbeReplied,
     Stamps,
 )
-from netagent.wire.messages import CounterColumns, FlowColumns, Health, PathColumns, Summary
+from netagent.wire.messages import (
+    UNKNOWN_BYTES,
+    ClockOffset,
+    CounterColumns,
+    FlowColumns,
+    Health,
+    PathColumns,
+    Summary,
+    TrafficBlock,
+)
 
 _U32 = 0xFFFFFFFF
 NO_COUNTERS = CounterRows()
@@ -116,6 +126,8 @@ class WindowTally:
         health: Health,
         stamps: Mapping[EndpointId, Stamps] = MappingProxyType({}),
         counters: CounterRows = NO_COUNTERS,
+        traffic: Iterable[TrafficRows] = (),
+        clock: ClockOffset | None = None,
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
@@ -123,6 +135,7 @@ class WindowTally:
         endpoints: dict[EndpointId, int] = {}
         flows = _flow_columns(rows, endpoints)
         columns = _path_columns(paths, endpoints)
+        blocks = tuple(_traffic_block(rows, endpoints) for rows in traffic)
         return Summary(
             host=host,
             instance=instance,
@@ -133,6 +146,8 @@ class WindowTally:
             flows=flows,
             paths=columns,
             counters=_counter_columns(counters),
+            traffic=blocks,
+            clock=clock,
             findings=tuple(findings),
             health=health,
         )
@@ -194,6 +209,16 @@ def _counter_columns(counters: CounterRows) -> CounterColumns:
         devices=tuple(devices),
         counters=tuple(names),
         omitted=counters.omitted,
+    )
+
+
+def _traffic_block(rows: TrafficRows, endpoints: dict[EndpointId, int]) -> TrafficBlock:
+    ticks = (each for series in rows.sent_bytes.values() for each in series)
+    return TrafficBlock(
+        start_ns=rows.start_ns,
+        tick_ns=rows.tick_ns,
+        endpoint=pack("H", (_row(endpoints, each) for each in rows.sent_bytes)),
+        sent=pack("Q", (UNKNOWN_BYTES if each is None else each for each in ticks)),
     )
 
 

@@ -42,6 +42,11 @@ def show(status: Status) -> None:
     print(f"  answers    {health.answered}{waited}, {health.bad_frames} frames made no sense")
     if health.pending:
         print(f"  waiting    {health.pending} probes: addresses are not resolved yet")
+    if status.tick_ms:
+        print(f"  traffic    {len(status.endpoints)} series, ticks of {status.tick_ms} ms")
+    if status.clock:
+        offset_ms, error_ms = status.clock.offset_ns / 1e6, status.clock.error_ns / 1e6
+        print(f"  clock      {-offset_ms:+.1f} ms off the analyzer's, to {error_ms:.1f} ms")
     print(f"  summaries  {health.spool_dropped} dropped since the start")
     for each in status.endpoints:
         print(f"  {each.id!s:24} {each.address:15} {each.rnic:10} {each.state}")

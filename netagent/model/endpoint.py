@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """An endpoint as its host sees it."""
 
+import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from netagent.model.ids import EndpointId
+
+MAX_QPNS = 64
+MTUS = (256, 512, 1024, 2048, 4096)
+"""Active MTUs of RoCE ports (enum ibv_mtu)."""
 
 
 class EndpointState(StrEnum):
@@ -55,3 +60,23 @@ class Endpoint:
     state: EndpointState = EndpointState.UP
     rdma: RdmaAddress | None = None
     """None: it answers UDP."""
+
+
+def oddity(endpoint: Endpoint) -> str:
+    """Return what of an endpoint makes no sense, "" for nothing: others make addresses of it."""
+    try:
+        ipaddress.IPv4Address(endpoint.address)
+    except ValueError:
+        return f"{endpoint.address!r} is no IPv4 address"
+    rdma = endpoint.rdma
+    if rdma is None:
+        return ""
+    try:
+        ipaddress.IPv6Address(rdma.gid)
+    except ValueError:
+        return f"{rdma.gid!r} is no GID"
+    if not 1 <= len(rdma.qpns) <= MAX_QPNS or not all(0 < q < 1 << 24 for q in rdma.qpns):
+        return "queue pair numbers are not 1 to 64 of 24 bits"
+    if not 0 <= rdma.qkey < 1 << 32:
+        return "the QKEY is not of 32 bits"
+    return "" if rdma.mtu in MTUS else f"an MTU of {rdma.mtu} bytes does not exist"

@@ -5,6 +5,26 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Parallelism:
+    """Degrees of a job: of data, pipeline, tensor and expert parallelism."""
+
+    dp: int
+    pp: int = 1
+    tp: int = 8
+    ep: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """How many GPUs it takes, and RNICs."""
+        return self.dp * self.pp * self.tp * self.ep
+
+    def __str__(self) -> str:
+        """Return such as ``DP8 PP8 TP8``."""
+        expert = f" EP{self.ep}" if self.ep > 1 else ""
+        return f"DP{self.dp} PP{self.pp} TP{self.tp}{expert}"
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One training task, as a scheduler declared it or as agents discovered it."""
 
@@ -15,3 +35,7 @@ class Task:
     rails: tuple[int, ...] = ()
     declared: bool = False
     """Submitted through the API, not only learned from what agents discovered."""
+    skeleton: bool = True
+    """Whether its traffic may decide what is probed; False opts out: the basic list stays."""
+    parallelism: Parallelism | None = None
+    """What its owner says of it: a hint, held against the traffic."""

@@ -6,6 +6,8 @@ that hosts do not fall into step. A visit is a train of pings: two in a row on e
 ports (the second reply tells the first one's responder delay), going on with the next ports at the
 next visit; sizes rotate per source port. A target with a fresh loss is visited again soon, so that
 three failures in a row need seconds and not three rounds.
+
+Rare targets, those that the task does not use, have rounds of their own, and a share of the visits.
 """
 
 from collections.abc import Sequence
@@ -78,6 +80,34 @@ class _Turn:
     """The next source port, by index."""
 
 
+class _Round:
+    """Targets in an order that is shuffled anew each time round."""
+
+    def __init__(self, rng: Random) -> None:
+        self._rng = rng
+        self._all: dict[EndpointId, Target] = {}
+        self._left: list[Target] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def replace(self, targets: Sequence[Target]) -> None:
+        """Use these from now on; the running round keeps those that stay."""
+        fresh = {target.target: target for target in targets}
+        self._left = [fresh[t.target] for t in self._left if t.target in fresh]
+        added = [target for key, target in fresh.items() if key not in self._all]
+        self._rng.shuffle(added)
+        self._left.extend(added)  # new targets are visited within this round
+        self._all = fresh
+
+    def next(self) -> Target:
+        """Return whose turn it is."""
+        if not self._left:
+            self._left = list(self._all.values())
+            self._rng.shuffle(self._left)
+        return self._left.pop()
+
+
 class Schedule:
     """Visits of one endpoint to its targets."""
 
@@ -85,22 +115,23 @@ class Schedule:
         self._rates = rates
         self._rng = rng
         self._targets: dict[EndpointId, Target] = {}
-        self._round: list[Target] = []
+        self._often, self._rare = _Round(rng), _Round(rng)
+        self._rare_share = 0.0
+        self._owed = 0.0
+        """Visits, or a part of one, that rare targets are due."""
         self._confirm: dict[EndpointId, int] = {}  # target id -> not before
         self._turns: dict[EndpointId, _Turn] = {}
         self._next_ns = now_ns + round(rng.random() * rates.visit_ns)
 
-    def replace(self, targets: Sequence[Target]) -> None:
-        """Use these targets from now on; the running round keeps those that stay."""
-        fresh = {target.target: target for target in targets}
-        self._round = [fresh[t.target] for t in self._round if t.target in fresh]
-        self._confirm = {key: at for key, at in self._confirm.items() if key in fresh}
+    def replace(self, targets: Sequence[Target], rare_share: float = 0.0) -> None:
+        """Use these targets from now on; running rounds keep those that stay."""
+        self._targets = {target.target: target for target in targets}
+        self._often.replace([target for target in targets if not target.rare])
+        self._rare.replace([target for target in targets if target.rare])
+        self._rare_share = rare_share
+        self._confirm = {key: at for key, at in self._confirm.items() if key in self._targets}
         ports = self._rates.ports
-        self._turns = {key: self._turns.get(key) or _Turn([0] * ports) for key in fresh}
-        added = [target for key, target in fresh.items() if key not in self._targets]
-        self._rng.shuffle(added)
-        self._round.extend(added)  # new targets are visited within this round
-        self._targets = fresh
+        self._turns = {key: self._turns.get(key) or _Turn([0] * ports) for key in self._targets}
 
     def lost(self, target: EndpointId, *, now_ns: int) -> None:
         """Visit `target` again soon: it lost a probe."""
@@ -133,10 +164,16 @@ class Schedule:
                     del self._confirm[key]
                     return self._targets[key]
                 break
-        if not self._round:
-            self._round = list(self._targets.values())
-            self._rng.shuffle(self._round)
-        return self._round.pop()
+        return (self._rare if self._is_rare_turn() else self._often).next()
+
+    def _is_rare_turn(self) -> bool:
+        if not self._rare or not self._often:
+            return bool(self._rare)
+        self._owed += self._rare_share
+        if self._owed < 1:
+            return False
+        self._owed -= 1
+        return True
 
     def _visit(self, target: Target, *, late: bool) -> list[Ping]:
         rates, turn = self._rates, self._turns[target.target]

@@ -96,6 +96,31 @@ class CounterColumns(Struct, frozen=True, kw_only=True):
     """Rows left out, the least important ones, because they were too many."""
 
 
+UNKNOWN_BYTES = 0xFFFF_FFFF_FFFF_FFFF
+"""In a traffic series: not known."""
+
+
+class TrafficBlock(Struct, frozen=True, kw_only=True):
+    """What endpoints sent in successive ticks; a matrix of endpoints and ticks."""
+
+    start_ns: int
+    """Of the first tick, by the host's clock; a multiple of `tick_ns`. Ticks end in the window that
+    brings them or, the last one, just before it."""
+    tick_ns: int
+    endpoint: bytes = b""
+    """u16: row of the summary's endpoint table."""
+    sent: bytes = b""
+    """u64: bytes, an endpoint's ticks one after the other; UNKNOWN_BYTES for a gap."""
+
+
+class ClockOffset(Struct, frozen=True, kw_only=True):
+    """What to add to the host's wall clock for the analyzer's."""
+
+    offset_ns: int
+    error_ns: int
+    """It is off by so much at most."""
+
+
 class Health(Struct, frozen=True, kw_only=True):
     """What the agent says about itself for the window; counters are of the window."""
 
@@ -143,6 +168,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     flows: FlowColumns = field(default_factory=FlowColumns)
     paths: PathColumns = field(default_factory=PathColumns)
     counters: CounterColumns = field(default_factory=CounterColumns)
+    traffic: tuple[TrafficBlock, ...] = ()
+    clock: ClockOffset | None = None
+    """None: not compared yet."""
     findings: tuple[Finding, ...] = ()
     """All that held at some time in the window."""
     health: Health = field(default_factory=Health)
@@ -152,6 +180,10 @@ class Accepted(Struct, frozen=True, kw_only=True):
     """The summary is on disk."""
 
     duplicate: bool = False
+    received_ns: int = 0
+    """When it came in, by the analyzer's clock; 0: it does not say."""
+    replied_ns: int = 0
+    """When this was answered, by the same clock."""
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -167,10 +199,29 @@ class Registration(Struct, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...] = ()
 
 
+class Peer(Struct, frozen=True, kw_only=True):
+    """An agent that shares a task with the one that registers."""
+
+    host: str
+    rpc_url: str
+
+
 class Registered(Struct, frozen=True, kw_only=True):
     """Who is already up, as the host's ping list."""
 
     pinglist: PingList
+    peers: tuple[Peer, ...] = ()
+    """To whom to announce what is up here: the analyzer does not tell them of every container."""
+
+
+class Announcement(Struct, frozen=True, kw_only=True):
+    """All endpoints of a host, told to another agent after the analyzer took them. Idempotent."""
+
+    schema: int = SCHEMA
+    host: str
+    instance: str
+    generation: int
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 # --- agent RPC ------------------------------------------------------------------------------
@@ -191,6 +242,9 @@ class Status(Struct, frozen=True, kw_only=True):
     """Start of the newest window that the analyzer has on disk."""
     health: Health
     findings: tuple[Finding, ...] = ()
+    tick_ms: int = 0
+    """Of the traffic series, now."""
+    clock: ClockOffset | None = None
 
 
 class EgressQuestion(Struct, frozen=True, kw_only=True, tag="egress"):
@@ -293,6 +347,27 @@ class ProbeReply(Struct, frozen=True, kw_only=True):
     """A row per probe sent."""
 
     probes: tuple[ProbeAnswer, ...]
+
+
+class Announced(Struct, frozen=True, kw_only=True):
+    """An announcement was taken."""
+
+    news: bool
+    """False: a later one came before."""
+
+
+class SampleRequest(Struct, frozen=True, kw_only=True):
+    """Sample traffic in finer ticks for a while; asking again prolongs it."""
+
+    tick_ms: int
+    seconds: float
+
+
+class SampleReply(Struct, frozen=True, kw_only=True):
+    """What was granted."""
+
+    tick_ms: int
+    seconds: float
 
 
 class FlowsReply(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,8 @@ from netagent.model.ids import EndpointId
 from netagent.server import Refusal, RpcApp, RpcServer, common_name, server_tls
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import (
+    Announced,
+    Announcement,
     CheckReply,
     CheckRequest,
     EgressQuestion,
@@ -27,6 +29,8 @@ from netagent.wire.messages import (
     PathRequest,
     ProbeReply,
     ProbeRequest,
+    SampleReply,
+    SampleRequest,
     Status,
 )
 from tests.analyzer.certificates import Authority
@@ -80,6 +84,14 @@ class Service:
     async def probe(self, request: ProbeRequest) -> ProbeReply:
         await self._note(request)
         return ProbeReply(probes=())
+
+    async def sample(self, request: SampleRequest) -> SampleReply:
+        await self._note(request)
+        return SampleReply(tick_ms=request.tick_ms, seconds=request.seconds)
+
+    async def hear(self, said: Announcement) -> Announced:
+        await self._note(said)
+        return Announced(news=True)
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         await self._note((bridge, table))
@@ -398,3 +410,32 @@ def test_a_question_whose_asker_goes_away_is_given_up():
                 await service.given_up.wait()
 
     asyncio.run(main())
+
+
+def test_finer_ticks_are_asked_for():
+    service = Service()
+    asked = SampleRequest(tick_ms=100, seconds=60)
+    assert post(service, "/v1/sample", asked).json() == {"tick_ms": 100, "seconds": 60}
+    assert service.asked == [asked]
+
+
+def test_every_host_announces_its_own_endpoints_and_nothing_else(tmp_path):
+    authority, service = Authority(tmp_path), Service()
+    cert, key = authority.sign("h0")
+    mine = TlsConfig(ca=str(authority.ca), cert=str(cert), key=str(key))
+
+    async def main() -> list[int]:
+        async with running(service, mine) as url:
+            client = httpx.AsyncClient(base_url=url, verify=authority.client("h7"))
+            async with client:
+                statuses = []
+                for host in ("h7", "h8"):
+                    body = encode(Announcement(host=host, instance="one", generation=1), JSON)
+                    headers = {"content-type": JSON.value}
+                    answer = await client.put("/v1/peers", content=body, headers=headers)
+                    statuses.append(answer.status_code)
+                statuses.append((await client.get("/v1/status")).status_code)
+                return statuses
+
+    assert asyncio.run(main()) == [200, 403, 403]
+    assert [each.host for each in service.asked] == ["h7"]

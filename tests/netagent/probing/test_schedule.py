@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import math
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
@@ -85,3 +87,35 @@ def test_a_bucket_never_gives_more_than_its_burst_and_rate(steps):
         now_ns += wait_ns
         given_out += tokens * bucket.take(tokens, now_ns=now_ns)
     assert given_out <= 20 + 10 * now_ns / 1e9 + 1e-6
+
+
+def with_rare(often, rare, share, seed=1):
+    schedule = Schedule(RATES, Random(seed), now_ns=0)
+    each = targets(often + rare)
+    schedule.replace([replace(t, rare=n >= often) for n, t in enumerate(each)], share)
+    return schedule
+
+
+@given(st.integers(1, 9), st.integers(1, 40), st.floats(0.05, 0.5), st.integers(0, 50))
+def test_rare_targets_share_a_part_of_the_visits_and_none_is_left_out(often, rare, share, seed):
+    schedule = with_rare(often, rare, share, seed)
+    visits = math.ceil(rare / share) + 2
+    seconds = math.ceil(1.3 * visits * RATES.visit_ns / SECOND)
+    pings = [p for _, p in run(schedule, seconds=seconds)]
+    got = Counter(p.target.rare for p in pings)
+    assert abs(got[True] / len(pings) - share) < 0.02 + RATES.pings_per_visit / len(pings)
+    assert len({p.target.target for p in pings if p.target.rare}) == rare
+
+
+def test_a_target_that_is_no_longer_rare_is_visited_within_the_round_without_a_pause():
+    schedule = with_rare(3, 60, 0.05)
+    run(schedule, seconds=1)
+    schedule.replace([replace(t, rare=n > 3) for n, t in enumerate(targets(63))], 0.05)
+    seen = {p.target.target for _, p in run(schedule, seconds=1.5, start_ns=SECOND)}
+    assert EndpointId("t3", 0) in seen
+
+
+def test_where_all_targets_are_rare_they_have_all_visits():
+    schedule = with_rare(0, 5, 0.1)
+    pings = run(schedule, seconds=4)
+    assert abs(len(pings) / 4 - RATES.probes_per_s) <= 4
