@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from analyzer.simulate.workload import Disturbance, Parallelism, Template
+from analyzer.simulate.workload import Disturbance, Template
+from netagent.model.task import Parallelism
 
 SIZES = {
     64: 0.028, 96: 0.009, 128: 0.041, 256: 0.047, 384: 0.012, 512: 0.065, 640: 0.047, 720: 0.031,

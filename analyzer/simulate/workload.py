@@ -14,6 +14,7 @@ import numpy as np
 
 from analyzer.skeleton.series import Floats, Ints, TrafficSeries, carried, cliques, unique_edges
 from netagent.model.errors import LocalProtocolError
+from netagent.model.task import Parallelism
 
 
 class Reduction(StrEnum):
@@ -22,26 +23,6 @@ class Reduction(StrEnum):
     RING = "ring"
     TREE = "tree"
     """Up and down: two peaks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parallelism:
-    """Degrees of a job: of data, pipeline, tensor and expert parallelism."""
-
-    dp: int
-    pp: int = 1
-    tp: int = 8
-    ep: int = 1
-
-    @property
-    def ranks(self) -> int:
-        """How many GPUs it takes, and RNICs."""
-        return self.dp * self.pp * self.tp * self.ep
-
-    def __str__(self) -> str:
-        """Return such as ``DP8 PP8 TP8``."""
-        expert = f" EP{self.ep}" if self.ep > 1 else ""
-        return f"DP{self.dp} PP{self.pp} TP{self.tp}{expert}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def candidates(features: Features) -> list[Candidate]:
         return [Candidate(1, 0.0, 0.0, np.zeros(count, np.int64))]
     points = features.pooled
     tree = _tree(points)
-    distances, floor = features.squared_distances(), _floor(points)
+    distances, floor = features.squared_distances(), floor_of(points)
     made = []
     for size in divisors(count):
         label, moved = _cut(tree, points, size)
@@ -87,7 +87,7 @@ def _worth(candidate: Candidate) -> float:
 
 def validated(features: Features, size: int) -> float:
     """Return the separation of groups that each half of the windows makes without the other."""
-    distances, floor = features.squared_distances(), _floor(features.pooled)
+    distances, floor = features.squared_distances(), floor_of(features.pooled)
     if size == 1:
         return separation(distances, np.arange(len(distances)), floor=floor)
     made = []
@@ -102,7 +102,8 @@ def _tree(points: Floats) -> Floats:
     return tree
 
 
-def _floor(points: Floats) -> float:
+def floor_of(points: Floats) -> float:
+    """Return the squared distance below which points do not differ."""
     return NOTHING * float(np.mean(np.sum(points**2, axis=1)))
 
 
@@ -158,9 +159,11 @@ def _spread(points: Floats, label: Ints) -> float:
 
 
 def _centres(points: Floats, label: Ints, groups: int) -> Floats:
-    sums = np.zeros((groups, points.shape[1]))
-    np.add.at(sums, label, points)
-    return sums / np.maximum(np.bincount(label, minlength=groups), 1)[:, None]
+    """Return the mean of each group; none is empty."""
+    order = np.argsort(label, kind="stable")
+    starts = np.searchsorted(label[order], np.arange(groups))
+    sums: Floats = np.add.reduceat(points[order], starts, axis=0)
+    return sums / np.bincount(label, minlength=groups)[:, None]
 
 
 def _between(points: Floats, centres: Floats) -> Floats:

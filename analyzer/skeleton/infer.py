@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,10 +23,13 @@ MIN_TICKS = 240
 MIN_PERIODS = 5
 REGULAR = 0.75
 """Share of the positions that must follow a layout before it decides for the others."""
+STRAGGLERS = 1
+"""Hosts that may be late by as much as a stage."""
 MIN_RHYTHM = 0.1
 """Mean squared coherence of a job; noise has next to none."""
 SURE_RHYTHM = 0.3
 MAX_UNKNOWN = 0.3
+"""Share of the ticks; a series with more gaps is missing."""
 TELLING = 0.05
 """Of what positions send unlike their stage, the least share beside noise that tells anything."""
 
@@ -46,6 +49,10 @@ class Skeleton:
     edges: Ints
     """(n_edges, 2): unordered pairs, smaller row first; the basic list where not confident."""
     candidates: tuple[cluster.Candidate, ...] = ()
+    period_s: float = 0.0
+    """Of an iteration; 0 where it is not known."""
+    stage: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """(n_endpoints,): pipeline stage of each; empty where that is not known."""
 
     @property
     def confident(self) -> bool:
@@ -105,7 +112,7 @@ def _told(
     lag_s, period_s = parallelism.lags(mine.values, chosen.label, series.tick_s)
     stage = np.argsort(parallelism.in_order(lag_s, period_s))[chosen.label]
     layout = parallelism.regular(stage, stages)
-    is_regular = layout.agreement >= REGULAR
+    is_regular = _is_regular(layout, made, mine, chosen.size)
     stage = layout.stage if is_regular else stage
     haste = parallelism.own_haste(mine.values, stage, mine.noise)
     experts = parallelism.experts(haste, stage)
@@ -118,6 +125,31 @@ def _told(
     confidence, lack = _confidence(findings)
     if confidence < CONFIDENT:
         return _basic(series, lack, confidence, found)
+    made_of = assembled(series, ranks, matched=is_regular, period_s=period_s)
+    return replace(made_of, confidence=confidence, reason=lack, candidates=tuple(found))
+
+
+def _is_regular(
+    layout: parallelism.Layout, made: spectrum.Features, mine: Positions, size: int
+) -> bool:
+    """Whether a layout may decide for the positions that the signal put elsewhere.
+
+    Not where two hosts or more send what another stage sends: they are somewhere else. One may be
+    a straggler.
+    """
+    if size == 1:
+        return layout.agreement == 1
+    odd = parallelism.insisting(made.early, made.late, layout.stage)
+    return layout.agreement >= REGULAR and len(np.unique(mine.host[odd])) <= STRAGGLERS
+
+
+def assembled(
+    series: TrafficSeries, ranks: Ints, *, matched: bool = True, period_s: float = 0.0
+) -> Skeleton:
+    """Return the skeleton of rows laid out as (stages, experts, replicas, tensor ranks).
+
+    Else than `matched`, who of two stages is of one replica is not known.
+    """
     groups = {
         "dp": np.moveaxis(ranks, 2, -1),
         "pp": np.moveaxis(ranks, 0, -1),
@@ -127,12 +159,20 @@ def _told(
         cliques(groups[kind].reshape(-1, groups[kind].shape[-1]), series.host, series.rail)
         for kind in ("dp", "ep")
     ]
-    edges.append(_chain(ranks, series, matched=is_regular))
+    edges.append(_chain(ranks, series, matched=matched))
+    stages, experts, replicas, tensor = ranks.shape
     return Skeleton(
-        confidence, lack, ranks.shape[2], stages, mine.tp, experts.ep,
+        1.0, "", replicas, stages, tensor, experts,
         {kind: _lists(rows) for kind, rows in groups.items()},
-        unique_edges(edges), tuple(found),
+        unique_edges(edges), period_s=period_s, stage=stage_of(ranks),
     )  # fmt: skip
+
+
+def stage_of(ranks: Ints) -> Ints:
+    """Return (n_endpoints,) the stage of each row of a layout."""
+    stage = np.empty(ranks.size, np.int64)
+    stage[ranks.reshape(len(ranks), -1)] = np.arange(len(ranks))[:, None]
+    return stage
 
 
 @dataclass(frozen=True, slots=True)

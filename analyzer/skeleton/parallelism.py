@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzer.skeleton.cluster import divisors
 from analyzer.skeleton.series import Floats, Ints
@@ -19,6 +20,15 @@ SURE = 6.0
 """Standard errors by which experts of a replica must be alike."""
 SHARED = 0.5
 """Experts of a replica share at least this part of what is no noise."""
+INSISTS = 0.5
+"""Share of the squared distance of two stages by which a member is nearer the other."""
+AGREES = 0.6
+"""Share of the best agreement with itself that a period has at least."""
+BURST = math.log(3)
+"""Compressed rate beyond which a stage exchanges gradients: twice the mean. What ring or tree makes
+some replicas' bursts more alike than others' has nothing to do with experts."""
+BETWEEN = 0.2
+"""Share of a stage's traffic that must be between its bursts to tell experts."""
 EFFECTIVE = 0.25
 """Share of the ticks that count: plateaus begin and end in a few of them."""
 
@@ -55,8 +65,9 @@ def period_ticks(means: Floats, size: int) -> float:
     later = own[start:]
     if not start or not later.max() > 0:
         return float(ticks / 2)
-    # Whole multiples agree as well: the first that nearly does is the period.
-    alike = np.flatnonzero(later > 0.8 * later.max())
+    # Whole multiples agree as well, and better by chance where iterations differ a little: the
+    # first that agrees well is the period.
+    alike = np.flatnonzero(later > AGREES * later.max())
     ends = alike[np.flatnonzero(np.diff(alike, append=len(own) + 1) > 1)]
     return start + _peak(later[: int(ends[0]) + 2])
 
@@ -112,6 +123,36 @@ def regular(stage: Ints, stages: int) -> Layout:
     return best
 
 
+def insisting(early: Floats, late: Floats, stage: Ints) -> NDArray[np.bool_]:
+    """Return (n,): which positions send what another stage sends, whatever their place says.
+
+    By squared distances between halves of the windows (`spectrum.Features`), from which noise
+    cancels, to the mean of the own stage and of every other: nearer another one by more than half
+    of what is between the two stages. Of stages of one position nothing can be said.
+    """
+    stages = int(stage.max()) + 1
+    size = len(stage) // stages
+    if size == 1 or stages == 1:
+        return np.zeros(len(stage), np.bool_)
+    member = np.arange(len(stage))
+    halves = (early, late)
+    sums = [np.stack([half[stage == s].sum(axis=0) for s in range(stages)]) for half in halves]
+    one, two = (total / size for total in sums)
+    own = np.sum(early * late, axis=1)[:, None]
+    apart = own - early @ two.T - late @ one.T + np.sum(one * two, axis=1)
+    # Of its own stage, without itself.
+    rest_early, rest_late = (
+        (total[stage] - half) / (size - 1) for total, half in zip(sums, halves, strict=True)
+    )
+    mine = np.sum((early - rest_early) * (late - rest_late), axis=1)
+    apart[member, stage] = np.inf
+    nearest = np.argmin(apart, axis=1)
+    between = np.sum((one[stage] - one[nearest]) * (two[stage] - two[nearest]), axis=1)
+    nearer_by = mine - apart[member, nearest]
+    insists: NDArray[np.bool_] = (nearer_by > INSISTS * between) & (between > 0)
+    return insists
+
+
 @dataclass(frozen=True, slots=True)
 class Haste:
     """What positions send unlike their stage, between gradient exchanges above all."""
@@ -128,15 +169,28 @@ def own_haste(values: Floats, stage: Ints, noise: Floats) -> Haste:
     member = np.zeros((stages, len(stage)))
     member[stage, np.arange(len(stage))] = 1
     means = member @ values / member.sum(axis=1, keepdims=True)
-    residual = values - means[stage]
+    between = _between_bursts(means)
+    traffic = np.expm1(means)
+    if np.sum(traffic * between) < BETWEEN * np.sum(traffic):
+        return Haste(np.zeros_like(values), 0.0)
+    residual = (values - means[stage]) * between[stage]
     known = not np.isnan(noise).any()
     per_tick = noise if known else np.full(values.shape[1], residual.var())
     floor = max(float(np.median(per_tick)), 1e-12) * 0.1
     weighted = residual / np.sqrt(per_tick + floor)
-    expected = float(np.mean(per_tick / (per_tick + floor)))
-    share = 1 - expected / max(float(np.mean(weighted**2)), expected) if known else math.nan
+    expected = float(np.mean(per_tick / (per_tick + floor) * between[stage]))
+    seen = max(float(np.mean(weighted**2)), expected, 1e-12)
+    share = 1 - expected / seen if known else math.nan
     norm = np.maximum(np.linalg.norm(weighted, axis=1, keepdims=True), 1e-12)
     return Haste(weighted / norm, share)
+
+
+def _between_bursts(means: Floats) -> NDArray[np.bool_]:
+    """Return (stages, ticks): False in each stage's bursts and a tick around them."""
+    burst = means > BURST
+    burst[:, 1:] |= means[:, :-1] > BURST
+    burst[:, :-1] |= means[:, 1:] > BURST
+    return ~burst
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +219,8 @@ def experts(haste: Haste, stage: Ints) -> Experts:
     rank[members] = np.arange(size)
     none = Experts(1, 0.0, rank, np.zeros_like(rank))
     found = [none]
-    least = SHARED * haste.share if not math.isnan(haste.share) else SHARED
-    error = 1 / math.sqrt(EFFECTIVE * haste.residual.shape[1])
+    least = _least(haste)
+    error = _error(haste)
     for ep in divisors(size)[1:-1]:
         blocks = size // ep
         for replica, expert in ((rank // ep, rank % ep), (rank % blocks, rank // blocks)):
@@ -176,6 +230,23 @@ def experts(haste: Haste, stage: Ints) -> Experts:
                 found.append(Experts(ep, sure, replica, expert))
     best = max(found, key=lambda each: each.sure)
     return best if best.sure > SURE else none
+
+
+def share_haste(haste: Haste, stage: Ints, replica: Ints) -> bool:
+    """Whether positions of one stage and `replica` are more alike than others of their stage."""
+    members = _members(stage)
+    alike = [haste.residual[rows] @ haste.residual[rows].T for rows in members]
+    within, apart, pairs = _contrast(alike, replica[members])
+    sure = (within - apart) * math.sqrt(pairs) / _error(haste)
+    return within > max(_least(haste), 0) and sure > SURE
+
+
+def _least(haste: Haste) -> float:
+    return SHARED * haste.share if not math.isnan(haste.share) else SHARED
+
+
+def _error(haste: Haste) -> float:
+    return 1 / math.sqrt(EFFECTIVE * haste.residual.shape[1])
 
 
 def _members(stage: Ints) -> Ints:

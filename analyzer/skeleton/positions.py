@@ -52,14 +52,21 @@ def positions(series: TrafficSeries, order: Ints) -> Positions:
     tp = _run_length(filled(compressed[some.ravel()]), *some.shape)
     rows = order.reshape(-1, tp)
     mine = compressed[rows]
+    mean = mean_known(mine)
     with np.errstate(invalid="ignore"):
         known = np.sum(~np.isnan(mine), axis=1)
-        mean = np.nansum(mine, axis=1) / np.where(known, known, np.nan)
         square = np.nansum((mine - mean[:, None]) ** 2, axis=1)
         noise = np.nansum(square, axis=0) / np.maximum(np.sum(known - 1, axis=0), 1) / tp
     if tp == 1:
         noise = np.full(mine.shape[2], np.nan)
     return Positions(rows, series.host[rows[:, 0]], filled(mean), noise)
+
+
+def mean_known(values: Floats) -> Floats:
+    """Return the mean of (n, k, ticks) over k, of what is known; NaN where nothing is."""
+    known = np.sum(~np.isnan(values), axis=1)
+    mean: Floats = np.nansum(values, axis=1) / np.where(known, known, np.nan)
+    return mean
 
 
 def _run_length(values: Floats, hosts: int, rails: int) -> int:

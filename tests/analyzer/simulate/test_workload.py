@@ -3,15 +3,9 @@ import numpy as np
 import pytest
 
 from analyzer.simulate.shapes import SIZES, draw_job
-from analyzer.simulate.workload import (
-    Disturbance,
-    Parallelism,
-    Reduction,
-    Template,
-    generate,
-    truth_of,
-)
+from analyzer.simulate.workload import Disturbance, Reduction, Template, generate, truth_of
 from netagent.model.errors import LocalProtocolError
+from netagent.model.task import Parallelism
 
 QUIET = Disturbance(noise=0, jitter_s=0)
 DENSE, MOE = Parallelism(8, 8, 8), Parallelism(4, 4, 8, 4)

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.simulate.workload import Disturbance, Parallelism, Template, generate
+from analyzer import recording
+from analyzer.simulate.workload import Disturbance, Template, generate, truth_of
 from analyzer.skeleton.infer import infer
 from analyzer.skeleton.series import TrafficSeries, basic_edges
+from netagent.model.task import Parallelism
 
 SMALL = Parallelism(4, 4)
 SERIES = generate(SMALL, seed=11).series
@@ -131,3 +134,48 @@ def test_an_endpoint_whose_series_is_missing_is_never_left_out():
     found = infer(replace(SERIES, rate=rate))
     assert not found.confident
     assert "1 endpoints are missing" in found.reason
+
+
+RECORDED = Path(__file__).parent / "data"
+"""Of `tests/lab/train.py` on the lab's overlay: 8 ranks on 4 hosts, over gloo."""
+
+
+def test_a_real_job_is_inferred_from_whatever_minute_of_it():
+    series = recording.load(str(RECORDED / "gloo_dp2_pp2_tp2.npz"))
+    truth = truth_of(Parallelism(2, 2, 2), rnics_per_host=2)
+    for start in range(0, 281, 40):
+        found = infer(replace(series, rate=series.rate[:, start : start + 400]))
+        assert found.confident
+        assert (found.dp, found.pp, found.tp, found.ep) == (2, 2, 2, 1)
+        assert found.groups["dp"] == truth.groups["dp"]
+        assert np.array_equal(found.edges, truth.edges)
+
+
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [("gloo_dp4_tp2", Parallelism(4, 1, 2)), ("gloo_pp4_tp2", Parallelism(1, 4, 2))],
+)
+def test_of_a_real_job_no_pair_is_left_out(name, job):
+    series = recording.load(str(RECORDED / f"{name}.npz"))
+    truth = pairs(truth_of(job, rnics_per_host=2).edges)
+    for start in range(0, 281, 40):
+        found = infer(replace(series, rate=series.rate[:, start : start + 400]))
+        assert truth <= pairs(found.edges)
+
+
+@pytest.mark.parametrize("job", [Parallelism(4, 2), Parallelism(2, 4), Parallelism(8, 4)])
+def test_two_hosts_out_of_place_are_not_overruled_by_the_layout_of_the_rest(job):
+    work = generate(job, seed=3, disturbance=Disturbance(noise=0.1))
+    number = np.arange(job.ranks // 8)
+    number[[0, job.pp + 1]] = number[[job.pp + 1, 0]]
+    found = infer(replace(work.series, host=number[work.series.host]))
+    assert not found.confident
+    assert "no regular layout" in found.reason
+
+
+def test_stages_of_one_replica_must_lie_in_order():
+    work = generate(Parallelism(1, 8), seed=3)
+    assert infer(work.series).confident
+    number = np.arange(8)
+    number[[2, 5]] = number[[5, 2]]
+    assert not infer(replace(work.series, host=number[work.series.host])).confident

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.simulate.workload import Disturbance, Parallelism, Template, generate
+from analyzer.simulate.workload import Disturbance, Template, generate
 from analyzer.skeleton import parallelism as p
 from analyzer.skeleton.spectrum import compress
+from netagent.model.task import Parallelism
 
 
 def means(job, shift_s, **disturbance):

@@ -2,9 +2,10 @@
 import numpy as np
 import pytest
 
-from analyzer.simulate.workload import Disturbance, Parallelism, Template, generate
+from analyzer.simulate.workload import Disturbance, Template, generate
 from analyzer.skeleton import positions as p
 from analyzer.skeleton.series import TrafficSeries
+from netagent.model.task import Parallelism
 
 
 def apart(stages, jitter=0.0):

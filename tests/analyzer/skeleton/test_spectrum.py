@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.simulate.workload import Disturbance, Parallelism, Template, generate
+from analyzer.simulate.workload import Disturbance, Template, generate
 from analyzer.skeleton import spectrum as s
+from netagent.model.task import Parallelism
 
 RATES = st.lists(st.floats(0, 1e10), min_size=256, max_size=256)
 

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a skeleton still fits the traffic that follows it (section 7.3 of SkeletonHunter).
+
+A stretch of traffic is described by a few numbers: how much is sent, how much of it in bursts, how
+well it repeats itself one iteration later, how far positions are from the others of their group,
+and how many of them are nearest their own group. The history from which a skeleton came says how
+these vary by themselves; a stretch that is clearly outside of that no longer fits.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.skeleton.infer import MAX_UNKNOWN, Skeleton, by_host
+from analyzer.skeleton.positions import mean_known
+from analyzer.skeleton.series import Floats, Ints, TrafficSeries
+from analyzer.skeleton.spectrum import compress, features, filled
+
+SHORTEST, LONGEST = 96, 480
+"""Ticks of a stretch."""
+PERIODS = 3
+QUIET_PERIODS = 1.5
+"""Nothing sent for so long is a pause, not the gap between two iterations."""
+QUIET = 0.05
+"""Share of the usual traffic that is next to nothing."""
+VOLUME = 2.5
+"""So many times more or less than usual is another phase."""
+CREST = 2.0
+"""So many times flatter or steeper is traffic without its gradient exchanges, or with others."""
+BUSIEST = 0.98
+REPEATS = 0.5
+"""Least share of the usual agreement with the iteration before."""
+DRIFT = 0.1
+"""An iteration may take so much more or less than it did."""
+APART = 2.0
+"""So many times as far from their group as usual are positions that left it."""
+NOISE = 0.05
+"""Of the features' size; less is no distance."""
+NEAREST = 0.25
+"""So many fewer positions than usual are nearest their own group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One stretch of traffic, seen through a skeleton."""
+
+    volume: float
+    """Bytes per endpoint and tick."""
+    crest: float
+    """What is sent in the busiest ticks, as a multiple of that."""
+    repeats: float
+    """Correlation with the same one period later, at most 1."""
+    apart: float
+    """Mean squared distance from the own group, as a share of the features' size."""
+    nearest: float
+    """Share of the positions that are nearest their own group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What of a skeleton shows in traffic."""
+
+    order: Ints
+    """(n_positions, tp): rows of each position, by host and rail."""
+    label: Ints
+    """(n_positions,): stage of each."""
+    period_ticks: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """How traffic looks while a skeleton fits: the usual, and the worst of the history."""
+
+    groups: Groups
+    usual: Look
+    worst: Look
+    """The least of all but `apart`."""
+    ticks: int
+    """Length of a stretch."""
+
+
+def fingerprint(series: TrafficSeries, skeleton: Skeleton) -> Fingerprint:
+    """Return how the history looks from which `skeleton` was inferred."""
+    groups = _groups(series, skeleton)
+    span = max(SHORTEST, math.ceil(PERIODS * groups.period_ticks))
+    ticks = min(LONGEST, span, series.rate.shape[1])
+    ends = range(ticks, series.rate.shape[1] + 1, max(1, ticks // 2))
+    seen = [look(series.rate[:, end - ticks : end], groups) for end in ends]
+    worst = Look(
+        min(each.volume for each in seen),
+        min(each.crest for each in seen),
+        min(each.repeats for each in seen),
+        max(each.apart for each in seen),
+        min(each.nearest for each in seen),
+    )
+    usual = Look(*(float(np.median([getattr(s, name) for s in seen])) for name in Look.__slots__))
+    return Fingerprint(groups, usual, worst, ticks)
+
+
+def misfit(rate: Floats, mine: Fingerprint) -> str:
+    """Return why (n_endpoints, ticks) `rate` does not fit; empty where it does."""
+    unknown = np.isnan(rate).mean(axis=1) > MAX_UNKNOWN
+    if unknown.any():
+        return f"the series of {int(unknown.sum())} endpoints are missing"
+    quiet_ticks = min(rate.shape[1], max(3, round(QUIET_PERIODS * mine.groups.period_ticks)))
+    lately = _mean(rate[:, -quiet_ticks:])
+    if lately < QUIET * mine.usual.volume:
+        return "it sends next to nothing: idle, or at a checkpoint or an evaluation"
+    now, usual, worst = look(rate, mine.groups), mine.usual, mine.worst
+    share = 100 * now.volume / max(usual.volume, 1e-12)
+    lost = f"only {100 * now.nearest:.0f} % of the endpoints still send with their group"
+    outside = {
+        f"it sends {share:.0f} % of what it did: another phase, or another job": (
+            now.volume < worst.volume / VOLUME or now.volume > usual.volume * VOLUME
+        ),
+        "its bursts are not what they were: an evaluation, or another job": (
+            now.crest < worst.crest / CREST or now.crest > usual.crest * CREST
+        ),
+        "its iterations no longer repeat as they did": now.repeats < REPEATS * worst.repeats,
+        "endpoints no longer send what others of their group do": (
+            now.apart > APART * worst.apart + NOISE
+        ),
+        lost: now.nearest < worst.nearest - NEAREST,
+    }
+    return next((why for why, is_so in outside.items() if is_so), "")
+
+
+def look(rate: Floats, groups: Groups) -> Look:
+    """Describe a stretch of traffic."""
+    positions = filled(mean_known(compress(rate)[groups.order]))
+    features_of = features(positions).pooled
+    apart, nearest = _fit(features_of, groups.label)
+    volume, repeats = _mean(rate), _repeats(positions, groups.period_ticks)
+    return Look(volume, _crest(rate) / max(volume, 1e-12), repeats, apart, nearest)
+
+
+def _groups(series: TrafficSeries, skeleton: Skeleton) -> Groups:
+    order = by_host(series)[0].reshape(-1, skeleton.tp)
+    return Groups(order, skeleton.stage[order[:, 0]], skeleton.period_s / series.tick_s)
+
+
+def _mean(rate: Floats) -> float:
+    known = ~np.isnan(rate)
+    return float(rate[known].mean()) if known.any() else 0.0
+
+
+def _crest(rate: Floats) -> float:
+    told = rate[:, ~np.isnan(rate).all(axis=0)]
+    return float(np.quantile(np.nanmean(told, axis=0), BUSIEST)) if told.size else 0.0
+
+
+def _repeats(positions: Floats, period_ticks: float) -> float:
+    """Return how well the series agree with themselves a period later, give or take its drift."""
+    ticks = positions.shape[1]
+    best = 0.0
+    first, last = (round(period_ticks * (1 + sign * DRIFT)) for sign in (-1, 1))
+    for lag in range(max(1, first), min(last + 1, ticks // 2 + 1)):
+        one, two = positions[:, :-lag], positions[:, lag:]
+        one = one - one.mean(axis=1, keepdims=True)
+        two = two - two.mean(axis=1, keepdims=True)
+        norm = math.sqrt(float(np.sum(one**2)) * float(np.sum(two**2)))
+        if norm > 1e-9 * positions.size:
+            best = max(best, float(np.sum(one * two)) / norm)
+    return best
+
+
+def _fit(points: Floats, label: Ints) -> tuple[float, float]:
+    """Return how far points are from their group, and which share is nearest it."""
+    groups = int(label.max()) + 1
+    size = len(label) // groups
+    if size == 1:
+        return 0.0, 1.0
+    centres = np.zeros((groups, points.shape[1]))
+    np.add.at(centres, label, points)
+    centres /= size
+    own = np.sum(points**2, axis=1)
+    squared = own[:, None] + np.sum(centres**2, axis=1)[None, :] - 2 * points @ centres.T
+    member = np.arange(len(label))
+    # Without the point itself, its group's centre is farther off.
+    mine = squared[member, label] * (size / (size - 1)) ** 2
+    others = squared.copy()
+    others[member, label] = np.inf
+    nearest = float(np.mean(mine <= others.min(axis=1))) if groups > 1 else 1.0
+    return float(mine.mean() / max(float(own.mean()), 1e-12)), nearest
