@@ -5,7 +5,7 @@ import ipaddress
 import re
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -38,6 +38,15 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that recovered incidents are kept."""
 
 
+class Skeletons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Traffic skeletons: whether what tasks use decides what is probed."""
+
+    enabled: bool = True
+    """False: every task keeps its basic list."""
+    rare_share: Annotated[float, msgspec.Meta(ge=0.01, le=0.5)] = 0.1
+    """Share of the probes that goes to pairs which a task does not use; 0.01 to 0.5."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The analyzer's configuration file."""
 
@@ -58,6 +67,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admins: tuple[str, ...] = ("admin",)
     """Names in certificates that may declare tasks and forget hosts."""
     retention: Retention = msgspec.field(default_factory=Retention)
+    skeletons: Skeletons = msgspec.field(default_factory=Skeletons)
 
     @property
     def address(self) -> tuple[str, int]:

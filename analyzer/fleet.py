@@ -19,6 +19,8 @@ from netagent.wire.messages import (
     PathRequest,
     ProbeReply,
     ProbeRequest,
+    SampleReply,
+    SampleRequest,
     Status,
 )
 from netagent.wire.tracing import TraceReply, TraceRequest
@@ -86,6 +88,12 @@ class Fleet:
         """Ask for the flows of `bridge` on `host`, with cookie and counters."""
         url = f"/v1/flows?{httpx.QueryParams(bridge=bridge)}"
         return await self._ask(host, url, None, kind=FlowsReply, deadline_s=deadline_s)
+
+    async def sample(
+        self, host: str, request: SampleRequest, *, deadline_s: float = 3.0
+    ) -> SampleReply:
+        """Have `host` sample traffic in finer ticks for a while."""
+        return await self._ask(host, "/v1/sample", request, kind=SampleReply, deadline_s=deadline_s)
 
     async def close(self) -> None:
         """Drop every connection."""

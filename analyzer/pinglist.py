@@ -5,6 +5,9 @@ The basic list is the full mesh of a task minus pairs that cross rails (they sha
 pairs on one host (they cross no fabric). Activation then takes from it what is registered and up: a
 target is probed once its container is there, never before. RDMA and UDP endpoints do not answer
 each other: such pairs are left out.
+
+Where a task's skeleton is known, pairs that it leaves out become rare: they are still probed, at a
+share of the rate, so that no list ever has a gap and an unused path's failure is still found.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +16,7 @@ from hashlib import blake2b
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
-from netagent.model.pinglist import PingList, Target
+from netagent.model.pinglist import Expected, PingList, Target
 
 Group = Callable[[str, int], Iterable[Endpoint]]
 """The active endpoints of a task on a rail."""
@@ -36,10 +39,29 @@ def preload(
                     yield EndpointId(source, rail), EndpointId(target, rail)
 
 
-def active(host: str, endpoints: Iterable[Endpoint], group: Group) -> tuple[Target, ...]:
+Uses = Callable[[str, EndpointId, EndpointId], bool]
+"""Whether a task uses a pair of its endpoints, as far as is known."""
+
+
+def all_used(_task: str, _source: EndpointId, _target: EndpointId) -> bool:
+    """Take every pair of the basic list for used."""
+    return True
+
+
+def active(
+    host: str, endpoints: Iterable[Endpoint], group: Group, uses: Uses = all_used
+) -> tuple[Target, ...]:
     """Return the targets of `host`, in order, given its own active `endpoints`."""
     targets = [
-        Target(mine.id, theirs.id, theirs.address, theirs.underlay, theirs.rdma)
+        Target(
+            mine.id,
+            theirs.id,
+            theirs.address,
+            theirs.underlay,
+            theirs.rdma,
+            rare=not uses(mine.task, mine.id, theirs.id),
+            host=theirs.host,
+        )
         for mine in endpoints
         if mine.task
         for theirs in group(mine.task, mine.id.rail)
@@ -47,6 +69,20 @@ def active(host: str, endpoints: Iterable[Endpoint], group: Group) -> tuple[Targ
     ]
     targets.sort(key=_order)
     return tuple(targets)
+
+
+def expected(
+    endpoints: Iterable[Endpoint], declared: Callable[[str], Sequence[str]]
+) -> tuple[Expected, ...]:
+    """Return whom a host's own active `endpoints` may come to probe: containers by task."""
+    sources: dict[str, list[EndpointId]] = {}
+    for mine in endpoints:
+        sources.setdefault(mine.task, []).append(mine.id)
+    return tuple(
+        Expected(tuple(sorted(ids)), tuple(containers))
+        for task, ids in sorted(sources.items())
+        if (containers := declared(task))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +102,30 @@ class PingLists:
     with each change of content and with nothing else, over restarts too.
     """
 
-    def __init__(self, known: Iterable[ListVersion] = ()) -> None:
+    def __init__(self, known: Iterable[ListVersion] = (), *, rare_share: float = 0.1) -> None:
+        self._rare_share = rare_share
         self._lists: dict[str, PingList] = {}
         self._versions = {version.host: version for version in known}
 
-    def update(self, host: str, targets: tuple[Target, ...], wall_ns: int) -> ListVersion | None:
+    def update(
+        self,
+        host: str,
+        targets: tuple[Target, ...],
+        wall_ns: int,
+        expected: tuple[Expected, ...] = (),
+    ) -> ListVersion | None:
         """Give `host` these targets; return its new version, or None where nothing changed."""
         current = self._lists.get(host)
-        if current is not None and current.targets == targets:
+        if current is not None and (current.targets, current.expected) == (targets, expected):
             return None
-        digest = _digest(targets)
-        last = self._versions.get(host, ListVersion(host, 0, _digest(())))
+        digest = _digest(targets, expected, self._rare_share)
+        nothing = _digest((), (), self._rare_share)
+        last = self._versions.get(host, ListVersion(host, 0, nothing))
         changed = last.digest != digest
         if changed:
             last = ListVersion(host, max(last.version + 1, wall_ns // 10**6), digest)
             self._versions[host] = last
-        self._lists[host] = PingList(last.version, targets)
+        self._lists[host] = PingList(last.version, targets, self._rare_share, expected)
         return last if changed else None
 
     def get(self, host: str) -> PingList:
@@ -99,6 +143,9 @@ def _order(target: Target) -> tuple[str, int, str, int]:
     )
 
 
-def _digest(targets: tuple[Target, ...]) -> bytes:
-    content = repr([(*_order(t), t.address, t.underlay, t.rdma) for t in targets])
+def _digest(
+    targets: tuple[Target, ...], expected: tuple[Expected, ...], rare_share: float
+) -> bytes:
+    listed = [(*_order(t), t.address, t.underlay, t.rdma, t.rare, t.host) for t in targets]
+    content = repr((listed, expected, rare_share))
     return blake2b(content.encode(), digest_size=16).digest()

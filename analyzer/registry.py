@@ -9,12 +9,11 @@ Every change of a view updates the active groups, (task, rail) -> endpoints that
 names the hosts whose ping lists the change touches.
 """
 
-import ipaddress
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from netagent.model.endpoint import Endpoint, EndpointState, RdmaAddress
+from netagent.model.endpoint import Endpoint, EndpointState, oddity
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
@@ -25,10 +24,6 @@ REMEMBER_NS = 600 * 10**9
 
 RETIRED_INSTANCES = 16
 """Replaced agent instances remembered per host: a late message of one changes nothing."""
-
-MAX_QPNS = 64
-MTUS = (256, 512, 1024, 2048, 4096)
-"""Active MTUs of RoCE ports (enum ibv_mtu)."""
 
 CONFLICTS_KEPT = 100
 """Reports of endpoints claimed twice; the oldest are dropped."""
@@ -117,6 +112,8 @@ class Registry:
         self._groups: dict[tuple[str, int], dict[EndpointId, Endpoint]] = defaultdict(dict)
         self._underlays: dict[str, tuple[str, int]] = {}
         self._conflicts: deque[Conflict] = deque(maxlen=CONFLICTS_KEPT)
+        self.revision = 0
+        """Grows with every change of a task or of an endpoint's view."""
 
     # --- what agents say ------------------------------------------------------------------------
 
@@ -192,6 +189,7 @@ class Registry:
         other = self.declarer(task.containers, besides=task.id)
         if other is not None:
             raise RemoteProtocolError(f"task {other} declares some containers of {task.id}")
+        self.revision += 1
         before = self._declared.get(task.id, Task(task.id)).containers
         self._declared[task.id] = replace(task, declared=True)
         for container in before:
@@ -204,6 +202,7 @@ class Registry:
         gone = self._declared.pop(task, None)
         if gone is None:
             return None
+        self.revision += 1
         for container in gone.containers:
             self._task_of.pop(container, None)
         return self._refresh(self._endpoints_in(gone.containers), wall_ns)
@@ -224,11 +223,20 @@ class Registry:
             if (vanished or record.live) and task in {None, record.endpoint.task}
         ]
 
+    def active_endpoints(self, task: str) -> list[Endpoint]:
+        """Return the endpoints of `task` that may be probed, in order."""
+        records = (self._views[i] for i in sorted(self._members.get(task, ())))
+        return [record.endpoint for record in records if record.active]
+
     def endpoints_of(self, host: str) -> list[EndpointRecord]:
         """Return the registered endpoints that `host` holds, in order."""
         known = self._hosts.get(host)
         views = [self._views[i] for i in sorted(known.records)] if known else []
         return [record for record in views if record.live and record.endpoint.host == host]
+
+    def tasks_of(self, host: str) -> set[str]:
+        """Return the tasks of which `host` holds registered endpoints."""
+        return {r.endpoint.task for r in self.endpoints_of(host) if r.endpoint.task}
 
     def group(self, task: str, rail: int) -> Iterable[Endpoint]:
         """Return the endpoints of `task` on `rail` that may be probed, in no order."""
@@ -340,6 +348,7 @@ class Registry:
     def _replace_view(
         self, endpoint: EndpointId, before: EndpointRecord | None, after: EndpointRecord | None
     ) -> set[str]:
+        self.revision += 1
         if before is not None:
             self._unindex(before)
         if after is not None:
@@ -401,21 +410,8 @@ def _validate(registration: Registration) -> None:
         if endpoint.id in seen:
             raise RemoteProtocolError(f"{registration.host} registers {endpoint.id} twice")
         seen.add(endpoint.id)
-        if endpoint.rdma is not None and (odd := _oddity(endpoint.rdma)):
+        if odd := oddity(endpoint):
             raise RemoteProtocolError(f"{endpoint.id}: {odd}")
-
-
-def _oddity(address: RdmaAddress) -> str:
-    """Return what makes no sense: other hosts make queue pairs' addresses of it."""
-    try:
-        ipaddress.IPv6Address(address.gid)
-    except ValueError:
-        return f"{address.gid!r} is no GID"
-    if not 1 <= len(address.qpns) <= MAX_QPNS or not all(0 < q < 1 << 24 for q in address.qpns):
-        return "queue pair numbers are not 1 to 64 of 24 bits"
-    if not 0 <= address.qkey < 1 << 32:
-        return "the QKEY is not of 32 bits"
-    return "" if address.mtu in MTUS else f"an MTU of {address.mtu} bytes does not exist"
 
 
 def _stale(registration: Registration, host: _Host) -> bool:

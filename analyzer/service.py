@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from analyzer import pinglist
-from analyzer.pinglist import ListVersion, PingLists
+from analyzer.pinglist import ListVersion, PingLists, Uses, all_used
 from analyzer.registry import HostState, Registry
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.pinglist import PingList
 from netagent.model.task import Task
-from netagent.wire.messages import SCHEMA, Accepted, Registered, Registration, Summary
+from netagent.wire.messages import SCHEMA, Accepted, Peer, Registered, Registration, Summary
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,252}")
 """What may name a host, an agent's instance, a task or a container."""
@@ -57,10 +57,12 @@ class AnalyzerService:
         *,
         observe: Callable[[Summary, int], None] = _nothing,
         changed: Callable[[Collection[str]], None] = _nothing,
+        uses: Uses = all_used,
     ) -> None:
         self._registry, self._lists, self._store = registry, lists, store
         self._observe = observe
         self._changed = changed
+        self._uses = uses
         self._dirty = {agent.host for agent in registry.agents()}  # lists to build when asked for
 
     async def register(self, registration: Registration, wall_ns: int) -> Registered:
@@ -74,17 +76,27 @@ class AnalyzerService:
         _check_names("container", {e.id.container for e in registration.endpoints})
         if not 0 <= registration.generation < MAX_NS:
             raise RemoteProtocolError(f"generation {registration.generation} is out of range")
-        self._touch(self._registry.apply(registration, wall_ns) | {registration.host})
-        await self._keep(registration.host)
-        return Registered(pinglist=await self.pinglist(registration.host, wall_ns))
+        host = registration.host
+        before = self._registry.tasks_of(host)
+        touched = self._registry.apply(registration, wall_ns) | {host}
+        tasks = before | self._registry.tasks_of(host)
+        # Agents that expect its containers hear of them from itself: one message here, and not
+        # one per host of the task. Their next list has them, too.
+        self._dirty.update(touched)
+        if not all(self._containers(task) for task in tasks):
+            self._changed(touched)
+        await self._keep(host)
+        pinglist = await self.pinglist(host, wall_ns)
+        return Registered(pinglist=pinglist, peers=self._peers(host, tasks))
 
     async def pinglist(self, host: str, wall_ns: int) -> PingList:
         """Return the current list of `host`; its version is on disk before anybody sees it."""
         if host in self._dirty:
             self._dirty.discard(host)
             mine = [r.endpoint for r in self._registry.endpoints_of(host) if r.active]
-            targets = pinglist.active(host, mine, self._registry.group)
-            version = self._lists.update(host, targets, wall_ns)
+            targets = pinglist.active(host, mine, self._registry.group, self._uses)
+            awaited = pinglist.expected(mine, self._containers)
+            version = self._lists.update(host, targets, wall_ns, awaited)
             if version is not None:
                 await self._store.put_versions([version])
         return self._lists.get(host)
@@ -137,6 +149,20 @@ class AnalyzerService:
         """Drop endpoints that vanished long ago."""
         for host in self._registry.expire(wall_ns):
             await self._keep(host)
+
+    def replan(self, hosts: Collection[str]) -> None:
+        """Build the ping lists of `hosts` anew: what their tasks use is seen differently now."""
+        self._touch(hosts)
+
+    def _containers(self, task: str) -> tuple[str, ...]:
+        """Return the containers that were declared of a task; none of one that only agents know."""
+        known = self._registry.task(task)
+        return known.containers if known is not None and known.declared else ()
+
+    def _peers(self, host: str, tasks: Collection[str]) -> tuple[Peer, ...]:
+        there = {each.host for task in tasks for each in self._registry.active_endpoints(task)}
+        agents = (self._registry.agent(name) for name in sorted(there - {host}))
+        return tuple(Peer(host=a.host, rpc_url=a.rpc_url) for a in agents if a is not None)
 
     async def _keep(self, host: str) -> None:
         state = self._registry.export_host(host)

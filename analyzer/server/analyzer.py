@@ -17,9 +17,12 @@ from analyzer.registry import Registry
 from analyzer.server import identity
 from analyzer.server.engine import Build, Clock, Engine
 from analyzer.server.journal import Journal
+from analyzer.server.planner import Planner
 from analyzer.server.waiters import Waiters
 from analyzer.service import AnalyzerService
+from analyzer.skeletons import Skeletons
 from analyzer.store import Store
+from analyzer.traffic import TrafficBook
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import decode
@@ -69,6 +72,8 @@ class Analyzer:
     engine: Engine
     journal: Journal
     waiters: Waiters
+    skeletons: Skeletons
+    traffic: TrafficBook
     clock: Clock
     started_ns: int
     counters: Counters = field(default_factory=Counters)
@@ -87,7 +92,7 @@ class Analyzer:
         store = Store(config.database)
         try:
             registry = Registry.restore(await store.hosts(), await store.tasks())
-            lists = PingLists(await store.versions())
+            lists = PingLists(await store.versions(), rare_share=config.skeletons.rare_share)
             stored = await store.incidents()
         except BaseException:
             await store.close()
@@ -102,11 +107,20 @@ class Analyzer:
             engine=build(registry, topology, config),
             journal=Journal(stored, wall_ns=clock(), announce=lambda: waiters.wake([INCIDENTS])),
             waiters=waiters,
+            skeletons=Skeletons(
+                registry, window_s=config.window_s, enabled=config.skeletons.enabled
+            ),
+            traffic=TrafficBook(),
             clock=clock,
             started_ns=clock(),
         )
         analyzer.service = AnalyzerService(
-            registry, lists, store, observe=analyzer.observe, changed=waiters.wake
+            registry,
+            lists,
+            store,
+            observe=analyzer.observe,
+            changed=waiters.wake,
+            uses=analyzer.skeletons.uses,
         )
         await analyzer._recall()
         analyzer._work()
@@ -116,6 +130,8 @@ class Analyzer:
         """Hand a stored summary to the engine; what it cannot digest stays stored, and logged."""
         try:
             self.engine.ingest(summary, wall_ns)
+            held = {each.endpoint.id for each in self.registry.endpoints_of(summary.host)}
+            self.traffic.add(summary, held, wall_ns)
         except RemoteProtocolError as error:
             self.counters.bad_summaries += 1
             log.warning("summary_unusable", host=summary.host, error=str(error))
@@ -151,6 +167,10 @@ class Analyzer:
         self._supervise("housekeeping", self._keep_house)
         self._supervise("engine", lambda: self.engine.run(self.fleet, self.clock))
         self._supervise(
+            "planner",
+            Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock).run,
+        )
+        self._supervise(
             "journal", lambda: self.journal.follow(self.engine.incidents, self.store, self.clock)
         )
 
@@ -179,6 +199,7 @@ class Analyzer:
             await asyncio.sleep(HOUSEKEEPING_S)
             wall_ns = self.clock()
             await self.service.expire(wall_ns)
+            self.traffic.forget(wall_ns)
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes
             )

@@ -33,6 +33,9 @@ def render(analyzer: Analyzer) -> str:
     ]
     states = Counter(r.endpoint.state for r in analyzer.registry.endpoints())
     lives = Counter(i.state for i in analyzer.journal.incidents())
+    lists = Counter(
+        "basic" if plan.used is None else "skeleton" for plan in analyzer.skeletons.plans().values()
+    )
     for name, text, samples in (
         ("agent_silence_seconds", "Since the agent was last heard.", silent),
         (
@@ -44,6 +47,11 @@ def render(analyzer: Analyzer) -> str:
             "incidents",
             "Incidents kept.",
             [({"state": s.value}, float(lives[s])) for s in IncidentState],
+        ),
+        (
+            "tasks",
+            "Tasks, by what is probed.",
+            [({"list": kind}, float(lists[kind])) for kind in ("basic", "skeleton")],
         ),
         ("long_polls", "Requests that wait for news.", [({}, float(len(analyzer.waiters)))]),
         ("start_time_seconds", "Unix time of the start.", [({}, analyzer.started_ns / 1e9)]),

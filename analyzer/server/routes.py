@@ -2,44 +2,30 @@
 """The HTTP routes: bytes to messages and back. Decisions are the service's and the engine's."""
 
 import asyncio
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import msgspec
-from litestar import Litestar, Request, Response, delete, get, post, put
+from litestar import Litestar, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 import netagent
-from analyzer.server import views
+from analyzer.server import tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.documents import PROBLEM, config, gives, takes
+from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, changed, read, reply
 from analyzer.server.identity import require_admin, require_host
 from analyzer.server.metrics import render
 from analyzer.server.problems import HANDLERS, Problem
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
-from netagent.model.task import Task
 from netagent.model.verdict import IncidentState
-from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
+from netagent.wire.codec import MAX_BODY_BYTES, ContentType
 from netagent.wire.messages import Accepted, Registered, Registration, Summary
-
-T = TypeVar("T")
-
-Call = Request[Any, Any, State]
-
-MAX_WAIT_S = 60.0
-"""Longest a long poll is held."""
 
 COALESCE_S = 0.05
 """Changes of a ping list within this are told together: containers start in crowds."""
-
-BOTH = (ContentType.JSON, ContentType.MSGPACK)
-
-WaitS = Annotated[
-    float,
-    QueryParameter(ge=0, le=MAX_WAIT_S, description="Seconds to hold it until there is news."),
-]
 
 InState = Annotated[
     str | None,
@@ -49,16 +35,6 @@ InState = Annotated[
 ]
 
 
-class TaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A task as a scheduler declares it."""
-
-    containers: tuple[str, ...]
-    """Container ids, in rank order."""
-    rnics_per_container: int = 0
-    """0: as many as there are rails."""
-    rails: tuple[int, ...] = ()
-
-
 class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A pair to walk, each written CONTAINER/railN."""
 
@@ -66,11 +42,6 @@ class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str
 
 
-TASK_EXAMPLE = {
-    "containers": ["train-a-0", "train-a-1"],
-    "rnics_per_container": 2,
-    "rails": [0, 1],
-}
 ENDPOINT_EXAMPLE = {
     "id": {"container": "train-a-0", "rail": 0},
     "task": "train-a",
@@ -125,12 +96,12 @@ DIAGNOSE_EXAMPLE = {"source": "train-a-0/rail0", "target": "train-a-1/rail0"}
 async def register(host: FromPath[str], request: Call) -> Response[bytes]:
     """Register all endpoints of a host; what is missing is deregistered."""
     require_host(request, host)
-    analyzer = _analyzer(request)
-    registration, _ = await _read(request, Registration)
+    analyzer = analyzer_of(request)
+    registration, _ = await read(request, Registration)
     if registration.host != host:
         raise RemoteProtocolError(f"registration of {registration.host!r} at the path of {host!r}")
     analyzer.counters.registrations += 1
-    return _reply(request, await analyzer.service.register(registration, analyzer.clock()))
+    return reply(request, await analyzer.service.register(registration, analyzer.clock()))
 
 
 @get(
@@ -145,7 +116,7 @@ async def pinglist(
     host: FromPath[str], request: Call, after: FromQuery[int | None] = None, wait_s: WaitS = 0.0
 ) -> Response[bytes]:
     """Return the host's ping list once its version differs from `after`."""
-    analyzer = _analyzer(request)
+    analyzer = analyzer_of(request)
     require_host(request, host, analyzer.config.admins)
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
@@ -153,8 +124,8 @@ async def pinglist(
         try:
             current = await analyzer.service.pinglist(host, analyzer.clock())
             if current.version != after:
-                return _reply(request, current)
-            if not await _changed(analyzer, ticket, deadline_s):
+                return reply(request, current)
+            if not await changed(analyzer, ticket, deadline_s):
                 return Response(b"", status_code=204)
         finally:
             analyzer.waiters.discard(host, ticket)
@@ -175,99 +146,33 @@ async def pinglist(
 )
 async def summaries(request: Call) -> Response[bytes]:
     """Store one host's closed window; answered once it is on disk."""
-    analyzer = _analyzer(request)
-    summary, payload = await _read(request, Summary)
+    analyzer = analyzer_of(request)
+    received_ns = analyzer.clock()
+    summary, payload = await read(request, Summary)
     require_host(request, summary.host)
     accepted = await analyzer.service.push(summary, payload, analyzer.clock())
     analyzer.counters.summaries += not accepted.duplicate
     analyzer.counters.duplicates += accepted.duplicate
     analyzer.counters.summary_bytes += len(payload)
-    return _reply(request, accepted)
+    stamps = {"received_ns": received_ns, "replied_ns": analyzer.clock()}
+    return reply(request, msgspec.structs.replace(accepted, **stamps))
 
 
 @get("/v1/agents", responses={200: gives("Agents.")}, tags=["agents"])
 async def agents(request: Call) -> Response[bytes]:
     """Return every agent, with how long it has been silent and what it last said of itself."""
-    analyzer = _analyzer(request)
+    analyzer = analyzer_of(request)
     report, wall_ns = analyzer.engine.report, analyzer.clock()
     known = analyzer.registry.agents()
-    return _json({"agents": [views.agent(a, report(a.host), wall_ns=wall_ns) for a in known]})
+    return as_json({"agents": [views.agent(a, report(a.host), wall_ns=wall_ns) for a in known]})
 
 
 @delete("/v1/hosts/{host:str}", status_code=200, responses={403: PROBLEM}, tags=["agents"])
 async def forget(host: FromPath[str], request: Call) -> Response[bytes]:
     """Forget a host that left the cluster for good, with its endpoints."""
-    analyzer = _analyzer(request)
+    analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
-    return _json({"host": host, "known": await analyzer.service.forget(host, analyzer.clock())})
-
-
-# --- tasks --------------------------------------------------------------------------------------
-
-
-@put(
-    "/v1/tasks/{task:str}",
-    operation_class=takes(TaskBody, TASK_EXAMPLE, forms=(ContentType.JSON,)),
-    responses={200: gives("The task as declared."), 400: PROBLEM, 403: PROBLEM, 409: PROBLEM},
-    tags=["tasks"],
-)
-async def put_task(task: FromPath[str], request: Call) -> Response[bytes]:
-    """Declare a task, before or after its containers exist; replaces an earlier declaration."""
-    analyzer = _analyzer(request)
-    require_admin(request, analyzer.config.admins)
-    body, _ = await _read(request, TaskBody)
-    owner = analyzer.registry.declarer(body.containers, besides=task)
-    if owner is not None:
-        raise Problem(
-            409, f"task {owner} holds some of these containers", f"delete task {owner} first"
-        )
-    rnics = body.rnics_per_container or len(body.rails)
-    declared = Task(task, body.containers, rnics, body.rails, declared=True)
-    await analyzer.service.put_task(declared, analyzer.clock())
-    return _json(_task(analyzer, task))
-
-
-@get("/v1/tasks/{task:str}", responses={404: PROBLEM}, tags=["tasks"])
-async def get_task(task: FromPath[str], request: Call) -> Response[bytes]:
-    """Return a task, declared or learned."""
-    return _json(_task(_analyzer(request), task))
-
-
-@delete("/v1/tasks/{task:str}", status_code=200, responses={403: PROBLEM}, tags=["tasks"])
-async def delete_task(task: FromPath[str], request: Call) -> Response[bytes]:
-    """Withdraw a declaration; what agents discovered of the task stays known."""
-    analyzer = _analyzer(request)
-    require_admin(request, analyzer.config.admins)
-    known = await analyzer.service.delete_task(task, analyzer.clock())
-    return _json({"id": task, "known": known})
-
-
-@get("/v1/tasks", tags=["tasks"])
-async def tasks(request: Call) -> Response[bytes]:
-    """Return every task, declared or learned."""
-    analyzer = _analyzer(request)
-    return _json({"tasks": [_task(analyzer, task.id) for task in analyzer.registry.tasks()]})
-
-
-@get("/v1/endpoints", tags=["tasks"])
-async def endpoints(
-    request: Call,
-    task: FromQuery[str | None] = None,
-    host: FromQuery[str | None] = None,
-    *,
-    vanished: FromQuery[bool] = False,
-) -> Response[bytes]:
-    """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
-    analyzer = _analyzer(request)
-    registry, report = analyzer.registry, analyzer.engine.report
-    records = registry.endpoints(task, vanished=vanished)
-    found = [
-        views.endpoint(r, report(r.endpoint.host))
-        for r in records
-        if host in {None, r.endpoint.host}
-    ]
-    conflicts = [views.conflict(conflict) for conflict in registry.conflicts()]
-    return _json({"endpoints": found, "conflicts": conflicts})
+    return as_json({"host": host, "known": await analyzer.service.forget(host, analyzer.clock())})
 
 
 # --- incidents ----------------------------------------------------------------------------------
@@ -288,8 +193,8 @@ async def incidents(
             f"{wanted!r} is no state",
             f"use active, {', '.join(s.value for s in IncidentState)}",
         )
-    found = _analyzer(request).journal.incidents(wanted, since)
-    return _json({"incidents": [views.incident(incident) for incident in found]})
+    found = analyzer_of(request).journal.incidents(wanted, since)
+    return as_json({"incidents": [views.incident(incident) for incident in found]})
 
 
 @get("/v1/incidents/events", tags=["incidents"])
@@ -300,18 +205,18 @@ async def events(
 
     Without `after`, return at once the number to go on from.
     """
-    analyzer = _analyzer(request)
+    analyzer = analyzer_of(request)
     journal = analyzer.journal
     if after is None:
-        return _json({"next": journal.seq, "events": []})
+        return as_json({"next": journal.seq, "events": []})
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
         ticket = analyzer.waiters.ticket(INCIDENTS)
         try:
             found = journal.events(after)
-            if found or not await _changed(analyzer, ticket, deadline_s):
+            if found or not await changed(analyzer, ticket, deadline_s):
                 seq = found[-1].seq if found else after
-                return _json({"next": seq, "events": [views.event(e) for e in found]})
+                return as_json({"next": seq, "events": [views.event(e) for e in found]})
         finally:
             analyzer.waiters.discard(INCIDENTS, ticket)
 
@@ -319,10 +224,10 @@ async def events(
 @get("/v1/incidents/{incident:str}", responses={404: PROBLEM}, tags=["incidents"])
 async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     """Return one incident with its verdict and all evidence."""
-    known = _analyzer(request).journal.get(incident)
+    known = analyzer_of(request).journal.get(incident)
     if known is None:
         raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
-    return _json(views.incident(known))
+    return as_json(views.incident(known))
 
 
 @post(
@@ -334,11 +239,11 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
 )
 async def diagnose(request: Call) -> Response[bytes]:
     """Walk from one endpoint to another now, through vSwitches and fabric."""
-    analyzer = _analyzer(request)
+    analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
-    body, _ = await _read(request, DiagnoseBody)
+    body, _ = await read(request, DiagnoseBody)
     source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
-    return _json(await analyzer.engine.diagnose(source, target, analyzer.fleet))
+    return as_json(await analyzer.engine.diagnose(source, target, analyzer.fleet))
 
 
 # --- the whole ----------------------------------------------------------------------------------
@@ -347,22 +252,22 @@ async def diagnose(request: Call) -> Response[bytes]:
 @get("/v1/topology", tags=["analyzer"])
 async def topology(request: Call) -> Response[bytes]:
     """Return the fabric, as declared and as learned from traced paths."""
-    return _json(_analyzer(request).engine.topology())
+    return as_json(analyzer_of(request).engine.topology())
 
 
 @get("/v1/findings", tags=["analyzer"])
 async def findings(request: Call) -> Response[bytes]:
     """Return what hosts state about their own parts."""
-    found = _analyzer(request).engine.findings()
-    return _json({"findings": [views.finding(finding) for finding in found]})
+    found = analyzer_of(request).engine.findings()
+    return as_json({"findings": [views.finding(finding) for finding in found]})
 
 
 @get("/v1/status", tags=["analyzer"])
 async def status(request: Call) -> Response[bytes]:
     """Return who this analyzer is and how much it holds."""
-    analyzer = _analyzer(request)
+    analyzer = analyzer_of(request)
     kept, size = await analyzer.store.usage()
-    return _json(
+    return as_json(
         {
             "version": netagent.__version__,
             "started_ns": analyzer.started_ns,
@@ -383,7 +288,7 @@ async def status(request: Call) -> Response[bytes]:
 @get("/metrics", tags=["analyzer"], media_type="text/plain")
 async def metrics(request: Call) -> Response[bytes]:
     """Return counters and gauges in Prometheus' text form."""
-    text = render(_analyzer(request)).encode()
+    text = render(analyzer_of(request)).encode()
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
@@ -392,7 +297,7 @@ def application(analyzer: Analyzer) -> Litestar:
     return Litestar(
         route_handlers=[
             *(register, pinglist, summaries, agents, forget),
-            *(put_task, get_task, delete_task, tasks, endpoints),
+            *tasks.ROUTES,
             *(incidents, events, show, diagnose),
             *(topology, findings, status, metrics),
         ],
@@ -402,49 +307,6 @@ def application(analyzer: Analyzer) -> Litestar:
         openapi_config=config(),
         logging_config=None,
     )
-
-
-def _analyzer(request: Call) -> Analyzer:
-    analyzer: Analyzer = request.app.state["analyzer"]
-    return analyzer
-
-
-# The message in the body, and its msgpack.
-async def _read(request: Call, kind: type[T]) -> tuple[T, bytes]:
-    form = ContentType.of(request.headers.get("content-type"))
-    body = await request.body()
-    message = decode(body, kind, form)
-    return message, body if form is ContentType.MSGPACK else encode(message)
-
-
-# The answer in the form asked for, or else in the form of what came.
-def _reply(request: Call, message: object) -> Response[bytes]:
-    accept = request.headers.get("accept", "")
-    named = accept if "json" in accept or "msgpack" in accept else None
-    form = ContentType.of(named or request.headers.get("content-type"))
-    return Response(encode(message, form), status_code=200, media_type=form.value)
-
-
-def _json(plain: object) -> Response[bytes]:
-    body = encode(plain, ContentType.JSON)
-    return Response(body, status_code=200, media_type=ContentType.JSON.value)
-
-
-# Whether the ticket was called before the deadline, and not because the server stops.
-async def _changed(analyzer: Analyzer, ticket: "asyncio.Future[None]", deadline_s: float) -> bool:
-    try:
-        async with asyncio.timeout_at(deadline_s):
-            await ticket
-    except TimeoutError:
-        return False
-    return not analyzer.waiters.stopping
-
-
-def _task(analyzer: Analyzer, task: str) -> views.Plain:
-    known = analyzer.registry.task(task)
-    if known is None:
-        raise Problem(404, f"no task {task!r}", "GET /v1/tasks lists those known")
-    return views.task(known, len(analyzer.registry.endpoints(task)))
 
 
 def _endpoint(analyzer: Analyzer, text: str) -> EndpointId:

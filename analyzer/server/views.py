@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from analyzer.registry import Agent, Conflict, EndpointRecord
 from analyzer.reports import Report
 from analyzer.server.journal import Event
+from analyzer.skeletons import Plan
 from netagent.model.finding import Finding
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, Pair, Suspect
@@ -54,8 +55,8 @@ def agent(known: Agent, report: Report | None, *, wall_ns: int) -> Plain:
     }
 
 
-def task(known: Task, registered: int) -> Plain:
-    """Return a task, with how many of its endpoints are registered."""
+def task(known: Task, registered: int, followed: Plan | None) -> Plain:
+    """Return a task, with how many of its endpoints are registered, and what is probed."""
     return {
         "id": known.id,
         "containers": known.containers,
@@ -64,7 +65,41 @@ def task(known: Task, registered: int) -> Plain:
         "declared": known.declared,
         "endpoints_expected": len(known.containers) * known.rnics_per_container,
         "endpoints_registered": registered,
+        "skeleton": known.skeleton,
+        "parallelism": asdict(known.parallelism) if known.parallelism else None,
+        "list": _list(followed),
     }
+
+
+def plan(task: str, followed: Plan | None) -> Plain:
+    """Return what a task's ping lists follow; groups and edges are lists of endpoints."""
+    told: Plain = {"task": task, "list": _list(followed)}
+    if followed is None:
+        return told | {"version": 0, "since_ns": None, "reason": "not looked at yet"}
+    told |= {"version": followed.version, "since_ns": followed.since_ns, "reason": followed.reason}
+    if followed.used is None:
+        return told
+    used, found = followed.used, followed.used.skeleton
+    names = [str(each) for each in used.ids]
+    return told | {
+        "confidence": round(found.confidence, 3),
+        "dp": found.dp,
+        "pp": found.pp,
+        "tp": found.tp,
+        "ep": found.ep,
+        "period_s": found.period_s,
+        "tick_ms": used.tick_ns // 1_000_000,
+        "groups": {
+            kind: [[names[row] for row in rows] for rows in groups]
+            for kind, groups in found.groups.items()
+        },
+        "pairs": len(found.edges),
+        "edges": [[names[a], names[b]] for a, b in found.edges.tolist()],
+    }
+
+
+def _list(followed: Plan | None) -> str:
+    return "skeleton" if followed is not None and followed.used is not None else "basic"
 
 
 def incident(known: Incident) -> Plain:

@@ -163,7 +163,7 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert fits(incidents.report([])) == "no incidents"
     assert "no tasks" in fits(tasks.report([]))
     task = {"id": "train-a", "declared": True, "containers": ["a"] * 4, "rails": [0, 1]}
-    task |= {"endpoints_expected": 8, "endpoints_registered": 7}
+    task |= {"endpoints_expected": 8, "endpoints_registered": 7, "list": "basic"}
     assert "train-a  declared  4           0,1    7/8" in fits(tasks.report([task]))
     endpoint = {"id": "a0/rail0", "state": "gone", "host": "h0", "rnic": "rnic0", "task": ""}
     endpoint |= {"address": "10.0.0.10", "since_ns": 1, "deregistered_ns": INCIDENT["detected_ns"]}

@@ -105,3 +105,21 @@ def test_over_any_restarts_and_clock_jumps_one_version_means_one_content(steps):
         assert current.version >= last
         assert seen.setdefault(current.version, current.targets) == current.targets
         last = current.version
+
+
+def test_pairs_that_a_task_does_not_use_are_rare_and_never_missing():
+    mine = endpoint("h0", "a0", 0)
+    others = [endpoint("h1", "a1", 0), endpoint("h2", "a2", 0)]
+    uses = {("train-a", mine.id, others[0].id)}
+    found = active("h0", [mine], lambda task, rail: others, lambda *pair: pair in uses)
+    assert [(t.target.container, t.rare) for t in found] == [("a1", False), ("a2", True)]
+    lists = PingLists(rare_share=0.25)
+    lists.update("h0", active("h0", [mine], lambda task, rail: others), 1000 * MS)
+    assert lists.update("h0", found, 2000 * MS).version == 2000
+    assert lists.get("h0").rare_share == 0.25
+
+
+def test_another_share_is_another_version_over_a_restart_too():
+    stored = PingLists(rare_share=0.1).update("h0", (target(),), 5000 * MS)
+    again = PingLists([stored], rare_share=0.5)
+    assert again.update("h0", (target(),), 6000 * MS).version == 6000

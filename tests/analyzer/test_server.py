@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analyzer import recording
 from analyzer.config import Config
 from analyzer.reports import Report
 from analyzer.server import analyzer as assembly
@@ -23,7 +24,7 @@ from netagent.model.path import Component, Kind, Layer
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
-from netagent.wire.messages import Accepted, Health, Registered, Summary
+from netagent.wire.messages import Accepted, Health, Registered, Summary, TrafficBlock
 from tests.analyzer.cluster import SECOND, endpoint, registration
 
 SPINE = Component(Kind.SWITCH, "spine-0")
@@ -104,6 +105,23 @@ class Lab:
     async def push(self, host="h0", start_ns=5 * SECOND):
         message = Summary(host=host, instance="one", start_ns=start_ns, width_ns=5 * SECOND)
         return await self.http.post("/v1/summaries", content=encode(message), headers=MSGPACK)
+
+    async def push_traffic(self, host, container, start_s, sent):
+        block = TrafficBlock(
+            start_ns=start_s * SECOND,
+            tick_ns=SECOND,
+            endpoint=b"\0\0",
+            sent=b"".join(value.to_bytes(8, "little") for value in sent),
+        )
+        message = Summary(
+            host=host,
+            instance="one",
+            start_ns=start_s * SECOND,
+            width_ns=5 * SECOND,
+            endpoints=(EndpointId(container, 0),),
+            traffic=(block,),
+        )
+        await self.http.post("/v1/summaries", content=encode(message), headers=MSGPACK)
 
     async def events(self, after=None):
         query = {"wait_s": 10} if after is None else {"wait_s": 10, "after": after}
@@ -221,8 +239,8 @@ def test_long_polls_do_not_hold_a_stop(tmp_path):
 def test_a_summary_is_taken_once_and_handed_to_the_engine(tmp_path):
     async def work(lab):
         first, again = await lab.push(), await lab.push()
-        assert decode(first.content, Accepted) == Accepted(duplicate=False)
-        assert decode(again.content, Accepted) == Accepted(duplicate=True)
+        assert not decode(first.content, Accepted).duplicate
+        assert decode(again.content, Accepted).duplicate
         assert [seen[:2] for seen in lab.engine.seen] == [("h0", 5 * SECOND)]
 
     on(tmp_path, work)
@@ -278,6 +296,68 @@ def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
         assert (await lab.http.delete("/v1/tasks/train-a")).json()["known"]
         assert not (await lab.http.delete("/v1/tasks/train-a")).json()["known"]
         problem(await lab.http.get("/v1/tasks/train-a"), 404)
+
+    on(tmp_path, work)
+
+
+def test_a_declared_parallelism_must_fit_the_task_and_an_opt_out_is_kept(tmp_path):
+    job = {"dp": 2, "pp": 1, "tp": 2, "ep": 1}
+    body = {"containers": ["a0", "a1"], "rails": [0, 1], "skeleton": False}
+
+    async def before(lab):
+        odd = await lab.http.put("/v1/tasks/t", json=body | {"parallelism": job | {"pp": 2}})
+        assert "takes 8 ranks, the task has 4" in problem(odd, 400)
+        put = await lab.http.put("/v1/tasks/t", json=body | {"parallelism": job})
+        return put.json()
+
+    async def after(lab):
+        return (await lab.http.get("/v1/tasks/t")).json()
+
+    declared = on(tmp_path, before)
+    assert (declared["skeleton"], declared["parallelism"]) == (False, job)
+    assert on(tmp_path, after) == declared
+
+
+def test_what_is_probed_and_why_is_told_of_every_task(tmp_path):
+    async def work(lab):
+        problem(await lab.http.get("/v1/tasks/t/skeleton"), 404)
+        await lab.http.put("/v1/tasks/t", json={"containers": ["a0"], "rails": [0]})
+        lab.analyzer.skeletons.refresh(lab.analyzer.clock())
+        told = (await lab.http.get("/v1/tasks/t/skeleton")).json()
+        assert (told["list"], told["reason"]) == ("basic", "0 of 1 endpoints are up")
+        assert (await lab.http.get("/v1/tasks/t")).json()["list"] == "basic"
+        metrics = (await lab.http.get("/metrics")).text
+        assert 'netagent_tasks{list="basic"} 1' in metrics
+
+    on(tmp_path, work)
+
+
+def test_what_a_task_sent_is_a_recording(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        await lab.register("h1", endpoint("h1", "a1"))
+        problem(await lab.http.get("/v1/tasks/train-a/traffic"), 404)
+        lab.peer = "h0"
+        problem(await lab.http.get("/v1/tasks/train-a/traffic"), 403)
+        lab.peer = None
+        start = lab.analyzer.clock() // SECOND - 30
+        for number in (0, 1):
+            await lab.push_traffic(f"h{number}", f"a{number}", start, [number + 1] * 10)
+        answer = await lab.http.get("/v1/tasks/train-a/traffic", params={"tick_ms": 1000})
+        series = recording.unpack(answer.content)
+        assert series.names == ("a0/rail0", "a1/rail0")
+        assert series.rate.tolist() == [[1] * 10, [2] * 10]
+        problem(await lab.http.get("/v1/tasks/train-a/traffic", params={"tick_ms": 100}), 404)
+
+    on(tmp_path, work)
+
+
+def test_an_acknowledgement_tells_when_a_summary_came_and_was_answered(tmp_path):
+    async def work(lab):
+        before = lab.analyzer.clock()
+        accepted = decode((await lab.push()).content, Accepted)
+        after = lab.analyzer.clock()
+        assert before <= accepted.received_ns <= accepted.replied_ns <= after
 
     on(tmp_path, work)
 

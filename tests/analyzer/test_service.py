@@ -200,3 +200,73 @@ def test_what_vanished_long_ago_leaves_the_store_too():
     bench.expire(2 + REMEMBER_NS)
     assert bench.store.hosts["h0"].records == ()
     assert bench.registry.endpoint(EndpointId("a0", 0)) is None
+
+
+# --- incremental activation -----------------------------------------------------------------------
+
+HOSTS = 40
+TASK = Task("job", tuple(f"c{n}" for n in range(HOSTS)), 1, (0,), declared=True)
+
+
+def test_a_container_of_a_declared_task_costs_one_message_however_many_expect_it():
+    bench = Bench()
+    bench.put_task(TASK, 1)
+    bench.changed.clear()
+    for n in range(HOSTS):
+        registered = bench.register(registration(f"h{n}", endpoint(f"h{n}", f"c{n}")), n * SECOND)
+        # It is told whom to tell, and whom it may activate later.
+        assert [peer.host for peer in registered.peers] == sorted(f"h{m}" for m in range(n))
+        (group,) = registered.pinglist.expected
+        assert group.sources == (EndpointId(f"c{n}", 0),)
+        assert group.containers == TASK.containers
+        assert len(registered.pinglist.targets) == n
+    assert bench.changed == []
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 5])
+def test_what_all_hosts_preload_is_n_times_n_by_8_minus_1_pairs(hosts):
+    bench = Bench()
+    containers = tuple(f"c{n}" for n in range(hosts))
+    bench.put_task(Task("job", containers, 8, tuple(range(8)), declared=True), 1)
+    pairs = set()
+    for n in range(hosts):
+        own = [endpoint(f"h{n}", f"c{n}", rail) for rail in range(8)]
+        preloaded = bench.register(registration(f"h{n}", *own), n * SECOND).pinglist
+        pairs |= {
+            (source, EndpointId(container, source.rail))
+            for group in preloaded.expected
+            for source in group.sources
+            for container in group.containers
+            if container != source.container
+        }
+    assert len(pairs) == 8 * hosts * (hosts - 1)
+
+
+def test_who_asks_later_has_what_others_announced_meanwhile():
+    bench = Bench()
+    bench.put_task(TASK, 1)
+    first = bench.register(registration("h0", endpoint("h0", "c0")), 1 * SECOND).pinglist
+    bench.register(registration("h1", endpoint("h1", "c1")), 2 * SECOND)
+    later = bench.pinglist("h0", 3 * SECOND)
+    assert later.version > first.version
+    assert targets(later) == [("c0/rail0", "c1/rail0")]
+
+
+def test_hosts_of_a_task_that_nobody_declared_are_told_of_every_change():
+    bench = Bench()
+    bench.register(registration("h0", endpoint("h0", "a0")), 1 * SECOND)
+    bench.register(registration("h1", endpoint("h1", "a1")), 2 * SECOND)
+    assert bench.changed[-1] == {"h0", "h1"}
+    assert bench.pinglist("h0", 3 * SECOND).expected == ()
+
+
+def test_a_new_plan_reaches_every_host_of_the_task_at_once():
+    used = set()
+    bench = Bench()
+    bench.service._uses = lambda task, a, b: (a.container, b.container) in used
+    for n in range(3):
+        bench.register(registration(f"h{n}", endpoint(f"h{n}", f"a{n}")), n * SECOND)
+    used.add(("a0", "a1"))
+    bench.service.replan({"h0"})
+    assert bench.changed[-1] == {"h0"}
+    assert [t.rare for t in bench.pinglist("h0", 9 * SECOND).targets] == [False, True]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the routes share: requests to messages, messages to answers."""
+
+import asyncio
+from typing import Annotated, Any, TypeVar
+
+from litestar import Request, Response
+from litestar.datastructures import State
+from litestar.params import QueryParameter
+
+from analyzer.server.analyzer import Analyzer
+from netagent.wire.codec import ContentType, decode, encode
+
+T = TypeVar("T")
+
+Call = Request[Any, Any, State]
+
+MAX_WAIT_S = 60.0
+"""Longest a long poll is held."""
+
+BOTH = (ContentType.JSON, ContentType.MSGPACK)
+
+WaitS = Annotated[
+    float,
+    QueryParameter(ge=0, le=MAX_WAIT_S, description="Seconds to hold it until there is news."),
+]
+
+
+def analyzer_of(request: Call) -> Analyzer:
+    """Return the analyzer that serves the request."""
+    analyzer: Analyzer = request.app.state["analyzer"]
+    return analyzer
+
+
+async def read(request: Call, kind: type[T]) -> tuple[T, bytes]:
+    """Return the message in the body, and its msgpack."""
+    form = ContentType.of(request.headers.get("content-type"))
+    body = await request.body()
+    message = decode(body, kind, form)
+    return message, body if form is ContentType.MSGPACK else encode(message)
+
+
+def reply(request: Call, message: object) -> Response[bytes]:
+    """Return the answer in the form asked for, or else in the form of what came."""
+    accept = request.headers.get("accept", "")
+    named = accept if "json" in accept or "msgpack" in accept else None
+    form = ContentType.of(named or request.headers.get("content-type"))
+    return Response(encode(message, form), status_code=200, media_type=form.value)
+
+
+def as_json(plain: object) -> Response[bytes]:
+    """Return plain data as JSON."""
+    body = encode(plain, ContentType.JSON)
+    return Response(body, status_code=200, media_type=ContentType.JSON.value)
+
+
+async def changed(analyzer: Analyzer, ticket: "asyncio.Future[None]", deadline_s: float) -> bool:
+    """Whether the ticket is called before the deadline, and not because the server stops."""
+    try:
+        async with asyncio.timeout_at(deadline_s):
+            await ticket
+    except TimeoutError:
+        return False
+    return not analyzer.waiters.stopping

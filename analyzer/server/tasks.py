@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP routes of tasks: who is in them, what they use, what they sent."""
+
+from dataclasses import astuple
+
+import msgspec
+from litestar import Response, delete, get, put
+from litestar.params import FromPath, FromQuery
+
+from analyzer import recording
+from analyzer.server import views
+from analyzer.server.analyzer import Analyzer
+from analyzer.server.documents import PROBLEM, gives, takes
+from analyzer.server.http import Call, analyzer_of, as_json, read
+from analyzer.server.identity import require_admin
+from analyzer.server.problems import Problem
+from netagent.model.task import Parallelism, Task
+from netagent.wire.codec import ContentType
+
+
+class TaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A task as a scheduler declares it."""
+
+    containers: tuple[str, ...]
+    """Container ids, in rank order."""
+    rnics_per_container: int = 0
+    """0: as many as there are rails."""
+    rails: tuple[int, ...] = ()
+    skeleton: bool = True
+    """False opts out: the task's traffic decides nothing, its basic list stays."""
+    parallelism: Parallelism | None = None
+    """A hint: degrees of the job, one rank per RNIC, held against its traffic."""
+
+
+TASK_EXAMPLE = {
+    "containers": ["train-a-0", "train-a-1"],
+    "rnics_per_container": 2,
+    "rails": [0, 1],
+}
+
+
+@put(
+    "/v1/tasks/{task:str}",
+    operation_class=takes(TaskBody, TASK_EXAMPLE, forms=(ContentType.JSON,)),
+    responses={200: gives("The task as declared."), 400: PROBLEM, 403: PROBLEM, 409: PROBLEM},
+    tags=["tasks"],
+)
+async def put_task(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Declare a task, before or after its containers exist; replaces an earlier declaration."""
+    analyzer = analyzer_of(request)
+    require_admin(request, analyzer.config.admins)
+    body, _ = await read(request, TaskBody)
+    owner = analyzer.registry.declarer(body.containers, besides=task)
+    if owner is not None:
+        raise Problem(
+            409, f"task {owner} holds some of these containers", f"delete task {owner} first"
+        )
+    rnics = body.rnics_per_container or len(body.rails)
+    ranks = len(body.containers) * rnics
+    if body.parallelism is not None and min(astuple(body.parallelism)) < 1:
+        raise Problem(400, "a degree is below 1", "declare degrees of 1 or more")
+    if body.parallelism is not None and body.parallelism.ranks != ranks:
+        raise Problem(
+            400,
+            f"{body.parallelism} takes {body.parallelism.ranks} ranks, the task has {ranks}",
+            "declare one rank per RNIC, or no parallelism",
+        )
+    declared = Task(
+        task,
+        body.containers,
+        rnics,
+        body.rails,
+        declared=True,
+        skeleton=body.skeleton,
+        parallelism=body.parallelism,
+    )
+    await analyzer.service.put_task(declared, analyzer.clock())
+    return as_json(_task(analyzer, task))
+
+
+@get("/v1/tasks/{task:str}", responses={404: PROBLEM}, tags=["tasks"])
+async def get_task(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Return a task, declared or learned."""
+    return as_json(_task(analyzer_of(request), task))
+
+
+@delete("/v1/tasks/{task:str}", status_code=200, responses={403: PROBLEM}, tags=["tasks"])
+async def delete_task(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Withdraw a declaration; what agents discovered of the task stays known."""
+    analyzer = analyzer_of(request)
+    require_admin(request, analyzer.config.admins)
+    known = await analyzer.service.delete_task(task, analyzer.clock())
+    return as_json({"id": task, "known": known})
+
+
+@get("/v1/tasks", tags=["tasks"])
+async def tasks(request: Call) -> Response[bytes]:
+    """Return every task, declared or learned."""
+    analyzer = analyzer_of(request)
+    return as_json({"tasks": [_task(analyzer, task.id) for task in analyzer.registry.tasks()]})
+
+
+@get("/v1/endpoints", tags=["tasks"])
+async def endpoints(
+    request: Call,
+    task: FromQuery[str | None] = None,
+    host: FromQuery[str | None] = None,
+    *,
+    vanished: FromQuery[bool] = False,
+) -> Response[bytes]:
+    """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
+    analyzer = analyzer_of(request)
+    registry, report = analyzer.registry, analyzer.engine.report
+    records = registry.endpoints(task, vanished=vanished)
+    found = [
+        views.endpoint(r, report(r.endpoint.host))
+        for r in records
+        if host in {None, r.endpoint.host}
+    ]
+    conflicts = [views.conflict(conflict) for conflict in registry.conflicts()]
+    return as_json({"endpoints": found, "conflicts": conflicts})
+
+
+@get(
+    "/v1/tasks/{task:str}/skeleton",
+    responses={200: gives("What is probed, and why."), 404: PROBLEM},
+    tags=["tasks"],
+)
+async def skeleton(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Return what the ping lists of a task follow: its skeleton, or the basic list and why."""
+    analyzer = analyzer_of(request)
+    _task(analyzer, task)
+    return as_json(views.plan(task, analyzer.skeletons.plan(task)))
+
+
+@get(
+    "/v1/tasks/{task:str}/traffic",
+    responses={200: gives("A NumPy archive.", bytes), 403: PROBLEM, 404: PROBLEM},
+    tags=["tasks"],
+)
+async def traffic(
+    task: FromPath[str], request: Call, tick_ms: FromQuery[int | None] = None
+) -> Response[bytes]:
+    """Return what the endpoints of a task sent lately, as `netagent-analyzer skeleton` reads it.
+
+    In ticks of `tick_ms`, or else of those that its skeleton came from.
+    """
+    analyzer = analyzer_of(request)
+    require_admin(request, analyzer.config.admins)
+    _task(analyzer, task)
+    tick_ns = None if tick_ms is None else tick_ms * 1_000_000
+    series = analyzer.skeletons.recent(task, analyzer.traffic, tick_ns, analyzer.clock())
+    if series is None:
+        raise Problem(
+            404,
+            f"no series of {task} in such ticks",
+            "wait for two windows of its agents; GET /v1/tasks/TASK/skeleton says more",
+        )
+    return Response(recording.pack(series), status_code=200, media_type="application/octet-stream")
+
+
+ROUTES = (put_task, get_task, delete_task, tasks, endpoints, skeleton, traffic)
+
+
+def _task(analyzer: Analyzer, task: str) -> views.Plain:
+    known = analyzer.registry.task(task)
+    if known is None:
+        raise Problem(404, f"no task {task!r}", "GET /v1/tasks lists those known")
+    registered = len(analyzer.registry.endpoints(task))
+    return views.task(known, registered, analyzer.skeletons.plan(task))

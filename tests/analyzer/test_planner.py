@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+
+import pytest
+
+from analyzer.server import planner
+from analyzer.server.planner import Planner
+from analyzer.skeletons import Judgement, Skeletons
+from analyzer.traffic import TrafficBook
+from netagent.model.errors import Unreachable
+from netagent.model.task import Task
+from tests.analyzer.test_skeletons import Cloud
+
+S = 10**9
+
+
+class Service:
+    def __init__(self):
+        self.replanned = []
+
+    def replan(self, hosts):
+        self.replanned.append(set(hosts))
+
+
+class Fleet:
+    """Agents of which some do not answer."""
+
+    def __init__(self, *silent):
+        self.silent, self.asked = silent, []
+
+    async def sample(self, host, request):
+        self.asked.append(host)
+        if host in self.silent:
+            raise Unreachable(host, "timeout")
+
+
+def planner_of(cloud, fleet=None):
+    made = Planner(cloud.skeletons, cloud.book, Service(), fleet or Fleet(), lambda: cloud.now * S)
+    return made, made._service
+
+
+def run_until(work, reached):
+    async def main():
+        running = asyncio.create_task(work.run())
+        async with asyncio.timeout(20):
+            while not reached():
+                assert not running.done()
+                await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr(planner, "STEP_S", 0.001)
+
+
+def test_a_task_whose_traffic_cannot_be_judged_stops_no_other(monkeypatch):
+    cloud = Cloud()
+    cloud.registry.put_task(Task("aaa", ("x0", "x1"), 1, (0,), declared=True), 0)
+    judged = []
+
+    def judge(case, book):
+        judged.append(case.task.id)
+        if case.task.id == "aaa":
+            raise ZeroDivisionError
+        return Judgement(None, "fine")
+
+    monkeypatch.setattr(planner, "judge", judge)
+    monkeypatch.setattr(Skeletons, "_excuse", lambda *_: "")
+    work, _ = planner_of(cloud)
+    run_until(work, lambda: {"aaa", "train-a"} <= set(judged))
+    reason = cloud.skeletons.plan("aaa").reason
+    assert reason == "its traffic could not be judged: ZeroDivisionError"
+    assert cloud.skeletons.plan("train-a").reason == "fine"
+
+
+def test_membership_is_followed_while_a_task_is_thought_about(monkeypatch):
+    cloud = Cloud()
+    cloud.plays()
+    cloud.run(330)
+    assert cloud.plan.used is not None
+    slow = asyncio.Event()
+
+    async def think(self, case):
+        await slow.wait()
+
+    monkeypatch.setattr(Planner, "_judge", think)
+    cloud.now += 10
+    work, service = planner_of(cloud)
+    cloud.register(3, generation=2, container="other")
+    run_until(work, lambda: service.replanned)
+    assert cloud.plan.used is None
+
+
+def test_agents_that_do_not_answer_are_asked_again():
+    cloud = Cloud()
+    cloud.plays()
+    cloud.run(10)
+    fleet = Fleet("h3")
+    work, _ = planner_of(cloud, fleet)
+    run_until(work, lambda: len(fleet.asked) >= 8)
+    cloud.now += 15
+    run_until(work, lambda: fleet.asked.count("h3") == 2)
+
+
+def test_an_empty_analyzer_has_nothing_to_plan():
+    cloud = Cloud()
+    cloud.skeletons, cloud.book = Skeletons(cloud.registry), TrafficBook()
+    cloud.registry.delete_task("train-a", 0)
+    work, service = planner_of(cloud)
+    run_until(work, lambda: cloud.skeletons.plans() is not None)
+    assert service.replanned == []
