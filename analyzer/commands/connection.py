@@ -63,6 +63,14 @@ class Connection:
         """Return the answer to `body`."""
         return self._ask("POST", path, json=body, timeout=timeout_s)
 
+    def fetch(self, path: str, **query: str | int | None) -> bytes:
+        """Return the bytes at `path`."""
+        asked = {name: value for name, value in query.items() if value is not None}
+        response = self._request("GET", path, params=asked)
+        if not response.is_success:
+            raise _refused(response, path)
+        return response.content
+
     def __enter__(self) -> Self:
         return self
 
@@ -70,22 +78,34 @@ class Connection:
         self._client.close()
 
     def _ask(self, method: str, path: str, **request: Any) -> Any:
-        try:
-            response = self._client.request(method, path, **request)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(self.url, _reason(error)) from error
-        try:
-            answer = response.json()
-        except ValueError:
-            answer = None
-        known = answer if isinstance(answer, dict) else {}
+        response = self._request(method, path, **request)
+        known = _object(response)
         if response.is_success and known:
             return known
-        raise Refused(
-            response.status_code,
-            str(known.get("error", f"{path}: HTTP {response.status_code}")),
-            str(known.get("remedy", "is this an analyzer's URL?")),
-        )
+        raise _refused(response, path)
+
+    def _request(self, method: str, path: str, **request: Any) -> httpx.Response:
+        try:
+            return self._client.request(method, path, **request)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unreachable(self.url, _reason(error)) from error
+
+
+def _object(response: httpx.Response) -> dict[str, Any]:
+    try:
+        answer = response.json()
+    except ValueError:
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def _refused(response: httpx.Response, path: str) -> Refused:
+    known = _object(response)
+    return Refused(
+        response.status_code,
+        str(known.get("error", f"{path}: HTTP {response.status_code}")),
+        str(known.get("remedy", "is this an analyzer's URL?")),
+    )
 
 
 def _context(args: argparse.Namespace) -> ssl.SSLContext | bool:

@@ -3,96 +3,128 @@
 
 import argparse
 import json
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
-from analyzer.commands.text import cut, paragraph, table
-from analyzer.skeleton.infer import Skeleton, infer
+from analyzer import recording
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection
+from analyzer.commands.plot import draw
+from analyzer.commands.text import clock, cut, paragraph, table
+from analyzer.recording import SHAPE
+from analyzer.skeleton.hint import Hint, infer_with
+from analyzer.skeleton.infer import Skeleton
 from analyzer.skeleton.series import TrafficSeries, basic_edges
-from netagent.model.errors import ConfigError, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, ConfigError
+from netagent.model.task import Parallelism
 
 HELP = "infer which endpoint pairs a task uses, from its traffic alone"
 
-EPILOG = """\
+EPILOG = f"""\
 examples:
-  netagent-analyzer skeleton series.npz
+  netagent-analyzer skeleton train-a
+  netagent-analyzer skeleton train-a --plot train-a.png --save train-a.npz
   netagent-analyzer skeleton series.npz --json
 
-series.npz is a NumPy archive of one task:
-  rate      (endpoints, ticks) bytes that each endpoint sent in each tick; NaN
-            where that is not known
-  tick_s    seconds per tick
-  host      (endpoints,) number of each endpoint's host
-  rail      (endpoints,) number of its rail
-  endpoint  (endpoints,) names; optional
+A task is asked of the analyzer: what its ping lists follow now, and what its
+latest traffic says.
 
+{SHAPE}
 Groups are lists of rows of rate; edges are unordered pairs of rows, listed
 once. Where the skeleton is not certain enough, edges is the basic list: all
 pairs of one rail on different hosts.
+
+In the table a star marks the size that was taken: the best separated, or of
+those that are alike the larger; moved are members that equal sizes took from
+the group they are nearest to.
+
 exit status: 0 if the skeleton is certain enough to be used, 1 if not,
-2 the file cannot be read
+2 wrong usage, or a file cannot be read or written, 3 the analyzer cannot be
+reached
 """
 
-ARRAYS = ("rate", "tick_s", "host", "rail")
-UNREADABLE = (
-    OSError, ValueError, TypeError, KeyError, EOFError, MemoryError, NotImplementedError,
-    RuntimeError, zipfile.BadZipFile, zlib.error, RemoteProtocolError,
-)  # fmt: skip
-"""What numpy and zipfile raise at files that are no such archive, and ours at what it holds."""
 CANDIDATES_SHOWN = 6
 GROUPS_SHOWN = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("series", metavar="SERIES.npz", help="recording of one task's traffic")
-    parser.add_argument("--json", action="store_true", help="print the skeleton as JSON")
+    parser.add_argument(
+        "series", metavar="SERIES.npz|TASK", help="a recording (*.npz), or a task of the analyzer"
+    )
+    parser.add_argument(
+        "--tick-ms", type=int, metavar="MS", help="of a task's series (default: as it was inferred)"
+    )
+    parser.add_argument("--save", metavar="FILE.npz", help="keep a task's series as a recording")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw series, signatures and edges")
+    connection.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the skeleton."""
-    series = load(args.series)
-    found = infer(series)
-    if args.json:
-        print(json.dumps(plain(found)))
+    followed: dict[str, Any] | None = None
+    if args.series.endswith(".npz"):
+        if args.save or args.tick_ms is not None:
+            raise ConfigError(args.series, "--save and --tick-ms are for a task, not a recording")
+        series = recording.load(args.series)
     else:
-        for line in report(found, series):
+        series, followed = _ask(args)
+    found = infer_with(series, _hint(series, followed))
+    if args.plot:
+        _plot(args.plot, series, found)
+    if args.json:
+        print(json.dumps(plain(found) | ({"list": followed} if followed else {})))
+    else:
+        for line in (*(_followed(followed) if followed else ()), *report(found, series)):
             print(line)
     return 0 if found.confident else 1
 
 
-def load(path: str) -> TrafficSeries:
-    """Read a recording; ConfigError where it is none."""
+def _plot(path: str, series: TrafficSeries, found: Skeleton) -> None:
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return _series(archive)
-    except UNREADABLE as error:
-        raise ConfigError(path, str(error)) from error
+        draw(path, series, found)
+    except CapabilityMissing as error:
+        raise ConfigError("--plot", str(error)) from error
 
 
-def _series(archive: Mapping[str, Any]) -> TrafficSeries:
-    missing = [name for name in ARRAYS if name not in archive]
-    if missing:
-        raise RemoteProtocolError(f"it lacks {', '.join(missing)}")
-    return TrafficSeries(
-        np.asarray(archive["rate"], np.float64),
-        float(archive["tick_s"]),
-        _whole(archive["host"]),
-        _whole(archive["rail"]),
-        tuple(map(str, archive["endpoint"].tolist())) if "endpoint" in archive else (),
-    )
+def _ask(args: argparse.Namespace) -> tuple[TrafficSeries, dict[str, Any]]:
+    if not args.series or (args.tick_ms is not None and args.tick_ms <= 0):
+        raise ConfigError("command line", "name a task, and ticks of more than 0 ms")
+    path = f"/v1/tasks/{quote(args.series, safe='')}"
+    with Connection(args) as analyzer:
+        followed = analyzer.get(f"{path}/skeleton")
+        followed["parallelism"] = analyzer.get(path).get("parallelism")
+        content = analyzer.fetch(f"{path}/traffic", tick_ms=args.tick_ms)
+    if args.save:
+        try:
+            Path(args.save).write_bytes(content)
+        except OSError as error:
+            raise ConfigError(args.save, f"cannot be written: {error.strerror}") from error
+    return recording.unpack(content), followed
 
 
-def _whole(numbers: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
-    whole = np.asarray(numbers).astype(np.int64)
-    if not np.array_equal(whole, numbers):
-        raise ValueError("host and rail are whole numbers")
-    return whole
+def _hint(series: TrafficSeries, followed: dict[str, Any] | None) -> Hint | None:
+    """Return what was declared of the task, as the analyzer uses it: hosts are in ranks' order."""
+    declared = followed["parallelism"] if followed else None
+    if declared is None:
+        return None
+    rank = np.empty(len(series), np.int64)
+    rank[np.lexsort((series.rail, series.host))] = np.arange(len(series))
+    return Hint(Parallelism(**declared), rank)
+
+
+def _followed(followed: dict[str, Any]) -> Iterator[str]:
+    since = clock(followed["since_ns"])
+    if followed["list"] == "skeleton":
+        yield f"probed along its skeleton since {since}, {followed['pairs']} pairs"
+    else:
+        yield from paragraph(
+            f"probed by its basic list since {since}: {followed['reason']}", hang="  "
+        )
 
 
 def plain(found: Skeleton) -> dict[str, Any]:
@@ -148,8 +180,14 @@ def report(found: Skeleton, series: TrafficSeries) -> Iterator[str]:
     if found.candidates:
         yield ""
         best = sorted(found.candidates, key=lambda each: -each.separation)[:CANDIDATES_SHOWN]
+        taken = found.dp * found.ep
         cells = [
-            (str(c.size), str(c.groups), f"{c.separation:.2f}", f"{100 * c.moved:.0f} %")
+            (
+                f"{c.size}{'*' if c.size == taken else ''}",
+                str(c.groups),
+                f"{c.separation:.2f}",
+                f"{100 * c.moved:.0f} %",
+            )
             for c in best
         ]
         yield from table(("members", "groups", "separation", "moved"), cells)
@@ -157,5 +195,6 @@ def report(found: Skeleton, series: TrafficSeries) -> Iterator[str]:
 
 def _name(series: TrafficSeries, row: int) -> str:
     if series.names:
-        return series.names[row]
+        # Whoever wrote the recording does not write to the terminal.
+        return "".join(c if c.isprintable() else "?" for c in series.names[row])
     return f"h{series.host[row]}/rail{series.rail[row]}"

@@ -17,9 +17,12 @@ examples:
   netagent-analyzer tasks
   netagent-analyzer tasks --json
   curl -X PUT $URL/v1/tasks/train-a -d \\
-    '{"containers": ["train-a-0", "train-a-1"], "rails": [0, 1]}'
+    '{"containers": ["train-a-0", "train-a-1"], "rails": [0, 1],
+      "parallelism": {"dp": 2, "pp": 1, "tp": 2, "ep": 1}}'
 
-exit status: 0
+PROBED BY: skeleton where its traffic shows which pairs a task uses, and all
+others are probed rarely; else basic: netagent-analyzer skeleton TASK says why.
+exit status: 0; 3 if the analyzer cannot be reached
 """
 
 
@@ -45,7 +48,7 @@ def report(tasks: list[dict[str, Any]]) -> Iterator[str]:
     if not tasks:
         yield "no tasks: none was declared, and no agent registered an endpoint"
         return
-    header = ("TASK", "KNOWN", "CONTAINERS", "RAILS", "ENDPOINTS UP/EXPECTED")
+    header = ("TASK", "KNOWN", "CONTAINERS", "RAILS", "UP/EXPECTED", "PROBED BY")
     yield from table(header, (_row(task) for task in tasks))
 
 
@@ -56,4 +59,5 @@ def _row(task: dict[str, Any]) -> tuple[object, ...]:
         len(task["containers"]),
         ",".join(str(rail) for rail in task["rails"]) or "-",
         f"{task['endpoints_registered']}/{task['endpoints_expected']}",
+        task["list"],
     )

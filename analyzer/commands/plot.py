@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A skeleton as a picture: the door of matplotlib, which is no dependency but an extra."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.skeleton.infer import Skeleton
+from analyzer.skeleton.series import Ints, TrafficSeries, basic_edges
+from analyzer.skeleton.spectrum import compress, features, filled
+from netagent.model.errors import CapabilityMissing, ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+REMEDY = "pip install matplotlib, or netagent[plot]"
+CELLS = 512
+"""Side of a matrix as drawn: larger ones are put together."""
+GROUPS_SHOWN = 8
+PERIODS_SHOWN = 4
+
+
+def draw(path: str, series: TrafficSeries, found: Skeleton) -> None:
+    """Write a picture to `path`: series by group, signatures, and edges beside the basic list.
+
+    Raises CapabilityMissing without matplotlib, ConfigError where the file cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - an extra
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise CapabilityMissing("drawing", REMEDY) from error
+    figure = Figure(figsize=(13, 9), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    figure.suptitle(_title(series, found))
+    axes = figure.subplots(2, 2)
+    _draw_series(axes[0, 0], series, found)
+    _draw_signatures(axes[0, 1], series, found)
+    basic = basic_edges(series.host, series.rail)
+    _draw_edges(axes[1, 0], basic, len(series), f"basic list: {len(basic)} pairs")
+    mine = f"skeleton: {len(found.edges)} pairs" if found.confident else "no skeleton: basic list"
+    _draw_edges(axes[1, 1], found.edges, len(series), mine)
+    try:
+        canvas.print_figure(path, dpi=110, format="png")
+    except OSError as error:
+        raise ConfigError(path, f"cannot be written: {error.strerror}") from error
+
+
+def _title(series: TrafficSeries, found: Skeleton) -> str:
+    what = f"{len(series)} endpoints, {series.rate.shape[1] * series.tick_s:g} s of traffic"
+    if not found.confident:
+        return f"{what}: {found.reason}"
+    degrees = f"DP {found.dp}  PP {found.pp}  TP {found.tp}  EP {found.ep}"
+    return f"{what}: {degrees}, confidence {found.confidence:.2f}"
+
+
+def _stage(series: TrafficSeries, found: Skeleton) -> Ints:
+    return found.stage if len(found.stage) else np.zeros(len(series), np.int64)
+
+
+def _draw_series(axes: "Axes", series: TrafficSeries, found: Skeleton) -> None:
+    """Draw what the members of each group send, one group above the other."""
+    stage = _stage(series, found)
+    span_s = PERIODS_SHOWN * found.period_s if found.period_s else np.inf
+    ticks = max(2, int(min(series.rate.shape[1], span_s / series.tick_s)))
+    rate = series.rate[:, -ticks:] / series.tick_s
+    at_s = np.arange(ticks) * series.tick_s
+    groups = min(GROUPS_SHOWN, int(stage.max()) + 1)
+    # With the quantile, one spike does not flatten everything else.
+    step = max(float(np.nanquantile(rate, 0.99)), 1e-9) * 1.1 if rate.size else 1.0
+    for number in range(groups):
+        members = rate[stage == number][:GROUPS_SHOWN]
+        axes.plot(at_s, members.T + number * step, color=f"C{number}", linewidth=0.7, alpha=0.6)
+    axes.set_yticks(np.arange(groups) * step, [f"stage {number}" for number in range(groups)])
+    axes.set_xlabel("s")
+    axes.set_title(f"bytes/s, one stage above the other, {_unit(step)} apart")
+
+
+def _draw_signatures(axes: "Axes", series: TrafficSeries, found: Skeleton) -> None:
+    """Draw each endpoint's coherence with the landmarks, sorted by group."""
+    stage = _stage(series, found)
+    made = features(filled(compress(series.rate))).pooled
+    order = np.lexsort((series.rail, series.host, stage))
+    picture = _put_together(made[order])
+    limit = max(float(np.abs(picture).max()), 1e-9) if picture.size else 1.0
+    axes.imshow(picture, aspect="auto", cmap="RdBu", vmin=-limit, vmax=limit, interpolation="none")
+    _mark_groups(axes, stage[order], len(picture))
+    axes.set_ylabel("endpoints, by stage")
+    axes.set_xlabel("frequency, for each landmark; real, then imaginary part")
+    axes.set_title("signatures: what clusters")
+
+
+def _put_together(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    parts = np.array_split(rows, min(CELLS, len(rows)))
+    return np.stack([part.mean(axis=0) for part in parts])
+
+
+def _mark_groups(axes: "Axes", stage: Ints, height: int) -> None:
+    ends = np.flatnonzero(np.diff(stage)) + 1
+    for end in ends.tolist():
+        axes.axhline(end * height / len(stage) - 0.5, color="black", linewidth=0.4)
+
+
+def _draw_edges(axes: "Axes", edges: Ints, count: int, title: str) -> None:
+    """Draw which endpoints are joined: the adjacency matrix, darker where more are."""
+    cells = min(CELLS, count)
+    both = np.concatenate([edges, edges[:, ::-1]])
+    place = both * cells // count
+    matrix = np.zeros((cells, cells))
+    np.add.at(matrix, (place[:, 0], place[:, 1]), 1)
+    most = max(float(matrix.max()), 1.0)
+    axes.imshow(
+        matrix, cmap="Greys", vmin=0, vmax=most, interpolation="none", extent=(0, count, count, 0)
+    )
+    axes.set_title(title)
+    axes.set_xlabel("endpoint")
+
+
+def _unit(bytes_per_s: float) -> str:
+    for unit, size in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if bytes_per_s >= size:
+            return f"{bytes_per_s / size:.3g} {unit}"
+    return f"{bytes_per_s:.3g} B/s"
