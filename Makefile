@@ -3,6 +3,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 DEBIAN_PACKAGES := openvswitch-switch nftables iproute2 ethtool iputils-ping tcpdump openssl ca-certificates python3-venv
+# A development extra: the lab's training job (tests/lab/train.py) runs on Debian's PyTorch.
+DEBIAN_PACKAGES += python3-torch
 VM_PACKAGES := qemu-system-x86 mmdebstrap busybox-static cpio e2fsprogs kmod xz-utils zstd debian-archive-keyring
 DISTRIBUTIONS ?= debian-12 debian-13
 # What a guest is asked; those that bring the whole lab up and break it take minutes more.
@@ -11,7 +13,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma test test-hermetic test-ovs test-vm format lint types floors check chaos eval-skeleton bench bench-vm wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-vm format lint types floors check chaos eval-skeleton bench bench-vm wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -34,6 +36,9 @@ demo: setup ## bring a lab up, break it eight ways, watch netagent name each com
 
 demo-rdma: setup-vm ## the demo on Soft-RoCE over the kernel's Open vSwitch, in a guest
 	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1500 -- $(BIN)/python -m tests.lab demo
+
+demo-skeleton: setup ## a real training job in the lab, and what netagent makes of its traffic
+	$(BIN)/python -m tests.lab demo-skeleton
 
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs

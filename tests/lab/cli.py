@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, rdma, report
+from tests.lab import chaos, demo, learning, rdma, report
 from tests.lab.errors import LabError
 from tests.lab.faults import CATALOGUE
 from tests.lab.lab import Bursts, Lab
@@ -148,6 +148,14 @@ def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
     return {"lines": report.lines()}, text
 
 
+def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
+    report = learning.run(lab, _progress, rounds=options.rounds)
+    text = "\n".join(report.lines())
+    if not report.good:
+        raise LabError(text, "not everything was right: see above")
+    return {"lines": report.lines()}, text
+
+
 def _fault_values(fault: Fault) -> dict[str, Any]:
     return asdict(fault) | {"key": fault.key}
 
@@ -212,6 +220,11 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
                       help="healthy traffic before the first (default: %(default)s)")  # fmt: skip
     outputs = " or ".join(demo.OUTPUT.values())
     show.add_argument("--output", help=f"(default: {outputs})")
+    learn = add(
+        "demo-skeleton", "a real job, and what is made of its traffic", "demo-skeleton",
+        _demo_skeleton,
+    )  # fmt: skip
+    learn.add_argument("--rounds", type=int, default=3, help="faults by each list (default: 3)")
     drill = add("chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos)
     drill.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
     drill.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")

@@ -203,10 +203,17 @@ def _watch_health(observer: Observer, say: Say, settle_s: float, healthy_s: floa
 
 
 def _try(
-    lab: Lab, observer: Observer, name: str, say: Say, transport: Transport = Transport.UDP
+    lab: Lab,
+    observer: Observer,
+    name: str,
+    say: Say,
+    transport: Transport = Transport.UDP,
+    *,
+    phase_s: float | None = None,
 ) -> Found:
-    # Faults do not wait for windows: inject at any moment of one.
-    observer.wait(lambda: False, timeout_s=random.uniform(0, WINDOW_S))
+    # Faults do not wait for windows: inject at any moment of one, or at a given one.
+    phase_s = random.uniform(0, WINDOW_S) if phase_s is None else phase_s
+    observer.wait(lambda: False, timeout_s=(phase_s - time.time()) % WINDOW_S)
     observer.remember()
     began_ns = time.time_ns()
     fault = lab.inject(name)

@@ -64,9 +64,15 @@ def test_a_graceful_stop_and_start_raise_no_alarm(lab, observer):
     def known():
         return len(observer.client.get("/v1/endpoints").json()["endpoints"])
 
+    def probed():
+        # Peers hear of it from its own agent; the analyzer tells them within 20 s.
+        return lab.services().status("https://198.18.0.10:8421")["targets"]
+
     assert observer.wait(lambda: known() == 14, timeout_s=3)
+    assert observer.wait(lambda: probed() == 10, timeout_s=3)
     lab.start_container("train-b-3")
     assert observer.wait(lambda: known() == 16, timeout_s=3)
+    assert observer.wait(lambda: probed() == 12, timeout_s=3)
     assert observer.wait(observer.new, timeout_s=12) == []
 
 

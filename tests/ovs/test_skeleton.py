@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real training job on the lab's overlay: its skeleton, a fault on it, another shape."""
+
+import pytest
+
+from tests.conftest import OVS, ROOT, require
+from tests.lab import Lab, learning
+
+pytestmark = pytest.mark.lab
+
+
+def test_a_real_job_is_learned_probed_along_and_its_change_of_shape_noticed():
+    require(ROOT)
+    require(OVS)
+    pytest.importorskip("torch", reason="needs Debian's python3-torch")
+    lab = Lab()
+    said: list[str] = []
+    report = learning.run(lab, said.append)
+    assert report.good, "\n".join([*said, *report.lines()])
+    assert lab.leftovers() == []
