@@ -89,6 +89,14 @@ def test_an_endpoint_that_comes_later_or_goes_has_gaps():
     assert rows.sent_bytes == {A: (1, None, None), B: (None, 10, 20)}
 
 
+def test_a_tick_that_was_seen_in_part_is_a_gap():
+    tally = TrafficTally(S)
+    tally.add({A: reading(0, S // 2)})
+    tally.add({A: reading(10, S)})
+    tally.add({A: reading(30, 2 * S)})
+    assert series(tally) == (None, 20)
+
+
 def test_units_of_four_bytes_are_told_as_bytes():
     tally, data = TrafficTally(S), Source("port_xmit_data", 4)
     tally.add({A: reading(0, 0, data)})
