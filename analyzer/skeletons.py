@@ -59,6 +59,8 @@ BUSY_BYTES_PER_S = 65_536
 BUSY_NS = 30 * S
 SLACK_NS = 30 * S
 """Traffic that comes so late is waited for, before it counts as missing."""
+BUSIEST, BEGUN = 0.95, 0.3
+"""A job begins with the first tick that has so large a share of what its busy ticks have."""
 KNOWN = 0.9
 """Share of the endpoints whose newest ticks must have come."""
 
@@ -394,7 +396,7 @@ def _history(case: Case, book: TrafficBook, tick_ns: int) -> TrafficSeries | Non
     ticks = min(TICKS, end - -(-case.from_ns // tick_ns))
     if ticks <= 0:
         return None
-    rate = _known(book.series(_places(case.members), tick_ns, end - ticks, ticks))
+    rate = _begun(_known(book.series(_places(case.members), tick_ns, end - ticks, ticks)))
     return TrafficSeries(rate, tick_ns / S, *_numbered(case), _names(case.members))
 
 
@@ -417,6 +419,15 @@ def _known(rate: Floats) -> Floats:
     """Return (n, ticks) `rate` from the first to the last tick that most endpoints tell."""
     told = np.flatnonzero((~np.isnan(rate)).mean(axis=0) >= KNOWN)
     return rate[:, told[0] : told[-1] + 1] if len(told) else rate[:, :0]
+
+
+def _begun(rate: Floats) -> Floats:
+    """Return (n, ticks) `rate` without the quiet before the job began, which is no iteration."""
+    if not rate.size:
+        return rate
+    sent = np.nan_to_num(rate).mean(axis=0)
+    busiest = float(np.quantile(sent[len(sent) // 2 :], BUSIEST))
+    return rate[:, int(np.argmax(sent >= BEGUN * busiest)) :]
 
 
 def _numbered(case: Case) -> tuple[np.ndarray, np.ndarray]:

@@ -288,6 +288,20 @@ def test_a_job_that_begins_long_after_its_containers_is_sampled_finely_then():
     assert cloud.skeletons.to_sample(cloud.now * S) == ALL_FINELY
 
 
+def test_the_quiet_before_a_job_is_no_history_of_it():
+    cloud = Cloud()
+    cloud.plays(tick_s=0.1, ticks=2000)
+    cloud.rate = np.full_like(cloud.rate, 2e3) * np.random.default_rng(1).random(cloud.rate.shape)
+    cloud.run(60)
+    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
+    cloud.run(30)
+    assert cloud.plan.used is None
+    recent = cloud.skeletons.recent("train-a", cloud.book, S // 10, cloud.now * S)
+    assert recent.rate.shape[1] < 300
+    cloud.run(60)
+    assert cloud.pairs() == DP4_PP2
+
+
 def test_a_host_that_did_not_agree_is_asked_again_soon():
     cloud = Cloud()
     cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
