@@ -8,9 +8,10 @@ from collections.abc import Collection
 import structlog
 
 from analyzer.fleet import Fleet
+from analyzer.judging import FINE_NS, Case, Judgement, judge
 from analyzer.server.engine import Clock
 from analyzer.service import AnalyzerService
-from analyzer.skeletons import FINE_NS, Case, Judgement, Plan, Skeletons, judge
+from analyzer.skeletons import Plan, Skeletons
 from analyzer.traffic import TrafficBook
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.wire.messages import SampleRequest

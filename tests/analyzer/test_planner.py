@@ -3,9 +3,10 @@ import asyncio
 
 import pytest
 
+from analyzer.judging import Judgement
 from analyzer.server import planner
 from analyzer.server.planner import Planner
-from analyzer.skeletons import Judgement, Skeletons
+from analyzer.skeletons import Skeletons
 from analyzer.traffic import TrafficBook
 from netagent.model.errors import Unreachable
 from netagent.model.task import Task

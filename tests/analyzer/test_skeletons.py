@@ -4,9 +4,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analyzer.judging import judge, natural
 from analyzer.registry import Registry
 from analyzer.simulate.workload import Disturbance, Template, generate
-from analyzer.skeletons import FINE_S, Skeletons, judge, natural
+from analyzer.skeletons import FINE_S, Skeletons
 from analyzer.traffic import TrafficBook
 from netagent.model.endpoint import EndpointState
 from netagent.model.ids import EndpointId
