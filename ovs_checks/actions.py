@@ -1,192 +1,374 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Open vSwitch prints actions, read into values; see ovs-actions(7)."""
+"""What a flow does to a packet, one value per action; see ovs-actions(7). Read by `action_text`."""
 
-import re
-from collections.abc import Callable, Mapping
-
-from .flow import Action, Move, Plain, Resubmit, Subfield, ToField, ToPort, Write
-from .notation import SPECIAL_PORTS, bounded, decode, integer
-from .packet import FIELDS, TAG_PRESENT
-
-Ports = Mapping[str, int]
-"""OpenFlow numbers of a bridge's ports by name, for dumps that name ports."""
+from dataclasses import dataclass, field
+from typing import Literal
 
 
-class NotUnderstoodError(Exception):
-    """Well-formed, as far as one can tell, but not known here; never leaves this package."""
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Anything a flow can do."""
+
+    text: str = field(default="", compare=False, kw_only=True)
+    """As dumped."""
 
 
-def port_number(text: str, ports: Ports) -> int:
-    """Return the number of a port that is given by number, by reserved name or by its own name."""
-    if text.isascii() and text.isdigit():
-        return bounded(text, 16)
-    if text.startswith('"') and text.endswith('"') and len(text) > 1:
-        name = re.sub(r"\\(.)", r"\1", text[1:-1])
-    elif text.lower() in SPECIAL_PORTS:
-        return SPECIAL_PORTS[text.lower()]
-    else:
-        name = text
-    if name not in ports:
-        raise NotUnderstoodError
-    return ports[name]
+@dataclass(frozen=True, slots=True)
+class Unknown(Action):
+    """A match field or an action that is not understood: kept, reported, never skipped silently."""
+
+    column: int = 0
+    """1-based, in the line it was found in."""
+
+    text: str = field(default="", kw_only=True)
 
 
-_WORD = re.compile(r"([A-Za-z_0-9]+)(?:([:(=])(.*))?", re.DOTALL)
+@dataclass(frozen=True, slots=True)
+class Subfield:
+    """`width` bits of a field from bit `start` up, as in `reg0[3..8]`."""
+
+    field: str
+    start: int
+    width: int
 
 
-def parse_action(text: str, ports: Ports) -> list[Action]:
-    """Read one action; a ValueError says as much as that it is not understood."""
-    found = _WORD.fullmatch(text)
-    verb = found[1].lower() if found else ""
-    if found is None or (verb not in _READERS and not found[2]):
-        return [ToPort(port_number(text, ports))]
-    if verb not in _READERS:
-        raise NotUnderstoodError
-    argument = found[3] or ""
-    if found[2] == "(":
-        if not argument.endswith(")"):
-            raise ValueError(f"text after the parenthesis: {text[:80]!r}")
-        argument = argument[:-1]
-    return _READERS[verb](argument, ports)
+# --- where to ------------------------------------------------------------------------------------
 
 
-def _subfield(text: str) -> Subfield:
-    """Read `reg0[3..8]`, `reg0[3]`, `reg0[]` or `reg0`."""
-    found = re.fullmatch(r"(\w+)(?:\[(?:(\d+)(?:\.\.(\d+))?)?\])?", text, re.ASCII)
-    if found is None or found[1] not in FIELDS:
-        raise NotUnderstoodError
-    field = FIELDS[found[1]]
-    start = integer(found[2] or "0")
-    stop = integer(found[3] or found[2] or str(field.width - 1))
-    if not start <= stop < field.width:
-        raise ValueError(f"no such bits: {text!r}")
-    return Subfield(field.name, start, stop - start + 1)
+@dataclass(frozen=True, slots=True)
+class ToPort(Action):
+    """Send to an OpenFlow port, reserved ones (`notation.SPECIAL_PORTS`) included."""
+
+    port: int
+    max_len: int = 0
+    """Of what the controller gets, where that is the port."""
 
 
-def _target(text: str) -> Subfield:
-    subfield = _subfield(text)
-    if not FIELDS[subfield.field].writable:
-        raise NotUnderstoodError
-    return subfield
+@dataclass(frozen=True, slots=True)
+class ToField(Action):
+    """Send to the port whose number a field holds."""
+
+    source: Subfield
+    max_len: int = 0
 
 
-def _output(text: str, ports: Ports) -> list[Action]:
-    try:
-        return [ToPort(port_number(text, ports))]
-    except NotUnderstoodError:
-        return [ToField(_subfield(text))]
+@dataclass(frozen=True, slots=True)
+class ToPortTruncated(Action):
+    """Send the first `max_len` bytes to a port."""
+
+    port: int
+    max_len: int
 
 
-def _set_field(text: str, ports: Ports) -> list[Action]:
-    value_text, arrow, name = text.rpartition("->")
-    field = FIELDS.get(name)
-    if not arrow or field is None or not field.writable:
-        raise NotUnderstoodError
-    if field.kind == "port":
-        return [Write(field.name, port_number(value_text, ports), field.bits)]
-    return [Write(field.name, *decode(field, value_text))]
+@dataclass(frozen=True, slots=True)
+class ToController(Action):
+    """Send to controllers, with arguments (`controller(...)`)."""
+
+    max_len: int = 0xFFFF
+    reason: int = 1
+    """`enum ofp_packet_in_reason`; 1 is "an action said so"."""
+
+    controller_id: int = 0
+    pause: bool = False
+    """Whether the pipeline waits for the controller to let it go on."""
+
+    userdata: bytes = b""
+    meter_id: int | None = None
 
 
-def _load(text: str, _: Ports) -> list[Action]:
-    value_text, _arrow, target_text = text.rpartition("->")
-    target, value = _target(target_text), integer(value_text)
-    if value >> target.width:
-        raise ValueError(f"too wide a value: {text!r}")
-    mask = (1 << target.width) - 1
-    return [Write(target.field, value << target.start, mask << target.start)]
+@dataclass(frozen=True, slots=True)
+class Enqueue(Action):
+    """Send to a port by one of its queues."""
+
+    port: int
+    queue: int
 
 
-def _move(text: str, _: Ports) -> list[Action]:
-    source_text, _arrow, target_text = text.rpartition("->")
-    source, target = _subfield(source_text), _target(target_text)
-    if source.width != target.width:
-        raise ValueError(f"widths differ: {text!r}")
-    return [Move(source, target)]
+@dataclass(frozen=True, slots=True)
+class ToGroup(Action):
+    """Hand over to a group of the bridge."""
+
+    group: int
 
 
-def _resubmit(text: str, ports: Ports) -> list[Action]:
-    port_text, comma, table_text = text.partition(",")
-    if not port_text and not table_text:
-        raise ValueError("resubmits nowhere")
-    port = port_number(port_text, ports) if port_text else None
-    if port == SPECIAL_PORTS["in_port"]:
-        port = None
-    table = bounded(table_text, 8) if comma and table_text else None
-    return [Resubmit(port, None if table == 0xFF else table)]
+@dataclass(frozen=True, slots=True)
+class Resubmit(Action):
+    """Look the packet up again as if it had come in by `port`; None: as it is, in this table."""
+
+    port: int | None = None
+    table: int | None = None
+    conntrack: bool = False
+    """Look up with the original tuple of the packet's connection."""
 
 
-def _tag(shift: int, mask: int, field: str) -> Callable[[str, Ports], list[Action]]:
-    def reader(text: str, _: Ports) -> list[Action]:
-        value = integer(text)
-        if value & ~mask:
-            raise ValueError(f"not a VLAN number or priority: {text!r}")
-        return [Write(field, value << shift | TAG_PRESENT, mask << shift | TAG_PRESENT)]
+@dataclass(frozen=True, slots=True)
+class Goto(Action):
+    """Go on in a later table, which may miss as the first may."""
 
-    return reader
+    table: int
 
 
-def _writer(name: str) -> Callable[[str, Ports], list[Action]]:
-    field = FIELDS[name]
-    return lambda text, _: [Write(name, *decode(field, text))]
+# --- what the packet becomes ---------------------------------------------------------------------
 
 
-def _plain(action: Plain) -> Callable[[str, Ports], list[Action]]:
-    """Read an action whose arguments, if any, change nothing about the way taken."""
-    return lambda _, _ports: [action]
+@dataclass(frozen=True, slots=True)
+class Write(Action):
+    """Set the bits of `field` in `mask`: set_field, load, and most mod_ and set_ actions."""
+
+    field: str
+    value: int
+    mask: int
 
 
-def _bare(action: Plain) -> Callable[[str, Ports], list[Action]]:
-    """Read an action that takes no arguments."""
+@dataclass(frozen=True, slots=True)
+class WriteTag(Action):
+    """Set VLAN number or priority; without a tag, make one or do nothing."""
 
-    def reader(text: str, _: Ports) -> list[Action]:
-        if text:
-            raise NotUnderstoodError
-        return [action]
-
-    return reader
-
-
-def _dec_ttl(text: str, _: Ports) -> list[Action]:
-    if text:  # controller identifiers: whom to tell when the packet dies; they change no way taken
-        for part in text.split(","):
-            integer(part)
-    return [Plain("dec_ttl")]
+    part: Literal["vid", "pcp"]
+    value: int
+    make: bool
+    """OpenFlow 1.0's `mod_vlan_vid` makes a tag, 1.1's `set_vlan_vid` does not."""
 
 
-_READERS: Mapping[str, Callable[[str, Ports], list[Action]]] = {
-    "drop": _bare(Plain("drop")),
-    "output": _output,
-    "controller": _plain(Plain("controller")),
-    "resubmit": _resubmit,
-    "goto_table": lambda text, _: [Resubmit(None, bounded(text, 8))],
-    "set_field": _set_field,
-    "load": _load,
-    "move": _move,
-    "write_metadata": _writer("metadata"),
-    "set_tunnel": _writer("tun_id"),
-    "set_tunnel64": _writer("tun_id"),
-    "mod_dl_src": _writer("eth_src"),
-    "mod_dl_dst": _writer("eth_dst"),
-    "mod_nw_src": _writer("nw_src"),
-    "mod_nw_dst": _writer("nw_dst"),
-    "mod_nw_tos": _writer("nw_tos"),
-    "mod_nw_ecn": _writer("nw_ecn"),
-    "mod_nw_ttl": _writer("nw_ttl"),
-    "mod_tp_src": _writer("tp_src"),
-    "mod_tp_dst": _writer("tp_dst"),
-    "mod_vlan_vid": _tag(0, 0xFFF, "vlan_tci"),
-    "mod_vlan_pcp": _tag(13, 7, "vlan_tci"),
-    "set_vlan_vid": _tag(0, 0xFFF, "vlan_vid"),
-    "push_vlan": _plain(Plain("push_vlan")),
-    "pop_vlan": _bare(Plain("pop_vlan")),
-    "strip_vlan": _bare(Plain("pop_vlan")),
-    "dec_ttl": _dec_ttl,
-    "ct_clear": _bare(Plain("ct_clear")),
-    "exit": _bare(Plain("exit")),
-    "note": _plain(Plain("none")),
-    "set_queue": _plain(Plain("none")),
-    "pop_queue": _bare(Plain("none")),
-    "fin_timeout": _plain(Plain("none")),
-    "sample": _plain(Plain("none")),
-    "clear_actions": _bare(Plain("none")),
-}
+@dataclass(frozen=True, slots=True)
+class WritePort(Action):
+    """Set a port of TCP, UDP or SCTP, whichever it is."""
+
+    field: Literal["tp_src", "tp_dst"]
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMetadata(Action):
+    """Set bits of the pipeline's metadata, as an instruction."""
+
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetTunnel(Action):
+    """Set the key of the tunnel that the packet is going to be sent by."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Action):
+    """Copy bits between fields."""
+
+    source: Subfield
+    target: Subfield
+
+
+@dataclass(frozen=True, slots=True)
+class Push(Action):
+    """Put bits of a field on the packet's stack."""
+
+    source: Subfield
+
+
+@dataclass(frozen=True, slots=True)
+class Pop(Action):
+    """Take bits of a field from the packet's stack."""
+
+    target: Subfield
+
+
+@dataclass(frozen=True, slots=True)
+class PushVlan(Action):
+    """Add a VLAN tag."""
+
+    ethertype: int
+
+
+@dataclass(frozen=True, slots=True)
+class PushMpls(Action):
+    """Add an MPLS label."""
+
+    ethertype: int
+
+
+@dataclass(frozen=True, slots=True)
+class PopMpls(Action):
+    """Remove an MPLS label; what is below is of type `ethertype`."""
+
+    ethertype: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMpls(Action):
+    """Set a part of the outermost MPLS label."""
+
+    part: Literal["label", "tc", "ttl"]
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecTtl(Action):
+    """Take one of the packet's time to live; tell these controllers when there is none left."""
+
+    controllers: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class SetQueue(Action):
+    """Choose the queue of whatever port the packet leaves by."""
+
+    queue: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteField(Action):
+    """Forget a tunnel option."""
+
+    field: str
+
+
+# --- what decides --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Multipath(Action):
+    """Write the number of one of `links` links, chosen by a hash, into a field."""
+
+    fields: str
+    basis: int
+    algorithm: str
+    links: int
+    argument: int
+    target: Subfield
+
+
+@dataclass(frozen=True, slots=True)
+class Members(Action):
+    """Choose a live port of several (`bundle`, `bundle_load`)."""
+
+    fields: str
+    basis: int
+    algorithm: str
+    ports: tuple[int, ...]
+    target: Subfield | None = None
+    """Where the number goes; None: send there."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPacketLarger(Action):
+    """Write into one bit whether the packet is longer than `length` bytes."""
+
+    length: int
+    target: Subfield
+
+
+@dataclass(frozen=True, slots=True)
+class LearnSpec:
+    """One field of the flow that `learn` makes."""
+
+    source: Subfield | None
+    """None where the flow gets the constant `value`."""
+
+    value: int
+    kind: Literal["match", "load", "output"]
+    target: Subfield | None
+
+
+@dataclass(frozen=True, slots=True)
+class Learn(Action):
+    """Make a flow; as dumped: a snapshot is not changed by the questions asked of it."""
+
+    specs: tuple[LearnSpec, ...] = ()
+    result: Subfield | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunction(Action):
+    """Be the `clause`-th of `clauses` conditions of conjunctive match `id`."""
+
+    id: int
+    clause: int
+    clauses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nat(Action):
+    """Translate addresses, within `ct`."""
+
+    kind: Literal["", "src", "dst"] = ""
+    low: int | None = None
+    high: int | None = None
+    """Addresses; None where the connection's own are used, or there is one only."""
+
+    v6: bool = False
+    port_low: int = 0
+    port_high: int = 0
+    flags: tuple[str, ...] = ()
+    """`persistent`, `hash`, `random`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ct(Action):
+    """Ask connection tracking; go on in `table` with what it says, if given."""
+
+    zone: int | Subfield = 0
+    commit: bool = False
+    force: bool = False
+    table: int | None = None
+    alg: str = ""
+    inner: tuple[Action, ...] = ()
+    """What is written to the connection (`exec`), and `nat`, in the order dumped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clone(Action):
+    """Do something to a copy."""
+
+    inner: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteActions(Action):
+    """Add to the actions that are done when the pipeline ends."""
+
+    inner: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Meter(Action):
+    """Pass a meter."""
+
+    meter: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample(Action):
+    """Show some packets to a collector."""
+
+    probability: int
+    collector_set_id: int = 0
+    obs_domain_id: int = 0
+    obs_point_id: int = 0
+    sampling_port: int = 0xFFFF
+    direction: Literal["", "ingress", "egress"] = ""
+
+
+Verb = Literal[
+    "drop",
+    "pop_vlan",
+    "pop_queue",
+    "dec_mpls_ttl",
+    "ct_clear",
+    "clear_actions",
+    "exit",
+    "note",
+    "fin_timeout",
+    "debug_recirc",
+    "debug_slow",
+    "unroll",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Plain(Action):
+    """An action without arguments that matter here."""
+
+    verb: Verb

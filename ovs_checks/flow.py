@@ -1,25 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one host's virtual switch holds: flows, ports, addresses learned. Values only."""
+"""One entry of a flow table. Values only."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from .notation import integer, or_zero
-from .packet import FIELDS, spread
-
-TUNNEL_TYPES = frozenset({"vxlan", "geneve", "gre", "ip6gre", "stt", "lisp", "erspan", "gtpu"})
-"""Interface types that encapsulate what is sent to them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """A match field or an action that is not understood: kept, reported, never skipped silently."""
-
-    text: str
-    column: int
-    """1-based, in the text it was found in."""
+from .actions import Action, Unknown
+from .fields import FIELDS, spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,234 +13,118 @@ class Term:
     """One condition of a match: the bits of `field` in `mask` must equal `value`."""
 
     field: str
-    """As dumped; a key of `packet.FIELDS`."""
+    """As dumped; a key of `fields.FIELDS`."""
 
     value: int
     mask: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Match:
     """A conjunction of terms; none at all matches everything."""
 
     terms: tuple[Term, ...] = ()
     unknown: tuple[Unknown, ...] = ()
 
-    @cached_property
+    @property
     def tests(self) -> tuple[tuple[int, int, int], ...]:
-        """The terms as (slot of the header, value, mask)."""
-        return tuple(
-            test
-            for term in self.terms
-            for test in spread(FIELDS[term.field], term.value, term.mask)
-        )
+        """The terms as (slot of the header, value, mask), one per slot, in the order of slots."""
+        merged: dict[int, tuple[int, int]] = {}
+        for term in self.terms:
+            field = FIELDS[term.field]
+            for slot, value, mask in spread(field, term.value, term.mask):
+                old_value, old_mask = merged.get(slot, (0, 0))
+                merged[slot] = (old_value | value, old_mask | mask)
+            if field.present:
+                value, mask = merged.get(_PRESENT, (0, 0))
+                merged[_PRESENT] = (value | field.present, mask | field.present)
+        return tuple((slot, *merged[slot]) for slot in sorted(merged))
 
 
-@dataclass(frozen=True, slots=True)
-class Subfield:
-    """`width` bits of a field from bit `start` up, as in `reg0[3..8]`."""
-
-    field: str
-    start: int
-    width: int
+_PRESENT = FIELDS["tun_metadata0"].parts[0].slot - 1
 
 
-@dataclass(frozen=True, slots=True)
-class ToPort:
-    """Send to an OpenFlow port, reserved ones (`notation.SPECIAL_PORTS`) included."""
+class Flow:
+    """One entry of a flow table.
 
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class ToField:
-    """Send to the port whose number a field holds."""
-
-    source: Subfield
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """Set the bits of `field` in `mask`: set_field, load, and the mod_ and set_ actions."""
-
-    field: str
-    value: int
-    mask: int
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Copy bits between fields."""
-
-    source: Subfield
-    target: Subfield
-
-
-@dataclass(frozen=True, slots=True)
-class Resubmit:
-    """Look the packet up again, as if it had come in by `port`; None: as it is, in this table.
-
-    `goto_table:N` is one without a port.
+    Its actions are read when they are first asked for: a host has flows by the hundred thousand,
+    and a packet meets a dozen.
     """
 
-    port: int | None
-    table: int | None
+    __slots__ = (
+        "_actions",
+        "_reader",
+        "cookie",
+        "line",
+        "match",
+        "n_bytes",
+        "n_packets",
+        "priority",
+        "table",
+        "text",
+    )
 
-
-@dataclass(frozen=True, slots=True)
-class Plain:
-    """An action without arguments that matter here; `none` changes nothing about the way taken."""
-
-    verb: Literal[
-        "drop", "controller", "dec_ttl", "push_vlan", "pop_vlan", "ct_clear", "exit", "none"
-    ]
-
-
-Action = ToPort | ToField | Write | Move | Resubmit | Plain | Unknown
-
-
-@dataclass(frozen=True)
-class Flow:
-    """One entry of a flow table."""
-
-    table: int
-    priority: int
-    match: Match
-    actions: tuple[Action, ...]
-    text: str
-    """The line as dumped, stripped."""
-
-    cookie: int = 0
-    n_packets: int | None = None
-    n_bytes: int | None = None
-    """None where the dump carried no counters."""
-
-    line: int = field(default=0, compare=False)
-    """1-based line of the dump; 0 where there was none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tunnel:
-    """How a tunnel port encapsulates; the string `flow` means: as the packet's metadata say."""
-
-    port: str
-    kind: str
-    local_ip: str
-    """Empty where the host's routing chooses."""
-
-    remote_ip: str
-    in_key: str
-    out_key: str
-    """`flow`, a number, or empty for no key."""
-
-    dst_port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One port of a bridge."""
-
-    name: str
-    ofport: int
-    """OpenFlow port number; negative where Open vSwitch could not open it."""
-
-    bridge: str
-    type: str = ""
-    options: tuple[tuple[str, str], ...] = ()
-    external_ids: tuple[tuple[str, str], ...] = ()
-    mac: str = ""
-    state: str = ""
-    """`up`, `down` or empty for unknown."""
-
-    vlan: str = ""
-    """How the port treats VLANs, as text, where it is not a plain trunk of all of them."""
-
-    bond: str = ""
-    """Name of the bond the interface belongs to, or empty."""
+    def __init__(
+        self,
+        table: int,
+        priority: int,
+        match: Match,
+        actions: "tuple[Action, ...] | Callable[[str], tuple[Action, ...]]",
+        text: str,
+        *,
+        cookie: int = 0,
+        n_packets: int | None = None,
+        n_bytes: int | None = None,
+        line: int = 0,
+    ) -> None:
+        self.table = table
+        self.priority = priority
+        self.match = match
+        self.text = text
+        """The line as dumped, stripped."""
+        self.cookie = cookie
+        self.n_packets = n_packets
+        self.n_bytes = n_bytes
+        """None where the dump carried no counters."""
+        self.line = line
+        """1-based line of the dump; 0 where there was none."""
+        self._reader: Callable[[str], tuple[Action, ...]] | None = None
+        self._actions: tuple[Action, ...] | None = None
+        if callable(actions):
+            self._reader = actions
+        else:
+            self._actions = actions
 
     @property
-    def is_tunnel(self) -> bool:
-        """Tell whether what is sent here gets encapsulated."""
-        return self.type in TUNNEL_TYPES
+    def actions(self) -> tuple[Action, ...]:
+        """What it does, in order."""
+        if self._actions is None and self._reader is not None:
+            self._actions = self._reader(self.text)
+        return self._actions or ()
 
-    @property
-    def tunnel(self) -> Tunnel | None:
-        """The tunnel's settings, or None for a port that is none."""
-        if not self.is_tunnel:
-            return None
-        options = dict(self.options)
-        key = options.get("key", "")
-        return Tunnel(
-            self.name,
-            self.type,
-            local_ip=options.get("local_ip", ""),
-            remote_ip=options.get("remote_ip", ""),
-            in_key=options.get("in_key", key),
-            out_key=options.get("out_key", key),
-            dst_port=or_zero(integer, options.get("dst_port", "")),
+    def doing(self, other: "Flow") -> "Flow":
+        """Return this flow with the actions of another."""
+        return Flow(
+            self.table,
+            self.priority,
+            self.match,
+            other.actions,
+            self.text,
+            cookie=self.cookie,
+            n_packets=self.n_packets,
+            n_bytes=self.n_bytes,
+            line=self.line,
         )
 
+    def _key(self) -> tuple[object, ...]:
+        counters = (self.n_packets, self.n_bytes)
+        return (self.table, self.priority, self.match, self.actions, self.cookie, *counters)
 
-@dataclass(frozen=True, slots=True)
-class FdbEntry:
-    """A learned Ethernet address of a bridge."""
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Flow) and self._key() == other._key()
 
-    port: int
-    vlan: int
-    mac: int
-    age_s: int
-    """Seconds since it was last seen; 0 for a static entry."""
+    def __hash__(self) -> int:
+        return hash((self.table, self.priority, self.match, self.cookie))
 
-
-@dataclass(frozen=True)
-class Bridge:
-    """One bridge: its tables, its ports, the addresses it learned."""
-
-    name: str
-    flows: tuple[Flow, ...] = ()
-    ports: tuple[Port, ...] = ()
-    fdb: tuple[FdbEntry, ...] = ()
-
-    @cached_property
-    def tables(self) -> Mapping[int, tuple[Flow, ...]]:
-        """Flows by table, highest priority first, in the dump's order among equals."""
-        tables: dict[int, list[Flow]] = {}
-        for flow in self.flows:
-            tables.setdefault(flow.table, []).append(flow)
-        return {
-            number: tuple(sorted(flows, key=lambda flow: -flow.priority))
-            for number, flows in tables.items()
-        }
-
-    @cached_property
-    def by_number(self) -> Mapping[int, Port]:
-        """Ports by OpenFlow number."""
-        return {port.ofport: port for port in self.ports if port.ofport >= 0}
-
-    @cached_property
-    def by_name(self) -> Mapping[str, Port]:
-        """Ports by name."""
-        return {port.name: port for port in self.ports}
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """One host's virtual switch at one moment; any number of questions can be asked of it."""
-
-    host: str
-    bridges: tuple[Bridge, ...] = ()
-    version: str = ""
-    wall_ns: int = 0
-    """Nanoseconds since the Unix epoch."""
-
-    problems: tuple[str, ...] = ()
-    """Lines of the dumps that could not be read; the answers may be wrong for lack of them."""
-
-    @cached_property
-    def by_name(self) -> Mapping[str, Bridge]:
-        """Bridges by name."""
-        return {bridge.name: bridge for bridge in self.bridges}
-
-    def port(self, name: str) -> Port | None:
-        """Return the port called `name` of whichever bridge, or None."""
-        return next((b.by_name[name] for b in self.bridges if name in b.by_name), None)
+    def __repr__(self) -> str:
+        return f"Flow({self.text!r})"

@@ -7,19 +7,21 @@ Everything here raises `ValueError` on text it does not understand; `parse` says
 import re
 from collections.abc import Callable, Mapping
 
+from .fields import FIELDS, Field, read
 from .packet import (
     ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,
+    ETH_MPLS,
+    ETH_MPLS_MC,
     ETH_RARP,
-    FIELDS,
     ICMP,
     ICMPV6,
+    IGMP,
     SCTP,
     SLOTS,
     TCP,
     UDP,
-    Field,
     Header,
 )
 
@@ -33,6 +35,7 @@ SPECIAL_PORTS: Mapping[str, int] = {
     "local": 0xFFFE,
     "none": 0xFFFF,
     "any": 0xFFFF,
+    "unset": 0xFFF7,
 }
 """OpenFlow's reserved ports; Open vSwitch takes and prints these names in either case."""
 
@@ -41,7 +44,11 @@ SHORTHANDS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "ipv6": (("eth_type", ETH_IPV6),),
     "arp": (("eth_type", ETH_ARP),),
     "rarp": (("eth_type", ETH_RARP),),
+    "mpls": (("eth_type", ETH_MPLS),),
+    "mplsm": (("eth_type", ETH_MPLS_MC),),
+    "eth": (("packet_type", 0),),
     "icmp": (("eth_type", ETH_IPV4), ("nw_proto", ICMP)),
+    "igmp": (("eth_type", ETH_IPV4), ("nw_proto", IGMP)),
     "tcp": (("eth_type", ETH_IPV4), ("nw_proto", TCP)),
     "udp": (("eth_type", ETH_IPV4), ("nw_proto", UDP)),
     "sctp": (("eth_type", ETH_IPV4), ("nw_proto", SCTP)),
@@ -52,11 +59,22 @@ SHORTHANDS: Mapping[str, tuple[tuple[str, int], ...]] = {
 }
 """Words that stand for a protocol, and the fields they fix."""
 
-_CT_STATES = ("new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat")
-_TCP_FLAGS = ("fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns")
+CT_STATES = ("new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat")
+TCP_FLAGS = (
+    *("fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"),
+    *("[200]", "[400]", "[800]"),
+)
+TUN_FLAGS = ("df", "csum", "key", "oam")
+FLAGS: Mapping[str, tuple[str, ...]] = {
+    "ct_state": CT_STATES,
+    "tcp_flags": TCP_FLAGS,
+    "tun_flags": TUN_FLAGS,
+}
+"""Names of the bits of fields that are sets of flags, the lowest first."""
+
 _FRAGS = {"no": (0, 3), "yes": (1, 1), "first": (1, 3), "later": (3, 3), "not_later": (0, 2)}
-_SIGNED = re.compile(r"([+-])([a-z]+)")
-_INTEGER = re.compile(r"0[xX][0-9a-fA-F]{1,64}|[0-9]{1,40}")
+_SIGNED = re.compile(r"([+-])([a-z]+|\[[0-9]+\])")
+_INTEGER = re.compile(r"0[xX][0-9a-fA-F]{1,256}|[0-9]{1,40}")
 
 
 def integer(text: str) -> int:
@@ -137,8 +155,44 @@ def format_ipv4(value: int) -> str:
 
 
 def format_ipv6(value: int) -> str:
-    """Return `value` as eight groups; not shortened, for that nobody reads it as a key."""
-    return ":".join(f"{value >> shift & 0xFFFF:x}" for shift in range(112, -1, -16))
+    """Return `value` as the C library does, the longest run of zeroes left out."""
+    if value >> 32 == 0xFFFF or (not value >> 32 and value >> 16):
+        return ("::ffff:" if value >> 32 else "::") + format_ipv4(value & 0xFFFFFFFF)
+    groups = ":".join(f"{value >> shift & 0xFFFF:x}" for shift in range(112, -1, -16))
+    runs = re.finditer(r"(?:^|(?<=:))0(?::0)+(?=:|$)", groups)
+    longest = max(runs, key=lambda run: len(run[0]), default=None)
+    if longest is None:
+        return groups
+    return f"{groups[: longest.start()].rstrip(':')}::{groups[longest.end() :].lstrip(':')}"
+
+
+def flags(text: str, names: tuple[str, ...]) -> int:
+    """Return the bits of `syn|ack`; numbers may be among them."""
+    value = 0
+    for part in text.split("|"):
+        value |= 1 << names.index(part) if part in names else integer(part)
+    return value
+
+
+def format_flags(value: int, names: tuple[str, ...], between: str = "|") -> str:
+    """Return the names of the bits that are set, lowest first; `0` if none is."""
+    said = [name for n, name in enumerate(names) if value >> n & 1]
+    rest = value >> len(names) << len(names)
+    return between.join([*said, hex(rest)] if rest else said) or "0"
+
+
+def packet_type(text: str) -> tuple[int, int]:
+    """Return (value, mask) of `(1,0x800)`; either part may be `*`."""
+    found = re.fullmatch(r"\(([^,()]+),([^,()]+)\)", text)
+    if found is None:
+        raise ValueError(f"not a packet type: {text[:40]!r}")
+    value = mask = 0
+    for part in found.groups():
+        number, slash, bits = part.partition("/")
+        part_mask = 0 if part == "*" else bounded(bits, 16) if slash else 0xFFFF
+        value = value << 16 | (0 if part == "*" else bounded(number, 16))
+        mask = mask << 16 | part_mask
+    return value & mask, mask
 
 
 _PARSERS: Mapping[str, Callable[[str], int]] = {
@@ -149,8 +203,9 @@ _PARSERS: Mapping[str, Callable[[str], int]] = {
     "ipv6": ipv6,
     "port": integer,
     "frag": integer,
-    "tcp_flags": integer,
-    "ct_state": integer,
+    "tcp_flags": lambda text: flags(text, TCP_FLAGS),
+    "ct_state": lambda text: flags(text, CT_STATES),
+    "tun_flags": lambda text: flags(text, TUN_FLAGS),
 }
 _FORMATTERS: Mapping[str, Callable[[int], str]] = {
     "hex": hex,
@@ -159,6 +214,7 @@ _FORMATTERS: Mapping[str, Callable[[int], str]] = {
     "ipv6": format_ipv6,
     "tcp_flags": hex,
     "ct_state": hex,
+    "tun_flags": hex,
 }
 
 
@@ -191,10 +247,10 @@ def decode(field: Field, text: str) -> tuple[int, int]:
     """Return (value, mask) of `text`, which may carry its mask after a slash."""
     if field.kind == "frag" and text in _FRAGS:
         return _FRAGS[text]
-    if field.kind == "ct_state" and text[:1] in {"+", "-"}:
-        return _signed(text, _CT_STATES)
-    if field.kind == "tcp_flags" and text[:1] in {"+", "-"}:
-        return _signed(text, _TCP_FLAGS)
+    if field.kind in FLAGS and text[:1] in {"+", "-"}:
+        return _signed(text, FLAGS[field.kind])
+    if field.kind == "packet_type":
+        return packet_type(text)
     value_text, slash, mask_text = text.partition("/")
     value = _PARSERS[field.kind](value_text)
     mask = _mask(field, mask_text) if slash else field.bits
@@ -205,6 +261,8 @@ def decode(field: Field, text: str) -> tuple[int, int]:
 
 def encode(field: Field, value: int, mask: int) -> str:
     """Return (value, mask) as text that `decode` takes back."""
+    if field.kind == "packet_type":
+        return f"({value >> 16},{value & 0xFFFF:#x})"
     formatter = _FORMATTERS.get(field.kind, str)
     if field.kind == "frag" and mask != field.bits:
         return next(name for name, pair in _FRAGS.items() if pair == (value, mask))
@@ -234,6 +292,9 @@ def _shorthand(header: Header) -> str:
     )
 
 
+_OPTIONS = frozenset({"tun_present", "tun_metadata"})
+
+
 def format_header(header: Header) -> str:
     """Return the packet in the flow syntax that `ofproto/trace` takes; zero fields are left out."""
     word = _shorthand(header)
@@ -241,9 +302,13 @@ def format_header(header: Header) -> str:
     context = dict(_CONTEXT_NAMES.get(word.removesuffix("6") if word != "icmp6" else word, ()))
     parts = [word] if word else []
     for slot, value in zip(Header._fields, header, strict=True):
-        if slot in said or not (value or slot == "in_port"):
+        if slot in said or slot in _OPTIONS or not (value or slot == "in_port"):
             continue
         parts += [f"{name}={text}" for name, text in _spell(slot, context.get(slot, slot), value)]
+    for n in range(header.tun_present.bit_length()):
+        if header.tun_present >> n & 1:  # an option may be there and be zero
+            field = FIELDS[f"tun_metadata{n}"]
+            parts.append(f"{field.name}={encode(field, read(field, header), field.bits)}")
     return ",".join(parts)
 
 
@@ -251,8 +316,6 @@ def _spell(slot: str, name: str, value: int) -> list[tuple[str, str]]:
     """Return the assignments that say `value`; the type of service takes two fields."""
     if slot == "nw_tos":
         pairs = [("nw_tos", value & 0xFC), ("nw_ecn", value & 3)]
-    elif slot == "inner_tci":
-        pairs = [("vlan_tci1", value)]
     else:
         pairs = [(slot if value >> FIELDS[name].width else name, value)]
     return [(n, encode(FIELDS[n], v, FIELDS[n].bits)) for n, v in pairs if v or n == "in_port"]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Open vSwitch prints, read into values.
+"""Dumps of flows and single packets, read into values.
 
-Takes the dumps of `ovs-ofctl dump-flows` (any OpenFlow version, port names or numbers, with or
-without statistics), of the unixctl command `bridge/dump-flows`, and of `fdb/show`.
+Takes what `ovs-ofctl dump-flows` prints (any OpenFlow version, port names or numbers, with or
+without statistics), what the unixctl command `bridge/dump-flows` prints, and the flow syntax of
+`ofproto/trace`.
 
 The PyPI package `ovs` has a parser too (`ovs.flow`); it does not serve here. It refuses a whole
 flow for one unknown keyword, every flow that matches everything at the default priority (it takes
@@ -11,22 +12,17 @@ and pyparsing. The tests use it as an oracle for the flows both can read.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from netagent.model.errors import RemoteProtocolError
 
-from .actions import NotUnderstoodError, Ports, parse_action, port_number
-from .flow import (
-    Action,
-    FdbEntry,
-    Flow,
-    Match,
-    Term,
-    Unknown,
-)
-from .notation import SHORTHANDS, bounded, decode, integer, mac
-from .packet import FIELDS, SLOTS, TAG_PRESENT, Header, spread
+from .action_text import NotUnderstoodError, Ports, StrayError, parse_actions, port_number, split
+from .actions import Action, Unknown
+from .fields import FIELDS, write
+from .flow import Flow, Match, Term
+from .notation import SHORTHANDS, bounded, decode, integer
+from .packet import SLOTS, TAG_PRESENT, Header
 
 DEFAULT_PRIORITY = 32768
 
@@ -34,9 +30,11 @@ DEFAULT_PRIORITY = 32768
 class MalformedLine(RemoteProtocolError):
     """A line that cannot be what Open vSwitch printed; truncated, most likely."""
 
-    def __init__(self, reason: str, *, line: int, column: int, text: str) -> None:
-        super().__init__(f"line {line}, column {column}: {reason}")
+    def __init__(self, reason: str, *, line: int, column: int, text: str, source: str = "") -> None:
+        where = f"{source}: " if source else ""
+        super().__init__(f"{where}line {line}, column {column}: {reason}")
         self.reason, self.line, self.column, self.text = reason, line, column, text
+        self.source = source
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,12 @@ class Dump:
     problems: tuple[MalformedLine, ...]
 
 
-_TOKEN = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,\s"])+')
-_HEADING = re.compile(r"\s*(?:NXST|OFPST)_FLOW reply")
+_TOKEN = re.compile(r'(?:"(?:[^"\\]|\\.)*"|\([^()]*\)|[^,\s"(])+|\(')
+_NO_FLOW = re.compile(
+    r"\s*(?:NXST|OFPST)_FLOW reply"
+    r"|\d{4}-\d\d-\d\dT[\d:.]+Z\|\d+\|"  # what ovs-ofctl logs, in a dump kept with its errors
+)
+_ACTIONS = re.compile(r"(?:^|[\s,])actions=")
 _INFO_BITS = {
     "cookie": 64,
     "table": 8,
@@ -59,133 +61,188 @@ _INFO_BITS = {
 }
 _INFO_IGNORED = frozenset(
     {"duration", "idle_age", "hard_age", "idle_timeout", "hard_timeout", "importance"}
+    | {"n_offload_packets", "n_offload_bytes", "out_port", "out_group"}
 )
 _FLAGS = frozenset(
     {"send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts"}
 )
+_MAX_KNOWN = 100_000
 
 
-def parse_dump(text: str, ports: Ports | None = None) -> Dump:
-    """Read a dump of flows; headings and empty lines are passed over.
+@dataclass(frozen=True, slots=True)
+class _Info:
+    """A word that is no condition: a counter, the table, the priority."""
 
-    A malformed line is reported and costs nothing but itself.
-    """
-    flows, problems = [], []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or _HEADING.match(line):
-            continue
+    key: str
+    value: int
+
+
+_Word = tuple[Term, ...] | Unknown | _Info | None
+
+
+class FlowReader:
+    """Reads the flows of one bridge; words that were read once are not read again."""
+
+    def __init__(self, ports: Ports | None = None, *, source: str = "") -> None:
+        self._ports = ports or {}
+        self._source = source
+        self._words: dict[str, _Word] = {}
+        self._actions: dict[str, tuple[Action, ...]] = {}
+
+    def dump(self, text: str | Iterable[str]) -> Dump:
+        """Read a dump of flows; headings and empty lines are passed over.
+
+        A malformed line is reported and costs nothing but itself.
+        """
+        flows, problems = [], []
+        lines = text.splitlines() if isinstance(text, str) else text
+        for number, line in enumerate(lines, start=1):
+            if not line.strip() or _NO_FLOW.match(line):
+                continue
+            try:
+                flows.append(self.flow(line, line=number))
+            except MalformedLine as problem:
+                problems.append(problem)
+        return Dump(tuple(flows), tuple(problems))
+
+    def flow(self, text: str, *, line: int = 1) -> Flow:
+        """Read one flow.
+
+        Raises
+        ------
+        MalformedLine
+            Where the text is no flow. Fields and actions that are merely unknown raise nothing.
+        """
+        actions = _ACTIONS.search(text)
+        if actions is None:
+            raise self._malformed("no actions", line, len(text) + 1, text)
+        self._check_actions(text, actions.end(), line)
+        info: dict[str, int] = {}
+        terms: list[Term] = []
+        unknown: list[Unknown] = []
+        for token in _TOKEN.finditer(text, 0, actions.end() - len("actions=")):
+            word = token[0]
+            if word in self._words:
+                known = self._words[word]
+            else:
+                known = self._word(word, token.start() + 1, line, text)
+            if isinstance(known, tuple):
+                terms += known
+            elif isinstance(known, _Info):
+                info[known.key] = known.value
+            elif known is not None:
+                unknown.append(Unknown(text=word, column=token.start() + 1))
+        return Flow(
+            info.get("table", info.get("table_id", 0)),
+            info.get("priority", DEFAULT_PRIORITY),
+            Match(tuple(terms), tuple(unknown)),
+            self._read_actions,
+            text.strip(),
+            cookie=info.get("cookie", 0),
+            n_packets=info.get("n_packets"),
+            n_bytes=info.get("n_bytes"),
+            line=line,
+        )
+
+    def _malformed(self, reason: str, line: int, column: int, text: str) -> MalformedLine:
+        return MalformedLine(reason, line=line, column=column, text=text, source=self._source)
+
+    def _check_actions(self, text: str, start: int, line: int) -> None:
+        """Raise if what follows cannot be actions; what they are is read when it is asked for."""
+        if not text[start:].strip():
+            raise self._malformed("no actions", line, start + 1, text)
+        if "(" not in text[start:] and ")" not in text[start:] and '"' not in text[start:]:
+            return
         try:
-            flows.append(parse_flow(line, ports, line=number))
-        except MalformedLine as problem:
-            problems.append(problem)
-    return Dump(tuple(flows), tuple(problems))
+            for _ in split(text, start):
+                pass
+        except StrayError as e:
+            raise self._malformed(str(e), line, e.index + 1, text) from e
+
+    def _read_actions(self, text: str) -> tuple[Action, ...]:
+        found = _ACTIONS.search(text)
+        start = found.end() if found else 0
+        said = text[start:]
+        known = self._actions.get(said)
+        if known is None:
+            known = parse_actions(text, self._ports, start)
+            if not any(isinstance(action, Unknown) for action in known):  # those know their column
+                if len(self._actions) >= _MAX_KNOWN:
+                    self._actions.clear()
+                self._actions[said] = known
+        return known
+
+    def _word(self, word: str, column: int, line: int, text: str) -> _Word:
+        """Read one comma-separated piece of what precedes the actions."""
+        key, assigned, value = word.partition("=")
+        known: _Word
+        try:
+            if key in _INFO_BITS:
+                return _Info(key, bounded(value, _INFO_BITS[key]))
+            if key in _INFO_IGNORED:
+                return None
+            if word in _FLAGS:
+                known = None
+            else:
+                known = tuple(_terms(key, value if assigned else None, self._ports))
+        except NotUnderstoodError:
+            known = Unknown(text=word, column=column)
+        except ValueError as e:
+            raise self._malformed(str(e), line, column, text) from e
+        if len(self._words) >= _MAX_KNOWN:
+            self._words.clear()
+        self._words[word] = known
+        return known
+
+
+def parse_dump(text: str, ports: Ports | None = None, *, source: str = "") -> Dump:
+    """Read a dump of flows; see `FlowReader.dump`."""
+    return FlowReader(ports, source=source).dump(text)
 
 
 def parse_flow(text: str, ports: Ports | None = None, *, line: int = 1) -> Flow:
-    """Read one flow.
-
-    Raises
-    ------
-    MalformedLine
-        Where the text is no flow. Fields and actions that are merely unknown raise nothing.
-    """
-    info: dict[str, int] = {}
-    terms: list[Term] = []
-    unknown: list[Unknown] = []
-    for token in _TOKEN.finditer(text):
-        word, column = token[0], token.start() + 1
-        if word.startswith("actions="):
-            break
-        key, assigned, value = word.partition("=")
-        try:
-            if key in _INFO_BITS:
-                info[key] = bounded(value, _INFO_BITS[key])
-            elif key not in _INFO_IGNORED and key not in _FLAGS:
-                terms += _terms(key, value if assigned else None, ports or {})
-        except NotUnderstoodError:
-            unknown.append(Unknown(word, column))
-        except ValueError as e:
-            raise MalformedLine(str(e), line=line, column=column, text=text) from e
-    else:
-        raise MalformedLine("no actions", line=line, column=len(text) + 1, text=text)
-    start = token.start() + len("actions=")
-    return Flow(
-        table=info.get("table", info.get("table_id", 0)),
-        priority=info.get("priority", DEFAULT_PRIORITY),
-        match=Match(tuple(terms), tuple(unknown)),
-        actions=_actions(text, start, ports or {}, line),
-        text=text.strip(),
-        cookie=info.get("cookie", 0),
-        n_packets=info.get("n_packets"),
-        n_bytes=info.get("n_bytes"),
-        line=line,
-    )
+    """Read one flow; see `FlowReader.flow`."""
+    return FlowReader(ports).flow(text, line=line)
 
 
 def _terms(key: str, value: str | None, ports: Ports) -> list[Term]:
     """Read one comma-separated piece of a match."""
     if value is None:
+        if key.startswith("tun_metadata") and key in FIELDS:
+            return [Term(key, 0, 0)]
         if key not in SHORTHANDS:
             raise NotUnderstoodError
         return [Term(name, fixed, FIELDS[name].bits) for name, fixed in SHORTHANDS[key]]
-    if key in {"dl_vlan", "dl_vlan_pcp"}:
-        return [_vlan_term(key, integer(value))]
+    if key in _TAG_WORDS:
+        slot, pcp = _TAG_WORDS[key]
+        return [_vlan_term(slot, integer(value), pcp=pcp)]
+    if key == "vlan_vid":
+        decoded, mask = decode(FIELDS[key], value)
+        return [Term(key, decoded, mask)] if mask else []
     field = FIELDS.get(key)
     if field is None or key.isupper():
         raise NotUnderstoodError
     if field.kind == "port":
-        number = port_number(value, ports)
-        return [Term(key, number, field.bits)]
+        return [Term(key, port_number(value, ports), field.bits)]
     decoded, mask = decode(field, value)
-    return [Term(key, decoded, mask)] if mask else []
+    return [Term(key, decoded, mask)] if mask or field.present else []
 
 
-def _vlan_term(key: str, number: int) -> Term:
+_TAG_WORDS = {
+    "dl_vlan": ("vlan_tci", False),
+    "dl_vlan1": ("vlan_tci1", False),
+    "dl_vlan_pcp": ("vlan_tci", True),
+    "dl_vlan_pcp1": ("vlan_tci1", True),
+}
+
+
+def _vlan_term(field: str, number: int, *, pcp: bool) -> Term:
     """Read OpenFlow 1.0's VLAN fields, which imply a tag; VLAN 0xffff means that there is none."""
-    if key == "dl_vlan_pcp":
-        return Term("vlan_tci", (number & 7) << 13 | TAG_PRESENT, 0xE000 | TAG_PRESENT)
+    if pcp:
+        return Term(field, (number & 7) << 13 | TAG_PRESENT, 0xE000 | TAG_PRESENT)
     if number == 0xFFFF:
-        return Term("vlan_tci", 0, 0xFFFF)
-    return Term("vlan_tci", number & 0xFFF | TAG_PRESENT, 0xFFF | TAG_PRESENT)
-
-
-def _actions(text: str, start: int, ports: Ports, line: int) -> tuple[Action, ...]:
-    actions: list[Action] = []
-    for begin, end in _split(text, start, line):
-        word = text[begin:end]
-        try:
-            actions += parse_action(word, ports)
-        except (NotUnderstoodError, ValueError):
-            actions.append(Unknown(word, begin + 1))
-    if not actions:
-        raise MalformedLine("no actions", line=line, column=start + 1, text=text)
-    return tuple(actions)
-
-
-_BREAKS = re.compile(r'[(),]|"(?:[^"\\]|\\.)*"|"')
-
-
-def _split(text: str, start: int, line: int) -> Iterator[tuple[int, int]]:
-    """Yield where each action begins and ends: at commas outside parentheses and quotes."""
-    depth, begin = 0, start
-    for found in _BREAKS.finditer(text, start):
-        symbol = found[0]
-        depth += (symbol == "(") - (symbol == ")")
-        if depth < 0 or symbol == '"':
-            raise MalformedLine(f"stray {symbol}", line=line, column=found.start() + 1, text=text)
-        if symbol == "," and not depth:
-            yield from _trimmed(text, begin, found.start())
-            begin = found.end()
-    if depth:
-        raise MalformedLine("parenthesis left open", line=line, column=len(text) + 1, text=text)
-    yield from _trimmed(text, begin, len(text))
-
-
-def _trimmed(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
-    word = text[begin:end].strip()
-    if word:
-        begin = text.index(word, begin, end)
-        yield begin, begin + len(word)
+        return Term(field, 0, 0xFFFF)
+    return Term(field, number & 0xFFF | TAG_PRESENT, 0xFFF | TAG_PRESENT)
 
 
 def parse_header(text: str, ports: Ports | None = None) -> Header:
@@ -203,27 +260,23 @@ def parse_header(text: str, ports: Ports | None = None) -> Header:
         try:
             terms = _terms(key, value if assigned else None, ports or {})
         except NotUnderstoodError:
-            raise MalformedLine("unknown field", line=1, column=column, text=text) from None
+            reason = f"unknown field or port: {token[0][:60]}"
+            raise MalformedLine(reason, line=1, column=column, text=text) from None
         except ValueError as e:
             raise MalformedLine(str(e), line=1, column=column, text=text) from e
         for term in terms:
             field = FIELDS[term.field]
-            if term.mask != field.bits and term.field != "vlan_tci":
-                raise MalformedLine("masked field", line=1, column=column, text=text)
-            for slot, slot_value, slot_mask in spread(field, term.value, term.mask):
-                slots[slot] = slots[slot] & ~slot_mask | slot_value
-    return Header(*slots)
+            implied = key in SHORTHANDS or key in _TAG_WORDS
+            if term.mask != field.bits and not implied and not field.present:
+                raise MalformedLine("a packet has no masks", line=1, column=column, text=text)
+            _assign(slots, term)
+    return Header._make(slots)
 
 
-def parse_fdb(text: str) -> tuple[FdbEntry, ...]:
-    """Read the output of `fdb/show`; lines that are no entries are passed over."""
-    entries = []
-    for line in text.splitlines():
-        words = line.split()
-        try:
-            port, vlan, address, age = words
-            age_s = integer(age) if age.isdigit() else 0
-            entries.append(FdbEntry(port_number(port, {}), integer(vlan), mac(address), age_s))
-        except (ValueError, NotUnderstoodError):
-            continue
-    return tuple(entries)
+def _assign(slots: list[int], term: Term) -> None:
+    field = FIELDS[term.field]
+    if field.name == "vlan_pcp" or (field.name == "vlan_vid" and term.value):
+        write(field, slots, term.value, term.mask)
+        slots[SLOTS["vlan_tci"]] |= TAG_PRESENT
+    else:
+        write(field, slots, term.value, term.mask)

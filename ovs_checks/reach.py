@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .flow import Snapshot, Tunnel
 from .notation import integer, ipv4, or_zero
 from .packet import BRIDGE_LOCAL, Header
 from .pipeline import walk
+from .switch import Snapshot, Tunnel
 from .walk import End, LocalWalk, Quote, Step
 
 Outcome = Literal[

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from .flow import Snapshot
-from .packet import FIELDS, Header
+from .fields import FIELDS
+from .packet import Header
 from .reach import setter, walk_egress
+from .switch import Snapshot
 from .walk import End, LocalWalk
 
 MAX_SIBLINGS = 64

@@ -12,27 +12,33 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 
-from .flow import Bridge, Port, Snapshot
+from .flow import Flow
 from .notation import format_header
 from .packet import Header
-from .parse import Dump, parse_dump, parse_fdb
+from .parse import Dump, parse_dump
+from .shows import (
+    parse_dpif,
+    parse_fdb,
+    parse_features,
+    parse_groups,
+    parse_listeners,
+    parse_meters,
+    parse_neighbours,
+    parse_options,
+    parse_ports,
+    parse_routes,
+)
+from .switch import Bridge, Snapshot
+from .switch_rows import TABLES, bridge_parts, with_states
 
 _VERSIONS = ",".join(f"OpenFlow1{minor}" for minor in range(6))
 """The newest that the bridge has is chosen; OpenFlow 1.0 would hide write_actions."""
-
-_TABLES = {
-    "Bridge": ["name", "ports"],
-    "Port": ["_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode"],
-    "Interface": [
-        *("_uuid", "name", "type", "ofport", "options", "external_ids"),
-        *("mac_in_use", "link_state"),
-    ],
-}
 
 Row = Mapping[str, Any]
 
@@ -65,37 +71,95 @@ class Vswitchd:
 
     def dump_flows(self, bridge: str, ports: Mapping[str, int] | None = None) -> Dump:
         """Read the flow tables of `bridge`."""
-        return parse_dump(self._ofctl("dump-flows", bridge), ports)
+        return parse_dump(self._ofctl("dump-flows", bridge), ports, source="flows")
 
     def snapshot(
         self, host: str, *, bridges: Iterable[str] | None = None, wall_ns: int | None = None
     ) -> Snapshot:
-        """Read ports, flows and learned addresses of all bridges, or of `bridges` only."""
+        """Read ports, flows, groups and learned addresses of all bridges, or of `bridges` only."""
         taken_ns = time.time_ns() if wall_ns is None else wall_ns
-        tables = self._select()
+        rows = bridge_parts(self._select())
         wanted = set(bridges) if bridges is not None else None
+        numbers = parse_dpif(self.command("dpif/show"))
         found, problems = [], []
-        for name, ports in bridge_ports(tables).items():
-            if wanted is not None and name not in wanted:
-                continue
-            dump = self.dump_flows(
-                name, {port.name: port.ofport for port in ports if port.ofport >= 0}
-            )
-            fdb = parse_fdb(self.command("fdb/show", name))
-            found.append(Bridge(name, dump.flows, ports, fdb))
-            problems += [f"{name}: {problem}" for problem in dump.problems]
-        version = self.command("version").strip().rpartition(" ")[2]
-        return Snapshot(host, tuple(found), version, taken_ns, tuple(problems))
+        for bridge in rows:
+            if wanted is None or bridge.name in wanted:
+                full, wrong = self._fill(bridge, numbers.get(bridge.name, {}))
+                found.append(full)
+                problems += wrong
+        features = {
+            kind: parse_features(self.command("dpif/show-dp-features", name))
+            for kind, name in {bridge.datapath_type: bridge.name for bridge in found}.items()
+        }
+        native = any(one.tunnel_push_pop for one in features.values())
+        return Snapshot(
+            host,
+            tuple(found),
+            self.command("version").strip().rpartition(" ")[2],
+            taken_ns,
+            tuple(problems),
+            features,
+            parse_routes(self.command("ovs/route/show")) if native else (),
+            parse_neighbours(self.command("tnl/neigh/show")) if native else (),
+            parse_listeners(self.command("tnl/ports/show", "-v")) if native else (),
+        )
+
+    def _fill(self, bridge: Bridge, numbers: Mapping[str, int | None]) -> tuple[Bridge, list[str]]:
+        """Add to what the database says of a bridge what only its daemon knows."""
+        name = bridge.name
+        problems: list[str] = []
+
+        def asked(command: str) -> str:
+            try:
+                return self._ofctl(command, name)
+            except Unreachable as e:  # an older OpenFlow does not know of it
+                problems.append(f"{command}: {e.reason}")
+                return ""
+
+        states = parse_ports(asked("dump-ports-desc"))
+        bridge = with_states(bridge, states, numbers)
+        ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
+        dump = self.dump_flows(name, ports)
+        flows = self._exact_tags(name, dump.flows)
+        problems[:0] = [str(problem) for problem in dump.problems]
+        groups, wrong = parse_groups(asked("dump-groups"), ports)
+        filled = replace(
+            bridge,
+            flows=flows,
+            fdb=parse_fdb(self.command("fdb/show", name)),
+            groups=groups,
+            meters=parse_meters(asked("dump-meters")),
+            options=parse_options(asked("dump-tlv-map")),
+        )
+        return filled, [f"{name}: {problem}" for problem in (*problems, *wrong)]
+
+    def _exact_tags(self, bridge: str, flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
+        """Return the flows with `mod_vlan_vid` where OpenFlow 1.5 could not say it.
+
+        It says `push_vlan` and `set_field` instead, which adds a tag to a packet that has one. The
+        daemon's own dump has the right word but no cookies, so it is asked only if there are such.
+        """
+        if not any("push_vlan:0x8100,set_field:" in flow.text for flow in flows):
+            return flows
+        own = parse_dump(self.command("bridge/dump-flows", bridge)).flows
+        exact = {(flow.table, flow.priority, flow.match): flow for flow in own}
+        return tuple(
+            flow
+            if "push_vlan:0x8100,set_field:" not in flow.text
+            or (flow.table, flow.priority, flow.match) not in exact
+            else flow.doing(exact[flow.table, flow.priority, flow.match])
+            for flow in flows
+        )
 
     def _select(self) -> dict[str, list[Row]]:
-        """Read the columns of `_TABLES` in one transaction."""
+        """Read the columns of `TABLES` in one transaction."""
         operations = [
             {"op": "select", "table": table, "where": [], "columns": columns}
-            for table, columns in _TABLES.items()
+            for table, columns in TABLES.items()
         ]
         result = self._ask(self._rundir / "db.sock", "transact", ["Open_vSwitch", *operations])
         try:
-            return {table: answer["rows"] for table, answer in zip(_TABLES, result, strict=True)}
+            return {table: answer["rows"] for table, answer in zip(TABLES, result, strict=True)}
         except (KeyError, TypeError, ValueError) as e:
             raise RemoteProtocolError(f"OVSDB: {str(result)[:200]}") from e
 
@@ -190,68 +254,3 @@ def find_reply(data: bytes) -> dict[str, Any] | None:
         if "method" not in message:
             return message
     return None
-
-
-def bridge_ports(tables: Mapping[str, list[Row]]) -> dict[str, tuple[Port, ...]]:
-    """Return each bridge's ports, from the rows of the Bridge, Port and Interface tables.
-
-    Raises
-    ------
-    RemoteProtocolError
-        If the rows are not as OVSDB's schema has them.
-    """
-    try:
-        ports = {row["_uuid"][1]: row for row in tables["Port"]}
-        interfaces = {row["_uuid"][1]: row for row in tables["Interface"]}
-        return {
-            bridge["name"]: tuple(
-                _port(bridge["name"], ports[port], interfaces[interface], bond=len(members) > 1)
-                for port in _uuids(bridge["ports"])
-                for members in [_uuids(ports[port]["interfaces"])]
-                for interface in members
-            )
-            for bridge in tables["Bridge"]
-        }
-    except (KeyError, TypeError, IndexError, ValueError) as e:
-        raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
-
-
-def _port(bridge: str, port: Row, interface: Row, *, bond: bool) -> Port:
-    number = _atom(interface["ofport"])
-    vlan = [
-        f"{column}={_items(port[column])}"
-        for column in ("tag", "trunks", "vlan_mode")
-        if _items(port[column])
-    ]
-    return Port(
-        name=str(interface["name"]),
-        ofport=int(number) if number is not None else -1,
-        bridge=bridge,
-        type=str(interface["type"]),
-        options=_pairs(interface["options"]),
-        external_ids=_pairs(interface["external_ids"]),
-        mac=str(_atom(interface["mac_in_use"]) or ""),
-        state=str(_atom(interface["link_state"]) or ""),
-        vlan=" ".join(vlan),
-        bond=str(port["name"]) if bond else "",
-    )
-
-
-def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((str(k), str(v)) for k, v in value[1]))
-
-
-def _items(value: Any) -> list[Any]:
-    """Return the members of an OVSDB set, which is written as one atom if it has one member."""
-    if isinstance(value, list) and value[0] == "set":
-        return list(value[1])
-    return [value]
-
-
-def _atom(value: Any) -> Any:
-    items = _items(value)
-    return items[0] if items else None
-
-
-def _uuids(value: Any) -> list[str]:
-    return [item[1] for item in _items(value)]

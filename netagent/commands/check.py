@@ -15,10 +15,10 @@ from netagent.model.errors import ConfigError, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
-from ovs_checks.flow import Snapshot
 from ovs_checks.notation import ipv4, mac
 from ovs_checks.packet import ETH_IPV4, UDP, Header
 from ovs_checks.reach import walk_egress, walk_ingress
+from ovs_checks.switch import Snapshot
 from ovs_checks.walk import LocalWalk
 
 EPILOG = """\

@@ -3,9 +3,10 @@
 
 from collections.abc import Callable, Iterable
 
-from ovs_checks.flow import Bridge, Port, Snapshot
 from ovs_checks.packet import Header
-from ovs_checks.parse import parse_dump, parse_fdb, parse_header
+from ovs_checks.parse import parse_dump, parse_header
+from ovs_checks.shows import parse_fdb
+from ovs_checks.switch import Bridge, Port, Snapshot
 from tests.lab.pipeline import host_flows
 from tests.lab.shape import Shape, tunnel, tunnel_ofport, vtep
 from tests.lab.workload import Container, Endpoint

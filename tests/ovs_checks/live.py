@@ -53,6 +53,11 @@ class LiveOvs:
         """Add one port."""
         self.vsctl("add-port", bridge, port, "--", "set", "interface", port, *settings)
 
+    def ofctl(self, command: str, bridge: str, *arguments: str) -> str:
+        """Run ovs-ofctl on `bridge`."""
+        target = f"unix:{self.rundir}/{bridge}.mgmt"
+        return self.run("ovs-ofctl", "-O", "OpenFlow15", command, target, *arguments)
+
     def set_flows(self, bridge: str, flows: list[str]) -> None:
         """Replace the flows of `bridge` in one transaction."""
         versions = ("-O", "OpenFlow15")

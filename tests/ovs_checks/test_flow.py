@@ -1,13 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-from ovs_checks.flow import Bridge, Match, Port, Snapshot, Term, Tunnel
+from ovs_checks.actions import ToPort
+from ovs_checks.flow import Flow, Match, Term
 from ovs_checks.packet import SLOTS
 from ovs_checks.parse import parse_dump
+from ovs_checks.switch import Bridge, Port, Snapshot, Tunnel
 
 
-def test_tables_are_sorted_by_priority_and_keep_the_dump_s_order():
-    text = "priority=1,ip actions=drop\npriority=9 actions=drop\npriority=1,arp actions=drop"
-    flows = Bridge("b", parse_dump(text).flows).tables[0]
-    assert [(flow.priority, flow.line) for flow in flows] == [(9, 2), (1, 1), (1, 3)]
+def test_tables_are_apart_and_keep_the_dump_s_order():
+    text = "priority=1,ip actions=drop\ntable=7 actions=drop\npriority=9,arp actions=drop"
+    tables = Bridge("b", parse_dump(text).flows).tables
+    assert {n: [flow.line for flow in tables[n].flows] for n in tables} == {0: [1, 3], 7: [2]}
+
+
+def test_actions_are_read_when_they_are_asked_for_and_once():
+    asked = []
+    flow = Flow(0, 1, Match(), lambda text: asked.append(text) or (ToPort(1),), "actions=output:1")
+    assert not asked
+    assert flow.actions is flow.actions
+    assert flow.actions == (ToPort(1),)
+    assert asked == ["actions=output:1"]
 
 
 def test_tests_of_a_match_speak_of_slots():
@@ -20,9 +31,9 @@ def test_tests_of_a_match_speak_of_slots():
 def test_tunnels_read_their_options():
     options = (("key", "5"), ("out_key", "flow"), ("remote_ip", "1.2.3.4"), ("dst_port", "4790"))
     port = Port("v", 3, "b", "vxlan", options)
-    assert port.tunnel == Tunnel("v", "vxlan", "", "1.2.3.4", "5", "flow", 4790)
+    assert port.tunnel == Tunnel("v", "vxlan", "", "1.2.3.4", "5", "flow", 4790, options)
     assert Port("p", 1, "b").tunnel is None
-    assert Port("v", 3, "b", "geneve", (("dst_port", "x"),)).tunnel.dst_port == 0
+    assert Port("v", 3, "b", "geneve", (("dst_port", "x"),)).tunnel.dst_port == 6081
 
 
 def test_ports_are_found_by_name_and_number():

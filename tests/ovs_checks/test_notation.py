@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ovs_checks.fields import FIELDS
 from ovs_checks.notation import (
     bounded,
     decode,
@@ -18,17 +19,29 @@ from ovs_checks.notation import (
     mac,
     or_zero,
 )
-from ovs_checks.packet import FIELDS, SLOTS, Header
+from ovs_checks.packet import SLOTS, Header
 from ovs_checks.parse import parse_header
 
 _WIDTHS = {
     slot: max(p.shift + p.width for f in FIELDS.values() for p in f.parts if p.slot == index)
     for slot, index in SLOTS.items()
-} | {"nw_proto": 8}
+    if slot != "tun_present"
+}
+_WIDTHS |= {"nw_proto": 8, "tun_metadata": 128, "in_port": 16, "actset_output": 16}
+_WIDTHS |= {"tun_flags": 4, "tcp_flags": 12, "ipv6_label": 20}
+
+
+def plausible(header):
+    """Return what a packet can be: tags have a type, options that have a value are there."""
+    tagged = header.vlan_tpid or (0x8100 if header.vlan_tci else 0)
+    there = int(header.tun_metadata > 0)
+    return header._replace(vlan_tpid=tagged, tun_present=there, tun_flags=header.tun_flags & 8)
+
+
 headers = st.builds(
     Header,
     **{slot: st.just(0) | st.integers(0, (1 << width) - 1) for slot, width in _WIDTHS.items()},
-)
+).map(plausible)
 
 
 @given(headers | headers.map(lambda h: h._replace(eth_type=0x800, nw_proto=h.nw_proto % 20)))
@@ -103,7 +116,7 @@ def test_values_as_open_vswitch_prints_them(name, text, expected):
         *(("nw_src", bad) for bad in ("10.0.0", "10.0.0.256", "10.0.0.0/33", "", "a.b.c.d")),
         *(("reg0", bad) for bad in ("-1", "0x", "0x100000000", "1/0x1ffffffff", "")),
         *(("dl_src", bad) for bad in ("00:11", "00:11:22:33:44:gg")),
-        *(("ct_state", bad) for bad in ("+bogus", "+trk new", "trk")),
+        *(("ct_state", bad) for bad in ("+bogus", "+trk new", "trk|bogus")),
         *(("tcp_flags", bad) for bad in ("+syn-", "+")),
     ],
 )

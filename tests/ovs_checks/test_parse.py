@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ovs_checks.flow import FdbEntry, Plain, Resubmit, Term, ToPort, Unknown, Write
+from ovs_checks.actions import Plain, Resubmit, ToPort, Unknown, Write
+from ovs_checks.fields import FIELDS
+from ovs_checks.flow import Term
 from ovs_checks.notation import encode
-from ovs_checks.packet import FIELDS, Header
-from ovs_checks.parse import (
-    MalformedLine,
-    parse_dump,
-    parse_fdb,
-    parse_flow,
-    parse_header,
-)
+from ovs_checks.packet import Header
+from ovs_checks.parse import MalformedLine, parse_dump, parse_flow, parse_header
+from ovs_checks.shows import parse_fdb
+from ovs_checks.switch import FdbEntry
 
 DUMPS = {path.stem: path.read_text() for path in (Path(__file__).parent / "dumps").glob("*.txt")}
 PORTS = {"p1": 1, "p-2.x": 2, "pa": 4}
@@ -64,15 +62,23 @@ def test_counters_and_cookie_are_kept():
 
 
 def test_what_is_unknown_is_kept_with_its_column():
-    line = "priority=5,tcp,conj_id=7,frobnicate actions=drop,frob(1,(2)),learn(a=b),output:1"
+    line = "priority=5,tcp,quux=7,frobnicate actions=drop,frob(1,(2)),enlearn(b),output:1"
     flow = parse_flow(line)
-    assert flow.match.unknown == (Unknown("conj_id=7", 16), Unknown("frobnicate", 26))
-    assert flow.actions[1:3] == (Unknown("frob(1,(2))", 50), Unknown("learn(a=b)", 62))
-    assert flow.actions[3] == ToPort(1)
+    unknown = (Unknown(16, text="quux=7"), Unknown(23, text="frobnicate"))
+    assert flow.match.unknown == unknown
+    unknown = (Unknown(47, text="frob(1,(2))"), Unknown(59, text="enlearn(b)"))
+    assert flow.actions[1:] == (*unknown, ToPort(1))
     assert [line[u.column - 1 :][: len(u.text)] for u in flow.match.unknown] == [
-        "conj_id=7",
+        "quux=7",
         "frobnicate",
     ]
+
+
+def test_what_the_tools_log_among_the_flows_is_no_flow():
+    log = "2026-11-22T16:14:38Z|00001|ofp_actions|INFO|OFPAT_SET_MPLS_TTL is deprecated"
+    dump = parse_dump(f"{log}\nOFPST_FLOW reply (OF1.5) (xid=0x2):\n table=1 actions=drop\n")
+    assert [flow.table for flow in dump.flows] == [1]
+    assert not dump.problems
 
 
 def test_ports_are_resolved_by_name():
@@ -80,8 +86,9 @@ def test_ports_are_resolved_by_name():
     flow = parse_flow(text, PORTS)
     assert flow.match.terms == (Term("in_port", 2, 0xFFFF),)
     assert flow.actions[:4] == (ToPort(1), ToPort(4), ToPort(2), Resubmit(1, 3))
-    assert flow.actions[4] == Unknown("output:gone", 68)
-    assert parse_flow("in_port=gone actions=drop").match.unknown == (Unknown("in_port=gone", 1),)
+    assert flow.actions[4] == Unknown(text="output:gone", column=68)
+    gone = parse_flow("in_port=gone actions=drop").match.unknown
+    assert gone == (Unknown(1, text="in_port=gone"),)
 
 
 def test_vlans_of_openflow_10_imply_the_tag():
@@ -135,7 +142,7 @@ def terms(draw):
     """Any condition that a dump may hold."""
     name = draw(st.sampled_from(sorted(name for name in FIELDS if not name.isupper())))
     field = FIELDS[name]
-    full = (1 << field.width) - 1
+    full = 0xFFFF if field.kind == "port" else (1 << field.width) - 1
     mask = field.bits if field.kind in {"port", "frag"} else draw(st.integers(1, full))
     mask = mask & field.bits or field.bits
     value = draw(st.sampled_from((0, 1, 3)) if field.kind == "frag" else st.integers(0, full))
@@ -183,7 +190,13 @@ def test_arbitrary_text_is_a_header_or_malformed(text):
 def test_headers_are_read_as_ofproto_trace_takes_them():
     header = parse_header("udp,in_port=p1,dl_vlan=5,nw_src=10.0.0.1,udp_dst=4791", PORTS)
     assert header == Header(
-        in_port=1, eth_type=0x800, nw_proto=17, vlan_tci=0x1005, nw_src=0x0A000001, tp_dst=4791
+        in_port=1,
+        eth_type=0x800,
+        nw_proto=17,
+        vlan_tpid=0x8100,
+        vlan_tci=0x1005,
+        nw_src=0x0A000001,
+        tp_dst=4791,
     )
 
 

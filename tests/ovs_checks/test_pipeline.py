@@ -3,9 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ovs_checks.flow import Bridge, Port, Snapshot
 from ovs_checks.parse import parse_dump, parse_header
-from ovs_checks.pipeline import MAX_COPIES, walk
+from ovs_checks.pipeline import walk
+from ovs_checks.switch import Bridge, Lane, Port, Snapshot
+from ovs_checks.translate.context import MAX_COPIES
 from ovs_checks.walk import LocalWalk
 from tests.ovs_checks.hosts import bridge, plain_ports
 from tests.ovs_checks.pipelines import packets, pipelines
@@ -140,9 +141,8 @@ def test_what_goes_wrong_behind_a_patch_port_stays_there():
         walked = walk_text("actions=output:4,output:2", ports=PATCH, others=(up,))
         assert walked.end.kind == "output"
         assert len(walked.ends) == 2
-    assert ends(walk_text("actions=output:4", ports=PATCH)) == [
-        ("dropped", "patch port pa has no peer 'pb'")
-    ]
+    alone = walk_text("actions=output:4", ports=PATCH).end
+    assert (alone.kind, alone.reason) == ("dropped", "patch port pa has no peer 'pb'")
 
 
 def test_exit_stops_all_tables():
@@ -170,13 +170,20 @@ def test_normal_switches_by_learned_addresses():
     [
         ("in_port=1,dl_dst=01:80:c2:00:00:03", (), "dropped", "link-local"),
         ("in_port=77", (), "dropped", "port 77"),
-        ("in_port=1", (Port("t", 5, "br", vlan="tag=[5]"),), "cannot_tell", "VLANs of port t"),
-        ("in_port=1", (Port("t", 5, "br", bond="bond0"),), "cannot_tell", "bond bond0"),
     ],
 )
 def test_normal_s_refusals_and_limits(packet, ports, kind, reason):
     end = walk_text("actions=NORMAL", packet, ports=ports).end
     assert (end.kind, reason in end.reason) == (kind, True)
+
+
+def test_normal_does_not_guess_which_member_of_a_bond_is_chosen():
+    ports = plain_ports("br", 1, 2, 3)
+    lanes = (Lane("p1", (1,)), Lane("bond0", (2, 3), bond_mode="balance-tcp"))
+    flows = parse_dump("actions=NORMAL").flows
+    snapshot = Snapshot("h0", (Bridge("br", flows, ports, lanes=lanes),))
+    end = walk(snapshot, "br", parse_header("in_port=1")).end
+    assert (end.kind, end.reason) == ("cannot_tell", "NORMAL with bond bond0 (balance-tcp)")
 
 
 def test_flood_and_all_leave_out_the_way_in():
@@ -192,7 +199,8 @@ def test_flood_and_all_leave_out_the_way_in():
         ("output:65535", "dropped", "its actions send the packet nowhere"),
         ("CONTROLLER:100", "controller", "sent to the controller"),
         ("output:CONTROLLER", "controller", "sent to the controller"),
-        ("TABLE", "cannot_tell", "action not understood: TABLE"),
+        ("TABLE", "loop", "the packet comes back as it was"),
+        ("group:1", "dropped", "group 1 does not exist"),
         ("frob(1),output:2", "cannot_tell", "action not understood (column 9): frob(1)"),
     ],
 )
@@ -202,15 +210,19 @@ def test_single_actions(action, kind, reason):
 
 
 def test_what_is_not_understood_ends_the_walk_but_not_what_was_sent_before():
-    assert ends(walk_text("actions=output:2,group:1,output:3")) == [
+    assert ends(walk_text("actions=output:2,frob:1,output:3")) == [
         ("output", "p2"),
-        ("cannot_tell", "action not understood (column 18): group:1"),
+        ("cannot_tell", "action not understood (column 18): frob:1"),
     ]
-    doubtful = walk_text("actions=resubmit(,1),output:2\ntable=1,conj_id=1 actions=drop").end
-    assert (doubtful.kind, doubtful.reason) == (
-        "cannot_tell",
-        "field not understood: conj_id=1",
-    )
+    doubtful = walk_text("actions=resubmit(,1),output:2\ntable=1,frob=1 actions=drop").end
+    reason = "field not understood (column 9): frob=1"
+    assert (doubtful.kind, doubtful.reason) == ("cannot_tell", reason)
+
+
+def test_what_only_the_datapath_knows_is_not_guessed():
+    end = walk_text("ip actions=ct(zone=5,table=3)\ntable=3 actions=output:2").end
+    reason = "connection tracking decides (zone 5), then table 3"
+    assert (end.kind, end.table, end.reason) == ("cannot_tell", 3, reason)
 
 
 def test_tunnels_take_address_and_key_from_the_packet_or_the_port():

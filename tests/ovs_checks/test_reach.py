@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from ovs_checks.flow import Bridge, Port, Snapshot
 from ovs_checks.packet import Header
 from ovs_checks.reach import Destination, Reach, compose, walk_egress, walk_ingress
+from ovs_checks.switch import Bridge, Port, Snapshot
 from ovs_checks.walk import LocalWalk
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.shape import vtep
@@ -108,10 +108,10 @@ def test_a_wrong_port_at_the_far_end_blames_the_flow_that_sent_there():
 
 
 def test_what_is_not_understood_is_said():
-    unknown = f"table=30,priority=200,{TO_A1},actions=group:5"
+    unknown = f"table=30,priority=200,{TO_A1},actions=encap(nsh)"
     reach = ask(host(0, adding(unknown)), host(1))
     assert (reach.outcome, reach.component) == ("cannot_tell", "flow h0/br-int/table=30")
-    assert "group:5" in reach.reason
+    assert "encap(nsh)" in reach.reason
     consumed = f"table=30,priority=200,{TO_A1},actions=CONTROLLER:100"
     assert ask(host(0, adding(consumed)), host(1)).outcome == "cannot_tell"
 

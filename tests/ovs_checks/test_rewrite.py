@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ovs_checks.flow import Plain
-from ovs_checks.packet import SLOTS, Header
+from ovs_checks.packet import NO_TARGET, SLOTS
 from ovs_checks.parse import parse_flow, parse_header
-from ovs_checks.rewrite import rewrite, through_patch, trace_origins, ttl_exhausted
+from ovs_checks.rewrite import trace_origins
+from ovs_checks.switch import Port, Snapshot
+from ovs_checks.translate.translation import translate
+from tests.ovs_checks.hosts import bridge, plain_ports
 
 
 def after(packet, actions):
-    header = parse_header(packet)
-    for action in parse_flow(f"actions={actions}").actions:
-        header = rewrite(header, action)
-    return header
+    """Return the packet after the actions of a flow that matches everything."""
+    host = Snapshot("h0", (bridge("br0", f"actions={actions}"),))
+    final = translate(host, "br0", parse_header(packet)).final
+    assert final.actset_output == NO_TARGET
+    return final._replace(actset_output=0)
 
 
 @pytest.mark.parametrize(
@@ -24,10 +27,13 @@ def after(packet, actions):
         ("udp,nw_tos=4,nw_ecn=1", "mod_nw_tos:32,mod_nw_ecn:2", "udp,nw_tos=32,nw_ecn=2"),
         ("udp,nw_ttl=64", "dec_ttl", "udp,nw_ttl=63"),
         ("in_port=3", "mod_vlan_vid:5,mod_vlan_pcp:3", "in_port=3,vlan_tci=0x7005"),
-        ("vlan_tci=0x7005", "push_vlan:0x8100", "vlan_tci=0x1000,vlan_tci1=0x7005"),
-        ("vlan_tci=0x7005,vlan_tci1=0x1006", "pop_vlan", "vlan_tci=0x1006"),
+        (
+            "vlan_tci=0x7005",
+            "push_vlan:0x8100",
+            "vlan_tci=0x1000,vlan_tci1=0x7005,vlan_tpid1=0x8100",
+        ),
+        ("vlan_tci=0x7005,vlan_tci1=0x1006,vlan_tpid1=0x8100", "pop_vlan", "vlan_tci=0x1006"),
         ("vlan_tci=0x7005", "set_field:4102->vlan_vid", "vlan_tci=0x7006"),
-        ("ct_state=0x21,ct_mark=1", "ct_clear", "in_port=0"),
         ("arp,arp_op=1,arp_spa=1.2.3.4", "move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[]", None),
     ],
 )
@@ -39,7 +45,7 @@ def test_rewrites(packet, actions, expected):
 @pytest.mark.parametrize(
     "actions",
     [
-        *("mod_nw_src:1.2.3.4", "set_field:5->tcp_dst", "set_field:4101->vlan_vid", "dec_ttl"),
+        *("mod_nw_src:1.2.3.4", "set_field:5->tcp_dst", "set_field:3->vlan_pcp", "dec_ttl"),
         "move:NXM_OF_IP_SRC[]->NXM_NX_REG0[]",
         "move:NXM_NX_REG0[]->NXM_OF_IP_SRC[]",
     ],
@@ -51,10 +57,9 @@ def test_what_a_packet_does_not_have_is_not_written(actions):
 
 
 def test_only_ip_runs_out_of_time_to_live():
-    assert ttl_exhausted(parse_header("udp,nw_ttl=1"))
-    assert not ttl_exhausted(parse_header("udp,nw_ttl=2"))
-    assert not ttl_exhausted(parse_header("arp"))
-    assert rewrite(Header(eth_type=0x800), Plain("dec_ttl")).nw_ttl == 0
+    assert after("udp,nw_ttl=1", "dec_ttl") == parse_header("udp,nw_ttl=1")
+    assert after("udp,nw_ttl=2", "dec_ttl") == parse_header("udp,nw_ttl=1")
+    assert after("arp", "dec_ttl,load:1->NXM_NX_REG0[]").reg0 == 1
 
 
 def test_a_moved_value_keeps_its_origin():
@@ -68,6 +73,20 @@ def test_a_moved_value_keeps_its_origin():
     assert origins == {SLOTS["reg0"]: first, SLOTS["tun_id"]: first, SLOTS["reg6"]: third}
 
 
-def test_a_patch_port_strips_metadata():
-    packet = "udp,in_port=1,reg3=1,metadata=2,tun_id=3,tun_dst=1.2.3.4,ct_mark=1,pkt_mark=9"
-    assert through_patch(parse_header(packet), 4) == parse_header("udp,in_port=4,pkt_mark=9")
+def test_a_patch_port_strips_metadata_and_gives_it_back():
+    options = {"pa": (("peer", "pb"),), "pb": (("peer", "pa"),)}
+    ends = [Port(name, 4, f"br{n}", "patch", options[name]) for n, name in enumerate(options)]
+    inside = (
+        "reg3=1 actions=drop\npriority=1,reg3=0,metadata=0,tun_id=0,pkt_mark=9 actions=output:1"
+    )
+    host = Snapshot(
+        "h0",
+        (
+            bridge("br0", "actions=output:4", ports=[ends[0]]),
+            bridge("br1", inside, ports=[ends[1], *plain_ports("br1", 1)]),
+        ),
+    )
+    packet = parse_header("udp,in_port=1,reg3=1,metadata=2,tun_id=3,tun_dst=1.2.3.4,pkt_mark=9")
+    done = translate(host, "br0", packet)
+    assert [end.kind for end in done.ends] == ["output"]
+    assert done.final._replace(actset_output=0) == packet

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from ovs_checks.flow import Snapshot
 from ovs_checks.packet import Header
 from ovs_checks.reach import walk_egress
+from ovs_checks.switch import Snapshot
 from ovs_checks.vni import infer_vni, walk_siblings
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.workload import Container

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
-from ovs_checks.flow import FdbEntry, Port
 from ovs_checks.packet import Header
-from ovs_checks.vswitchd import Vswitchd, bridge_ports, find_reply
+from ovs_checks.switch import FdbEntry, Lane, Mirror, Port
+from ovs_checks.switch_rows import bridge_parts
+from ovs_checks.vswitchd import Vswitchd, find_reply
 
 
 def uuid(n):
@@ -44,8 +45,8 @@ def port_row(n, name, *interfaces, **more):
 
 ROWS = {
     "Bridge": [
-        {"name": "br0", "ports": ["set", [uuid(11), uuid(12), uuid(13)]]},
-        {"name": "br1", "ports": uuid(14)},
+        {"name": "br0", "ports": ["set", [uuid(11), uuid(12), uuid(13)]], "mirrors": uuid(21)},
+        {"name": "br1", "ports": uuid(14), "other_config": ["map", [["forward-bpdu", "true"]]]},
     ],
     "Port": [
         port_row(11, "p1", 1),
@@ -60,11 +61,24 @@ ROWS = {
         interface(4, "access", ofport=-1, link_state="down"),
         interface(5, "vx", type="vxlan", options=["map", [["remote_ip", "flow"], ["key", "1"]]]),
     ],
+    "Mirror": [
+        {
+            "_uuid": uuid(21),
+            "name": "m0",
+            "select_all": False,
+            "select_src_port": uuid(13),
+            "select_dst_port": ["set", []],
+            "select_vlan": 5,
+            "output_port": uuid(11),
+            "output_vlan": ["set", []],
+            "snaplen": ["set", []],
+        }
+    ],
 }
 
 
 def test_ports_from_ovsdb_rows():
-    ports = bridge_ports(ROWS)
+    ports = {bridge.name: bridge.ports for bridge in bridge_parts(ROWS)}
     assert ports["br0"] == (
         Port(
             "p1",
@@ -78,6 +92,15 @@ def test_ports_from_ovsdb_rows():
         Port("b2", -1, "br0", bond="bond0"),
         Port("access", -1, "br0", mac="00:00:00:00:00:04", state="down", vlan="tag=[5]"),
     )
+    bridges = {bridge.name: bridge for bridge in bridge_parts(ROWS)}
+    assert bridges["br0"].lanes == (
+        Lane("p1", (1,)),
+        Lane("bond0", (2,), bond_mode="active-backup"),
+        Lane("access", (-1,), "access", 5),
+    )
+    watched, vlans = frozenset({"access"}), frozenset({5})
+    assert bridges["br0"].mirrors == (Mirror("m0", watched, frozenset(), vlans, "p1"),)
+    assert bridges["br1"].forwards_bpdu
     assert ports["br1"][0].options == (("key", "1"), ("remote_ip", "flow"))
 
 
@@ -95,7 +118,7 @@ def test_odd_rows_are_a_protocol_error(table, data):
     row = data.draw(st.sampled_from(rows[table]))
     row[data.draw(st.sampled_from(sorted(row)))] = data.draw(_json)
     with suppress(RemoteProtocolError):
-        bridge_ports(rows)
+        bridge_parts(rows)
 
 
 @given(st.binary(max_size=60) | _json.map(lambda value: json.dumps(value).encode()))
@@ -256,14 +279,15 @@ def ofctl(rundir, monkeypatch):
 
 
 def test_a_snapshot_joins_ports_flows_and_addresses(rundir, ofctl):
-    ofctl("echo ' priority=5 actions=output:1'; echo ' cookie=0x0, tab'")
+    lines = "echo ' priority=5 actions=output:1'; echo ' cookie=0x0, tab'"
+    ofctl(f'case "$*" in *dump-flows*) {lines};; *meters*) echo no meters; exit 1;; esac')
 
     def answer(request):
         shown = {
             "fdb/show": "port VLAN MAC Age\n 1 0 00:00:00:00:00:01 3\n",
             "version": "ovs-vswitchd (Open vSwitch) 3.1.0\n",
         }
-        yield says(shown[request["method"]])
+        yield says(shown.get(request["method"], ""))
 
     def database(request):
         asked = [operation["table"] for operation in request["params"][1:]]
@@ -276,7 +300,8 @@ def test_a_snapshot_joins_ports_flows_and_addresses(rundir, ofctl):
     assert [bridge.name for bridge in snapshot.bridges] == ["br0"]
     assert snapshot.bridges[0].fdb == (FdbEntry(1, 0, 1, 3),)
     assert snapshot.bridges[0].flows[0].priority == 5
-    assert snapshot.problems[0].startswith("br0: line 2")
+    assert snapshot.problems[0].startswith("br0: flows: line 2")
+    assert snapshot.problems[1] == "br0: dump-meters: no meters"
     assert [bridge.name for bridge in everything.bridges] == ["br0", "br1"]
     assert everything.wall_ns > 0
 

@@ -8,8 +8,8 @@ from netagent.cli import main
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
-from ovs_checks.flow import Bridge, Port, Snapshot
 from ovs_checks.parse import parse_dump
+from ovs_checks.switch import Bridge, Port, Snapshot
 from ovs_checks.walk import LocalWalk
 
 C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)

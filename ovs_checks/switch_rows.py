@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rows of OVSDB say of bridges and their ports."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, get_args
+
+from netagent.model.errors import RemoteProtocolError
+
+from .shows import PortState
+from .switch import LOCAL, Bridge, Lane, Mirror, Port, VlanMode
+
+TABLES = {
+    "Bridge": [
+        *("name", "ports", "datapath_type", "other_config", "mirrors"),
+        *("mcast_snooping_enable", "stp_enable", "rstp_enable", "netflow", "sflow", "ipfix"),
+    ],
+    "Port": [
+        *("_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode", "cvlans", "protected"),
+        *("bond_mode", "bond_active_slave", "lacp", "other_config"),
+    ],
+    "Interface": [
+        *("_uuid", "name", "type", "ofport", "options", "external_ids"),
+        *("mac_in_use", "link_state", "mtu"),
+    ],
+    "Mirror": [
+        *("_uuid", "name", "select_all", "select_src_port", "select_dst_port", "select_vlan"),
+        *("output_port", "output_vlan", "snaplen"),
+    ],
+}
+"""The tables and columns that are read."""
+
+Row = Mapping[str, Any]
+
+
+def bridge_parts(tables: Mapping[str, list[Row]]) -> tuple[Bridge, ...]:
+    """Return the bridges with their ports, lanes and mirrors, from the rows of `TABLES`.
+
+    Raises
+    ------
+    RemoteProtocolError
+        If the rows are not as OVSDB's schema has them.
+    """
+    try:
+        ports = {row["_uuid"][1]: row for row in tables["Port"]}
+        interfaces = {row["_uuid"][1]: row for row in tables["Interface"]}
+        mirrors = {row["_uuid"][1]: row for row in tables.get("Mirror", [])}
+        return tuple(_bridge(row, ports, interfaces, mirrors) for row in tables["Bridge"])
+    except (KeyError, TypeError, IndexError, ValueError) as e:
+        raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
+
+
+def _bridge(
+    row: Row, ports: Mapping[str, Row], interfaces: Mapping[str, Row], mirrors: Mapping[str, Row]
+) -> Bridge:
+    name = row["name"]
+    members = {
+        uuid: [interfaces[one] for one in _uuids(ports[uuid]["interfaces"])]
+        for uuid in _uuids(row["ports"])
+    }
+    found = tuple(
+        _port(name, ports[uuid], interface, bond=len(several) > 1)
+        for uuid, several in members.items()
+        for interface in several
+    )
+    lanes = tuple(_lane(ports[uuid], several) for uuid, several in members.items())
+    names = {uuid: str(ports[uuid]["name"]) for uuid in members}
+    other = dict(_pairs(row["other_config"])) if "other_config" in row else {}
+    return Bridge(
+        name,
+        ports=found,
+        lanes=tuple(sorted(lanes, key=_flood_key)),
+        mirrors=tuple(_mirror(mirrors[one], names) for one in _uuids(row.get("mirrors", _NONE))),
+        datapath_type=str(row.get("datapath_type", "")),
+        forwards_bpdu=other.get("forward-bpdu") == "true",
+        unsupported=tuple(_unsupported(row)),
+    )
+
+
+_NONE = ["set", []]
+
+
+def _flood_key(lane: Lane) -> tuple[bool, int]:
+    """Return what lanes are sorted by: the order in which ports were opened is not recorded."""
+    known = [number for number in lane.ports if number >= 0]
+    return LOCAL not in lane.ports, min(known, default=0xFFFF)
+
+
+def _unsupported(row: Row) -> Iterable[str]:
+    if row.get("mcast_snooping_enable") is True:
+        yield "multicast snooping is on"
+    for column, what in (("stp_enable", "STP"), ("rstp_enable", "RSTP")):
+        if row.get(column) is True:
+            yield f"{what} is on"
+
+
+def _lane(port: Row, interfaces: list[Row]) -> Lane:
+    tag, trunks = _atom(port["tag"]), frozenset(int(v) for v in _items(port["trunks"]))
+    cvlans = frozenset(int(v) for v in _items(port.get("cvlans", _NONE)))
+    mode = str(_atom(port["vlan_mode"]) or ("access" if tag is not None else "trunk"))
+    other = dict(_pairs(port["other_config"])) if "other_config" in port else {}
+    numbers = [_atom(one["ofport"]) for one in interfaces]
+    active = _atom(port.get("bond_active_slave", _NONE))
+    by_mac = {str(_atom(one["mac_in_use"])): _atom(one["ofport"]) for one in interfaces}
+    tags = other.get("priority-tags", "no")
+    if mode not in get_args(VlanMode):
+        raise ValueError(f"VLAN mode {mode!r}")
+    native = mode in {"native-tagged", "native-untagged"}
+    trunks = trunks | {int(tag or 0)} if native and trunks else trunks
+    return Lane(
+        str(port["name"]),
+        tuple(int(number) for number in numbers if number is not None),
+        mode=mode,  # type: ignore[arg-type]
+        tag=int(tag or 0),
+        trunks=trunks or None,
+        cvlans=cvlans or None,
+        tag_type=0x8100 if other.get("qinq-ethtype") == "802.1q" else 0x88A8,
+        priority_tags="if-nonzero" if tags in {"true", "if-nonzero"} else
+        "always" if tags == "always" else "no",
+        protected=port.get("protected") is True,
+        bond_mode=str(_atom(port.get("bond_mode", _NONE)) or "active-backup")
+        if len(interfaces) > 1 else "",
+        active=by_mac.get(str(active)) if active else None,
+    )  # fmt: skip
+
+
+def _mirror(row: Row, names: Mapping[str, str]) -> Mirror:
+    everything = row["select_all"] is True
+    sources, destinations = (
+        frozenset(names.values()) if everything
+        else frozenset(names[one] for one in _uuids(row[column]) if one in names)
+        for column in ("select_src_port", "select_dst_port")
+    )  # fmt: skip
+    output = next((names[one] for one in _uuids(row["output_port"]) if one in names), "")
+    vlans = frozenset(int(v) for v in _items(row["select_vlan"]))
+    return Mirror(
+        str(row["name"]),
+        sources,
+        destinations,
+        vlans or None,
+        output,
+        int(_atom(row["output_vlan"]) or 0),
+        int(_atom(row["snaplen"]) or 0),
+    )
+
+
+def with_states(
+    bridge: Bridge, states: Iterable[PortState], numbers: Mapping[str, int | None]
+) -> Bridge:
+    """Return the bridge with what OpenFlow and the datapath say of its ports."""
+    known = {state.name: state for state in states}
+    ports = []
+    for port in bridge.ports:
+        state = known.get(port.name)
+        if state is not None:
+            port = replace(port, ofport=state.number, config=state.config, live=state.live)  # noqa: PLW2901
+        ports.append(replace(port, datapath=numbers.get(port.name)))
+    by_name = {port.name: port.ofport for port in ports}
+    lanes = tuple(
+        replace(lane, ports=(by_name[lane.name],))
+        if len(lane.ports) < 2 and by_name.get(lane.name, -1) >= 0
+        else lane
+        for lane in bridge.lanes
+    )
+    return replace(bridge, ports=tuple(ports), lanes=lanes)
+
+
+def _port(bridge: str, port: Row, interface: Row, *, bond: bool) -> Port:
+    number = _atom(interface["ofport"])
+    vlan = [
+        f"{column}={_items(port[column])}"
+        for column in ("tag", "trunks", "vlan_mode")
+        if _items(port[column])
+    ]
+    return Port(
+        name=str(interface["name"]),
+        ofport=int(number) if number is not None else -1,
+        bridge=bridge,
+        type=str(interface["type"]),
+        options=_pairs(interface["options"]),
+        external_ids=_pairs(interface["external_ids"]),
+        mac=str(_atom(interface["mac_in_use"]) or ""),
+        state=str(_atom(interface["link_state"]) or ""),
+        vlan=" ".join(vlan),
+        bond=str(port["name"]) if bond else "",
+        mtu=int(_atom(interface.get("mtu", _NONE)) or 0),
+    )
+
+
+def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((str(k), str(v)) for k, v in value[1]))
+
+
+def _items(value: Any) -> list[Any]:
+    """Return the members of an OVSDB set, which is written as one atom if it has one member."""
+    if isinstance(value, list) and value[0] == "set":
+        return list(value[1])
+    return [value]
+
+
+def _atom(value: Any) -> Any:
+    items = _items(value)
+    return items[0] if items else None
+
+
+def _uuids(value: Any) -> list[str]:
+    return [item[1] for item in _items(value)]

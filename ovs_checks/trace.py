@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of a trace, as `ofproto/trace` writes it (`ofproto-dpif-trace.c`)."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from .actions import Nat
+from .describe import describe_match, describe_packet
+from .notation import CT_STATES, format_flags, format_ipv4, format_ipv6
+from .packet import CS_NEW, CS_TRK, Header
+from .switch import Snapshot
+from .translate.context import Node, Numbers, Recirculation
+from .translate.datapath import text_of
+from .translate.translation import Translation, clear_looked, translate
+
+MAX_RECIRCULATIONS = 4096
+_RULE = "=" * 79
+_SLOW = {
+    "action": "Uses action(s) not supported by datapath",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A packet's way through one host, recirculations included."""
+
+    translations: tuple[Translation, ...]
+    text: str
+
+    @property
+    def datapath_actions(self) -> str:
+        """What the last lookup in the datapath does: the line that tools read."""
+        return text_of(self.translations[-1].steps)
+
+    @property
+    def unknown(self) -> str:
+        """What was met that is not understood; empty if nothing."""
+        return next((one.unknown for one in self.translations if one.unknown), "")
+
+
+def trace(snapshot: Snapshot, bridge: str, packet: Header, ct_states: Sequence[int] = ()) -> Trace:
+    """Trace a packet; `ct_states` say what connection tracking answers, new once they run out."""
+    states, numbers = deque(ct_states), Numbers()
+    first = translate(snapshot, bridge, packet, numbers=numbers)
+    done, lines = [first], list(_report(first))
+    waiting = deque(_tracked(first))
+    while waiting:
+        again = waiting.popleft()
+        if len(done) > MAX_RECIRCULATIONS:
+            # The text is Open vSwitch's own, slip and all.
+            said = "Trace reached the recirculation limit.  Sopping the trace here."
+            left = f"Queued but not processed: {len(waiting) + 1} recirculations."
+            lines += ["", "", _RULE, said, left]
+            break
+        flow, heading = _resumed(again, states)
+        lines += ["", "", _RULE, *heading, _RULE, ""]
+        one = translate(snapshot, bridge, flow, numbers=numbers, state=again.state)
+        done.append(one)
+        lines += _report(one)
+        waiting.extend(_tracked(one))
+    return Trace(tuple(done), "\n".join(lines))
+
+
+def _tracked(translation: Translation) -> list[Recirculation]:
+    return [one for one in translation.recirculations if one.kind == "conntrack"]
+
+
+def _resumed(again: Recirculation, states: deque[int]) -> tuple[Header, list[str]]:
+    """Return the packet as connection tracking gives it back, and the lines that say so."""
+    head = f"recirc({again.id:#x}) - resume conntrack with "
+    if states:
+        state = states.popleft()
+        head += f"ct_state={format_flags(state, CT_STATES)}"
+    else:
+        state = CS_TRK | CS_NEW
+        head += "default ct_state=trk|new (use --ct-next to customize)"
+    flow = again.flow._replace(ct_state=state, recirc_id=again.id, ct_zone=again.zone)
+    lines = [head]
+    if again.nat is not None:
+        lines += ["Replacing src/dst IP/ports to simulate NAT:"]
+        lines += [f" Initial flow: {_tuple(flow, again.nat)}"]
+        flow = translated(flow, again.nat)
+        lines += [f" Modified flow: {_tuple(flow, again.nat)}"]
+    return flow, lines
+
+
+def translated(flow: Header, nat: Nat) -> Header:
+    """Return the packet after address translation to the first address and port of the range."""
+    if not nat.kind or nat.low is None:
+        return flow
+    address = f"{'ipv6' if nat.v6 else 'nw'}_{nat.kind}"
+    flow = flow._replace(**{address: nat.low})
+    return flow._replace(**{f"tp_{nat.kind}": nat.port_low}) if nat.port_low else flow
+
+
+def _tuple(flow: Header, nat: Nat) -> str:
+    if nat.low is None:
+        return ""
+    if nat.v6:
+        return (f"ipv6_src=[{format_ipv6(flow.ipv6_src)}],tp_src={flow.tp_src},"
+                f"ipv6_dst=[{format_ipv6(flow.ipv6_dst)}],tp_dst={flow.tp_dst}")  # fmt: skip
+    return (f"nw_src={format_ipv4(flow.nw_src)},tp_src={flow.tp_src},"
+            f"nw_dst={format_ipv4(flow.nw_dst)},tp_dst={flow.tp_dst}")  # fmt: skip
+
+
+def _report(translation: Translation) -> Iterator[str]:
+    initial, final = translation.initial, translation.final
+    yield f"Flow: {describe_packet(initial)}"
+    yield from _tree(translation.tree, 0)
+    yield ""
+    unchanged = final == initial
+    yield f"Final flow: {'unchanged' if unchanged else describe_packet(final)}"
+    if translation.unknown:
+        yield f"Cannot tell: {translation.unknown}"
+        return
+    looked = list(translation.looked) if translation.error else clear_looked(translation)
+    yield f"Megaflow: {describe_match(initial._replace(actset_output=0), looked)}"
+    yield f"Datapath actions: {text_of(translation.steps)}"
+    if translation.error:
+        yield f"Translation failed ({translation.error}), packet is dropped."
+    elif translation.slow:
+        yield "This flow is handled by the userspace slow path because it:"
+        for reason in sorted(translation.slow):
+            yield f"  - {_SLOW[reason]}."
+
+
+def _tree(nodes: Sequence[Node], level: int) -> Iterator[str]:
+    for n, node in enumerate(nodes):
+        if node.kind == "bridge":
+            yield ""
+        more = int(n < len(nodes) - 1 or node.terminal)
+        indent = " " * (level + more) * 4
+        match node.kind:
+            case "detail":
+                yield f"{indent} -> {node.text}"
+            case "warn":
+                yield f"{indent} >> {node.text}"
+            case "error":
+                yield f"{indent} >>>> {node.text} <<<<"
+            case "bridge":
+                yield f"{indent}{node.text}"
+                yield f"{indent}{'-' * len(node.text)}"
+            case _:
+                yield f"{indent}{node.text}"
+        yield from _tree(node.inner, level + 2 * more)
