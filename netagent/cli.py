@@ -27,7 +27,7 @@ VERBS = {
     "status": "ask a running agent how it is",
     "path": "have a running agent trace the outer paths of a pair",
     "probe": "have a running agent probe a target now",
-    "flows": "dump a bridge's flows with cookies and counters",
+    "flows": "dump a bridge's flows, or trace a packet through them",
     "trace": "count a flow's packets at each stage of the virtual switch",
 }
 

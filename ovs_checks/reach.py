@@ -5,14 +5,15 @@ Each host walks its own tables (`walk_egress`, `walk_ingress`) and sends the wal
 joins them (`compose`). Entries are named as `flow h0/br-int/table=40` and `tunnel h0/vxlan0`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .notation import integer, ipv4, or_zero
+from .datapath_key import DatapathKey
+from .notation import format_ipv4, format_ipv6, integer, ipv4, or_zero
 from .packet import BRIDGE_LOCAL, Header
 from .pipeline import walk
-from .switch import Snapshot, Tunnel
+from .switch import Port, Snapshot, Tunnel
 from .walk import End, LocalWalk, Quote, Step
 
 Outcome = Literal[
@@ -87,19 +88,50 @@ def walk_ingress(
     An empty `tun_src` stands for an address that the sender's routing chose.
     """
     ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
+    port = _taker(ports, tun_dst, tun_src, tun_id)
+    if port is None:
+        here = next((p.name for p in ports if dict(p.options).get("local_ip") == tun_dst), "")
+        reason = f"no tunnel port takes what {tun_src} sends to {tun_dst} with key {tun_id}"
+        return _refused(snapshot, here, reason)
+    outer = {"tun_dst": or_zero(ipv4, tun_dst), "tun_src": or_zero(ipv4, tun_src), "tun_id": tun_id}
+    arrived = header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **outer})
+    return walk(snapshot, port.bridge, arrived)
+
+
+def entry(snapshot: Snapshot, key: DatapathKey) -> tuple[str, Header]:
+    """Return the bridge that a packet of the datapath enters, and the packet as it sees it.
+
+    Raises
+    ------
+    LookupError
+        If no port, or none of several tunnels that share a port of the datapath, would take it.
+    """
+    packet = key.header(0)
+    if packet.recirc_id:
+        reason = f"what recirculation {packet.recirc_id:#x} stands for is Open vSwitch's alone"
+        raise LookupError(f"{reason}; trace the packet as it came in")
+    ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.ofport >= 0]
+    found = [p for p in ports if key.in_port and key.in_port in {p.name, str(p.datapath)}]
+    if not found:
+        raise LookupError(f"the datapath has no port {key.in_port or '(in_port is missing)'}")
+    tunnels = [port for port in found if port.is_tunnel]
+    outer = (format_ipv4(packet.tun_dst), format_ipv4(packet.tun_src))
+    if packet.tun_ipv6_dst:
+        outer = (format_ipv6(packet.tun_ipv6_dst), format_ipv6(packet.tun_ipv6_src))
+    port = _taker(tunnels, *outer, packet.tun_id) if tunnels else found[0]
+    if port is None:
+        raise LookupError(f"no tunnel takes what {outer[1]} sends to {outer[0]}")
+    return port.bridge, key.header(port.ofport, snapshot.by_name[port.bridge].options)
+
+
+def _taker(ports: Iterable[Port], tun_dst: str, tun_src: str, tun_id: int) -> Port | None:
+    """Return the tunnel that takes what arrives, the most particular of several."""
     takers = [
         (_specificity(tunnel), port)
         for port in ports
         if port.ofport >= 0 and (tunnel := port.tunnel) and _takes(tunnel, tun_dst, tun_src, tun_id)
     ]
-    if not takers:
-        here = next((p.name for p in ports if dict(p.options).get("local_ip") == tun_dst), "")
-        reason = f"no tunnel port takes what {tun_src} sends to {tun_dst} with key {tun_id}"
-        return _refused(snapshot, here, reason)
-    port = min(takers, key=lambda taker: taker[0])[1]
-    outer = {"tun_dst": or_zero(ipv4, tun_dst), "tun_src": or_zero(ipv4, tun_src), "tun_id": tun_id}
-    arrived = header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **outer})
-    return walk(snapshot, port.bridge, arrived)
+    return min(takers, key=lambda taker: taker[0])[1] if takers else None
 
 
 def _takes(tunnel: Tunnel, tun_dst: str, tun_src: str, tun_id: int) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``netagent flows``: over the agent's RPC, or (with --rundir) of this host directly."""
+"""``netagent flows``: what flow tables hold, and what they make of a packet."""
 
 import argparse
 import time
@@ -15,6 +15,23 @@ EPILOG = """\
 examples:
   netagent flows --bridge br-int --table 40
   netagent flows --rundir /var/run/openvswitch --json
+  netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
+"""
+
+TRACE_EPILOG = """\
+examples:
+  netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
+  netagent flows trace br-int in_port=3,tcp --ct-next trk,est --ct-next trk,new
+  netagent flows trace 'in_port(2),eth(),eth_type(0x0800),ipv4(proto=17),udp()'
+
+Prints what ovs-appctl ofproto/trace prints, from one dump and without
+loading the vSwitch further. FLOW is in the notation of flows, with names or
+numbers of ports; or in the datapath's, as ovs-appctl dpctl/dump-flows has it,
+and then needs no BRIDGE. Nothing is learned from the packet.
+
+Open vSwitch is found like the ovs-* tools do: by --db, or OVS_RUNDIR.
+Exit code 0: traced; 1: it met what it cannot decide, or Open vSwitch does
+not answer; 2: the question is wrong.
 """
 
 
@@ -25,10 +42,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rundir", help="ask the vSwitch that runs here, not an agent")
     parser.add_argument("--host", help=argparse.SUPPRESS)
     add_connection(parser)
+    questions = parser.add_subparsers(dest="question", metavar="[QUESTION]")
+    asked = questions.add_parser(
+        "trace",
+        help="what the flow tables make of one packet",
+        description="What the flow tables make of one packet.",
+        epilog=TRACE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    asked.add_argument("entered", nargs="?", metavar="BRIDGE", help="that the packet enters")
+    asked.add_argument("flow", metavar="FLOW", help="the packet; see below")
+    asked.add_argument(
+        "--ct-next",
+        action="append",
+        default=[],
+        metavar="FLAGS",
+        help="what connection tracking says next (trk,new)",
+    )
+    asked.add_argument(
+        *("-generate", "--generate"), action="store_true", help="accepted, and changes nothing"
+    )
+    asked.add_argument("--db", metavar="unix:FILE", help="OVSDB's socket")
+    asked.add_argument("--rundir", help="folder of db.sock and the control socket")
+    asked.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print a bridge's flows."""
+    """Print a bridge's flows, or what they make of a packet."""
+    if arguments.question:
+        from netagent.commands import flows_trace  # noqa: PLC0415 - only where it is used
+
+        return flows_trace.run(arguments)
     if arguments.rundir:
         return print_answer(lambda: local(arguments), as_json=arguments.json, show=_show)
     query = {"bridge": arguments.bridge}

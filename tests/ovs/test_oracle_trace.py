@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The oracle: a real ovs-vswitchd says by `ofproto/trace` where random packets go; so do we."""
 
+import json
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from netagent.cli import main
 from netagent.model.errors import RemoteProtocolError, Unreachable
 from ovs_checks.parse import parse_header
 from ovs_checks.pipeline import walk
@@ -99,6 +101,36 @@ def test_random_pipelines_end_as_open_vswitch_says(ovs, flows, others, sent):
         theirs = ovs.vswitchd.trace("br0", packet)
         note(f"{packet}\n{theirs[-3000:]}")
         assert outcome(trace(snapshot, "br0", parse_header(packet)).text) == outcome(theirs)
+
+
+def test_the_command_says_what_ofproto_trace_says(ovs, capsys):
+    """By bridge or in the datapath's notation, with names or numbers, as text or JSON."""
+    ovs.set_flows("br0", ["in_port=1,udp actions=ct(table=3)", "table=3,ct_state=+est actions=2"])
+    number = next(n for n, name in datapath_ports(ovs).items() if name == "p1")
+    key = f"in_port({number}),eth(),eth_type(0x0800),ipv4(proto=17,ttl=9),udp(src=5,dst=6)"
+    for words in (("br0", "in_port=p1,udp,nw_ttl=9"), (key,), ("ovs-dummy", key)):
+        for states in ((), ("--ct-next", "trk,est"), ("-generate",)):
+            theirs = ovs.vswitchd.command("ofproto/trace", *states, *words)
+            assert main(["flows", "trace", *states, *words, "--rundir", str(ovs.rundir)]) == 0
+            assert outcome(capsys.readouterr().out) == outcome(theirs)
+    db = ("--db", f"unix:{ovs.rundir}/db.sock")
+    assert main(["flows", "trace", key, "--ct-next", "est|trk", *db, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["datapath_actions"] == "2"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nope", "in_port=1"),
+        ("in_port=1",),
+        ("br0", "in_port=nope"),
+        ("in_port(77)",),
+        ("br0", "in_port=1", "--ct-next", "bogus"),
+    ],
+)
+def test_a_wrong_question_is_misuse(ovs, words, capsys):
+    assert main(["flows", "trace", *words, "--rundir", str(ovs.rundir)]) == 2
+    assert capsys.readouterr().err.startswith("netagent: ")
 
 
 @given(pipelines(), pipelines(), st.lists(packets, min_size=10, max_size=10))
