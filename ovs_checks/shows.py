@@ -171,10 +171,12 @@ def _group(text: str, ports: Ports) -> Group:
         fields = _hash_fields(said["fields"])
     else:
         fields = ()
+    kind = _GROUP_TYPES[said["type"]]
+    weight = int(kind == "select")  # not written where it is the default
     return Group(
         integer(said["group_id"]),
-        _GROUP_TYPES[said["type"]],
-        tuple(_bucket(bucket, n, ports) for n, bucket in enumerate(buckets)),
+        kind,
+        tuple(_bucket(bucket, Bucket(n, (), weight), ports) for n, bucket in enumerate(buckets)),
         method=said.get("selection_method", ""),
         parameter=integer(said.get("selection_method_param", "0")),
         fields=fields,
@@ -193,8 +195,8 @@ def _hash_fields(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found, key=lambda pair: order[pair[0]]))
 
 
-def _bucket(text: str, position: int, ports: Ports) -> Bucket:
-    bucket = Bucket(position, ())
+def _bucket(text: str, bucket: Bucket, ports: Ports) -> Bucket:
+    """Read a bucket; `bucket` is what it is where nothing is said."""
     head, _, actions = text.partition("actions=")
     for word in head.split(","):
         key, _, value = word.replace("=", ":").partition(":")

@@ -80,9 +80,15 @@ def _resumed(again: Recirculation, states: deque[int]) -> tuple[Header, list[str
     if again.nat is not None:
         lines += ["Replacing src/dst IP/ports to simulate NAT:"]
         lines += [f" Initial flow: {_tuple(flow, again.nat)}"]
-        flow = translated(flow, again.nat)
+        flow = resumed(again, state)
         lines += [f" Modified flow: {_tuple(flow, again.nat)}"]
     return flow, lines
+
+
+def resumed(again: Recirculation, ct_state: int) -> Header:
+    """Return the packet as connection tracking gives it back."""
+    flow = again.flow._replace(ct_state=ct_state, recirc_id=again.id, ct_zone=again.zone)
+    return translated(flow, again.nat) if again.nat is not None else flow
 
 
 def translated(flow: Header, nat: Nat) -> Header:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one packet's way through one host was, as values that travel between hosts."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from netagent.model.errors import RemoteProtocolError
@@ -99,6 +99,25 @@ class End:
     tun_dst_by: Quote | None = None
     """`tunnelled`: the flow that the value comes from; None for the tunnel port's own settings."""
 
+    case: str = ""
+    """What is assumed of state that no snapshot holds; empty if nothing is, or nothing depends."""
+
+
+def _leading(ends: Sequence[End]) -> End:
+    rank = min(_PRECEDENCE[end.kind] for end in ends)
+    found = [end for end in ends if _PRECEDENCE[end.kind] == rank]
+    return found[-1] if rank == _PRECEDENCE["missed"] else found[0]
+
+
+def _within(case: str, wider: str) -> bool:
+    """Tell whether what is assumed in `case` includes all that `wider` assumes."""
+    return not wider or case == wider or case.startswith(f"{wider}, ")
+
+
+def _outcome(end: End) -> str:
+    at = f" by {end.flow.place}" if end.flow and end.kind == "dropped" else ""
+    return f"{end.kind}{f' {end.port}' if end.port else ''}{at}"
+
 
 @dataclass(frozen=True, slots=True)
 class LocalWalk:
@@ -114,10 +133,24 @@ class LocalWalk:
 
     @property
     def end(self) -> End:
-        """The end that counts: deliveries first, then what is uncertain, then the last failure."""
-        rank = min(_PRECEDENCE[end.kind] for end in self.ends)
-        found = [end for end in self.ends if _PRECEDENCE[end.kind] == rank]
-        return found[-1] if rank == _PRECEDENCE["missed"] else found[0]
+        """The end that counts: deliveries first, then what is uncertain, then the last failure.
+
+        Where it depends on state that no snapshot holds, it cannot be told, and each case is named.
+        """
+        cases = self.cases
+        leading = {case: _leading(ends) for case, ends in cases.items()}
+        first = next(iter(leading.values()))
+        if len({(end.kind, end.bridge, end.port, end.flow) for end in leading.values()}) == 1:
+            return first
+        said = "; ".join(f"{case}: {_outcome(end)}" for case, end in leading.items())
+        return replace(first, kind="cannot_tell", reason=f"it depends: {said}", port="")
+
+    @property
+    def cases(self) -> Mapping[str, tuple[End, ...]]:
+        """The ends by what is assumed; those that depend on nothing belong to every case."""
+        names = dict.fromkeys(end.case for end in self.ends)
+        leaves = [n for n in names if not any(_within(other, n) for other in names if other != n)]
+        return {name: tuple(end for end in self.ends if _within(name, end.case)) for name in leaves}
 
     def to_data(self) -> dict[str, Any]:
         """Return plain dicts, lists, strings and small integers, fit for JSON or msgpack."""

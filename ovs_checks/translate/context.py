@@ -165,6 +165,8 @@ class Context:
     recirculations: list[Recirculation] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     why_not: tuple[str, str] | None = None
+    choice: int | None = None
+    choices: tuple[int, ...] = ()
     """Why a copy did not leave, and by which port, in the flow being executed."""
     origins: dict[int, Flow] = field(default_factory=dict)
     """For each slot that a flow wrote: the flow its value comes from."""

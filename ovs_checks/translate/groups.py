@@ -114,7 +114,11 @@ def _select(x: Context, group: Group) -> Bucket | None:
         kind = kind if kind <= x.features.max_hash_algorithm else 0
         x.freeze(hash_by=(kind, basis), group=group.id)
         return None
-    raise x.give_up("which bucket the datapath's hash selects")
+    if x.choice is None:
+        raise x.give_up("which bucket the datapath's hash selects")
+    buckets = [one for one in group.buckets if one.weight and is_live(x, one)]
+    x.choices = tuple(one.id for one in buckets)
+    return buckets[x.choice] if x.choice < len(buckets) else None
 
 
 def hash_algorithm(group: Group) -> tuple[int, int] | None:

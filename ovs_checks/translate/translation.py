@@ -56,6 +56,9 @@ class Translation:
     unknown: str = ""
     """What was met that is not understood; nothing after it is certain."""
 
+    choices: tuple[int, ...] = ()
+    """Ids of the buckets between which the datapath's hash has selected."""
+
 
 GO = Go(execute, compose_output)
 
@@ -67,10 +70,12 @@ def translate(
     *,
     numbers: Numbers | None = None,
     state: Frozen | None = None,
+    choice: int | None = None,
 ) -> Translation:
     """Carry a packet that enters `bridge` by its `in_port` through the host.
 
-    With `state`, the packet is one that comes back from the datapath.
+    With `state`, the packet is one that comes back from the datapath. `choice` says which of the
+    live buckets, from 0, the datapath's hash has selected.
 
     Raises
     ------
@@ -83,7 +88,7 @@ def translate(
     x = Context(snapshot, at, flow, list(flow), [0] * len(flow), numbers or Numbers(), GO)
     for slot in TUNNEL:
         x.base[slot] = 0
-    x.priority = packet.skb_priority
+    x.priority, x.choice = packet.skb_priority, choice
     x.arrived_at = packet.tun_dst, packet.tun_ipv6_dst
     initial = Header._make(flow)
     unknown = ""
@@ -114,6 +119,7 @@ def translate(
         frozenset(x.slow),
         tuple(x.recirculations),
         unknown,
+        x.choices,
     )
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.ovs
 
 
 GROUPS = """\
-group_id=1,type=select,bucket=weight:100,output:2,bucket=weight:10,output:3
+group_id=1,type=select,bucket=weight:10,output:2,bucket=output:3
 group_id=2,type=ff,bucket=watch_port:2,mod_dl_dst:9::,output:2,bucket=watch_port:3,output:3
 group_id=3,type=all,bucket=output:2,bucket=mod_dl_dst:8::,output:3
 group_id=4,type=indirect,bucket=resubmit(,4)
@@ -144,12 +144,13 @@ def test_walks_send_copies_where_open_vswitch_does(ovs, flows, others, sent):
         theirs = ovs.vswitchd.trace("br0", packet)
         answer = walk(snapshot, "br0", parse_header(packet))
         note(f"{packet}\n{theirs[-3000:]}\n{answer}")
-        undecided = [end.reason for end in answer.ends if end.kind == "cannot_tell"]
-        assert all("decides" in reason for reason in undecided), undecided
+        if "recirc(" in theirs:  # it went on with one answer of several
+            continue
+        assert not any(end.case or end.kind == "cannot_tell" for end in answer.ends)
         ran_away = "over max translation depth" in theirs or "over 4096 resubmit" in theirs
         assert any(end.kind == "loop" for end in answer.ends) == ran_away
         actions = re.findall(r"^Datapath actions: (.*)$", theirs, re.MULTILINE)
-        if not ran_away and not undecided:
+        if not ran_away:
             assert walked(answer) == sent_to(actions[-1], names)
 
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from ovs_checks.parse import parse_dump, parse_header
 from ovs_checks.pipeline import walk
+from ovs_checks.shows import parse_groups
 from ovs_checks.switch import Bridge, Lane, Port, Snapshot
 from ovs_checks.translate.context import MAX_COPIES
 from ovs_checks.walk import LocalWalk
@@ -219,10 +220,52 @@ def test_what_is_not_understood_ends_the_walk_but_not_what_was_sent_before():
     assert (doubtful.kind, doubtful.reason) == ("cannot_tell", reason)
 
 
-def test_what_only_the_datapath_knows_is_not_guessed():
-    end = walk_text("ip actions=ct(zone=5,table=3)\ntable=3 actions=output:2").end
-    reason = "connection tracking decides (zone 5), then table 3"
-    assert (end.kind, end.table, end.reason) == ("cannot_tell", 3, reason)
+CT = "priority=1,ip actions=ct(zone=5,table=3)\ntable=3,priority=1,ip actions=output:2"
+
+
+def test_connection_tracking_makes_cases():
+    """A case that ends elsewhere makes the answer depend; if all agree, it depends on nothing."""
+    same = walk_text(CT)
+    assert list(same.cases) == ["new connection", "established connection", "reply"]
+    assert (same.end.kind, same.end.port) == ("output", "p2")
+    end = walk_text(f"{CT}\ntable=3,priority=9,ip,ct_state=+new,cookie=7 actions=drop").end
+    assert (end.kind, end.port) == ("cannot_tell", "")
+    assert end.reason == (
+        "it depends: new connection: dropped by br/table=3; "
+        "established connection: output p2; reply: output p2"
+    )
+
+
+def test_a_connection_is_in_one_state_for_all_zones():
+    twice = f"{CT}\ntable=3,priority=9,ct_state=+new,ip,reg0=0 actions="
+    twice += "load:1->NXM_NX_REG0[],ct(zone=6,table=4)\n"
+    for state, port in (("+new", "p3"), ("+est", "p1")):
+        twice += f"table=4,ct_state={state},ip actions=output:{port[1]}\n"
+    walked = walk_text(twice, "in_port=77,udp")
+    assert next(iter(walked.cases)) == "new connection"
+    assert [end.port for end in walked.cases["new connection"]] == ["p3"]
+    assert "output p1" not in walked.end.reason
+
+
+def test_a_hash_of_the_datapath_makes_cases_of_the_live_buckets():
+    groups, _ = parse_groups(
+        "group_id=1,type=select,bucket=bucket_id:1,watch_port:2,actions=output:2,"
+        "bucket=bucket_id:2,actions=output:3,bucket=bucket_id:3,watch_port:77,actions=output:1",
+        {},
+    )
+    flows = parse_dump("actions=group:1").flows
+    at = Bridge("br", flows, plain_ports("br", 1, 2, 3), groups=groups)
+    walked = walk(Snapshot("h0", (at,)), "br", parse_header("in_port=1,udp"))
+    cases = {case: [end.port for end in ends] for case, ends in walked.cases.items()}
+    assert cases == {"bucket 1 of group 1": ["p2"], "bucket 2 of group 1": ["p3"]}
+    assert walked.end.kind == "cannot_tell"
+
+
+def test_cases_are_bounded():
+    flows = "ip actions=ct(table=1),ct(table=1),ct(table=1)\ntable=1,ip actions=resubmit(,0)"
+    walked = walk_text(flows)
+    assert any("recirculations and cases" in end.reason for end in walked.ends)
+    assert walked.end.kind == "cannot_tell"
 
 
 def test_tunnels_take_address_and_key_from_the_packet_or_the_port():
