@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from analyzer.detect.loss import FlowView, unconnected_pairs
-from analyzer.localize import overlay, stages
+from analyzer.localize import stages
 from analyzer.localize.evidence import Evidence, OrderedPair, pair_of, unordered
 from analyzer.localize.facts import Explained
 from analyzer.tracing import Tracing, Wanted
@@ -215,7 +215,7 @@ class Doubts:
         return [Explained(verdict, found.flows)]
 
     def _tunnels(self) -> dict[EndpointId, str]:
-        ends = {pair[0]: overlay.tunnelled(walk) for pair, walk in self._egress.items()}
+        ends = {pair[0]: walk.tunnelled for pair, walk in self._egress.items()}
         return {source: end.port for source, end in ends.items() if end is not None}
 
     def _wanted(self, pair: OrderedPair, evidence: Evidence) -> Wanted:
@@ -255,5 +255,5 @@ def _crosses(pair: OrderedPair, component: Component, evidence: Evidence) -> boo
 
 
 def _vni(walk: LocalWalk | None) -> int:
-    end = overlay.tunnelled(walk) if walk else None
+    end = walk.tunnelled if walk else None
     return (end.tun_id or 0) if end else 0

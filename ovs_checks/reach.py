@@ -204,13 +204,13 @@ def _through_tunnel(
 
 def _towards(walked: LocalWalk, expected: Destination) -> End:
     """Return the end that leads to the destination if one does, else the one that counts."""
-    for end in walked.ends:
-        if end.kind == "tunnelled" and end.tun_dst == expected.vtep:
-            return end
-        if end.kind == "output" and (walked.host, end.port) == (expected.host, expected.port):
-            return end
-    uncertain = next((end for end in walked.ends if end.kind == "cannot_tell"), None)
-    return uncertain or walked.end
+
+    def leads_there(end: End) -> bool:
+        if end.kind == "tunnelled":
+            return end.tun_dst == expected.vtep
+        return end.kind == "output" and (walked.host, end.port) == (expected.host, expected.port)
+
+    return walked.towards(leads_there)
 
 
 def _judge(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) -> Reach:

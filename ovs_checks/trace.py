@@ -3,7 +3,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .actions import Nat
 from .describe import describe_match, describe_packet
@@ -75,14 +75,16 @@ def _resumed(again: Recirculation, states: deque[int]) -> tuple[Header, list[str
     else:
         state = CS_TRK | CS_NEW
         head += "default ct_state=trk|new (use --ct-next to customize)"
-    flow = again.flow._replace(ct_state=state, recirc_id=again.id, ct_zone=again.zone)
-    lines = [head]
-    if again.nat is not None:
-        lines += ["Replacing src/dst IP/ports to simulate NAT:"]
-        lines += [f" Initial flow: {_tuple(flow, again.nat)}"]
-        flow = resumed(again, state)
-        lines += [f" Modified flow: {_tuple(flow, again.nat)}"]
-    return flow, lines
+    flow = resumed(again, state)
+    if again.nat is None:
+        return flow, [head]
+    before = resumed(replace(again, nat=None), state)
+    return flow, [
+        head,
+        "Replacing src/dst IP/ports to simulate NAT:",
+        f" Initial flow: {_tuple(before, again.nat)}",
+        f" Modified flow: {_tuple(flow, again.nat)}",
+    ]
 
 
 def resumed(again: Recirculation, ct_state: int) -> Header:

@@ -10,7 +10,7 @@ from .fields import FIELDS
 from .packet import Header
 from .reach import setter, walk_egress
 from .switch import Snapshot
-from .walk import End, LocalWalk
+from .walk import LocalWalk
 
 MAX_SIBLINGS = 64
 
@@ -46,7 +46,7 @@ def infer_vni(
     port) mostly use the other side's VNI; failing that, the side whose packets do not arrive while
     the other's do; failing that, it cannot be told.
     """
-    there, back = _tunnelled(forward), _tunnelled(reverse)
+    there, back = forward.tunnelled, reverse.tunnelled
     if there is None or back is None:
         return VniOpinion(None, "unknown", (), "a direction does not reach its tunnel")
     if there.tun_id == back.tun_id:
@@ -68,13 +68,9 @@ def infer_vni(
     return VniOpinion(None, "unknown", (source, destination), reason)
 
 
-def _tunnelled(walked: LocalWalk) -> End | None:
-    return next((end for end in walked.ends if end.kind == "tunnelled"), None)
-
-
 def _majority(walks: Iterable[LocalWalk]) -> int | None:
     """Return the VNI that more than half of the walks that reach a tunnel use."""
-    used = Counter(end.tun_id for walked in walks if (end := _tunnelled(walked)))
+    used = Counter(end.tun_id for walked in walks if (end := walked.tunnelled))
     if not used:
         return None
     vni, count = used.most_common(1)[0]
@@ -107,7 +103,7 @@ def walk_siblings(snapshot: Snapshot, in_port: str, header: Header) -> list[Loca
 
 
 def _evidence(walked: LocalWalk) -> object:
-    end = _tunnelled(walked)
+    end = walked.tunnelled
     return (end.tun_dst, end.tun_dst_by, end.tun_id_by) if end else None
 
 

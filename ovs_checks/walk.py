@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one packet's way through one host was, as values that travel between hosts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from netagent.model.errors import RemoteProtocolError
 
 from .flow import Flow
 from .notation import format_header
-from .packet import Header
+from .packet import BRIDGE_LOCAL, Header
 from .parse import MalformedLine, parse_header
 
 _NO_HEADER = Header()
@@ -103,7 +103,7 @@ class End:
     """What is assumed of state that no snapshot holds; empty if nothing is, or nothing depends."""
 
 
-def _leading(ends: Sequence[End]) -> End:
+def _weightiest(ends: Sequence[End]) -> End:
     rank = min(_PRECEDENCE[end.kind] for end in ends)
     found = [end for end in ends if _PRECEDENCE[end.kind] == rank]
     return found[-1] if rank == _PRECEDENCE["missed"] else found[0]
@@ -114,9 +114,30 @@ def _within(case: str, wider: str) -> bool:
     return not wider or case == wider or case.startswith(f"{wider}, ")
 
 
+_UNSENT = dict.fromkeys(
+    (*BRIDGE_LOCAL, "recirc_id", "dp_hash", "conj_id", "skb_priority", "pkt_mark", "in_port"), 0
+)
+"""What does not leave the host with a packet."""
+
+
+def _fate(end: End) -> object:
+    """Return what is the same for ends that make no difference to whoever waits for the packet."""
+    match end.kind:
+        case "output":
+            return end.bridge, end.port
+        case "tunnelled":
+            sent = end.header._replace(**_UNSENT)
+            return end.bridge, end.port, end.tun_dst, end.tun_src, end.tun_id, sent
+        case "dropped" | "missed":
+            return "lost"
+        case _:
+            return end.kind
+
+
 def _outcome(end: End) -> str:
     at = f" by {end.flow.place}" if end.flow and end.kind == "dropped" else ""
-    return f"{end.kind}{f' {end.port}' if end.port else ''}{at}"
+    to = f" to {end.tun_dst} with VNI {end.tun_id}" if end.kind == "tunnelled" else ""
+    return f"{end.kind}{f' {end.port}' if end.port else ''}{to}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +154,35 @@ class LocalWalk:
 
     @property
     def end(self) -> End:
-        """The end that counts: deliveries first, then what is uncertain, then the last failure.
+        """The end that counts: deliveries first, then what is uncertain, then the last failure."""
+        return self._leading(_weightiest)
+
+    @property
+    def tunnelled(self) -> End | None:
+        """The end that leaves by a tunnel; None if none does, or not alike in every case."""
+        end = self.towards(lambda end: end.kind == "tunnelled")
+        return end if end.kind == "tunnelled" else None
+
+    def towards(self, wanted: Callable[[End], bool]) -> End:
+        """Return the end that is wanted, else one that is uncertain, else the one that counts."""
+
+        def choose(ends: Sequence[End]) -> End:
+            uncertain = (end for end in ends if end.kind == "cannot_tell")
+            return next(filter(wanted, ends), None) or next(uncertain, None) or _weightiest(ends)
+
+        return self._leading(choose)
+
+    def _leading(self, choose: Callable[[Sequence[End]], End]) -> End:
+        """Return what `choose` returns in every case.
 
         Where it depends on state that no snapshot holds, it cannot be told, and each case is named.
         """
-        cases = self.cases
-        leading = {case: _leading(ends) for case, ends in cases.items()}
-        first = next(iter(leading.values()))
-        if len({(end.kind, end.bridge, end.port, end.flow) for end in leading.values()}) == 1:
+        chosen = {case: choose(ends) for case, ends in self.cases.items()}
+        first = next(iter(chosen.values()))
+        if len({_fate(end) for end in chosen.values()}) == 1:
             return first
-        said = "; ".join(f"{case}: {_outcome(end)}" for case, end in leading.items())
-        return replace(first, kind="cannot_tell", reason=f"it depends: {said}", port="")
+        said = "; ".join(f"{case}: {_outcome(end)}" for case, end in chosen.items())
+        return End("cannot_tell", "", -1, f"it depends: {said}", first.header)
 
     @property
     def cases(self) -> Mapping[str, tuple[End, ...]]:

@@ -89,11 +89,6 @@ def ingress_question(
     )
 
 
-def tunnelled(walk: LocalWalk) -> End | None:
-    """Return the end of the walk that leaves by a tunnel, if one does."""
-    return next((end for end in walk.ends if end.kind == "tunnelled"), None)
-
-
 def judge(
     pairs: Sequence[OrderedPair], egress: Walks, ingress: Walks, endpoints: Endpoints
 ) -> dict[OrderedPair, Reach]:

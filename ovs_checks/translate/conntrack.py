@@ -2,6 +2,7 @@
 """Connection tracking (`compose_conntrack_action`)."""
 
 from ovs_checks.actions import Ct, Nat, Subfield
+from ovs_checks.describe import hex_text
 from ovs_checks.fields import FIELDS, look, read
 from ovs_checks.notation import format_ipv4, format_ipv6
 from ovs_checks.packet import SLOTS
@@ -61,10 +62,10 @@ def _spell(x: Context, action: Ct, zone: int) -> str:
     mark, label = x.looked[_MARK], x.looked[_LABEL]
     if mark:
         value = x.flow[_MARK] & mark
-        parts.append(f"mark={_hex(value)}/{_hex(mark)}")
+        parts.append(f"mark={hex_text(value)}/{hex_text(mark)}")
     if label:
-        tail = "" if label == (1 << 128) - 1 else f"/{_hex(label)}"
-        parts.append(f"label={_hex(x.flow[_LABEL] & label)}{tail}")
+        tail = "" if label == (1 << 128) - 1 else f"/{hex_text(label)}"
+        parts.append(f"label={hex_text(x.flow[_LABEL] & label)}{tail}")
     alg = {"21": "ftp", "69": "tftp"}.get(action.alg, action.alg)
     if alg:
         parts.append(f"helper={alg}")
@@ -74,10 +75,6 @@ def _spell(x: Context, action: Ct, zone: int) -> str:
     if x.nat is not None:
         parts.append(spell_nat(x.nat))
     return f"ct({','.join(parts)})" if parts else "ct"
-
-
-def _hex(value: int) -> str:
-    return f"{value:#x}" if value else "0"
 
 
 def spell_nat(nat: Nat) -> str:

@@ -239,20 +239,22 @@ class Context:
 
     # --- limits ----------------------------------------------------------------------------------
 
-    def may_go_on(self) -> bool:
-        """Tell whether another lookup is within the limits; where not, why is told."""
+    def exceeded(self) -> str:
+        """Return the limit that forbids another lookup, and tell of it; empty if none does."""
         if self.depth >= MAX_DEPTH:
             self._fail(f"over max translation depth {MAX_DEPTH}", "Recursion too deep")
-        elif self.resubmits >= MAX_RESUBMITS:
+            return f"{MAX_DEPTH} lookups deep"
+        if self.resubmits >= MAX_RESUBMITS:
             self._fail(f"over {MAX_RESUBMITS} resubmit actions", "Too many resubmits")
-        elif size_of(self.steps) > MAX_STEPS_BYTES:
+            return f"{MAX_RESUBMITS} lookups"
+        if size_of(self.steps) > MAX_STEPS_BYTES:
             self.tell("error", "resubmits yielded over 64 kB of actions")
             self.exit = True
-        elif sum(-(-width // 8) + 1 for _, width in self.stack) >= MAX_STACK_BYTES:
+            return "64 kB of actions"
+        if sum(-(-width // 8) + 1 for _, width in self.stack) >= MAX_STACK_BYTES:
             self._fail("resubmits yielded over 64 kB of stack", "Stack too deep")
-        else:
-            return True
-        return False
+            return "64 kB of stack"
+        return ""
 
     def _fail(self, text: str, error: str) -> None:
         self.tell("error", text)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datapath actions, in the words of `format_odp_actions()`."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,14 +34,6 @@ def text_of(steps: Sequence[Step]) -> str:
 def size_of(steps: Iterable[Step]) -> int:
     """Return how many bytes actions take as Netlink attributes."""
     return sum(step.size for step in steps)
-
-
-def outputs(steps: Iterable[Step]) -> Iterator[int]:
-    """Yield the datapath's numbers of the ports that are sent to, copies included."""
-    for step in steps:
-        if step.kind == "output":
-            yield step.port
-        yield from outputs(step.inner)
 
 
 def output(port: int | None, name: str) -> Step:

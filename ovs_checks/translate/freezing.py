@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets that go through the datapath once more, and packets for controllers."""
 
+from ovs_checks.describe import hex_text
+
 from . import datapath
 from .action_set import ordered
 from .commit import commit
@@ -83,10 +85,6 @@ def _userspace(
     text = (
         f"userspace(pid=0,controller(reason={reason},dont_send={int(not continuation)},"
         f"continuation={int(continuation)},recirc_id={number},"
-        f"rule_cookie={_hex(x.cookie)},controller_id={controller_id},max_len={max_len}))"
+        f"rule_cookie={hex_text(x.cookie)},controller_id={controller_id},max_len={max_len}))"
     )
     return datapath.Step(text, 64, "userspace")
-
-
-def _hex(value: int) -> str:
-    return f"{value:#x}" if value else "0"

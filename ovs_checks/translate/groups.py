@@ -19,8 +19,8 @@ _SOFT_ERRORS = frozenset({"Too many MPLS labels", "Unsupported packet type"})
 
 def to_group(x: Context, number: int, *, last: bool) -> bool:
     """Hand over to a group; False where there is none, and nothing more is to be done."""
-    if not x.may_go_on():
-        note_loop(x, x.table)
+    if limit := x.exceeded():
+        note_loop(x, x.table, limit)
         return True
     group = x.bridge.by_group.get(number)
     if group is None:

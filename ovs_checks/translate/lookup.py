@@ -12,7 +12,7 @@ from ovs_checks.walk import End, Quote
 
 from . import datapath
 from .commit import commit
-from .context import IN_PORT, MAX_DEPTH, MAX_RESUBMITS, Context, Node
+from .context import IN_PORT, Context, Node
 from .freezing import wind_up
 
 _FRAG, _TP_SRC, _TP_DST = SLOTS["nw_frag"], SLOTS["tp_src"], SLOTS["tp_dst"]
@@ -43,8 +43,8 @@ def enter(
     if x.was_mpls:
         x.freeze()
         return
-    if not x.may_go_on():
-        note_loop(x, table)
+    if limit := x.exceeded():
+        note_loop(x, table, limit)
         return
     if conntrack and not (x.flow[_CT_PROTO] and is_ip(x.flow)):
         x.tell("error", "resubmit(ct) with non-tracked or non-IP packet!")
@@ -191,7 +191,7 @@ def _swap(x: Context) -> None:
             flow[a], flow[b] = flow[b], flow[a]
 
 
-def note_loop(x: Context, table: int) -> None:
+def note_loop(x: Context, table: int, limit: str) -> None:
     """Note a loop, with the flows from the last visit to the same place until now."""
     state = (x.bridge.name, table, x.in_port, x.header)
     start = next((n for n in range(len(x.visiting) - 1, -1, -1) if x.visiting[n][0] == state), -1)
@@ -201,8 +201,6 @@ def note_loop(x: Context, table: int) -> None:
         last = x.visiting[-1][1] if x.visiting else None
         same = [n for n, (_, quote) in enumerate(x.visiting[:-1]) if quote == last]
         start = same[-1] + 1 if same else 0
-        deep = x.depth >= MAX_DEPTH
-        limit = f"{MAX_DEPTH} lookups deep" if deep else f"{MAX_RESUBMITS} lookups"
         reason = f"over {limit}, where Open vSwitch gives up"
     cycle = [quote for _, quote in x.visiting[start:]]
     entry = next((n for _, quote in x.visiting for n, q in enumerate(cycle) if q == quote), 0)

@@ -236,6 +236,32 @@ def test_connection_tracking_makes_cases():
     )
 
 
+def test_cases_that_lose_the_packet_or_send_it_alike_agree():
+    """By which flow a case does it is no difference to whoever waits for the packet."""
+    est = "table=3,priority=9,ip,ct_state=+est,cookie=9 actions="
+    walked = walk_text(f"{CT}\n{est}output:2")
+    assert (walked.end.kind, walked.end.port) == ("output", "p2")
+    lost = CT.replace("output:2", "drop")
+    end = walk_text(f"{lost}\n{est}load:1->NXM_NX_REG1[]").end
+    assert (end.kind, end.reason, end.case) == ("dropped", "drop", "new connection")
+
+
+def tunnelled(established):
+    flows = CT.replace("output:2", "set_field:1.1.1.1->tun_dst,output:9")
+    flows += f"\ntable=3,priority=9,ip,ct_state=+est actions={established},output:9"
+    return walk_text(flows, ports=(VXLAN,))
+
+
+@pytest.mark.parametrize("action", ["1.2.3.4->tun_dst", "7->tun_id", "3->ip_ttl"])
+def test_cases_that_leave_by_one_tunnel_in_different_ways_differ(action):
+    same = tunnelled("set_field:1->reg0,set_field:4->pkt_mark,set_field:1.1.1.1->tun_dst")
+    assert same.tunnelled == same.ends[0]
+    differ = tunnelled(f"set_field:1.1.1.1->tun_dst,set_field:{action}")
+    assert differ.tunnelled is None
+    said = "it depends: new connection: tunnelled vx to 1.1.1.1 with VNI 0; established connection"
+    assert differ.end.reason.startswith(said)
+
+
 def test_a_connection_is_in_one_state_for_all_zones():
     twice = f"{CT}\ntable=3,priority=9,ct_state=+new,ip,reg0=0 actions="
     twice += "load:1->NXM_NX_REG0[],ct(zone=6,table=4)\n"

@@ -201,3 +201,17 @@ def test_a_packet_that_no_tunnel_port_takes_is_missed_by_the_port_of_that_addres
 
 def test_the_tree_needs_no_component():
     assert Reach("delivered", "", "there").tree() == "delivered: there"
+
+
+@pytest.mark.parametrize("table", [40, 50])
+def test_a_destination_reached_in_one_case_of_several_cannot_be_told(table):
+    """What reaches it as an established connection only is not delivered, nor blamed on a flow."""
+    tracked = adding(
+        f"table={table},priority=900,ip,ct_state=-trk actions=ct(table={table})",
+        f"table={table},priority=800,ip,ct_state=+new actions=drop",
+    )
+    reach = ask(host(0, tracked), host(1)) if table == 40 else ask(host(0), host(1, tracked))
+    assert (reach.outcome, reach.flow) == ("cannot_tell", None)
+    assert reach.component == ("vswitch h0" if table == 40 else "vswitch h1")
+    assert f"new connection: dropped by br-int/table={table}" in reach.reason
+    assert "established connection: " in reach.reason
