@@ -28,6 +28,7 @@ VERBS = {
     "path": "have a running agent trace the outer paths of a pair",
     "probe": "have a running agent probe a target now",
     "flows": "dump a bridge's flows, or trace a packet through them",
+    "bundle": "write what Open vSwitch, tc and ip say to one file",
     "trace": "count a flow's packets at each stage of the virtual switch",
 }
 

@@ -101,6 +101,12 @@ def parse_dpif(text: str) -> dict[str, dict[str, int | None]]:
     return found
 
 
+def parse_datapath_ports(text: str) -> dict[str, int | None]:
+    """Read the output of `dpctl/show`: the ports of the datapath by name."""
+    rows = re.findall(r"^  port (\d+): (\S+)", text, re.MULTILINE)
+    return {name: int(number) for number, name in rows}
+
+
 def parse_features(text: str) -> Features:
     """Read the output of `dpif/show-dp-features`."""
     said = {

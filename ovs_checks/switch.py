@@ -229,6 +229,12 @@ class Bridge:
     unsupported: tuple[str, ...] = ()
     """Settings that change where packets go and are not understood; each a sentence."""
 
+    @property
+    def datapath(self) -> str:
+        """Name of the datapath that the bridge is part of."""
+        kind = self.datapath_type or "system"
+        return f"{kind}@ovs-{kind}"
+
     @cached_property
     def tables(self) -> Mapping[int, Table]:
         """Flows by table, indexed."""

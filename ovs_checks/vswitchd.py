@@ -12,35 +12,20 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 
-from .flow import Flow
+from .assemble import Row, assemble
 from .notation import format_header
 from .packet import Header
 from .parse import Dump, parse_dump
-from .shows import (
-    parse_dpif,
-    parse_fdb,
-    parse_features,
-    parse_groups,
-    parse_listeners,
-    parse_meters,
-    parse_neighbours,
-    parse_options,
-    parse_ports,
-    parse_routes,
-)
-from .switch import Bridge, Snapshot
-from .switch_rows import TABLES, bridge_parts, with_states
+from .switch import Snapshot
+from .switch_rows import TABLES
 
 _VERSIONS = ",".join(f"OpenFlow1{minor}" for minor in range(6))
 """The newest that the bridge has is chosen; OpenFlow 1.0 would hide write_actions."""
-
-Row = Mapping[str, Any]
 
 
 class Vswitchd:
@@ -71,87 +56,16 @@ class Vswitchd:
 
     def dump_flows(self, bridge: str, ports: Mapping[str, int] | None = None) -> Dump:
         """Read the flow tables of `bridge`."""
-        return parse_dump(self._ofctl("dump-flows", bridge), ports, source="flows")
+        return parse_dump(self.ofctl("dump-flows", bridge), ports, source="flows")
 
     def snapshot(
         self, host: str, *, bridges: Iterable[str] | None = None, wall_ns: int | None = None
     ) -> Snapshot:
         """Read ports, flows, groups and learned addresses of all bridges, or of `bridges` only."""
         taken_ns = time.time_ns() if wall_ns is None else wall_ns
-        rows = bridge_parts(self._select())
-        wanted = set(bridges) if bridges is not None else None
-        numbers = parse_dpif(self.command("dpif/show"))
-        found, problems = [], []
-        for bridge in rows:
-            if wanted is None or bridge.name in wanted:
-                full, wrong = self._fill(bridge, numbers.get(bridge.name, {}))
-                found.append(full)
-                problems += wrong
-        features = {
-            kind: parse_features(self.command("dpif/show-dp-features", name))
-            for kind, name in {bridge.datapath_type: bridge.name for bridge in found}.items()
-        }
-        native = any(one.tunnel_push_pop for one in features.values())
-        return Snapshot(
-            host,
-            tuple(found),
-            self.command("version").strip().rpartition(" ")[2],
-            taken_ns,
-            tuple(problems),
-            features,
-            parse_routes(self.command("ovs/route/show")) if native else (),
-            parse_neighbours(self.command("tnl/neigh/show")) if native else (),
-            parse_listeners(self.command("tnl/ports/show", "-v")) if native else (),
-        )
+        return assemble(self, host, bridges=bridges, wall_ns=taken_ns)
 
-    def _fill(self, bridge: Bridge, numbers: Mapping[str, int | None]) -> tuple[Bridge, list[str]]:
-        """Add to what the database says of a bridge what only its daemon knows."""
-        name = bridge.name
-        problems: list[str] = []
-
-        def asked(command: str) -> str:
-            try:
-                return self._ofctl(command, name)
-            except Unreachable as e:  # an older OpenFlow does not know of it
-                problems.append(f"{command}: {e.reason}")
-                return ""
-
-        states = parse_ports(asked("dump-ports-desc"))
-        bridge = with_states(bridge, states, numbers)
-        ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
-        dump = self.dump_flows(name, ports)
-        flows = self._exact_tags(name, dump.flows)
-        problems[:0] = [str(problem) for problem in dump.problems]
-        groups, wrong = parse_groups(asked("dump-groups"), ports)
-        filled = replace(
-            bridge,
-            flows=flows,
-            fdb=parse_fdb(self.command("fdb/show", name)),
-            groups=groups,
-            meters=parse_meters(asked("dump-meters")),
-            options=parse_options(asked("dump-tlv-map")),
-        )
-        return filled, [f"{name}: {problem}" for problem in (*problems, *wrong)]
-
-    def _exact_tags(self, bridge: str, flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
-        """Return the flows with `mod_vlan_vid` where OpenFlow 1.5 could not say it.
-
-        It says `push_vlan` and `set_field` instead, which adds a tag to a packet that has one. The
-        daemon's own dump has the right word but no cookies, so it is asked only if there are such.
-        """
-        if not any("push_vlan:0x8100,set_field:" in flow.text for flow in flows):
-            return flows
-        own = parse_dump(self.command("bridge/dump-flows", bridge)).flows
-        exact = {(flow.table, flow.priority, flow.match): flow for flow in own}
-        return tuple(
-            flow
-            if "push_vlan:0x8100,set_field:" not in flow.text
-            or (flow.table, flow.priority, flow.match) not in exact
-            else flow.doing(exact[flow.table, flow.priority, flow.match])
-            for flow in flows
-        )
-
-    def _select(self) -> dict[str, list[Row]]:
+    def rows(self) -> dict[str, list[Row]]:
         """Read the columns of `TABLES` in one transaction."""
         operations = [
             {"op": "select", "table": table, "where": [], "columns": columns}
@@ -212,7 +126,7 @@ class Vswitchd:
             if chunk.endswith(b"}") and (reply := find_reply(bytes(buffer))) is not None:
                 return reply
 
-    def _ofctl(self, command: str, bridge: str) -> str:
+    def ofctl(self, command: str, bridge: str) -> str:
         """Run `ovs-ofctl` on the bridge's management socket; return what it prints."""
         target = self._rundir / f"{bridge}.mgmt"
         if not target.exists():

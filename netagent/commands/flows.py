@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from netagent.commands.asking import add_connection, agent_of
+from netagent.commands.vswitch import add_place
 from netagent.commands.worker import MAX_OUTPUT_BYTES, print_answer
 from netagent.model.errors import CapabilityMissing
 from netagent.wire.messages import FlowsReply
@@ -15,6 +16,7 @@ EPILOG = """\
 examples:
   netagent flows --bridge br-int --table 40
   netagent flows --rundir /var/run/openvswitch --json
+  netagent flows --bundle h0.tar.gz --bridge br-int
   netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
 """
 
@@ -22,6 +24,7 @@ TRACE_EPILOG = """\
 examples:
   netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
   netagent flows trace br-int in_port=3,tcp --ct-next trk,est --ct-next trk,new
+  netagent flows trace --bundle h0.tar.gz br-int in_port=3,udp
   netagent flows trace 'in_port(2),eth(),eth_type(0x0800),ipv4(proto=17),udp()'
 
 Prints what ovs-appctl ofproto/trace prints, from one dump and without
@@ -40,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bridge", default="br-int", help="(%(default)s)")
     parser.add_argument("--table", type=int, help="this table only")
     parser.add_argument("--rundir", help="ask the vSwitch that runs here, not an agent")
+    parser.add_argument("--bundle", metavar="PATH", help="ask a bundle or a sosreport")
     parser.add_argument("--host", help=argparse.SUPPRESS)
     add_connection(parser)
     questions = parser.add_subparsers(dest="question", metavar="[QUESTION]")
@@ -62,8 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     asked.add_argument(
         *("-generate", "--generate"), action="store_true", help="accepted, and changes nothing"
     )
-    asked.add_argument("--db", metavar="unix:FILE", help="OVSDB's socket")
-    asked.add_argument("--rundir", help="folder of db.sock and the control socket")
+    add_place(asked, bundles=True)
     asked.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         from netagent.commands import flows_trace  # noqa: PLC0415 - only where it is used
 
         return flows_trace.run(arguments)
-    if arguments.rundir:
+    if arguments.rundir or arguments.bundle:
         return print_answer(lambda: local(arguments), as_json=arguments.json, show=_show)
     query = {"bridge": arguments.bridge}
     if arguments.table is not None:
@@ -84,11 +87,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def local(arguments: argparse.Namespace) -> FlowsReply:
-    """Return the flows of this host's bridge."""
-    from ovs_checks.vswitchd import Vswitchd  # noqa: PLC0415 - only where it is used
+    """Return the flows of this host's bridge, or of a bundle's."""
+    # Imported only where it is used.
+    from ovs_checks.answers import open_answers  # noqa: PLC0415
+    from ovs_checks.parse import parse_dump  # noqa: PLC0415
+    from ovs_checks.vswitchd import Vswitchd  # noqa: PLC0415
 
-    wall_ns = time.time_ns()
-    dump = Vswitchd(Path(arguments.rundir)).dump_flows(arguments.bridge)
+    if arguments.bundle:
+        answers = open_answers(Path(arguments.bundle))
+        wall_ns = answers.wall_ns
+        dump = parse_dump(answers.ofctl("dump-flows", arguments.bridge))
+    else:
+        wall_ns = time.time_ns()
+        dump = Vswitchd(Path(arguments.rundir)).dump_flows(arguments.bridge)
     table = arguments.table
     flows = tuple(flow.text for flow in dump.flows if table is None or flow.table == table)
     if sum(map(len, flows)) > MAX_OUTPUT_BYTES // 2:

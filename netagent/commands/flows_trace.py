@@ -2,10 +2,9 @@
 """``netagent flows trace``: what flow tables make of one packet, as `ofproto/trace` says it."""
 
 import argparse
-import os
-from pathlib import Path
 
 from netagent.commands.asking import print_json
+from netagent.commands.vswitch import snapshot_of
 from netagent.model.errors import ConfigError
 from ovs_checks.datapath_key import is_datapath_key, parse_key
 from ovs_checks.fields import FIELDS
@@ -15,13 +14,12 @@ from ovs_checks.parse import MalformedLine, parse_header
 from ovs_checks.reach import entry
 from ovs_checks.switch import Snapshot
 from ovs_checks.trace import trace
-from ovs_checks.vswitchd import Vswitchd
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the trace; return 1 if it met something that it cannot decide."""
     states = [_ct_state(text) for text in arguments.ct_next]
-    snapshot = Vswitchd(_rundir(arguments)).snapshot(os.uname().nodename)
+    snapshot = snapshot_of(arguments)
     bridge, packet = _packet(snapshot, arguments.entered, arguments.flow)
     traced = trace(snapshot, bridge, packet, states)
     if arguments.json:
@@ -37,18 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print(traced.text)
     return 1 if traced.unknown else 0
-
-
-def _rundir(arguments: argparse.Namespace) -> Path:
-    """Return where Open vSwitch's sockets are (ovs-appctl(8))."""
-    if arguments.rundir:
-        return Path(arguments.rundir)
-    if arguments.db:
-        kind, _, path = arguments.db.partition(":")
-        if kind != "unix" or not path:
-            raise ConfigError("--db", f"unix:FILE expected, not {arguments.db}")
-        return Path(path).parent
-    return Path(os.environ.get("OVS_RUNDIR") or "/var/run/openvswitch")
 
 
 def _ct_state(text: str) -> int:

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A snapshot from what Open vSwitch answers, now or when a bundle was made."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from netagent.model.errors import RemoteProtocolError, Unreachable
+
+from .flow import Flow
+from .parse import parse_dump
+from .shows import (
+    parse_datapath_ports,
+    parse_dpif,
+    parse_fdb,
+    parse_features,
+    parse_groups,
+    parse_listeners,
+    parse_meters,
+    parse_neighbours,
+    parse_options,
+    parse_ports,
+    parse_routes,
+)
+from .switch import Bridge, Snapshot
+from .switch_rows import bridge_parts, with_states
+
+Row = Mapping[str, Any]
+
+
+class Source(Protocol):
+    """Whoever answers for Open vSwitch.
+
+    Every method raises `Unreachable` for what is refused or not held, and `RemoteProtocolError` for
+    an answer that makes no sense.
+    """
+
+    def rows(self) -> Mapping[str, list[Row]]:
+        """Return the rows of OVSDB, by table: those of `switch_rows.TABLES`."""
+
+    def command(self, name: str, *arguments: str) -> str:
+        """Return what one of the commands of `ovs-appctl` prints."""
+
+    def ofctl(self, command: str, bridge: str) -> str:
+        """Return what `ovs-ofctl COMMAND BRIDGE` prints."""
+
+
+def assemble(
+    source: Source, host: str, *, bridges: Iterable[str] | None = None, wall_ns: int = 0
+) -> Snapshot:
+    """Put together ports, flows, groups and learned addresses of all bridges, or of `bridges`.
+
+    Only the rows and the flows cannot be done without; what else is missing is a problem of the
+    snapshot.
+    """
+    rows = bridge_parts(source.rows())
+    wanted = set(bridges) if bridges is not None else None
+    asking = _Asking(source)
+    numbers = asking.datapath_ports(rows)
+    found = tuple(
+        asking.fill(bridge, numbers.get(bridge.name, {}))
+        for bridge in rows
+        if wanted is None or bridge.name in wanted
+    )
+    features = {
+        kind: parse_features(asking.command("dpif/show-dp-features", name))
+        for kind, name in {bridge.datapath_type: bridge.name for bridge in found}.items()
+    }
+    native = any(one.tunnel_push_pop for one in features.values())
+    return Snapshot(
+        host,
+        found,
+        asking.command("version").strip().rpartition(" ")[2],
+        wall_ns,
+        tuple(asking.problems),
+        features,
+        parse_routes(asking.command("ovs/route/show")) if native else (),
+        parse_neighbours(asking.command("tnl/neigh/show")) if native else (),
+        parse_listeners(asking.command("tnl/ports/show", "-v")) if native else (),
+    )
+
+
+class _Asking:
+    """Asks a source, and notes what it does not answer."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.problems: list[str] = []
+
+    def command(self, name: str, *arguments: str) -> str:
+        return self._ask(
+            lambda: self._source.command(name, *arguments), " ".join((name, *arguments))
+        )
+
+    def _ofctl(self, command: str, bridge: str) -> str:
+        """Ask for what an older OpenFlow may not know of."""
+        return self._ask(lambda: self._source.ofctl(command, bridge), f"{bridge}: {command}")
+
+    def _ask(self, ask: Callable[[], str], what: str) -> str:
+        try:
+            return ask()
+        except RemoteProtocolError as e:
+            self.problems.append(str(e))
+        except Unreachable as e:
+            if e.reason == "timeout":  # the other questions would each wait as long
+                raise
+            self.problems.append(f"{what}: {e.reason}")
+        return ""
+
+    def datapath_ports(self, bridges: Iterable[Bridge]) -> Mapping[str, Mapping[str, int | None]]:
+        """Return the datapath's number of each port of each bridge."""
+        if shown := self.command("dpif/show"):
+            return parse_dpif(shown)
+        return {
+            bridge.name: parse_datapath_ports(self.command("dpctl/show", "-s", bridge.datapath))
+            for bridge in bridges
+        }
+
+    def fill(self, bridge: Bridge, numbers: Mapping[str, int | None]) -> Bridge:
+        """Add to what the database says of a bridge what only its daemon knows."""
+        name = bridge.name
+        states = parse_ports(self._ofctl("dump-ports-desc", name))
+        bridge = with_states(bridge, states, numbers)
+        ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
+        dump = parse_dump(self._source.ofctl("dump-flows", name), ports, source="flows")
+        groups, wrong = parse_groups(self._ofctl("dump-groups", name), ports)
+        self.problems += [f"{name}: {problem}" for problem in (*dump.problems, *wrong)]
+        return replace(
+            bridge,
+            flows=self._exact_tags(name, dump.flows),
+            fdb=parse_fdb(self.command("fdb/show", name)),
+            groups=groups,
+            meters=parse_meters(self._ofctl("dump-meters", name)),
+            options=parse_options(self._ofctl("dump-tlv-map", name)),
+        )
+
+    def _exact_tags(self, bridge: str, flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
+        """Return the flows with `mod_vlan_vid` where OpenFlow 1.5 could not say it.
+
+        It says `push_vlan` and `set_field` instead, which adds a tag to a packet that has one. The
+        daemon's own dump has the right word but no cookies, so it is asked only if there are such.
+        """
+        if not any(_AMBIGUOUS in flow.text for flow in flows):
+            return flows
+        own = parse_dump(self.command("bridge/dump-flows", bridge)).flows
+        exact = {(flow.table, flow.priority, flow.match): flow for flow in own}
+        return tuple(
+            flow
+            if _AMBIGUOUS not in flow.text or (flow.table, flow.priority, flow.match) not in exact
+            else flow.doing(exact[flow.table, flow.priority, flow.match])
+            for flow in flows
+        )
+
+
+_AMBIGUOUS = "push_vlan:0x8100,set_field:"
