@@ -88,7 +88,7 @@ def walk_ingress(
     An empty `tun_src` stands for an address that the sender's routing chose.
     """
     ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
-    port = _taker(ports, tun_dst, tun_src, tun_id)
+    port = taker(ports, tun_dst, tun_src, tun_id)
     if port is None:
         here = next((p.name for p in ports if dict(p.options).get("local_ip") == tun_dst), "")
         reason = f"no tunnel port takes what {tun_src} sends to {tun_dst} with key {tun_id}"
@@ -118,14 +118,17 @@ def entry(snapshot: Snapshot, key: DatapathKey) -> tuple[str, Header]:
     outer = (format_ipv4(packet.tun_dst), format_ipv4(packet.tun_src))
     if packet.tun_ipv6_dst:
         outer = (format_ipv6(packet.tun_ipv6_dst), format_ipv6(packet.tun_ipv6_src))
-    port = _taker(tunnels, *outer, packet.tun_id) if tunnels else found[0]
+    port = taker(tunnels, *outer, packet.tun_id) if tunnels else found[0]
     if port is None:
         raise LookupError(f"no tunnel takes what {outer[1]} sends to {outer[0]}")
     return port.bridge, key.header(port.ofport, snapshot.by_name[port.bridge].options)
 
 
-def _taker(ports: Iterable[Port], tun_dst: str, tun_src: str, tun_id: int) -> Port | None:
-    """Return the tunnel that takes what arrives, the most particular of several."""
+def taker(ports: Iterable[Port], tun_dst: str, tun_src: str, tun_id: int | None) -> Port | None:
+    """Return the tunnel that takes what arrives, the most particular of several.
+
+    An empty `tun_src`, and None for `tun_id`, stand for any.
+    """
     takers = [
         (_specificity(tunnel), port)
         for port in ports
@@ -134,12 +137,12 @@ def _taker(ports: Iterable[Port], tun_dst: str, tun_src: str, tun_id: int) -> Po
     return min(takers, key=lambda taker: taker[0])[1] if takers else None
 
 
-def _takes(tunnel: Tunnel, tun_dst: str, tun_src: str, tun_id: int) -> bool:
+def _takes(tunnel: Tunnel, tun_dst: str, tun_src: str, tun_id: int | None) -> bool:
     key = tunnel.in_key
     return (
         tunnel.local_ip in {"", "flow", tun_dst}
         and (tunnel.remote_ip in {"flow", tun_src} or not tun_src)
-        and (key == "flow" or or_zero(integer, key) == tun_id)
+        and (tun_id is None or key == "flow" or or_zero(integer, key) == tun_id)
     )
 
 

@@ -3,11 +3,11 @@
 
 import argparse
 import time
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlencode
 
 from netagent.commands.asking import add_connection, agent_of
-from netagent.commands.vswitch import add_place
 from netagent.commands.worker import MAX_OUTPUT_BYTES, print_answer
 from netagent.model.errors import CapabilityMissing
 from netagent.wire.messages import FlowsReply
@@ -20,22 +20,10 @@ examples:
   netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
 """
 
-TRACE_EPILOG = """\
-examples:
-  netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
-  netagent flows trace br-int in_port=3,tcp --ct-next trk,est --ct-next trk,new
-  netagent flows trace --bundle h0.tar.gz br-int in_port=3,udp
-  netagent flows trace 'in_port(2),eth(),eth_type(0x0800),ipv4(proto=17),udp()'
-
-Prints what ovs-appctl ofproto/trace prints, from one dump and without
-loading the vSwitch further. FLOW is in the notation of flows, with names or
-numbers of ports; or in the datapath's, as ovs-appctl dpctl/dump-flows has it,
-and then needs no BRIDGE. Nothing is learned from the packet.
-
-Open vSwitch is found like the ovs-* tools do: by --db, or OVS_RUNDIR.
-Exit code 0: traced; 1: it met what it cannot decide, or Open vSwitch does
-not answer; 2: the question is wrong.
-"""
+QUESTIONS = {
+    "trace": "what the flow tables make of one packet",
+    "lint": "what is wrong with the flow tables whatever packet comes",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,35 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help=argparse.SUPPRESS)
     add_connection(parser)
     questions = parser.add_subparsers(dest="question", metavar="[QUESTION]")
-    asked = questions.add_parser(
-        "trace",
-        help="what the flow tables make of one packet",
-        description="What the flow tables make of one packet.",
-        epilog=TRACE_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    asked.add_argument("entered", nargs="?", metavar="BRIDGE", help="that the packet enters")
-    asked.add_argument("flow", metavar="FLOW", help="the packet; see below")
-    asked.add_argument(
-        "--ct-next",
-        action="append",
-        default=[],
-        metavar="FLAGS",
-        help="what connection tracking says next (trk,new)",
-    )
-    asked.add_argument(
-        *("-generate", "--generate"), action="store_true", help="accepted, and changes nothing"
-    )
-    add_place(asked, bundles=True)
-    asked.add_argument("--json", action="store_true", help="print one JSON document")
+    for name, summary in QUESTIONS.items():
+        module = import_module(f"netagent.commands.flows_{name}")
+        question = questions.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=module.EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(question)
+        question.set_defaults(ask=module.run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a bridge's flows, or what they make of a packet."""
     if arguments.question:
-        from netagent.commands import flows_trace  # noqa: PLC0415 - only where it is used
-
-        return flows_trace.run(arguments)
+        code: int = arguments.ask(arguments)
+        return code
     if arguments.rundir or arguments.bundle:
         return print_answer(lambda: local(arguments), as_json=arguments.json, show=_show)
     query = {"bridge": arguments.bridge}

@@ -4,7 +4,7 @@
 import argparse
 
 from netagent.commands.asking import print_json
-from netagent.commands.vswitch import snapshot_of
+from netagent.commands.vswitch import add_place, snapshot_of
 from netagent.model.errors import ConfigError
 from ovs_checks.datapath_key import is_datapath_key, parse_key
 from ovs_checks.fields import FIELDS
@@ -14,6 +14,41 @@ from ovs_checks.parse import MalformedLine, parse_header
 from ovs_checks.reach import entry
 from ovs_checks.switch import Snapshot
 from ovs_checks.trace import trace
+
+EPILOG = """\
+examples:
+  netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
+  netagent flows trace br-int in_port=3,tcp --ct-next trk,est --ct-next trk,new
+  netagent flows trace --bundle h0.tar.gz br-int in_port=3,udp
+  netagent flows trace 'in_port(2),eth(),eth_type(0x0800),ipv4(proto=17),udp()'
+
+Prints what ovs-appctl ofproto/trace prints, from one dump and without
+loading the vSwitch further. FLOW is in the notation of flows, with names or
+numbers of ports; or in the datapath's, as ovs-appctl dpctl/dump-flows has it,
+and then needs no BRIDGE. Nothing is learned from the packet.
+
+Open vSwitch is found like the ovs-* tools do: by --db, or OVS_RUNDIR.
+Exit code 0: traced; 1: it met what it cannot decide, or Open vSwitch does
+not answer; 2: the question is wrong.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("entered", nargs="?", metavar="BRIDGE", help="that the packet enters")
+    parser.add_argument("flow", metavar="FLOW", help="the packet; see below")
+    parser.add_argument(
+        "--ct-next",
+        action="append",
+        default=[],
+        metavar="FLAGS",
+        help="what connection tracking says next (trk,new)",
+    )
+    parser.add_argument(
+        *("-generate", "--generate"), action="store_true", help="accepted, and changes nothing"
+    )
+    add_place(parser, bundles="one")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,24 +3,32 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
+from netagent.commands.asking import print_json
 from netagent.model.errors import ConfigError
 from ovs_checks.answers import open_answers
 from ovs_checks.assemble import assemble
+from ovs_checks.finding import TableFinding
 from ovs_checks.switch import Snapshot
 from ovs_checks.vswitchd import Vswitchd
 
 
-def add_place(parser: argparse.ArgumentParser, *, bundles: bool = False) -> None:
+def add_place(
+    parser: argparse.ArgumentParser, *, bundles: Literal["none", "one", "several"] = "none"
+) -> None:
     """Declare how to find Open vSwitch; with `bundles`, also how to do without it."""
     parser.add_argument("--db", metavar="unix:FILE", help="OVSDB's socket")
     parser.add_argument("--rundir", help="folder of db.sock and the control socket [OVS_RUNDIR]")
-    if bundles:
+    if bundles != "none":
+        again = ", may be repeated" if bundles == "several" else ""
         parser.add_argument(
             "--bundle",
             metavar="PATH",
-            help="ask what netagent bundle or sos report kept, packed or not",
+            action="append" if bundles == "several" else "store",
+            help=f"ask what netagent bundle or sos report kept, packed or not{again}",
         )
 
 
@@ -38,7 +46,45 @@ def rundir_of(arguments: argparse.Namespace) -> Path:
 
 def snapshot_of(arguments: argparse.Namespace) -> Snapshot:
     """Return what the virtual switch holds, or held when the bundle was made."""
-    if arguments.bundle:
-        answers = open_answers(Path(arguments.bundle))
-        return assemble(answers, answers.host, wall_ns=answers.wall_ns)
+    return _kept(arguments.bundle) if arguments.bundle else _live(arguments)
+
+
+def snapshots_of(arguments: argparse.Namespace) -> list[Snapshot]:
+    """Return what the virtual switches of several bundles held, or what that of this host holds."""
+    if not arguments.bundle:
+        return [_live(arguments)]
+    found = [_kept(path) for path in arguments.bundle]
+    hosts = [snapshot.host for snapshot in found]
+    if len(set(hosts)) < len(hosts):
+        raise ConfigError("--bundle", f"two are of one host: {', '.join(sorted(hosts))}")
+    return found
+
+
+def _kept(path: str) -> Snapshot:
+    answers = open_answers(Path(path))
+    return assemble(answers, answers.host, wall_ns=answers.wall_ns)
+
+
+def _live(arguments: argparse.Namespace) -> Snapshot:
     return Vswitchd(rundir_of(arguments)).snapshot(os.uname().nodename)
+
+
+def print_findings(
+    found: Sequence[TableFinding], snapshots: Sequence[Snapshot], *, as_json: bool
+) -> int:
+    """Print what checks found, with what could not be read; return 1 if it has a warning."""
+    warnings = sum(one.severity == "warning" for one in found)
+    problems = {snapshot.host: list(snapshot.problems) for snapshot in snapshots}
+    if as_json:
+        print_json({"findings": [one.to_data() for one in found], "problems": problems})
+        return int(warnings > 0)
+    for one in found:
+        print(f"{one.severity} {one.check}  {one.component}\n  {one.text}")
+        width = max((len(what) for what, _ in one.quotes), default=0)
+        for what, entry in one.quotes:
+            print(f"    {what:{width}}  {entry}")
+    for host, unread in problems.items():
+        for problem in unread:
+            print(f"not read on {host}: {problem}")
+    print(f"{warnings} warnings, {len(found) - warnings} notes")
+    return int(warnings > 0)

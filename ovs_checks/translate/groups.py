@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Groups: which buckets a packet goes to (`xlate_group_action`)."""
 
+from collections.abc import Callable
+
 from ovs_checks.fields import FIELDS, applies, look, read
 from ovs_checks.hashing import hash_boolean, hash_bytes, hash_u64, hash_words, symmetric_l4
 from ovs_checks.packet import SLOTS
-from ovs_checks.switch import Bucket, Group
+from ovs_checks.switch import Bridge, Bucket, Group
 
 from .action_set import ordered
 from .choose import note_hashed
@@ -64,26 +66,39 @@ def _enter(x: Context, bucket: Bucket, *, last: bool) -> None:
 # --- which are live ------------------------------------------------------------------------------
 
 
-def is_live(x: Context, bucket: Bucket, depth: int = 0) -> bool:
-    """Tell whether what a bucket watches is up; one that watches nothing always is."""
-    if depth >= _MAX_LIVENESS:
-        x.tell("error", f"bucket chaining exceeded {_MAX_LIVENESS} links")
-        return False
-    if bucket.watch_port is None and bucket.watch_group is None:
-        return True
-    port = x.port(bucket.watch_port) if bucket.watch_port is not None else None
-    if port is not None and port.live:
-        return True
-    if bucket.watch_group is None or bucket.watch_group not in x.bridge.by_group:
-        return False
-    buckets = x.bridge.by_group[bucket.watch_group].buckets
-    return any(is_live(x, one, depth + 1) for one in buckets)
+def is_live(bridge: Bridge, bucket: Bucket, tell: Callable[[str], object] = str) -> bool:
+    """Tell whether what a bucket watches is up; one that watches nothing always is.
+
+    Groups that watch each other are told as Open vSwitch tells it, which follows them 128 times.
+    """
+    seen: set[int] = set()
+
+    def live(bucket: Bucket, entered: tuple[int, ...]) -> bool:
+        if bucket.watch_port is None and bucket.watch_group is None:
+            return True
+        port = None if bucket.watch_port is None else bridge.by_number.get(bucket.watch_port)
+        if port is not None and port.live:
+            return True
+        watched = bucket.watch_group
+        if watched in entered:
+            tell(f"bucket chaining exceeded {_MAX_LIVENESS} links")
+        if watched is None or watched not in bridge.by_group or watched in seen:
+            return False
+        seen.add(watched)
+        buckets = bridge.by_group[watched].buckets
+        return any(live(one, (*entered, watched)) for one in buckets)
+
+    return live(bucket, ())
+
+
+def _is_live(x: Context, bucket: Bucket) -> bool:
+    return is_live(x.bridge, bucket, lambda text: x.tell("error", text))
 
 
 def first_live(x: Context, group: Group) -> Bucket | None:
     """Return the first bucket that is live (fast failover)."""
     for bucket in group.buckets:
-        if is_live(x, bucket):
+        if _is_live(x, bucket):
             return bucket
         _tell_dead(x, bucket)
     return None
@@ -116,7 +131,7 @@ def _select(x: Context, group: Group) -> Bucket | None:
         return None
     if x.choice is None:
         raise x.give_up("which bucket the datapath's hash selects")
-    buckets = [one for one in group.buckets if one.weight and is_live(x, one)]
+    buckets = [one for one in group.buckets if one.weight and _is_live(x, one)]
     x.choices = tuple(one.id for one in buckets)
     return buckets[x.choice] if x.choice < len(buckets) else None
 
@@ -157,7 +172,7 @@ def _hashed(x: Context, group: Group) -> int:
 def _best(x: Context, group: Group, basis: int) -> Bucket | None:
     best, best_score = None, 0
     for bucket in group.buckets:
-        if not is_live(x, bucket):
+        if not _is_live(x, bucket):
             _tell_dead(x, bucket)
             continue
         score = (hash_words(bucket.id, basis) & 0xFFFF) * bucket.weight & 0xFFFFFFFF

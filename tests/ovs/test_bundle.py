@@ -137,3 +137,27 @@ def test_a_bundle_without_an_open_vswitch_is_a_problem(tmp_path, capsys):
     assert "Open vSwitch unavailable" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
     assert main(["bundle", "--samples=0"]) == 2
+
+
+def test_flow_tables_are_linted_live_and_from_bundles(ovs, bundle, capsys):
+    """Two flows hide another, and lead to a port and a table that are not there."""
+    assert main(["flows", "lint", f"--bundle={bundle}"]) == 0
+    assert capsys.readouterr().out.endswith("0 warnings, 0 notes\n")
+    hidden = "table=3,priority=5,udp,nw_dst=10.0.0.9,cookie=0x12 actions=output:77"
+    high = "table=3,priority=40000,ip,nw_dst=10.0.0.0/16 actions=drop"
+    ovs.set_flows("br0", [*FLOWS, hidden, high, "table=9 actions=drop"])
+    try:
+        assert main(["flows", "lint", f"--rundir={ovs.rundir}", "--json"]) == 1
+    finally:
+        ovs.set_flows("br0", FLOWS)
+    said = json.loads(capsys.readouterr().out)
+    assert [(one["check"], one["severity"]) for one in said["findings"]] == [
+        ("shadowed-flow", "warning"),
+        ("shadowed-flow", "warning"),
+        ("unreachable-table", "warning"),
+        ("missing-port", "warning"),
+    ]
+    assert any("cookie=0x12" in q["entry"] for q in said["findings"][-1]["quotes"])
+    with pytest.raises(SystemExit):
+        main(["flows", "lint", "--only=nope"])
+    assert main(["flows", "lint", f"--bundle={bundle}", f"--bundle={bundle}"]) == 2
