@@ -23,7 +23,7 @@ from .shows import (
     parse_routes,
 )
 from .switch import Bridge, Snapshot
-from .switch_rows import bridge_parts, with_states
+from .switch_rows import bridge_parts, configuration, with_states
 
 Row = Mapping[str, Any]
 
@@ -53,7 +53,8 @@ def assemble(
     Only the rows and the flows cannot be done without; what else is missing is a problem of the
     snapshot.
     """
-    rows = bridge_parts(source.rows())
+    tables = source.rows()
+    rows = bridge_parts(tables)
     wanted = set(bridges) if bridges is not None else None
     asking = _Asking(source)
     numbers = asking.datapath_ports(rows)
@@ -77,6 +78,7 @@ def assemble(
         parse_routes(asking.command("ovs/route/show")) if native else (),
         parse_neighbours(asking.command("tnl/neigh/show")) if native else (),
         parse_listeners(asking.command("tnl/ports/show", "-v")) if native else (),
+        config=configuration(tables),
     )
 
 

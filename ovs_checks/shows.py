@@ -101,7 +101,7 @@ def parse_dpif(text: str) -> dict[str, dict[str, int | None]]:
     return found
 
 
-def parse_datapath_ports(text: str) -> dict[str, int | None]:
+def parse_datapath_ports(text: str) -> dict[str, int]:
     """Read the output of `dpctl/show`: the ports of the datapath by name."""
     rows = re.findall(r"^  port (\d+): (\S+)", text, re.MULTILINE)
     return {name: int(number) for number, name in rows}

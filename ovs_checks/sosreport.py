@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from netagent.model.errors import Unreachable
 
 from .assemble import Row
-from .bundle import mangled
+from .bundle import Answer, mangled
 from .database_log import rows_of
 from .switch_rows import TABLES
 
@@ -90,6 +90,11 @@ class Sosreport:
             if (text := self._held(one)) is not None:
                 return text
         raise Unreachable("sosreport", f"not in it: {command}")
+
+    def samples(self, command: str) -> list[Answer]:
+        """Return the one answer to a command, or none."""
+        text = self._held(command)
+        return [] if text is None else [Answer(command, self.wall_ns, text)]
 
     def _held(self, command: str) -> str | None:
         """Return the answer to just this command, unless it was that the command failed."""

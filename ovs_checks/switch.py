@@ -373,6 +373,9 @@ class Snapshot:
     zones: Mapping[str, str] = field(default_factory=dict)
     """Name of the timeout policy by connection tracking zone, for zones that have one."""
 
+    config: Mapping[str, str] = field(default_factory=dict)
+    """Settings of the switch as a whole (`other_config`)."""
+
     @cached_property
     def by_name(self) -> Mapping[str, Bridge]:
         """Bridges by name."""

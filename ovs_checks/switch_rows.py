@@ -11,6 +11,7 @@ from .shows import PortState
 from .switch import LOCAL, Bridge, Lane, Mirror, Port, VlanMode
 
 TABLES = {
+    "Open_vSwitch": ["other_config"],
     "Bridge": [
         *("name", "ports", "datapath_type", "other_config", "mirrors"),
         *("mcast_snooping_enable", "stp_enable", "rstp_enable", "netflow", "sflow", "ipfix"),
@@ -50,6 +51,15 @@ def bridge_parts(tables: Mapping[str, list[Row]]) -> tuple[Bridge, ...]:
         raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
 
 
+def configuration(tables: Mapping[str, list[Row]]) -> dict[str, str]:
+    """Return the settings of the switch as a whole; none where the rows do not have them."""
+    return {
+        str(key): str(value)
+        for row in tables.get("Open_vSwitch", [])
+        for key, value in _pairs(row.get("other_config", _NO_PAIRS))
+    }
+
+
 def _bridge(
     row: Row, ports: Mapping[str, Row], interfaces: Mapping[str, Row], mirrors: Mapping[str, Row]
 ) -> Bridge:
@@ -78,6 +88,7 @@ def _bridge(
 
 
 _NONE = ["set", []]
+_NO_PAIRS = ["map", []]
 
 
 def _flood_key(lane: Lane) -> tuple[bool, int]:

@@ -16,7 +16,7 @@ from netagent.commands.asking import print_json
 from netagent.commands.vswitch import add_place, rundir_of
 from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, Unreachable
 from ovs_checks.assemble import assemble
-from ovs_checks.bundle import Recorder, pack
+from ovs_checks.bundle import Bundle, Recorder, pack
 from ovs_checks.shows import parse_datapath_ports
 from ovs_checks.vswitchd import Vswitchd
 
@@ -42,18 +42,48 @@ MAX_TOOL_BYTES = 64 * 1024 * 1024
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--output", metavar="FILE", help="(netagent-bundle-HOST-TIME.tar.gz)")
-    parser.add_argument(
-        "--samples", type=int, default=1, help="of the datapath and tc (%(default)s)"
-    )
-    parser.add_argument(
-        "--interval", type=float, default=10.0, metavar="S", help="between samples (%(default)s)"
-    )
+    add_samples(parser, 1)
     add_place(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
+def add_samples(parser: argparse.ArgumentParser, count: int) -> None:
+    """Declare how often to ask for what changes with traffic."""
+    parser.add_argument(
+        "--samples", type=int, default=count, help="of the datapath and tc (%(default)s)"
+    )
+    parser.add_argument(
+        "--interval", type=float, default=10.0, metavar="S", help="between samples (%(default)s)"
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Write the bundle."""
+    bundle = collect(arguments)
+    data = pack(bundle, version=__version__)
+    made = datetime.fromtimestamp(bundle.wall_ns / 1e9, UTC).strftime("%Y%m%dT%H%M%SZ")
+    path = Path(arguments.output or f"netagent-bundle-{bundle.host}-{made}.tar.gz")
+    _write(path, data)
+    if arguments.json:
+        print_json(
+            {
+                "file": str(path),
+                "bytes": len(data),
+                "host": bundle.host,
+                "wall_ns": bundle.wall_ns,
+                "answers": len(bundle.answers),
+                "refused": dict(bundle.refused),
+            }
+        )
+        return 0
+    print(f"{path}: {len(bundle.answers)} answers, {len(data)} bytes")
+    for command, reason in bundle.refused:
+        print(f"  no answer to {command}: {reason}")
+    return 0
+
+
+def collect(arguments: argparse.Namespace) -> Bundle:
+    """Ask this host for all that a bundle holds."""
     if not (1 <= arguments.samples <= 1000 and 0 < arguments.interval <= 3600):
         raise ConfigError("command line", "--samples 1 to 1000, --interval up to 3600 s")
     host = os.uname().nodename
@@ -77,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
             _ovs(recorder, "dpctl/dump-flows", "-m", datapath)
         for device in sorted(devices):
             _tool(recorder, f"tc -s filter show dev {device} ingress")
-    return _write(arguments, recorder)
+    return recorder.bundle()
 
 
 def _ovs(recorder: Recorder, name: str, *arguments: str) -> str:
@@ -124,11 +154,7 @@ def _progress(text: str) -> None:
         print(text, file=sys.stderr)
 
 
-def _write(arguments: argparse.Namespace, recorder: Recorder) -> int:
-    bundle = recorder.bundle()
-    made = datetime.fromtimestamp(bundle.wall_ns / 1e9, UTC).strftime("%Y%m%dT%H%M%SZ")
-    path = Path(arguments.output or f"netagent-bundle-{bundle.host}-{made}.tar.gz")
-    data = pack(bundle, version=__version__)
+def _write(path: Path, data: bytes) -> None:
     part = path.with_name(f"{path.name}.part")
     try:
         with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -136,19 +162,3 @@ def _write(arguments: argparse.Namespace, recorder: Recorder) -> int:
         part.replace(path)
     except OSError as e:
         raise ConfigError(str(path), e.strerror or str(e)) from e
-    if arguments.json:
-        print_json(
-            {
-                "file": str(path),
-                "bytes": len(data),
-                "host": bundle.host,
-                "wall_ns": bundle.wall_ns,
-                "answers": len(bundle.answers),
-                "refused": dict(bundle.refused),
-            }
-        )
-        return 0
-    print(f"{path}: {len(bundle.answers)} answers, {len(data)} bytes")
-    for command, reason in bundle.refused:
-        print(f"  no answer to {command}: {reason}")
-    return 0

@@ -34,4 +34,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what the checks find; return 1 if a warning is among it."""
     snapshots = snapshots_of(arguments)
     found = check(snapshots, arguments.only or ())
-    return print_findings(found, snapshots, as_json=arguments.json)
+    unread = {snapshot.host: snapshot.problems for snapshot in snapshots}
+    return print_findings(found, unread, as_json=arguments.json)

@@ -3,7 +3,7 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -70,11 +70,10 @@ def _live(arguments: argparse.Namespace) -> Snapshot:
 
 
 def print_findings(
-    found: Sequence[TableFinding], snapshots: Sequence[Snapshot], *, as_json: bool
+    found: Sequence[TableFinding], problems: Mapping[str, Sequence[str]], *, as_json: bool
 ) -> int:
-    """Print what checks found, with what could not be read; return 1 if it has a warning."""
+    """Print what checks found, and by host what could not be read; return 1 for a warning."""
     warnings = sum(one.severity == "warning" for one in found)
-    problems = {snapshot.host: list(snapshot.problems) for snapshot in snapshots}
     if as_json:
         print_json({"findings": [one.to_data() for one in found], "problems": problems})
         return int(warnings > 0)

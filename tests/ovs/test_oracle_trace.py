@@ -25,33 +25,15 @@ from tests.ovs_checks.pipelines import packets, pipelines
 pytestmark = pytest.mark.ovs
 
 
-GROUPS = """\
-group_id=1,type=select,bucket=weight:10,output:2,bucket=output:3
-group_id=2,type=ff,bucket=watch_port:2,mod_dl_dst:9::,output:2,bucket=watch_port:3,output:3
-group_id=3,type=all,bucket=output:2,bucket=mod_dl_dst:8::,output:3
-group_id=4,type=indirect,bucket=resubmit(,4)
-group_id=5,type=select,selection_method=hash,fields(ip_src,eth_dst),bucket=weight:7,output:1,\
-bucket=weight:3,output:2
-group_id=6,type=ff,bucket=watch_port:9,output:2""".replace("::", ":00" * 5).splitlines()
-
-
 @pytest.fixture(scope="module")
 def ovs(tmp_path_factory):
     """Two bridges joined by a patch port, with groups, a meter, and addresses learned."""
     require(OVS)
     with live_ovs(tmp_path_factory.mktemp("ovs")) as live:
-        live.add_bridge("br0", p1=1, p2=2, p3=3)
-        live.add_bridge("br1", q1=1, q2=2)
-        live.add_port("br0", "pa", "type=patch", "options:peer=pb", "ofport_request=4")
-        live.add_port("br1", "pb", "type=patch", "options:peer=pa", "ofport_request=4")
+        live.add_lab()
         live.vswitchd.command("fdb/add", "br0", "p2", "0", "00:00:00:00:00:01")
         live.vswitchd.command("fdb/add", "br1", "q1", "0", "00:00:00:00:00:01")
         live.vswitchd.command("fdb/add", "br0", "p3", "5", "00:00:00:00:00:02")
-        for bridge in ("br0", "br1"):
-            live.ofctl("add-tlv-map", bridge, "{class=0xffff,type=0,len=4}->tun_metadata0")
-            live.ofctl("add-meter", bridge, "meter=1 kbps band=type=drop rate=1000")
-            for group in GROUPS:
-                live.ofctl("add-group", bridge, group)
         yield live
 
 

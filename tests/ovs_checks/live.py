@@ -13,6 +13,15 @@ from ovs_checks.vswitchd import Vswitchd
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 
+GROUPS = """\
+group_id=1,type=select,bucket=weight:10,output:2,bucket=output:3
+group_id=2,type=ff,bucket=watch_port:2,mod_dl_dst:9::,output:2,bucket=watch_port:3,output:3
+group_id=3,type=all,bucket=output:2,bucket=mod_dl_dst:8::,output:3
+group_id=4,type=indirect,bucket=resubmit(,4)
+group_id=5,type=select,selection_method=hash,fields(ip_src,eth_dst),bucket=weight:7,output:1,\
+bucket=weight:3,output:2
+group_id=6,type=ff,bucket=watch_port:9,output:2""".replace("::", ":00" * 5).splitlines()
+
 
 class LiveOvs:
     """ovsdb-server and ovs-vswitchd in `rundir`."""
@@ -52,6 +61,18 @@ class LiveOvs:
     def add_port(self, bridge: str, port: str, *settings: str) -> None:
         """Add one port."""
         self.vsctl("add-port", bridge, port, "--", "set", "interface", port, *settings)
+
+    def add_lab(self) -> None:
+        """Add what pipelines of the tests use: two bridges and a patch, groups, a meter."""
+        self.add_bridge("br0", p1=1, p2=2, p3=3)
+        self.add_bridge("br1", q1=1, q2=2)
+        self.add_port("br0", "pa", "type=patch", "options:peer=pb", "ofport_request=4")
+        self.add_port("br1", "pb", "type=patch", "options:peer=pa", "ofport_request=4")
+        for bridge in ("br0", "br1"):
+            self.ofctl("add-tlv-map", bridge, "{class=0xffff,type=0,len=4}->tun_metadata0")
+            self.ofctl("add-meter", bridge, "meter=1 kbps band=type=drop rate=1000")
+            for group in GROUPS:
+                self.ofctl("add-group", bridge, group)
 
     def ofctl(self, command: str, bridge: str, *arguments: str) -> str:
         """Run ovs-ofctl on `bridge`."""
