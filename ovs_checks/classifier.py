@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from .actions import Conjunction
 from .fields import FIELDS, applies, read
 from .flow import Flow, Term
+from .heap import only_growing
 from .packet import SLOTS, STAGES, Header, Slots
 
 _PREFIXES = ("ip_dst", "ip_src")
@@ -121,8 +122,9 @@ class Table:
         self._order: list[Subtable] | None = None
         self._tries = tuple(Trie(32) for _ in _PREFIXES)
         self._doubtful: list[Flow] = []
-        for flow in flows:
-            self.add(flow)
+        with only_growing():
+            for flow in flows:
+                self.add(flow)
 
     @property
     def subtables(self) -> list[Subtable]:
@@ -197,7 +199,7 @@ class Table:
                 continue
             if hard and same[0].priority == hard.priority:
                 rivals.append(same[0])
-            elif not _is_condition(same[0]):
+            elif not is_condition(same[0]):
                 hard, rivals = same[0], []
             elif conjunctive:
                 soft.append(same)
@@ -287,7 +289,7 @@ class Table:
                     return Found(found.flow, found.doubt, tuple(parts))
             soft = [same[1:] if same[0].priority == top else same for same in soft]
             for same in soft:
-                if same and not _is_condition(same[0]) and same[0].priority > floor:
+                if same and not is_condition(same[0]) and same[0].priority > floor:
                     hard, floor = same[0], same[0].priority
         return Found(hard) if hard else None
 
@@ -344,7 +346,7 @@ def _conditions(flow: Flow) -> list[Conjunction]:
     return [action for action in flow.actions if isinstance(action, Conjunction)]
 
 
-def _is_condition(flow: Flow) -> bool:
+def is_condition(flow: Flow) -> bool:
     """Tell whether a flow is a condition of a conjunctive match rather than a match."""
     return "conjunction(" in flow.text and bool(_conditions(flow))
 

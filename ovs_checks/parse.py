@@ -21,6 +21,7 @@ from .action_text import NotUnderstoodError, Ports, StrayError, parse_actions, p
 from .actions import Action, Unknown
 from .fields import FIELDS, write
 from .flow import Flow, Match, Term
+from .heap import only_growing
 from .notation import SHORTHANDS, bounded, decode, integer
 from .packet import SLOTS, TAG_PRESENT, Header
 
@@ -63,6 +64,7 @@ _INFO_IGNORED = frozenset(
     {"duration", "idle_age", "hard_age", "idle_timeout", "hard_timeout", "importance"}
     | {"n_offload_packets", "n_offload_bytes", "out_port", "out_group"}
 )
+_COUNTERS = frozenset({"n_packets", "n_bytes"})
 _FLAGS = frozenset(
     {"send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts"}
 )
@@ -96,13 +98,14 @@ class FlowReader:
         """
         flows, problems = [], []
         lines = text.splitlines() if isinstance(text, str) else text
-        for number, line in enumerate(lines, start=1):
-            if not line.strip() or _NO_FLOW.match(line):
-                continue
-            try:
-                flows.append(self.flow(line, line=number))
-            except MalformedLine as problem:
-                problems.append(problem)
+        with only_growing():
+            for number, line in enumerate(lines, start=1):
+                if not line.strip() or _NO_FLOW.match(line):
+                    continue
+                try:
+                    flows.append(self.flow(line, line=number))
+                except MalformedLine as problem:
+                    problems.append(problem)
         return Dump(tuple(flows), tuple(problems))
 
     def flow(self, text: str, *, line: int = 1) -> Flow:
@@ -177,11 +180,13 @@ class FlowReader:
         key, assigned, value = word.partition("=")
         known: _Word
         try:
-            if key in _INFO_BITS:
-                return _Info(key, bounded(value, _INFO_BITS[key]))
             if key in _INFO_IGNORED:
                 return None
-            if word in _FLAGS:
+            if key in _INFO_BITS:
+                known = _Info(key, bounded(value, _INFO_BITS[key]))
+                if key in _COUNTERS:  # no two are alike
+                    return known
+            elif word in _FLAGS:
                 known = None
             else:
                 known = tuple(_terms(key, value if assigned else None, self._ports))

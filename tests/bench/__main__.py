@@ -7,13 +7,14 @@ import platform
 import sys
 from collections.abc import Callable
 
-from tests.bench import agent_cost, bpf, ingest, rdma, skeleton
+from tests.bench import agent_cost, bpf, flows, ingest, rdma, skeleton
 from tests.conftest import KERNEL, RDMA
 
 BENCHES: dict[str, Callable[[], list[dict[str, object]]]] = {
     "ingest": ingest.run,
     "agent-cost": agent_cost.run,
     "skeleton": skeleton.run,
+    "flows": flows.run,
     "rdma": rdma.run,
     "bpf": bpf.run,
 }
