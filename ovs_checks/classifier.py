@@ -185,6 +185,17 @@ class Table:
                 return Found(doubtful, reason)
         return found
 
+    def matching(self, packet: Slots | Header) -> list[Flow]:
+        """Return every flow whose match the packet meets, the highest priority first."""
+        found = [
+            flow
+            for subtable in self.subtables
+            for flow in subtable.flows.get(
+                tuple([packet[slot] & bits for slot, bits in subtable.mask]), ()
+            )
+        ]
+        return sorted(found, key=lambda flow: -flow.priority)
+
     def _look_up(self, flow: Slots, looked: Slots | None, *, conjunctive: bool) -> Found:
         hard: Flow | None = None
         rivals: list[Flow] = []
@@ -344,6 +355,17 @@ def _note_ports(subtable: Subtable, key: Key, looked: Slots) -> None:
 
 def _conditions(flow: Flow) -> list[Conjunction]:
     return [action for action in flow.actions if isinstance(action, Conjunction)]
+
+
+def covers(one: Flow, other: Flow) -> bool:
+    """Tell whether `one`, being of higher priority, leaves `other` no packet."""
+    if one.priority <= other.priority or one.match.unknown or is_condition(one):
+        return False
+    tests = {slot: (value, mask) for slot, value, mask in other.match.tests}
+    return all(
+        slot in tests and tests[slot][1] & mask == mask and tests[slot][0] & mask == value
+        for slot, value, mask in one.match.tests
+    )
 
 
 def is_condition(flow: Flow) -> bool:

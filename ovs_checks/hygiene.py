@@ -21,7 +21,7 @@ from .actions import (
     Write,
     WriteActions,
 )
-from .classifier import Subtable, Table
+from .classifier import Subtable, Table, covers
 from .finding import Severity, TableFinding
 from .flow import Flow
 from .notation import SPECIAL_PORTS, format_ipv4, integer, or_zero
@@ -109,7 +109,7 @@ def _cover(flow: Flow, wider: Iterable[Subtable]) -> Flow | None:
             return None
         key = tuple(values[slot] & mask for slot, mask in subtable.mask)
         for other in subtable.flows.get(key, ()):
-            if other.priority > flow.priority and not _conditions(other):
+            if covers(other, flow):
                 return other
     return None
 

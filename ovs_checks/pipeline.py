@@ -4,12 +4,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from .classifier import covers
 from .packet import CS_EST, CS_NEW, CS_RPL, CS_TRK, Header
 from .switch import Snapshot
 from .trace import resumed
 from .translate.context import Node, Numbers, Recirculation
 from .translate.translation import Translation, translate
-from .walk import End, LocalWalk, Step
+from .walk import End, LocalWalk, Quote, Step
 
 MAX_RECIRCULATIONS = 64
 
@@ -27,7 +28,22 @@ def walk(snapshot: Snapshot, bridge: str, header: Header) -> LocalWalk:
     cases.follow(translate(snapshot, bridge, header, numbers=cases.numbers), bridge, "")
     steps = [*cases.steps, *(Step(0, "", _said(end)) for end in cases.ends)]
     name = port.name if port else ""
-    return LocalWalk(snapshot.host, bridge, name, tuple(cases.ends), tuple(steps))
+    ends = tuple(_with_shadowed(snapshot, end) for end in cases.ends)
+    return LocalWalk(snapshot.host, bridge, name, ends, tuple(steps))
+
+
+def _with_shadowed(snapshot: Snapshot, end: End) -> End:
+    """Add the flow that would have matched but for the one that ended the packet's way.
+
+    The packet is taken as it left: what its last flow wrote is seldom what that table matches.
+    """
+    if end.flow is None or end.table < 0:
+        return end
+    matching = snapshot.by_name[end.bridge].tables[end.table].matching(end.header)
+    hit = next((flow for flow in matching if flow.text == end.flow.text), None)
+    below = (flow for flow in matching if hit is not None and covers(hit, flow))
+    shadowed = next(below, None)
+    return replace(end, shadowed=Quote.of(end.bridge, shadowed)) if shadowed else end
 
 
 CONNECTIONS: Mapping[str, int] = {

@@ -24,6 +24,7 @@ Outcome = Literal[
     "wrong_tunnel",
     "wrong_vni",
     "wrong_port",
+    "no_underlay",
     "cannot_tell",
 ]
 
@@ -53,6 +54,9 @@ class Reach:
     nearest: Quote | None = None
     """For a miss: the flow that came nearest to matching."""
 
+    shadowed: Quote | None = None
+    """The flow that would have taken the packet on, had `flow` not matched all that it does."""
+
     tunnel: str = ""
     """`tunnel HOST/PORT` by which the packet left the source, empty if it did not get there."""
 
@@ -64,8 +68,13 @@ class Reach:
             "  " * step.level + (f"{step.where}: " if step.where else "-> ") + step.text
             for step in self.steps
         ]
-        verdict = f"{self.outcome}: {self.reason}"
-        return "\n".join([*lines, f"{verdict} [{self.component}]" if self.component else verdict])
+        return "\n".join([*lines, self.verdict])
+
+    @property
+    def verdict(self) -> str:
+        """The outcome, its reason and the component, in one line."""
+        said = f"{self.outcome}: {self.reason}"
+        return f"{said} [{self.component}]" if self.component else said
 
 
 # --- one host ------------------------------------------------------------------------------------
@@ -191,7 +200,8 @@ def _through_tunnel(
     if end.tun_dst != expected.vtep:
         reason = f"tunnelled to {end.tun_dst}, but {expected.host} is at {expected.vtep}"
         component = setter(egress.host, end, end.tun_dst_by)
-        return Reach("wrong_tunnel", component, reason, end.tun_dst_by, steps=steps)
+        found = Reach("wrong_tunnel", component, reason, end.tun_dst_by, steps=steps)
+        return _with_shadowed(found, end)
     if ingress is None:
         reason = f"tunnelled to {expected.host}, whose tables were not walked"
         return Reach("cannot_tell", f"vswitch {expected.host}", reason, steps=steps)
@@ -233,7 +243,17 @@ def _judge(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) 
             outcome = end.kind
     flow = _culprit(end.cycle) if end.cycle else end.flow
     component = _component(host, end, flow)
-    return Reach(outcome, component, _explained(end, reason), flow, end.nearest, steps=steps)
+    found = Reach(outcome, component, _explained(end, reason), flow, end.nearest, steps=steps)
+    return _with_shadowed(found, end)
+
+
+def _with_shadowed(reach: Reach, end: End) -> Reach:
+    """Say which flow never matches, if the one at fault is why."""
+    if end.shadowed is None or reach.flow != end.flow:
+        return reach
+    hidden = end.shadowed
+    reason = f"{reach.reason}; it covers a flow of priority {hidden.priority}, which never matches"
+    return replace(reach, reason=reason, shadowed=hidden)
 
 
 def _culprit(cycle: Sequence[Quote]) -> Quote:

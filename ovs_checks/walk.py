@@ -84,6 +84,9 @@ class End:
     nearest: Quote | None = None
     """`missed`, or dropped by a table's default flow: the flow that came nearest to matching."""
 
+    shadowed: Quote | None = None
+    """The flow that would have matched, and never does: `flow` matches all that it does."""
+
     field: str = ""
     """The fields in which the nearest flow differs, comma-separated."""
 
@@ -222,7 +225,7 @@ class LocalWalk:
             raise RemoteProtocolError(f"no walk through a vSwitch: {e!r}"[:200]) from e
 
 
-_QUOTES = ("flow", "nearest", "tun_id_by", "tun_dst_by")
+_QUOTES = ("flow", "nearest", "shadowed", "tun_id_by", "tun_dst_by")
 _INTEGERS = ("table", "tun_id")
 
 

@@ -171,6 +171,8 @@ def _verdict(
         evidence.append(f"flow: {reach.flow.text}")
     if reach.nearest is not None:
         evidence.append(f"nearest flow: {reach.nearest.text}")
+    if reach.shadowed is not None:
+        evidence.append(f"shadowed flow: {reach.shadowed.text}")
     evidence += [f"walk {pairs[0][0]} -> {pairs[0][1]}:", *reach.tree().splitlines()]
     named = Component.parse(component)
     return Verdict(

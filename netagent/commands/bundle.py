@@ -42,6 +42,7 @@ MAX_TOOL_BYTES = 64 * 1024 * 1024
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--output", metavar="FILE", help="(netagent-bundle-HOST-TIME.tar.gz)")
+    parser.add_argument("--host", help="what to call this host (its own name)")
     add_samples(parser, 1)
     add_place(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
@@ -86,7 +87,7 @@ def collect(arguments: argparse.Namespace) -> Bundle:
     """Ask this host for all that a bundle holds."""
     if not (1 <= arguments.samples <= 1000 and 0 < arguments.interval <= 3600):
         raise ConfigError("command line", "--samples 1 to 1000, --interval up to 3600 s")
-    host = os.uname().nodename
+    host = getattr(arguments, "host", None) or os.uname().nodename
     recorder = Recorder(Vswitchd(rundir_of(arguments)), host, time.time_ns)
     snapshot = assemble(recorder, host)
     bridges = [bridge.name for bridge in snapshot.bridges]

@@ -25,9 +25,17 @@ EPILOG = """\
 examples:
   netagent check train-a-0/rail0 10.0.0.12 --mac 02:00:00:01:00:0c
   netagent check train-a-0/rail0 train-b-0/rail0     (both on this host)
+  netagent check train-a-0/rail0 train-a-1/rail0 \\
+      --bundle h0.tar.gz --bundle h1.tar.gz
+  netagent check --all --bundle h0.tar.gz --bundle h1.tar.gz
 
 The walk ends where the packet leaves this host, is delivered on it, or is
-lost. For both ends of a path ask the analyzer: netagent-analyzer diagnose.
+lost. For both ends of a live path ask the analyzer: netagent-analyzer
+diagnose. With bundles of several hosts (netagent bundle), pairs are walked
+there and back, tunnel, route, neighbour and MTU included.
+
+Exit code 0: all arrives; 1: something does not, or cannot be told; 2: the
+question is wrong.
 """
 
 Ports = dict[EndpointId, ContainerPort]
@@ -40,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mac", help="MAC address of a target that is not here")
     parser.add_argument("--source-port", type=int, default=40000, help="UDP (%(default)s)")
     parser.add_argument("--port", type=int, default=18515, help="UDP destination (%(default)s)")
+    parser.add_argument(
+        "--bundle", action="append", metavar="PATH", help="a host's bundle; may be repeated"
+    )
+    parser.add_argument("--pairs", metavar="FILE", help="with --bundle: SOURCE TARGET a line")
+    parser.add_argument(
+        "--all", action="store_true", help="with --bundle: all pairs of a task and rail"
+    )
     parser.add_argument("--questions", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--config", default=CONFIG, help="the agent's file (%(default)s)")
     parser.add_argument("--rundir", help="folder of db.sock and the control socket")
@@ -50,6 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print walks; return 1 if one ends in neither a delivery nor a tunnel."""
+    if arguments.bundle:
+        from netagent.commands import check_pairs  # noqa: PLC0415 - only where it is used
+
+        return check_pairs.run(arguments)
     walks: list[LocalWalk] = []
 
     def answer() -> CheckReply:

@@ -3,7 +3,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -54,10 +54,15 @@ def snapshots_of(arguments: argparse.Namespace) -> list[Snapshot]:
     if not arguments.bundle:
         return [_live(arguments)]
     found = [_kept(path) for path in arguments.bundle]
-    hosts = [snapshot.host for snapshot in found]
-    if len(set(hosts)) < len(hosts):
-        raise ConfigError("--bundle", f"two are of one host: {', '.join(sorted(hosts))}")
+    refuse_twins(snapshot.host for snapshot in found)
     return found
+
+
+def refuse_twins(hosts: Iterable[str]) -> None:
+    """Raise ConfigError if two bundles are of one host."""
+    known = sorted(hosts)
+    if len(set(known)) < len(known):
+        raise ConfigError("--bundle", f"two are of one host: {', '.join(known)}")
 
 
 def _kept(path: str) -> Snapshot:

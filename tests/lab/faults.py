@@ -2,7 +2,7 @@
 """The catalogue of faults: parameters, truth, and what they do to flows. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.lab.errors import LabError
 from tests.lab.pipeline import Flow, Table, destination_match, tunnel_flow
@@ -21,6 +21,10 @@ from tests.lab.targets import (
     running,
     spelled,
 )
+from tests.lab.workload import Endpoint
+
+NO_PORT = 65_000
+"""OpenFlow number of no port."""
 
 RDMA_PORT = 4791
 """UDP destination port of RoCE v2."""
@@ -38,6 +42,8 @@ class Spec:
     """For a fault in a flow: the table blamed."""
     rdma: bool = False
     """Whether it means something to RDMA devices only."""
+    far: bool = False
+    """For a fault in a flow: whether it is on the host that the way leads to."""
 
 
 _SPECS = (
@@ -57,6 +63,10 @@ _SPECS = (
     Spec("rdma-drop", Kind.FLOW, "RoCE only is dropped", table=Table.DESTINATION, rdma=True),
     Spec("wrong-tunnel-remote", Kind.FLOW, "tunnelled to the wrong host", table=Table.TUNNEL),
     Spec("wrong-vni", Kind.FLOW, "tunnelled with the wrong VNI", table=Table.TUNNEL),
+    Spec("flow-shadowed", Kind.FLOW, "a wider flow hides the tunnel flow", table=Table.TUNNEL),
+    Spec("group-dead", Kind.FLOW, "tunnelled by a group that is dead", table=Table.TUNNEL),
+    Spec("wrong-output-port", Kind.FLOW, "delivered elsewhere", table=Table.DELIVERY, far=True),
+    Spec("wrong-reverse", Kind.FLOW, "the way back leads astray", table=Table.TUNNEL, far=True),
     # Flow tables say that all is well:
     Spec("tc-drop", Kind.RNIC, "tc drops tunnelled packets leaving an uplink"),
     Spec("encap-mtu", Kind.RNIC, "an uplink is too narrow for the tunnel", {"bytes": 1400}),
@@ -156,8 +166,9 @@ def _tunnel_truth(_spec: Spec, target: str, state: State) -> Truth:
 
 def _flow_truth(spec: Spec, target: str, state: State) -> Truth:
     found = destination_of(target, state.shape)
-    running(found.endpoint.container.id, state)
-    return Truth("overlay", f"flow h{found.host}/{INTEGRATION_BRIDGE}/table={int(spec.table)}")
+    container = running(found.endpoint.container.id, state)
+    host = container.host if spec.far else found.host
+    return Truth("overlay", f"flow h{host}/{INTEGRATION_BRIDGE}/table={int(spec.table)}")
 
 
 def _container_truth(_spec: Spec, target: str, state: State) -> Truth:
@@ -232,34 +243,99 @@ def disturbed(
     """Return a host's flows as the injected faults leave them."""
     result = tuple(flows)
     for fault in faults:
-        if CATALOGUE[fault.name].kind is Kind.FLOW:
-            destination = destination_of(fault.target, shape)
-            if destination.host == host:
-                result = _disturb(result, fault.name, destination, shape)
+        if CATALOGUE[fault.name].kind is Kind.FLOW and disturbed_host(fault, shape) == host:
+            result = _disturb(result, fault.name, destination_of(fault.target, shape), shape)
     return result
+
+
+def disturbed_host(fault: Fault, shape: Shape) -> int:
+    """Return the host in whose flows a fault is."""
+    destination = destination_of(fault.target, shape)
+    far = CATALOGUE[fault.name].far
+    return destination.endpoint.container.host if far else destination.host
+
+
+def groups(injected: Iterable[Fault], shape: Shape, host: int) -> tuple[str, ...]:
+    """Return the groups that the faults need on a host, as `ovs-ofctl add-group` takes them.
+
+    Their one bucket watches a port that does not exist.
+    """
+    found = []
+    for fault in injected:
+        if fault.name == "group-dead" and disturbed_host(fault, shape) == host:
+            endpoint = destination_of(fault.target, shape).endpoint
+            bucket = f"bucket=watch_port:{NO_PORT},{tunnel_flow(endpoint).actions}"
+            found.append(f"group_id={endpoint.ofport},type=ff,{bucket}")
+    return tuple(found)
 
 
 def _disturb(
     flows: tuple[Flow, ...], name: str, destination: Destination, shape: Shape
 ) -> tuple[Flow, ...]:
     endpoint = destination.endpoint
-    match = destination_match(endpoint)
-    # Added flows carry no cookie, as by hand: nothing in them tells that the lab did it.
-    if name == "flow-drop":
-        return (*flows, Flow(Table.DESTINATION, 200, match, "drop", 0))
-    if name == "rdma-drop":
-        roce = f"{match},udp,tp_dst={RDMA_PORT}"
-        return (*flows, Flow(Table.DESTINATION, 210, roce, "drop", 0))
-    if name == "flow-loop":
-        back = f"resubmit(,{int(Table.DESTINATION)})"
-        return (*flows, Flow(Table.TUNNEL, 200, match, back, 0))
+    if name == "wrong-output-port":
+        return _misdelivered(flows, endpoint.ofport)
+    if name == "wrong-reverse":
+        back = Destination(endpoint.container.host, _counterpart(destination))
+        return _disturb(flows, "wrong-tunnel-remote", back, shape)
+    added = _added(name, destination, shape)
+    if added is not None:
+        return (*flows, added)
     right = tunnel_flow(endpoint)
     others = tuple(flow for flow in flows if flow != right)
+    wrong = _wrong(name, destination, shape)
+    return (*others, wrong) if wrong else others
+
+
+def _added(name: str, destination: Destination, shape: Shape) -> Flow | None:
+    """Return the flow that a fault adds, if it adds one.
+
+    It carries no cookie, as if added by hand: nothing in it tells that the lab did it.
+    """
+    endpoint = destination.endpoint
+    match = destination_match(endpoint)
+    if name == "flow-drop":
+        return Flow(Table.DESTINATION, 200, match, "drop", 0)
+    if name == "rdma-drop":
+        return Flow(Table.DESTINATION, 210, f"{match},udp,tp_dst={RDMA_PORT}", "drop", 0)
+    if name == "flow-loop":
+        return Flow(Table.TUNNEL, 200, match, f"resubmit(,{int(Table.DESTINATION)})", 0)
+    if name == "flow-shadowed":
+        wider = match.replace(f"reg1={endpoint.rail:#x},", "")
+        astray = tunnel_flow(endpoint, remote=_wrong_remote(destination, shape))
+        return Flow(Table.TUNNEL, 200, wider, astray.actions, 0)
+    return None
+
+
+def _wrong(name: str, destination: Destination, shape: Shape) -> Flow | None:
+    """Return what a fault puts in place of the tunnel flow; None for nothing."""
+    endpoint = destination.endpoint
     if name == "wrong-tunnel-remote":
-        return (*others, tunnel_flow(endpoint, remote=_wrong_remote(destination, shape)))
+        return tunnel_flow(endpoint, remote=_wrong_remote(destination, shape))
     if name == "wrong-vni":
-        return (*others, tunnel_flow(endpoint, vni=endpoint.container.vni + 500))
-    return others
+        return tunnel_flow(endpoint, vni=endpoint.container.vni + 500)
+    if name == "group-dead":
+        return replace(tunnel_flow(endpoint), actions=f"group:{endpoint.ofport}")
+    return None
+
+
+def _misdelivered(flows: tuple[Flow, ...], port: int) -> tuple[Flow, ...]:
+    """Deliver what is for one port to another that the host has, or to one that it has not."""
+    right = f"output:{port}"
+    delivering = [flow.actions for flow in flows if flow.table is Table.DELIVERY]
+    wrong = next((out for out in delivering if out != right), f"output:{NO_PORT}")
+    return tuple(
+        replace(flow, actions=wrong)
+        if flow.table is Table.DELIVERY and flow.actions == right
+        else flow
+        for flow in flows
+    )
+
+
+def _counterpart(destination: Destination) -> Endpoint:
+    """Return the endpoint of the same task and rail on the host that the way begins at."""
+    there = destination.endpoint
+    return replace(there.container, host=destination.host).endpoint(there.rail)
 
 
 def _wrong_remote(destination: Destination, shape: Shape) -> str:

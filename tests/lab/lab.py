@@ -350,13 +350,17 @@ class Lab:
         if not switch.lives():
             return  # gets its flows when it is restarted
         flows = host_flows(state.shape, host, state.containers)
+        groups = faults.groups(state.faults, state.shape, host)
+        switch.add_groups(groups)
         switch.replace_flows(faults.disturbed(flows, state.faults, state.shape, host))
+        if not groups:
+            switch.remove_groups()
 
     def _sync_disturbed(self, state: State, changed: Iterable[Fault]) -> None:
         """Synchronise the hosts in whose flows the faults `changed` are."""
         for fault in changed:
             if faults.CATALOGUE[fault.name].kind is targets.Kind.FLOW:
-                self._sync_host(state, targets.destination_of(fault.target, state.shape).host)
+                self._sync_host(state, faults.disturbed_host(fault, state.shape))
 
     def _revive_switch(self, state: State, host: int) -> None:
         switch = self._switch(state, host)

@@ -26,6 +26,8 @@ from tests.lab.workload import Container, Endpoint
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 
+_OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
+
 
 class VirtualSwitch:
     """The virtual switch of a host."""
@@ -80,9 +82,21 @@ class VirtualSwitch:
 
     def replace_flows(self, flows: Iterable[Flow]) -> None:
         """Make the integration bridge hold exactly `flows`; what is right already stays."""
-        bridge = f"unix:{self.rundir / INTEGRATION_BRIDGE}.mgmt"
         text = "".join(f"{flow.text()}\n" for flow in flows)
-        run("ovs-ofctl", "-O", "OpenFlow15", "replace-flows", bridge, "-", stdin=text)
+        run(*_OFCTL, "replace-flows", self._management, "-", stdin=text)
+
+    def add_groups(self, groups: Iterable[str]) -> None:
+        """Make the integration bridge hold these groups, beside those it has."""
+        for group in groups:
+            run(*_OFCTL, "--may-create", "mod-group", self._management, group)
+
+    def remove_groups(self) -> None:
+        """Take all groups away, and any flow that still uses one."""
+        run(*_OFCTL, "del-groups", self._management)
+
+    @property
+    def _management(self) -> str:
+        return f"unix:{self.rundir / INTEGRATION_BRIDGE}.mgmt"
 
     def accept_vni(self, rail: int, vni: int | None) -> None:
         """Let a rail's tunnel take one VNI only off the wire, or any (None), as flows expect."""

@@ -8,6 +8,8 @@ from tests.lab.faults import (
     Spec,
     cut_interfaces,
     disturbed,
+    disturbed_host,
+    groups,
     of_container,
     plan,
     source_of,
@@ -46,6 +48,10 @@ def state_for(spec: Spec) -> State:
         ("flow-drop", "overlay", "flow h0/br-int/table=30"),
         ("wrong-tunnel-remote", "overlay", "flow h0/br-int/table=40"),
         ("wrong-vni", "overlay", "flow h0/br-int/table=40"),
+        ("flow-shadowed", "overlay", "flow h0/br-int/table=40"),
+        ("group-dead", "overlay", "flow h0/br-int/table=40"),
+        ("wrong-output-port", "overlay", "flow h2/br-int/table=50"),
+        ("wrong-reverse", "overlay", "flow h2/br-int/table=40"),
         ("container-crash", "container", "container train-a-1"),
         ("agent-killed", "agent", "agent h2"),
         ("agent-frozen", "agent", "agent h2"),
@@ -194,13 +200,40 @@ FLOW_FAULTS = [spec.name for spec in CATALOGUE.values() if spec.kind is Kind.FLO
 @pytest.mark.parametrize("name", FLOW_FAULTS)
 def test_a_flow_fault_concerns_one_destination_on_one_host(name: str) -> None:
     state = state_for(CATALOGUE[name])
-    fault = plan(name, None, {}, state)
-    gone, added = changes(fault, state=state)
+    fault, host = plan(name, None, {}, state), 2 if CATALOGUE[name].far else 0
+    gone, added = changes(fault, host=host, state=state)
     assert len(gone) <= 1
     assert len(added) <= 1
     assert gone or added
-    assert all("dl_dst=02:00:00:01:00:0c" in flow.match for flow in gone | added)
+    concerned = {"wrong-output-port": "reg2=0x", "wrong-reverse": "dl_dst=02:00:00:01:00:0a"}
+    match = concerned.get(name, "dl_dst=02:00:00:01:00:0c")
+    assert all(match in flow.match for flow in gone | added)
     assert changes(fault, host=1, state=state) == (set(), set())
+    assert disturbed_host(fault, state.shape) == host
+
+
+def test_a_dead_group_is_where_its_flow_is_and_watches_no_port() -> None:
+    fault = plan("group-dead", None, {}, STATE)
+    (group,) = groups([fault], SHAPE, 0)
+    _, (added,) = changes(fault)
+    assert added.actions == f"group:{group.removeprefix('group_id=').partition(',')[0]}"
+    assert ",type=ff,bucket=watch_port:65000,set_field:" in group
+    assert groups([fault], SHAPE, 1) == groups([plan("flow-drop", None, {}, STATE)], SHAPE, 0) == ()
+
+
+def test_a_shadowed_flow_stays_behind_a_wider_one() -> None:
+    gone, (added,) = changes(plan("flow-shadowed", None, {}, STATE))
+    assert not gone
+    assert "reg1" not in added.match
+    assert added.priority > 100
+
+
+def test_on_a_host_with_one_port_it_is_delivered_to_none() -> None:
+    shape = Shape(2, 1, 1, 1)
+    state = State(shape, containers=(Container("train-a", 0), Container("train-a", 1)))
+    fault = plan("wrong-output-port", None, {}, state)
+    flows = disturbed(host_flows(shape, 1, state.containers), [fault], shape, 1)
+    assert [flow.actions for flow in flows if flow.table is Table.DELIVERY] == ["output:65000"]
 
 
 def test_an_rdma_drop_matches_roce_only_and_before_any_other_drop() -> None:

@@ -53,3 +53,13 @@ def probe(source: Endpoint, destination: Endpoint) -> Header:
         f"udp,dl_src={source.mac},dl_dst={destination.mac},nw_src={source.address},"
         f"nw_dst={destination.address},nw_ttl=64,udp_src=40000,udp_dst=4791"
     )
+
+
+def without(match: str, table: int) -> Callable[[list[str]], list[str]]:
+    """Return the change that takes flows with these words in a table out."""
+    return lambda flows: [f for f in flows if not (match in f and f"table={table}," in f)]
+
+
+def adding(*lines: str) -> Callable[[list[str]], list[str]]:
+    """Return the change that adds flows."""
+    return lambda flows: [*flows, *lines]

@@ -11,7 +11,7 @@ from ovs_checks.switch import Bridge, Port, Snapshot
 from ovs_checks.walk import LocalWalk
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.shape import vtep
-from tests.ovs_checks.hosts import A0, A1, A2, bridge, host, probe
+from tests.ovs_checks.hosts import A0, A1, A2, adding, bridge, host, probe, without
 
 
 def ask(source, destination, *, vni=1001, header=None, journey=True):
@@ -31,14 +31,6 @@ def ask(source, destination, *, vni=1001, header=None, journey=True):
             header=end.header,
         )
     return compose(egress, ingress, expected, expected_vni=vni)
-
-
-def without(match, table):
-    return lambda flows: [f for f in flows if not (match in f and f"table={table}," in f)]
-
-
-def adding(*lines):
-    return lambda flows: [*flows, *lines]
 
 
 TO_A1 = destination_match(A1)
@@ -215,3 +207,17 @@ def test_a_destination_reached_in_one_case_of_several_cannot_be_told(table):
     assert reach.component == ("vswitch h0" if table == 40 else "vswitch h1")
     assert f"new connection: dropped by br-int/table={table}" in reach.reason
     assert "established connection: " in reach.reason
+
+
+def test_a_flow_that_is_hidden_by_the_one_at_fault_is_quoted():
+    """Whether the wider flow drops the packet, or sends it elsewhere."""
+    head = f"cookie=0x9,table=40,priority=200,dl_dst={A1.mac} actions="
+    dropped = ask(host(0, adding(f"{head}drop")), host(1))
+    assert (dropped.outcome, dropped.flow.cookie) == ("dropped", 9)
+    assert "table=40" in dropped.shadowed.text
+    assert dropped.reason == "drop; it covers a flow of priority 100, which never matches"
+    astray = tunnel_flow(A1, remote=vtep(3, 0)).actions
+    wrong = ask(host(0, adding(head + astray)), host(1))
+    assert (wrong.outcome, wrong.shadowed) == ("wrong_tunnel", dropped.shadowed)
+    narrower = f"cookie=0x9,table=40,priority=200,udp,dl_dst={A1.mac},tp_dst=4791 actions=drop"
+    assert ask(host(0, adding(narrower)), host(1)).shadowed is None

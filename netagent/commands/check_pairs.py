@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``netagent check --bundle``: pairs of endpoints over the bundles of several hosts."""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from netagent.commands.asking import print_json
+from netagent.commands.check import ports_of
+from netagent.commands.vswitch import refuse_twins
+from netagent.config import OvsConfig
+from netagent.model.errors import ConfigError
+from netagent.model.ids import EndpointId
+from ovs_checks.answers import open_answers
+from ovs_checks.assemble import assemble
+from ovs_checks.pairs import Attached, PairReach, Site, check_pair
+from ovs_checks.reach import Reach
+from ovs_checks.underlay import read_underlay
+
+Pair = tuple[EndpointId, EndpointId]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what becomes of the pairs' packets; return 1 unless all arrive, there and back."""
+    bridge = arguments.bridge or OvsConfig().integration_bridge
+    sites, problems = [], {}
+    for path in arguments.bundle:
+        site, unread = _site(path, bridge)
+        sites.append(site)
+        problems[site.snapshot.host] = unread
+    refuse_twins(site.snapshot.host for site in sites)
+    found = []
+    for number, (source, target) in enumerate(_pairs(arguments, sites), start=1):
+        if sys.stderr.isatty() and not number % 100:
+            print(f"\r{number} pairs", end="", file=sys.stderr)
+        try:
+            ports = {"source_port": arguments.source_port, "port": arguments.port}
+            found.append(check_pair(sites, source, target, **ports))
+        except LookupError as e:
+            known = ", ".join(site.snapshot.host for site in sites)
+            raise ConfigError("command line", f"{e} (bundles of: {known})") from e
+    if arguments.json:
+        print_json({"pairs": [_data(one) for one in found], "problems": problems})
+    else:
+        _show(found, trees=bool(arguments.source), problems=problems)
+    return int(not all(one.delivered for one in found))
+
+
+def _site(path: str, bridge: str) -> tuple[Site, list[str]]:
+    answers = open_answers(Path(path))
+    snapshot = assemble(answers, answers.host, wall_ns=answers.wall_ns)
+    endpoints = {}
+    for one in ports_of(snapshot, bridge).values():
+        port = snapshot.port(one.interface)
+        mtu = port.mtu if port and port.mtu else one.mtu
+        endpoints[one.id] = Attached(one.interface, one.address, one.mac, mtu, one.task)
+    underlay, unread = read_underlay(answers.told)
+    return Site(snapshot, endpoints, underlay), [*snapshot.problems, *unread]
+
+
+def _pairs(arguments: argparse.Namespace, sites: Sequence[Site]) -> list[Pair]:
+    if arguments.pairs:
+        return list(_listed(Path(arguments.pairs)))
+    if arguments.all:
+        everyone = [(one, at) for site in sites for one, at in site.endpoints.items()]
+        return [
+            (a, b)
+            for (a, at_a), (b, at_b) in itertools.combinations(everyone, 2)
+            if (a.rail, at_a.task) == (b.rail, at_b.task) and a.container != b.container
+        ]
+    try:
+        return [(arguments.source, EndpointId.parse(arguments.target))]
+    except (TypeError, AttributeError, ValueError) as e:
+        message = "name SOURCE and TARGET (CONTAINER/railN), --pairs or --all"
+        raise ConfigError("command line", message) from e
+
+
+def _listed(path: Path) -> Iterable[Pair]:
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(str(path), str(e)) from e
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        try:
+            if words:
+                source, target = map(EndpointId.parse, words)
+                yield source, target
+        except ValueError as e:
+            raise ConfigError(str(path), f"SOURCE TARGET expected: {e}", number) from e
+
+
+def _show(found: Sequence[PairReach], *, trees: bool, problems: dict[str, list[str]]) -> None:
+    for pair in found:
+        ways = ((pair.source, pair.target, pair.there), (pair.target, pair.source, pair.back))
+        for source, target, reach in ways:
+            if trees:
+                print(f"{source} -> {target}")
+                print(reach.tree())
+            elif reach.outcome != "delivered":
+                print(f"{source} -> {target}: {reach.verdict}")
+    for host, unread in problems.items():
+        for problem in unread:
+            print(f"not read on {host}: {problem}")
+    arrived = sum(pair.delivered for pair in found)
+    print(f"{arrived} of {len(found)} pairs arrive, there and back")
+
+
+def _data(pair: PairReach) -> dict[str, Any]:
+    return {
+        "source": str(pair.source),
+        "target": str(pair.target),
+        "there": _reach_data(pair.there),
+        "back": _reach_data(pair.back),
+    }
+
+
+def _reach_data(reach: Reach) -> dict[str, Any]:
+    return {**asdict(reach), "tree": reach.tree()}

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs over the lab's own pipeline; the underlay as `ip -j` tells of it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.model.errors import Unreachable
+from netagent.model.ids import EndpointId
+from ovs_checks.pairs import Attached, Site, check_pair
+from ovs_checks.underlay import Underlay, read_underlay
+from tests.lab.shape import vtep
+from tests.ovs_checks.hosts import A0, A1, CONTAINERS, host, without
+
+SOURCE, TARGET = EndpointId("train-a-0", 0), EndpointId("train-a-1", 0)
+
+
+def underlay(mtu=1550, state="REACHABLE", routes=()):
+    told = {
+        "ip -j route show table all": [
+            {"dst": "default", "dev": "mgmt0", "gateway": "192.0.2.1"},
+            {"dst": "172.30.0.0/24", "dev": "up0", "metric": 100},
+            {"dst": "172.30.0.10", "dev": "up0", "table": "local", "type": "local"},
+            {"dst": "ff00::/8", "dev": "up0", "table": "local", "type": "multicast"},
+            {"dst": "nonsense"},
+            *routes,
+        ],
+        "ip -j -s -d link": [{"ifname": "up0", "mtu": mtu}, {"ifname": "up1", "mtu": 1000}],
+        "ip -j neigh": [{"dst": vtep(1, 0), "dev": "up0", "state": [state]}],
+        "ip -j addr": [{"addr_info": [{"local": vtep(0, 0)}]}, {"addr_info": "?"}],
+    }
+    found, problems = read_underlay(lambda command: json.dumps(told[command]))
+    assert not problems
+    return found
+
+
+def site(number, change=list, below=None):
+    endpoints = {}
+    for container in CONTAINERS:
+        if container.host == number:
+            at = container.endpoint(0)
+            endpoints[EndpointId(container.id, 0)] = Attached(at.port, at.address, at.mac, 1500)
+    return Site(host(number, change), endpoints, below or Underlay())
+
+
+def check(*sites):
+    return check_pair(sites, SOURCE, TARGET)
+
+
+def test_a_pair_of_healthy_hosts_arrives_there_and_back():
+    pair = check(site(0), site(1))
+    assert pair.delivered
+    assert pair.there.tunnel == "tunnel h0/vxlan0"
+    assert pair.back.tunnel == "tunnel h1/vxlan0"
+    assert check(site(0, below=underlay()), site(1)).delivered
+
+
+def test_each_direction_has_its_own_fault():
+    pair = check(site(0, without(A1.mac, 40)), site(1, without(A0.mac, 40)))
+    assert [reach.component for reach in (pair.there, pair.back)] == [
+        "flow h0/br-int/table=40",
+        "flow h1/br-int/table=40",
+    ]
+    back = check(site(0), site(1, without(A0.mac, 40)))
+    assert (back.there.outcome, back.back.outcome, back.delivered) == ("delivered", "missed", False)
+
+
+def test_the_sender_is_blamed_for_a_wrong_vni():
+    """The far end misses what comes with it; the way back tells which is right."""
+    wrong = [
+        flow.replace("set_field:0x3e9->tun_id", "set_field:0x5dd->tun_id")
+        for flow in site(0).snapshot.bridges[0].flows
+        for flow in [flow.text]
+    ]
+    pair = check(site(0, lambda _: wrong), site(1))
+    assert (pair.there.outcome, pair.there.component) == ("wrong_vni", "flow h0/br-int/table=40")
+
+
+def test_a_host_whose_bundle_lacks_is_said():
+    with pytest.raises(LookupError, match="no host here has train-a-1/rail0"):
+        check(site(0))
+
+
+@pytest.mark.parametrize(
+    ("below", "reason"),
+    [
+        (underlay(mtu=1549), "up0 carries 1549 bytes, a packet of 1500 needs 1550 in vxlan"),
+        (underlay(state="FAILED"), f"{vtep(1, 0)} does not answer on up0"),
+        (
+            underlay(routes=[{"dst": vtep(1, 0), "type": "unreachable"}]),
+            f"no route leads to {vtep(1, 0)}",
+        ),
+        (
+            underlay(routes=[{"dst": f"{vtep(1, 0)}/32", "type": "local", "table": "local"}]),
+            f"{vtep(1, 0)} is an address of this host",
+        ),
+    ],
+)
+def test_what_keeps_a_tunnel_s_packets_from_leaving_is_named(below, reason):
+    pair = check(site(0, below=below), site(1))
+    assert (pair.there.outcome, pair.there.component) == ("no_underlay", "tunnel h0/vxlan0")
+    assert pair.there.reason == f"the flow tables deliver, but {reason}"
+    assert pair.back.outcome == "delivered"
+
+
+def test_routes_are_chosen_by_prefix_then_metric_and_all_hops_must_fail():
+    many = underlay(
+        routes=[
+            {"dst": "172.30.0.0/24", "dev": "up1", "metric": 10},
+            {"dst": "172.30.0.12", "nexthops": [{"dev": "up0"}, {"dev": "up1"}]},
+        ]
+    )
+    assert many.route("172.30.0.11")["dev"] == "up1"
+    assert many.route("8.8.8.8")["dev"] == "mgmt0"
+    assert many.fault("172.30.0.11", kind="vxlan", mtu=1500).startswith("up1 carries 1000")
+    assert many.fault("172.30.0.12", kind="vxlan", mtu=1500) == ""
+    assert many.fault("172.30.0.12", kind="vxlan", mtu=1501).startswith("up0 carries 1550")
+    assert many.fault("172.30.0.11", kind="stt", mtu=1500) == ""
+    assert Underlay().fault("1.2.3.4", kind="vxlan", mtu=9000) == ""
+
+
+def test_a_bridge_s_uplinks_carry_what_leaves_by_it():
+    behind = {"up0": ["p0", "p1"]}
+    below = underlay()
+    links = {"up0": {"mtu": 9000}, "p0": {"mtu": 1400}, "p1": {"mtu": 1549}}
+    narrow = Underlay(below.routes, (), links)
+    told = narrow.fault(vtep(1, 0), kind="vxlan", mtu=1500, uplinks=behind)
+    assert told.startswith("p1 carries 1549 bytes")
+    wide = Underlay(below.routes, (), {**links, "p1": {"mtu": 1550}})
+    assert wide.fault(vtep(1, 0), kind="vxlan", mtu=1500, uplinks=behind) == ""
+
+
+def test_what_the_host_did_not_tell_is_a_problem():
+    def told(command):
+        if "neigh" in command:
+            raise Unreachable("bundle", "ip is not installed")
+        return "{" if "route" in command else "[]"
+
+    found, problems = read_underlay(told)
+    assert found == Underlay()
+    assert len(problems) == 2
+
+
+@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_whatever_ip_prints_can_be_read(text):
+    assert read_underlay(lambda _: text)[0].fault("1.2.3.4", kind="vxlan", mtu=1500) is not None
