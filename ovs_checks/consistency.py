@@ -15,9 +15,9 @@ from typing import Protocol
 
 from netagent.model.errors import Unreachable
 
-from .action_text import StrayError, split
 from .bundle import Answer
 from .datapath_key import parse_key
+from .essence import essence
 from .finding import Severity, TableFinding
 from .layers import Filter, Megaflow, Sample, parse_filters, parse_megaflows
 from .parse import MalformedLine
@@ -240,41 +240,6 @@ def stale(layers: Layers) -> Iterator[TableFinding]:
         megaflow, meant = untold[0]
         text = f"cannot tell for {len(untold)} of {len(busiest)} flows, such as: {meant.unknown}"
         yield _found(layers, "stale-megaflow", "note", megaflow, text, meant)
-
-
-_VOLATILE = re.compile(r"\b(pid|recirc|recirc_id|dont_send)[=(][^,)]*")
-_TUNNEL = re.compile(r"^set\(tunnel\((.*)\)\)$")
-_TOKEN = re.compile(r"[^(),]+")
-_DECISIVE = ("recirc", "ct(", "ct_clear", "userspace", "drop", "push_", "pop_", "trunc")
-
-
-def essence(actions: str, names: Mapping[str, int], *, exact: bool) -> tuple[str, ...]:
-    """Return what counts of a datapath's actions, so that two ways of saying it are equal.
-
-    Ports are numbers, recirculations and sockets have none, a tunnel is its key and remote. Unless
-    `exact`, only what decides where packets go: tc orders and merges rewrites in its own way.
-    """
-    numbered = _TOKEN.sub(lambda m: str(names.get(m[0], m[0])), actions)
-    try:
-        words = [numbered[begin:end] for begin, end in split(numbered)]
-    except StrayError:
-        return (numbered,)
-    found = []
-    for word in words:
-        if tunnel := _TUNNEL.match(word):
-            found.append(f"tunnel({','.join(sorted(_outer(tunnel[1])))})")
-        elif exact or word.isdigit() or word.startswith(_DECISIVE):
-            found.append(_VOLATILE.sub(r"\1", word))
-    return tuple(found)
-
-
-def _outer(text: str) -> Iterator[str]:
-    for begin, end in split(text):
-        key, _, value = text[begin:end].partition("=")
-        if key == "tun_id":
-            yield f"tun_id={int(value, 0)}"
-        elif key in {"dst", "ipv6_dst"}:
-            yield f"{key}={value}"
 
 
 # --- datapath and hardware -----------------------------------------------------------------------

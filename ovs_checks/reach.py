@@ -82,11 +82,18 @@ class Reach:
 
 def walk_egress(snapshot: Snapshot, in_port: str, header: Header) -> LocalWalk:
     """Carry a packet that a container sends by the OVS port `in_port`."""
+    entered = egress_entry(snapshot, in_port, header)
+    if entered is None:
+        return _refused(snapshot, "", f"there is no port {in_port}")
+    return walk(snapshot, *entered)
+
+
+def egress_entry(snapshot: Snapshot, in_port: str, header: Header) -> tuple[str, Header] | None:
+    """Return the bridge that the packet enters, and the packet there; None without the port."""
     port = snapshot.port(in_port)
     if port is None or port.ofport < 0:
-        return _refused(snapshot, "", f"there is no port {in_port}")
-    fresh = header._replace(in_port=port.ofport, **BRIDGE_LOCAL)
-    return walk(snapshot, port.bridge, fresh)
+        return None
+    return port.bridge, header._replace(in_port=port.ofport, **BRIDGE_LOCAL)
 
 
 def walk_ingress(
@@ -96,15 +103,27 @@ def walk_ingress(
 
     An empty `tun_src` stands for an address that the sender's routing chose.
     """
-    ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
-    port = taker(ports, tun_dst, tun_src, tun_id)
-    if port is None:
+    entered = ingress_entry(
+        snapshot, tun_dst=tun_dst, tun_src=tun_src, tun_id=tun_id, header=header
+    )
+    if entered is None:
+        ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
         here = next((p.name for p in ports if dict(p.options).get("local_ip") == tun_dst), "")
         reason = f"no tunnel port takes what {tun_src} sends to {tun_dst} with key {tun_id}"
         return _refused(snapshot, here, reason)
+    return walk(snapshot, *entered)
+
+
+def ingress_entry(
+    snapshot: Snapshot, *, tun_dst: str, tun_src: str, tun_id: int, header: Header
+) -> tuple[str, Header] | None:
+    """Return the bridge that the packet enters, and the packet there; None without a tunnel."""
+    ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
+    port = taker(ports, tun_dst, tun_src, tun_id)
+    if port is None:
+        return None
     outer = {"tun_dst": or_zero(ipv4, tun_dst), "tun_src": or_zero(ipv4, tun_src), "tun_id": tun_id}
-    arrived = header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **outer})
-    return walk(snapshot, port.bridge, arrived)
+    return port.bridge, header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **outer})
 
 
 def entry(snapshot: Snapshot, key: DatapathKey) -> tuple[str, Header]:
@@ -184,9 +203,19 @@ def compose(
     """
     end = _towards(egress, expected)
     if end.kind != "tunnelled":
-        return _judge(egress.host, end, expected, _steps(egress, 0))
+        return _doubted(_judge(egress.host, end, expected, _steps(egress, 0)), egress)
     reach = _through_tunnel(egress, end, ingress, expected, expected_vni)
+    reach = _doubted(reach, egress, *([ingress] if ingress else []))
     return replace(reach, tunnel=f"tunnel {egress.host}/{end.port}")
+
+
+def _doubted(reach: Reach, *walks: LocalWalk) -> Reach:
+    """Blame nobody where the live switch does otherwise than its tables as dumped."""
+    for one in walks:
+        if one.opinion is not None and one.opinion.kind == "differs":
+            host = f"vswitch {one.host}"
+            return Reach("cannot_tell", host, f"{one.host}: {one.opinion}", steps=reach.steps)
+    return reach
 
 
 def _through_tunnel(
@@ -296,4 +325,7 @@ def _bounced(reach: Reach, egress: LocalWalk, end: End, ingress: LocalWalk, far:
 
 def _steps(walked: LocalWalk, level: int) -> tuple[Step, ...]:
     head = Step(level, walked.host, f"in by {walked.port}" if walked.port else "in")
-    return (head, *(Step(level + 1 + step.level, step.where, step.text) for step in walked.steps))
+    steps = [Step(level + 1 + step.level, step.where, step.text) for step in walked.steps]
+    if walked.opinion is not None:
+        steps.append(Step(level + 1, "", str(walked.opinion)))
+    return (head, *steps)

@@ -2,7 +2,7 @@
 """What one packet's way through one host was, as values that travel between hosts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from netagent.model.errors import RemoteProtocolError
@@ -84,9 +84,6 @@ class End:
     nearest: Quote | None = None
     """`missed`, or dropped by a table's default flow: the flow that came nearest to matching."""
 
-    shadowed: Quote | None = None
-    """The flow that would have matched, and never does: `flow` matches all that it does."""
-
     field: str = ""
     """The fields in which the nearest flow differs, comma-separated."""
 
@@ -104,6 +101,9 @@ class End:
 
     case: str = ""
     """What is assumed of state that no snapshot holds; empty if nothing is, or nothing depends."""
+
+    shadowed: Quote | None = None
+    """The flow that would have matched, and never does: `flow` matches all that it does."""
 
 
 def _weightiest(ends: Sequence[End]) -> End:
@@ -143,6 +143,28 @@ def _outcome(end: End) -> str:
     return f"{end.kind}{f' {end.port}' if end.port else ''}{to}{at}"
 
 
+OpinionKind = Literal["agrees", "differs", "unanswered"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What Open vSwitch itself says of the packet (`ofproto/trace`), beside what a walk says."""
+
+    kind: OpinionKind
+    ours: str
+    """Datapath actions by the tables as dumped."""
+
+    theirs: str
+    """Datapath actions by the live switch; if it did not answer, why."""
+
+    def __str__(self) -> str:
+        if self.kind == "agrees":
+            return f"ofproto/trace agrees: {self.theirs}"
+        if self.kind == "differs":
+            return f"ofproto/trace says {self.theirs}, the tables as dumped say {self.ours}"
+        return f"ofproto/trace did not answer: {self.theirs}"
+
+
 @dataclass(frozen=True, slots=True)
 class LocalWalk:
     """A packet's way through one host: how every copy ended, and the steps for humans."""
@@ -154,6 +176,8 @@ class LocalWalk:
 
     ends: tuple[End, ...]
     steps: tuple[Step, ...]
+    opinion: Opinion | None = None
+    """None where Open vSwitch was not asked."""
 
     @property
     def end(self) -> End:
@@ -202,6 +226,7 @@ class LocalWalk:
             "port": self.port,
             "ends": [_end_data(end) for end in self.ends],
             "steps": [[step.level, step.where, step.text] for step in self.steps],
+            "opinion": asdict(self.opinion) if self.opinion else None,
         }
 
     @classmethod
@@ -220,6 +245,7 @@ class LocalWalk:
                 _text(data["port"]),
                 tuple(_end(end) for end in _list(data["ends"])) or _nothing(),
                 tuple(_step(step) for step in _list(data["steps"])),
+                _opinion(data.get("opinion")),
             )
         except (KeyError, TypeError, ValueError, AttributeError, MalformedLine) as e:
             raise RemoteProtocolError(f"no walk through a vSwitch: {e!r}"[:200]) from e
@@ -274,6 +300,16 @@ def _quote(data: Any) -> Quote:
 def _step(data: Any) -> Step:
     level, where, text = _list(data)
     return Step(_int(level), _text(where), _text(text))
+
+
+def _opinion(data: Any) -> Opinion | None:
+    if data is None:
+        return None
+    kind, ours, theirs = (_text(data[key]) for key in ("kind", "ours", "theirs"))
+    match kind:
+        case "agrees" | "differs" | "unanswered":
+            return Opinion(kind, ours, theirs)
+    raise ValueError(f"unknown opinion {kind[:40]!r}")
 
 
 def _nothing() -> tuple[End, ...]:

@@ -15,10 +15,10 @@ from netagent import __version__
 from netagent.commands.asking import print_json
 from netagent.commands.vswitch import add_place, rundir_of
 from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, Unreachable
+from ovs_checks import vswitchd
 from ovs_checks.assemble import assemble
 from ovs_checks.bundle import Bundle, Recorder, pack
 from ovs_checks.shows import parse_datapath_ports
-from ovs_checks.vswitchd import Vswitchd
 
 EPILOG = """\
 examples:
@@ -88,7 +88,7 @@ def collect(arguments: argparse.Namespace) -> Bundle:
     if not (1 <= arguments.samples <= 1000 and 0 < arguments.interval <= 3600):
         raise ConfigError("command line", "--samples 1 to 1000, --interval up to 3600 s")
     host = getattr(arguments, "host", None) or os.uname().nodename
-    recorder = Recorder(Vswitchd(rundir_of(arguments)), host, time.time_ns)
+    recorder = Recorder(vswitchd.Vswitchd(rundir_of(arguments)), host, time.time_ns)
     snapshot = assemble(recorder, host)
     bridges = [bridge.name for bridge in snapshot.bridges]
     datapaths = sorted({bridge.datapath for bridge in snapshot.bridges})

@@ -4,22 +4,30 @@
 import argparse
 import ipaddress
 import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from netagent.collect.hostfacts import Interface
 from netagent.collect.ports import ContainerPort, container_ports
 from netagent.commands.asking import CONFIG, endpoint
 from netagent.commands.worker import print_answer
 from netagent.config import load
-from netagent.model.errors import ConfigError, RemoteProtocolError
+from netagent.model.errors import ConfigError, NetAgentError, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
 from ovs_checks.notation import ipv4, mac
+from ovs_checks.opinion import compare, unanswered
 from ovs_checks.packet import ETH_IPV4, UDP, Header
-from ovs_checks.reach import walk_egress, walk_ingress
+from ovs_checks.reach import egress_entry, ingress_entry, walk_egress, walk_ingress
 from ovs_checks.switch import Snapshot
-from ovs_checks.walk import LocalWalk
+from ovs_checks.walk import LocalWalk, Opinion
+
+if TYPE_CHECKING:
+    from ovs_checks.vswitchd import Vswitchd
 
 EPILOG = """\
 examples:
@@ -37,6 +45,12 @@ there and back, tunnel, route, neighbour and MTU included.
 Exit code 0: all arrives; 1: something does not, or cannot be told; 2: the
 question is wrong.
 """
+
+MAX_TRACES_PER_S = 20
+"""Questions to the live switch: it answers from the thread that serves everybody else."""
+
+MAX_TRACES = 10
+"""Walks of one request that the live switch is asked about."""
 
 Ports = dict[EndpointId, ContainerPort]
 
@@ -90,12 +104,32 @@ def _answer(arguments: argparse.Namespace) -> tuple[CheckReply, list[LocalWalk]]
     from ovs_checks.vswitchd import Vswitchd  # noqa: PLC0415 - the rim, only when run
 
     rundir, bridge, host = _place(arguments)
-    snapshot = Vswitchd(rundir).snapshot(host)
+    vswitchd = Vswitchd(rundir)
+    snapshot = vswitchd.snapshot(host)
     ports = ports_of(snapshot, bridge)
     request = _request(arguments, ports)
     walks = [answer_one(question, snapshot, ports) for question in request.questions]
+    for n in _to_confirm(walks):
+        entered = _entry(request.questions[n], snapshot, ports)
+        if entered is not None:
+            time.sleep(1 / MAX_TRACES_PER_S)
+            walks[n] = replace(walks[n], opinion=_second(vswitchd, snapshot, *entered))
     data = tuple(walk.to_data() for walk in walks)
     return CheckReply(walks=data, wall_ns=snapshot.wall_ns), walks
+
+
+def _to_confirm(walks: Sequence[LocalWalk]) -> list[int]:
+    """Return which walks Open vSwitch is asked about: first those that lose the packet."""
+    fine = {"output", "tunnelled"}
+    ranked = sorted(range(len(walks)), key=lambda n: walks[n].end.kind in fine)
+    return ranked[:MAX_TRACES]
+
+
+def _second(vswitchd: "Vswitchd", snapshot: Snapshot, bridge: str, packet: Header) -> Opinion:
+    try:
+        return compare(snapshot, bridge, packet, vswitchd.trace(bridge, packet))
+    except NetAgentError as error:
+        return unanswered(str(error))
 
 
 def _place(arguments: argparse.Namespace) -> tuple[Path, str, str]:
@@ -175,6 +209,27 @@ def answer_one(
         raise ConfigError("question", str(error)) from error
 
 
+def _entry(
+    question: EgressQuestion | IngressQuestion, snapshot: Snapshot, ports: Ports
+) -> tuple[str, Header] | None:
+    """Return the bridge that a question's packet enters, and the packet there."""
+    if isinstance(question, IngressQuestion):
+        header = _udp(question, question.source_address, question.source_mac)
+        return ingress_entry(snapshot, **_outer(question), header=header)
+    port = ports.get(question.source)
+    if port is None:
+        return None
+    return egress_entry(snapshot, port.interface, _udp(question, port.address, port.mac))
+
+
+def _outer(question: IngressQuestion) -> dict[str, Any]:
+    return {
+        "tun_dst": question.tun_dst,
+        "tun_src": question.tun_src,
+        "tun_id": question.tun_id,
+    }
+
+
 def _egress(question: EgressQuestion, snapshot: Snapshot, ports: Ports) -> LocalWalk:
     port = ports.get(question.source)
     if port is None:
@@ -184,13 +239,8 @@ def _egress(question: EgressQuestion, snapshot: Snapshot, ports: Ports) -> Local
 
 
 def _ingress(question: IngressQuestion, snapshot: Snapshot) -> LocalWalk:
-    return walk_ingress(
-        snapshot,
-        tun_dst=question.tun_dst,
-        tun_src=question.tun_src,
-        tun_id=question.tun_id,
-        header=_udp(question, question.source_address, question.source_mac),
-    )
+    header = _udp(question, question.source_address, question.source_mac)
+    return walk_ingress(snapshot, **_outer(question), header=header)
 
 
 def _udp(question: EgressQuestion | IngressQuestion, address: str, address_mac: str) -> Header:
@@ -216,3 +266,5 @@ def _show(walk: LocalWalk) -> None:
     end = walk.end
     to = f" to {end.tun_dst} with VNI {end.tun_id}" if end.kind == "tunnelled" else ""
     print(f"{end.kind}{to}: {end.reason or end.port}")
+    if walk.opinion is not None:
+        print(walk.opinion)

@@ -9,11 +9,11 @@ from typing import Literal
 
 from netagent.commands.asking import print_json
 from netagent.model.errors import ConfigError
+from ovs_checks import vswitchd
 from ovs_checks.answers import open_answers
 from ovs_checks.assemble import assemble
 from ovs_checks.finding import TableFinding
 from ovs_checks.switch import Snapshot
-from ovs_checks.vswitchd import Vswitchd
 
 
 def add_place(
@@ -71,7 +71,7 @@ def _kept(path: str) -> Snapshot:
 
 
 def _live(arguments: argparse.Namespace) -> Snapshot:
-    return Vswitchd(rundir_of(arguments)).snapshot(os.uname().nodename)
+    return vswitchd.Vswitchd(rundir_of(arguments)).snapshot(os.uname().nodename)
 
 
 def print_findings(

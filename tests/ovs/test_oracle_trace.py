@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from netagent.cli import main
 from netagent.model.errors import RemoteProtocolError, Unreachable
+from ovs_checks.opinion import compare
 from ovs_checks.parse import parse_header
 from ovs_checks.pipeline import walk
 from ovs_checks.reach import walk_ingress
@@ -219,3 +220,17 @@ def test_a_frozen_vswitchd_is_unreachable_in_time(tmp_path):
                     ask()
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+def test_the_live_switch_agrees_or_both_answers_are_told(ovs):
+    """What was dumped may be older than what is asked."""
+    tracked = ["in_port=1,udp actions=ct(table=3)", "table=3,ct_state=+est actions=2"]
+    ovs.set_flows("br0", tracked)
+    snapshot, packet = ovs.vswitchd.snapshot("h0"), parse_header("in_port=1,udp,nw_ttl=9")
+    opinion = compare(snapshot, "br0", packet, ovs.vswitchd.trace("br0", packet))
+    assert opinion.kind == "agrees"
+    assert "ct,recirc(" in opinion.theirs
+    ovs.set_flows("br0", ["in_port=1,udp actions=output:3"])
+    differs = compare(snapshot, "br0", packet, ovs.vswitchd.trace("br0", packet))
+    assert differs.kind == "differs"
+    assert str(differs) == f"ofproto/trace says 3, the tables as dumped say {opinion.ours}"

@@ -149,6 +149,23 @@ def test_two_faults_at_once_are_both_named(
     assert lab.reaches("train-a-0", "10.0.0.12") == 3
 
 
+def test_a_live_host_is_asked_for_its_own_opinion(
+    lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rundir = lab.run("h0", "sh", "-c", "echo $OVS_RUNDIR").strip()
+    place = (f"--rundir={rundir}", "--bridge=br-int", "--host=h0")
+    target = Container("train-a", 2).endpoint(0)
+    asked = ("check", PAIR[0], target.address, f"--mac={target.mac}", *place)
+    assert main(asked) == 0
+    assert "ofproto/trace agrees: " in capsys.readouterr().out
+    lab.inject("flow-drop", f"h0/{PAIR[1]}")
+    try:
+        assert main(asked) == 1
+    finally:
+        lab.heal()
+    assert "ofproto/trace agrees: drop" in capsys.readouterr().out
+
+
 def test_what_is_asked_wrongly_is_said(
     lab: Lab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

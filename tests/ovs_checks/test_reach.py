@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from ovs_checks.opinion import compare, unanswered
 from ovs_checks.packet import Header
 from ovs_checks.reach import Destination, Reach, compose, walk_egress, walk_ingress
 from ovs_checks.switch import Bridge, Port, Snapshot
-from ovs_checks.walk import LocalWalk
+from ovs_checks.walk import LocalWalk, Opinion
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.shape import vtep
 from tests.ovs_checks.hosts import A0, A1, A2, adding, bridge, host, probe, without
@@ -221,3 +222,26 @@ def test_a_flow_that_is_hidden_by_the_one_at_fault_is_quoted():
     assert (wrong.outcome, wrong.shadowed) == ("wrong_tunnel", dropped.shadowed)
     narrower = f"cookie=0x9,table=40,priority=200,udp,dl_dst={A1.mac},tp_dst=4791 actions=drop"
     assert ask(host(0, adding(narrower)), host(1)).shadowed is None
+
+
+def test_nobody_is_blamed_where_the_live_switch_does_otherwise():
+    """The verdict stands if it agrees, or does not answer."""
+    expected = Destination("h1", A1.port, vtep(1, 0))
+    egress = walk_egress(host(0, without(A1.mac, 40)), A0.port, probe(A0, A1))
+    assert egress.opinion is None
+    for opinion in (Opinion("agrees", "drop", "drop"), unanswered("timeout")):
+        told = LocalWalk.from_data(replace(egress, opinion=opinion).to_data())
+        reach = compose(told, None, expected)
+        assert (reach.outcome, reach.component) == ("missed", "flow h0/br-int/table=40")
+        assert str(opinion) in reach.tree()
+    differs = replace(egress, opinion=Opinion("differs", "drop", "3"))
+    reach = compose(differs, None, expected)
+    assert (reach.outcome, reach.component, reach.flow) == ("cannot_tell", "vswitch h0", None)
+    assert reach.reason == "h0: ofproto/trace says 3, the tables as dumped say drop"
+
+
+def test_an_answer_without_actions_is_no_opinion():
+    packet = probe(A0, A1)._replace(in_port=A0.ofport)
+    said = compare(host(0), "br-int", packet, "Flow: ip\nbridge not found")
+    assert (said.kind, said.theirs) == ("unanswered", "bridge not found")
+    assert compare(host(0), "br-int", packet, "").theirs == "nothing"

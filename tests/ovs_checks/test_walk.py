@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from netagent.model.errors import RemoteProtocolError
 from ovs_checks.packet import Header
 from ovs_checks.parse import parse_flow
-from ovs_checks.walk import End, LocalWalk, Quote, Step
+from ovs_checks.walk import End, LocalWalk, Opinion, Quote, Step
 
 QUOTE = Quote("br", 40, 100, 0xFFFFFFFFFFFFFFFF, None, 7, "priority=100 actions=drop")
 
@@ -44,10 +44,12 @@ FULL = LocalWalk(
         End(
             *("tunnelled", "br", 40, "out", Header(in_port=3, ipv6_src=1 << 127), "vx", QUOTE),
             *(QUOTE, "nw_dst", (QUOTE, QUOTE), (1 << 64) - 1, "1.2.3.4", "1.2.3.5", QUOTE, QUOTE),
+            *("reply", QUOTE),
         ),
         End("missed", "br", 0, "nothing"),
     ),
     (Step(0, "br/table=0", "a flow"), Step(1, "", "a remark")),
+    Opinion("differs", "drop", "3"),
 )
 
 
@@ -83,7 +85,9 @@ def test_anything_else_is_a_protocol_error(junk, data):
     with pytest.raises(RemoteProtocolError):
         LocalWalk.from_data(junk)
     walk = FULL.to_data()
-    spot = data.draw(st.sampled_from((walk, walk["ends"][0], walk["ends"][0]["flow"])))
+    spot = data.draw(
+        st.sampled_from((walk, walk["ends"][0], walk["ends"][0]["flow"], walk["opinion"]))
+    )
     key = data.draw(st.sampled_from(sorted(spot)))
     spot[key] = junk
     with suppress(RemoteProtocolError):

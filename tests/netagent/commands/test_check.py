@@ -5,13 +5,19 @@ from pathlib import Path
 import pytest
 
 from netagent.cli import main
+from netagent.model.errors import Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
+from ovs_checks.notation import mac
+from ovs_checks.packet import Header
 from ovs_checks.parse import parse_dump
 from ovs_checks.switch import Bridge, Port, Snapshot
+from ovs_checks.translate.datapath import text_of
+from ovs_checks.translate.translation import translate
 from ovs_checks.walk import LocalWalk
 
+SILENT = 9999
 C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
 MAC0, MAC1, FAR = "02:00:00:00:00:0a", "02:00:00:00:00:0b", "02:00:00:00:00:0c"
 
@@ -55,7 +61,9 @@ PLACE = ["--rundir", "/nowhere", "--bridge", "br-int", "--host", "h0"]
 
 
 @pytest.fixture(autouse=True)
-def _a_host_of_values(monkeypatch):
+def traced(monkeypatch):
+    """Give the packets that the live switch was asked about."""
+
     class Vswitchd:
         def __init__(self, rundir: Path) -> None:
             assert rundir == Path("/nowhere")
@@ -64,11 +72,26 @@ def _a_host_of_values(monkeypatch):
             assert host == "h0"
             return SNAPSHOT
 
+        def trace(self, bridge: str, packet: Header) -> str:
+            """Answer as the tables say; be silent about packets to ports that were not probed."""
+            traced.append((bridge, packet))
+            if packet.tp_dst == SILENT:
+                raise Unreachable("vswitchd", "timeout")
+            done = translate(SNAPSHOT, bridge, packet)
+            return f"Flow: udp\nDatapath actions: {text_of(done.steps)}\n"
+
+    traced: list[tuple[str, Header]] = []
     monkeypatch.setattr("ovs_checks.vswitchd.Vswitchd", Vswitchd)
+    monkeypatch.setattr("time.sleep", slept.append)
+    slept.clear()
+    return traced
 
 
-def egress(source: EndpointId = C0, mac: str = MAC1, address: str = "10.0.0.11") -> EgressQuestion:
-    return EgressQuestion(source=source, target_address=address, target_mac=mac)
+slept: list[float] = []
+
+
+def egress(source: EndpointId = C0, to: str = MAC1, address: str = "10.0.0.11") -> EgressQuestion:
+    return EgressQuestion(source=source, target_address=address, target_mac=to)
 
 
 def ask(tmp_path, capsys, *questions) -> tuple[int, str]:
@@ -95,15 +118,36 @@ def test_the_worker_answers_each_question_in_order(tmp_path, capsys):
         target_address="10.0.0.10",
         target_mac=MAC0,
     )
-    far = egress(mac=FAR, address="10.0.0.12")
+    far = egress(to=FAR, address="10.0.0.12")
     unknown = egress(source=EndpointId("nobody", 3))
     code, out = ask(tmp_path, capsys, egress(), far, ingress, unknown)
     assert code == 0
     assert ends(out) == ["output", "tunnelled", "output", "missed"]
 
 
+def test_the_live_switch_is_asked_about_some_packets_those_that_are_lost_first(
+    tmp_path, capsys, traced
+):
+    """No more than ten of a request, and twenty a second."""
+    lost = egress(to="02:00:00:00:00:99")
+    code, out = ask(tmp_path, capsys, *[egress()] * 12, lost)
+    assert code == 0
+    reply = decode(out.encode(), CheckReply, ContentType.JSON)
+    opinions = [LocalWalk.from_data(walk).opinion for walk in reply.walks]
+    assert [opinion is not None for opinion in opinions] == [True] * 9 + [False] * 3 + [True]
+    assert {opinion.kind for opinion in opinions if opinion} == {"agrees"}
+    bridge, packet = traced[0]
+    assert (bridge, packet.eth_dst, packet.in_port) == ("br-int", mac(lost.target_mac), 1)
+    assert slept == [0.05] * 10
+
+
+def test_a_live_switch_that_does_not_answer_changes_no_answer(capsys):
+    assert main(["check", "c0/rail0", "10.0.0.12", "--mac", FAR, f"--port={SILENT}", *PLACE]) == 0
+    assert "ofproto/trace did not answer: vswitchd: timeout" in capsys.readouterr().out
+
+
 def test_a_question_that_makes_no_sense_is_told_as_json(tmp_path, capsys):
-    code, out = ask(tmp_path, capsys, egress(mac="02::"))
+    code, out = ask(tmp_path, capsys, egress(to="02::"))
     assert code == 2
     assert "not an Ethernet address" in json.loads(out)["error"]
     (tmp_path / "questions.json").write_text("[]")
@@ -116,7 +160,8 @@ def test_for_humans_the_walk_is_a_tree(capsys):
     assert main(["check", "c0/rail0", "c1/rail0", *PLACE]) == 0
     text = capsys.readouterr().out
     assert text.startswith("h0: in by c0-r0\n  br-int/table=0: ")
-    assert text.splitlines()[-1].startswith("output")
+    assert text.splitlines()[-2].startswith("output")
+    assert text.splitlines()[-1].startswith("ofproto/trace agrees: ")
 
 
 def test_a_far_target_is_an_address_and_its_mac(capsys):
