@@ -92,7 +92,8 @@ class Walker:
         """Return the walk through the far host, for pairs that leave by a tunnel to a known one."""
         questions: dict[OrderedPair, tuple[str, Question]] = {}
         for pair in pairs:
-            end = egress[pair].tunnelled if pair in egress else None
+            there = {self._endpoints[pair[1]].underlay}
+            end = egress[pair].tunnelled_to(there) if pair in egress else None
             far = self._registry.host_of_underlay(end.tun_dst) if end else None
             if end is not None and far is not None:
                 question = overlay.ingress_question(pair, end, self._endpoints, port=self._port)

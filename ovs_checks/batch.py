@@ -73,7 +73,10 @@ class Column:
     @classmethod
     def of(cls, values: Sequence[int], codes: "Sequence[int] | I32") -> "Column":
         """Make a column; raises ValueError for values of over 64 bits or codes out of range."""
-        made = cls(np.array(values, np.uint64), np.asarray(codes, np.int32))
+        try:
+            made = cls(np.array(values, np.uint64), np.asarray(codes, np.int32))
+        except OverflowError as e:
+            raise ValueError(f"a value or a code is out of range: {e}") from e
         if made.codes.size and not 0 <= made.codes.min() <= made.codes.max() < made.values.size:
             raise ValueError("a code has no value")
         return made
@@ -118,7 +121,7 @@ class Ends:
 
     tun_id: U64
     flow: I32
-    """Index into the bridge's flows of the one that did it; -1 for none, or in another bridge."""
+    """Index into the bridge's flows of the one that did it; -1 for none, or if it was walked."""
 
     walked: int
     """How many were left to `walk`."""

@@ -18,12 +18,12 @@ from netagent.model.errors import Unreachable
 from .bundle import Answer
 from .datapath_key import parse_key
 from .essence import essence
-from .finding import Severity, TableFinding
+from .finding import Severity, TableFinding, run_checks
 from .layers import Filter, Megaflow, Sample, parse_filters, parse_megaflows
 from .parse import MalformedLine
 from .reach import entry
 from .shows import parse_datapath_ports
-from .switch import Snapshot
+from .switch import LOCAL, Port, Snapshot
 from .translate.datapath import text_of
 from .translate.translation import translate
 
@@ -55,6 +55,9 @@ class Layers:
 
     names: Mapping[str, int]
     """The datapath's ports by name."""
+
+    changed: bool = False
+    """Whether flow tables changed between the samples."""
 
     @property
     def last(self) -> Sample:
@@ -102,30 +105,58 @@ def layers_of(kept: Kept, snapshot: Snapshot) -> Layers:
     shown = [kept.command("dpctl/show", "-s", datapath) for datapath in datapaths]
     names = {name: number for text in shown for name, number in parse_datapath_ports(text).items()}
     dumps = [kept.samples(f"ovs-appctl dpctl/dump-flows -m {datapath}") for datapath in datapaths]
+    own = {port.name for bridge in snapshot.bridges for port in bridge.ports if _is_own(port)}
+    # Filters of what is sent by the host itself are not at a device's ingress.
     filters = {
         name: answers
-        for name in names
+        for name in names.keys() - own
         if (answers := kept.samples(f"tc -s filter show dev {name} ingress"))
     }
     count = max(map(len, dumps), default=0)
     if not count:
         raise Unreachable("datapath", "no dump of its flows (dpctl/dump-flows -m)")
+    starts = [
+        min(answers[n].wall_ns for answers in dumps if n < len(answers)) for n in range(count)
+    ]
     samples = tuple(
         _sample(
             [answers[n] for answers in dumps if n < len(answers)],
-            {name: answers[n].text for name, answers in filters.items() if n < len(answers)},
+            {
+                name: one
+                for name, answers in filters.items()
+                if (one := _between(answers, start, end)) is not None
+            },
         )
-        for n in range(count)
+        for n, (start, end) in enumerate(pairwise([*starts, _NEVER]))
     )
-    return Layers(snapshot, samples, names)
+    tables = [
+        kept.samples(f"ovs-appctl bridge/dump-flows --offload-stats {bridge.name}")
+        for bridge in snapshot.bridges
+    ]
+    changed = any(len({_COUNTED.sub("", one.text) for one in answers}) > 1 for answers in tables)
+    return Layers(snapshot, samples, names, changed)
 
 
-def _sample(dumps: Sequence[Answer], filters: Mapping[str, str]) -> Sample:
+_NEVER = 1 << 63
+_COUNTED = re.compile(r"\b(duration|n_packets|n_bytes|n_offload_packets|n_offload_bytes)=[^,\s]*")
+
+
+def _is_own(port: Port) -> bool:
+    return port.type == "internal" or port.ofport == LOCAL
+
+
+def _between(answers: Sequence[Answer], start: int, end: int) -> Answer | None:
+    """Return the answer that was given with a sample, by time: some may lack."""
+    return next((one for one in answers if start <= one.wall_ns < end), None)
+
+
+def _sample(dumps: Sequence[Answer], filters: Mapping[str, Answer]) -> Sample:
     read = [parse_megaflows(answer.text) for answer in dumps]
     return Sample(
         dumps[0].wall_ns,
         tuple(one for megaflows, _ in read for one in megaflows),
-        tuple(one for name, text in filters.items() for one in parse_filters(text, name)),
+        tuple(one for name, answer in filters.items() for one in parse_filters(answer.text, name)),
+        min((answer.wall_ns for answer in filters.values()), default=0),
         frozenset(filters),
         tuple(problem for _, problems in read for problem in problems),
     )
@@ -146,18 +177,8 @@ class Intent:
 
 
 def check(layers: Layers, names: Iterable[str] = ()) -> list[TableFinding]:
-    """Run the checks called `names`, or all of `CHECKS`; at most `MAX_FINDINGS` of each.
-
-    Raises
-    ------
-    KeyError
-        For a name that is none of a check.
-    """
-    found = []
-    for name in names or CHECKS:
-        mine = sorted(CHECKS[name](layers), key=lambda one: one.severity != "warning")
-        found += mine[:MAX_FINDINGS]
-    return found
+    """Run `CHECKS`, or those called `names`."""
+    return run_checks(CHECKS, layers, names, at_most=MAX_FINDINGS)
 
 
 def intent(layers: Layers, megaflow: Megaflow) -> Intent:
@@ -232,14 +253,20 @@ def stale(layers: Layers) -> Iterator[TableFinding]:
             for actions in (meant.actions, megaflow.actions)
         )
         if ours != theirs:
-            stuck = megaflow.ufid and len(layers.history(megaflow.ufid)) > 1
-            severity: Severity = "warning" if stuck else "note"
+            severity: Severity = "warning" if _is_stuck(layers, megaflow) else "note"
             text = f"the datapath does {megaflow.actions}, the flow tables say {meant.actions}"
             yield _found(layers, "stale-megaflow", severity, megaflow, text, meant)
     if untold:
         megaflow, meant = untold[0]
         text = f"cannot tell for {len(untold)} of {len(busiest)} flows, such as: {meant.unknown}"
         yield _found(layers, "stale-megaflow", "note", megaflow, text, meant)
+
+
+def _is_stuck(layers: Layers, megaflow: Megaflow) -> bool:
+    """Tell whether every sample shows the same actions, while no table changed."""
+    history = layers.history(megaflow.ufid) if megaflow.ufid else []
+    same = len({one.actions for one in history}) == 1
+    return len(history) == len(layers.samples) > 1 and same and not layers.changed
 
 
 # --- datapath and hardware -----------------------------------------------------------------------
@@ -281,7 +308,7 @@ def _counted(layers: Layers, megaflow: Megaflow) -> str:
 def in_software(layers: Layers) -> Iterator[TableFinding]:
     """Find flows that tc holds, but the NIC does not."""
     policy = layers.snapshot.config.get("tc-policy", "none")
-    if policy == "skip_hw":
+    if policy == "skip_hw" and layers.offloads:
         place = f"vswitch {layers.snapshot.host}"
         text = "tc-policy=skip_hw keeps every flow out of the NIC"
         yield TableFinding("in-software", "warning", place, text)
@@ -302,7 +329,10 @@ def missing_filter(layers: Layers) -> Iterator[TableFinding]:
         if not claimed or megaflow.layer == "dpdk" or not megaflow.ufid:
             continue
         if _dumped(layers, megaflow) and megaflow.ufid not in layers.filters:
-            lasting = all(megaflow.ufid not in one.filters_by_ufid for one in layers.samples)
+            lasting = all(
+                megaflow.ufid in one.by_ufid and megaflow.ufid not in one.filters_by_ufid
+                for one in layers.samples
+            )
             text = f"Open vSwitch takes it for offloaded, but {megaflow.in_port} has no such filter"
             severity = _severity(layers, lasting=lasting)
             yield _found(layers, "missing-filter", severity, megaflow, text)
@@ -337,12 +367,15 @@ def _severity(layers: Layers, *, lasting: bool) -> Severity:
 
 def stale_counter(layers: Layers) -> Iterator[TableFinding]:
     """Find flows whose packets hardware counts and Open vSwitch does not: it will expire them."""
-    before = layers.samples[0].filters_by_ufid if len(layers.samples) > 1 else {}
     for megaflow in layers.last.megaflows:
         history = layers.history(megaflow.ufid) if megaflow.ufid else []
         if len(history) < 2:
             continue
-        then = sum(one.packets for one in before.get(megaflow.ufid, ()))
+        first = next(one for one in layers.samples if megaflow.ufid in one.by_ufid)
+        before = first.filters_by_ufid.get(megaflow.ufid)
+        if before is None:
+            continue
+        then = sum(one.packets for one in before)
         now = sum(one.packets for one in layers.filters.get(megaflow.ufid, ()))
         if now > then and megaflow.packets == history[0].packets:
             idle = megaflow.used_s
@@ -378,9 +411,8 @@ def _reinstalled(layers: Layers, ufid: str) -> int:
             continue
         age = filters[0].installed_s
         if before is not None and age is not None:
-            elapsed_s = (sample.wall_ns - before) / 1e9
-            count += age + 1 < elapsed_s
-        before = sample.wall_ns
+            count += age + 1 < (sample.filters_ns - before) / 1e9
+        before = sample.filters_ns
     return count
 
 
@@ -400,10 +432,16 @@ def order(layers: Layers) -> Iterator[TableFinding]:
     known = layers.last.by_ufid
     for (device, chain), filters in chains.items():
         busiest = max(filters, key=lambda one: one.packets)
-        earlier = [one for one in filters if one.pref < busiest.pref]
+        earlier = [
+            one
+            for one in filters
+            if one.pref < busiest.pref and one.protocol in {busiest.protocol, "all"}
+        ]
         masks = len({one.pref for one in earlier})
         carried, total = (sum(one.packets for one in ones) for ones in (earlier, filters))
         megaflow = known.get(busiest.ufid)
+        if busiest.packets < BUSY_PACKETS:
+            continue
         if masks >= MASKS_BEFORE and megaflow and carried <= COLD_SHARE * total:
             share = 100 * busiest.packets // max(total, 1)
             text = (

@@ -54,7 +54,7 @@ def rows_of(text: str, tables: Mapping[str, list[str]]) -> dict[str, list[Mappin
 
 def _records(text: str) -> Iterator[Any]:
     """Yield the records; each follows a line of its own, `OVSDB JSON LENGTH SHA1`."""
-    for line in text.splitlines():
+    for line in text.split("\n"):  # nothing else ends a record
         if line.startswith("{"):
             try:
                 yield json.loads(line)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a check of a host's tables found: values that quote the entries."""
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Severity = Literal["warning", "note"]
+
+Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +38,27 @@ class TableFinding:
             "text": self.text,
             "quotes": [{"what": what, "entry": entry} for what, entry in self.quotes],
         }
+
+
+def run_checks(
+    checks: Mapping[str, Callable[[Subject], Iterable[TableFinding]]],
+    subject: Subject,
+    names: Iterable[str] = (),
+    *,
+    at_most: int,
+) -> list[TableFinding]:
+    """Run the checks called `names`, or all; of each at most so many findings, warnings first.
+
+    Raises
+    ------
+    KeyError
+        For a name that is none of a check.
+    """
+    found = []
+    for name in names or checks:
+        mine = sorted(checks[name](subject), key=lambda one: one.severity != "warning")
+        found += mine[:at_most]
+        if mine[at_most:]:
+            text = f"{len(mine) - at_most} more are left out"
+            found.append(TableFinding(name, mine[at_most].severity, mine[at_most].component, text))
+    return found

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is wrong with flow tables whatever packet comes: named checks over snapshots."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -11,8 +12,11 @@ from .actions import (
     Ct,
     Enqueue,
     Goto,
+    Learn,
     Members,
     Meter,
+    Move,
+    Pop,
     Resubmit,
     ToGroup,
     ToPort,
@@ -22,7 +26,8 @@ from .actions import (
     WriteActions,
 )
 from .classifier import Subtable, Table, covers
-from .finding import Severity, TableFinding
+from .fields import FIELDS
+from .finding import Severity, TableFinding, run_checks
 from .flow import Flow
 from .notation import SPECIAL_PORTS, format_ipv4, integer, or_zero
 from .reach import taker
@@ -36,20 +41,8 @@ _NO_PORT = frozenset(SPECIAL_PORTS.values())
 
 
 def check(snapshots: Sequence[Snapshot], names: Iterable[str] = ()) -> list[TableFinding]:
-    """Run the checks called `names`, or all of `CHECKS`, on the snapshots of different hosts.
-
-    At most `MAX_FINDINGS` of each are returned, warnings first.
-
-    Raises
-    ------
-    KeyError
-        For a name that is none of a check.
-    """
-    found = []
-    for name in names or CHECKS:
-        mine = sorted(CHECKS[name](snapshots), key=lambda one: one.severity != "warning")
-        found += mine[:MAX_FINDINGS]
-    return found
+    """Run `CHECKS`, or those called `names`, on the snapshots of different hosts."""
+    return run_checks(CHECKS, snapshots, names, at_most=MAX_FINDINGS)
 
 
 def _place(snapshot: Snapshot, bridge: Bridge, table: int) -> str:
@@ -73,13 +66,14 @@ def shadowed(snapshots: Iterable[Snapshot]) -> Iterator[TableFinding]:
     for snapshot, bridge in _bridges(snapshots):
         for number in bridge.tables:
             for flow, by in shadows(bridge.tables[number]):
-                same = flow.actions == by.actions
+                same, expires = flow.actions == by.actions, "_timeout=" in by.text
                 costs = "it does the same" if same else "it does something else"
+                costs += ", for as long as it lasts" * expires
                 text = (
                     f"priority {flow.priority} never matches: priority {by.priority} matches "
                     f"all that it does, and {costs}"
                 )
-                severity: Severity = "note" if same else "warning"
+                severity: Severity = "note" if same or expires else "warning"
                 quotes = (("never matches", flow.text), ("covers it", by.text))
                 place = _place(snapshot, bridge, number)
                 yield TableFinding("shadowed-flow", severity, place, text, quotes)
@@ -286,7 +280,7 @@ def conjunctions(snapshots: Iterable[Snapshot]) -> Iterator[TableFinding]:
                 for part in _conditions(flow):
                     parts[part.id].append((flow, part))
                 for term in flow.match.terms:
-                    if term.field == "conj_id":
+                    if term.field == "conj_id" and term.value:
                         takers[term.value].append(flow)
             place = _place(snapshot, bridge, number)
             for one in sorted(parts.keys() | takers.keys()):
@@ -361,7 +355,7 @@ def one_way(snapshots: Sequence[Snapshot]) -> Iterator[TableFinding]:
             if taker(_tunnels(far), remote, local, key) is None:
                 text = f"{far.host} has no tunnel that takes what {snapshot.host} sends to {remote}"
                 yield TableFinding("one-way-tunnel", "warning", place, text, tuple(quotes))
-            elif local and local not in {back for _, back, _ in _remotes(far)}:
+            elif local and not _learns(far) and local not in {b for _, b, _ in _remotes(far)}:
                 text = f"{far.host} is sent to at {remote}, but nothing there sends to {local}"
                 yield TableFinding("one-way-tunnel", "warning", place, text, tuple(quotes))
 
@@ -378,24 +372,39 @@ def _remotes(snapshot: Snapshot) -> Iterator[tuple[Port, str, Flow | None]]:
         yield from ((port, remote, None) for port, remote in tunnels if remote != "flow")
         open_to = [port for port, remote in tunnels if remote == "flow"]
         for flow in bridge.flows if open_to else ():
-            for remote in _written(flow):
-                for port in _sent_by(flow, open_to):
+            for remote in _written(bridge, flow):
+                for port in _sent_by(bridge, flow, open_to):
                     if (port, remote) not in seen:
                         seen.add((port, remote))
                         yield port, remote, flow
 
 
-def _written(flow: Flow) -> Iterator[str]:
+def _written(bridge: Bridge, flow: Flow) -> Iterator[str]:
     """Yield the addresses that a flow has a tunnel send to."""
-    if "tun_dst" in flow.text.lower():  # reading the actions of every flow takes its time
-        for action in _every(flow.actions, {}):
-            if isinstance(action, Write) and action.field == "tun_dst":
+    if _TUN_DST.search(flow.text):  # reading the actions of every flow takes its time
+        for action in _every(flow.actions, bridge.by_group):
+            if isinstance(action, Write) and FIELDS[action.field] is FIELDS["tun_dst"]:
                 yield format_ipv4(action.value)
 
 
-def _sent_by(flow: Flow, tunnels: Sequence[Port]) -> list[Port]:
+_TUN_DST = re.compile(r"(?i)tun_(?:ipv4_)?dst|group:")
+
+
+def _learns(snapshot: Snapshot) -> bool:
+    """Tell whether flows send to addresses that they have from packets."""
+    return any(
+        isinstance(action, Move | Pop | Learn) and "dst" in action.text.lower()
+        for bridge in snapshot.bridges
+        for flow in bridge.flows
+        if _TUN_DST.search(flow.text)
+        for action in _every(flow.actions, bridge.by_group)
+    )
+
+
+def _sent_by(bridge: Bridge, flow: Flow, tunnels: Sequence[Port]) -> list[Port]:
     """Return the tunnels that a flow sends to; all of them where it leaves that to others."""
-    numbers = {number for action in _every(flow.actions, {}) for number in _ports_of(action)}
+    actions = _every(flow.actions, bridge.by_group)
+    numbers = {number for action in actions for number in _ports_of(action)}
     return [port for port in tunnels if port.ofport in numbers] or list(tunnels)
 
 

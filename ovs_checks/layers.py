@@ -55,6 +55,7 @@ class Filter:
 
     chain: int
     handle: str
+    protocol: str = ""
     in_hw: bool = False
     skip_hw: bool = False
     ufid: str = ""
@@ -79,6 +80,9 @@ class Sample:
     wall_ns: int
     megaflows: tuple[Megaflow, ...] = ()
     filters: tuple[Filter, ...] = ()
+    filters_ns: int = 0
+    """When tc was asked; 0 if it was not."""
+
     devices: frozenset[str] = frozenset()
     """Whose filters were dumped."""
 
@@ -156,7 +160,9 @@ def _layer(text: str) -> Layer:
 
 # --- tc ------------------------------------------------------------------------------------------
 
-_FILTER = re.compile(r"^filter\b.*?\bpref (\d+) flower\b(?: chain (\d+))?(?: handle (\S+))?")
+_FILTER = re.compile(
+    r"^filter\b.*?\bprotocol (\S+) pref (\d+) flower\b(?: chain (\d+))?(?: handle (\S+))?"
+)
 _COOKIE = re.compile(r"\bcookie ([0-9a-f]{32})\b")
 _SENT = re.compile(r"^Sent (software |hardware |)\d+ bytes (\d+) pkt")
 _AGE = re.compile(r"\b(installed|used) (\d+) sec")
@@ -172,12 +178,10 @@ def parse_filters(text: str, device: str) -> tuple[Filter, ...]:
                 found.append(current)
             head = _FILTER.match(line)
             # A filter comes twice: without a handle it is the mask's heading.
-            made = head is not None and head[3] is not None
-            current = (
-                Filter(device, int(head[1]), int(head[2] or 0), head[3], text=line.strip())
-                if head and made
-                else None
-            )
+            current = None
+            if head is not None and head[4] is not None:
+                numbers = int(head[2]), int(head[3] or 0)
+                current = Filter(device, *numbers, head[4], head[1], text=line.strip())
         elif current is not None and line.strip():
             current = _told(current, line.strip())
     if current is not None:

@@ -17,7 +17,9 @@ def compare(snapshot: Snapshot, bridge: str, packet: Header, traced: str) -> Opi
     Both up to the first recirculation, whose number is Open vSwitch's alone.
     """
     done = translate(snapshot, bridge, packet)
-    ours = f"cannot tell: {done.unknown}" if done.unknown else text_of(done.steps)
+    if done.unknown:
+        return unanswered(f"not compared, {done.unknown}")
+    ours = text_of(done.steps)
     theirs = traced.partition(_SAID)[2].partition("\n")[0].strip()
     if not theirs:
         return unanswered(traced.strip().rpartition("\n")[2] or "nothing")

@@ -38,10 +38,11 @@ class Site:
 
     @property
     def vteps(self) -> frozenset[str]:
-        """Addresses at which tunnels may reach the host."""
-        tunnels = [port.tunnel for bridge in self.snapshot.bridges for port in bridge.ports]
-        local = {tunnel.local_ip for tunnel in tunnels if tunnel} - {"", "flow"}
-        return frozenset(local) or self.underlay.addresses
+        """Addresses at which tunnels may reach the host; none if nothing tells them."""
+        ports = [port for bridge in self.snapshot.bridges for port in bridge.ports]
+        local = {port.tunnel.local_ip for port in ports if port.tunnel}
+        anywhere = local & {"", "flow"}
+        return frozenset(local - anywhere) | (self.underlay.addresses if anywhere else frozenset())
 
     @property
     def uplinks(self) -> Mapping[str, list[str]]:
@@ -97,13 +98,26 @@ def check_pair(
     """
     ports = (source_port, port)
     there, back = _walk(sites, source, target, ports), _walk(sites, target, source, ports)
-    reaches = [compose(way.egress, way.ingress, way.expected) for way in (there, back)]
-    for n, (way, other) in enumerate(((there, back), (back, there))):
-        if reaches[n].outcome in {"missed", "dropped", "wrong_port"}:
-            reaches[n] = _with_vni(way, other, reaches[n], reaches[1 - n])
-        elif reaches[n].outcome == "delivered":
-            reaches[n] = _with_underlay(way, reaches[n])
-    return PairReach(source, target, *reaches)
+    one, other = _composed(there), _composed(back)
+    return PairReach(
+        source, target, _settled(there, back, one, other), _settled(back, there, other, one)
+    )
+
+
+def _composed(way: _Way) -> Reach:
+    end = way.egress.tunnelled
+    if end is not None and not way.far.vteps:
+        host = way.far.snapshot.host
+        reason = f"tunnelled to {end.tun_dst}; nothing tells the addresses of {host}"
+        return Reach("cannot_tell", f"vswitch {host}", reason)
+    return compose(way.egress, way.ingress, way.expected)
+
+
+def _settled(way: _Way, other: _Way, reach: Reach, reverse: Reach) -> Reach:
+    """Return what a direction comes to, seen with the other and with the underlay."""
+    if reach.outcome in {"missed", "dropped", "wrong_port"}:
+        return _with_vni(way, other, reach, reverse)
+    return _with_underlay(way, reach) if reach.outcome == "delivered" else reach
 
 
 def _site(sites: Sequence[Site], endpoint: EndpointId) -> Site:
@@ -131,7 +145,7 @@ def _walk(
     )
     egress = walk_egress(near.snapshot, sender.port, header)
     ingress, vtep = None, min(far.vteps, default="")
-    end = egress.tunnelled
+    end = egress.tunnelled_to(far.vteps)
     if end is not None and end.tun_dst in far.vteps:
         vtep = end.tun_dst
         ingress = walk_ingress(
@@ -162,7 +176,7 @@ def _with_vni(way: _Way, other: _Way, reach: Reach, reverse: Reach) -> Reach:
 
 def _with_underlay(way: _Way, reach: Reach) -> Reach:
     """Look at what carries the tunnel, where the flow tables deliver."""
-    end = way.egress.tunnelled
+    end = way.egress.tunnelled_to({way.expected.vtep})
     port = way.near.snapshot.port(end.port) if end else None
     if end is None or port is None:
         return reach

@@ -108,7 +108,9 @@ class _Cases:
         state = again.state
         if self._translations == MAX_RECIRCULATIONS:
             reason = f"over {MAX_RECIRCULATIONS} recirculations and cases"
-            end = End("cannot_tell", state.bridge, state.table, reason, flow, case=case)
+            # A case of its own, so that no other case's delivery stands for it.
+            left = _both(case, "what was not followed")
+            end = End("cannot_tell", state.bridge, state.table, reason, flow, case=left)
             self.ends.append(end)
             return None
         self._translations += 1

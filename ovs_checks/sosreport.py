@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an archive of `sos report` tells of Open vSwitch."""
 
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -17,6 +18,7 @@ _DATABASES = tuple(
     f"{folder}/openvswitch/conf.db" for folder in ("etc", "usr/local/etc", "var/lib")
 )
 _REFUSALS = ("ovs-ofctl: ", "ovs-appctl: ", "ovs-dpctl: ", "sh: ", "timeout: ")
+_LOGGED = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z\|")
 _OTHERWISE = {
     "ovs-appctl version": ("ovs-ofctl -t 5 --version",),
     "ovs-appctl tnl/neigh/show": ("ovs-appctl tnl/arp/show",),
@@ -99,4 +101,7 @@ class Sosreport:
     def _held(self, command: str) -> str | None:
         """Return the answer to just this command, unless it was that the command failed."""
         text = self._answers.get(mangled(command))
-        return None if text is None or text.startswith(_REFUSALS) else text
+        if text is None:
+            return None
+        said = (line for line in text.split("\n") if line.strip() and not _LOGGED.match(line))
+        return None if next(said, "").startswith(_REFUSALS) else text

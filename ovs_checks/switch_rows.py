@@ -53,11 +53,11 @@ def bridge_parts(tables: Mapping[str, list[Row]]) -> tuple[Bridge, ...]:
 
 def configuration(tables: Mapping[str, list[Row]]) -> dict[str, str]:
     """Return the settings of the switch as a whole; none where the rows do not have them."""
-    return {
-        str(key): str(value)
-        for row in tables.get("Open_vSwitch", [])
-        for key, value in _pairs(row.get("other_config", _NO_PAIRS))
-    }
+    try:
+        rows = tables.get("Open_vSwitch", [])
+        return dict(pair for row in rows for pair in _pairs(row.get("other_config", _NO_PAIRS)))
+    except (TypeError, AttributeError, IndexError, ValueError) as e:
+        raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
 
 
 def _bridge(

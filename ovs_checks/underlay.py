@@ -3,7 +3,7 @@
 
 import ipaddress
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -46,6 +46,8 @@ class Underlay:
         if not self.routes or not remote:
             return ""
         route = self.route(remote)
+        if route is None and self._elsewhere(remote):
+            return ""
         if route is None or route.get("type") in _REFUSING:
             return f"no route leads to {remote}"
         if route.get("type") in _LOCAL:
@@ -56,12 +58,17 @@ class Underlay:
         ]
         return said[0] if said and all(said) else ""
 
+    def _elsewhere(self, remote: str) -> bool:
+        """Tell whether a table has a route that only rules lead to (`ip rule`)."""
+        address = ipaddress.ip_address(remote)
+        return any(address in _network(row) for row in self.routes)
+
     def route(self, remote: str) -> Row | None:
         """Return the route to an address: the longest prefix of the first table that has one."""
         address = ipaddress.ip_address(remote)
         for table in _TABLES:
             fitting = [
-                (network.prefixlen, -int(row.get("metric", 0)), n, row)
+                (network.prefixlen, -row.get("metric", 0), n, row)
                 for n, row in enumerate(self.routes)
                 if row.get("table", "main") == table and address in (network := _network(row))
             ]
@@ -82,7 +89,7 @@ class Underlay:
         needs = mtu + OVERHEAD.get(kind, 0)
         stages = [[device], list(uplinks.get(device, ()))]
         for devices in filter(None, stages):
-            carried = {name: int(self.links.get(name, {}).get("mtu", 0)) for name in devices}
+            carried = {name: self.links.get(name, {}).get("mtu", 0) for name in devices}
             widest = max(carried, key=lambda name: carried[name])
             if kind in OVERHEAD and mtu and 0 < carried[widest] < needs and all(carried.values()):
                 said = f"{widest} carries {carried[widest]} bytes"
@@ -92,7 +99,10 @@ class Underlay:
 
 def _network(row: Row) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
     to = str(row.get("dst", ""))
-    return ipaddress.ip_network("0.0.0.0/0" if to == "default" else to, strict=False)
+    if to == "default":
+        v6 = "pref" in row or ":" in str(row.get("gateway", ""))
+        to = "::/0" if v6 else "0.0.0.0/0"
+    return ipaddress.ip_network(to, strict=False)
 
 
 def read_underlay(told: Callable[[str], str]) -> tuple[Underlay, tuple[str, ...]]:
@@ -107,26 +117,35 @@ def read_underlay(told: Callable[[str], str]) -> tuple[Underlay, tuple[str, ...]
             return []
         return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
 
-    routes = [row for row in rows("ip -j route show table all") if _is_address(row)]
-    links = {str(row.get("ifname")): row for row in rows("ip -j -s -d link")}
-    addresses = {one.get("local") for row in rows("ip -j addr") for one in _inner(row)}
+    addresses = {
+        str(one.get("local"))
+        for row in rows("ip -j addr")
+        for one in _inner(row, "addr_info")
+        if one.get("scope") != "host"
+    }
     underlay = Underlay(
-        tuple(routes),
-        tuple(rows("ip -j neigh")),
-        links,
-        frozenset(str(one) for one in addresses if one),
+        tuple(row for row in rows("ip -j route show table all") if _is_route(row)),
+        tuple(row for row in rows("ip -j neigh") if isinstance(row.get("state", []), list)),
+        {str(row.get("ifname")): row for row in rows("ip -j -s -d link") if _is_int(row, "mtu")},
+        frozenset(addresses - {"None"}),
     )
     return underlay, tuple(problems)
 
 
-def _is_address(row: Row) -> bool:
+def _is_route(row: Row) -> bool:
     try:
         _network(row)
     except ValueError:
         return False
-    return True
+    hops = row.get("nexthops", [])
+    whole = isinstance(hops, list) and len(hops) == len(_inner(row, "nexthops"))
+    return whole and _is_int(row, "metric")
 
 
-def _inner(row: Row) -> Iterable[Row]:
-    found = row.get("addr_info", [])
+def _is_int(row: Row, key: str) -> bool:
+    return isinstance(row.get(key, 0), int)
+
+
+def _inner(row: Row, key: str) -> list[Row]:
+    found = row.get(key, [])
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

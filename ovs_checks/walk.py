@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one packet's way through one host was, as values that travel between hosts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -188,6 +188,11 @@ class LocalWalk:
     def tunnelled(self) -> End | None:
         """The end that leaves by a tunnel; None if none does, or not alike in every case."""
         end = self.towards(lambda end: end.kind == "tunnelled")
+        return end if end.kind == "tunnelled" else None
+
+    def tunnelled_to(self, addresses: Container[str]) -> End | None:
+        """Return the end that leaves by a tunnel, to one of `addresses` rather than elsewhere."""
+        end = self.towards(lambda end: end.kind == "tunnelled" and end.tun_dst in addresses)
         return end if end.kind == "tunnelled" else None
 
     def towards(self, wanted: Callable[[End], bool]) -> End:

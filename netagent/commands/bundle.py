@@ -29,8 +29,8 @@ examples:
 Asks Open vSwitch, tc and ip once each for what they hold, and writes the
 answers to one archive: OVSDB (bridges, ports, interfaces, mirrors), flows,
 groups, meters, learned addresses, tunnels, the datapath's flows, filters of
-tc, routes, neighbours, versions. It holds addresses and names, but no packet
-and no connection of a tenant. --samples repeats what changes with traffic.
+tc, routes, neighbours, versions. It holds names, addresses and headers that
+flows match, but no packet's content. --samples repeats what changes.
 
 Exit code 0: written; 1: Open vSwitch does not answer; 2: the command is wrong.
 """

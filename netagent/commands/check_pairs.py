@@ -43,6 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         except LookupError as e:
             known = ", ".join(site.snapshot.host for site in sites)
             raise ConfigError("command line", f"{e} (bundles of: {known})") from e
+    if not found:
+        raise ConfigError("command line", f"no pairs: no endpoints of one task on {bridge}")
     if arguments.json:
         print_json({"pairs": [_data(one) for one in found], "problems": problems})
     else:

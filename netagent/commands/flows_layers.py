@@ -40,8 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", action="append", metavar="CHECK", choices=list(CHECKS), help="may be repeated"
     )
     add_samples(parser, 2)
-    add_place(parser, bundles="one")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_place(parser, bundles="one", default=argparse.SUPPRESS)
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,5 +52,6 @@ def run(arguments: argparse.Namespace) -> int:
     snapshot = assemble(kept, kept.host, wall_ns=kept.wall_ns)
     layers = layers_of(kept, snapshot)
     found = check(layers, arguments.only or ())
-    unread = {snapshot.host: (*snapshot.problems, *layers.last.problems)}
+    refused = [f"{command}: {reason}" for command, reason in getattr(kept, "refused", ())]
+    unread = {snapshot.host: (*refused, *snapshot.problems, *layers.last.problems)}
     return print_findings(found, unread, as_json=arguments.json)

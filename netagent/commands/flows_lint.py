@@ -26,8 +26,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--only", action="append", metavar="CHECK", choices=list(CHECKS), help="may be repeated"
     )
-    add_place(parser, bundles="several")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_place(parser, bundles="several", default=argparse.SUPPRESS)
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -47,8 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-generate", "--generate"), action="store_true", help="accepted, and changes nothing"
     )
-    add_place(parser, bundles="one")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    add_place(parser, bundles="one", default=argparse.SUPPRESS)
+    parser.add_argument(
+        "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

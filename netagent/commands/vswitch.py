@@ -17,16 +17,27 @@ from ovs_checks.switch import Snapshot
 
 
 def add_place(
-    parser: argparse.ArgumentParser, *, bundles: Literal["none", "one", "several"] = "none"
+    parser: argparse.ArgumentParser,
+    *,
+    bundles: Literal["none", "one", "several"] = "none",
+    default: str | None = None,
 ) -> None:
-    """Declare how to find Open vSwitch; with `bundles`, also how to do without it."""
+    """Declare how to find Open vSwitch; with `bundles`, also how to do without it.
+
+    A `default` of `argparse.SUPPRESS` leaves what was said before a subcommand as it is.
+    """
     parser.add_argument("--db", metavar="unix:FILE", help="OVSDB's socket")
-    parser.add_argument("--rundir", help="folder of db.sock and the control socket [OVS_RUNDIR]")
+    parser.add_argument(
+        "--rundir",
+        default=default,
+        help="folder of db.sock and the control socket [OVS_RUNDIR]",
+    )
     if bundles != "none":
         again = ", may be repeated" if bundles == "several" else ""
         parser.add_argument(
             "--bundle",
             metavar="PATH",
+            default=default,
             action="append" if bundles == "several" else "store",
             help=f"ask what netagent bundle or sos report kept, packed or not{again}",
         )
@@ -53,7 +64,8 @@ def snapshots_of(arguments: argparse.Namespace) -> list[Snapshot]:
     """Return what the virtual switches of several bundles held, or what that of this host holds."""
     if not arguments.bundle:
         return [_live(arguments)]
-    found = [_kept(path) for path in arguments.bundle]
+    named = [arguments.bundle] if isinstance(arguments.bundle, str) else arguments.bundle
+    found = [_kept(path) for path in named]
     refuse_twins(snapshot.host for snapshot in found)
     return found
 

@@ -76,6 +76,13 @@ def test_flows_are_listed_from_a_bundle(ovs, bundle, capsys):
     assert "not in the bundle: ovs-ofctl dump-flows nope" in capsys.readouterr().err
 
 
+def test_a_bundle_named_before_the_question_is_the_one_asked(bundle, capsys):
+    """And not the switch that runs here, if one does."""
+    assert main(["flows", f"--bundle={bundle}", "--json", "lint"]) == 0
+    assert json.loads(capsys.readouterr().out)["findings"] == []
+    assert main(["flows", f"--bundle={bundle}", "trace", "br0", "in_port=p1,udp"]) == 0
+
+
 def test_the_snapshot_of_a_bundle_is_that_of_the_vswitch(ovs, bundle):
     answers = open_answers(bundle)
     live = ovs.vswitchd.snapshot(answers.host, wall_ns=answers.wall_ns)

@@ -177,3 +177,6 @@ def test_what_is_asked_wrongly_is_said(
     assert main(["check", f"--pairs={bad}", *made]) == 2
     assert f"{bad}:1: SOURCE TARGET expected" in capsys.readouterr().err
     assert main(["check", "--all", made[0], made[0]]) == 2
+    capsys.readouterr()
+    assert main(["check", "--all", "--bridge=nope", *made]) == 2
+    assert "no pairs" in capsys.readouterr().err

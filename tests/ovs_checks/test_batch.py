@@ -158,6 +158,8 @@ def test_wrong_columns_are_said():
     batch = Batch(host(0), "br-int")
     with pytest.raises(ValueError, match="no value"):
         Column.of([1, 2], [2])
+    with pytest.raises(ValueError, match="out of range"):
+        Column.of([1 << 64], [0])
     with pytest.raises(ValueError, match=r"columns of \[1, 2\]"):
         batch.run(Packets(parse_header("udp"), {"in_port": Column.of([1], [0]),
                                                 "eth_dst": Column.of([1], [0, 0])}))  # fmt: skip

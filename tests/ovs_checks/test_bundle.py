@@ -194,6 +194,16 @@ def test_files_are_named_as_sos_names_them(command, name):
     assert mangled(command) == name
 
 
+def test_what_sos_logged_is_no_answer():
+    """It keeps both streams of a command in one file."""
+    log = "2026-01-01T00:00:00Z|00001|vconn|WARN|unix:x: version negotiation failed\n"
+    files = {
+        f"{SOS}/openvswitch/ovs-ofctl_-O_OpenFlow14_dump-flows_br0": f"{log}ovs-ofctl: br0: failed",
+        f"{SOS}/openvswitch/ovs-ofctl_-O_OpenFlow13_dump-flows_br0": f"{log} actions=drop",
+    }
+    assert Sosreport(files).ofctl("dump-flows", "br0").endswith("actions=drop")
+
+
 SOS = "sosreport-h7-2026/sos_commands"
 
 

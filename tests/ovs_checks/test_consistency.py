@@ -277,3 +277,57 @@ def test_without_a_dump_of_the_datapath_nothing_can_be_told():
         layers_of(kept, assemble(kept, kept.host))
     with pytest.raises(KeyError):
         found(only=["nope"])
+
+
+def test_a_flow_that_open_vswitch_updated_meanwhile_is_a_note():
+    """Its actions changed, or the tables did."""
+    sends = "set(tunnel(tun_id=0x65,dst=172.30.0.11)),vxlan_sys_4789"
+    (one,) = found((DUMP, 1, told("a0", actions=sends)))
+    assert (one.check, one.severity) == ("stale-megaflow", "note")
+    tables = "ovs-appctl bridge/dump-flows --offload-stats br-int"
+    counted = (tables, 1, lambda text: re.sub(r"n_packets=\d+", "n_packets=777", text))
+    assert found(counted) == []
+    (still,) = found(counted, (DUMP, None, told("a0", actions=sends)))
+    assert still.severity == "warning"
+    changed = (tables, 1, lambda text: f"{text}\ntable_id=7, priority=1,actions=drop")
+    (noted,) = found(changed, (DUMP, None, told("a0", actions=sends)))
+    assert noted.severity == "note"
+
+
+def gone(text):
+    return text.replace(from_a0(text), "")
+
+
+def test_a_flow_that_came_and_went_between_the_dumps_is_a_note():
+    said = found((DUMP, 0, gone), (A0, None, lambda _: ""))
+    assert [(one.check, one.severity) for one in said] == [("missing-filter", "note")]
+
+
+def test_counters_are_compared_from_where_both_were_seen():
+    """A flow that the first sample lacks begins with the second."""
+    thrice = [*KEPT.answers]
+    thrice += [
+        replace(answer, wall_ns=answer.wall_ns + 20_000_000_000)
+        for answer in KEPT.answers
+        if answer.command in {DUMP, A0, B0}
+    ][-3:]
+    idle = told("a0", packets=500, used="9s")
+    assert (
+        found(
+            (DUMP, 0, gone), (A0, 0, lambda _: ""), (DUMP, 1, idle), (DUMP, 2, idle),
+            (A0, 1, moved(500)), (A0, 2, moved(500)),
+            answers=thrice, only=["stale-counter"],
+        )
+        == []
+    )  # fmt: skip
+
+
+def test_what_carries_little_or_other_protocols_is_no_bad_order():
+    only = ["offload-order"]
+    assert found((A0, None, moved(99)), (A0, None, masks(8, packets=0)), only=only) == []
+    arp = (A0, None, lambda text: text.replace("protocol ip pref 1", "protocol arp pref 1"))
+    assert found((A0, None, moved(5000)), (A0, None, masks(8)), arp, only=only) == []
+
+
+def test_a_policy_without_offload_keeps_nothing_out():
+    assert found(config={"tc-policy": "skip_hw"}, only=["in-software"]) == []

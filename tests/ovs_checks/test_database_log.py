@@ -76,6 +76,12 @@ def test_differences_are_applied(column, old, change, new):
     assert row(made, {"Port": {"u1": {column: change}}})[column] == change
 
 
+def test_only_a_line_feed_ends_a_record():
+    made = {"Port": {"u1": {"name": "p\u20281\u0085"}, "u2": {"name": "p2"}}}
+    record = json.dumps(made, ensure_ascii=False)
+    assert len(rows_of(f"{log()}OVSDB JSON 1 0\n{record}\n", WANTED)["Port"]) == 2
+
+
 @given(st.integers(0, 80))
 def test_a_file_that_was_cut_off_gives_what_it_holds(cut):
     text = log({"Port": {"u1": {"name": "p1"}}}, {"Port": {"u2": {"name": "p2"}}})

@@ -245,3 +245,39 @@ def test_every_check_ends_on_every_pipeline(flows):
         assert set(one.component.split(" ")[:1]) <= {"flow", "tunnel", "vswitch"}
     with pytest.raises(KeyError):
         check([], ["nope"])
+
+
+TO = "set_field:1.0.0.1->tun_dst"
+VX = Port("vx", 9, "br", "vxlan", (("key", "flow"), ("local_ip", "1.0.0.2"), ("remote_ip", "flow")))
+
+
+@pytest.mark.parametrize(
+    ("flow", "warned"),
+    [
+        (f"actions={TO},output:9", False),
+        ("actions=load:0x1000001->NXM_NX_TUN_IPV4_DST[],output:9", False),
+        ("actions=group:1", False),
+        ("actions=move:NXM_NX_TUN_IPV4_SRC[]->NXM_NX_TUN_IPV4_DST[],in_port", False),
+        ("actions=learn(table=1,load:NXM_NX_TUN_IPV4_SRC[]->NXM_NX_TUN_IPV4_DST[]),drop", False),
+        ("actions=set_field:1.0.0.7->tun_dst,output:9", True),
+    ],
+)
+def test_however_an_address_is_written_it_leads_back(flow, warned):
+    groups, _ = parse_groups(f"group_id=1,type=all,bucket=actions={TO},output:9", {})
+    far = Bridge("br", parse_dump(flow).flows, (VX,), groups=groups)
+    there = tunnelled("h0", 1, "1.0.0.1", "1.0.0.2", "flow")
+    found = check([there, Snapshot("h1", (far,))], ["one-way-tunnel"])
+    assert bool(found) == warned
+
+
+def test_what_a_passing_flow_covers_is_a_note():
+    flows = "priority=10,udp actions=output:2\npriority=20,hard_timeout=5,udp actions=drop"
+    ((severity, text),) = texts(flows, "shadowed-flow")
+    assert (severity, text.endswith("for as long as it lasts")) == ("note", True)
+    assert not texts("priority=9,conj_id=0,ip actions=drop", "conjunction")
+
+
+def test_what_is_left_out_is_counted():
+    many = "\n".join(f"priority={n + 1},ip actions=output:{n + 100}" for n in range(1500))
+    found = [one for one in texts(many, "missing") if "more are left out" in one[1]]
+    assert found == [("warning", "500 more are left out")]

@@ -2,6 +2,7 @@
 """Pairs over the lab's own pipeline; the underlay as `ip -j` tells of it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -143,6 +144,91 @@ def test_what_the_host_did_not_tell_is_a_problem():
     assert len(problems) == 2
 
 
-@given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+odd = st.sampled_from([None, 5, "x", [], {}, [5], "default", "1.0.0.0/8", "up0", ["FAILED"], 1400])
+rows = st.lists(
+    st.dictionaries(
+        st.sampled_from(
+            [
+                "dst",
+                "dev",
+                "gateway",
+                "metric",
+                "table",
+                "type",
+                "nexthops",
+                "mtu",
+                "ifname",
+                "state",
+            ]
+        ),
+        odd,
+    )
+)
+
+
+@given(st.text() | rows.map(json.dumps))
 def test_whatever_ip_prints_can_be_read(text):
-    assert read_underlay(lambda _: text)[0].fault("1.2.3.4", kind="vxlan", mtu=1500) is not None
+    said = read_underlay(lambda _: text)[0].fault("1.2.3.4", kind="vxlan", mtu=1500)
+    assert isinstance(said, str)
+
+
+def unnamed(one):
+    """Return a site whose tunnels have no address of their own."""
+    bridges = []
+    for bridge in one.snapshot.bridges:
+        ports = [
+            replace(p, options=tuple(o for o in p.options if o[0] != "local_ip"))
+            for p in bridge.ports
+        ]
+        bridges.append(replace(bridge, ports=tuple(ports)))
+    return replace(one, snapshot=replace(one.snapshot, bridges=tuple(bridges)))
+
+
+def test_a_host_whose_addresses_are_not_known_is_not_blamed():
+    pair = check(unnamed(site(0)), unnamed(site(1)))
+    assert (pair.there.outcome, pair.there.component) == ("cannot_tell", "vswitch h1")
+    assert "nothing tells the addresses of h1" in pair.there.reason
+    told = check(
+        unnamed(site(0, below=underlay())),
+        unnamed(site(1, below=Underlay(addresses=frozenset({vtep(1, 0)})))),
+    )
+    assert told.delivered
+
+
+def test_of_several_tunnels_the_one_that_leads_there_counts():
+    first = f"set_field:0x3e9->tun_id,set_field:{vtep(2, 0)}->tun_dst,output:1,"
+
+    def spread(flows):
+        return [
+            flow.replace("actions=", f"actions={first}")
+            if "table=40" in flow and A1.mac in flow
+            else flow
+            for flow in flows
+        ]
+
+    assert check(site(0, spread), site(1)).delivered
+
+
+def test_who_is_blamed_for_a_vni_does_not_hang_on_the_other_way_s_underlay():
+    def wrong(flows):
+        return [
+            flow.replace("set_field:0x3e9->tun_id", "set_field:0x5dd->tun_id") for flow in flows
+        ]
+
+    for below in (Underlay(), underlay(mtu=1400)):
+        back = check(site(0, below=below), site(1, wrong)).back
+        assert (back.outcome, back.component) == ("wrong_vni", "flow h1/br-int/table=40")
+
+
+def test_a_route_that_only_rules_lead_to_is_no_missing_route():
+    told = [
+        {"dst": "default", "dev": "up9", "gateway": "fe80::1", "pref": "medium"},
+        {"dst": "default", "dev": "up0", "table": "101"},
+        {"dst": "1.0.0.0/8", "dev": "up0", "metric": "x"},
+        {"dst": "1.0.0.0/8", "nexthops": 5},
+    ]
+    found, _ = read_underlay(lambda command: json.dumps(told) if "route" in command else "[]")
+    assert len(found.routes) == 2
+    assert found.fault("1.2.3.4", kind="vxlan", mtu=1500) == ""
+    only_v6 = Underlay(found.routes[:1])
+    assert only_v6.fault("1.2.3.4", kind="vxlan", mtu=1500) == "no route leads to 1.2.3.4"

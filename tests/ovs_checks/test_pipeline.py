@@ -294,6 +294,17 @@ def test_cases_are_bounded():
     assert walked.end.kind == "cannot_tell"
 
 
+def test_a_bucket_that_was_not_walked_is_not_taken_for_delivering():
+    buckets = ",".join(f"bucket=actions=output:{2 + n // 64}" for n in range(100))
+    groups, _ = parse_groups(f"group_id=1,type=select,selection_method=dp_hash,{buckets}", {})
+    flows = parse_dump("actions=group:1").flows
+    at = Bridge("br", flows, plain_ports("br", 1, 2, 3), groups=groups)
+    walked = walk(Snapshot("h0", (at,)), "br", parse_header("in_port=1,udp"))
+    assert walked.end.kind == "cannot_tell"
+    assert walked.towards(lambda end: end.port == "p2").kind == "cannot_tell"
+    assert "what was not followed" in walked.cases
+
+
 def test_tunnels_take_address_and_key_from_the_packet_or_the_port():
     flows = """
     priority=1 actions=load:5->NXM_NX_REG0[],resubmit(,1)

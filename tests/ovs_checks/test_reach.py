@@ -245,3 +245,10 @@ def test_an_answer_without_actions_is_no_opinion():
     said = compare(host(0), "br-int", packet, "Flow: ip\nbridge not found")
     assert (said.kind, said.theirs) == ("unanswered", "bridge not found")
     assert compare(host(0), "br-int", packet, "").theirs == "nothing"
+
+
+def test_what_we_cannot_tell_is_not_held_against_the_live_switch():
+    at = bridge("br", "actions=output:2,frob", ports=())
+    said = compare(Snapshot("h0", (at,)), "br", Header(in_port=1), "Datapath actions: 2")
+    assert said.kind == "unanswered"
+    assert "frob" in said.theirs

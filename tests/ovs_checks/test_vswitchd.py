@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from ovs_checks.packet import Header
 from ovs_checks.switch import FdbEntry, Lane, Mirror, Port
-from ovs_checks.switch_rows import bridge_parts
+from ovs_checks.switch_rows import bridge_parts, configuration
 from ovs_checks.vswitchd import Vswitchd, find_reply
 
 
@@ -119,6 +119,13 @@ def test_odd_rows_are_a_protocol_error(table, data):
     row[data.draw(st.sampled_from(sorted(row)))] = data.draw(_json)
     with suppress(RemoteProtocolError):
         bridge_parts(rows)
+
+
+@pytest.mark.parametrize("odd", [[5], [{"other_config": 5}], [{"other_config": ["map", [5]]}], 5])
+def test_odd_settings_are_a_protocol_error(odd):
+    with pytest.raises(RemoteProtocolError):
+        configuration({"Open_vSwitch": odd})
+    assert configuration({}) == {}
 
 
 @given(st.binary(max_size=60) | _json.map(lambda value: json.dumps(value).encode()))

@@ -65,7 +65,7 @@ def traced(monkeypatch):
     """Give the packets that the live switch was asked about."""
 
     class Vswitchd:
-        def __init__(self, rundir: Path) -> None:
+        def __init__(self, rundir: Path, *, timeout_s: float = 5.0) -> None:
             assert rundir == Path("/nowhere")
 
         def snapshot(self, host: str) -> Snapshot:
@@ -144,6 +144,15 @@ def test_the_live_switch_is_asked_about_some_packets_those_that_are_lost_first(
 def test_a_live_switch_that_does_not_answer_changes_no_answer(capsys):
     assert main(["check", "c0/rail0", "10.0.0.12", "--mac", FAR, f"--port={SILENT}", *PLACE]) == 0
     assert "ofproto/trace did not answer: vswitchd: timeout" in capsys.readouterr().out
+
+
+def test_a_switch_that_was_slow_once_is_not_asked_again(tmp_path, capsys, traced):
+    silent = EgressQuestion(
+        source=C0, target_address="10.0.0.11", target_mac=MAC1, destination_port=SILENT
+    )
+    _, out = ask(tmp_path, capsys, silent, egress(), egress())
+    assert ends(out) == ["missed", "output", "output"]
+    assert len(traced) == 1
 
 
 def test_a_question_that_makes_no_sense_is_told_as_json(tmp_path, capsys):
