@@ -15,7 +15,7 @@ from tests.lab import Lab, Shape
 from tests.lab.pipeline import Table, cookie, destination_match
 from tests.lab.workload import Container
 
-pytestmark = pytest.mark.ovs
+pytestmark = [pytest.mark.ovs, pytest.mark.lab]
 
 SHAPE = Shape(hosts=3, rails=1, segments=1, spines=1)
 PAIR = ("train-a-0/rail0", "train-a-2/rail0")
