@@ -282,9 +282,10 @@ _RESERVED = frozenset(SPECIAL_PORTS.values()) - {SPECIAL_PORTS["local"]}
 
 
 def _is_plain(name: str) -> bool:
-    """Tell whether every packet has a field, and it fits a column."""
+    """Tell whether every packet has a field (all are Ethernet frames), and it fits a column."""
     field = FIELDS[name]
-    return not field.needs and not field.present and not any(p.slot in _WIDE for p in field.parts)
+    had = field.needs in {"", "ethernet"} and not field.present
+    return had and not any(p.slot in _WIDE for p in field.parts)
 
 
 def _is_narrow(one: Subfield) -> bool:

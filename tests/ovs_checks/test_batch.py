@@ -108,6 +108,55 @@ def test_many_packets_end_as_each_alone_does(flows, sent):
     assert_alike(snapshot, "br", Batch(snapshot, "br"), sent)
 
 
+REWRITTEN = """\
+actions=set_field:00:00:00:00:00:07->eth_dst,move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],resubmit(,1)
+table=1,dl_src=00:00:00:00:00:07 actions=output:3
+"""
+PARTS = """\
+priority=9,in_port=1 actions=load:1->NXM_NX_REG0[],resubmit(,1)
+actions=load:2->NXM_NX_REG0[],resubmit(,1)
+table=1 actions=load:1->NXM_NX_REG0[0..0],output:NXM_NX_REG0[]
+"""
+EVERYONE = Packets(
+    parse_header("udp,nw_ttl=9"),
+    {
+        "in_port": Column.of([1, 2, 3], [0, 1, 2, 0, 1, 2, 0, 1, 2]),
+        "eth_dst": Column.of([1, 2, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2]),
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("flows", "walked"),
+    [
+        ("actions=load:1->NXM_NX_REG0[],load:1->NXM_NX_REG0[1..2],output:NXM_NX_REG0[]", 0),
+        (PARTS, 0),
+        ("actions=move:NXM_OF_ETH_DST[0..1]->NXM_NX_REG0[0..1],output:NXM_NX_REG0[0..1]", 0),
+        ("priority=5,in_port=1 actions=output:2\npriority=5,udp actions=output:3", 3),
+        ("priority=5,in_port=1 actions=output:3\npriority=5,udp actions=output:3", 3),
+        ("priority=5,in_port=1 actions=drop\npriority=6,udp actions=output:3", 0),
+        (REWRITTEN, 0),
+        ("actions=output:1,output:2", 3),
+        ("actions=output:1,resubmit(,1)\ntable=1,in_port=2 actions=output:3", 3),
+        ("actions=output:2,output:77", 0),
+        ("actions=in_port", 0),
+        ("actions=set_tunnel:5,set_field:1.2.3.4->tun_dst,output:8", 0),
+        ("actions=output:8", 9),
+        ("actions=set_tunnel:5,output:9", 0),
+        ("actions=load:65533->NXM_NX_REG0[],output:NXM_NX_REG0[]", 9),
+        ("actions=load:0x10002->NXM_NX_REG0[],output:NXM_NX_REG0[]", 0),
+        ("actions=resubmit(,1)\ntable=1 actions=resubmit(,0)", 9),
+        ("ipv6,ipv6_dst=::1 actions=output:2\nudp actions=output:3", 0),
+        ("frob=1,udp actions=output:2", 9),
+        ("in_port=1 actions=output:2", 0),
+    ],
+)  # fmt: skip
+def test_each_step_is_the_walk_s(flows, walked):
+    """What is walked instead is counted, so that nothing is left to the walk by accident."""
+    snapshot = Snapshot("h0", (Bridge("br", parse_dump(flows).flows, PORTS),))
+    assert assert_alike(snapshot, "br", Batch(snapshot, "br"), EVERYONE).walked == walked
+
+
 @given(pipelines(), packets())
 def test_whatever_a_pipeline_has_the_answers_are_the_walk_s(flows, sent):
     snapshot = Snapshot("h0", (Bridge("br", parse_dump(flows).flows, PORTS),))

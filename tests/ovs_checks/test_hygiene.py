@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ovs_checks.classifier import covers
 from ovs_checks.hygiene import check, reachable, shadows
-from ovs_checks.parse import parse_dump, parse_header
+from ovs_checks.parse import parse_dump, parse_flow, parse_header
 from ovs_checks.pipeline import walk
 from ovs_checks.shows import parse_groups
 from ovs_checks.switch import Bridge, Port, Snapshot
@@ -59,6 +60,21 @@ def test_what_does_not_cover_is_not_said_to(above):
     assert not texts(
         f"priority=10,udp,nw_dst=10.0.0.0/24 actions=output:2\n{above}", "shadowed-flow"
     )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "covered"),
+    [
+        ("priority=2,ip", "priority=1,udp", True),
+        ("priority=2,ip,nw_dst=10.0.0.0/24", "priority=1,ip,nw_dst=10.0.0.7", True),
+        ("priority=2,ip,nw_dst=10.0.1.0/24", "priority=1,ip,nw_dst=10.0.0.7", False),
+        ("priority=1,ip", "priority=1,udp", False),
+        ("priority=2,udp", "priority=1,ip", False),
+    ],
+)
+def test_what_covers(one, other, covered):
+    first, second = (parse_flow(f"{text} actions=drop") for text in (one, other))
+    assert covers(first, second) == covered
 
 
 def test_a_flow_that_repeats_another_is_a_note():
