@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-vm format lint types floors check chaos eval-skeleton bench bench-vm wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-vm format lint types floors check chaos eval-skeleton bench bench-vm fuzz wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -92,3 +92,6 @@ wheel: setup ## build the wheel
 
 clean: ## remove what was built
 	rm -rf build .venv *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+fuzz: setup ## damaged dumps for every reader, for ten minutes
+	$(BIN)/python -m tests.fuzz --minutes 10

@@ -239,7 +239,8 @@ def _output(given: _Argument) -> list[Action]:
     parts = given.parts()
     if len(parts) > 1 or "=" in given.text:
         options = dict(given.options())
-        return [ToPortTruncated(given.port(options["port"]), integer(options["max_len"]))]
+        port, length = (options.get(key, "") for key in ("port", "max_len"))
+        return [ToPortTruncated(given.port(port), integer(length))]
     try:
         return [ToPort(given.port())]
     except NotUnderstoodError:

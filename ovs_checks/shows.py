@@ -12,7 +12,7 @@ from typing import Literal
 
 from .action_text import NotUnderstoodError, Ports, parse_actions, port_number, split
 from .fields import FIELDS
-from .notation import decode, integer, mac
+from .notation import decode, integer, mac, or_zero
 from .switch import (
     Bucket,
     FdbEntry,
@@ -32,7 +32,7 @@ def parse_fdb(text: str, ports: Ports | None = None) -> tuple[FdbEntry, ...]:
         words = line.split()
         try:
             port, vlan, address, age = words
-            age_s = integer(age) if age.isdigit() else 0
+            age_s = or_zero(integer, age)
             number = port_number(port, ports or {})
             entries.append(FdbEntry(number, integer(vlan), mac(address), age_s))
         except (ValueError, NotUnderstoodError):
@@ -69,13 +69,21 @@ def parse_ports(text: str) -> tuple[PortState, ...]:
         port = _PORT.match(line)
         word, _, rest = line.strip().partition(":")
         if port:
-            number = port_number(port[1], {}) if not port[1].isdigit() else integer(port[1])
+            number = _number(port[1])
             found.append(PortState(number, port[2].strip('"'), port[3]))
         elif found and word == "config":
             found[-1] = replace(found[-1], config=_flags(rest))
         elif found and word == "state":
             found[-1] = replace(found[-1], state=_flags(rest))
-    return tuple(found)
+    return tuple(port for port in found if port.number >= 0)
+
+
+def _number(text: str) -> int:
+    """Return a port's number; -1 for what is none."""
+    try:
+        return port_number(text, {})
+    except (NotUnderstoodError, ValueError):
+        return -1
 
 
 def _flags(text: str) -> frozenset[str]:
@@ -119,8 +127,10 @@ def parse_features(text: str) -> Features:
         return said[name].lower().startswith("yes") if name in said else default
 
     def number(name: str, default: int) -> int:
-        value = said.get(name, "")
-        return int(value) if value.isdigit() else default
+        try:
+            return integer(said[name])
+        except (KeyError, ValueError):
+            return default
 
     return Features(
         masked_set=yes("masked set action", default=True),

@@ -151,6 +151,7 @@ def test_actions_as_open_vswitch_prints_them(text, action):
         *("load:1->NXM_OF_IP_PROTO[]", "set_field:6->ip_proto", "set_field:1->nope"),
         *("move:NXM_NX_REG0[0..3]->NXM_NX_REG1[]", "mod_vlan_vid:4096", "nobody", "[", "frob:1"),
         *("dec_ttl(x)", "goto_table:256", "resubmit(,3)x", "set_field:1", "reg0[40]"),
+        *("output(port=1)", "output(max_len=9)", "output(port=1,max_len=)"),
     ],
 )
 def test_what_is_not_understood_is_never_taken_for_something_else(text):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from ovs_checks.packet import Header
+from ovs_checks.shows import parse_ports
 from ovs_checks.switch import FdbEntry, Lane, Mirror, Port
 from ovs_checks.switch_rows import bridge_parts, configuration
 from ovs_checks.vswitchd import Vswitchd, find_reply
@@ -133,6 +134,14 @@ def test_arbitrary_bytes_are_no_reply_or_a_protocol_error(data):
     with suppress(RemoteProtocolError):
         reply = find_reply(data)
         assert reply is None or "method" not in reply
+
+
+def test_a_port_without_a_number_is_passed_over():
+    """And what is said of it is not taken for its neighbour's."""
+    text = " 1(p1): addr:00:00:00:00:00:01\n     config: 0\n     state: LIVE\n"
+    odd = " what(p2): addr:00:00:00:00:00:02\n     config: PORT_DOWN\n     state: 0\n"
+    (port,) = parse_ports(text + odd)
+    assert (port.number, port.live, port.config) == (1, True, frozenset())
 
 
 def test_requests_of_the_server_are_passed_over():

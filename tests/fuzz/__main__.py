@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.fuzz [--minutes N] [--seed N]`: feed damaged dumps to every reader.
+
+Real dumps are cut, spliced and overwritten at random. A reader may return or raise the errors that
+it documents; anything else is a crash: its input is written to `build/fuzz`, and the exit status
+is 1.
+"""
+
+import argparse
+import json
+import random
+import sys
+import time
+import traceback
+import zlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from netagent.model.errors import NetAgentError
+from ovs_checks.answers import open_answers
+from ovs_checks.bundle import unpack
+from ovs_checks.database_log import rows_of
+from ovs_checks.datapath_key import parse_key
+from ovs_checks.layers import parse_filters, parse_megaflows
+from ovs_checks.parse import parse_dump, parse_header
+from ovs_checks.shows import (
+    parse_datapath_ports,
+    parse_dpif,
+    parse_fdb,
+    parse_features,
+    parse_groups,
+    parse_listeners,
+    parse_meters,
+    parse_neighbours,
+    parse_options,
+    parse_ports,
+    parse_routes,
+)
+from ovs_checks.switch_rows import TABLES
+from ovs_checks.underlay import read_underlay
+from ovs_checks.vswitchd import find_reply
+from ovs_checks.walk import LocalWalk
+
+DUMPS = Path(__file__).parent.parent / "ovs_checks" / "dumps"
+CRASHES = Path("build/fuzz")
+MAX_CHARACTERS = 4000
+MAX_CRASHES = 20
+"""In different places; then it stops."""
+
+SYNTAX = (
+    *"(),=:/[]{}.-+|\"' \n\t\\\u2028\x00",
+    *("0xffffffffffffffff", "18446744073709551616", "-1", "{}", "[]", "null", "NXM_NX_REG0[0..31]"),
+    *("actions=", "ct(", "learn(", "set_field:", "->", "resubmit(,", "conjunction(1,2/3)", "note:"),
+    *("group_id=", "bucket=", "in_port(", "tunnel(", "geneve({", "cookie=", "priority=65536"),
+)
+
+
+def _dump(text: str) -> object:
+    dump = parse_dump(text)
+    return [flow.actions for flow in dump.flows], [str(problem) for problem in dump.problems]
+
+
+READERS: Mapping[str, Callable[[str], object]] = {
+    "flows": _dump,
+    "packet": parse_header,
+    "datapath key": parse_key,
+    "megaflows": parse_megaflows,
+    "tc": lambda text: parse_filters(text, "eth0"),
+    "groups": lambda text: parse_groups(text, {}),
+    "ports": parse_ports,
+    "dpif": parse_dpif,
+    "datapath ports": parse_datapath_ports,
+    "fdb": parse_fdb,
+    "features": parse_features,
+    "meters": parse_meters,
+    "tlv map": parse_options,
+    "routes": parse_routes,
+    "neighbours": parse_neighbours,
+    "listeners": parse_listeners,
+    "database": lambda text: rows_of(text, TABLES),
+    "manifest": lambda text: unpack({"manifest.json": text, "ovsdb.json": "{}"}),
+    "underlay": lambda text: read_underlay(lambda _: text)[0].fault("1.2.3.4", kind="gre", mtu=9),
+    "reply": lambda text: find_reply(text.encode(errors="replace")),
+    "walk": lambda text: LocalWalk.from_data(json.loads(text)),
+}
+ALLOWED = (NetAgentError, json.JSONDecodeError)
+
+
+def main() -> int:
+    """Fuzz until the time is up; return 1 if a reader crashed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz",
+        description="Feed damaged dumps to every reader.",
+        epilog="example: python -m tests.fuzz --minutes 10",
+    )
+    parser.add_argument("--minutes", type=float, default=10.0, help="(%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(%(default)s)")
+    arguments = parser.parse_args()
+    rng, corpus = random.Random(arguments.seed), seeds()
+    deadline = time.monotonic() + 60 * arguments.minutes
+    tried: Counter[str] = Counter()
+    crashes: set[str] = set()
+    while time.monotonic() < deadline and len(crashes) < MAX_CRASHES:
+        text = damaged(rng, corpus)
+        for name, read in READERS.items():
+            tried[name] += 1
+            where = crashed(read, text)
+            if where is not None and where not in crashes:
+                crashes.add(where)
+                _keep(name, text, where)
+    said = {"minutes": arguments.minutes, "seed": arguments.seed, "crashes": len(crashes)}
+    print(json.dumps({"fuzz": dict(tried), **said}))
+    return int(bool(crashes))
+
+
+def seeds() -> list[str]:
+    """Return what real programs printed."""
+    texts = [path.read_text() for path in sorted(DUMPS.glob("*.txt"))]
+    answers = open_answers(DUMPS / "tc-in-software.tar.gz")
+    texts += [answer.text for answer in getattr(answers, "answers", ())]
+    texts.append(json.dumps(answers.rows()))
+    return [text for text in texts if text.strip()]
+
+
+def damaged(rng: random.Random, corpus: Sequence[str]) -> str:
+    """Return a piece of a dump with some damage."""
+    text = _piece(rng, corpus)
+    for _ in range(rng.randrange(8)):
+        at = rng.randrange(len(text) + 1)
+        end = min(len(text), at + rng.choice((0, 1, 1, 4, 40)))
+        patch = rng.choice(
+            (
+                "",
+                rng.choice(SYNTAX),
+                chr(rng.randrange(1, 0x250)),
+                _piece(rng, corpus)[: rng.randrange(60)],
+                text[at:end] * rng.randrange(4),
+            )
+        )
+        text = text[:at] + patch + text[end:]
+    return text[:MAX_CHARACTERS]
+
+
+def _piece(rng: random.Random, corpus: Sequence[str]) -> str:
+    text = rng.choice(corpus)
+    lines = text.splitlines(keepends=True)
+    start = rng.randrange(len(lines))
+    return "".join(lines[start : start + rng.choice((1, 1, 3, 12))])
+
+
+def crashed(read: Callable[[str], object], text: str) -> str | None:
+    """Read a text; return where that ends in an error that nobody documents, if it does."""
+    try:
+        read(text)
+    except ALLOWED:
+        return None
+    except Exception as error:  # noqa: BLE001 - any other is what is looked for
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        return f"{Path(last.filename).name}:{last.lineno}: {error!r}"[:300]
+    return None
+
+
+def _keep(name: str, text: str, where: str) -> None:
+    CRASHES.mkdir(parents=True, exist_ok=True)
+    path = CRASHES / f"{name.replace(' ', '-')}-{zlib.crc32(text.encode(errors='replace')):08x}.txt"
+    path.write_text(text, errors="replace")
+    print(f"{name}: {where}\n  {path}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
