@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from ovs_checks.assemble import assemble
-from ovs_checks.batch import KINDS, Batch, Column, Ends, Packets
+from ovs_checks.batch import KINDS, Batch, Ends
+from ovs_checks.batch_state import Column, Packets
 from ovs_checks.notation import format_header, ipv4, mac
 from ovs_checks.parse import parse_header
 from ovs_checks.pipeline import walk

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ovs_checks.batch import KINDS, Batch, Column, Packets
+from ovs_checks.batch import KINDS, Batch
+from ovs_checks.batch_state import Column, Packets
 from ovs_checks.notation import ipv4, or_zero
 from ovs_checks.parse import parse_dump, parse_header
 from ovs_checks.pipeline import walk
