@@ -6,7 +6,7 @@ do the same with other constants are done at once. What this does not know (grou
 tracking, NORMAL, patch ports, several copies, ...) is left to `pipeline.walk`, packet by packet, so
 that the answers are those of `walk` however they came about.
 
-numpy is imported here, so this module stays out of the agent; it runs in a process of its own.
+numpy is imported here, so this module stays out of the agent: it is for a process of its own.
 """
 
 from dataclasses import dataclass
