@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """A snapshot from what Open vSwitch answers, now or when a bundle was made."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
 from netagent.model.errors import RemoteProtocolError, Unreachable
 
+from .bonds import parse_bonds
 from .flow import Flow
-from .parse import parse_dump
+from .parse import Dump, parse_dump
 from .shows import (
     parse_datapath_ports,
     parse_dpif,
     parse_fdb,
     parse_features,
+    parse_fragments,
     parse_groups,
     parse_listeners,
     parse_meters,
@@ -21,9 +25,10 @@ from .shows import (
     parse_options,
     parse_ports,
     parse_routes,
+    parse_tree,
 )
 from .switch import Bridge, Snapshot
-from .switch_rows import bridge_parts, configuration, with_states
+from .switch_rows import bridge_parts, configuration, with_bonds, with_states, with_tree
 
 Row = Mapping[str, Any]
 
@@ -64,7 +69,7 @@ def assemble(
         if wanted is None or bridge.name in wanted
     )
     features = {
-        kind: parse_features(asking.command("dpif/show-dp-features", name))
+        kind: parse_features(asking.features(name))
         for kind, name in {bridge.datapath_type: bridge.name for bridge in found}.items()
     }
     native = any(one.tunnel_push_pop for one in features.values())
@@ -94,6 +99,15 @@ class _Asking:
             lambda: self._source.command(name, *arguments), " ".join((name, *arguments))
         )
 
+    def features(self, bridge: str) -> str:
+        """Return what the datapath can do and may be made to do: its settings where they are told.
+
+        Without a feature's name the command that sets them only shows what they are set to.
+        """
+        with suppress(RemoteProtocolError, Unreachable):
+            return self._source.command("dpif/set-dp-features", bridge)
+        return self.command("dpif/show-dp-features", bridge)
+
     def _ofctl(self, command: str, bridge: str) -> str:
         """Ask for what an older OpenFlow may not know of."""
         return self._ask(lambda: self._source.ofctl(command, bridge), f"{bridge}: {command}")
@@ -121,20 +135,39 @@ class _Asking:
     def fill(self, bridge: Bridge, numbers: Mapping[str, int | None]) -> Bridge:
         """Add to what the database says of a bridge what only its daemon knows."""
         name = bridge.name
+        shown = self._ofctl("show", name)  # in OpenFlow 1.0, which alone knows NO_FLOOD
         states = parse_ports(self._ofctl("dump-ports-desc", name))
-        bridge = with_states(bridge, states, numbers)
+        bridge = with_states(bridge, states, numbers, parse_ports(shown))
+        if any(port.bond for port in bridge.ports):
+            bridge = with_bonds(bridge, parse_bonds(self.command("bond/show")))
+        if bridge.spanning_tree:
+            asked = f"{bridge.spanning_tree.lower()}/show"
+            bridge = with_tree(bridge, parse_tree(self.command(asked, name)))
         ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
-        dump = parse_dump(self._source.ofctl("dump-flows", name), ports, source="flows")
+        dump = self._flows(name, ports)
         groups, wrong = parse_groups(self._ofctl("dump-groups", name), ports)
         self.problems += [f"{name}: {problem}" for problem in (*dump.problems, *wrong)]
         return replace(
             bridge,
             flows=self._exact_tags(name, dump.flows),
             fdb=parse_fdb(self.command("fdb/show", name)),
+            fragments=parse_fragments(shown),
             groups=groups,
             meters=parse_meters(self._ofctl("dump-meters", name)),
             options=parse_options(self._ofctl("dump-tlv-map", name)),
         )
+
+    def _flows(self, bridge: str, ports: Mapping[str, int]) -> Dump:
+        """Return the flows; the daemon's own dump, without cookies, of those ovs-ofctl cannot read.
+
+        One action that it does not know keeps it from showing any flow of the same message.
+        """
+        text = self._source.ofctl("dump-flows", bridge)
+        failed = _UNDECODED.search(text)
+        if failed is None:
+            return parse_dump(text, ports, source="flows")
+        self.problems.append(f"{bridge}: ovs-ofctl cannot read all flows: {failed[1]}")
+        return parse_dump(self.command("bridge/dump-flows", bridge), ports, source="flows")
 
     def _exact_tags(self, bridge: str, flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
         """Return the flows with `mod_vlan_vid` where OpenFlow 1.5 could not say it.
@@ -155,3 +188,4 @@ class _Asking:
 
 
 _AMBIGUOUS = "push_vlan:0x8100,set_field:"
+_UNDECODED = re.compile(r"^\w+_FLOW reply.*\*\*\*decode error: (\w+)", re.MULTILINE)

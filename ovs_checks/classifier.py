@@ -7,7 +7,7 @@ highest priority down, each stage by stage: metadata, L2, L3, L4. What was looke
 noted, bit by bit, for it decides how Open vSwitch words its datapath actions.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .actions import Conjunction
@@ -373,19 +373,21 @@ def is_condition(flow: Flow) -> bool:
     return "conjunction(" in flow.text and bool(_conditions(flow))
 
 
-def _complete(flows: Sequence[Flow]) -> list[int]:
-    """Return the conjunctions of which every clause holds."""
+def _complete(flows: Sequence[Flow]) -> Iterator[int]:
+    """Yield the conjunctions of which every clause holds, in the order in which they do.
+
+    Where several hold Open vSwitch takes the first, in the order of the masks as it dumps them.
+    """
     clauses: dict[int, set[int]] = {}
-    needed: dict[int, int] = {}
     for flow in flows:
         for condition in _conditions(flow):
-            clauses.setdefault(condition.id, set()).add(condition.clause)
-            needed[condition.id] = condition.clauses
-    return [
-        number
-        for number, held in clauses.items()
-        if len(held) >= needed[number] and len(flows) >= needed[number]
-    ]
+            if condition.clauses > len(flows):
+                continue
+            held = clauses.setdefault(condition.id, set())
+            held.add(condition.clause)
+            if len(held) == condition.clauses:
+                yield condition.id
+                break
 
 
 def _holds(flow: Flow, packet: Slots | Header) -> bool:

@@ -25,7 +25,9 @@ from .switch import TunnelOption
 
 _FORM = re.compile(r"\s*[a-z_0-9]+\(")
 _ITEM = re.compile(r"\s*([a-z_0-9]+)\((.*)\)\s*", re.DOTALL)
-_OPTION = re.compile(r"\{class=([^,{}]+),type=([^,{}]+),len=([^,{}]+),([^,{}/]*)(?:/[^{}]*)?\}")
+_OPTION = re.compile(
+    r"\{class=([^,{}]+),type=([^,{}]+),len=([^,{}]+)(?:,([^,{}/]*)(?:/[^{}]*)?)?\}"
+)
 _TUNNEL_FLAGS = {"df": TUN_DF, "csum": TUN_CSUM, "key": TUN_KEY, "oam": TUN_OAM}
 _FRAGMENTS = {"no": 0, "first": FRAGMENT, "later": FRAGMENT | LATER_FRAGMENT}
 
@@ -79,6 +81,13 @@ _MEMBERS: Mapping[str, Mapping[str, tuple[str, Reader]]] = {
         "ttl": ("tun_ttl", _int(8)),
         "tp_src": ("tun_tp_src", _int(16)),
         "tp_dst": ("tun_tp_dst", _int(16)),
+    },
+    "gtpu": {"flags": ("tun_gtpu_flags", _int(8)), "msgtype": ("tun_gtpu_msgtype", _int(8))},
+    "erspan": {
+        "ver": ("tun_erspan_ver", _int(8)),
+        "idx": ("tun_erspan_idx", _int(20)),
+        "dir": ("tun_erspan_dir", _int(1)),
+        "hwid": ("tun_erspan_hwid", _int(6)),
     },
     "eth": {"src": ("eth_src", mac), "dst": ("eth_dst", mac)},
     "ipv4": {
@@ -241,16 +250,31 @@ def _vlan(key: DatapathKey, inner: str) -> None:
     key.tags += 1
 
 
+_LABEL = {"label": (20, 12), "tc": (3, 9), "bos": (1, 8), "ttl": (8, 0)}
+"""Of each part of an MPLS label: how many bits, and where they begin."""
+
+
 def _mpls(key: DatapathKey, inner: str) -> None:
     pairs = _pairs(inner)
     for name, slot in (("lse0", "mpls_lse"), ("lse1", "mpls_lse1"), ("lse2", "mpls_lse2")):
         if name in pairs:
             key.put(slot, bounded(pairs.pop(name), 32))
-    if not pairs.keys() <= {"label", "tc", "bos", "ttl"}:
+    if not pairs.keys() <= _LABEL.keys():
         raise ValueError(f"unknown in mpls(): {inner[:60]}")
-    if pairs:
-        parts = (("label", 20, 12), ("tc", 3, 9), ("bos", 1, 8), ("ttl", 8, 0))
-        key.put("mpls_lse", sum(bounded(pairs.get(n, "0"), bits) << at for n, bits, at in parts))
+    if not pairs:
+        return
+    labels = [0]
+    seen: set[str] = set()
+    for begin, end in split(inner):  # a name that comes again begins the next label
+        name, _, value = inner[begin:end].strip().partition("=")
+        if name in seen:
+            seen.clear()
+            labels.append(0)
+        seen.add(name)
+        bits, at = _LABEL[name]
+        labels[-1] |= bounded(value.partition("/")[0], bits) << at
+    for slot, label in zip(("mpls_lse", "mpls_lse1", "mpls_lse2"), labels, strict=False):
+        key.put(slot, label)
 
 
 def _tunnel(key: DatapathKey, inner: str) -> None:
@@ -266,6 +290,8 @@ def _tunnel(key: DatapathKey, inner: str) -> None:
             pairs = _pairs(tail[:-1].removeprefix("gbp(").removesuffix(")"))
             key.put("tun_gbp_id", bounded(pairs.get("id", "0"), 16))
             key.put("tun_gbp_flags", bounded(pairs.get("flags", "0"), 8))
+        elif name in {"gtpu", "erspan"}:
+            _members(key, name, _pairs(tail[:-1]))
         else:
             plain.append(part)
     _members(key, "tunnel", _pairs(",".join(plain)))

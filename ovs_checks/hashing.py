@@ -48,9 +48,9 @@ def hash_add64(hashed: int, data: int) -> int:
     return hash_add(hash_add(hashed, data & _M), data >> 32)
 
 
-def hash_u64(data: int) -> int:
-    """Hash one number of 64 bits (`hash_uint64`)."""
-    return hash_finish(hash_add64(0, data), 8)
+def hash_u64(data: int, basis: int = 0) -> int:
+    """Hash one number of 64 bits (`hash_uint64_basis`)."""
+    return hash_finish(hash_add64(basis, data), 8)
 
 
 def hash_bytes(data: bytes, basis: int) -> int:

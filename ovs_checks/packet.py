@@ -20,6 +20,9 @@ ETH_IPV4, ETH_ARP, ETH_RARP, ETH_IPV6 = 0x0800, 0x0806, 0x8035, 0x86DD
 ETH_VLAN, ETH_QINQ, ETH_MPLS, ETH_MPLS_MC = 0x8100, 0x88A8, 0x8847, 0x8848
 ICMP, IGMP, TCP, UDP, ICMPV6, SCTP = 1, 2, 6, 17, 58, 132
 
+NO_TYPE = 0x05FF
+"""Stands for the Ethernet type of a frame that has a length instead (`FLOW_DL_TYPE_NONE`)."""
+
 MAX_VLANS = 2
 MAX_MPLS = 3
 """How many VLAN tags and MPLS labels `struct flow` holds."""
@@ -152,6 +155,16 @@ BRIDGE_LOCAL = {
 
 Slots = list[int]
 """A packet, or the mask of what was looked at of one, being worked on: by `SLOTS`."""
+
+
+def limit_tags(header: Header, limit: int) -> Header:
+    """Return what is read of a packet by a switch that looks behind at most `limit` VLAN tags."""
+    if limit >= MAX_VLANS or not is_vlan_type(header.vlan_tpid1):
+        return header
+    slots = list(header)
+    slots[SLOTS["mpls_lse"] :] = [0] * (len(slots) - SLOTS["mpls_lse"])
+    kept = Header._make(slots)
+    return kept._replace(eth_type=header.vlan_tpid1, vlan_tpid1=0, vlan_tci1=0)
 
 
 def dl_type(flow: "Header | Slots") -> int:

@@ -22,7 +22,7 @@ from .actions import Action, Unknown
 from .fields import FIELDS, write
 from .flow import Flow, Match, Term
 from .heap import only_growing
-from .notation import SHORTHANDS, bounded, decode, integer
+from .notation import SHORTHANDS, SPECIAL_PORTS, bounded, decode, integer
 from .packet import SLOTS, TAG_PRESENT, Header
 
 DEFAULT_PRIORITY = 32768
@@ -251,7 +251,7 @@ def _vlan_term(field: str, number: int, *, pcp: bool) -> Term:
 
 
 def parse_header(text: str, ports: Ports | None = None) -> Header:
-    """Read a packet in the flow syntax that `ofproto/trace` takes.
+    """Read a packet in the flow syntax that `ofproto/trace` takes; it came in nowhere by default.
 
     Raises
     ------
@@ -259,6 +259,7 @@ def parse_header(text: str, ports: Ports | None = None) -> Header:
         For anything that is not understood, and for masks: a packet has one value per field.
     """
     slots = [0] * len(SLOTS)
+    slots[SLOTS["in_port"]] = SPECIAL_PORTS["none"]
     for token in _TOKEN.finditer(text):
         key, assigned, value = token[0].partition("=")
         column = token.start() + 1

@@ -8,7 +8,7 @@ from .classifier import covers
 from .packet import CS_EST, CS_NEW, CS_RPL, CS_TRK, Header
 from .switch import Snapshot
 from .trace import resumed
-from .translate.context import Node, Numbers, Recirculation
+from .translate.context import Frozen, Node, Numbers, Recirculation
 from .translate.translation import Translation, translate
 from .walk import End, LocalWalk, Quote, Step
 
@@ -25,7 +25,7 @@ def walk(snapshot: Snapshot, bridge: str, header: Header) -> LocalWalk:
     """
     port = snapshot.by_name[bridge].by_number.get(header.in_port)
     cases = _Cases(snapshot)
-    cases.follow(translate(snapshot, bridge, header, numbers=cases.numbers), bridge, "")
+    cases.start(bridge, header)
     steps = [*cases.steps, *(Step(0, "", _said(end)) for end in cases.ends)]
     name = port.name if port else ""
     ends = tuple(_with_shadowed(snapshot, end) for end in cases.ends)
@@ -66,6 +66,10 @@ class _Cases:
         self.steps: list[Step] = []
         self._translations = 0
 
+    def start(self, bridge: str, header: Header) -> None:
+        """Carry a packet into a bridge."""
+        self._each(bridge, header, "", "", None)
+
     def follow(self, done: Translation, bridge: str, case: str, connection: str = "") -> None:
         """Note how a packet ended, and go on with what the datapath gives back."""
         self.ends += [replace(end, case=case) for end in done.ends] if case else done.ends
@@ -75,49 +79,38 @@ class _Cases:
                 for name in [connection] if connection else CONNECTIONS:
                     flow = resumed(again, CONNECTIONS[name])
                     self._go_on(again, flow, case if connection else _both(case, name), name)
-            elif again.kind == "mpls":
-                self._go_on(again, again.flow._replace(recirc_id=again.id), case, connection)
             else:
-                self._choose(again, case, connection)
-
-    def _choose(self, again: Recirculation, case: str, connection: str) -> None:
-        """Go on with each bucket that the datapath's hash may select."""
-        flow = again.flow._replace(recirc_id=again.id, dp_hash=1)
-        done = self._again(again, flow, case, 0)
-        if done is None:
-            return
-        choices = done.choices or (-1,)
-        for n, bucket in enumerate(choices):
-            one = done if not n else self._again(again, flow, case, n)
-            if one is None:
-                return
-            name = f"bucket {bucket} of group {again.group}"
-            self.follow(
-                one, again.state.bridge, _both(case, name) if choices[1:] else case, connection
-            )
+                hashed = {"dp_hash": 1} if again.kind == "hash" else {}
+                flow = again.flow._replace(recirc_id=again.id, **hashed)
+                self._go_on(again, flow, case, connection)
 
     def _go_on(self, again: Recirculation, flow: Header, case: str, connection: str) -> None:
-        done = self._again(again, flow, case)
-        if done is not None:
-            self.follow(done, again.state.bridge, case, connection)
+        self._each(again.state.bridge, flow, case, connection, again.state)
 
-    def _again(
-        self, again: Recirculation, flow: Header, case: str, choice: int | None = None
-    ) -> Translation | None:
-        """Translate what comes back from the datapath; None where that was too often."""
-        state = again.state
-        if self._translations == MAX_RECIRCULATIONS:
-            reason = f"over {MAX_RECIRCULATIONS} recirculations and cases"
-            # A case of its own, so that no other case's delivery stands for it.
-            left = _both(case, "what was not followed")
-            end = End("cannot_tell", state.bridge, state.table, reason, flow, case=left)
-            self.ends.append(end)
-            return None
-        self._translations += 1
-        numbers = self.numbers
-        return translate(
-            self.snapshot, state.bridge, flow, numbers=numbers, state=state, choice=choice
-        )
+    def _each(
+        self, bridge: str, flow: Header, case: str, connection: str, state: Frozen | None
+    ) -> None:
+        """Carry a packet on, once for each choice that a hash may make."""
+        n = 0
+        choices: tuple[str, ...] = ("",)
+        while n < len(choices):
+            if self._translations == MAX_RECIRCULATIONS:
+                self._leave(bridge, flow, case, state.table if state else 0)
+                return
+            self._translations += 1
+            done = translate(
+                self.snapshot, bridge, flow, numbers=self.numbers, state=state, choice=n
+            )
+            choices = choices if n else done.choices or choices
+            name = _both(case, choices[n]) if choices[1:] else case
+            self.follow(done, bridge, name, connection)
+            n += 1
+
+    def _leave(self, bridge: str, flow: Header, case: str, table: int) -> None:
+        """Note what is not followed: as a case, so that no other's delivery stands for it."""
+        reason = f"over {MAX_RECIRCULATIONS} recirculations and cases"
+        left = _both(case, "what was not followed")
+        self.ends.append(End("cannot_tell", bridge, table, reason, flow, case=left))
 
 
 def _both(one: str, other: str) -> str:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from .datapath_key import DatapathKey
 from .notation import format_ipv4, format_ipv6, integer, ipv4, or_zero
-from .packet import BRIDGE_LOCAL, Header
+from .packet import BRIDGE_LOCAL, Header, limit_tags
 from .pipeline import walk
 from .switch import Port, Snapshot, Tunnel
 from .walk import End, LocalWalk, Quote, Step
@@ -149,7 +149,8 @@ def entry(snapshot: Snapshot, key: DatapathKey) -> tuple[str, Header]:
     port = taker(tunnels, *outer, packet.tun_id) if tunnels else found[0]
     if port is None:
         raise LookupError(f"no tunnel takes what {outer[1]} sends to {outer[0]}")
-    return port.bridge, key.header(port.ofport, snapshot.by_name[port.bridge].options)
+    header = key.header(port.ofport, snapshot.by_name[port.bridge].options)
+    return port.bridge, limit_tags(header, snapshot.max_tags)
 
 
 def taker(ports: Iterable[Port], tun_dst: str, tun_src: str, tun_id: int | None) -> Port | None:

@@ -78,6 +78,22 @@ def parse_ports(text: str) -> tuple[PortState, ...]:
     return tuple(port for port in found if port.number >= 0)
 
 
+def parse_fragments(text: str) -> str:
+    """Read from the output of `ovs-ofctl show` how fragments match; `normal` if it is not said."""
+    found = re.search(r"^OFPT_GET_CONFIG_REPLY .*\bfrags=(\S+)", text, re.MULTILINE)
+    return found[1] if found else "normal"
+
+
+_TREE_ROW = re.compile(r"^  (\S+) +\w+ +([a-z]+) +\d+ +\d+\.\d+\s*$", re.MULTILINE | re.IGNORECASE)
+_TREE_STATES = {"blocking": "blocked", "discarding": "blocked"}
+
+
+def parse_tree(text: str) -> dict[str, str]:
+    """Read the output of `stp/show` or `rstp/show`: the states of the ports, by name."""
+    rows = ((name, state.lower()) for name, state in _TREE_ROW.findall(text))
+    return {name: _TREE_STATES.get(state, state) for name, state in rows}
+
+
 def _number(text: str) -> int:
     """Return a port's number; -1 for what is none."""
     try:
@@ -115,8 +131,12 @@ def parse_datapath_ports(text: str) -> dict[str, int]:
     return {name: int(number) for number, name in rows}
 
 
+_AT_RUN_TIME = re.compile(r"^\w+ \((.*)\) : \[run time\]:(\w+), .*$", re.MULTILINE)
+
+
 def parse_features(text: str) -> Features:
-    """Read the output of `dpif/show-dp-features`."""
+    """Read the output of `dpif/show-dp-features` or, of what is used, `dpif/set-dp-features`."""
+    text = _AT_RUN_TIME.sub(r"\1: \2", text)
     said = {
         key.strip().lower(): value.strip()
         for key, colon, value in (line.partition(":") for line in text.splitlines())
@@ -124,7 +144,7 @@ def parse_features(text: str) -> Features:
     }
 
     def yes(name: str, default: bool) -> bool:  # noqa: FBT001 - the default is the datum
-        return said[name].lower().startswith("yes") if name in said else default
+        return said[name].lower().startswith(("yes", "true")) if name in said else default
 
     def number(name: str, default: int) -> int:
         try:

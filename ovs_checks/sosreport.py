@@ -79,8 +79,10 @@ class Sosreport:
 
     def ofctl(self, command: str, bridge: str) -> str:
         """Return what `ovs-ofctl COMMAND BRIDGE` printed, of the newest OpenFlow there is."""
-        versions = [f"-O OpenFlow1{minor} " for minor in range(5, -1, -1)]
-        said = [f"ovs-ofctl {version}{command} {bridge}" for version in (*versions, "")]
+        versions = [*(f"-O OpenFlow1{minor} " for minor in range(5, -1, -1)), ""]
+        if command == "show":  # the oldest says more
+            versions.reverse()
+        said = [f"ovs-ofctl {version}{command} {bridge}" for version in versions]
         for one in said:
             if (text := self._held(one)) is not None:
                 return text

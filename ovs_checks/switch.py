@@ -7,15 +7,19 @@ from functools import cached_property
 from typing import Literal
 
 from .actions import Action
+from .bonds import Bond
 from .classifier import Table
 from .flow import Flow
 from .hashing import table_order
 from .notation import SPECIAL_PORTS, integer, or_zero
+from .packet import MAX_VLANS
 
 TUNNEL_TYPES = frozenset(
     {"vxlan", "geneve", "gre", "ip6gre", "stt", "lisp", "erspan", "ip6erspan", "gtpu", "bareudp"}
 )
 """Interface types that encapsulate what is sent to them."""
+
+_L3_TUNNELS = frozenset({"lisp", "gtpu", "bareudp"})
 
 DEFAULT_TUNNEL_PORT = {"vxlan": 4789, "geneve": 6081, "gtpu": 2152, "lisp": 4341, "stt": 7471}
 
@@ -78,10 +82,27 @@ class Port:
     mtu: int = 0
     """Bytes; 0 for unknown."""
 
+    tree: str = ""
+    """State in the bridge's spanning tree, such as `forwarding`; empty: it has no part in one."""
+
+    queues: tuple[tuple[int, int], ...] = ()
+    """(queue, DSCP that it marks packets with), of queues that mark."""
+
     @property
     def is_tunnel(self) -> bool:
         """Tell whether what is sent here gets encapsulated."""
         return self.type in TUNNEL_TYPES
+
+    @property
+    def layer(self) -> Literal["L2", "L3", "both"]:
+        """Whether it takes frames, packets without an Ethernet header, or both."""
+        if self.type == "patch":
+            return "both"
+        said = dict(self.options).get("packet_type", "") if self.is_tunnel else ""
+        default: Literal["L2", "L3"] = "L3" if self.type in _L3_TUNNELS else "L2"
+        known: dict[str, Literal["L2", "L3", "both"]]
+        known = {"legacy_l2": "L2", "legacy_l3": "L3", "ptap": "both"}
+        return known.get(said, default)
 
     @property
     def peer(self) -> str:
@@ -108,6 +129,9 @@ class Port:
         )
 
 
+ALL_TAGS = frozenset(range(1, 4096))
+"""VLANs that a tag can name; a packet without a tag is in VLAN 0."""
+
 VlanMode = Literal["access", "trunk", "native-tagged", "native-untagged", "dot1q-tunnel"]
 
 
@@ -130,11 +154,8 @@ class Lane:
 
     priority_tags: Literal["no", "always", "if-nonzero"] = "no"
     protected: bool = False
-    bond_mode: str = ""
-    """Empty for a lane that is no bond."""
-
-    active: int | None = None
-    """Of an active-backup bond: the OpenFlow number of the member in use, where known."""
+    bond: Bond | None = None
+    """None for a lane that is no bond, and where it is not known how one stands."""
 
     def trunks_vlan(self, vlan: int) -> bool:
         """Tell whether tagged packets of a VLAN may pass."""
@@ -226,6 +247,10 @@ class Bridge:
     options: tuple[TunnelOption, ...] = ()
     datapath_type: str = ""
     forwards_bpdu: bool = False
+    spanning_tree: Literal["", "STP", "RSTP"] = ""
+    fragments: str = "normal"
+    """How fragments match (`ovs-ofctl get-frags`)."""
+
     unsupported: tuple[str, ...] = ()
     """Settings that change where packets go and are not understood; each a sentence."""
 
@@ -380,6 +405,11 @@ class Snapshot:
     def by_name(self) -> Mapping[str, Bridge]:
         """Bridges by name."""
         return {bridge.name: bridge for bridge in self.bridges}
+
+    @property
+    def max_tags(self) -> int:
+        """Behind how many VLAN tags packets are read (`other_config:vlan-limit`)."""
+        return or_zero(integer, self.config.get("vlan-limit", "1")) or MAX_VLANS
 
     @cached_property
     def _ports(self) -> Mapping[str, Port]:

@@ -7,8 +7,9 @@ from typing import Any, get_args
 
 from netagent.model.errors import RemoteProtocolError
 
+from .bonds import Bond
 from .shows import PortState
-from .switch import LOCAL, Bridge, Lane, Mirror, Port, VlanMode
+from .switch import ALL_TAGS, LOCAL, Bridge, Lane, Mirror, Port, VlanMode
 
 TABLES = {
     "Open_vSwitch": ["other_config"],
@@ -18,8 +19,10 @@ TABLES = {
     ],
     "Port": [
         *("_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode", "cvlans", "protected"),
-        *("bond_mode", "bond_active_slave", "lacp", "other_config"),
+        *("qos", "other_config"),
     ],
+    "QoS": ["_uuid", "queues"],
+    "Queue": ["_uuid", "dscp"],
     "Interface": [
         *("_uuid", "name", "type", "ofport", "options", "external_ids"),
         *("mac_in_use", "link_state", "mtu"),
@@ -46,7 +49,8 @@ def bridge_parts(tables: Mapping[str, list[Row]]) -> tuple[Bridge, ...]:
         ports = {row["_uuid"][1]: row for row in tables["Port"]}
         interfaces = {row["_uuid"][1]: row for row in tables["Interface"]}
         mirrors = {row["_uuid"][1]: row for row in tables.get("Mirror", [])}
-        return tuple(_bridge(row, ports, interfaces, mirrors) for row in tables["Bridge"])
+        marks = _marks(tables.get("QoS", []), tables.get("Queue", []))
+        return tuple(_bridge(row, ports, interfaces, mirrors, marks) for row in tables["Bridge"])
     except (KeyError, TypeError, IndexError, ValueError) as e:
         raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
 
@@ -60,8 +64,28 @@ def configuration(tables: Mapping[str, list[Row]]) -> dict[str, str]:
         raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
 
 
+_Queues = tuple[tuple[int, int], ...]
+
+
+def _marks(rules: Iterable[Row], queues: Iterable[Row]) -> dict[str, _Queues]:
+    """Return, for each row of QoS, the DSCP that its queues mark packets with."""
+    dscp = {row["_uuid"][1]: _atom(row["dscp"]) for row in queues}
+    return {
+        row["_uuid"][1]: tuple(
+            (int(number), int(dscp[uuid]))
+            for number, (_, uuid) in sorted(row["queues"][1])
+            if dscp.get(uuid) is not None
+        )
+        for row in rules
+    }
+
+
 def _bridge(
-    row: Row, ports: Mapping[str, Row], interfaces: Mapping[str, Row], mirrors: Mapping[str, Row]
+    row: Row,
+    ports: Mapping[str, Row],
+    interfaces: Mapping[str, Row],
+    mirrors: Mapping[str, Row],
+    marks: Mapping[str, _Queues],
 ) -> Bridge:
     name = row["name"]
     members = {
@@ -69,7 +93,7 @@ def _bridge(
         for uuid in _uuids(row["ports"])
     }
     found = tuple(
-        _port(name, ports[uuid], interface, bond=len(several) > 1)
+        _port(name, ports[uuid], interface, marks, bond=len(several) > 1)
         for uuid, several in members.items()
         for interface in several
     )
@@ -83,6 +107,11 @@ def _bridge(
         mirrors=tuple(_mirror(mirrors[one], names) for one in _uuids(row.get("mirrors", _NONE))),
         datapath_type=str(row.get("datapath_type", "")),
         forwards_bpdu=other.get("forward-bpdu") == "true",
+        spanning_tree="RSTP"
+        if row.get("rstp_enable") is True
+        else "STP"
+        if row.get("stp_enable") is True
+        else "",
         unsupported=tuple(_unsupported(row)),
     )
 
@@ -100,9 +129,6 @@ def _flood_key(lane: Lane) -> tuple[bool, int]:
 def _unsupported(row: Row) -> Iterable[str]:
     if row.get("mcast_snooping_enable") is True:
         yield "multicast snooping is on"
-    for column, what in (("stp_enable", "STP"), ("rstp_enable", "RSTP")):
-        if row.get(column) is True:
-            yield f"{what} is on"
 
 
 def _lane(port: Row, interfaces: list[Row]) -> Lane:
@@ -111,13 +137,11 @@ def _lane(port: Row, interfaces: list[Row]) -> Lane:
     mode = str(_atom(port["vlan_mode"]) or ("access" if tag is not None else "trunk"))
     other = dict(_pairs(port["other_config"])) if "other_config" in port else {}
     numbers = [_atom(one["ofport"]) for one in interfaces]
-    active = _atom(port.get("bond_active_slave", _NONE))
-    by_mac = {str(_atom(one["mac_in_use"])): _atom(one["ofport"]) for one in interfaces}
     tags = other.get("priority-tags", "no")
     if mode not in get_args(VlanMode):
         raise ValueError(f"VLAN mode {mode!r}")
-    native = mode in {"native-tagged", "native-untagged"}
-    trunks = trunks | {int(tag or 0)} if native and trunks else trunks
+    if mode in {"native-tagged", "native-untagged"} and tag:  # VLAN 0 is the native one
+        trunks = (trunks or ALL_TAGS) - {0} | {int(tag)}
     return Lane(
         str(port["name"]),
         tuple(int(number) for number in numbers if number is not None),
@@ -129,9 +153,6 @@ def _lane(port: Row, interfaces: list[Row]) -> Lane:
         priority_tags="if-nonzero" if tags in {"true", "if-nonzero"} else
         "always" if tags == "always" else "no",
         protected=port.get("protected") is True,
-        bond_mode=str(_atom(port.get("bond_mode", _NONE)) or "active-backup")
-        if len(interfaces) > 1 else "",
-        active=by_mac.get(str(active)) if active else None,
     )  # fmt: skip
 
 
@@ -156,16 +177,24 @@ def _mirror(row: Row, names: Mapping[str, str]) -> Mirror:
 
 
 def with_states(
-    bridge: Bridge, states: Iterable[PortState], numbers: Mapping[str, int | None]
+    bridge: Bridge,
+    states: Iterable[PortState],
+    numbers: Mapping[str, int | None],
+    settings: Iterable[PortState] = (),
 ) -> Bridge:
-    """Return the bridge with what OpenFlow and the datapath say of its ports."""
+    """Return the bridge with what OpenFlow and the datapath say of its ports.
+
+    Only the configuration is taken of `settings`.
+    """
     known = {state.name: state for state in states}
+    config = {state.name: state.config for state in settings}
     ports = []
     for port in bridge.ports:
         state = known.get(port.name)
         if state is not None:
             port = replace(port, ofport=state.number, config=state.config, live=state.live)  # noqa: PLW2901
-        ports.append(replace(port, datapath=numbers.get(port.name)))
+        said = port.config | config.get(port.name, frozenset())
+        ports.append(replace(port, config=said, datapath=numbers.get(port.name)))
     by_name = {port.name: port.ofport for port in ports}
     lanes = tuple(
         replace(lane, ports=(by_name[lane.name],))
@@ -176,7 +205,31 @@ def with_states(
     return replace(bridge, ports=tuple(ports), lanes=lanes)
 
 
-def _port(bridge: str, port: Row, interface: Row, *, bond: bool) -> Port:
+def with_bonds(bridge: Bridge, bonds: Mapping[str, Bond]) -> Bridge:
+    """Return the bridge with how its bonds stand."""
+    lanes = tuple(replace(lane, bond=bonds.get(lane.name)) for lane in bridge.lanes)
+    return replace(bridge, lanes=lanes)
+
+
+_SHOWN_NAME = 10
+"""Characters of a port's name that `stp/show` and `rstp/show` show."""
+
+
+def with_tree(bridge: Bridge, states: Mapping[str, str]) -> Bridge:
+    """Return the bridge with what its spanning tree lets its ports do."""
+    shortened = [port.name[:_SHOWN_NAME] for port in bridge.ports]
+    alike = sorted({name for name in shortened if name in states and shortened.count(name) > 1})
+    doubts = (f"which of the ports {name}... {bridge.spanning_tree} lets forward" for name in alike)
+    ports = tuple(
+        replace(port, tree=states.get(name, ""))
+        for port, name in zip(bridge.ports, shortened, strict=True)
+    )
+    return replace(bridge, ports=ports, unsupported=(*bridge.unsupported, *doubts))
+
+
+def _port(
+    bridge: str, port: Row, interface: Row, marks: Mapping[str, _Queues], *, bond: bool
+) -> Port:
     number = _atom(interface["ofport"])
     vlan = [
         f"{column}={_items(port[column])}"
@@ -195,6 +248,7 @@ def _port(bridge: str, port: Row, interface: Row, *, bond: bool) -> Port:
         vlan=" ".join(vlan),
         bond=str(port["name"]) if bond else "",
         mtu=int(_atom(interface.get("mtu", _NONE)) or 0),
+        queues=next((marks.get(one, ()) for one in _uuids(port.get("qos", _NONE))), ()),
     )
 
 

@@ -17,6 +17,8 @@ from .translate.translation import Translation, clear_looked, translate
 MAX_RECIRCULATIONS = 4096
 _RULE = "=" * 79
 _SLOW = {
+    "lacp": "Consists of LACP packets",
+    "stp": "Consists of STP packets",
     "action": "Uses action(s) not supported by datapath",
 }
 
@@ -39,10 +41,20 @@ class Trace:
         return next((one.unknown for one in self.translations if one.unknown), "")
 
 
-def trace(snapshot: Snapshot, bridge: str, packet: Header, ct_states: Sequence[int] = ()) -> Trace:
-    """Trace a packet; `ct_states` say what connection tracking answers, new once they run out."""
+def trace(
+    snapshot: Snapshot,
+    bridge: str,
+    packet: Header,
+    ct_states: Sequence[int] = (),
+    *,
+    carried: bool = False,
+) -> Trace:
+    """Trace a packet; `ct_states` say what connection tracking answers, new once they run out.
+
+    `carried` says that there is a packet and not only its headers, which controllers would get.
+    """
     states, numbers = deque(ct_states), Numbers()
-    first = translate(snapshot, bridge, packet, numbers=numbers)
+    first = translate(snapshot, bridge, packet, numbers=numbers, carried=carried)
     done, lines = [first], list(_report(first))
     waiting = deque(_tracked(first))
     while waiting:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,13 @@ class Vswitchd:
         if not target.exists():
             raise self._absent()
         limit = f"--timeout={max(1, round(self._timeout_s))}"
-        argv = ["ovs-ofctl", "--no-names", limit, "-O", _VERSIONS, command, f"unix:{target}"]
+        if command == "show":  # of OpenFlow 1.0, unless the bridge is set to newer ones only
+            with suppress(Unreachable):
+                return self._run_ofctl([limit, "-O", "OpenFlow10", command], target)
+        return self._run_ofctl([limit, "-O", _VERSIONS, command], target)
+
+    def _run_ofctl(self, words: Iterable[str], target: Path) -> str:
+        argv = ["ovs-ofctl", "--no-names", *words, f"unix:{target}"]
         try:
             process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         except FileNotFoundError as e:
@@ -141,7 +148,7 @@ class Vswitchd:
             output = process.stdout.read(self._max_bytes + 1) if process.stdout else b""
             if len(output) > self._max_bytes:
                 process.kill()
-                raise RemoteProtocolError(f"{bridge}: over {self._max_bytes} bytes of flows")
+                raise RemoteProtocolError(f"{target}: over {self._max_bytes} bytes")
         text = output.decode(errors="replace")
         if process.returncode:
             reason = text.strip().rpartition("\n")[2] or f"ovs-ofctl ended {process.returncode}"

@@ -2,14 +2,17 @@
 """``netagent flows trace``: what flow tables make of one packet, as `ofproto/trace` says it."""
 
 import argparse
+import re
+import sys
 
 from netagent.commands.asking import print_json
 from netagent.commands.vswitch import add_place, snapshot_of
 from netagent.model.errors import ConfigError
 from ovs_checks.datapath_key import is_datapath_key, parse_key
 from ovs_checks.fields import FIELDS
+from ovs_checks.frame import MIN_BYTES, read_frame
 from ovs_checks.notation import decode
-from ovs_checks.packet import Header
+from ovs_checks.packet import Header, limit_tags
 from ovs_checks.parse import MalformedLine, parse_header
 from ovs_checks.reach import entry
 from ovs_checks.switch import Snapshot
@@ -20,12 +23,15 @@ examples:
   netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
   netagent flows trace br-int in_port=3,tcp --ct-next trk,est --ct-next trk,new
   netagent flows trace --bundle h0.tar.gz br-int in_port=3,udp
+  netagent flows trace br-int in_port=3 "$(cat frame.hex)"
   netagent flows trace 'in_port(2),eth(),eth_type(0x0800),ipv4(proto=17),udp()'
 
 Prints what ovs-appctl ofproto/trace prints, from one dump and without
 loading the vSwitch further. FLOW is in the notation of flows, with names or
 numbers of ports; or in the datapath's, as ovs-appctl dpctl/dump-flows has it,
-and then needs no BRIDGE. Nothing is learned from the packet.
+and then needs no BRIDGE, but may name the datapath. FRAME is an Ethernet frame
+in hexadecimal; FLOW then says only how it came in. Nothing is learned from the
+packet, and no controller gets it.
 
 Open vSwitch is found like the ovs-* tools do: by --db, or OVS_RUNDIR.
 Exit code 0: traced; 1: it met what it cannot decide, or Open vSwitch does
@@ -33,10 +39,14 @@ not answer; 2: the question is wrong.
 """
 
 
+_HEX = re.compile(r"[0-9a-fA-F]+")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("entered", nargs="?", metavar="BRIDGE", help="that the packet enters")
-    parser.add_argument("flow", metavar="FLOW", help="the packet; see below")
+    parser.add_argument(
+        "packet", nargs="+", metavar="[BRIDGE] FLOW [FRAME]", help="the packet; see below"
+    )
     parser.add_argument(
         "--ct-next",
         action="append",
@@ -45,8 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what connection tracking says next (trk,new)",
     )
     parser.add_argument(
-        *("-generate", "--generate"), action="store_true", help="accepted, and changes nothing"
+        *("-generate", "--generate"), action="store_true", help="a whole packet, not only headers"
     )
+    for option in ("--l7", "--l7-len"):
+        parser.add_argument(option, metavar="PAYLOAD", help=argparse.SUPPRESS)
     add_place(parser, bundles="one", default=argparse.SUPPRESS)
     parser.add_argument(
         "--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON document"
@@ -56,9 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the trace; return 1 if it met something that it cannot decide."""
     states = [_ct_state(text) for text in arguments.ct_next]
+    *entered, flow, frame = _words(arguments.packet, generate=arguments.generate)
     snapshot = snapshot_of(arguments)
-    bridge, packet = _packet(snapshot, arguments.entered, arguments.flow)
-    traced = trace(snapshot, bridge, packet, states)
+    bridge, packet = _packet(snapshot, entered[0] if entered else None, flow)
+    if frame:
+        packet = limit_tags(read_frame(bytes.fromhex(frame), packet), snapshot.max_tags)
+    traced = trace(snapshot, bridge, packet, states, carried=arguments.generate or bool(frame))
     if arguments.json:
         print_json(
             {
@@ -71,7 +86,26 @@ def run(arguments: argparse.Namespace) -> int:
         )
     else:
         print(traced.text)
+        for problem in snapshot.problems:
+            print(f"not read: {problem}", file=sys.stderr)
     return 1 if traced.unknown else 0
+
+
+def _words(words: list[str], *, generate: bool) -> list[str]:
+    """Return what was said as bridge (or nothing), flow, and frame, which may be empty.
+
+    Raises
+    ------
+    ConfigError
+        For more than that.
+    """
+    frame = "".join(words[-1].split()) if len(words) > 1 and not generate else ""
+    if len(frame) < 2 * MIN_BYTES or len(frame) % 2 or not _HEX.fullmatch(frame):
+        frame = ""
+    said = words[:-1] if frame else words
+    if len(said) > 2:
+        raise ConfigError("FRAME", f"no Ethernet frame in hexadecimal: {words[-1][:60]}")
+    return [*said, frame]
 
 
 def _ct_state(text: str) -> int:

@@ -8,6 +8,7 @@ can: of a member that changed, the bits that were looked at or written; of the o
 from collections.abc import Sequence
 
 from ovs_checks.fields import is_icmpv4, is_icmpv6
+from ovs_checks.notation import format_mac
 from ovs_checks.packet import (
     ETH_ARP,
     ETH_IPV4,
@@ -83,8 +84,8 @@ _GROUP, _FLAGS = SLOTS["igmp_group"], SLOTS["tcp_flags"]
 def commit(x: Context) -> None:
     """Append what makes the packet as the flows want it."""
     flow, base = x.flow, x.base
-    x.looked[_PACKET_TYPE] = 0xFFFFFFFF
-    if not flow[_PACKET_TYPE]:
+    _packet_type(x)
+    if not flow[_PACKET_TYPE] and not base[_PACKET_TYPE]:
         _key(x, "eth", _ETHERNET, _ETHERNET_SLOTS)
     unlabelled = is_mpls(base[_TYPE]) and not is_mpls(flow[_TYPE])
     if unlabelled:
@@ -97,6 +98,24 @@ def commit(x: Context) -> None:
     _vlan(x)
     _number(x, "skb_priority", _PRIORITY)
     _number(x, "skb_mark", _MARK)
+
+
+def _packet_type(x: Context) -> None:
+    """Put on the Ethernet header that the flows want, or take it off."""
+    flow, base = x.flow, x.base
+    x.looked[_PACKET_TYPE] = 0xFFFFFFFF
+    if flow[_PACKET_TYPE] == base[_PACKET_TYPE]:
+        return
+    if not flow[_PACKET_TYPE]:
+        source, target = (format_mac(flow[slot]) for slot in _ETHERNET_SLOTS)
+        x.steps.append(Step(f"push_eth(src={source},dst={target})", 16))
+        for slot in _ETHERNET_SLOTS:
+            base[slot] = flow[slot]
+    elif not base[_PACKET_TYPE]:
+        x.steps.append(Step("pop_eth", 4))
+        for slot in _ETHERNET_SLOTS:
+            base[slot] = 0
+    base[_PACKET_TYPE] = flow[_PACKET_TYPE]
 
 
 def _key(

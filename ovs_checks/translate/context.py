@@ -161,13 +161,19 @@ class Context:
     """The queue that the packet came in with."""
 
     thawed: bool = False
+    carried: bool = False
+    """Whether there is a packet, and not only its headers."""
+
     trace: list[Node] = field(default_factory=list)
     recirculations: list[Recirculation] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     why_not: tuple[str, str] | None = None
-    choice: int | None = None
-    choices: tuple[int, ...] = ()
     """Why a copy did not leave, and by which port, in the flow being executed."""
+
+    choice: int | None = None
+    choices: tuple[str, ...] = ()
+    """What a hash may have selected, and which of it is taken; None: that cannot be told."""
+
     origins: dict[int, Flow] = field(default_factory=dict)
     """For each slot that a flow wrote: the flow its value comes from."""
 
@@ -236,6 +242,15 @@ class Context:
         return UnknownMet(
             End("cannot_tell", self.bridge.name, self.table, reason, header, flow=quote)
         )
+
+    def choose(self, names: Sequence[str]) -> int:
+        """Return which of several the datapath's hash selects; no snapshot can tell by itself."""
+        if len(names) == 1:
+            return 0
+        if self.choice is None:
+            raise self.give_up(f"which is selected by a hash: {', '.join(names)}")
+        self.choices = tuple(names)
+        return self.choice % len(names)
 
     # --- limits ----------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ from .groups import to_group
 from .labels import count_labels, pop_label, pop_tag, push_label, push_tag
 from .lookup import check_larger, do_clone, enter
 from .normal import normal
-from .ports import clear_conntrack, compose_output, flood
+from .ports import clear_conntrack, compose_output, flood, queue_priority
 
 _S = SLOTS
 _TCI, _TPID, _TYPE = _S["vlan_tci"], _S["vlan_tpid"], _S["eth_type"]
@@ -226,14 +226,9 @@ def _enqueue(x: Context, action: Enqueue, last: bool) -> None:
     number = x.in_port if action.port == _PORT["in_port"] else action.port
     if number == x.in_port and action.port != _PORT["in_port"]:
         return
-    saved, x.flow[_PRIORITY] = x.flow[_PRIORITY], _queue_priority(x, action.queue)
+    saved, x.flow[_PRIORITY] = x.flow[_PRIORITY], queue_priority(x, action.queue)
     compose_output(x, number, last=last)
     x.flow[_PRIORITY] = saved
-
-
-def _queue_priority(x: Context, queue: int) -> int:
-    """Return what the datapath calls a queue: the kernel's handles begin at 1:1."""
-    return queue if x.bridge.datapath_type else 0x10001 + queue
 
 
 def _group(x: Context, action: ToGroup, last: bool) -> object:
@@ -399,7 +394,7 @@ def _dec_mpls_ttl(x: Context) -> object:
 
 def _set_queue(x: Context, action: SetQueue, last: bool) -> None:
     x.looked[_PRIORITY] = 0xFFFFFFFF
-    x.flow[_PRIORITY] = _queue_priority(x, action.queue)
+    x.flow[_PRIORITY] = queue_priority(x, action.queue)
 
 
 def _delete_field(x: Context, action: DeleteField, last: bool) -> None:

@@ -82,8 +82,9 @@ def to_controller(
 def _userspace(
     x: Context, number: int, max_len: int, reason: int, controller_id: int, *, continuation: bool
 ) -> datapath.Step:
+    unsent = not continuation and not x.carried
     text = (
-        f"userspace(pid=0,controller(reason={reason},dont_send={int(not continuation)},"
+        f"userspace(pid=0,controller(reason={reason},dont_send={int(unsent)},"
         f"continuation={int(continuation)},recirc_id={number},"
         f"rule_cookie={hex_text(x.cookie)},controller_id={controller_id},max_len={max_len}))"
     )

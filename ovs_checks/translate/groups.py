@@ -129,11 +129,10 @@ def _select(x: Context, group: Group) -> Bucket | None:
         kind = kind if kind <= x.features.max_hash_algorithm else 0
         x.freeze(hash_by=(kind, basis), group=group.id)
         return None
-    if x.choice is None:
-        raise x.give_up("which bucket the datapath's hash selects")
     buckets = [one for one in group.buckets if one.weight and _is_live(x, one)]
-    x.choices = tuple(one.id for one in buckets)
-    return buckets[x.choice] if x.choice < len(buckets) else None
+    if not buckets:
+        return None
+    return buckets[x.choose([f"bucket {one.id} of group {group.id}" for one in buckets])]
 
 
 def hash_algorithm(group: Group) -> tuple[int, int] | None:

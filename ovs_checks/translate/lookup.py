@@ -64,8 +64,11 @@ def look_up(x: Context, table: int, in_port: int) -> Found:
     """Look the packet up as if it had come in by `in_port` (`rule_dpif_lookup_from_table`)."""
     flow = x.flow
     saved = flow[IN_PORT], flow[_TP_SRC], flow[_TP_DST]
-    if flow[_FRAG] & FRAGMENT:  # a table cannot see ports that later fragments lack
-        flow[_TP_SRC] = flow[_TP_DST] = 0
+    if flow[_FRAG] & FRAGMENT and x.bridge.fragments != "nx-match":
+        if x.bridge.fragments == "drop":
+            x.finish(x.end("dropped", "the bridge is set to drop fragments"))
+            return Found(None)
+        flow[_TP_SRC] = flow[_TP_DST] = 0  # a table cannot see ports that later fragments lack
     flow[IN_PORT] = in_port
     tables = x.bridge.tables
     found = tables[table].look_up(flow, x.looked) if table in tables else Found(None)

@@ -3,10 +3,12 @@
 
 from dataclasses import dataclass, replace
 
+from ovs_checks.bonds import receives, senders, source_hash
 from ovs_checks.notation import format_mac
 from ovs_checks.packet import ETH_ARP, ETH_VLAN, SLOTS, TAG_PRESENT, is_vlan_type
 from ovs_checks.switch import Bridge, Lane
 
+from .choose import note_hashed
 from .context import Context
 from .labels import count_tags
 
@@ -14,6 +16,10 @@ _SRC, _DST, _TYPE = SLOTS["eth_src"], SLOTS["eth_dst"], SLOTS["eth_type"]
 _PROTO, _NW_SRC, _NW_DST = SLOTS["nw_proto"], SLOTS["nw_src"], SLOTS["nw_dst"]
 _TAGS = ((SLOTS["vlan_tpid"], SLOTS["vlan_tci"]), (SLOTS["vlan_tpid1"], SLOTS["vlan_tci1"]))
 _ALL_MAC = (1 << 48) - 1
+_GROUP_BIT = 1 << 40
+"""Of an address: it is that of a group."""
+
+_REPLY = 2
 _RESERVED_GROUP = 0x0180C2000000
 """The 16 link-local group addresses from here up are not forwarded."""
 
@@ -157,8 +163,11 @@ def normal(x: Context) -> None:
         _drop(x, "detail", "packet has reserved destination MAC, dropping",
               "NORMAL does not forward link-local groups")  # fmt: skip
     else:
+        tags = inside(lane, extract(x))
+        if not _bond_takes(x, lane, tags[0].vid):
+            return
         _note_gratuitous(x)
-        _forward(x, lane, inside(lane, extract(x)))
+        _forward(x, lane, tags)
 
 
 def _drop(x: Context, kind: str, told: str, reason: str) -> None:
@@ -173,6 +182,37 @@ def _note_gratuitous(x: Context) -> None:
     x.looked[_PROTO] = 0xFF
     if x.flow[_PROTO] == 1:
         x.looked[_NW_SRC] = x.looked[_NW_DST] = 0xFFFFFFFF
+
+
+def _bond_takes(x: Context, lane: Lane, vid: int) -> bool:
+    """Tell whether the packet may come in by this member of a bond, and say so if not."""
+    if len(lane.ports) < 2:
+        return True
+    if lane.bond is None:
+        raise x.give_up(f"NORMAL with bond {lane.name}: how it stands is not known")
+    name = x.bridge.by_number[x.in_port].name
+    verdict = receives(lane.bond, name, group=bool(x.flow[_DST] & _GROUP_BIT))
+    if verdict == "no":
+        _drop(x, "detail", "bonding refused admissibility, dropping",
+              f"NORMAL: bond {lane.name} takes nothing in by {name} now")  # fmt: skip
+        return False
+    learned = x.bridge.learned.get((vid, x.flow[_SRC]))
+    if verdict == "yes" or learned is None or x.bridge.by_lane.get(learned.port) == lane:
+        return True
+    if _announces(x):
+        return True
+    _drop(x, "detail", "SLB bond thinks this packet looped back, dropping",
+          f"NORMAL: bond {lane.name} takes it for one that it sent itself")  # fmt: skip
+    return False
+
+
+def _announces(x: Context) -> bool:
+    """Tell whether the packet announces its sender (`is_gratuitous_arp`)."""
+    _note_gratuitous(x)
+    flow = x.flow
+    if flow[_TYPE] != ETH_ARP or flow[_DST] != _ALL_MAC:
+        return False
+    return flow[_PROTO] == _REPLY or (flow[_PROTO] == 1 and flow[_NW_SRC] == flow[_NW_DST])
 
 
 def _forward(x: Context, lane: Lane, tags: Tags) -> None:
@@ -219,21 +259,36 @@ def to_one(x: Context, lane: Lane, tags: Tags) -> None:
     if lane.priority_tags != "no":
         pcp = x.flow[_TAGS[0][1]] & 0xE000
         out = replace(out[0], pcp=pcp), out[1]
-    number = _member(x, lane)
+    number = _member(x, lane, out[0].vid)
     if number is None:
         return
+    bond = lane.bond if lane.bond and lane.bond.recirculation is not None else None
     saved = [x.flow[slot] for pair in _TAGS for slot in pair]
     put(x, out, always=lane.priority_tags == "always")
-    x.go.output(x, number, last=False)
+    x.go.output(x, number, last=False, bond=bond)
     for slot, value in zip((slot for pair in _TAGS for slot in pair), saved, strict=True):
         x.flow[slot] = value
 
 
-def _member(x: Context, lane: Lane) -> int | None:
+def _member(x: Context, lane: Lane, vid: int) -> int | None:
     """Return the port of a lane to send by; None if it has none."""
     ports = [number for number in lane.ports if number in x.bridge.by_number]
     if len(lane.ports) < 2:
         return ports[0] if ports else None
-    if lane.active is not None:
-        return lane.active
-    raise x.give_up(f"NORMAL with bond {lane.name} ({lane.bond_mode or 'mode not known'})")
+    bond = lane.bond
+    if bond is None:
+        raise x.give_up(f"NORMAL with bond {lane.name}: how it stands is not known")
+
+    def hashed() -> int | None:
+        slb = bond.mode == "balance-slb"
+        return source_hash(x.flow[_SRC], vid, bond.basis) if slb else None
+
+    names = senders(bond, hashed)
+    if bond.recirculation is None and bond.mode != "active-backup":
+        note_hashed(x, "eth_src" if bond.mode == "balance-slb" else "symmetric_l3l4+udp")
+    if len(names) > 1 and bond.recirculation is None:
+        name = names[x.choose([f"member {name} of bond {lane.name}" for name in names])]
+    else:
+        name = names[0] if names else ""
+    port = x.bridge.by_name.get(name)
+    return port.ofport if port else None

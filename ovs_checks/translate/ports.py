@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sending a packet out: to a port, through a patch into another bridge, into a tunnel."""
 
-from ovs_checks.packet import CONNTRACK, REGISTERS, SLOTS, TUNNEL, Slots
+from ovs_checks.bonds import Bond
+from ovs_checks.packet import CONNTRACK, ETH_TYPE, NO_TYPE, REGISTERS, SLOTS, TUNNEL, Slots
 from ovs_checks.switch import Port
 
 from . import datapath, lookup
@@ -26,7 +27,8 @@ _CT_TUPLE = tuple(
     )
 )
 _ETH_DST, _PACKET_TYPE = SLOTS["eth_dst"], SLOTS["packet_type"]
-_STP = 0x0180C2000000
+_NW_TOS, _PRIORITY = SLOTS["nw_tos"], SLOTS["skb_priority"]
+_STP, _LACP = 0x0180C2000000, 0x8809
 
 
 def clear_conntrack(flow: Slots) -> None:
@@ -41,7 +43,7 @@ def compose_output(
     *,
     last: bool,
     truncate: bool = False,
-    bond: tuple[int, int] | None = None,
+    bond: Bond | None = None,
 ) -> None:
     """Send to a port of the bridge (`compose_output_action__`)."""
     port = x.port(number)
@@ -51,10 +53,14 @@ def compose_output(
         return
     if _refuses(x, port):
         return
+    kept = [x.flow[slot] for slot in _KEPT]
+    if port.layer == "L3" and not x.flow[_PACKET_TYPE]:
+        x.flow[_PACKET_TYPE] = 1 << 16 | x.flow[ETH_TYPE]
     if port.type == "patch":
         _through_patch(x, port, last=last, truncate=truncate)
         return
-    kept = [x.flow[slot] for slot in _KEPT]
+    if port.queues:
+        _mark(x, port)
     if tunnel := port.tunnel:
         saved = [x.flow[slot] for slot in TUNNEL]
         into_tunnel(x, port, tunnel, through, last=last, truncate=truncate)
@@ -82,7 +88,11 @@ def _refuses(x: Context, port: Port) -> bool:
     elif from_lane and to_lane and from_lane.protected and to_lane.protected:
         x.tell("warn", "Flow is between protected ports, skipping output.")
         reason = f"it came in by a protected port, and {port.name} is one too"
-    elif x.flow[_PACKET_TYPE] and not port.is_tunnel and port.type != "patch":
+    elif port.tree not in {"", "forwarding"}:
+        tree = x.bridge.spanning_tree
+        x.tell("warn", f"{tree} not in forwarding state, skipping output")
+        reason = f"{tree} does not let {port.name} forward: it is {port.tree}"
+    elif x.flow[_PACKET_TYPE] and port.layer == "L2":
         what = "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet."
         x.tell("warn", what)
         reason = f"{port.name} takes Ethernet frames only"
@@ -92,11 +102,28 @@ def _refuses(x: Context, port: Port) -> bool:
     return True
 
 
-def _to_datapath(x: Context, port: Port, bond: tuple[int, int] | None) -> None:
+def queue_priority(x: Context, queue: int) -> int:
+    """Return what the datapath calls a queue: the kernel's handles begin at 1:1."""
+    return queue if x.bridge.datapath_type else 0x10001 + queue
+
+
+def _mark(x: Context, port: Port) -> None:
+    """Set the DSCP that the packet's queue at this port asks for (`dscp_from_skb_priority`)."""
+    x.looked[_PRIORITY] = 0xFFFFFFFF
+    for queue, dscp in port.queues:
+        if queue_priority(x, queue) == x.flow[_PRIORITY]:
+            x.looked[_NW_TOS] |= 0xFC
+            x.flow[_NW_TOS] = x.flow[_NW_TOS] & 3 | dscp << 2 & 0xFC
+
+
+def _to_datapath(x: Context, port: Port, bond: Bond | None) -> None:
     commit(x)
-    if bond is not None:
-        number, basis = bond
-        x.steps += [datapath.hash_step(0, basis), datapath.recirculate(number)]
+    if bond is not None and bond.recirculation is not None:
+        if bond.lb_output is not None:
+            x.steps.append(datapath.Step(f"lb_output({bond.lb_output})"))
+        else:
+            number = bond.recirculation
+            x.steps += [datapath.hash_step(0, bond.basis), datapath.recirculate(number)]
         x.finish(x.end("output", f"out by bond {port.bond}", port.name))
         return
     tunnel_port = reached(x, port)
@@ -139,10 +166,53 @@ def through(x: Context, peer: Port, last: bool) -> None:
         x.mirrors = frozenset()
     x.bridge = other
     with x.below(node):
-        if may_receive(x, peer):
+        if not special(x, peer) and may_receive(x, peer):
+            held = _Held(x) if peer.tree not in {"", "forwarding"} else None
             lookup.enter(x, 0, peer.ofport, last=last, executor=lookup.clone)
-            wind_up(x)
+            if held is None:
+                wind_up(x)
+            else:
+                held.undo(x, peer)
     outside.restore(x)
+
+
+def special(x: Context, port: Port | None) -> bool:
+    """Tell whether the packet is for Open vSwitch itself, and take it if so (`process_special`)."""
+    if port is None:
+        return False
+    lane = x.bridge.by_lane.get(port.ofport)
+    bond = lane.bond if lane is not None else None
+    if bond is not None and bond.lacp != "off" and x.flow[ETH_TYPE] == _LACP:
+        return _take(x, "lacp", "LACP")
+    if x.bridge.spanning_tree:
+        x.looked[_ETH_DST] = (1 << 48) - 1
+        if x.flow[_ETH_DST] == _STP and x.flow[ETH_TYPE] == NO_TYPE:
+            return _take(x, "stp", x.bridge.spanning_tree)
+    return False
+
+
+def _take(x: Context, slow: str, what: str) -> bool:
+    x.slow.add(slow)
+    x.finish(x.end("dropped", f"taken by Open vSwitch for its {what}"))
+    return True
+
+
+class _Held:
+    """What is taken back where a spanning tree lets tables see a packet, but not forward it."""
+
+    def __init__(self, x: Context) -> None:
+        self._base, self._steps = list(x.base), len(x.steps)
+        self._ends, self._mirrors = len(x.ends), x.mirrors
+        self._waiting = len(x.recirculations)
+
+    def undo(self, x: Context, port: Port) -> None:
+        """Forget what the tables did."""
+        x.base[:], x.mirrors = self._base, self._mirrors
+        del x.steps[self._steps :], x.ends[self._ends :], x.recirculations[self._waiting :]
+        x.cancel_freeze()
+        x.action_set = []
+        tree = x.bridge.spanning_tree
+        x.finish(x.end("dropped", f"{tree} does not let {port.name} forward: it is {port.tree}"))
 
 
 class _Outside:

@@ -28,7 +28,7 @@ from .freezing import wind_up
 from .lookup import look_up, run_flow, tell_table
 from .mirrors import mirror_input
 from .normal import mirrors_to
-from .ports import clear_conntrack, compose_output, may_receive
+from .ports import clear_conntrack, compose_output, may_receive, special
 
 _S = SLOTS
 _ECN_SLOT, _TUN_TOS = _S["nw_tos"], _S["tun_tos"]
@@ -56,8 +56,8 @@ class Translation:
     unknown: str = ""
     """What was met that is not understood; nothing after it is certain."""
 
-    choices: tuple[int, ...] = ()
-    """Ids of the buckets between which the datapath's hash has selected."""
+    choices: tuple[str, ...] = ()
+    """What a hash that no snapshot can tell has selected between."""
 
 
 GO = Go(execute, compose_output)
@@ -71,11 +71,12 @@ def translate(
     numbers: Numbers | None = None,
     state: Frozen | None = None,
     choice: int | None = None,
+    carried: bool = False,
 ) -> Translation:
     """Carry a packet that enters `bridge` by its `in_port` through the host.
 
-    With `state`, the packet is one that comes back from the datapath. `choice` says which of the
-    live buckets, from 0, the datapath's hash has selected.
+    With `state`, the packet is one that comes back from the datapath. `choice` says which of those
+    that may be selected, from 0, a hash that no snapshot can tell has selected.
 
     Raises
     ------
@@ -88,7 +89,7 @@ def translate(
     x = Context(snapshot, at, flow, list(flow), [0] * len(flow), numbers or Numbers(), GO)
     for slot in TUNNEL:
         x.base[slot] = 0
-    x.priority, x.choice = packet.skb_priority, choice
+    x.priority, x.choice, x.carried = packet.skb_priority, choice, carried
     x.arrived_at = packet.tun_dst, packet.tun_ipv6_dst
     initial = Header._make(flow)
     unknown = ""
@@ -141,9 +142,16 @@ def _translate(x: Context, state: Frozen | None) -> None:
     port = x.port(x.in_port)
     lane = x.bridge.by_lane.get(x.in_port)
     found: Found | None = None
+    held = len(x.steps), len(x.ends), len(x.recirculations)
+    if port is not None and port.layer == "L3" and x.flow[_S["packet_type"]] and not x.table:
+        for name in ("packet_type", "eth_src", "eth_dst"):  # tables see frames only
+            x.flow[_S[name]] = 0
     if state is None or not state.actions:
         found = look_up(x, x.table, x.in_port)
         node = tell_table(x, found, x.table)
+    if state is None and special(x, port):
+        mirror_input(x)
+        return
     if lane is not None and mirrors_to(x.bridge, lane):
         x.tell("error", f"dropping packet received on port {lane.name}, "
                         "which is reserved exclusively for mirroring")  # fmt: skip
@@ -156,6 +164,12 @@ def _translate(x: Context, state: Frozen | None) -> None:
         _begin(x, found, node)
     elif state is not None:
         execute(x, state.actions, True)
+    if port is not None and port.tree not in {"", "forwarding"} and not x.error:
+        del x.steps[held[0] :], x.ends[held[1] :], x.recirculations[held[2] :]
+        x.cancel_freeze()
+        tree = x.bridge.spanning_tree
+        x.finish(x.end("dropped", f"{tree} does not let {port.name} forward: it is {port.tree}"))
+        x.error = "Forwarding is disabled"
     if not x.error:
         wind_up(x)
 

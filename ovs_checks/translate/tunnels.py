@@ -7,6 +7,7 @@ Follows `tnl_port_send()`, `native_tunnel_output()` and `netdev-native-tnl.c`.
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ovs_checks.describe import hex_text
 from ovs_checks.notation import (
@@ -50,6 +51,7 @@ _SRC4, _DST4, _SRC6, _DST6 = (
 _FLAGS, _TOS, _TTL = _S["tun_flags"], _S["tun_tos"], _S["tun_ttl"]
 _TP_SRC, _TP_DST = _S["tun_tp_src"], _S["tun_tp_dst"]
 _NW_TOS, _NW_TTL, _MARK = _S["nw_tos"], _S["nw_ttl"], _S["pkt_mark"]
+_PACKET_TYPE = _S["packet_type"]
 
 Through = Callable[[Context, Port, bool], None]
 """`patch.through`: go on in the bridge that the outer packet leaves by."""
@@ -158,10 +160,21 @@ def _address(x: Context, tunnel: Tunnel) -> None:
     flow[_FLAGS] |= TUN_DF if tunnel.option("df_default", "true") != "false" else 0
     flow[_FLAGS] |= TUN_CSUM if _checksums(tunnel) else 0
     flow[_FLAGS] |= TUN_KEY if tunnel.out_key else 0
+    if tunnel.kind in {"erspan", "ip6erspan"}:
+        _mirrored(x, tunnel)
     mark = tunnel.option("egress_pkt_mark")
     if mark:
         flow[_MARK] = or_zero(integer, mark)
         x.looked[_MARK] = 0xFFFFFFFF
+
+
+def _mirrored(x: Context, tunnel: Tunnel) -> None:
+    """Put the settings of ERSPAN on the packet, but for those that its flows give."""
+    for name, base in (("ver", 10), ("idx", 16), ("dir", 10), ("hwid", 16)):
+        option = f"erspan_{name}"
+        if "flow" not in {tunnel.option(option), tunnel.option("erspan_ver")}:
+            value = or_zero(partial(int, base=base), tunnel.option(option))
+            x.flow[_S[f"tun_{option}"]] = value
 
 
 def _checksums(tunnel: Tunnel) -> bool:
@@ -199,6 +212,13 @@ def _extensions(x: Context, tunnel: Tunnel) -> list[str]:
         return [f"vxlan(gbp(id={header.tun_gbp_id}{flags}))"]
     if tunnel.kind == "geneve" and (options := geneve_options(x)):
         return [f"geneve({options})"]
+    if tunnel.kind in {"erspan", "ip6erspan"} and header.tun_erspan_ver == 1:
+        return [f"erspan(ver=1,idx={header.tun_erspan_idx:#x})"]
+    if tunnel.kind in {"erspan", "ip6erspan"} and header.tun_erspan_ver == 2:
+        hardware = header.tun_erspan_hwid & 0xF  # the datapath shows its lower half only
+        return [f"erspan(ver=2,dir={header.tun_erspan_dir},hwid={hardware:#x})"]
+    if tunnel.kind == "gtpu" and header.tun_gtpu_flags and header.tun_gtpu_msgtype:
+        return [f"gtpu(flags={header.tun_gtpu_flags:#x},msgtype={header.tun_gtpu_msgtype})"]
     return []
 
 
@@ -300,13 +320,17 @@ def _device(x: Context, device: str) -> tuple[Bridge, Port] | None:
     return (x.snapshot.by_name[port.bridge], port) if port else None
 
 
-_TYPES = {"gre": 3, "vxlan": 4, "geneve": 5, "erspan": 107, "ip6gre": 109, "gtpu": 110}
+_NUMBERS = {"gre": (3, 109), "ip6gre": (3, 109), "vxlan": (4, 4), "geneve": (5, 5),
+            "erspan": (107, 108), "ip6erspan": (107, 108), "gtpu": (110, 110)}  # fmt: skip
+"""What the datapath calls tunnels, over IPv4 and over IPv6 (`enum ovs_vport_type`)."""
+
+_OVER_GRE = frozenset({"gre", "ip6gre", "erspan", "ip6erspan"})
 
 
 def _header(x: Context, tunnel: Tunnel, outer: _Outer) -> str:
     flow, v6 = x.flow, ":" in outer.source
-    protocol = 47 if tunnel.kind in {"gre", "ip6gre"} else UDP
-    own, size = _own_header(x, tunnel)
+    protocol = 47 if tunnel.kind in _OVER_GRE else UDP
+    own, size = _own_header(x, tunnel, v6=v6)
     kind = ETH_IPV6 if v6 else ETH_IPV4
     ethernet = (
         f"eth(dst={format_mac(outer.dmac)},src={format_mac(outer.smac)},dl_type=0x{kind:04x})"
@@ -324,30 +348,64 @@ def _header(x: Context, tunnel: Tunnel, outer: _Outer) -> str:
             f"tos={hex_text(flow[_TOS])},ttl={flow[_TTL]},frag=0x{fragment:x})"
         )
     total = 14 + (40 if v6 else 20) + size
-    number = _TYPES.get(tunnel.kind, 0)
+    number = _NUMBERS.get(tunnel.kind, (0, 0))[v6]
     return f"header(size={total},type={number},{ethernet},{network},{own})"
 
 
-def _own_header(x: Context, tunnel: Tunnel) -> tuple[str, int]:
+def _own_header(x: Context, tunnel: Tunnel, *, v6: bool) -> tuple[str, int]:
     """Return the tunnel's own header in words, and its size."""
     flow, key = x.flow, x.flow[TUN_ID]
-    checksum = 0xFFFF if flow[_FLAGS] & TUN_CSUM else 0
+    checksum = 0xFFFF if v6 or flow[_FLAGS] & TUN_CSUM else 0
     udp = f"udp(src=0,dst={flow[_TP_DST]},csum=0x{checksum:x})"
-    if tunnel.kind == "vxlan":
-        return f"{udp},vxlan(flags=0x8000000,vni=0x{key & 0xFFFFFF:x})", 16
-    if tunnel.kind == "geneve":
-        options = geneve_options(x)
-        length = sum(
-            4 + option.length
-            for option in x.bridge.options
-            if x.header.tun_present >> option.index & 1
-        )
-        oam = "oam," if flow[_FLAGS] & TUN_OAM else ""
-        tail = f",options({options})" if options else ""
-        return f"{udp},geneve({oam}vni=0x{key & 0xFFFFFF:x}{tail})", 16 + length
-    if tunnel.kind in {"gre", "ip6gre"}:
-        return _gre(x, tunnel)
-    raise x.give_up(f"tunnels of type {tunnel.kind}")
+    match tunnel.kind:
+        case "vxlan":
+            return f"{udp},vxlan(flags=0x{_vxlan_flags(x, tunnel):x},vni=0x{key & 0xFFFFFF:x})", 16
+        case "geneve":
+            own, size = _geneve(x)
+            return f"{udp},{own}", 8 + size
+        case "gtpu":
+            own, size = _gtpu(x, tunnel)
+            return f"{udp},{own}", 8 + size
+        case "gre" | "ip6gre":
+            return _gre(x, tunnel)
+        case "erspan" | "ip6erspan":
+            return _erspan(x)
+        case _:
+            raise x.give_up(f"tunnels of type {tunnel.kind}")
+
+
+_GPE_PROTOCOLS = {ETH_IPV4: 1, ETH_IPV6: 2, 0x894F: 4}
+_GPE_ETHERNET = 3
+
+
+def _vxlan_flags(x: Context, tunnel: Tunnel) -> int:
+    """Return the first word of the header; with `exts=gpe` it says what is inside."""
+    if "gpe" not in tunnel.option("exts").split(","):
+        return 0x08000000
+    inside = x.flow[_PACKET_TYPE]
+    protocol = _GPE_PROTOCOLS.get(inside & 0xFFFF) if inside else _GPE_ETHERNET
+    if protocol is None:
+        raise x.give_up(f"VXLAN-GPE with packets of type 0x{inside & 0xFFFF:x}")
+    return 0x0C000000 | protocol
+
+
+def _geneve(x: Context) -> tuple[str, int]:
+    carried = [one for one in x.bridge.options if x.header.tun_present >> one.index & 1]
+    options = geneve_options(x)
+    words = "oam," if x.flow[_FLAGS] & TUN_OAM else ""
+    words += "crit," if any(one.type & 0x80 for one in carried) else ""
+    tail = f",options({options})" if options else ""
+    size = 8 + sum(4 + one.length for one in carried)
+    return f"geneve({words}vni=0x{x.flow[TUN_ID] & 0xFFFFFF:x}{tail})", size
+
+
+def _gtpu(x: Context, tunnel: Tunnel) -> tuple[str, int]:
+    header = x.header
+    numbered = tunnel.option("seq") == "true"
+    flags = (header.tun_gtpu_flags or 0x30) | (2 if numbered else 0)
+    kind = header.tun_gtpu_msgtype or 255
+    own = f"gtpu(flags=0x{flags:x},msgtype={kind},teid=0x{x.flow[TUN_ID] & 0xFFFFFFFF:x})"
+    return own, 12 if numbered else 8
 
 
 def _gre(x: Context, tunnel: Tunnel) -> tuple[str, int]:
@@ -357,7 +415,24 @@ def _gre(x: Context, tunnel: Tunnel) -> tuple[str, int]:
     if tunnel.out_key:
         flags, size = flags | 0x2000, size + 4
         tail += f",key=0x{x.flow[TUN_ID] & 0xFFFFFFFF:x}"
-    return f"gre((flags=0x{flags:x},proto=0x6558){tail})", size
+    if tunnel.option("seq") == "true":
+        flags, size, tail = flags | 0x1000, size + 4, f"{tail},seq=0x0"
+    protocol = x.flow[_PACKET_TYPE] & 0xFFFF or _BRIDGED
+    return f"gre((flags=0x{flags:x},proto=0x{protocol:x}){tail})", size
+
+
+_BRIDGED = 0x6558
+"""What GRE calls an Ethernet frame."""
+
+
+def _erspan(x: Context) -> tuple[str, int]:
+    header, session = x.header, x.flow[TUN_ID]
+    if session > 0x3FF:
+        raise x.give_up(f"ERSPAN with session {session}")
+    said = f"erspan(ver={header.tun_erspan_ver},sid=0x{session:x}"
+    if header.tun_erspan_ver == 1:
+        return f"{said},idx=0x{header.tun_erspan_idx:x})", 16
+    return f"{said},dir={header.tun_erspan_dir},hwid=0x{header.tun_erspan_hwid:x})", 20
 
 
 def _wrap(x: Context, outer: _Outer, tunnel: Tunnel) -> None:
@@ -367,6 +442,7 @@ def _wrap(x: Context, outer: _Outer, tunnel: Tunnel) -> None:
         "eth_dst": outer.dmac,
         "eth_src": outer.smac,
         "packet_type": 0,
+        **dict.fromkeys(("vlan_tpid", "vlan_tci", "vlan_tpid1", "vlan_tci1"), 0),
         "nw_dst": flow[_DST4],
         "nw_src": flow[_SRC4] or (0 if v6 else or_zero(ipv4, outer.source)),
         "ipv6_dst": flow[_DST6],
@@ -377,7 +453,7 @@ def _wrap(x: Context, outer: _Outer, tunnel: Tunnel) -> None:
         "tp_dst": flow[_TP_DST],
         "tp_src": flow[_TP_SRC],
         "eth_type": ETH_IPV6 if v6 else ETH_IPV4,
-        "nw_proto": 47 if tunnel.kind in {"gre", "ip6gre"} else UDP,
+        "nw_proto": 47 if tunnel.kind in _OVER_GRE else UDP,
     }
     for name, value in new.items():
         x.base[_S[name]] = flow[_S[name]] = value

@@ -143,7 +143,8 @@ def terms(draw):
     name = draw(st.sampled_from(sorted(name for name in FIELDS if not name.isupper())))
     field = FIELDS[name]
     full = 0xFFFF if field.kind == "port" else (1 << field.width) - 1
-    mask = field.bits if field.kind in {"port", "frag"} else draw(st.integers(1, full))
+    whole = field.kind in {"port", "frag"} or name == "packet_type"
+    mask = field.bits if whole else draw(st.integers(1, full))
     mask = mask & field.bits or field.bits
     value = draw(st.sampled_from((0, 1, 3)) if field.kind == "frag" else st.integers(0, full))
     return Term(name, value & mask, mask)

@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ovs_checks.bonds import Bond, Member
+from ovs_checks.notation import mac
 from ovs_checks.parse import parse_dump, parse_header
 from ovs_checks.pipeline import walk
 from ovs_checks.shows import parse_groups
-from ovs_checks.switch import Bridge, Lane, Port, Snapshot
+from ovs_checks.switch import Bridge, FdbEntry, Lane, Port, Snapshot
+from ovs_checks.trace import trace
 from ovs_checks.translate.context import MAX_COPIES
 from ovs_checks.walk import LocalWalk
 from tests.ovs_checks.hosts import bridge, plain_ports
@@ -178,13 +183,75 @@ def test_normal_s_refusals_and_limits(packet, ports, kind, reason):
     assert (end.kind, reason in end.reason) == (kind, True)
 
 
-def test_normal_does_not_guess_which_member_of_a_bond_is_chosen():
+def over_bond(bond, packet="in_port=1"):
     ports = plain_ports("br", 1, 2, 3)
-    lanes = (Lane("p1", (1,)), Lane("bond0", (2, 3), bond_mode="balance-tcp"))
+    lanes = (Lane("p1", (1,)), Lane("bond0", (2, 3), bond=bond))
     flows = parse_dump("actions=NORMAL").flows
-    snapshot = Snapshot("h0", (Bridge("br", flows, ports, lanes=lanes),))
-    end = walk(snapshot, "br", parse_header("in_port=1")).end
-    assert (end.kind, end.reason) == ("cannot_tell", "NORMAL with bond bond0 (balance-tcp)")
+    return Snapshot("h0", (Bridge("br", flows, ports, lanes=lanes),)), parse_header(packet)
+
+
+BOTH = (Member("p2"), Member("p3"))
+
+
+def test_normal_does_not_guess_how_a_bond_stands():
+    snapshot, packet = over_bond(None)
+    end = walk(snapshot, "br", packet).end
+    said = "NORMAL with bond bond0: how it stands is not known"
+    assert (end.kind, end.reason) == ("cannot_tell", said)
+
+
+def test_each_member_that_a_hash_may_select_is_a_case():
+    snapshot, packet = over_bond(Bond("balance-slb", BOTH, "p2"))
+    walked = walk(snapshot, "br", packet)
+    assert [(end.kind, end.port, end.case) for end in walked.ends] == [
+        ("output", "p2", "member p2 of bond bond0"),
+        ("output", "p3", "member p3 of bond bond0"),
+    ]
+    assert "member p2 of bond bond0" in trace(snapshot, "br", packet).unknown
+
+
+@pytest.mark.parametrize(
+    ("bond", "actions"),
+    [
+        (Bond("active-backup", BOTH, "p3"), "p3"),
+        (Bond("active-backup", BOTH), "drop"),
+        (Bond("balance-slb", (Member("p2", enabled=False), Member("p3"))), "p3"),
+        (Bond("balance-slb", (Member("p2"), Member("p3", hashes=frozenset(range(256))))), "p3"),
+        (Bond("balance-tcp", BOTH, "p2"), "drop"),
+        (Bond("balance-tcp", BOTH, "p2", "configured", lacp_fallback=True), "p2"),
+        (Bond("balance-tcp", BOTH, lacp="negotiated", basis=7, recirculation=9),
+         "hash(l4(7)),recirc(0x9)"),
+        (Bond("balance-tcp", BOTH, lacp="negotiated", recirculation=9, lb_output=9),
+         "lb_output(9)"),
+    ],
+)  # fmt: skip
+def test_what_leaves_by_a_bond(bond, actions):
+    snapshot, packet = over_bond(bond)
+    assert trace(snapshot, "br", packet).datapath_actions == actions
+
+
+@pytest.mark.parametrize(
+    ("bond", "packet", "reason"),
+    [
+        (Bond("active-backup", BOTH, "p3"), "in_port=2", "takes nothing in by p2 now"),
+        (Bond("active-backup", BOTH, "p2"), "in_port=2", ""),
+        (Bond("balance-slb", BOTH, "p3"), "in_port=2,dl_dst=ff:ff:ff:ff:ff:ff", "takes nothing in"),
+        (Bond("balance-slb", BOTH, "p3", all_active=True), "in_port=2,dl_dst=3:0:0:0:0:1", ""),
+        (Bond("balance-slb", BOTH, "p3"), "in_port=2", ""),
+        (Bond("balance-slb", BOTH, "p3"), "in_port=2,dl_src=02:00:00:00:00:01", "sent itself"),
+        (Bond("balance-slb", BOTH, "p2"),
+         "in_port=2,dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff,arp,arp_op=2", ""),
+        (Bond("balance-tcp", BOTH, "p2"), "in_port=2", "takes nothing in"),
+        (Bond("balance-tcp", (Member("p2", enabled=False),), lacp="negotiated"), "in_port=2", ""),
+        (Bond("balance-tcp", BOTH[1:], lacp="negotiated"), "in_port=2", "takes nothing in"),
+    ],
+)  # fmt: skip
+def test_what_comes_in_by_a_bond(bond, packet, reason):
+    snapshot, header = over_bond(bond, packet)
+    learned = (FdbEntry(1, 0, mac("02:00:00:00:00:01"), 1),)
+    snapshot = replace(snapshot, bridges=(replace(snapshot.bridges[0], fdb=learned),))
+    end = walk(snapshot, "br", header).end
+    assert (end.kind, reason in end.reason) == ("dropped" if reason else "output", True)
 
 
 def test_flood_and_all_leave_out_the_way_in():

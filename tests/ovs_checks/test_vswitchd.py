@@ -96,7 +96,7 @@ def test_ports_from_ovsdb_rows():
     bridges = {bridge.name: bridge for bridge in bridge_parts(ROWS)}
     assert bridges["br0"].lanes == (
         Lane("p1", (1,)),
-        Lane("bond0", (2,), bond_mode="active-backup"),
+        Lane("bond0", (2,)),
         Lane("access", (-1,), "access", 5),
     )
     watched, vlans = frozenset({"access"}), frozenset({5})
