@@ -336,8 +336,8 @@ def _network(kind: int, word: str, values: Header, masks: Header) -> Iterator[st
         bits = (1 << width) - 1
         if masks.mpls_lse >> shift & bits:
             yield f"mpls_{name}={values.mpls_lse >> shift & bits}"
-    yield from _hex("mpls_lse1", values.mpls_lse1, masks.mpls_lse1, 32)
-    yield from _hex("mpls_lse2", values.mpls_lse2, masks.mpls_lse2, 32)
+    yield from _decimal("mpls_lse1", values.mpls_lse1, masks.mpls_lse1, 32)
+    yield from _decimal("mpls_lse2", values.mpls_lse2, masks.mpls_lse2, 32)
     yield from _frag(values.nw_frag, masks.nw_frag & 3)
 
 
@@ -387,8 +387,8 @@ def _hex(name: str, value: int, mask: int, width: int) -> Iterator[str]:
     yield f"{name}={text}" if mask == (1 << width) - 1 else f"{name}={text}/{hex_text(mask)}"
 
 
-def _decimal(name: str, value: int, mask: int) -> Iterator[str]:
-    if mask == 0xFFFF:
+def _decimal(name: str, value: int, mask: int, width: int = 16) -> Iterator[str]:
+    if mask == (1 << width) - 1:
         yield f"{name}={value}"
     elif mask:
         yield f"{name}={value & mask:#x}/{mask:#x}"
