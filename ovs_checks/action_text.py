@@ -399,7 +399,8 @@ def _learnt(source: str, target: Subfield, kind: str) -> LearnSpec:
     try:
         return LearnSpec(parse_subfield(source), 0, load, target)  # type: ignore[arg-type]
     except NotUnderstoodError:
-        value, _ = decode(FIELDS[target.field], source)
+        number = source.lower().startswith("0x")  # also of a field that is written otherwise
+        value = integer(source) if number else decode(FIELDS[target.field], source)[0]
         return LearnSpec(None, value, load, target)  # type: ignore[arg-type]
 
 

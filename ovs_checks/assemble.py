@@ -11,6 +11,7 @@ from netagent.model.errors import RemoteProtocolError, Unreachable
 
 from .bonds import parse_bonds
 from .flow import Flow
+from .kept import KeptTables
 from .parse import Dump, parse_dump
 from .shows import (
     parse_datapath_ports,
@@ -51,17 +52,23 @@ class Source(Protocol):
 
 
 def assemble(
-    source: Source, host: str, *, bridges: Iterable[str] | None = None, wall_ns: int = 0
+    source: Source,
+    host: str,
+    *,
+    bridges: Iterable[str] | None = None,
+    wall_ns: int = 0,
+    kept: dict[str, KeptTables] | None = None,
 ) -> Snapshot:
     """Put together ports, flows, groups and learned addresses of all bridges, or of `bridges`.
 
     Only the rows and the flows cannot be done without; what else is missing is a problem of the
-    snapshot.
+    snapshot. Who asks again and again passes the same `kept`: then only flows that changed since
+    are read and indexed, and a snapshot is good until the next.
     """
     tables = source.rows()
     rows = bridge_parts(tables)
     wanted = set(bridges) if bridges is not None else None
-    asking = _Asking(source)
+    asking = _Asking(source, kept)
     numbers = asking.datapath_ports(rows)
     found = tuple(
         asking.fill(bridge, numbers.get(bridge.name, {}))
@@ -90,8 +97,8 @@ def assemble(
 class _Asking:
     """Asks a source, and notes what it does not answer."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
+    def __init__(self, source: Source, kept: dict[str, KeptTables] | None) -> None:
+        self._source, self._kept = source, kept
         self.problems: list[str] = []
 
     def command(self, name: str, *arguments: str) -> str:
@@ -145,11 +152,13 @@ class _Asking:
             bridge = with_tree(bridge, parse_tree(self.command(asked, name)))
         ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
         dump = self._flows(name, ports)
+        flows = self._exact_tags(name, dump.flows)
         groups, wrong = parse_groups(self._ofctl("dump-groups", name), ports)
         self.problems += [f"{name}: {problem}" for problem in (*dump.problems, *wrong)]
         return replace(
             bridge,
-            flows=self._exact_tags(name, dump.flows),
+            flows=flows,
+            index=self._kept[name].tables if self._kept and flows is dump.flows else None,
             fdb=parse_fdb(self.command("fdb/show", name)),
             fragments=parse_fragments(shown),
             groups=groups,
@@ -163,11 +172,14 @@ class _Asking:
         One action that it does not know keeps it from showing any flow of the same message.
         """
         text = self._source.ofctl("dump-flows", bridge)
-        failed = _UNDECODED.search(text)
-        if failed is None:
+        if failed := _UNDECODED.search(text):
+            self.problems.append(f"{bridge}: ovs-ofctl cannot read all flows: {failed[1]}")
+            text = self.command("bridge/dump-flows", bridge)
+        if self._kept is None:
             return parse_dump(text, ports, source="flows")
-        self.problems.append(f"{bridge}: ovs-ofctl cannot read all flows: {failed[1]}")
-        return parse_dump(self.command("bridge/dump-flows", bridge), ports, source="flows")
+        if bridge not in self._kept or not self._kept[bridge].fits(ports):
+            self._kept[bridge] = KeptTables(ports)
+        return self._kept[bridge].take(text)
 
     def _exact_tags(self, bridge: str, flows: tuple[Flow, ...]) -> tuple[Flow, ...]:
         """Return the flows with `mod_vlan_vid` where OpenFlow 1.5 could not say it.
@@ -188,4 +200,4 @@ class _Asking:
 
 
 _AMBIGUOUS = "push_vlan:0x8100,set_field:"
-_UNDECODED = re.compile(r"^\w+_FLOW reply.*\*\*\*decode error: (\w+)", re.MULTILINE)
+_UNDECODED = re.compile(r"^(?:\w+_FLOW reply.*)?\*\*\*decode error: (\w+)", re.MULTILINE)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One entry of a flow table. Values only."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .actions import Action, Unknown
@@ -101,6 +101,15 @@ class Flow:
         if self._actions is None and self._reader is not None:
             self._actions = self._reader(self.text)
         return self._actions or ()
+
+    def recount(self, text: str, line: int, counters: Mapping[str, str]) -> None:
+        """Take over what a later dump says of the same flow: `packets` and `bytes`."""
+        if self._reader is not None:
+            self._actions = None  # what is not understood in them names its column
+        self.text, self.line = text, line
+        self.n_packets, self.n_bytes = (
+            int(counters[name]) if name in counters else None for name in ("packets", "bytes")
+        )
 
     def doing(self, other: "Flow") -> "Flow":
         """Return this flow with the actions of another."""

@@ -100,7 +100,7 @@ class FlowReader:
         lines = text.splitlines() if isinstance(text, str) else text
         with only_growing():
             for number, line in enumerate(lines, start=1):
-                if not line.strip() or _NO_FLOW.match(line):
+                if not is_flow(line):
                     continue
                 try:
                     flows.append(self.flow(line, line=number))
@@ -198,6 +198,11 @@ class FlowReader:
             self._words.clear()
         self._words[word] = known
         return known
+
+
+def is_flow(line: str) -> bool:
+    """Tell a flow, or what is left of one, from headings and empty lines."""
+    return bool(line.strip()) and not _NO_FLOW.match(line)
 
 
 def parse_dump(text: str, ports: Ports | None = None, *, source: str = "") -> Dump:

@@ -251,6 +251,9 @@ class Bridge:
     fragments: str = "normal"
     """How fragments match (`ovs-ofctl get-frags`)."""
 
+    index: Mapping[int, Table] | None = field(default=None, compare=False, repr=False)
+    """The tables, where they are indexed already."""
+
     unsupported: tuple[str, ...] = ()
     """Settings that change where packets go and are not understood; each a sentence."""
 
@@ -263,6 +266,8 @@ class Bridge:
     @cached_property
     def tables(self) -> Mapping[int, Table]:
         """Flows by table, indexed."""
+        if self.index is not None:
+            return self.index
         flows: dict[int, list[Flow]] = {}
         for flow in self.flows:
             flows.setdefault(flow.table, []).append(flow)

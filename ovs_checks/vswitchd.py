@@ -19,6 +19,7 @@ from typing import Any
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 
 from .assemble import Row, assemble
+from .kept import KeptTables
 from .notation import format_header
 from .packet import Header
 from .parse import Dump, parse_dump
@@ -60,11 +61,19 @@ class Vswitchd:
         return parse_dump(self.ofctl("dump-flows", bridge), ports, source="flows")
 
     def snapshot(
-        self, host: str, *, bridges: Iterable[str] | None = None, wall_ns: int | None = None
+        self,
+        host: str,
+        *,
+        bridges: Iterable[str] | None = None,
+        wall_ns: int | None = None,
+        kept: dict[str, KeptTables] | None = None,
     ) -> Snapshot:
-        """Read ports, flows, groups and learned addresses of all bridges, or of `bridges` only."""
+        """Read ports, flows, groups and learned addresses of all bridges, or of `bridges` only.
+
+        For `kept` see `assemble`.
+        """
         taken_ns = time.time_ns() if wall_ns is None else wall_ns
-        return assemble(self, host, bridges=bridges, wall_ns=taken_ns)
+        return assemble(self, host, bridges=bridges, wall_ns=taken_ns, kept=kept)
 
     def rows(self) -> dict[str, list[Row]]:
         """Read the columns of `TABLES` in one transaction."""

@@ -138,10 +138,11 @@ def test_fragments_match_as_open_vswitch_lets_them(ovs, mode):
 
 def test_flows_that_ovs_ofctl_cannot_read_come_from_the_daemon(ovs):
     ovs.vsctl("set", "port", "bond0", "bond_mode=active-backup")
-    ovs.set_flows("br0", ["in_port=1 actions=debug_slow,output:2", "in_port=2 actions=output:3"])
+    flows = ["in_port=1 actions=resubmit(,1)", "in_port=2 actions=output:3"]
+    ovs.set_flows("br0", [*flows, "table=1 actions=debug_slow,output:2"])
     snapshot = ovs.vswitchd.snapshot("h0")
-    if shutil.which("ovs-ofctl") and snapshot.problems:
-        assert "cannot read all flows" in snapshot.problems[0]
+    said_why = ("br0: ovs-ofctl cannot read all flows: OFPBAC_BAD_VENDOR_TYPE",)
+    assert snapshot.problems in {(), said_why}  # some builds of ovs-ofctl know the action
     for packet in ("in_port=1", "in_port=2"):
         theirs = ovs.vswitchd.trace("br0", packet)
         assert said(trace(snapshot, "br0", parse_header(packet)).text) == said(theirs)
