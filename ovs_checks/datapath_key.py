@@ -23,7 +23,8 @@ from .packet import (
 from .parse import MalformedLine
 from .switch import TunnelOption
 
-_FORM = re.compile(r"\s*[a-z_0-9]+\(")
+_UFID = re.compile(r"\s*ufid:[0-9a-fA-F-]+,?\s*")
+_FORM = re.compile(rf"(?:{_UFID.pattern})?\s*[a-z_0-9]+\(")
 _ITEM = re.compile(r"\s*([a-z_0-9]+)\((.*)\)\s*", re.DOTALL)
 _OPTION = re.compile(
     r"\{class=([^,{}]+),type=([^,{}]+),len=([^,{}]+)(?:,([^,{}/]*)(?:/[^{}]*)?)?\}"
@@ -167,7 +168,9 @@ def parse_key(text: str) -> DatapathKey:
         For anything that is not understood.
     """
     key = DatapathKey()
-    _read(key, text, 0, text)
+    named = _UFID.match(text)
+    start = named.end() if named else 0
+    _read(key, text[start:], start, text)
     return key
 
 

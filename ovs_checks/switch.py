@@ -247,6 +247,9 @@ class Bridge:
     options: tuple[TunnelOption, ...] = ()
     datapath_type: str = ""
     forwards_bpdu: bool = False
+    collects: bool = False
+    """Whether packets are sampled for IPFIX, of the bridge or of what flows choose."""
+
     spanning_tree: Literal["", "STP", "RSTP"] = ""
     fragments: str = "normal"
     """How fragments match (`ovs-ofctl get-frags`)."""

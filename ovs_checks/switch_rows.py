@@ -14,7 +14,7 @@ from .switch import ALL_TAGS, LOCAL, Bridge, Lane, Mirror, Port, VlanMode
 TABLES = {
     "Open_vSwitch": ["other_config"],
     "Bridge": [
-        *("name", "ports", "datapath_type", "other_config", "mirrors"),
+        *("_uuid", "name", "ports", "datapath_type", "other_config", "mirrors"),
         *("mcast_snooping_enable", "stp_enable", "rstp_enable", "netflow", "sflow", "ipfix"),
     ],
     "Port": [
@@ -23,6 +23,7 @@ TABLES = {
     ],
     "QoS": ["_uuid", "queues"],
     "Queue": ["_uuid", "dscp"],
+    "Flow_Sample_Collector_Set": ["bridge"],
     "Interface": [
         *("_uuid", "name", "type", "ofport", "options", "external_ids"),
         *("mac_in_use", "link_state", "mtu"),
@@ -50,7 +51,16 @@ def bridge_parts(tables: Mapping[str, list[Row]]) -> tuple[Bridge, ...]:
         interfaces = {row["_uuid"][1]: row for row in tables["Interface"]}
         mirrors = {row["_uuid"][1]: row for row in tables.get("Mirror", [])}
         marks = _marks(tables.get("QoS", []), tables.get("Queue", []))
-        return tuple(_bridge(row, ports, interfaces, mirrors, marks) for row in tables["Bridge"])
+        sampled = {one for row in tables.get("Flow_Sample_Collector_Set", [])
+                   for one in _uuids(row["bridge"])}  # fmt: skip
+        return tuple(
+            replace(
+                _bridge(row, ports, interfaces, mirrors, marks),
+                collects=bool(_items(row.get("ipfix", _NONE)))
+                or bool(sampled.intersection(_uuids(row.get("_uuid", _NONE)))),
+            )
+            for row in tables["Bridge"]
+        )
     except (KeyError, TypeError, IndexError, ValueError) as e:
         raise RemoteProtocolError(f"OVSDB rows: {e!r}"[:200]) from e
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text of a trace, as `ofproto/trace` writes it (`ofproto-dpif-trace.c`)."""
 
+import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from .actions import Nat
@@ -48,11 +49,15 @@ def trace(
     ct_states: Sequence[int] = (),
     *,
     carried: bool = False,
+    names: bool = False,
 ) -> Trace:
     """Trace a packet; `ct_states` say what connection tracking answers, new once they run out.
 
-    `carried` says that there is a packet and not only its headers, which controllers would get.
+    `carried` says that there is a packet and not only its headers, which controllers would get;
+    `names`, that ports are called by their names.
     """
+    if names:
+        snapshot = _by_name(snapshot)
     states, numbers = deque(ct_states), Numbers()
     first = translate(snapshot, bridge, packet, numbers=numbers, carried=carried)
     done, lines = [first], list(_report(first))
@@ -71,7 +76,34 @@ def trace(
         done.append(one)
         lines += _report(one)
         waiting.extend(_tracked(one))
-    return Trace(tuple(done), "\n".join(lines))
+    text = "\n".join(lines)
+    if names:
+        ports = {str(n): port.name for n, port in snapshot.by_name[bridge].by_number.items()}
+        ports["LOCAL"] = bridge
+        text = _PACKETS.sub(lambda line: _named(line[0], ports), text)
+    return Trace(tuple(done), text)
+
+
+_PACKETS = re.compile(r"^(?:Flow|Final flow|Megaflow): .*$", re.MULTILINE)
+_IN_PORT = re.compile(r"\bin_port=(\w+)")
+
+
+def _named(line: str, ports: Mapping[str, str]) -> str:
+    return _IN_PORT.sub(lambda found: f"in_port={ports.get(found[1], found[1])}", line)
+
+
+def _by_name(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot without the datapath's numbers: then it is told by names."""
+    bridges = tuple(
+        replace(
+            bridge,
+            ports=tuple(
+                port if port.is_tunnel else replace(port, datapath=None) for port in bridge.ports
+            ),
+        )
+        for bridge in snapshot.bridges
+    )
+    return replace(snapshot, bridges=bridges)
 
 
 def _tracked(translation: Translation) -> list[Recirculation]:

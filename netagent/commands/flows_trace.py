@@ -57,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-generate", "--generate"), action="store_true", help="a whole packet, not only headers"
     )
+    parser.add_argument(
+        *("-names", "--names"), action="store_true", help="print names of ports, not numbers"
+    )
     for option in ("--l7", "--l7-len"):
         parser.add_argument(option, metavar="PAYLOAD", help=argparse.SUPPRESS)
     add_place(parser, bundles="one", default=argparse.SUPPRESS)
@@ -73,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     bridge, packet = _packet(snapshot, entered[0] if entered else None, flow)
     if frame:
         packet = limit_tags(read_frame(bytes.fromhex(frame), packet), snapshot.max_tags)
-    traced = trace(snapshot, bridge, packet, states, carried=arguments.generate or bool(frame))
+    carried = arguments.generate or bool(frame)
+    traced = trace(snapshot, bridge, packet, states, carried=carried, names=arguments.names)
     if arguments.json:
         print_json(
             {
@@ -125,6 +129,10 @@ def _packet(snapshot: Snapshot, name: str | None, text: str) -> tuple[str, Heade
     """
     try:
         if is_datapath_key(text):
+            kinds = {bridge.datapath_type or "system" for bridge in snapshot.bridges}
+            if name is not None and name.removeprefix("ovs-") not in kinds:
+                known = ", ".join(f"ovs-{kind}" for kind in sorted(kinds)) or "none"
+                raise ConfigError("BRIDGE", f"no datapath {name!r} (there is: {known})")
             return entry(snapshot, parse_key(text))
         if name is None:
             raise ConfigError("BRIDGE", "name the bridge that the packet enters")

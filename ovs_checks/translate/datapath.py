@@ -59,6 +59,12 @@ def clone(inner: Sequence[Step]) -> Step:
     return Step(f"clone({text_of(inner)})", 4 + size_of(inner), "clone", inner=tuple(inner))
 
 
+def always(inner: Sequence[Step]) -> Step:
+    """Do something to a copy, for a datapath that can only sample."""
+    text = f"sample(sample=100.0%,actions({text_of(inner)}))"
+    return Step(text, 16 + size_of(inner), "clone", inner=tuple(inner))
+
+
 def check_length(length: int, greater: Sequence[Step], other: Sequence[Step]) -> Step:
     """Do one thing with packets longer than `length` bytes and another with the others."""
     text = f"check_pkt_len(size={length},gt({text_of(greater)}),le({text_of(other)}))"

@@ -454,8 +454,35 @@ def _meter(x: Context, action: Meter, last: bool) -> None:
         x.steps.append(datapath.Step(f"meter({x.bridge.meters.index(action.meter)})"))
 
 
+_ALWAYS = 0xFFFF
+
+
 def _sample(x: Context, action: Sample, last: bool) -> None:
-    """Show packets to a collector; without one configured for the bridge, nothing is done."""
+    """Show packets to a collector (`xlate_sample_action`), if the bridge has one."""
+    if not x.bridge.collects:
+        return
+    number = 0xFFFFFFFF
+    if action.sampling_port not in {_PORT["none"], x.in_port}:
+        port = x.port(action.sampling_port)
+        if port is None or port.datapath is None:
+            what = f"can't use unknown port {action.sampling_port} in flow sample action"
+            x.tell("error", what)
+            return
+        if port.is_tunnel:
+            raise x.give_up(f"samples of what leaves by tunnel {port.name}")
+        number = port.datapath
+    commit(x)
+    direction = f",{action.direction}" if action.direction else ""
+    told = (
+        f"userspace(pid=0,flow_sample(probability={action.probability},"
+        f"collector_set_id={action.collector_set_id},obs_domain_id={action.obs_domain_id},"
+        f"obs_point_id={action.obs_point_id},output_port={number}{direction}))"
+    )
+    if action.probability < _ALWAYS:
+        share = 100 * (action.probability << 16 | action.probability) / 0xFFFFFFFF
+        told = f"sample(sample={share:.1f}%,actions({told}))"
+    if action.probability:
+        x.steps.append(datapath.Step(told, 72, "userspace"))
 
 
 def _ct(x: Context, action: Ct, last: bool) -> None:

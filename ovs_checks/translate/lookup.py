@@ -213,6 +213,9 @@ def note_loop(x: Context, table: int, limit: str) -> None:
 
 # --- copies --------------------------------------------------------------------------------------
 
+_CLONING = 3
+"""How deep the action `sample` may nest at most where it does not do for a copy."""
+
 _IRREVERSIBLE = (Ct, Meter, ToPortTruncated)
 
 
@@ -230,6 +233,9 @@ def clone(x: Context, actions: Sequence[Action], last: bool) -> None:
     if last or _reversible(actions):
         x.go.execute(x, actions, last)
         wind_up(x)
+    elif not x.features.clone and x.features.sample_nesting <= _CLONING:
+        x.tell("error", "Failed to compose clone action")
+        x.excuse("the datapath cannot copy the packet")
     else:
         commit(x)
         base, was_mpls, conntracked = list(x.base), x.was_mpls, x.conntracked
@@ -238,7 +244,8 @@ def clone(x: Context, actions: Sequence[Action], last: bool) -> None:
         wind_up(x)
         inner, x.steps = x.steps, steps
         if inner:
-            x.steps.append(datapath.clone(inner))
+            copy = datapath.clone if x.features.clone else datapath.always
+            x.steps.append(copy(inner))
         x.base, x.was_mpls, x.conntracked = base, was_mpls, conntracked
     x.stack, x.action_set, x.origins = stack, action_set, origins
     x.flow[:] = flow

@@ -17,7 +17,7 @@ COUNTERS = st.integers(0, 1 << 40)
 
 @st.composite
 def dumps(draw):
-    """Dumps in a row, as ovs-ofctl prints them: flows come, go, change places and count on."""
+    """Draw dumps in a row, as ovs-ofctl prints them: flows come, go, change places, count on."""
     every = [*draw(pipelines()), *draw(pipelines())]
     found = []
     for _ in range(draw(st.integers(2, 4))):
