@@ -170,9 +170,8 @@ class Table:
     def look_up(self, flow: Slots | Header, looked: Slots | None = None) -> Found:
         """Find the flow of highest priority that matches; note in `looked` what was looked at.
 
-        A field that is not understood may or may not match, and Open vSwitch leaves open which of
-        two matching flows of one priority wins: both are doubts, the latter only if the actions
-        differ.
+        Of two flows of one priority Open vSwitch takes that whose mask it looks at first, and it
+        dumps masks in that order. A field that is not understood may or may not match: a doubt.
         """
         found = self._look_up(
             flow if isinstance(flow, list) else list(flow), looked, conjunctive=True
@@ -198,27 +197,23 @@ class Table:
 
     def _look_up(self, flow: Slots, looked: Slots | None, *, conjunctive: bool) -> Found:
         hard: Flow | None = None
-        rivals: list[Flow] = []
         soft: list[list[Flow]] = []
         prefixes: list[_Prefix | None] = [None] * len(_PREFIXES)
         for subtable in self.subtables:
-            if hard and subtable.top < hard.priority:
+            if hard and subtable.top <= hard.priority:
                 break
-            rival = hard is not None and subtable.top == hard.priority
-            same = self._find(subtable, flow, None if rival else looked, prefixes)
-            if not same or (hard and same[0].priority < hard.priority):
+            same = self._find(subtable, flow, looked, prefixes)
+            if not same or (hard and same[0].priority <= hard.priority):
                 continue
-            if hard and same[0].priority == hard.priority:
-                rivals.append(same[0])
-            elif not is_condition(same[0]):
-                hard, rivals = same[0], []
+            if not is_condition(same[0]):
+                hard = same[0]
             elif conjunctive:
                 soft.append(same)
         if soft:
             found = self._conjunction(flow, looked, soft, hard)
             if found is not None:
                 return found
-        return Found(hard, _rivalry(hard, rivals))
+        return Found(hard)
 
     def _find(
         self,
@@ -392,14 +387,6 @@ def _complete(flows: Sequence[Flow]) -> Iterator[int]:
 
 def _holds(flow: Flow, packet: Slots | Header) -> bool:
     return all(packet[slot] & mask == value for slot, value, mask in flow.match.tests)
-
-
-def _rivalry(hard: Flow | None, rivals: Iterable[Flow]) -> str:
-    """Say that another flow of the same priority matches too, if it would act otherwise."""
-    for rival in rivals:
-        if hard and rival.actions != hard.actions:
-            return f"two flows of priority {hard.priority} match; other: {rival.text}"
-    return ""
 
 
 # --- which came nearest --------------------------------------------------------------------------

@@ -287,12 +287,25 @@ def _tunnel(values: Header, masks: Header) -> Iterator[str]:
     if masks.tun_flags & 0xF:
         mask = masks.tun_flags & 0xF
         yield "tun_flags=" + flags_text(values.tun_flags & 0xF, mask, 0xF, TUN_FLAGS)
-    lane = (1 << TUN_METADATA_LANE) - 1
     for n in range(masks.tun_present.bit_length()):
         if masks.tun_present >> n & 1:
-            value = values.tun_metadata >> n * TUN_METADATA_LANE & lane
-            there = values.tun_present >> n & 1
-            yield f"tun_metadata{n}={hex_text(value) if there else 'NP'}"
+            yield f"tun_metadata{n}{_option(values, masks, n)}"
+
+
+def _option(values: Header, masks: Header, n: int) -> str:
+    """Return a tunnel's option, with its mask if that is less than a number of whole words.
+
+    Of one that only has to be there, nothing; `NP` where it must not be.
+    """
+    if not values.tun_present >> n & 1:
+        return "=NP"
+    lane, shift = (1 << TUN_METADATA_LANE) - 1, n * TUN_METADATA_LANE
+    value, mask = values.tun_metadata >> shift & lane, masks.tun_metadata >> shift & lane
+    if not mask:
+        return ""
+    if not mask & mask + 1 and not mask.bit_length() % 32:
+        return f"={hex_text(value)}"
+    return f"={hex_text(value & mask)}/{hex_text(mask)}"
 
 
 def _vlan(n: str, tci: int, mask: int) -> Iterator[str]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From table to table: lookups, what they find, and what a copy is made for."""
 
+import re
 from collections.abc import Callable, Sequence
 
 from ovs_checks.actions import Action, CheckPacketLarger, Clone, Ct, Meter, ToPortTruncated
@@ -163,12 +164,9 @@ def spell(flow: Flow) -> str:
     cut = text.rfind(" actions=")
     match = text[: cut if cut >= 0 else text.rfind(",actions=")]
     words = [
-        word
-        for part in match.split(", ")
-        for word in part.split(",")
-        if word and word.partition("=")[0].strip() not in _INFO
+        word for word in re.split(r"[,\s]+", match) if word and word.partition("=")[0] not in _INFO
     ]
-    said = ",".join(word.strip() for word in words)
+    said = ",".join(words)
     said = f"{said}, priority {flow.priority}" if said else f"priority {flow.priority}"
     if flow.cookie:
         said += f", cookie {flow.cookie:#x}"

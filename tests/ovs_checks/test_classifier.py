@@ -47,12 +47,29 @@ def test_a_field_not_understood_is_a_doubt_only_if_the_rest_matches():
     assert not flows.look_up(Header(eth_type=0x806)).doubt
 
 
-def test_equal_priorities_are_a_doubt_only_if_it_matters():
-    flows = table("priority=5,ip actions=drop", "priority=5,in_port=1 actions=output:2")
-    assert "priority 5" in flows.look_up(Header(in_port=1, eth_type=0x800)).doubt
-    assert not flows.look_up(Header(in_port=2, eth_type=0x800)).doubt
-    same = table("priority=5,ip actions=drop", "priority=5,in_port=1 actions=drop")
-    assert not same.look_up(Header(in_port=1, eth_type=0x800)).doubt
+def test_of_equal_priorities_that_wins_whose_mask_was_dumped_first():
+    flows = ["priority=5,ip actions=drop", "priority=5,in_port=1 actions=output:2"]
+    both = Header(in_port=1, eth_type=0x800)
+    for dumped in (flows, flows[::-1], ["priority=5,ip,nw_src=9.9.9.9 actions=3", *flows]):
+        assert table(*dumped).look_up(both).flow.text == next(f for f in dumped if "src" not in f)
+    # A mask is looked at where its highest flow stands.
+    higher = [
+        "priority=5,ip actions=drop",
+        "priority=5,in_port=1 actions=2",
+        "priority=7,in_port=9 actions=3",
+    ]
+    assert table(*higher).look_up(both).flow.text == "priority=5,in_port=1 actions=2"
+
+
+def test_of_conjunctions_that_hold_that_wins_which_is_complete_first():
+    flows = table(
+        "conj_id=1,ip actions=1",
+        "conj_id=2,ip actions=2",
+        "priority=5,ip,nw_src=10.0.0.0/8 actions=conjunction(1,1/3),conjunction(2,1/2)",
+        "priority=5,ip,nw_dst=10.0.0.0/8 actions=conjunction(1,2/3),conjunction(2,2/2)",
+        "priority=5,udp actions=conjunction(1,3/3)",
+    )
+    assert flows.look_up(parse_header("udp,nw_src=10.0.0.1,nw_dst=10.0.0.2")).flow.text[8] == "2"
 
 
 def test_the_nearest_flow_names_the_fields_that_differ():
