@@ -9,8 +9,6 @@ import re
 
 from hypothesis import strategies as st
 
-from ovs_checks.packet import MAX_VLANS
-
 TABLES = range(5)
 PORTS = range(1, 5)
 GROUPS = range(1, 7)
@@ -378,24 +376,6 @@ def tracked(draw: st.DrawFn) -> list[str]:
     return found + ([again.replace(",priority={}", "")] if again else [])
 
 
-_PUSH = re.compile(r"(push_vlan:0x[0-9a-f]+),(pop_vlan,?)?")
-
-
-def _pushing_two(flow: str) -> str:
-    """Return a flow without the tags that would be the third: Open vSwitch refuses such flows."""
-    match, said, actions = flow.partition(" actions=")
-    tags = int("vlan" in match)
-
-    def push(found: re.Match[str]) -> str:
-        nonlocal tags
-        if tags == MAX_VLANS:
-            return ""
-        tags += not found[2]
-        return found[0]
-
-    return f"{match}{said}{_PUSH.sub(push, actions).rstrip(',')}"
-
-
 @st.composite
 def pipelines(draw: st.DrawFn) -> list[str]:
     """Flows of distinct priorities, or of two only.
@@ -417,7 +397,7 @@ def pipelines(draw: st.DrawFn) -> list[str]:
         drawn = [[re.sub(_WRITES, r"\1note:01", flow) for flow in same] for same in drawn]
     steps = draw(st.sampled_from((1, 1, 1, len(drawn))))
     return [
-        f"priority={1 + n // steps},cookie={n:#x},{_pushing_two(flow)}"
+        f"priority={1 + n // steps},cookie={n:#x},{flow}"
         for n, same in enumerate(drawn, start=1)
         for flow in same
     ]
