@@ -231,9 +231,10 @@ class Context:
 
     def finish(self, end: End) -> None:
         """Note what became of a copy of the packet."""
-        if len(self.ends) == MAX_COPIES:
-            raise self.give_up(f"over {MAX_COPIES} copies")
-        self.ends.append(end)
+        if len(self.ends) < MAX_COPIES:
+            self.ends.append(end)
+        elif len(self.ends) == MAX_COPIES:  # those after it are told in datapath actions only
+            self.ends.append(self.end("cannot_tell", f"over {MAX_COPIES} copies"))
 
     def give_up(self, reason: str, flow: Flow | None = None) -> UnknownMet:
         """Return what to raise where something decides that is not understood."""
