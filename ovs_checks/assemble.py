@@ -3,7 +3,6 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -111,8 +110,13 @@ class _Asking:
 
         Without a feature's name the command that sets them only shows what they are set to.
         """
-        with suppress(RemoteProtocolError, Unreachable):
+        try:
             return self._source.command("dpif/set-dp-features", bridge)
+        except RemoteProtocolError:
+            pass
+        except Unreachable as e:
+            if e.reason == "timeout":
+                raise
         return self.command("dpif/show-dp-features", bridge)
 
     def _ofctl(self, command: str, bridge: str) -> str:
@@ -143,13 +147,16 @@ class _Asking:
         """Add to what the database says of a bridge what only its daemon knows."""
         name = bridge.name
         shown = self._ofctl("show", name)  # in OpenFlow 1.0, which alone knows NO_FLOOD
+        if _NEWER.match(shown):
+            self.problems.append(f"{name}: which ports do not flood takes OpenFlow 1.0 to tell")
         states = parse_ports(self._ofctl("dump-ports-desc", name))
         bridge = with_states(bridge, states, numbers, parse_ports(shown))
         if any(port.bond for port in bridge.ports):
             bridge = with_bonds(bridge, parse_bonds(self.command("bond/show")))
         if bridge.spanning_tree:
             asked = f"{bridge.spanning_tree.lower()}/show"
-            bridge = with_tree(bridge, parse_tree(self.command(asked, name)))
+            told = self.command(asked, name)
+            bridge = with_tree(bridge, parse_tree(told) if told else None)
         ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
         dump = self._flows(name, ports)
         flows = self._exact_tags(name, dump.flows)
@@ -174,7 +181,7 @@ class _Asking:
         text = self._source.ofctl("dump-flows", bridge)
         if failed := _UNDECODED.search(text):
             self.problems.append(f"{bridge}: ovs-ofctl cannot read all flows: {failed[1]}")
-            text = self.command("bridge/dump-flows", bridge)
+            text = self._source.command("bridge/dump-flows", bridge)
         if self._kept is None:
             return parse_dump(text, ports, source="flows")
         if bridge not in self._kept or not self._kept[bridge].fits(ports):
@@ -200,4 +207,5 @@ class _Asking:
 
 
 _AMBIGUOUS = "push_vlan:0x8100,set_field:"
+_NEWER = re.compile(r"OFPT_FEATURES_REPLY \(OF1\.")
 _UNDECODED = re.compile(r"^(?:\w+_FLOW reply.*)?\*\*\*decode error: (\w+)", re.MULTILINE)

@@ -124,12 +124,14 @@ class _PortKinds:
     def __init__(self, snapshot: Snapshot, bridge: Bridge) -> None:
         features = snapshot.features.get(bridge.datapath_type)
         native = bool(features and features.tunnel_push_pop)
-        self.simple = not bridge.mirrors and not snapshot.listeners and not bridge.unsupported
+        plain = not bridge.mirrors and not bridge.unsupported and not bridge.spanning_tree
+        self.simple = plain and not snapshot.listeners
         self.kind = np.zeros(1 << 16, np.uint8)
         self.tunnels: dict[int, Port] = {}
         for number, port in bridge.by_number.items():
             lane = bridge.by_lane.get(number)
-            odd = port.config or port.type == "patch" or (lane is not None and lane.protected)
+            shut = lane is not None and lane.protected
+            odd = shut or port.config or port.queues or port.layer != "L2"
             self.kind[number & 0xFFFF] = _OTHER if odd else _PLAIN
             if port.tunnel is not None:
                 self.kind[number & 0xFFFF] = _OTHER if odd or native else _TUNNEL

@@ -72,7 +72,8 @@ def receives(bond: Bond, name: str, *, group: bool) -> Literal["yes", "no", "unl
         return "no"
     if bond.lacp == "negotiated":
         return "yes" if member.enabled or member.may_enable else "no"
-    refused = not bond.lacp_fallback and (bond.lacp == "configured" or bond.mode == "balance-tcp")
+    unsettled = bond.lacp == "configured" and not bond.lacp_fallback
+    refused = unsettled or (bond.lacp == "off" and bond.mode == "balance-tcp")
     if refused or (group and bond.active != name and not bond.all_active):
         return "no"
     if bond.mode == "balance-slb":
@@ -161,6 +162,8 @@ def _line(bond: Bond, line: str) -> Bond:
     if not bond.members:
         return bond
     last = bond.members[-1]
+    if line in {"active member", "active slave"}:  # surer than an address that may have changed
+        return replace(bond, active=last.name)
     if hashed := _HASH.match(line):
         last = replace(last, hashes=last.hashes | {int(hashed[1]) % BUCKETS})
     elif word == "may_enable":

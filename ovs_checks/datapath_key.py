@@ -11,6 +11,7 @@ from .notation import bounded, decode, ipv4, ipv6, mac
 from .packet import (
     FRAGMENT,
     LATER_FRAGMENT,
+    MAX_MPLS,
     SLOTS,
     TAG_PRESENT,
     TUN_CSUM,
@@ -270,12 +271,16 @@ def _mpls(key: DatapathKey, inner: str) -> None:
     seen: set[str] = set()
     for begin, end in split(inner):  # a name that comes again begins the next label
         name, _, value = inner[begin:end].strip().partition("=")
+        if name not in _LABEL:
+            continue
         if name in seen:
             seen.clear()
             labels.append(0)
         seen.add(name)
         bits, at = _LABEL[name]
         labels[-1] |= bounded(value.partition("/")[0], bits) << at
+    if len(labels) > MAX_MPLS:
+        raise ValueError(f"over {MAX_MPLS} labels: {inner[:60]}")
     for slot, label in zip(("mpls_lse", "mpls_lse1", "mpls_lse2"), labels, strict=False):
         key.put(slot, label)
 

@@ -90,21 +90,25 @@ class _Cases:
     def _each(
         self, bridge: str, flow: Header, case: str, connection: str, state: Frozen | None
     ) -> None:
-        """Carry a packet on, once for each choice that a hash may make."""
-        n = 0
-        choices: tuple[str, ...] = ("",)
-        while n < len(choices):
+        """Carry a packet on, once for all that hashes may select together."""
+        waiting: list[tuple[int, ...]] = [()]
+        while waiting:
+            picks = waiting.pop(0)
             if self._translations == MAX_RECIRCULATIONS:
                 self._leave(bridge, flow, case, state.table if state else 0)
                 return
             self._translations += 1
             done = translate(
-                self.snapshot, bridge, flow, numbers=self.numbers, state=state, choice=n
+                self.snapshot, bridge, flow, numbers=self.numbers, state=state, picks=picks
             )
-            choices = choices if n else done.choices or choices
-            name = _both(case, choices[n]) if choices[1:] else case
+            taken = tuple(pick for _, pick in done.choices)
+            for n, (names, _) in enumerate(done.choices):
+                if n >= len(picks):
+                    waiting += [(*taken[:n], other) for other in range(1, len(names))]
+            name = case
+            for names, pick in done.choices:
+                name = _both(name, names[pick])
             self.follow(done, bridge, name, connection)
-            n += 1
 
     def _leave(self, bridge: str, flow: Header, case: str, table: int) -> None:
         """Note what is not followed: as a case, so that no other's delivery stands for it."""

@@ -84,7 +84,7 @@ def parse_fragments(text: str) -> str:
     return found[1] if found else "normal"
 
 
-_TREE_ROW = re.compile(r"^  (\S+) +\w+ +([a-z]+) +\d+ +\d+\.\d+\s*$", re.MULTILINE | re.IGNORECASE)
+_TREE_ROW = re.compile(r"^  (\S+) +\w+ +([a-z]+) +\d+ *\d*\.\d+\s*$", re.MULTILINE | re.IGNORECASE)
 _TREE_STATES = {"blocking": "blocked", "discarding": "blocked"}
 
 

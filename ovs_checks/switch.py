@@ -14,6 +14,8 @@ from .hashing import table_order
 from .notation import SPECIAL_PORTS, integer, or_zero
 from .packet import MAX_VLANS
 
+UNKNOWN = "unknown"
+
 TUNNEL_TYPES = frozenset(
     {"vxlan", "geneve", "gre", "ip6gre", "stt", "lisp", "erspan", "ip6erspan", "gtpu", "bareudp"}
 )
@@ -83,7 +85,8 @@ class Port:
     """Bytes; 0 for unknown."""
 
     tree: str = ""
-    """State in the bridge's spanning tree, such as `forwarding`; empty: it has no part in one."""
+    """State in the bridge's spanning tree, such as `forwarding`; empty: it has no part in one.
+    `UNKNOWN` where that is not known."""
 
     queues: tuple[tuple[int, int], ...] = ()
     """(queue, DSCP that it marks packets with), of queues that mark."""

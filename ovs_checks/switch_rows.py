@@ -9,7 +9,7 @@ from netagent.model.errors import RemoteProtocolError
 
 from .bonds import Bond
 from .shows import PortState
-from .switch import ALL_TAGS, LOCAL, Bridge, Lane, Mirror, Port, VlanMode
+from .switch import ALL_TAGS, LOCAL, UNKNOWN, Bridge, Lane, Mirror, Port, VlanMode
 
 TABLES = {
     "Open_vSwitch": ["other_config"],
@@ -225,16 +225,18 @@ _SHOWN_NAME = 10
 """Characters of a port's name that `stp/show` and `rstp/show` show."""
 
 
-def with_tree(bridge: Bridge, states: Mapping[str, str]) -> Bridge:
-    """Return the bridge with what its spanning tree lets its ports do."""
+def with_tree(bridge: Bridge, states: Mapping[str, str] | None) -> Bridge:
+    """Return the bridge with what its spanning tree lets its ports do; None: it was not said."""
     shortened = [port.name[:_SHOWN_NAME] for port in bridge.ports]
-    alike = sorted({name for name in shortened if name in states and shortened.count(name) > 1})
-    doubts = (f"which of the ports {name}... {bridge.spanning_tree} lets forward" for name in alike)
+
+    def state(name: str) -> str:
+        alike = shortened.count(name) > 1 and name in (states or {})
+        return UNKNOWN if states is None or alike else states.get(name, "")
+
     ports = tuple(
-        replace(port, tree=states.get(name, ""))
-        for port, name in zip(bridge.ports, shortened, strict=True)
+        replace(port, tree=state(name)) for port, name in zip(bridge.ports, shortened, strict=True)
     )
-    return replace(bridge, ports=ports, unsupported=(*bridge.unsupported, *doubts))
+    return replace(bridge, ports=ports)
 
 
 def _port(

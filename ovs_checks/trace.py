@@ -56,10 +56,8 @@ def trace(
     `carried` says that there is a packet and not only its headers, which controllers would get;
     `names`, that ports are called by their names.
     """
-    if names:
-        snapshot = _by_name(snapshot)
     states, numbers = deque(ct_states), Numbers()
-    first = translate(snapshot, bridge, packet, numbers=numbers, carried=carried)
+    first = translate(snapshot, bridge, packet, numbers=numbers, carried=carried, named=names)
     done, lines = [first], list(_report(first))
     waiting = deque(_tracked(first))
     while waiting:
@@ -72,7 +70,15 @@ def trace(
             break
         flow, heading = _resumed(again, states)
         lines += ["", "", _RULE, *heading, _RULE, ""]
-        one = translate(snapshot, bridge, flow, numbers=numbers, state=again.state)
+        one = translate(
+            snapshot,
+            bridge,
+            flow,
+            numbers=numbers,
+            state=again.state,
+            carried=carried,
+            named=names,
+        )
         done.append(one)
         lines += _report(one)
         waiting.extend(_tracked(one))
@@ -90,20 +96,6 @@ _IN_PORT = re.compile(r"\bin_port=(\w+)")
 
 def _named(line: str, ports: Mapping[str, str]) -> str:
     return _IN_PORT.sub(lambda found: f"in_port={ports.get(found[1], found[1])}", line)
-
-
-def _by_name(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot without the datapath's numbers: then it is told by names."""
-    bridges = tuple(
-        replace(
-            bridge,
-            ports=tuple(
-                port if port.is_tunnel else replace(port, datapath=None) for port in bridge.ports
-            ),
-        )
-        for bridge in snapshot.bridges
-    )
-    return replace(snapshot, bridges=bridges)
 
 
 def _tracked(translation: Translation) -> list[Recirculation]:

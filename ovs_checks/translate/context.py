@@ -164,15 +164,21 @@ class Context:
     carried: bool = False
     """Whether there is a packet, and not only its headers."""
 
+    named: bool = False
+    """Whether the datapath's ports are called by their names."""
+
     trace: list[Node] = field(default_factory=list)
     recirculations: list[Recirculation] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     why_not: tuple[str, str] | None = None
     """Why a copy did not leave, and by which port, in the flow being executed."""
 
-    choice: int | None = None
-    choices: tuple[str, ...] = ()
-    """What a hash may have selected, and which of it is taken; None: that cannot be told."""
+    picks: tuple[int, ...] | None = None
+    """Which of several a hash selects, choice by choice, the first of all further ones; None: that
+    cannot be told."""
+
+    choices: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
+    """What a hash may have selected, and which of it was taken."""
 
     origins: dict[int, Flow] = field(default_factory=dict)
     """For each slot that a flow wrote: the flow its value comes from."""
@@ -248,10 +254,12 @@ class Context:
         """Return which of several the datapath's hash selects; no snapshot can tell by itself."""
         if len(names) == 1:
             return 0
-        if self.choice is None:
+        if self.picks is None:
             raise self.give_up(f"which is selected by a hash: {', '.join(names)}")
-        self.choices = tuple(names)
-        return self.choice % len(names)
+        made = len(self.choices)
+        pick = self.picks[made] if made < len(self.picks) else 0
+        self.choices.append((tuple(names), pick))
+        return pick
 
     # --- limits ----------------------------------------------------------------------------------
 

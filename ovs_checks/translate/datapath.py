@@ -36,10 +36,10 @@ def size_of(steps: Iterable[Step]) -> int:
     return sum(step.size for step in steps)
 
 
-def output(port: int | None, name: str) -> Step:
-    """Send to a port of the datapath, named where its number is not known."""
+def output(port: int | None, name: str, *, named: bool = False) -> Step:
+    """Send to a port of the datapath, named where its number is not known or not asked for."""
     number = -1 if port is None else port
-    return Step(name if port is None else str(port), kind="output", port=number)
+    return Step(name if named or port is None else str(port), kind="output", port=number)
 
 
 def recirculate(number: int) -> Step:

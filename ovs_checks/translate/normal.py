@@ -243,6 +243,7 @@ def flood_lanes(x: Context, lane: Lane, tags: Tags) -> None:
     for other in x.bridge.every_lane:
         floodable = all(
             "NO_FLOOD" not in x.bridge.by_number[number].config
+            and x.bridge.by_number[number].layer != "L3"
             for number in other.ports
             if number in x.bridge.by_number
         )

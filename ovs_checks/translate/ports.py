@@ -3,7 +3,7 @@
 
 from ovs_checks.bonds import Bond
 from ovs_checks.packet import CONNTRACK, ETH_TYPE, NO_TYPE, REGISTERS, SLOTS, TUNNEL, Slots
-from ovs_checks.switch import Port
+from ovs_checks.switch import UNKNOWN, Port
 
 from . import datapath, lookup
 from .commit import commit
@@ -44,6 +44,7 @@ def compose_output(
     last: bool,
     truncate: bool = False,
     bond: Bond | None = None,
+    check_tree: bool = True,
 ) -> None:
     """Send to a port of the bridge (`compose_output_action__`)."""
     port = x.port(number)
@@ -51,7 +52,7 @@ def compose_output(
         x.tell("warn", "Nonexistent output port")
         x.excuse(f"port {number} does not exist")
         return
-    if _refuses(x, port):
+    if _refuses(x, port, check_tree=check_tree):
         return
     kept = [x.flow[slot] for slot in _KEPT]
     if port.layer == "L3" and not x.flow[_PACKET_TYPE]:
@@ -75,7 +76,7 @@ def compose_output(
         x.flow[slot] = value
 
 
-def _refuses(x: Context, port: Port) -> bool:
+def _refuses(x: Context, port: Port, *, check_tree: bool) -> bool:
     """Tell whether the port's settings forbid it, and say so."""
     lanes = x.bridge.by_lane
     from_lane, to_lane = lanes.get(x.in_port), lanes.get(port.ofport)
@@ -88,7 +89,7 @@ def _refuses(x: Context, port: Port) -> bool:
     elif from_lane and to_lane and from_lane.protected and to_lane.protected:
         x.tell("warn", "Flow is between protected ports, skipping output.")
         reason = f"it came in by a protected port, and {port.name} is one too"
-    elif port.tree not in {"", "forwarding"}:
+    elif check_tree and not forwards(x, port):
         tree = x.bridge.spanning_tree
         x.tell("warn", f"{tree} not in forwarding state, skipping output")
         reason = f"{tree} does not let {port.name} forward: it is {port.tree}"
@@ -100,6 +101,13 @@ def _refuses(x: Context, port: Port) -> bool:
         return False
     x.excuse(reason, port.name)
     return True
+
+
+def forwards(x: Context, port: Port) -> bool:
+    """Tell whether the bridge's spanning tree lets the port forward."""
+    if port.tree == UNKNOWN:
+        raise x.give_up(f"whether {x.bridge.spanning_tree} lets {port.name} forward")
+    return port.tree in {"", "forwarding"}
 
 
 def queue_priority(x: Context, queue: int) -> int:
@@ -133,7 +141,7 @@ def _to_datapath(x: Context, port: Port, bond: Bond | None) -> None:
         return
     if 0 < x.snaplen < 0xFFFF:
         x.steps.append(datapath.Step(f"trunc({x.snaplen})"))
-    x.steps.append(datapath.output(port.datapath, port.name))
+    x.steps.append(datapath.output(port.datapath, port.name, named=x.named))
     if not x.copying:
         x.finish(x.end("output", f"out by {port.name}", port.name))
 
@@ -167,7 +175,7 @@ def through(x: Context, peer: Port, last: bool) -> None:
     x.bridge = other
     with x.below(node):
         if not special(x, peer) and may_receive(x, peer):
-            held = _Held(x) if peer.tree not in {"", "forwarding"} else None
+            held = None if forwards(x, peer) else _Held(x)
             lookup.enter(x, 0, peer.ofport, last=last, executor=lookup.clone)
             if held is None:
                 wind_up(x)
@@ -249,4 +257,4 @@ def flood(x: Context, *, every: bool, last: bool) -> None:
         if number != x.in_port and (every or "NO_FLOOD" not in x.bridge.by_number[number].config)
     ]
     for n, number in enumerate(numbers):
-        compose_output(x, number, last=last and n == len(numbers) - 1)
+        compose_output(x, number, last=last and n == len(numbers) - 1, check_tree=not every)

@@ -28,7 +28,7 @@ from .freezing import wind_up
 from .lookup import look_up, run_flow, tell_table
 from .mirrors import mirror_input
 from .normal import mirrors_to
-from .ports import clear_conntrack, compose_output, may_receive, special
+from .ports import clear_conntrack, compose_output, forwards, may_receive, special
 
 _S = SLOTS
 _ECN_SLOT, _TUN_TOS = _S["nw_tos"], _S["tun_tos"]
@@ -56,8 +56,8 @@ class Translation:
     unknown: str = ""
     """What was met that is not understood; nothing after it is certain."""
 
-    choices: tuple[str, ...] = ()
-    """What a hash that no snapshot can tell has selected between."""
+    choices: tuple[tuple[tuple[str, ...], int], ...] = ()
+    """What a hash that no snapshot can tell has selected between, and which of it is assumed."""
 
 
 GO = Go(execute, compose_output)
@@ -70,13 +70,15 @@ def translate(
     *,
     numbers: Numbers | None = None,
     state: Frozen | None = None,
-    choice: int | None = None,
+    picks: tuple[int, ...] | None = None,
     carried: bool = False,
+    named: bool = False,
 ) -> Translation:
     """Carry a packet that enters `bridge` by its `in_port` through the host.
 
-    With `state`, the packet is one that comes back from the datapath. `choice` says which of those
-    that may be selected, from 0, a hash that no snapshot can tell has selected.
+    With `state`, the packet is one that comes back from the datapath. `picks` say which of those
+    that may be selected, from 0, the hashes have selected that no snapshot can tell. `named` has
+    ports of the datapath called by their names.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def translate(
     x = Context(snapshot, at, flow, list(flow), [0] * len(flow), numbers or Numbers(), GO)
     for slot in TUNNEL:
         x.base[slot] = 0
-    x.priority, x.choice, x.carried = packet.skb_priority, choice, carried
+    x.priority, x.picks, x.carried, x.named = packet.skb_priority, picks, carried, named
     x.arrived_at = packet.tun_dst, packet.tun_ipv6_dst
     initial = Header._make(flow)
     unknown = ""
@@ -120,7 +122,7 @@ def translate(
         frozenset(x.slow),
         tuple(x.recirculations),
         unknown,
-        x.choices,
+        tuple(x.choices),
     )
 
 
@@ -164,13 +166,13 @@ def _translate(x: Context, state: Frozen | None) -> None:
         _begin(x, found, node)
     elif state is not None:
         execute(x, state.actions, True)
-    if port is not None and port.tree not in {"", "forwarding"} and not x.error:
+    if port is not None and not x.error and not forwards(x, port):
         del x.steps[held[0] :], x.ends[held[1] :], x.recirculations[held[2] :]
         x.cancel_freeze()
+        x.action_set, x.slow = [], set()
         tree = x.bridge.spanning_tree
         x.finish(x.end("dropped", f"{tree} does not let {port.name} forward: it is {port.tree}"))
-        x.error = "Forwarding is disabled"
-    if not x.error:
+    elif not x.error:
         wind_up(x)
 
 

@@ -427,8 +427,8 @@ _BRIDGED = 0x6558
 
 def _erspan(x: Context) -> tuple[str, int]:
     header, session = x.header, x.flow[TUN_ID]
-    if session > 0x3FF:
-        raise x.give_up(f"ERSPAN with session {session}")
+    if session > 0x3FF or header.tun_erspan_ver not in {1, 2}:
+        raise x.give_up(f"ERSPAN {header.tun_erspan_ver} with session {session}")
     said = f"erspan(ver={header.tun_erspan_ver},sid=0x{session:x}"
     if header.tun_erspan_ver == 1:
         return f"{said},idx=0x{header.tun_erspan_idx:x})", 16

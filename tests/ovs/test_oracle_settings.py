@@ -20,6 +20,7 @@ from ovs_checks.parse import parse_header
 from ovs_checks.reach import entry
 from ovs_checks.trace import trace
 from tests.conftest import OVS, require
+from tests.ovs.host import wait_until
 from tests.ovs_checks.live import LiveOvs, live_ovs
 
 pytestmark = pytest.mark.ovs
@@ -43,8 +44,10 @@ def ovs(tmp_path):
 def said(text: str) -> tuple[str, list[str]]:
     """Return the packet's line, and what becomes of it: the order of a flood is not told."""
     flow = next(line for line in text.splitlines() if line.startswith("Flow:"))
-    actions = re.findall(r"^Datapath actions: (.*)$", text, re.MULTILINE)
-    return flow, sorted(re.findall(r"(?:[^,(]|\([^()]*(?:\([^()]*\)[^()]*)*\))+", actions[-1]))
+    actions = re.findall(r"^(?:Datapath actions: |Translation failed)(.*)$", text, re.MULTILINE)
+    steps = re.findall(r"(?:[^,(]|\([^()]*(?:\([^()]*\)[^()]*)*\))+", actions[-1])
+    flooded = any(word in text for word in ("flooding", "FLOOD", "ALL\n"))
+    return flow, [*(sorted(steps) if flooded else steps), str(len(actions))]
 
 
 def agree(live: LiveOvs, *packets: str) -> None:
@@ -87,9 +90,12 @@ def test_a_bond_whose_members_share_traffic_out_is_told_by_its_hash_or_not_at_al
     unsure = trace(snapshot, "br0", parse_header(MEMBERS[0])).unknown
     assert unsure == "which is selected by a hash: member b1 of bond bond0, member b2 of bond bond0"
     ovs.vswitchd.command("netdev-dummy/set-admin-state", "b2", "down")
-    bond = ovs.vswitchd.snapshot("h0").by_name["br0"].by_lane[5].bond
-    if bond.enabled == ("b1",):
-        agree(ovs, *MEMBERS)
+
+    def enabled() -> tuple[str, ...]:
+        return ovs.vswitchd.snapshot("h0").by_name["br0"].by_lane[5].bond.enabled
+
+    wait_until(lambda: enabled() == ("b1",), "b2 to be disabled")
+    agree(ovs, *MEMBERS)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +104,7 @@ def test_a_bond_whose_members_share_traffic_out_is_told_by_its_hash_or_not_at_al
         (("set", "bridge", "br0", "stp_enable=true"), ["actions=NORMAL"],
          (*MEMBERS, "in_port=1,dl_type=0x5ff,dl_dst=01:80:c2:00:00:00")),
         (("set", "bridge", "br0", "rstp_enable=true"),
-         ["in_port=1 actions=2", "priority=1 actions=1"],
+         ["in_port=1 actions=2", "in_port=3 actions=ALL", "priority=1 actions=1"],
          (*MEMBERS, "in_port=2,dl_type=0x5ff,dl_dst=01:80:c2:00:00:00")),
         (("set", "port", "p1", "vlan_mode=native-untagged", "tag=5"), ["actions=NORMAL"],
          (BROADCAST % 1, BROADCAST % 2, f"{BROADCAST % 2},dl_vlan=5")),
@@ -141,11 +147,64 @@ def test_flows_that_ovs_ofctl_cannot_read_come_from_the_daemon(ovs):
     flows = ["in_port=1 actions=resubmit(,1)", "in_port=2 actions=output:3"]
     ovs.set_flows("br0", [*flows, "table=1 actions=debug_slow,output:2"])
     snapshot = ovs.vswitchd.snapshot("h0")
-    said_why = ("br0: ovs-ofctl cannot read all flows: OFPBAC_BAD_VENDOR_TYPE",)
-    assert snapshot.problems in {(), said_why}  # some builds of ovs-ofctl know the action
+    assert snapshot.problems == ("br0: ovs-ofctl cannot read all flows: OFPBAC_BAD_VENDOR_TYPE",)
     for packet in ("in_port=1", "in_port=2"):
         theirs = ovs.vswitchd.trace("br0", packet)
         assert said(trace(snapshot, "br0", parse_header(packet)).text) == said(theirs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flow"),
+    [
+        (("type=erspan", "options:erspan_ver=1", "options:erspan_idx=0x7"), "actions=9"),
+        (("type=erspan", "options:erspan_ver=2", "options:erspan_dir=1",
+          "options:erspan_hwid=0x7"), "actions=9"),
+        (("type=vxlan", "options:exts=gbp"), "actions=set_field:5->tun_gbp_id,9,2"),
+        (("type=gre", "options:seq=true"), "actions=9,2"),
+    ],
+)  # fmt: skip
+def test_tunnels_of_any_type_are_told_to_the_datapath(ovs, settings, flow):
+    ovs.add_port("br0", "t9", "ofport_request=9", "options:remote_ip=10.9.9.9", "options:key=3",
+                 *settings)  # fmt: skip
+    ovs.vswitchd.command("dpif/set-dp-features", "br0", "tnl_push_pop", "false")
+    ovs.set_flows("br0", [flow])
+    agree(ovs, UNICAST % 1)
+
+
+@pytest.mark.parametrize("feature", ["clone", "trunc", "masked_set_action"])
+def test_what_the_datapath_may_not_do_is_done_otherwise(ovs, feature):
+    ovs.vswitchd.command("dpif/set-dp-features", "br0", feature, "false")
+    ovs.set_flows("br0", ["udp actions=clone(ct(commit),2),mod_nw_src:9.9.9.9,3"])
+    agree(ovs, f"{UNICAST % 1},nw_ttl=9")
+
+
+def test_samples_are_told_where_somebody_collects_them(ovs):
+    sample = "sample(probability=%d,collector_set_id=1,obs_domain_id=2,obs_point_id=3%s)"
+    flow = ",".join([sample % (65535, ""), sample % (6553, ",sampling_port=2"), "2"])
+    ovs.set_flows("br0", [f"actions={flow}"])
+    agree(ovs, UNICAST % 1)
+    ovs.vsctl(
+        *("--id=@b", "get", "bridge", "br0", "--", "--id=@i", "create", "ipfix"),
+        *('targets="127.0.0.1:4739"', "--", "create", "flow_sample_collector_set", "id=1"),
+        *("bridge=@b", "ipfix=@i"),
+    )
+    agree(ovs, UNICAST % 1)
+
+
+def test_names_of_ports_stand_for_their_numbers(ovs, capsys):
+    flows = ["in_port=1 actions=output(port=2,max_len=66),set_field:1->reg0,3,LOCAL"]
+    ovs.set_flows("br0", flows)
+    words = ("br0", "in_port=p1,udp", "--names")
+    assert main(["flows", "trace", "--rundir", str(ovs.rundir), *words]) == 0
+    ours, theirs = capsys.readouterr().out, ovs.vswitchd.command("ofproto/trace", *words)
+    told = re.compile(r"^(?:Flow|Final flow|Megaflow|Datapath actions): .*", re.MULTILINE)
+    assert told.findall(ours) == told.findall(theirs)
+
+
+def test_a_whole_packet_is_one_after_connection_tracking_too(ovs, capsys):
+    ovs.set_flows("br0", ["udp actions=ct(table=1)", "table=1 actions=controller,2"])
+    assert main(["flows", "trace", "--rundir", str(ovs.rundir), "br0", "udp", "-generate"]) == 0
+    assert "dont_send=0" in capsys.readouterr().out
 
 
 # --- frames --------------------------------------------------------------------------------------

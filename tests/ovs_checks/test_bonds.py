@@ -27,6 +27,14 @@ member p2: enabled
   active member
   may_enable: true
 
+---- bond2 ----
+bond_mode: active-backup
+active member mac: aa:55:aa:55:00:09(none)
+
+member p5: enabled
+  active member
+  may_enable: true
+
 ---- bond1 ----
 bond_mode: balance-tcp
 bond may use recirculation: yes, Recirc-ID : 5
@@ -52,6 +60,7 @@ def test_bonds_are_read_whatever_members_are_called():
             all_active=True,
             basis=3,
         ),
+        "bond2": Bond("active-backup", (Member("p5"),), "p5"),
         "bond1": Bond(
             "balance-tcp",
             (Member("p3", enabled=False), Member("p4")),
@@ -66,4 +75,4 @@ def test_bonds_are_read_whatever_members_are_called():
 
 @pytest.mark.parametrize("cut", range(0, len(SHOWN), 13))
 def test_what_was_cut_off_is_no_error(cut):
-    assert set(parse_bonds(SHOWN[:cut])) <= {"bond0", "bond1"}
+    assert set(parse_bonds(SHOWN[:cut])) <= {"bond0", "bond1", "bond2"}

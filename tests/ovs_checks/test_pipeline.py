@@ -9,8 +9,9 @@ from ovs_checks.bonds import Bond, Member
 from ovs_checks.notation import mac
 from ovs_checks.parse import parse_dump, parse_header
 from ovs_checks.pipeline import walk
-from ovs_checks.shows import parse_groups
+from ovs_checks.shows import parse_groups, parse_tree
 from ovs_checks.switch import Bridge, FdbEntry, Lane, Port, Snapshot
+from ovs_checks.switch_rows import with_tree
 from ovs_checks.trace import trace
 from ovs_checks.translate.context import MAX_COPIES
 from ovs_checks.walk import LocalWalk
@@ -208,6 +209,56 @@ def test_each_member_that_a_hash_may_select_is_a_case():
         ("output", "p3", "member p3 of bond bond0"),
     ]
     assert "member p2 of bond bond0" in trace(snapshot, "br", packet).unknown
+
+
+def test_hashes_that_choose_together_make_every_case():
+    ports = plain_ports("br", 1, 2, 3, 4, 5, 6)
+    three = Bond("balance-slb", (*BOTH, Member("p4")), "p2")
+    two = Bond("balance-slb", (Member("p5"), Member("p6")), "p5")
+    lanes = (Lane("p1", (1,)), Lane("a", (2, 3, 4), bond=three), Lane("b", (5, 6), bond=two))
+    at = Bridge("br", parse_dump("actions=NORMAL").flows, ports, lanes=lanes)
+    walked = walk(Snapshot("h0", (at,)), "br", parse_header("in_port=1"))
+    cases: dict[str, set[str]] = {}
+    for end in walked.ends:
+        cases.setdefault(end.case, set()).add(end.port)
+    assert cases == {
+        f"member {one} of bond a, member {other} of bond b": {one, other}
+        for one in ("p2", "p3", "p4")
+        for other in ("p5", "p6")
+    }
+
+
+def treed(states, action="2"):
+    at = Bridge("br", parse_dump(f"actions={action}").flows, plain_ports("br", 1, 2, 3))
+    at = with_tree(replace(at, spanning_tree="STP"), states)
+    return walk(Snapshot("h0", (at,)), "br", parse_header("in_port=1"))
+
+
+@pytest.mark.parametrize(
+    ("shown", "action", "ends"),
+    [
+        ({}, "2", [("output", "p2")]),
+        ({"p2": "blocked"}, "2", [("dropped", "p2")]),
+        ({"p2": "blocked"}, "ALL", [("output", "p2"), ("output", "p3")]),
+        ({"p2": "blocked"}, "FLOOD", [("output", "p3")]),
+        ({"p1": "learning"}, "2", [("dropped", "")]),
+        (None, "2", [("cannot_tell", "")]),
+        (None, "drop", [("cannot_tell", "")]),
+    ],
+)
+def test_a_spanning_tree_lets_ports_forward_or_nobody_knows(shown, action, ends):
+    assert [(end.kind, end.port) for end in treed(shown, action).ends][-len(ends) :] == ends
+
+
+def test_a_tree_is_read_from_what_it_shows():
+    shown = """---- br0 ----
+  Interface  Role       State      Cost  Pri.Nbr
+  ---------- ---------- ---------- ----- -------
+  p1         designated forwarding 19    128.1
+  p2         alternate  blocking   19    128.2
+  p3         Alternate  Discarding 200000000128.3
+"""
+    assert parse_tree(shown) == {"p1": "forwarding", "p2": "blocked", "p3": "blocked"}
 
 
 @pytest.mark.parametrize(
