@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One entry of a flow table. Values only."""
+"""One entry of a flow table: a value, but for what a later dump says of the same flow."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

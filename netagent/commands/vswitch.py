@@ -13,6 +13,7 @@ from ovs_checks import vswitchd
 from ovs_checks.answers import open_answers
 from ovs_checks.assemble import assemble
 from ovs_checks.finding import TableFinding
+from ovs_checks.kept import KeptTables
 from ovs_checks.switch import Snapshot
 
 
@@ -83,7 +84,13 @@ def _kept(path: str) -> Snapshot:
 
 
 def _live(arguments: argparse.Namespace) -> Snapshot:
-    return vswitchd.Vswitchd(rundir_of(arguments)).snapshot(os.uname().nodename)
+    return live_snapshot(arguments, None)
+
+
+def live_snapshot(arguments: argparse.Namespace, kept: dict[str, KeptTables] | None) -> Snapshot:
+    """Return what the virtual switch of this host holds; for `kept` see `assemble`."""
+    asked = vswitchd.Vswitchd(rundir_of(arguments))
+    return asked.snapshot(os.uname().nodename, kept=kept)
 
 
 def print_findings(
@@ -95,12 +102,17 @@ def print_findings(
         print_json({"findings": [one.to_data() for one in found], "problems": problems})
         return int(warnings > 0)
     for one in found:
-        print(f"{one.severity} {one.check}  {one.component}\n  {one.text}")
-        width = max((len(what) for what, _ in one.quotes), default=0)
-        for what, entry in one.quotes:
-            print(f"    {what:{width}}  {entry}")
+        print_finding(one)
     for host, unread in problems.items():
         for problem in unread:
             print(f"not read on {host}: {problem}")
     print(f"{warnings} warnings, {len(found) - warnings} notes")
     return int(warnings > 0)
+
+
+def print_finding(one: TableFinding, mark: str = "") -> None:
+    """Print one finding with the entries that it quotes; `mark` goes before its first line."""
+    print(f"{mark}{one.severity} {one.check}  {one.component}\n  {one.text}")
+    width = max((len(what) for what, _ in one.quotes), default=0)
+    for what, entry in one.quotes:
+        print(f"    {what:{width}}  {entry}")
