@@ -175,7 +175,7 @@ def through(x: Context, peer: Port, last: bool) -> None:
     x.bridge = other
     with x.below(node):
         if not special(x, peer) and may_receive(x, peer):
-            held = None if forwards(x, peer) else _Held(x)
+            held = None if forwards(x, peer) else Held(x)
             lookup.enter(x, 0, peer.ofport, last=last, executor=lookup.clone)
             if held is None:
                 wind_up(x)
@@ -205,20 +205,20 @@ def _take(x: Context, slow: str, what: str) -> bool:
     return True
 
 
-class _Held:
+class Held:
     """What is taken back where a spanning tree lets tables see a packet, but not forward it."""
 
     def __init__(self, x: Context) -> None:
         self._base, self._steps = list(x.base), len(x.steps)
         self._ends, self._mirrors = len(x.ends), x.mirrors
-        self._waiting = len(x.recirculations)
+        self._waiting, self._slow = len(x.recirculations), frozenset(x.slow)
 
     def undo(self, x: Context, port: Port) -> None:
         """Forget what the tables did."""
         x.base[:], x.mirrors = self._base, self._mirrors
         del x.steps[self._steps :], x.ends[self._ends :], x.recirculations[self._waiting :]
         x.cancel_freeze()
-        x.action_set = []
+        x.action_set, x.slow = [], set(self._slow)
         tree = x.bridge.spanning_tree
         x.finish(x.end("dropped", f"{tree} does not let {port.name} forward: it is {port.tree}"))
 

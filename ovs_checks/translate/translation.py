@@ -28,7 +28,7 @@ from .freezing import wind_up
 from .lookup import look_up, run_flow, tell_table
 from .mirrors import mirror_input
 from .normal import mirrors_to
-from .ports import clear_conntrack, compose_output, forwards, may_receive, special
+from .ports import Held, clear_conntrack, compose_output, forwards, may_receive, special
 
 _S = SLOTS
 _ECN_SLOT, _TUN_TOS = _S["nw_tos"], _S["tun_tos"]
@@ -144,7 +144,7 @@ def _translate(x: Context, state: Frozen | None) -> None:
     port = x.port(x.in_port)
     lane = x.bridge.by_lane.get(x.in_port)
     found: Found | None = None
-    held = len(x.steps), len(x.ends), len(x.recirculations)
+    held = Held(x)
     if port is not None and port.layer == "L3" and x.flow[_S["packet_type"]] and not x.table:
         for name in ("packet_type", "eth_src", "eth_dst"):  # tables see frames only
             x.flow[_S[name]] = 0
@@ -167,11 +167,7 @@ def _translate(x: Context, state: Frozen | None) -> None:
     elif state is not None:
         execute(x, state.actions, True)
     if port is not None and not x.error and not forwards(x, port):
-        del x.steps[held[0] :], x.ends[held[1] :], x.recirculations[held[2] :]
-        x.cancel_freeze()
-        x.action_set, x.slow = [], set()
-        tree = x.bridge.spanning_tree
-        x.finish(x.end("dropped", f"{tree} does not let {port.name} forward: it is {port.tree}"))
+        held.undo(x, port)
     elif not x.error:
         wind_up(x)
 
