@@ -9,6 +9,7 @@ that the answers are those of `walk` however they came about.
 numpy is imported here, so this module stays out of the agent: it is for a process of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -54,8 +55,11 @@ class Ends:
     flow: I32
     """Index into the bridge's flows of the one that did it; -1 for none, or if it was walked."""
 
-    walked: int
-    """How many were left to `walk`."""
+    table: I32
+    """Number of the table that has no flow for it; -1 if that is not how it ended."""
+
+    walked: Mapping[int, End]
+    """Those that were left to `walk`, by position."""
 
 
 class Batch:
@@ -148,6 +152,8 @@ class _Run:
         self._kind = np.full(count, _UNDECIDED, np.uint8)
         self._port = np.full(count, -1, np.int32)
         self._flow = np.full(count, -1, np.int32)
+        self._table = np.full(count, -1, np.int32)
+        self._walked: dict[int, End] = {}
         self._tun_dst = np.zeros(count, np.uint64)
         self._tun_id = np.zeros(count, np.uint64)
         self._events = np.zeros(count, np.int32)
@@ -166,7 +172,7 @@ class _Run:
         self._lookups += 1
         table = self._batch.table(number)
         if table is None:
-            self._end(index, _MISSED, -1)
+            self._miss(index, number)
             return
         if table.deferred or depth > MAX_DEPTH or self._lookups > MAX_LOOKUPS:
             self.defer(index)
@@ -177,7 +183,7 @@ class _Run:
             index, rows = index[~doubtful], rows[~doubtful]
         missed = rows < 0
         if missed.any():
-            self._end(index[missed], _MISSED, -1)
+            self._miss(index[missed], number)
             index, rows = index[~missed], rows[~missed]
         used = table.template[rows]
         present = np.flatnonzero(np.bincount(used, minlength=len(table.templates)))
@@ -239,15 +245,21 @@ class _Run:
                     ports = self.state.read(_IN_PORT, index)
                     self._output(ports, index, table.flow[rows], back=True)
         nothing = self._events[index] == before
-        self._end(index[nothing], _DROPPED, table.flow[rows[nothing]])
+        self._drop(index[nothing], table.flow[rows[nothing]])
 
-    def _end(self, index: Index, kind: int, flow: Any) -> None:
-        """Note how packets ended, unless a copy of them has left."""
+    def _miss(self, index: Index, table: int) -> None:
+        lost = index[self._lost(index)]
+        self._kind[lost], self._flow[lost], self._table[lost] = _MISSED, -1, table
+
+    def _drop(self, index: Index, flow: I32) -> None:
+        told = self._lost(index)
+        lost = index[told]
+        self._kind[lost], self._flow[lost], self._table[lost] = _DROPPED, flow[told], -1
+
+    def _lost(self, index: Index) -> NDArray[np.bool_]:
+        """Tell of which of the packets, which end here, no copy has left."""
         self._events[index] += 1
-        lost = ~np.isin(self._kind[index], (_OUTPUT, _TUNNELLED, _DEFERRED))
-        index = index[lost]
-        self._kind[index] = kind
-        self._flow[index] = flow[lost] if isinstance(flow, np.ndarray) else flow
+        return ~np.isin(self._kind[index], (_OUTPUT, _TUNNELLED, _DEFERRED))
 
     def _output(self, ports: U64, index: Index, flow: I32, *, back: bool = False) -> None:
         numbers = ports.astype(np.int64)
@@ -297,8 +309,8 @@ class _Run:
                 self._batch.snapshot, self._batch.bridge.name, self._packets.header(int(n))
             ).end
             self._take(int(n), end)
-        columns = self._kind, self._port, self._tun_dst, self._tun_id, self._flow
-        return Ends(*columns, walked=int(deferred.size))
+        columns = self._kind, self._port, self._tun_dst, self._tun_id, self._flow, self._table
+        return Ends(*columns, self._walked)
 
     def _take(self, n: int, end: End) -> None:
         port = self._batch.snapshot.port(end.port) if end.port else None
@@ -306,7 +318,8 @@ class _Run:
         self._port[n] = port.ofport if port else -1
         self._tun_dst[n] = or_zero(ipv4, end.tun_dst)
         self._tun_id[n] = end.tun_id
-        self._flow[n] = -1
+        self._flow[n] = self._table[n] = -1
+        self._walked[n] = end
 
 
 _SPECIAL = np.array(sorted(RESERVED), np.uint64)

@@ -22,6 +22,7 @@ examples:
 
 QUESTIONS = {
     "trace": "what the flow tables make of one packet",
+    "sweep": "what becomes of many packets at once",
     "layers": "whether OpenFlow, the datapath and hardware agree",
     "lint": "what is wrong with the flow tables whatever packet comes",
 }

@@ -155,7 +155,7 @@ def _answered(dumped: _Text, live: Vswitchd, size: int) -> dict[str, object]:
         "ofproto_trace_per_s": round(trace_rate),
         "ratio": round(max(rates) / trace_rate),
         "agree_with_ofproto_trace": f"{agreed} of {len(asked)}",
-        "left_to_walk": ends.walked,
+        "left_to_walk": len(ends.walked),
     }
 
 

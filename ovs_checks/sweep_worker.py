@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that `netagent flows sweep` starts, since it holds numpy and what the tables take.
+
+`python -m ovs_checks.sweep_worker PLACE BRIDGE` reads packets from stdin, a line each, and prints
+one JSON document. PLACE is Open vSwitch's socket folder, or with `--bundle` what was kept of one.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError
+
+from .answers import open_answers
+from .assemble import assemble
+from .packet import Header
+from .parse import MalformedLine, parse_header
+from .switch import Snapshot
+from .vswitchd import Vswitchd
+
+if TYPE_CHECKING:
+    from .sweep import Fate, Sweep
+
+TOGETHER = 20_000
+"""Packets that are held at a time, some 20 MB."""
+
+MAX_MALFORMED = 100
+"""Lines whose errors are told; all are counted."""
+
+NICE = 5
+"""How much it yields to the training job."""
+
+
+@dataclass
+class Lines:
+    """Packets as somebody wrote them: one a line, `#` begins a remark."""
+
+    source: TextIO
+    ports: Mapping[str, int]
+    numbers: list[int] = field(default_factory=list)
+    """The line of every packet that was understood."""
+
+    malformed: list[dict[str, object]] = field(default_factory=list)
+    refused: int = 0
+
+    def __iter__(self) -> Iterator[Header]:
+        for number, line in enumerate(self.source, start=1):
+            text = line.partition("#")[0].rstrip()
+            if not text:
+                continue
+            try:
+                header = parse_header(text, self.ports)
+            except MalformedLine as e:
+                self.refused += 1
+                if self.refused <= MAX_MALFORMED:
+                    where = {"line": number, "column": e.column}
+                    self.malformed.append({**where, "reason": e.reason})
+                continue
+            self.numbers.append(number)
+            yield header
+
+
+def main() -> int:
+    """Print what becomes of the packets on stdin; return 1 if nobody can tell, 2 for misuse."""
+    parser = argparse.ArgumentParser(prog="python -m ovs_checks.sweep_worker")
+    parser.add_argument("--bundle", action="store_true", help="PLACE is a bundle or a sosreport")
+    parser.add_argument("place", type=Path)
+    parser.add_argument("bridge")
+    arguments = parser.parse_args()
+    os.nice(NICE)
+    try:
+        told = answer(_snapshot(arguments), arguments.bridge, sys.stdin)
+    except NetAgentError as e:
+        sys.stderr.write(f"netagent: {e}\n")
+        return 2 if isinstance(e, ConfigError) else 1
+    except KeyboardInterrupt:
+        return 130
+    json.dump(told, sys.stdout)
+    return 0
+
+
+def _snapshot(arguments: argparse.Namespace) -> Snapshot:
+    if not arguments.bundle:
+        return Vswitchd(arguments.place).snapshot(os.uname().nodename)
+    answers = open_answers(arguments.place)
+    return assemble(answers, answers.host, wall_ns=answers.wall_ns)
+
+
+def answer(snapshot: Snapshot, name: str, source: TextIO) -> dict[str, Any]:
+    """Return what becomes of the packets, as plain data.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such bridge.
+    CapabilityMissing
+        If there is no numpy.
+    """
+    bridge = snapshot.by_name.get(name)
+    if bridge is None:
+        known = ", ".join(sorted(snapshot.by_name)) or "none"
+        raise ConfigError("BRIDGE", f"no bridge {name!r} (there is: {known})")
+    ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
+    sweep, lines = _sweep(snapshot, name), Lines(source, ports)
+    packets = iter(lines)
+    while some := list(islice(packets, TOGETHER)):
+        sweep.add(some)
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{sweep.count} packets\r")
+    return {
+        "host": snapshot.host,
+        "bridge": name,
+        "packets": sweep.count,
+        "fates": [_data(fate, lines.numbers) for fate in sweep.fates],
+        "refused": lines.refused,
+        "malformed": lines.malformed,
+        "problems": list(snapshot.problems),
+    }
+
+
+def _sweep(snapshot: Snapshot, bridge: str) -> "Sweep":
+    try:
+        from .sweep import Sweep  # noqa: PLC0415 - needs numpy, which a host may lack
+    except ImportError as e:
+        raise CapabilityMissing("many packets at once", f"install python3-numpy ({e})") from e
+    return Sweep(snapshot, bridge)
+
+
+def _data(fate: "Fate", numbers: list[int]) -> dict[str, Any]:
+    end = fate.end
+    quotes = {"flow": end.flow, "nearest": end.nearest, "shadowed": end.shadowed}
+    return {
+        "kind": end.kind,
+        "count": len(fate.packets),
+        "bridge": end.bridge,
+        "table": end.table,
+        "port": end.port,
+        "tun_dst": end.tun_dst,
+        "tun_id": end.tun_id,
+        "reason": end.reason,
+        **{name: asdict(quote) for name, quote in quotes.items() if quote},
+        "differs_in": end.field,
+        "lines": sorted(numbers[place] for place in fate.packets),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets told apart by how they end, held against `walk`, and the lines they are read from."""
+
+import io
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.model.errors import CapabilityMissing, ConfigError
+from ovs_checks.parse import parse_dump, parse_header
+from ovs_checks.pipeline import walk
+from ovs_checks.sweep import MIN_TOGETHER, Sweep
+from ovs_checks.sweep_worker import MAX_MALFORMED, answer
+from ovs_checks.switch import Bridge, Snapshot
+from tests.ovs_checks.hosts import A0, CONTAINERS, host, plain_ports, probe
+from tests.ovs_checks.pipelines import packets, pipelines
+
+PORTS = plain_ports("br", 1, 2, 3, 4)
+FLOWS = """\
+cookie=0x5,priority=40000,udp,nw_dst=10.0.0.9 actions=drop
+udp actions=output:2
+tcp actions=ct(table=1)
+ipv6 actions=output:3
+table=1,ct_state=+est actions=output:3
+"""
+LINES = """\
+in_port=p1,udp,nw_dst=10.0.0.1  # leaves
+in_port=p1,udp,nw_dst=10.0.0.9
+
+in_port=p1,udp,frob=7
+in_port=p1,udp,nw_dst=10.0.0.0/8
+in_port=1,tcp
+in_port=1,arp
+# nothing
+in_port=1,udp,nw_dst=10.0.0.2
+"""
+
+
+def snapshot_of(flows):
+    return Snapshot("h0", (Bridge("br", parse_dump(flows).flows, PORTS),))
+
+
+def ways(end):
+    """Return what is told of an end."""
+    lost_by = (end.table, end.flow.text if end.flow else "")
+    return end.kind, end.port, end.tun_dst, end.tun_id, lost_by if end.kind != "output" else ()
+
+
+@given(pipelines(), st.lists(packets, min_size=1, max_size=12), st.integers(1, MIN_TOGETHER))
+def test_every_packet_ends_as_its_walk_does(flows, drawn, times):
+    snapshot = snapshot_of("\n".join(flows))
+    headers = [parse_header(packet) for packet in drawn] * times
+    sweep = Sweep(snapshot, "br")
+    sweep.add(headers[:5])
+    sweep.add(headers[5:])
+    assert sweep.count == len(headers)
+    assert sorted(n for fate in sweep.fates for n in fate.packets) == list(range(len(headers)))
+    for fate in sweep.fates:
+        for n in fate.packets:
+            assert ways(walk(snapshot, "br", headers[n]).end) == ways(fate.end)
+
+
+def test_thousands_of_packets_of_the_lab_are_a_handful_of_ways_to_end():
+    """To each endpoint, and the sender is one, by many source ports."""
+    snapshot = host(0)
+    there = [probe(A0, container.endpoint(0)) for container in CONTAINERS]
+    headers = [
+        one._replace(in_port=A0.ofport, tp_src=port) for one in there for port in range(1000)
+    ]
+    sweep = Sweep(snapshot, "br-int")
+    sweep.add(headers)
+    kinds = sorted((fate.end.kind, len(fate.packets)) for fate in sweep.fates)
+    assert kinds == [("dropped", 1000), ("missed", 4000), *[("tunnelled", 1000)] * 3]
+    for fate in sweep.fates:
+        assert ways(walk(snapshot, "br-int", headers[fate.packets[-1]]).end) == ways(fate.end)
+
+
+def test_lines_are_told_by_how_their_packets_end():
+    told = answer(snapshot_of(FLOWS), "br", io.StringIO(LINES))
+    assert [(fate["kind"], fate["port"], fate["lines"]) for fate in told["fates"]] == [
+        ("output", "p2", [1, 9]),
+        ("dropped", "", [2]),
+        ("cannot_tell", "", [6]),
+        ("missed", "", [7]),
+    ]
+    assert told["fates"][1]["flow"]["cookie"] == 5
+    assert (told["packets"], told["refused"]) == (5, 2)
+    assert [(line["line"], line["column"]) for line in told["malformed"]] == [(4, 16), (5, 16)]
+
+
+def test_many_lines_that_are_no_packets_are_counted_and_some_are_told():
+    told = answer(snapshot_of(FLOWS), "br", io.StringIO("nonsense\n" * 150))
+    assert (told["refused"], len(told["malformed"])) == (150, MAX_MALFORMED)
+    assert (told["packets"], told["fates"]) == (0, [])
+
+
+def test_an_unknown_bridge_and_a_missing_numpy_are_said(monkeypatch):
+    with pytest.raises(ConfigError, match=r"no bridge 'nope' .there is: br."):
+        answer(snapshot_of(FLOWS), "nope", io.StringIO(LINES))
+    monkeypatch.setitem(sys.modules, "ovs_checks.sweep", None)
+    with pytest.raises(CapabilityMissing, match="python3-numpy"):
+        answer(snapshot_of(FLOWS), "br", io.StringIO(LINES))
