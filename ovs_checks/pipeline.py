@@ -74,7 +74,8 @@ class _Cases:
         """Note how a packet ended, and go on with what the datapath gives back."""
         self.ends += [replace(end, case=case) for end in done.ends] if case else done.ends
         self.steps += _steps(done.tree[0].inner, bridge, 0)
-        for again in done.recirculations:
+        # Of a packet that an error drops, no copy reaches the datapath.
+        for again in () if done.error else done.recirculations:
             if again.kind == "conntrack":
                 for name in [connection] if connection else CONNECTIONS:
                     flow = resumed(again, CONNECTIONS[name])

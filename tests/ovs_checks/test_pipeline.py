@@ -83,6 +83,15 @@ def test_a_loop_gives_the_cycle_and_drops_every_copy():
     assert [quote.table for quote in walked.end.cycle] == [3, 4]
 
 
+def test_a_copy_that_connection_tracking_was_to_give_back_is_lost_in_a_loop_too():
+    flows = """
+    actions=ct(table=3),resubmit(,7)
+    table=3 actions=output:2
+    table=7 actions=resubmit(,7)
+    """
+    assert ends(walk_text(flows)) == [("loop", "the packet comes back as it was")]
+
+
 def test_a_loop_that_counts_the_time_to_live_down_is_one_at_64_levels():
     walked = walk_text("actions=dec_ttl,resubmit(,0)", "in_port=1,udp,nw_ttl=255")
     assert walked.end.kind == "loop"
