@@ -237,7 +237,7 @@ class Context:
 
     def finish(self, end: End) -> None:
         """Note what became of a copy of the packet."""
-        if len(self.ends) < MAX_COPIES:
+        if len(self.ends) < MAX_COPIES or end.kind == "loop":
             self.ends.append(end)
         elif len(self.ends) == MAX_COPIES:  # those after it are told in datapath actions only
             self.ends.append(self.end("cannot_tell", f"over {MAX_COPIES} copies"))

@@ -107,7 +107,8 @@ def translate(
         x.ends.append(x.end("dropped", *(x.why_not or ("its actions send the packet nowhere",))))
     if x.error:
         x.steps, x.slow = [], set()
-        x.ends = [end for end in x.ends if end.kind in {"loop", "cannot_tell"}] or x.ends
+        loops = [end for end in x.ends if end.kind == "loop"]
+        x.ends = loops or [end for end in x.ends if end.kind == "cannot_tell"] or x.ends
     elif x.steps and x.steps[-1].kind == "clone":  # nothing follows that needs the original
         x.steps[-1:] = x.steps[-1].inner
     return Translation(

@@ -92,7 +92,7 @@ def test_a_datapath_flow_that_was_tampered_with_is_stale(ovs, tmp_path, capsys):
     _, found = checked(ovs)
     assert found == []
     (megaflow,) = kept(ovs).told(f"ovs-appctl dpctl/dump-flows -m {DATAPATH}").splitlines()[1:]
-    key = re.search(r"(recirc_id\(0\).*), packets:", megaflow)[1]
+    key = re.search(r"(ufid:.*), packets:", megaflow)[1]
     ovs.vswitchd.command("dpctl/mod-flow", DATAPATH, key.replace("in_port(p1)", "in_port(1)"), "3")
     layers, found = checked(ovs)
     assert len(layers.samples) == 2

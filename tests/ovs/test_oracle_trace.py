@@ -45,8 +45,8 @@ def datapath_ports(live: LiveOvs) -> dict[int, str]:
 
 
 def sent_to(actions: str, names: dict[int, str]) -> set[str]:
-    """Return the ports that datapath actions send to, those inside clone() included."""
-    flat = re.sub(r"clone\(", "", actions)
+    """Return the ports that datapath actions send to, of copies and by length included."""
+    flat = re.sub(r"(clone|check_pkt_len|gt|le)\(", "", actions)
     while (shorter := re.sub(r"[a-z_]\w*\([^()]*\)", "", flat)) != flat:
         flat = shorter
     return {names[int(word)] for word in re.split(r"[,)]", flat) if word.isdigit()}

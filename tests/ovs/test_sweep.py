@@ -10,6 +10,8 @@ from netagent.cli import main
 from tests.conftest import OVS, require
 from tests.ovs_checks.live import live_ovs
 
+pytestmark = pytest.mark.ovs
+
 FLOWS = [
     "cookie=0x5,priority=40000,udp,nw_dst=10.0.0.9 actions=drop",
     "udp actions=resubmit(,1)",

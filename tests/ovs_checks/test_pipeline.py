@@ -13,7 +13,7 @@ from ovs_checks.shows import parse_groups, parse_tree
 from ovs_checks.switch import Bridge, FdbEntry, Lane, Port, Snapshot
 from ovs_checks.switch_rows import with_tree
 from ovs_checks.trace import trace
-from ovs_checks.translate.context import MAX_COPIES
+from ovs_checks.translate import context
 from ovs_checks.walk import LocalWalk
 from tests.ovs_checks.hosts import bridge, plain_ports
 from tests.ovs_checks.pipelines import packets, pipelines
@@ -106,6 +106,12 @@ def test_too_many_lookups_are_a_loop():
     flows = [f"table={n} actions=resubmit(,{n + 1}),resubmit(,{n + 1})" for n in range(14)]
     end = walk_text("\n".join(flows)).end
     assert (end.kind, "4096 lookups" in end.reason) == ("loop", True)
+
+
+def test_a_loop_is_one_however_many_copies_left_before(monkeypatch):
+    monkeypatch.setattr(context, "MAX_COPIES", 3)
+    flows = "actions=output:2,output:2,output:2,output:2,resubmit(,1)\ntable=1 actions=resubmit(,1)"
+    assert ends(walk_text(flows)) == [("loop", "the packet comes back as it was")]
 
 
 def test_a_visit_that_returned_is_no_loop():
@@ -470,8 +476,8 @@ def test_the_number_of_copies_is_bounded():
     flows = [f"table={n} actions=resubmit(,{n + 1}),resubmit(,{n + 1})" for n in range(8)]
     flows.append(f"table=8 actions={','.join(['output:2'] * 40)}")
     walked = walk_text("\n".join(flows))
-    assert len(walked.ends) == MAX_COPIES + 1
-    assert walked.ends[-1].kind == "cannot_tell"
+    assert [end.kind for end in walked.ends[context.MAX_COPIES :]] == ["cannot_tell", "loop"]
+    assert walked.ends[-1].reason.startswith("over 64 kB of actions")
 
 
 def test_the_walk_names_the_port_it_began_at():
