@@ -360,13 +360,12 @@ _ALGORITHMS = ("modulo_n", "hash_threshold", "hrw", "iter_hash")
 
 def _bundle(given: _Argument) -> list[Action]:
     head, _, members = re.sub(r"\b(?:slaves|members):", "\0", given.text).partition("\0")
-    parts = [part.strip() for part in head.split(",") if part.strip()]
-    fields, basis, algorithm = parts[0], integer(parts[1]), parts[2]
+    fields, basis, algorithm, *more = [part.strip() for part in head.split(",") if part.strip()]
     if fields not in HASH_FIELDS or algorithm not in {"hrw", "active_backup"}:
         raise NotUnderstoodError
-    target = _target(parts[4]) if len(parts) > 4 else None
+    target = _target(more[1]) if len(more) > 1 else None
     ports = tuple(given.port(port.strip()) for port in members.split(",") if port.strip())
-    return [Members(fields, basis, algorithm, ports, target)]
+    return [Members(fields, integer(basis), algorithm, ports, target)]
 
 
 def _learn(given: _Argument) -> list[Action]:

@@ -19,9 +19,11 @@ from pathlib import Path
 
 from netagent.model.errors import NetAgentError
 from ovs_checks.answers import open_answers
+from ovs_checks.bonds import parse_bonds
 from ovs_checks.bundle import unpack
 from ovs_checks.database_log import rows_of
 from ovs_checks.datapath_key import parse_key
+from ovs_checks.frame import read_frame
 from ovs_checks.layers import parse_filters, parse_megaflows
 from ovs_checks.parse import parse_dump, parse_header
 from ovs_checks.shows import (
@@ -29,6 +31,7 @@ from ovs_checks.shows import (
     parse_dpif,
     parse_fdb,
     parse_features,
+    parse_fragments,
     parse_groups,
     parse_listeners,
     parse_meters,
@@ -36,6 +39,7 @@ from ovs_checks.shows import (
     parse_options,
     parse_ports,
     parse_routes,
+    parse_tree,
 )
 from ovs_checks.switch_rows import TABLES
 from ovs_checks.underlay import read_underlay
@@ -61,6 +65,10 @@ def _dump(text: str) -> object:
     return [flow.actions for flow in dump.flows], [str(problem) for problem in dump.problems]
 
 
+_TYPES = (b"\x08\0E", b"\x86\xdd`", b"\x08\x06", b"\x88G", b"\x81\0")
+FRAMES = [bytes(12) + begin for begin in _TYPES]
+"""Frames as far as what they carry: IPv4, IPv6, ARP, MPLS, a tag."""
+
 READERS: Mapping[str, Callable[[str], object]] = {
     "flows": _dump,
     "packet": parse_header,
@@ -69,6 +77,10 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "tc": lambda text: parse_filters(text, "eth0"),
     "groups": lambda text: parse_groups(text, {}),
     "ports": parse_ports,
+    "fragments": parse_fragments,
+    "tree": parse_tree,
+    "bonds": parse_bonds,
+    "frame": lambda text: [read_frame(begin + text.encode(errors="replace")) for begin in FRAMES],
     "dpif": parse_dpif,
     "datapath ports": parse_datapath_ports,
     "fdb": parse_fdb,
@@ -118,8 +130,9 @@ def seeds() -> list[str]:
     """Return what real programs printed."""
     texts = [path.read_text() for path in sorted(DUMPS.glob("*.txt"))]
     answers = open_answers(DUMPS / "tc-in-software.tar.gz")
-    texts += [answer.text for answer in getattr(answers, "answers", ())]
     texts.append(json.dumps(answers.rows()))
+    for archive in sorted(DUMPS.glob("*.tar.gz")):
+        texts += [answer.text for answer in getattr(open_answers(archive), "answers", ())]
     return [text for text in texts if text.strip()]
 
 

@@ -141,6 +141,8 @@ def test_walks_send_copies_where_open_vswitch_does(ovs, flows, others, sent):
         note(f"{packet}\n{theirs[-3000:]}\n{answer}")
         if "recirc(" in theirs:  # it went on with one answer of several
             continue
+        if "over 64 kB of actions" in theirs:  # more copies than a walk tells
+            continue
         assert not any(end.case or end.kind == "cannot_tell" for end in answer.ends)
         ran_away = "over max translation depth" in theirs or "over 4096 resubmit" in theirs
         assert any(end.kind == "loop" for end in answer.ends) == ran_away

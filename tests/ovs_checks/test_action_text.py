@@ -146,7 +146,15 @@ def test_actions_as_open_vswitch_prints_them(text, action):
     "text",
     [
         *("ct(frob)", "ct(exec(frob(1)))", "group:x", "learn(a)", "nat(src=x)", "encap(nsh)"),
-        *("drop(x)", "drop:1", "resubmit()", "resubmit(1,2,x)", "bundle(a,b)", "multipath(1)"),
+        *(
+            "drop(x)",
+            "drop:1",
+            "resubmit()",
+            "resubmit(1,2,x)",
+            "bundle(a)",
+            "bundle(a,b)",
+            "multipath(1)",
+        ),
         *("load:0x10->NXM_NX_REG0[0..3]", "load:1->NXM_NX_REG0[4..3]", "load:1->NOPE[]"),
         *("load:1->NXM_OF_IP_PROTO[]", "set_field:6->ip_proto", "set_field:1->nope"),
         *("move:NXM_NX_REG0[0..3]->NXM_NX_REG1[]", "mod_vlan_vid:4096", "nobody", "[", "frob:1"),
