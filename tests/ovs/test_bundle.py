@@ -15,6 +15,8 @@ from ovs_checks.switch_rows import TABLES
 from tests.conftest import OVS, require
 from tests.ovs_checks.live import live_ovs
 
+pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
+
 FLOWS = [
     "table=0,priority=9,in_port=p1,ip,cookie=0x11 actions=load:7->NXM_NX_REG1[],resubmit(,3)",
     "table=3,ip,nw_dst=10.0.0.0/24 actions=group:5",

@@ -17,7 +17,7 @@ from tests.conftest import OVS, require
 from tests.ovs_checks.live import LiveOvs, live_ovs
 from tests.ovs_checks.pipelines import MACS, pipelines
 
-pytestmark = pytest.mark.ovs
+pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 
 DATAPATH = "dummy@ovs-dummy"
 IP = "eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto={},tos=0,ttl=64,frag=no)"

@@ -12,7 +12,7 @@ from netagent.cli import main
 from tests.conftest import OVS, require
 from tests.ovs_checks.live import live_ovs
 
-pytestmark = pytest.mark.ovs
+pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 FINE = ["priority=5,in_port=1 actions=2", "priority=4,in_port=2 actions=1"]
 SHADOWED = "priority=3,in_port=1,udp actions=2"
 

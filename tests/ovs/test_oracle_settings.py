@@ -23,7 +23,7 @@ from tests.conftest import OVS, require
 from tests.ovs.host import wait_until
 from tests.ovs_checks.live import LiveOvs, live_ovs
 
-pytestmark = pytest.mark.ovs
+pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 TOOLS = Path(__file__).parents[2] / "tools"
 
 

@@ -23,7 +23,7 @@ from tests.conftest import OVS, require
 from tests.ovs_checks.live import LiveOvs, live_ovs
 from tests.ovs_checks.pipelines import packets, pipelines
 
-pytestmark = pytest.mark.ovs
+pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from netagent.cli import main
 from tests.conftest import OVS, require
 from tests.ovs_checks.live import live_ovs
 
-pytestmark = pytest.mark.ovs
+pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 
 FLOWS = [
     "cookie=0x5,priority=40000,udp,nw_dst=10.0.0.9 actions=drop",
