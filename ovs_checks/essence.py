@@ -2,9 +2,10 @@
 """What counts of a datapath's actions, and whether two say the same."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from .action_text import StrayError, split
+from .notation import integer
 
 _VOLATILE = re.compile(r"\b(pid|recirc|recirc_id|dont_send)[=(][^,)]*")
 _TUNNEL = re.compile(r"^set\(tunnel\((.*)\)\)$")
@@ -26,16 +27,22 @@ def essence(actions: str, names: Mapping[str, int], *, exact: bool) -> tuple[str
     found = []
     for word in words:
         if tunnel := _TUNNEL.match(word):
-            found.append(f"tunnel({','.join(sorted(_outer(tunnel[1])))})")
+            found.append(f"tunnel({_outer(tunnel[1])})")
         elif exact or word.isdigit() or word.startswith(_DECISIVE):
             found.append(_VOLATILE.sub(r"\1", word))
     return tuple(found)
 
 
-def _outer(text: str) -> Iterator[str]:
-    for begin, end in split(text):
-        key, _, value = text[begin:end].partition("=")
-        if key == "tun_id":
-            yield f"tun_id={int(value, 0)}"
-        elif key in {"dst", "ipv6_dst"}:
-            yield f"{key}={value}"
+def _outer(text: str) -> str:
+    """Return a tunnel's key and remote; all that is said of it, where that is not understood."""
+    found = []
+    try:
+        for begin, end in split(text):
+            key, _, value = text[begin:end].partition("=")
+            if key == "tun_id":
+                found.append(f"tun_id={integer(value)}")
+            elif key in {"dst", "ipv6_dst"}:
+                found.append(f"{key}={value}")
+    except (StrayError, ValueError):
+        return text
+    return ",".join(sorted(found))

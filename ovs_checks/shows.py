@@ -266,7 +266,7 @@ def parse_options(text: str) -> tuple[TunnelOption, ...]:
     """Read the output of `ovs-ofctl dump-tlv-map`."""
     row = re.compile(r"^\s*(0x[0-9a-f]+|\d+)\s+(0x[0-9a-f]+|\d+)\s+(\d+)\s+tun_metadata(\d+)\s*$")
     return tuple(
-        TunnelOption(int(m[1], 0), int(m[2], 0), int(m[3]), int(m[4]))
+        TunnelOption(integer(m[1]), integer(m[2]), int(m[3]), int(m[4]))
         for line in text.splitlines()
         if (m := row.match(line))
     )

@@ -23,6 +23,7 @@ from ovs_checks.bonds import parse_bonds
 from ovs_checks.bundle import unpack
 from ovs_checks.database_log import rows_of
 from ovs_checks.datapath_key import parse_key
+from ovs_checks.essence import essence
 from ovs_checks.frame import read_frame
 from ovs_checks.layers import parse_filters, parse_megaflows
 from ovs_checks.parse import parse_dump, parse_header
@@ -57,6 +58,7 @@ SYNTAX = (
     *("0xffffffffffffffff", "18446744073709551616", "-1", "{}", "[]", "null", "NXM_NX_REG0[0..31]"),
     *("actions=", "ct(", "learn(", "set_field:", "->", "resubmit(,", "conjunction(1,2/3)", "note:"),
     *("group_id=", "bucket=", "in_port(", "tunnel(", "geneve({", "cookie=", "priority=65536"),
+    "set(tunnel(tun_id=0x64,dst=1.1.1.1))",
 )
 
 
@@ -74,6 +76,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "packet": parse_header,
     "datapath key": parse_key,
     "megaflows": parse_megaflows,
+    "actions": lambda text: essence(text.rpartition("actions:")[2], {}, exact=False),
     "tc": lambda text: parse_filters(text, "eth0"),
     "groups": lambda text: parse_groups(text, {}),
     "ports": parse_ports,
