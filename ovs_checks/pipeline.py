@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from .classifier import covers
-from .packet import CS_EST, CS_NEW, CS_RPL, CS_TRK, Header
+from .packet import CS_EST, CS_NEW, CS_RPL, CS_TRK, TUN_OAM, Header
 from .switch import Snapshot
 from .trace import resumed
 from .translate.context import Frozen, Node, Numbers, Recirculation
@@ -72,18 +72,22 @@ class _Cases:
 
     def follow(self, done: Translation, bridge: str, case: str, connection: str = "") -> None:
         """Note how a packet ended, and go on with what the datapath gives back."""
-        self.ends += [replace(end, case=case) for end in done.ends] if case else done.ends
+        for end in done.ends:
+            flags = end.header.tun_flags & TUN_OAM  # the notation of packets has no others
+            header = end.header._replace(tun_flags=flags)
+            self.ends.append(replace(end, case=_both(case, end.case), header=header))
         self.steps += _steps(done.tree[0].inner, bridge, 0)
         # Of a packet that an error drops, no copy reaches the datapath.
         for again in () if done.error else done.recirculations:
+            within = _both(case, again.case)
             if again.kind == "conntrack":
                 for name in [connection] if connection else CONNECTIONS:
                     flow = resumed(again, CONNECTIONS[name])
-                    self._go_on(again, flow, case if connection else _both(case, name), name)
+                    self._go_on(again, flow, within if connection else _both(within, name), name)
             else:
                 hashed = {"dp_hash": 1} if again.kind == "hash" else {}
                 flow = again.flow._replace(recirc_id=again.id, **hashed)
-                self._go_on(again, flow, case, connection)
+                self._go_on(again, flow, within, connection)
 
     def _go_on(self, again: Recirculation, flow: Header, case: str, connection: str) -> None:
         self._each(again.state.bridge, flow, case, connection, again.state)
@@ -119,7 +123,7 @@ class _Cases:
 
 
 def _both(one: str, other: str) -> str:
-    return f"{one}, {other}" if one else other
+    return ", ".join(filter(None, (one, other)))
 
 
 def _said(end: End) -> str:

@@ -276,7 +276,7 @@ def parse_options(text: str) -> tuple[TunnelOption, ...]:
 
 _ROUTE = re.compile(
     r"^(?:Cached|User|\S+)\s*:\s+(\S+?)(?: MARK (\d+))? dev (\S+)(?: GW (\S+))?(?: SRC (\S+))?"
-    r"(?: local)?\s*$"
+    r"( local)?\s*$"
 )
 
 
@@ -285,11 +285,12 @@ def parse_routes(text: str) -> tuple[Route, ...]:
     routes = []
     for line in text.splitlines():
         found = _ROUTE.match(line.strip())
-        if found is None or " local" in line:
+        if found is None:
             continue
         user = int(line.startswith("User"))
         mark = int(found[2] or 0)
-        routes.append(Route(found[1], found[3], found[4] or "", found[5] or "", mark, user))
+        told = found[1], found[3], found[4] or "", found[5] or "", mark, user, bool(found[6])
+        routes.append(Route(*told))
     return tuple(routes)
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one host's virtual switch holds: bridges with their ports, tables, groups. Values only."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,12 +17,11 @@ from .packet import MAX_VLANS
 
 UNKNOWN = "unknown"
 
-TUNNEL_TYPES = frozenset(
-    {"vxlan", "geneve", "gre", "ip6gre", "stt", "lisp", "erspan", "ip6erspan", "gtpu", "bareudp"}
-)
+_TUNNELS = "vxlan geneve gre ip6gre stt lisp erspan ip6erspan gtpu bareudp srv6"
+TUNNEL_TYPES = frozenset(_TUNNELS.split())
 """Interface types that encapsulate what is sent to them."""
 
-_L3_TUNNELS = frozenset({"lisp", "gtpu", "bareudp"})
+_L3_TUNNELS = frozenset({"lisp", "gtpu", "bareudp", "srv6"})
 
 DEFAULT_TUNNEL_PORT = {"vxlan": 4789, "geneve": 6081, "gtpu": 2152, "lisp": 4341, "stt": 7471}
 
@@ -364,6 +364,8 @@ class Route:
     source: str = ""
     mark: int = 0
     priority: int = 0
+    local: bool = False
+    """Whether it leads to the host itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,6 +418,12 @@ class Snapshot:
     def by_name(self) -> Mapping[str, Bridge]:
         """Bridges by name."""
         return {bridge.name: bridge for bridge in self.bridges}
+
+    @cached_property
+    def release(self) -> tuple[int, ...]:
+        """The version as numbers, `(3, 5)`; nothing, which is older than any, if it is not told."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        return (int(found[1]), int(found[2])) if found else ()
 
     @property
     def max_tags(self) -> int:

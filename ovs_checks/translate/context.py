@@ -83,6 +83,9 @@ class Recirculation:
     group: int = -1
     """`hash`: the group that asked for one."""
 
+    case: str = ""
+    """What is assumed where it was put aside: how long the packet is."""
+
 
 @dataclass(slots=True)
 class Numbers:

@@ -3,6 +3,8 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from ovs_checks.actions import Action, CheckPacketLarger, Clone, Ct, Meter, ToPortTruncated
 from ovs_checks.classifier import Found, nearest
@@ -13,7 +15,7 @@ from ovs_checks.walk import End, Quote
 
 from . import datapath
 from .commit import commit
-from .context import IN_PORT, Context, Node
+from .context import IN_PORT, Context, Node, Recirculation
 from .freezing import wind_up
 
 _FRAG, _TP_SRC, _TP_DST = SLOTS["nw_frag"], SLOTS["tp_src"], SLOTS["tp_dst"]
@@ -254,6 +256,13 @@ def do_clone(x: Context, action: Clone, last: bool) -> None:
     clone(x, action.inner, last)
 
 
+_Cased = TypeVar("_Cased", End, Recirculation)
+
+
+def _in(case: str, one: _Cased) -> _Cased:
+    return replace(one, case=f"{case}, {one.case}" if one.case else case)
+
+
 def check_larger(x: Context, action: CheckPacketLarger, rest: Sequence[Action]) -> None:
     """Do the rest of the actions once for either answer (`xlate_check_pkt_larger`)."""
     stack, action_set, flow = x.stack, x.action_set, list(x.flow)
@@ -262,11 +271,17 @@ def check_larger(x: Context, action: CheckPacketLarger, rest: Sequence[Action]) 
     steps, left_early, branches = x.steps, False, []
     field, start = FIELDS[action.target.field], action.target.start
     for answer in (1, 0):
+        ends, recirculations = len(x.ends), len(x.recirculations)
         x.steps, x.stack, x.action_set = [], list(stack), list(action_set)
         write(field, x.flow, answer << start, 1 << start)
         x.go.execute(x, rest, True)
         wind_up(x)
         branches.append(x.steps)
+        case = f"{'over' if answer else 'up to'} {action.length} bytes"
+        x.ends[ends:] = [_in(case, end) for end in x.ends[ends:]]
+        x.recirculations[recirculations:] = [
+            _in(case, again) for again in x.recirculations[recirculations:]
+        ]
         x.base, x.was_mpls, x.conntracked = list(base), was_mpls, conntracked
         x.flow[:] = flow
         left_early = x.exit if answer else left_early

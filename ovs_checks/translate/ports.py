@@ -63,10 +63,7 @@ def compose_output(
     if port.queues:
         _mark(x, port)
     if tunnel := port.tunnel:
-        saved = [x.flow[slot] for slot in TUNNEL]
         into_tunnel(x, port, tunnel, through, last=last, truncate=truncate)
-        for slot, value in zip(TUNNEL, saved, strict=True):
-            x.flow[slot] = value
     else:
         _to_datapath(x, port, bond)
     lane = x.bridge.by_lane.get(number)

@@ -5,7 +5,7 @@ Follows `tnl_port_send()`, `native_tunnel_output()` and `netdev-native-tnl.c`.
 """
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,6 +33,7 @@ from ovs_checks.packet import (
     TUN_KEY,
     TUN_METADATA_LANE,
     TUN_OAM,
+    TUNNEL,
     UDP,
     is_ip,
 )
@@ -73,15 +74,17 @@ class _Outer:
 def into_tunnel(
     x: Context, port: Port, tunnel: Tunnel, through: Through, *, last: bool, truncate: bool
 ) -> None:
-    """Send the packet into a tunnel."""
+    """Send the packet into a tunnel, whose metadata it has afterwards only if that is refused."""
+    saved = [x.flow[slot] for slot in TUNNEL]
     _address(x, tunnel)
     by_flow = tunnel.remote_ip == "flow"
     nowhere = not (x.flow[_DST4] or x.flow[_DST6])
-    if (x.flow[_DST4], x.flow[_DST6]) == x.arrived_at and not nowhere:
+    if (x.flow[_DST4], x.flow[_DST6]) == x.arrived_at:  # both may be nowhere
         x.tell("warn", "Not tunneling to our own address")
         address = _text(x.flow[_DST4], x.flow[_DST6])
         reason = f"{address} is the address at which it came in by a tunnel"
-        x.excuse(reason, port.name)
+        nothing = f"no tunnel destination is set for {port.name}"
+        x.excuse(nothing if nowhere else reason, port.name)
         return
     if x.features.tunnel_push_pop:
         x.tell("detail", "output to native tunnel")
@@ -95,6 +98,8 @@ def into_tunnel(
         x.excuse(f"no tunnel destination is set for {port.name}", port.name)
     elif sent:
         _note(x, port, tunnel, by_flow=by_flow)
+    for slot, value in zip(TUNNEL, saved, strict=True):
+        x.flow[slot] = value
 
 
 def _kernel(x: Context, port: Port, tunnel: Tunnel) -> None:
@@ -138,6 +143,8 @@ def _address(x: Context, tunnel: Tunnel) -> None:
     if tunnel.remote_ip != "flow":
         flow[_DST4], flow[_DST6] = or_zero(ipv4, tunnel.remote_ip), or_zero(ipv6, tunnel.remote_ip)
     flow[_TP_DST] = tunnel.dst_port
+    if x.snapshot.release >= (3, 5):
+        flow[_TP_SRC] = 0
     if tunnel.out_key != "flow":
         flow[TUN_ID] = or_zero(integer, tunnel.out_key) & (1 << 64) - 1
     ip = is_ip(flow)
@@ -158,7 +165,7 @@ def _address(x: Context, tunnel: Tunnel) -> None:
         flow[_TOS] |= 2 if ecn == 3 else ecn
     flow[_FLAGS] &= TUN_OAM
     flow[_FLAGS] |= TUN_DF if tunnel.option("df_default", "true") != "false" else 0
-    flow[_FLAGS] |= TUN_CSUM if _checksums(tunnel) else 0
+    flow[_FLAGS] |= TUN_CSUM if _checksums(x, tunnel) else 0
     flow[_FLAGS] |= TUN_KEY if tunnel.out_key else 0
     if tunnel.kind in {"erspan", "ip6erspan"}:
         _mirrored(x, tunnel)
@@ -177,9 +184,11 @@ def _mirrored(x: Context, tunnel: Tunnel) -> None:
             x.flow[_S[f"tun_{option}"]] = value
 
 
-def _checksums(tunnel: Tunnel) -> bool:
-    default = "true" if tunnel.kind == "stt" else "false"
-    return tunnel.option("csum", default) == "true"
+def _checksums(x: Context, tunnel: Tunnel) -> bool:
+    default = tunnel.kind == "stt"
+    if tunnel.kind in {"vxlan", "geneve"} and x.snapshot.release >= (3, 4):
+        default = not x.flow[_DST4]
+    return {"true": True, "false": False}.get(tunnel.option("csum"), default)
 
 
 def _spell(x: Context, tunnel: Tunnel) -> str:
@@ -241,16 +250,22 @@ def geneve_options(x: Context) -> str:
 # --- by Open vSwitch itself ----------------------------------------------------------------------
 
 
-def best_route(routes: tuple[Route, ...], address: str, mark: int = 0) -> Route | None:
-    """Return the route to an address: the longest prefix."""
+def best_route(routes: Iterable[Route], address: str, mark: int = 0) -> Route | None:
+    """Return the route to an address (`ovs_router_lookup`)."""
     target = ipaddress.ip_address(address)
     fitting = [
-        (network.prefixlen, route.priority, n, route)
+        (network.prefixlen + (64 if route.local else 32 * route.priority), n, route)
         for n, route in enumerate(routes)
         for network in [ipaddress.ip_network(route.prefix, strict=False)]
         if network.version == target.version and target in network and route.mark in {0, mark}
     ]
-    return max(fitting)[3] if fitting else None
+    return max(fitting)[2] if fitting else None
+
+
+def is_own(routes: Iterable[Route], address: str, mark: int) -> bool:
+    """Tell whether a tunnel may have this address as its source (`ovs_router_lookup`)."""
+    route = best_route(routes, address, mark)
+    return route is not None and route.local
 
 
 def _native(
@@ -286,7 +301,12 @@ def _native(
 def _outer(x: Context, port: Port) -> _Outer | None:
     """Find the way of the outer packet; None, and told why, where there is none."""
     destination = _text(x.flow[_DST4], x.flow[_DST6])
-    route = best_route(x.snapshot.routes, destination, x.flow[_MARK]) if destination else None
+    source, routes = _text(x.flow[_SRC4], x.flow[_SRC6]), x.snapshot.routes
+    if source and not is_own(routes, source, x.flow[_MARK]):
+        x.tell("warn", "native tunnel routing failed")
+        x.excuse(f"{source}, from which it is to be sent, is no address of this host", port.name)
+        return None
+    route = best_route(routes, destination, x.flow[_MARK]) if destination else None
     found = _device(x, route.device) if route else None
     if route is None or found is None:
         x.tell("warn", "native tunnel routing failed")
@@ -355,7 +375,8 @@ def _header(x: Context, tunnel: Tunnel, outer: _Outer) -> str:
 def _own_header(x: Context, tunnel: Tunnel, *, v6: bool) -> tuple[str, int]:
     """Return the tunnel's own header in words, and its size."""
     flow, key = x.flow, x.flow[TUN_ID]
-    checksum = 0xFFFF if v6 or flow[_FLAGS] & TUN_CSUM else 0
+    always = v6 and x.snapshot.release < (3, 4)
+    checksum = 0xFFFF if always or flow[_FLAGS] & TUN_CSUM else 0
     udp = f"udp(src=0,dst={flow[_TP_DST]},csum=0x{checksum:x})"
     match tunnel.kind:
         case "vxlan":

@@ -131,7 +131,8 @@ def main() -> int:
 
 def seeds() -> list[str]:
     """Return what real programs printed."""
-    texts = [path.read_text() for path in sorted(DUMPS.glob("*.txt"))]
+    shown = [*DUMPS.glob("*.txt"), *DUMPS.glob("*.show")]
+    texts = [path.read_text() for path in sorted(shown)]
     answers = open_answers(DUMPS / "tc-in-software.tar.gz")
     texts.append(json.dumps(answers.rows()))
     for archive in sorted(DUMPS.glob("*.tar.gz")):

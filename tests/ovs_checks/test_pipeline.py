@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ovs_checks.bonds import Bond, Member
 from ovs_checks.notation import mac
 from ovs_checks.parse import parse_dump, parse_header
-from ovs_checks.pipeline import walk
+from ovs_checks.pipeline import CONNECTIONS, walk
 from ovs_checks.shows import parse_groups, parse_tree
 from ovs_checks.switch import Bridge, FdbEntry, Lane, Port, Snapshot
 from ovs_checks.switch_rows import with_tree
@@ -367,6 +367,30 @@ def test_connection_tracking_makes_cases():
         "it depends: new connection: dropped by br/table=3; "
         "established connection: output p2; reply: output p2"
     )
+
+
+LARGER = """\
+actions=check_pkt_larger(1500)->NXM_NX_REG0[0],resubmit(,1)
+table=1,reg0=1,cookie=7 actions=drop
+table=1,reg0=0,ip actions=ct(table=3)
+table=1,reg0=0,arp actions=output:2
+table=3 actions=output:2
+"""
+
+
+def test_the_length_of_a_packet_makes_cases():
+    """Nobody has said how long it is; behind connection tracking there are cases of both."""
+    end = walk_text(LARGER, "in_port=1,arp").end
+    assert (end.kind, end.reason) == (
+        "cannot_tell",
+        "it depends: over 1500 bytes: dropped by br/table=1; up to 1500 bytes: output p2",
+    )
+    assert list(walk_text(LARGER).cases) == [
+        "over 1500 bytes",
+        *(f"up to 1500 bytes, {name}" for name in CONNECTIONS),
+    ]
+    same = walk_text(LARGER.replace("=drop", "=output:2"), "in_port=1,arp")
+    assert (same.end.kind, same.end.port) == ("output", "p2")
 
 
 def test_cases_that_lose_the_packet_or_send_it_alike_agree():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of what Open vSwitch shows of settings, on what 3.1 printed (`dumps/settings.txt`)."""
+"""Readers of what Open vSwitch shows of settings, on what 3.1 printed (`dumps/settings.show`)."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ovs_checks.bonds import parse_bonds
 from ovs_checks.shows import parse_fragments, parse_options, parse_ports, parse_tree
 from ovs_checks.switch import TunnelOption
 
-SHOWN = (Path(__file__).parent / "dumps" / "settings.txt").read_text()
+SHOWN = (Path(__file__).parent / "dumps" / "settings.show").read_text()
 BRIDGE = "OFPT_GET_CONFIG_REPLY (OF1.5) (xid=0x5): frags={} miss_send_len=0\n"
 
 
