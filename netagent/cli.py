@@ -7,6 +7,7 @@ all is, 2 the command or the configuration is wrong.
 """
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -52,13 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure_logging(verbose=arguments.verb == "run")
     try:
         code: int = arguments.function(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except ConfigError as error:
         print(f"netagent: {error}", file=sys.stderr)
         return MISUSE
     except NetAgentError as error:
         print(f"netagent: {error}", file=sys.stderr)
         return PROBLEM
-    except BrokenPipeError:
+    except OSError as error:
+        if error.errno not in {errno.ENOSPC, errno.EPIPE}:
+            raise
+        if error.errno == errno.ENOSPC:
+            print(f"netagent: cannot write: {error.strerror}", file=sys.stderr)
         # The reader (head, grep -q) had enough; Python would complain again while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PROBLEM

@@ -23,7 +23,7 @@ from .notation import integer, ipv4, or_zero
 from .packet import SLOTS
 from .pipeline import walk
 from .switch import Bridge, Port, Snapshot
-from .walk import End, EndKind
+from .walk import EndKind, LocalWalk
 
 KINDS: tuple[EndKind, ...] = get_args(EndKind)
 _OUTPUT, _TUNNELLED, _DROPPED, _MISSED = (
@@ -58,7 +58,7 @@ class Ends:
     table: I32
     """Number of the table that has no flow for it; -1 if that is not how it ended."""
 
-    walked: Mapping[int, End]
+    walked: Mapping[int, LocalWalk]
     """Those that were left to `walk`, by position."""
 
 
@@ -153,7 +153,7 @@ class _Run:
         self._port = np.full(count, -1, np.int32)
         self._flow = np.full(count, -1, np.int32)
         self._table = np.full(count, -1, np.int32)
-        self._walked: dict[int, End] = {}
+        self._walked: dict[int, LocalWalk] = {}
         self._tun_dst = np.zeros(count, np.uint64)
         self._tun_id = np.zeros(count, np.uint64)
         self._events = np.zeros(count, np.int32)
@@ -305,21 +305,22 @@ class _Run:
         """Return what became of the packets; what was deferred is walked now."""
         deferred = np.flatnonzero(self._kind >= _UNDECIDED)
         for n in deferred:
-            end = walk(
-                self._batch.snapshot, self._batch.bridge.name, self._packets.header(int(n))
-            ).end
-            self._take(int(n), end)
+            self._take(
+                int(n),
+                walk(self._batch.snapshot, self._batch.bridge.name, self._packets.header(int(n))),
+            )
         columns = self._kind, self._port, self._tun_dst, self._tun_id, self._flow, self._table
         return Ends(*columns, self._walked)
 
-    def _take(self, n: int, end: End) -> None:
+    def _take(self, n: int, walked: LocalWalk) -> None:
+        end = walked.end
         port = self._batch.snapshot.port(end.port) if end.port else None
         self._kind[n] = KINDS.index(end.kind)
         self._port[n] = port.ofport if port else -1
         self._tun_dst[n] = or_zero(ipv4, end.tun_dst)
         self._tun_id[n] = end.tun_id
         self._flow[n] = self._table[n] = -1
-        self._walked[n] = end
+        self._walked[n] = walked
 
 
 _SPECIAL = np.array(sorted(RESERVED), np.uint64)

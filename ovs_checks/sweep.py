@@ -14,7 +14,7 @@ from .batch_state import WIDE, Column, Packets
 from .packet import SLOTS, Header
 from .pipeline import walk
 from .switch import Snapshot
-from .walk import End
+from .walk import End, LocalWalk
 
 _ODD = ("packet_type", "nw_frag", "recirc_id", "tun_dst", "tun_tos", "ct_state", "conj_id")
 _APART = tuple(sorted(WIDE | {SLOTS[name] for name in _ODD}))
@@ -28,7 +28,7 @@ MIN_TOGETHER = 8
 class Fate:
     """One way to end."""
 
-    end: End
+    walk: LocalWalk
     """That of one of the packets."""
 
     packets: list[int] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Sweep:
     def __init__(self, snapshot: Snapshot, bridge: str) -> None:
         self._snapshot, self._bridge = snapshot, bridge
         self._batch = Batch(snapshot, bridge)
-        self._fates: dict[tuple[object, ...], Fate] = {}
+        self._fates: dict[frozenset[tuple[object, ...]], Fate] = {}
         self.count = 0
 
     @property
@@ -57,21 +57,22 @@ class Sweep:
                     self._note(self._walk(headers[place]), [place])
                 continue
             ends = self._batch.run(_packets([headers[place] for place in places]))
-            for n, end in ends.walked.items():
-                self._note(end, [places[n]])
+            for n, walked in ends.walked.items():
+                self._note(walked, [places[n]])
             for group in _groups(ends):
                 self._note(self._walk(headers[places[group[0]]]), [places[n] for n in group])
         self.count += len(headers)
 
-    def _walk(self, header: Header) -> End:
-        return walk(self._snapshot, self._bridge, header).end
+    def _walk(self, header: Header) -> LocalWalk:
+        return walk(self._snapshot, self._bridge, header)
 
-    def _note(self, end: End, places: Sequence[int]) -> None:
-        fate = self._fates.setdefault(_key(end), Fate(end))
+    def _note(self, walked: LocalWalk, places: Sequence[int]) -> None:
+        key = frozenset((end.case, *_place(end)) for end in walked.ends)
+        fate = self._fates.setdefault(key, Fate(walked))
         fate.packets.extend(self.count + place for place in places)
 
 
-def _key(end: End) -> tuple[object, ...]:
+def _place(end: End) -> tuple[object, ...]:
     """Return what is equal for ends that are one to whoever asks where packets go."""
     match end.kind:
         case "output":
@@ -82,6 +83,8 @@ def _key(end: End) -> tuple[object, ...]:
             return end.kind, end.bridge, end.table
         case "dropped" if end.flow:
             return end.kind, end.bridge, end.flow.text
+        case "loop":
+            return end.kind, end.bridge, tuple(quote.text for quote in end.cycle)
         case _:
             return end.kind, end.reason
 

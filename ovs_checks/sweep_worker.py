@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that `netagent flows sweep` starts, since it holds numpy and what the tables take.
 
-`python -m ovs_checks.sweep_worker PLACE BRIDGE` reads packets from stdin, a line each, and prints
-one JSON document. PLACE is Open vSwitch's socket folder, or with `--bundle` what was kept of one.
+`python -m ovs_checks.sweep_worker --parent PID PLACE BRIDGE` reads packets from stdin, a line each,
+and prints one JSON document. PLACE is Open vSwitch's socket folder, or with `--bundle` what was
+kept of one.
 """
 
 import argparse
+import ctypes
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -23,6 +26,7 @@ from .packet import Header
 from .parse import MalformedLine, parse_header
 from .switch import Snapshot
 from .vswitchd import Vswitchd
+from .walk import End
 
 if TYPE_CHECKING:
     from .sweep import Fate, Sweep
@@ -32,6 +36,8 @@ TOGETHER = 20_000
 
 MAX_MALFORMED = 100
 """Lines whose errors are told; all are counted."""
+
+_PR_SET_PDEATHSIG = 1
 
 NICE = 5
 """How much it yields to the training job."""
@@ -70,9 +76,11 @@ def main() -> int:
     """Print what becomes of the packets on stdin; return 1 if nobody can tell, 2 for misuse."""
     parser = argparse.ArgumentParser(prog="python -m ovs_checks.sweep_worker")
     parser.add_argument("--bundle", action="store_true", help="PLACE is a bundle or a sosreport")
+    parser.add_argument("--parent", type=int, required=True, help="its process number")
     parser.add_argument("place", type=Path)
     parser.add_argument("bridge")
     arguments = parser.parse_args()
+    _end_with(arguments.parent)
     os.nice(NICE)
     try:
         told = answer(_snapshot(arguments), arguments.bridge, sys.stdin)
@@ -133,11 +141,21 @@ def _sweep(snapshot: Snapshot, bridge: str) -> "Sweep":
 
 
 def _data(fate: "Fate", numbers: list[int]) -> dict[str, Any]:
-    end = fate.end
-    quotes = {"flow": end.flow, "nearest": end.nearest, "shadowed": end.shadowed}
+    end = fate.walk.end
     return {
         "kind": end.kind,
+        "reason": end.reason,
         "count": len(fate.packets),
+        "ends": [_end_data(one) for one in fate.walk.ends],
+        "lines": sorted(numbers[place] for place in fate.packets),
+    }
+
+
+def _end_data(end: End) -> dict[str, Any]:
+    quotes = {"flow": end.flow, "nearest": end.nearest, "shadowed": end.shadowed}
+    return {
+        "case": end.case,
+        "kind": end.kind,
         "bridge": end.bridge,
         "table": end.table,
         "port": end.port,
@@ -145,9 +163,16 @@ def _data(fate: "Fate", numbers: list[int]) -> dict[str, Any]:
         "tun_id": end.tun_id,
         "reason": end.reason,
         **{name: asdict(quote) for name, quote in quotes.items() if quote},
+        "cycle": [asdict(quote) for quote in end.cycle],
         "differs_in": end.field,
-        "lines": sorted(numbers[place] for place in fate.packets),
     }
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process with its parent (prctl(2))."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,16 +21,20 @@ examples:
       netagent flows sweep br-int -
   netagent flows sweep br-int packets.txt --bundle h0.tar.gz --json
 
-FILE has one packet a line, in the notation of flows trace. Packets that end
-alike are counted together: those that arrive by port or tunnel, those that
-are lost by the entry that loses them, with the first line that has it.
-Needs numpy (python3-numpy), which a process of its own loads.
+FILE has one packet a line, in the notation of flows; # begins a remark.
+Packets that end alike are counted together: those that arrive by port or
+tunnel, those that are lost by the entry that loses them, with the first line
+that has it. What meets connection tracking, groups, NORMAL or patch ports is
+walked one by one, some thousands a second. Needs numpy (python3-numpy), which
+a process of its own loads.
 
 Exit code 0: all leave by a port or a tunnel; 1: some do not, or it cannot be
 told, or a line was not understood; 2: the question is wrong.
 """
 
 _ARRIVES = {"output", "tunnelled"}
+MAX_ENDS = 8
+"""Ends of one packet that are shown; JSON has all."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     if code:  # the worker has said why
         return code
     told = json.loads(printed)
+    if not told["packets"] and not told["refused"]:
+        raise ConfigError(arguments.file, "has no packets")
     if arguments.json:
         print_json(told)
     else:
@@ -58,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _asked(arguments: argparse.Namespace) -> tuple[int, bytes]:
     if arguments.file == "-":
+        if sys.stdin is None:
+            raise ConfigError("stdin", "is closed")
         return _ask(arguments, sys.stdin.buffer)
     try:
         with Path(arguments.file).open("rb") as packets:
@@ -68,7 +77,8 @@ def _asked(arguments: argparse.Namespace) -> tuple[int, bytes]:
 
 def _ask(arguments: argparse.Namespace, packets: IO[bytes]) -> tuple[int, bytes]:
     place = ("--bundle", arguments.bundle) if arguments.bundle else (str(rundir_of(arguments)),)
-    command = [sys.executable, "-m", "ovs_checks.sweep_worker", *place, "--", arguments.enters]
+    worker = ("-m", "ovs_checks.sweep_worker", f"--parent={os.getpid()}")
+    command = [sys.executable, *worker, *place, "--", arguments.enters]
     done = subprocess.run(command, stdin=packets, stdout=subprocess.PIPE, check=False)
     if done.returncode < 0:
         raise Unreachable("sweep worker", f"ended by signal {-done.returncode}")
@@ -77,17 +87,13 @@ def _ask(arguments: argparse.Namespace, packets: IO[bytes]) -> tuple[int, bytes]
 
 def _show(told: Mapping[str, Any], source: str) -> None:
     for fate in told["fates"]:
-        print(f"{fate['count']:8}  {_ending(fate)}")
-        if fate["kind"] in _ARRIVES:
-            continue
-        for what in ("flow", "nearest", "shadowed"):
-            if what in fate:
-                print(f"          {what} {fate[what]['bridge']}: {fate[what]['text']}")
-        if fate["differs_in"]:
-            print(f"          differs in {fate['differs_in']}")
-        print(f"          such as {source}:{fate['lines'][0]}")
+        _show_fate(fate)
+        if fate["kind"] not in _ARRIVES:
+            print(f"{'':10}such as {source}:{fate['lines'][0]}")
     for line in told["malformed"]:
         print(f"{source}:{line['line']}:{line['column']}: {line['reason']}", file=sys.stderr)
+    if more := told["refused"] - len(told["malformed"]):
+        print(f"{source}: and {more} more lines", file=sys.stderr)
     for problem in told["problems"]:
         print(f"not read: {problem}", file=sys.stderr)
     arrive = sum(fate["count"] for fate in told["fates"] if fate["kind"] in _ARRIVES)
@@ -95,10 +101,38 @@ def _show(told: Mapping[str, Any], source: str) -> None:
     print(f"{arrive} of {told['packets']} packets leave by a port or a tunnel{refused}")
 
 
-def _ending(fate: Mapping[str, Any]) -> str:
-    if fate["kind"] == "output":
-        return f"leave {fate['bridge']} by {fate['port']}"
-    if fate["kind"] == "tunnelled":
-        return f"tunnelled by {fate['port']} to {fate['tun_dst']} with VNI {fate['tun_id']}"
-    where = f" in {fate['bridge']}/table={fate['table']}" if fate["table"] >= 0 else ""
-    return f"{fate['kind'].replace('_', ' ')}{where}: {fate['reason']}"
+def _show_fate(fate: Mapping[str, Any]) -> None:
+    ends = fate["ends"]
+    if fate["kind"] in _ARRIVES:
+        by = dict.fromkeys(_ending(end) for end in ends if end["kind"] in _ARRIVES)
+        print(f"{fate['count']:8}  {'; '.join(by)}")
+        return
+    if len(ends) == 1:
+        print(f"{fate['count']:8}  {_ending(ends[0])}")
+        _show_quotes(ends[0])
+        return
+    print(f"{fate['count']:8}  {fate['kind'].replace('_', ' ')}: {fate['reason']}")
+    for end in ends[:MAX_ENDS]:
+        print(f"{'':10}{end['case'] or 'in any case'}: {_ending(end)}")
+        _show_quotes(end)
+    if len(ends) > MAX_ENDS:
+        print(f"{'':10}and {len(ends) - MAX_ENDS} more")
+
+
+def _show_quotes(end: Mapping[str, Any]) -> None:
+    for what in ("flow", "nearest", "shadowed"):
+        if what in end:
+            print(f"{'':12}{what} {end[what]['bridge']}: {end[what]['text']}")
+    for quote in end["cycle"]:
+        print(f"{'':12}round by {quote['bridge']}: {quote['text']}")
+    if end["differs_in"]:
+        print(f"{'':12}differs in {end['differs_in']}")
+
+
+def _ending(end: Mapping[str, Any]) -> str:
+    if end["kind"] == "output":
+        return f"leave {end['bridge']} by {end['port']}"
+    if end["kind"] == "tunnelled":
+        return f"tunnelled by {end['port']} to {end['tun_dst']} with VNI {end['tun_id']}"
+    where = f" in {end['bridge']}/table={end['table']}" if end["table"] >= 0 else ""
+    return f"{end['kind'].replace('_', ' ')}{where}: {end['reason']}"

@@ -2,12 +2,18 @@
 """Many packets at once through what a real Open vSwitch holds, live and from a bundle."""
 
 import json
+import os
 import re
+import select
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from netagent.cli import main
 from tests.conftest import OVS, require
+from tests.ovs.host import wait_until
 from tests.ovs_checks.live import live_ovs
 
 pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
@@ -57,6 +63,27 @@ def test_packets_are_told_by_the_entry_that_loses_them(ovs, listed, capsys):
     kept = capsys.readouterr()
     assert AGE.sub("", kept.out) == AGE.sub("", told.out)
     assert kept.err == told.err
+
+
+def test_a_worker_ends_with_who_started_it(ovs, tmp_path):
+    """It would go on for minutes at the cost of the training job."""
+    reader, writer = os.pipe()
+    words = ("flows", "sweep", "br0", "-", f"--rundir={ovs.rundir}")
+    command = subprocess.Popen(
+        [sys.executable, "-m", "netagent", *words], stdin=reader, stdout=subprocess.PIPE
+    )
+    os.close(reader)
+    wait_until(lambda: bool(children(command.pid)), "the worker to start")
+    worker = os.pidfd_open(children(command.pid)[0])
+    command.kill()
+    command.communicate()
+    assert select.select([worker], [], [], 10)[0]
+    os.close(worker)
+    os.close(writer)
+
+
+def children(pid):
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_as_json_every_line_is_named(ovs, tmp_path, capsys):

@@ -42,10 +42,9 @@ def snapshot_of(flows):
     return Snapshot("h0", (Bridge("br", parse_dump(flows).flows, PORTS),))
 
 
-def ways(end):
-    """Return what is told of an end."""
-    lost_by = (end.table, end.flow.text if end.flow else "")
-    return end.kind, end.port, end.tun_dst, end.tun_id, lost_by if end.kind != "output" else ()
+def ways(walked):
+    """Return what is told of a walk."""
+    return {(end.case, end.kind, end.port, end.tun_dst, end.tun_id) for end in walked.ends}
 
 
 @given(pipelines(), st.lists(packets, min_size=1, max_size=12), st.integers(1, MIN_TOGETHER))
@@ -59,7 +58,7 @@ def test_every_packet_ends_as_its_walk_does(flows, drawn, times):
     assert sorted(n for fate in sweep.fates for n in fate.packets) == list(range(len(headers)))
     for fate in sweep.fates:
         for n in fate.packets:
-            assert ways(walk(snapshot, "br", headers[n]).end) == ways(fate.end)
+            assert ways(walk(snapshot, "br", headers[n])) == ways(fate.walk)
 
 
 def test_thousands_of_packets_of_the_lab_are_a_handful_of_ways_to_end():
@@ -71,21 +70,43 @@ def test_thousands_of_packets_of_the_lab_are_a_handful_of_ways_to_end():
     ]
     sweep = Sweep(snapshot, "br-int")
     sweep.add(headers)
-    kinds = sorted((fate.end.kind, len(fate.packets)) for fate in sweep.fates)
+    kinds = sorted((fate.walk.end.kind, len(fate.packets)) for fate in sweep.fates)
     assert kinds == [("dropped", 1000), ("missed", 4000), *[("tunnelled", 1000)] * 3]
     for fate in sweep.fates:
-        assert ways(walk(snapshot, "br-int", headers[fate.packets[-1]]).end) == ways(fate.end)
+        assert ways(walk(snapshot, "br-int", headers[fate.packets[-1]])) == ways(fate.walk)
+
+
+def ports(fate):
+    return [end["port"] for end in fate["ends"]]
+
+
+def test_loops_are_told_apart_with_the_flows_that_lead_round():
+    flows = "udp actions=resubmit(,1)\ntcp actions=resubmit(,2)\n"
+    flows += "table=1 actions=resubmit(,1)\ntable=2,cookie=7 actions=resubmit(,2)"
+    told = answer(snapshot_of(flows), "br", io.StringIO("in_port=1,udp\nin_port=1,tcp\n"))
+    cycles = [end["cycle"][0]["cookie"] for fate in told["fates"] for end in fate["ends"]]
+    assert sorted(cycles) == [0, 7]
+
+
+def test_copies_and_cases_are_told():
+    flows = "udp actions=output:2,output:3\ntcp actions=check_pkt_larger(9)->reg0[0],resubmit(,1)\n"
+    flows += "table=1,reg0=1 actions=drop\ntable=1 actions=output:2"
+    told = answer(snapshot_of(flows), "br", io.StringIO("in_port=1,udp\nin_port=1,tcp\n"))
+    assert [(fate["kind"], ports(fate)) for fate in told["fates"]] == [
+        ("output", ["p2", "p3"]),
+        ("cannot_tell", ["", "p2"]),
+    ]
 
 
 def test_lines_are_told_by_how_their_packets_end():
     told = answer(snapshot_of(FLOWS), "br", io.StringIO(LINES))
-    assert [(fate["kind"], fate["port"], fate["lines"]) for fate in told["fates"]] == [
-        ("output", "p2", [1, 9]),
-        ("dropped", "", [2]),
-        ("cannot_tell", "", [6]),
-        ("missed", "", [7]),
+    assert [(fate["kind"], fate["lines"], ports(fate)) for fate in told["fates"]] == [
+        ("output", [1, 9], ["p2"]),
+        ("dropped", [2], [""]),
+        ("cannot_tell", [6], ["", "p3", "p3"]),
+        ("missed", [7], [""]),
     ]
-    assert told["fates"][1]["flow"]["cookie"] == 5
+    assert told["fates"][1]["ends"][0]["flow"]["cookie"] == 5
     assert (told["packets"], told["refused"]) == (5, 2)
     assert [(line["line"], line["column"]) for line in told["malformed"]] == [(4, 16), (5, 16)]
 
