@@ -94,7 +94,8 @@ def mac(text: str) -> int:
 def ipv4(text: str) -> int:
     """Return an IPv4 address in dotted form as an integer."""
     parts = text.split(".")
-    if len(parts) != 4 or not all(re.fullmatch("[0-9]{1,3}", part) for part in parts):
+    known = all(re.fullmatch("[0-9]{1,3}", part) and int(part) < 256 for part in parts)
+    if len(parts) != 4 or not known:
         raise ValueError(f"not an IPv4 address: {text[:40]!r}")
     return int.from_bytes(bytes(int(part) for part in parts), "big")
 

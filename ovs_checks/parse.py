@@ -19,7 +19,7 @@ from netagent.model.errors import RemoteProtocolError
 
 from .action_text import NotUnderstoodError, Ports, StrayError, parse_actions, port_number, split
 from .actions import Action, Unknown
-from .fields import FIELDS, write
+from .fields import FIELDS, applies, read, write
 from .flow import Flow, Match, Term
 from .heap import only_growing
 from .notation import SHORTHANDS, SPECIAL_PORTS, bounded, decode, integer
@@ -282,6 +282,34 @@ def parse_header(text: str, ports: Ports | None = None) -> Header:
                 raise MalformedLine("a packet has no masks", line=1, column=column, text=text)
             _assign(slots, term)
     return Header._make(slots)
+
+
+_LOOSE = frozenset({"icmp_type", "icmp_code"})
+"""Open vSwitch prints them of ICMPv6, too."""
+
+
+def parse_packet(text: str, ports: Ports | None = None) -> Header:
+    """Read a packet that somebody wrote: `parse_header`, and it must be able to have its fields.
+
+    Raises
+    ------
+    MalformedLine
+        Also for a field that no such packet has, or that is said to be two things.
+    """
+    header = parse_header(text, ports)
+    if not text.strip():
+        raise MalformedLine("no packet", line=1, column=1, text=text)
+    for token in _TOKEN.finditer(text):
+        key, assigned, value = token[0].partition("=")
+        for term in _terms(key, value if assigned else None, ports or {}):
+            field, reason = FIELDS[term.field], ""
+            if read(field, header) & term.mask != term.value:
+                reason = f"{token[0][:60]}: said otherwise, too"
+            elif key not in _LOOSE and not applies(field, header):
+                reason = f"{key} needs {field.needs}, which the packet is not"
+            if reason:
+                raise MalformedLine(reason, line=1, column=token.start() + 1, text=text)
+    return header
 
 
 def _assign(slots: list[int], term: Term) -> None:

@@ -23,7 +23,7 @@ from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError
 from .answers import open_answers
 from .assemble import assemble
 from .packet import Header
-from .parse import MalformedLine, parse_header
+from .parse import MalformedLine, parse_packet
 from .switch import Snapshot
 from .vswitchd import Vswitchd
 from .walk import End
@@ -61,7 +61,7 @@ class Lines:
             if not text:
                 continue
             try:
-                header = parse_header(text, self.ports)
+                header = parse_packet(text, self.ports)
             except MalformedLine as e:
                 self.refused += 1
                 if self.refused <= MAX_MALFORMED:

@@ -13,7 +13,7 @@ from ovs_checks.fields import FIELDS
 from ovs_checks.frame import MIN_BYTES, read_frame
 from ovs_checks.notation import decode
 from ovs_checks.packet import Header, limit_tags
-from ovs_checks.parse import MalformedLine, parse_header
+from ovs_checks.parse import MalformedLine, parse_packet
 from ovs_checks.reach import entry
 from ovs_checks.switch import Snapshot
 from ovs_checks.trace import trace
@@ -141,6 +141,6 @@ def _packet(snapshot: Snapshot, name: str | None, text: str) -> tuple[str, Heade
             known = ", ".join(sorted(snapshot.by_name)) or "none"
             raise ConfigError("BRIDGE", f"no bridge {name!r} (there is: {known})")
         ports = {port.name: port.ofport for port in bridge.ports if port.ofport >= 0}
-        return bridge.name, parse_header(text, ports)
+        return bridge.name, parse_packet(text, ports)
     except (MalformedLine, LookupError) as e:
         raise ConfigError("FLOW", str(e)) from e

@@ -13,9 +13,10 @@ from ovs_checks.fields import FIELDS
 from ovs_checks.flow import Term
 from ovs_checks.notation import encode
 from ovs_checks.packet import Header
-from ovs_checks.parse import MalformedLine, parse_dump, parse_flow, parse_header
+from ovs_checks.parse import MalformedLine, parse_dump, parse_flow, parse_header, parse_packet
 from ovs_checks.shows import parse_fdb
 from ovs_checks.switch import FdbEntry
+from tests.ovs_checks.pipelines import packets
 
 DUMPS = {path.stem: path.read_text() for path in (Path(__file__).parent / "dumps").glob("*.txt")}
 PORTS = {"p1": 1, "p-2.x": 2, "pa": 4}
@@ -205,6 +206,39 @@ def test_headers_are_read_as_ofproto_trace_takes_them():
 def test_a_header_has_one_value_per_field(text):
     with pytest.raises(MalformedLine):
         parse_header(text)
+
+
+@given(packets)
+def test_a_packet_that_somebody_wrote_has_the_fields_it_may_have(packet):
+    assert parse_packet(packet) == parse_header(packet)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "reason"),
+    [
+        ("in_port=1,udp_dst=4791", 11, "udp_dst needs udp, which the packet is not"),
+        ("nw_src=10.0.0.1", 1, "nw_src needs ip"),
+        ("udp,tcp_dst=5", 5, "tcp_dst needs tcp"),
+        ("dl_type=0x806,udp_src=1", 15, "udp_src needs udp"),
+        ("udp,nw_frag=later,udp_src=1", 19, "udp_src needs udp"),
+        ("in_port=1,in_port=2", 1, "in_port=1: said otherwise, too"),
+        ("tcp,udp", 1, "tcp: said otherwise, too"),
+        ("", 1, "no packet"),
+        (" ", 1, "no packet"),
+    ],
+)
+def test_a_packet_cannot_be_two_things_nor_have_what_it_is_not(text, column, reason):
+    with pytest.raises(MalformedLine) as raised:
+        parse_packet(text)
+    assert raised.value.column == column
+    assert raised.value.reason.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    "text", ["udp,tp_dst=80", "icmp6,icmp_type=135", "ip,udp", "dl_vlan=5,dl_vlan_pcp=3", "arp"]
+)
+def test_a_packet_may_be_written_more_loosely_than_open_vswitch_has_it(text):
+    assert parse_packet(text) == parse_header(text)
 
 
 def test_fdb_entries():
