@@ -10,7 +10,7 @@ noted, bit by bit, for it decides how Open vSwitch words its datapath actions.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .actions import Conjunction
+from .actions import Conjunction, Plain
 from .fields import FIELDS, applies, read
 from .flow import Flow, Term
 from .heap import only_growing
@@ -403,15 +403,23 @@ class Near:
 def nearest(flows: Iterable[Flow], packet: Slots | Header) -> Near | None:
     """Return the flow that fails by the fewest fields, of these the one of highest priority.
 
-    Flows that match everything come near everything; they are passed over, as those that match.
+    Flows that match everything come near everything; they are passed over, as those that match. A
+    flow that drops is seldom what a packet was meant for: it comes after those that do not.
     """
     best: Near | None = None
-    rank = (1 << 30, 0)
+    rank = (1 << 30, True, 0)
     for flow in flows:
         failed = tuple(term.field for term in flow.match.terms if not _term_holds(term, packet))
-        if failed and (len(failed), -flow.priority) < rank:
-            best, rank = Near(flow, failed), (len(failed), -flow.priority)
+        if failed and (mine := (len(failed), _drops(flow), -flow.priority)) < rank:
+            best, rank = Near(flow, failed), mine
     return best
+
+
+def _drops(flow: Flow) -> bool:
+    return all(action == _DROP for action in flow.actions)
+
+
+_DROP = Plain("drop")
 
 
 def _term_holds(term: Term, packet: Slots | Header) -> bool:

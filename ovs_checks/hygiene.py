@@ -170,7 +170,7 @@ def missing(snapshots: Iterable[Snapshot]) -> Iterator[TableFinding]:
         for port in bridge.ports:
             if port.ofport < 0:
                 text = f"port {port.name} of {bridge.name} could not be opened"
-                yield TableFinding("missing-port", "warning", f"vswitch {snapshot.host}", text)
+                yield TableFinding("missing", "warning", f"vswitch {snapshot.host}", text)
         for flow in bridge.flows:
             place = _place(snapshot, bridge, flow.table)
             for check, severity, text in _absent(bridge, flow, untold):
@@ -179,7 +179,7 @@ def missing(snapshots: Iterable[Snapshot]) -> Iterator[TableFinding]:
             place = f"vswitch {snapshot.host}"
             for what in dict.fromkeys(_absent_from(bridge, group)):
                 text = f"group {group.id} of {bridge.name} {what}"
-                yield TableFinding("missing-port", "warning", place, text, (("group", group.text),))
+                yield TableFinding("missing", "warning", place, text, (("group", group.text),))
 
 
 def _absent(bridge: Bridge, flow: Flow, untold: str) -> Iterator[tuple[str, Severity, str]]:
@@ -187,17 +187,17 @@ def _absent(bridge: Bridge, flow: Flow, untold: str) -> Iterator[tuple[str, Seve
     meters = "dump-meters" not in untold
     for term in flow.match.terms:
         if term.field == "in_port" and (port := _unknown_port(bridge, term.value)):
-            yield "missing-port", "note", f"matches port {port}"
+            yield "missing", "note", f"matches port {port}"
     for action in _every(flow.actions, {}):
         for number in _ports_of(action):
             if port := _unknown_port(bridge, number):
-                yield "missing-port", "warning", f"sends to port {port}"
+                yield "missing", "warning", f"sends to port {port}"
         if groups and isinstance(action, ToGroup) and action.group not in bridge.by_group:
             text = f"sends to group {action.group}, which does not exist"
-            yield "missing-group", "warning", text
+            yield "missing", "warning", text
         if meters and isinstance(action, Meter) and action.meter not in bridge.meters:
             text = f"passes meter {action.meter}, which does not exist"
-            yield "missing-meter", "warning", text
+            yield "missing", "warning", text
 
 
 def _absent_from(bridge: Bridge, group: Group) -> Iterator[str]:

@@ -68,7 +68,13 @@ class Reach:
             "  " * step.level + (f"{step.where}: " if step.where else "-> ") + step.text
             for step in self.steps
         ]
-        return "\n".join([*lines, self.verdict])
+        return "\n".join([*lines, self.verdict, *self.quotes])
+
+    @property
+    def quotes(self) -> list[str]:
+        """Flows beside the packet's way that explain the verdict, a line each."""
+        beside = {"nearest": self.nearest, "hidden": self.shadowed}
+        return [f"  {what} {one.place}: {one.text}" for what, one in beside.items() if one]
 
     @property
     def verdict(self) -> str:

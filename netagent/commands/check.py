@@ -63,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="?", type=endpoint, help="endpoint of this host")
     parser.add_argument("target", nargs="?", help="CONTAINER/railN here, or an overlay address")
     parser.add_argument("--mac", help="MAC address of a target that is not here")
-    parser.add_argument("--source-port", type=int, default=40000, help="UDP (%(default)s)")
-    parser.add_argument("--port", type=int, default=18515, help="UDP destination (%(default)s)")
+    parser.add_argument("--source-port", type=_port, default=40000, help="UDP (%(default)s)")
+    parser.add_argument("--port", type=_port, default=18515, help="UDP destination (%(default)s)")
     parser.add_argument(
         "--bundle", action="append", metavar="PATH", help="a host's bundle; may be repeated"
     )
@@ -78,6 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bridge", help="integration bridge")
     parser.add_argument("--host", help="this host's name")
     parser.add_argument("--json", action="store_true", help="print the walks as JSON")
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 0xFFFF:
+        raise argparse.ArgumentTypeError(f"no UDP port: {text}")
+    return int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -43,6 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         except LookupError as e:
             known = ", ".join(site.snapshot.host for site in sites)
             raise ConfigError("command line", f"{e} (bundles of: {known})") from e
+    if not found and arguments.pairs:
+        raise ConfigError(arguments.pairs, "has no pairs")
     if not found:
         raise ConfigError("command line", f"no pairs: no endpoints of one task on {bridge}")
     if arguments.json:
@@ -65,6 +67,8 @@ def _site(path: str, bridge: str) -> tuple[Site, list[str]]:
 
 
 def _pairs(arguments: argparse.Namespace, sites: Sequence[Site]) -> list[Pair]:
+    if sum(map(bool, (arguments.source, arguments.pairs, arguments.all))) > 1:
+        raise ConfigError("command line", "SOURCE TARGET, --pairs or --all, not several of these")
     if arguments.pairs:
         return list(_listed(Path(arguments.pairs)))
     if arguments.all:
@@ -85,7 +89,7 @@ def _listed(path: Path) -> Iterable[Pair]:
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(str(path), str(e)) from e
+        raise ConfigError(str(path), getattr(e, "strerror", "") or str(e)) from e
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()
         try:
@@ -104,7 +108,7 @@ def _show(found: Sequence[PairReach], *, trees: bool, problems: dict[str, list[s
                 print(f"{source} -> {target}")
                 print(reach.tree())
             elif reach.outcome != "delivered":
-                print(f"{source} -> {target}: {reach.verdict}")
+                print(f"{source} -> {target}: {reach.verdict}", *reach.quotes, sep="\n")
     for host, unread in problems.items():
         for problem in unread:
             print(f"not read on {host}: {problem}")

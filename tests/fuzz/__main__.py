@@ -26,7 +26,7 @@ from ovs_checks.datapath_key import parse_key
 from ovs_checks.essence import essence
 from ovs_checks.frame import read_frame
 from ovs_checks.layers import parse_filters, parse_megaflows
-from ovs_checks.parse import parse_dump, parse_header
+from ovs_checks.parse import parse_dump, parse_packet
 from ovs_checks.shows import (
     parse_datapath_ports,
     parse_dpif,
@@ -73,7 +73,7 @@ FRAMES = [bytes(12) + begin for begin in _TYPES]
 
 READERS: Mapping[str, Callable[[str], object]] = {
     "flows": _dump,
-    "packet": parse_header,
+    "packet": parse_packet,
     "datapath key": parse_key,
     "megaflows": parse_megaflows,
     "actions": lambda text: essence(text.rpartition("actions:")[2], {}, exact=False),

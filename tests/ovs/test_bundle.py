@@ -164,7 +164,7 @@ def test_flow_tables_are_linted_live_and_from_bundles(ovs, bundle, capsys):
         ("shadowed-flow", "warning"),
         ("shadowed-flow", "warning"),
         ("unreachable-table", "warning"),
-        ("missing-port", "warning"),
+        ("missing", "warning"),
     ]
     assert any("cookie=0x12" in q["entry"] for q in said["findings"][-1]["quotes"])
     with pytest.raises(SystemExit):

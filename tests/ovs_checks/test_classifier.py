@@ -82,3 +82,12 @@ def test_the_nearest_flow_names_the_fields_that_differ():
     assert near.flow.actions == table("actions=output:2").flows[0].actions
     assert near.failed == ("nw_dst",)
     assert nearest(flows.flows[:1], Header()) is None
+
+
+def test_a_flow_that_drops_is_near_only_where_no_other_is():
+    flows = table(
+        "priority=9,reg1=1 actions=drop", "priority=5,ip,nw_dst=10.0.0.1 actions=output:1"
+    )
+    packet = parse_header("udp,nw_dst=10.0.0.3")
+    assert nearest(flows.flows, packet).failed == ("nw_dst",)
+    assert nearest(flows.flows[:1], packet).failed == ("reg1",)

@@ -52,7 +52,9 @@ def test_a_deleted_flow_is_a_miss_in_its_table():
     assert (reach.outcome, reach.component) == ("missed", "flow h0/br-int/table=40")
     assert "table=40" in reach.nearest.text
     assert reach.reason.endswith("the nearest flow differs in dl_dst")
-    assert reach.tree().endswith("[flow h0/br-int/table=40]")
+    *_, verdict, quoted = reach.tree().splitlines()
+    assert verdict.endswith("[flow h0/br-int/table=40]")
+    assert quoted == f"  nearest br-int/table=40: {reach.nearest.text}"
 
 
 def test_a_loop_blames_the_flow_that_sends_back():
