@@ -175,6 +175,21 @@ def parse_key(text: str) -> DatapathKey:
     return key
 
 
+def parse_question(text: str) -> DatapathKey:
+    """Read a packet that is asked about: without `eth()` it is no frame (`odp_flow_key_to_flow`).
+
+    Raises
+    ------
+    MalformedLine
+        For anything that is not understood.
+    """
+    key = parse_key(text)
+    kind = key.slots[SLOTS["eth_type"]]
+    if kind and not re.search(r"\b(eth|packet_type)\(", text):
+        key.put("packet_type", 1 << 16 | kind)
+    return key
+
+
 def _read(key: DatapathKey, text: str, offset: int, whole: str) -> None:
     for begin, item in _items(text, offset, whole):
         found = _ITEM.fullmatch(item)

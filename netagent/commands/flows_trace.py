@@ -8,7 +8,7 @@ import sys
 from netagent.commands.asking import print_json
 from netagent.commands.vswitch import add_place, snapshot_of
 from netagent.model.errors import ConfigError
-from ovs_checks.datapath_key import is_datapath_key, parse_key
+from ovs_checks.datapath_key import is_datapath_key, parse_question
 from ovs_checks.fields import FIELDS
 from ovs_checks.frame import MIN_BYTES, read_frame
 from ovs_checks.notation import decode
@@ -133,7 +133,7 @@ def _packet(snapshot: Snapshot, name: str | None, text: str) -> tuple[str, Heade
             if name is not None and name.removeprefix("ovs-") not in kinds:
                 known = ", ".join(f"ovs-{kind}" for kind in sorted(kinds)) or "none"
                 raise ConfigError("BRIDGE", f"no datapath {name!r} (there is: {known})")
-            return entry(snapshot, parse_key(text))
+            return entry(snapshot, parse_question(text))
         if name is None:
             raise ConfigError("BRIDGE", "name the bridge that the packet enters")
         bridge = snapshot.by_name.get(name)

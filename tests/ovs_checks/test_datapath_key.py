@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ovs_checks.datapath_key import is_datapath_key, parse_key
+from ovs_checks.datapath_key import is_datapath_key, parse_key, parse_question
 from ovs_checks.packet import Header
 from ovs_checks.parse import MalformedLine, parse_header
 from ovs_checks.reach import entry
@@ -131,3 +131,13 @@ def test_whatever_is_written_is_a_packet_or_an_error(text):
     assert isinstance(is_datapath_key(text), bool)
     with suppress(MalformedLine):
         assert isinstance(parse_key(text).header(1), Header)
+
+
+def test_a_packet_that_is_asked_about_is_no_frame_unless_it_says_so():
+    """A dump's flow is one all the same: not every datapath prints `eth()`."""
+    bare, framed = "in_port(1),eth_type(0x0800)", "in_port(1),eth(),eth_type(0x0800)"
+    assert parse_question(bare).header(1).packet_type == 0x10800
+    assert (
+        parse_question(framed).header(1) == parse_key(bare).header(1) == parse_key(framed).header(1)
+    )
+    assert parse_question("in_port(1)").header(1).packet_type == 0
