@@ -38,6 +38,10 @@ MAX_LOOKUPS = 4000
 _IN_PORT, _TUN_DST, _TUN_ID = (SLOTS[name] for name in ("in_port", "tun_dst", "tun_id"))
 
 
+ODD = ("packet_type", "nw_frag", "recirc_id", "tun_dst", "tun_tos", "ct_state", "conj_id")
+"""Slots that lookups of many packets do not know: whoever has one of them is walked."""
+
+
 @dataclass(frozen=True)
 class Ends:
     """What became of the packets, one element for each."""
@@ -115,8 +119,7 @@ class Batch:
 
 def _may_begin(packets: Packets) -> bool:
     """Tell whether packets are of the kind that lookups of many are made for."""
-    names = ("packet_type", "nw_frag", "recirc_id", "tun_dst", "tun_tos", "ct_state", "conj_id")
-    return not any(getattr(packets.base, name) or name in packets.columns for name in names)
+    return not any(getattr(packets.base, name) or name in packets.columns for name in ODD)
 
 
 _ABSENT, _PLAIN, _TUNNEL, _OTHER = range(4)

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .batch import KINDS, Batch, Ends
+from .batch import KINDS, ODD, Batch, Ends
 from .batch_state import WIDE, Column, Packets
 from .packet import SLOTS, Header
 from .pipeline import walk
 from .switch import Snapshot
 from .walk import End, LocalWalk
 
-_ODD = ("packet_type", "nw_frag", "recirc_id", "tun_dst", "tun_tos", "ct_state", "conj_id")
-_APART = tuple(sorted(WIDE | {SLOTS[name] for name in _ODD}))
+_APART = tuple(sorted(WIDE | {SLOTS[name] for name in ODD}))
 """Packets that differ in these slots go through the tables apart: no column holds them."""
 
 MIN_TOGETHER = 8

@@ -490,6 +490,33 @@ def test_tunnels_refuse_no_address_and_our_own():
     assert "address at which it came in" in back.end.reason
 
 
+V6 = Port("v6", 7, "br", "vxlan", (("key", "5"), ("remote_ip", "fc00::2")))
+OVER_V4 = "set(tunnel(tun_id=0x7,dst=9.9.9.9,ttl=64,tp_src=9,flags(df|key))),gre"
+OVER_V6 = "set(tunnel(tun_id=0x5,ipv6_dst=fc00::2,ttl=64,tp_dst=4789,flags(df|key))),v6"
+
+
+@pytest.mark.parametrize(
+    ("version", "over_v4", "over_v6"),
+    [
+        ("", OVER_V4, OVER_V6),
+        ("3.3.0", OVER_V4, OVER_V6),
+        ("3.4.1", OVER_V4, OVER_V6.replace("df|", "df|csum|")),
+        ("3.5.0", OVER_V4.replace("tp_src=9,", ""), OVER_V6.replace("df|", "df|csum|")),
+        ("10.0.0", OVER_V4.replace("tp_src=9,", ""), OVER_V6.replace("df|", "df|csum|")),
+    ],
+)
+def test_tunnels_are_told_as_the_release_does_it(version, over_v4, over_v6):
+    """From 3.4 on, checksums over IPv6 are the default; from 3.5 on, no source port goes on."""
+    flows = parse_dump("in_port=1 actions=output:8\nin_port=2 actions=output:7").flows
+    at = Bridge("br", flows, (*plain_ports("br", 1, 2), GRE, V6))
+    snapshot = Snapshot("h0", (at,), version=version)
+    for packet, told in (
+        ("in_port=1,udp,tun_dst=7.7.7.7,tun_tp_src=9", over_v4),
+        ("in_port=2,udp", over_v6),
+    ):
+        assert trace(snapshot, "br", parse_header(packet)).datapath_actions == told
+
+
 def test_tables_do_not_see_ports_of_fragments():
     flows = "priority=9,udp,tp_dst=80 actions=drop\npriority=1 actions=output:2"
     assert walk_text(flows, "in_port=1,udp,udp_dst=80").end.kind == "dropped"
