@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from ovs_checks.actions import (
+from ovs_checks.openflow.actions import (
     Action,
     Ct,
     DecTtl,

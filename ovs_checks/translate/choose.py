@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choosing one of several by a hash of the packet: `multipath` and `bundle`."""
 
-from ovs_checks.actions import Members, Multipath
-from ovs_checks.fields import FIELDS, look, write
-from ovs_checks.hashing import hash_fields, hash_words
-from ovs_checks.notation import SPECIAL_PORTS
-from ovs_checks.packet import (
+from ovs_checks.openflow.actions import Members, Multipath
+from ovs_checks.openflow.fields import FIELDS, look, write
+from ovs_checks.openflow.hashing import hash_fields, hash_words
+from ovs_checks.openflow.notation import SPECIAL_PORTS
+from ovs_checks.openflow.packet import (
     ETH_IPV4,
     ETH_IPV6,
     FRAGMENT,

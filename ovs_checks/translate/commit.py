@@ -2,14 +2,14 @@
 """Datapath actions that turn the packet as it is into what the flows made of it.
 
 Follows `commit_odp_actions()` of `lib/odp-util.c`. A key is written with a mask where the datapath
-can: of a member that changed, the bits that were looked at or written; of the others, nothing.
+can: a member that changed with the bits that were read or written; the others not at all.
 """
 
 from collections.abc import Sequence
 
-from ovs_checks.fields import is_icmpv4, is_icmpv6
-from ovs_checks.notation import format_mac
-from ovs_checks.packet import (
+from ovs_checks.openflow.fields import is_icmpv4, is_icmpv6
+from ovs_checks.openflow.notation import format_mac
+from ovs_checks.openflow.packet import (
     ETH_ARP,
     ETH_IPV4,
     ETH_IPV6,

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connection tracking (`compose_conntrack_action`)."""
 
-from ovs_checks.actions import Ct, Nat, Subfield
-from ovs_checks.describe import hex_text
-from ovs_checks.fields import FIELDS, look, read
-from ovs_checks.notation import format_ipv4, format_ipv6
-from ovs_checks.packet import SLOTS
+from ovs_checks.openflow.actions import Ct, Nat, Subfield
+from ovs_checks.openflow.describe import hex_text
+from ovs_checks.openflow.fields import FIELDS, look, read
+from ovs_checks.openflow.notation import format_ipv4, format_ipv6
+from ovs_checks.openflow.packet import SLOTS
+from ovs_checks.translate.output.ports import clear_conntrack
 
 from . import datapath
 from .commit import commit
 from .context import Context, Recirculation
 from .freezing import recirculate
-from .ports import clear_conntrack
 
 _MARK, _LABEL = SLOTS["ct_mark"], SLOTS["ct_label"]
 _FROZEN_FIELDS = frozenset(

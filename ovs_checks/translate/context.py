@@ -11,30 +11,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ovs_checks.actions import Action, Nat, ToController
-from ovs_checks.flow import Flow
-from ovs_checks.packet import NO_TARGET, SLOTS, Header, Slots
-from ovs_checks.switch import Bridge, Features, Port, Snapshot
-from ovs_checks.walk import End, EndKind, Quote
+from netagent.model.walk import EndKind
+from ovs_checks.openflow.actions import Action, Nat, ToController
+from ovs_checks.openflow.flow import Flow
+from ovs_checks.openflow.packet import NO_TARGET, SLOTS, Header, Slots
+from ovs_checks.switch.snapshot import Bridge, Features, Port, Snapshot
 
 from .datapath import Step, size_of
+from .ends import End, Quote
 
 MAX_DEPTH = 64
+"""Lookups within lookups at which Open vSwitch drops the packet (`MAX_DEPTH`,
+ofproto-dpif-xlate.c)."""
 MAX_RESUBMITS = 4096
-"""Where Open vSwitch gives up and drops the packet (`ofproto-dpif-xlate.c`)."""
+"""Lookups of one packet at which Open vSwitch drops it (`MAX_RESUBMITS`, ofproto-dpif-xlate.c)."""
 
 MAX_COPIES = 8192
-"""As many as fit into the 64 KiB that Open vSwitch allows for a packet's datapath actions."""
+"""Copies of a packet that fit into the 64 KiB that Open vSwitch allows for its datapath actions, at
+eight bytes each."""
 
 MAX_STACK_BYTES = 65536
+"""Bytes of the stack of `push` at which Open vSwitch drops the packet
+(`xlate_resubmit_resource_check()`)."""
 MAX_STEPS_BYTES = 65535
+"""Bytes of datapath actions beyond which Open vSwitch stops looking up
+(`xlate_resubmit_resource_check()`)."""
 
 NodeKind = Literal["bridge", "table", "action", "detail", "warn", "error", "bucket", "thaw"]
 
 
 @dataclass(slots=True)
 class Node:
-    """One line of the tree that tells what happened."""
+    """A line of the tree that shows what happened."""
 
     kind: NodeKind
     text: str
@@ -112,7 +120,7 @@ class Go:
 
 @dataclass(slots=True)
 class Context:
-    """One translation."""
+    """The state of a translation."""
 
     snapshot: Snapshot
     bridge: Bridge
@@ -142,7 +150,7 @@ class Context:
     freezing: bool = False
     frozen: list[Action] = field(default_factory=list)
     hash: tuple[int, int] | None = None
-    """(algorithm, basis) that the datapath is asked for when it freezes."""
+    """(algorithm, basis) of the hash that the datapath computes when the packet is frozen."""
 
     hash_group: int = -1
     pause: ToController | None = None
@@ -154,7 +162,7 @@ class Context:
     """Mirrors that have their copy already."""
 
     copying: bool = False
-    """Whether what is sent out just now is a mirror's copy."""
+    """Whether the copy that is being sent out is a mirror's."""
 
     snaplen: int = 0
     arrived_at: tuple[int, int] = (0, 0)
@@ -168,17 +176,17 @@ class Context:
     """Whether there is a packet, and not only its headers."""
 
     named: bool = False
-    """Whether the datapath's ports are called by their names."""
+    """Whether datapath actions name ports, rather than number them."""
 
     trace: list[Node] = field(default_factory=list)
     recirculations: list[Recirculation] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     why_not: tuple[str, str] | None = None
-    """Why a copy did not leave, and by which port, in the flow being executed."""
+    """Why a copy did not leave, and by which port, in the flow at work."""
 
     picks: tuple[int, ...] | None = None
-    """Which of several a hash selects, choice by choice, the first of all further ones; None: that
-    cannot be told."""
+    """What a hash selects, an index per choice, and the first in further choices; None: that is not
+    known."""
 
     choices: list[tuple[tuple[str, ...], int]] = field(default_factory=list)
     """What a hash may have selected, and which of it was taken."""
@@ -208,7 +216,7 @@ class Context:
         """Return a port of the bridge by its OpenFlow number."""
         return self.bridge.by_number.get(number)
 
-    # --- telling ---------------------------------------------------------------------------------
+    # --- reporting -------------------------------------------------------------------------------
 
     def tell(self, kind: NodeKind, text: str, flow: Flow | None = None) -> Node:
         """Add a line to the tree."""
@@ -218,7 +226,7 @@ class Context:
 
     @contextmanager
     def below(self, node: Node) -> Iterator[None]:
-        """Add what is told within below `node`."""
+        """Add the lines that are made within as children of `node`."""
         outside, self.trace = self.trace, node.inner
         try:
             yield
@@ -242,7 +250,7 @@ class Context:
         """Note what became of a copy of the packet."""
         if len(self.ends) < MAX_COPIES or end.kind == "loop":
             self.ends.append(end)
-        elif len(self.ends) == MAX_COPIES:  # those after it are told in datapath actions only
+        elif len(self.ends) == MAX_COPIES:  # later ones are in the datapath actions only
             self.ends.append(self.end("cannot_tell", f"over {MAX_COPIES} copies"))
 
     def give_up(self, reason: str, flow: Flow | None = None) -> UnknownMet:
@@ -254,7 +262,7 @@ class Context:
         )
 
     def choose(self, names: Sequence[str]) -> int:
-        """Return which of several the datapath's hash selects; no snapshot can tell by itself."""
+        """Return which of several the datapath's hash selects; no snapshot knows by itself."""
         if len(names) == 1:
             return 0
         if self.picks is None:
@@ -267,7 +275,7 @@ class Context:
     # --- limits ----------------------------------------------------------------------------------
 
     def exceeded(self) -> str:
-        """Return the limit that forbids another lookup, and tell of it; empty if none does."""
+        """Report and return the limit that forbids another lookup; return "" if none does."""
         if self.depth >= MAX_DEPTH:
             self._fail(f"over max translation depth {MAX_DEPTH}", "Recursion too deep")
             return f"{MAX_DEPTH} lookups deep"

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ovs_checks.describe import hex_text
-from ovs_checks.notation import format_ipv4, format_ipv6, format_mac
+from ovs_checks.openflow.describe import hex_text
+from ovs_checks.openflow.notation import format_ipv4, format_ipv6, format_mac
 
 Kind = Literal["output", "tunnel", "userspace", "recirc", "clone", "branch", "other"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One action of the datapath."""
+    """An action of the datapath."""
 
     text: str
     size: int = 8
@@ -78,11 +78,12 @@ Form = Literal["mac", "ipv4", "ipv6", "dec8", "hex8", "dec16", "op", "label", "f
 _WIDTHS = {"mac": 48, "ipv4": 32, "ipv6": 128, "dec8": 8, "hex8": 8, "dec16": 16, "op": 8,
            "label": 20,
            "frag": 8}  # fmt: skip
+"""Notation of a member of a datapath key -> bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of a datapath key and how it is written."""
+    """A member of a datapath key and how it is written."""
 
     name: str
     form: Form

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from ovs_checks.actions import (
+from ovs_checks.openflow.actions import (
     Action,
     CheckPacketLarger,
     Clone,
@@ -44,10 +44,10 @@ from ovs_checks.actions import (
     WritePort,
     WriteTag,
 )
-from ovs_checks.describe import hex_text
-from ovs_checks.fields import FIELDS, Field, applies, look, look_at_protocol, read, write
-from ovs_checks.notation import SPECIAL_PORTS
-from ovs_checks.packet import (
+from ovs_checks.openflow.describe import hex_text
+from ovs_checks.openflow.fields import FIELDS, Field, applies, look, look_at_protocol, read, write
+from ovs_checks.openflow.notation import SPECIAL_PORTS
+from ovs_checks.openflow.packet import (
     ETH_IPV4,
     ETH_VLAN,
     LATER_FRAGMENT,
@@ -60,7 +60,8 @@ from ovs_checks.packet import (
     is_ip,
     is_mpls,
 )
-from ovs_checks.rewrite import trace_origins
+from ovs_checks.translate.output.normal import normal
+from ovs_checks.translate.output.ports import clear_conntrack, compose_output, flood, queue_priority
 
 from . import datapath
 from .choose import member, multipath
@@ -71,8 +72,7 @@ from .freezing import INVALID_TTL, to_controller
 from .groups import to_group
 from .labels import count_labels, pop_label, pop_tag, push_label, push_tag
 from .lookup import check_larger, do_clone, enter
-from .normal import normal
-from .ports import clear_conntrack, compose_output, flood, queue_priority
+from .origins import trace_origins
 
 _S = SLOTS
 _TCI, _TPID, _TYPE = _S["vlan_tci"], _S["vlan_tpid"], _S["eth_type"]
@@ -354,6 +354,7 @@ def _pop_mpls(x: Context, action: PopMpls, last: bool) -> None:
 
 
 _LABEL_BITS = {"label": (0xFFFFF000, 12), "tc": (0xE00, 9), "ttl": (0xFF, 0)}
+"""Part of an MPLS label stack entry -> its mask and lowest bit (RFC 3032)."""
 
 
 def _write_mpls(x: Context, action: WriteMpls, last: bool) -> None:
@@ -455,6 +456,8 @@ def _meter(x: Context, action: Meter, last: bool) -> None:
 
 
 _ALWAYS = 0xFFFF
+"""Probability of `sample` that takes every packet: 16 bits of ones (`nicira-ext.h`,
+`NXAST_SAMPLE`)."""
 
 
 def _sample(x: Context, action: Sample, last: bool) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets that go through the datapath once more, and packets for controllers."""
 
-from ovs_checks.describe import hex_text
+from ovs_checks.openflow.describe import hex_text
 
 from . import datapath
 from .action_set import ordered
@@ -59,7 +59,8 @@ def recirculate(x: Context) -> int:
     return number
 
 
-INVALID_TTL = 2  # `OFPR_INVALID_TTL`
+INVALID_TTL = 2
+"""Reason `OFPR_INVALID_TTL` for sending to the controller."""
 
 
 def to_controller(
@@ -75,7 +76,7 @@ def to_controller(
         text = f"sample(sample=100.0%,actions(meter({meter_id}),{told.text}))"
         told = datapath.Step(text, told.size + 24, "userspace")
     x.steps.append(told)
-    if reason != INVALID_TTL:  # that is told of a packet; it does not take the packet on
+    if reason != INVALID_TTL:  # that only reports a packet; it does not take it on
         x.finish(x.end("controller", "sent to the controller"))
 
 

@@ -3,10 +3,10 @@
 
 from collections.abc import Callable
 
-from ovs_checks.fields import FIELDS, applies, look, read
-from ovs_checks.hashing import hash_boolean, hash_bytes, hash_u64, hash_words, symmetric_l4
-from ovs_checks.packet import SLOTS
-from ovs_checks.switch import Bridge, Bucket, Group
+from ovs_checks.openflow.fields import FIELDS, applies, look, read
+from ovs_checks.openflow.hashing import hash_boolean, hash_bytes, hash_u64, hash_words, symmetric_l4
+from ovs_checks.openflow.packet import SLOTS
+from ovs_checks.switch.snapshot import Bridge, Bucket, Group
 
 from .action_set import ordered
 from .choose import note_hashed
@@ -16,6 +16,8 @@ from .lookup import note_loop
 
 _DP_HASH = SLOTS["dp_hash"]
 _MAX_LIVENESS = 128
+"""Groups that watch each other, followed for liveness (`MAX_LIVENESS_RECURSION`,
+ofproto-dpif-xlate.c)."""
 _SOFT_ERRORS = frozenset({"Too many MPLS labels", "Unsupported packet type"})
 
 
@@ -67,9 +69,9 @@ def _enter(x: Context, bucket: Bucket, *, last: bool) -> None:
 
 
 def is_live(bridge: Bridge, bucket: Bucket, tell: Callable[[str], object] = str) -> bool:
-    """Tell whether what a bucket watches is up; one that watches nothing always is.
+    """Return whether what a bucket watches is up; True for a bucket that watches nothing.
 
-    Groups that watch each other are told as Open vSwitch tells it, which follows them 128 times.
+    Open vSwitch follows groups that watch each other 128 times; the line for them is its own.
     """
     seen: set[int] = set()
 
@@ -136,9 +138,9 @@ def _select(x: Context, group: Group) -> Bucket | None:
 
 
 def hash_algorithm(group: Group) -> tuple[int, int] | None:
-    """Return (algorithm, basis) of the hash that the datapath is asked for; None if it is not.
+    """Return (algorithm, basis) of the hash that the datapath computes; None if it computes none.
 
-    Open vSwitch asks it where no method is named, unless the weights need more than 64 values
+    It computes one where no method is named, unless the weights need more than 64 values
     (`group_setup_dp_hash_table`).
     """
     weights = [bucket.weight for bucket in group.buckets]

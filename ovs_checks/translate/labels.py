@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """VLAN tags and MPLS labels of a packet; as in `lib/flow.c`."""
 
-from ovs_checks.packet import (
+from ovs_checks.openflow.packet import (
     ETH_IPV6,
     MAX_MPLS,
     MAX_VLANS,
@@ -18,7 +18,7 @@ _TAGS = ((SLOTS["vlan_tpid"], SLOTS["vlan_tci"]), (SLOTS["vlan_tpid1"], SLOTS["v
 _TYPE, _TOS, _TTL = SLOTS["eth_type"], SLOTS["nw_tos"], SLOTS["nw_ttl"]
 _DP_HASH = SLOTS["dp_hash"]
 BOTTOM = 0x100
-"""Bit of a label that says that it is the last."""
+"""Bit of a label stack entry that marks the last label (RFC 3032)."""
 
 
 def count_tags(flow: Slots) -> int:
@@ -102,7 +102,7 @@ def _first_label(flow: Slots, looked: Slots | None) -> int:
 
 
 def pop_label(flow: Slots, n: int, kind: int, looked: Slots | None) -> bool:
-    """Remove the outermost of `n` labels; tell whether that was possible."""
+    """Remove the outermost of `n` labels; return whether that was possible."""
     if not n:
         return False
     if n == MAX_MPLS:

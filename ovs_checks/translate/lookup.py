@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from ovs_checks.actions import Action, CheckPacketLarger, Clone, Ct, Meter, ToPortTruncated
-from ovs_checks.classifier import Found, nearest
-from ovs_checks.fields import FIELDS, write
-from ovs_checks.flow import Flow
-from ovs_checks.packet import FRAGMENT, SLOTS, is_ip
-from ovs_checks.walk import End, Quote
+from ovs_checks.openflow.actions import Action, CheckPacketLarger, Clone, Ct, Meter, ToPortTruncated
+from ovs_checks.openflow.classifier import Found, nearest
+from ovs_checks.openflow.fields import FIELDS, write
+from ovs_checks.openflow.flow import Flow
+from ovs_checks.openflow.packet import FRAGMENT, SLOTS, is_ip
 
 from . import datapath
 from .commit import commit
 from .context import IN_PORT, Context, Node, Recirculation
+from .ends import End, Quote
 from .freezing import wind_up
 
 _FRAG, _TP_SRC, _TP_DST = SLOTS["nw_frag"], SLOTS["tp_src"], SLOTS["tp_dst"]
@@ -214,13 +214,14 @@ def note_loop(x: Context, table: int, limit: str) -> None:
 # --- copies --------------------------------------------------------------------------------------
 
 _CLONING = 3
-"""How deep the action `sample` may nest at most where it does not do for a copy."""
+"""Nested `sample` actions beyond which a datapath copies packets by `sample`
+(`compose_clone()`)."""
 
 _IRREVERSIBLE = (Ct, Meter, ToPortTruncated)
 
 
 def _reversible(actions: Sequence[Action]) -> bool:
-    """Tell whether what the actions do to the packet can be undone by further datapath actions."""
+    """Return whether further datapath actions can undo what the actions do to the packet."""
     return not any(isinstance(action, _IRREVERSIBLE) for action in actions)
 
 

@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One packet through one host's bridges (`xlate_actions`)."""
+"""Carries a packet through a host's bridges (`xlate_actions`)."""
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ovs_checks.classifier import Found
-from ovs_checks.packet import NO_TARGET, SLOTS, TUNNEL, Header, Slots, is_ip
-from ovs_checks.switch import Snapshot
-from ovs_checks.walk import End
+from ovs_checks.openflow.classifier import Found
+from ovs_checks.openflow.packet import NO_TARGET, SLOTS, TUNNEL, Header, Slots, is_ip
+from ovs_checks.switch.snapshot import Snapshot
+from ovs_checks.translate.output.mirrors import mirror_input
+from ovs_checks.translate.output.normal import mirrors_to
+from ovs_checks.translate.output.ports import (
+    Held,
+    clear_conntrack,
+    compose_output,
+    forwards,
+    may_receive,
+    special,
+)
 
 from . import datapath
 from .context import (
@@ -23,16 +32,16 @@ from .context import (
     Recirculation,
     UnknownMet,
 )
+from .ends import End
 from .execute import execute
 from .freezing import wind_up
 from .lookup import look_up, run_flow, tell_table
-from .mirrors import mirror_input
-from .normal import mirrors_to
-from .ports import Held, clear_conntrack, compose_output, forwards, may_receive, special
 
 _S = SLOTS
 _ECN_SLOT, _TUN_TOS = _S["nw_tos"], _S["tun_tos"]
 _FRAMES_PER_LOOKUP = 8
+"""Python frames that a nested lookup takes, at most. Chosen: with it Python's limit is not met
+before Open vSwitch's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class Translation:
     """What was met that is not understood; nothing after it is certain."""
 
     choices: tuple[tuple[tuple[str, ...], int], ...] = ()
-    """What a hash that no snapshot can tell has selected between, and which of it is assumed."""
+    """Choices of hashes that no snapshot knows: (the options, index of the assumed one)."""
 
 
 GO = Go(execute, compose_output)
@@ -76,9 +85,9 @@ def translate(
 ) -> Translation:
     """Carry a packet that enters `bridge` by its `in_port` through the host.
 
-    With `state`, the packet is one that comes back from the datapath. `picks` say which of those
-    that may be selected, from 0, the hashes have selected that no snapshot can tell. `named` has
-    ports of the datapath called by their names.
+    With `state`, the packet comes back from the datapath. No snapshot knows the datapath's hashes:
+    `picks` has an index, from 0, for each choice that they make. With `named`, datapath actions
+    name ports, rather than number them.
 
     Raises
     ------

@@ -3,10 +3,11 @@
 
 from collections.abc import Callable, Iterable
 
-from ovs_checks.packet import Header
-from ovs_checks.parse import parse_dump, parse_header
-from ovs_checks.shows import parse_fdb
-from ovs_checks.switch import Bridge, Port, Snapshot
+from netagent.model.path import Component
+from ovs_checks.openflow.packet import Header
+from ovs_checks.openflow.parse import parse_dump, parse_header
+from ovs_checks.switch.shows import parse_fdb
+from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
 from tests.lab.pipeline import host_flows
 from tests.lab.shape import Shape, tunnel, tunnel_ofport, vtep
 from tests.lab.workload import Container, Endpoint
@@ -53,6 +54,11 @@ def probe(source: Endpoint, destination: Endpoint) -> Header:
         f"udp,dl_src={source.mac},dl_dst={destination.mac},nw_src={source.address},"
         f"nw_dst={destination.address},nw_ttl=64,udp_src=40000,udp_dst=4791"
     )
+
+
+def name_of(component: Component | None) -> str:
+    """Return how a component is printed; nothing for none."""
+    return str(component) if component else ""
 
 
 def without(match: str, table: int) -> Callable[[list[str]], list[str]]:

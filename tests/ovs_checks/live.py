@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ovs_checks.vswitchd import Vswitchd
+from ovs_checks.sources.vswitchd import Vswitchd
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 

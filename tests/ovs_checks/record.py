@@ -10,8 +10,8 @@ import tempfile
 from itertools import count
 from pathlib import Path
 
-from ovs_checks.assemble import assemble
-from ovs_checks.bundle import Recorder, pack
+from ovs_checks.switch.assemble import assemble
+from ovs_checks.switch.bundle import Recorder, pack
 from tests.ovs_checks.live import live_ovs
 
 FLOWS = Path(__file__).parent / "dumps" / "every-kind.flows"
