@@ -19,23 +19,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from bpf.abi import Event
-from bpf.host import Symbols, read_facts
-from bpf.layout import Layout
-from bpf.loader import Sizes, Tracer, load, readable
-from bpf.programs import KernelFacts, Program, Refusal, choose
-from bpf.request import Request, read_request
-from bpf.result import to_result
-from netagent.model.errors import CapabilityMissing, ConfigError
+from bpf.kernel.host import Symbols, read_facts
+from bpf.kernel.loader import Sizes, Tracer, load, readable
+from bpf.trace.abi import Event
+from bpf.trace.layout import Layout
+from bpf.trace.programs import KernelFacts, Program, Refusal, choose
+from bpf.trace.request import Request, read_request
+from bpf.trace.result import to_result
+from netagent.model.errors import CapabilityMissing, ConfigError, exit_code
 
 LOCKS = Path("/run/netagent")
 NICE = 5
+"""Niceness of the worker. Chosen: it yields to the training job and still gets CPU."""
 COMPILE_CPU_S = 180
-"""CPU seconds beside those of the trace itself, enough for compiling under emulation."""
+"""CPU seconds that the worker may use beside the trace's duration. Chosen: enough for compiling
+under emulation."""
 
 POLL_MS = 100
+"""Milliseconds between two looks at events and at a stop. Chosen: a stop takes effect soon, at ten
+wake-ups a second."""
 MAX_EVENTS = 20_000
-"""Events kept for the result."""
+"""Most events kept for the result. Chosen: bounds memory."""
 
 
 class Busy(ConfigError):
@@ -51,10 +55,10 @@ def main() -> int:
         _print(_trace(request, stop))
     except ConfigError as error:
         _print({"error": error.message, "remedy": "correct the request"})
-        return 2
+        return exit_code(error)
     except CapabilityMissing as error:
         _print({"error": error.capability, "remedy": error.remedy})
-        return 1
+        return exit_code(error)
     return 0
 
 

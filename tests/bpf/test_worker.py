@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from bpf import worker
-from bpf.abi import COUNTERS, NOTHING, STAGES, Event, FlowKey
-from bpf.layout import Layout
-from bpf.loader import Readings
-from bpf.programs import KernelFacts, Refusal, wanted_symbols
+from bpf.trace.abi import COUNTERS, NOTHING, STAGES, Event, FlowKey, Readings
+from bpf.trace.layout import Layout
+from bpf.trace.programs import KernelFacts, Refusal, wanted_symbols
 from netagent.model.errors import CapabilityMissing
 
 ABLE = KernelFacts("6.1", wanted_symbols(), True, True, True, Layout({}, has_switch=True))

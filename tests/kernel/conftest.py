@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from bpf.abi import Event, Totals
-from bpf.flowspec import parse_flow
-from bpf.host import Symbols, read_facts
-from bpf.loader import Sizes, Tracer, load
-from bpf.programs import KernelFacts, choose
-from bpf.request import Caps, Request
-from bpf.result import to_result
+from bpf.kernel.host import Symbols, read_facts
+from bpf.kernel.loader import Sizes, Tracer, load
+from bpf.trace.abi import Event, Totals
+from bpf.trace.flowspec import parse_flow
+from bpf.trace.programs import KernelFacts, choose
+from bpf.trace.request import Caps, Request
+from bpf.trace.result import to_result
 from tests.conftest import KERNEL, require
 from tests.kernel.overlay import Overlay, Switch
-from tests.ovs.host import wait_until
+from tests.waiting import wait_until
 
 
 class Lens:

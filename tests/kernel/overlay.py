@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from netagent.adapters.namespace import call_in_namespace
-from tests.ovs.host import Host, run, wait_until
+from netagent.adapters.host.setns import call_in_namespace
+from tests.ovs.host import Host, run
+from tests.waiting import wait_until
 
 VNIS = {"a": 100, "b": 200}
 ADDRESSES = ("10.0.0.10", "10.0.0.12")
@@ -185,11 +186,11 @@ class Overlay:
             for index in range(count):
                 sender.sendto(bytes(size), (ADDRESSES[1], target_port + index % ports))
 
-    def deliver(self, tenant: str, *, count: int, target_port: int, **more: int) -> None:
+    def deliver(self, tenant: str, *, count: int, target_port: int, source_port: int = 0) -> None:
         """Send, and return when all have arrived in the container on host 1."""
         with self.listening(tenant, target_port) as receiver:
             receiver.settimeout(10)
-            self.send(tenant, count=count, target_port=target_port, **more)
+            self.send(tenant, count=count, target_port=target_port, source_port=source_port)
             for _ in range(count):
                 receiver.recv(2048)
 

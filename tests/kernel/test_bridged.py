@@ -3,7 +3,7 @@
 
 import pytest
 
-from bpf.journey import EGRESS, INGRESS, diagnose, view_of
+from bpf.trace.journey import EGRESS, INGRESS, diagnose, view_of
 from tests.kernel.conftest import Lens, packets
 from tests.kernel.overlay import UPLINK, Overlay
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from bpf.journey import PLACES
+from bpf.trace.journey import PLACES
 from tests.conftest import KERNEL, RDMA, require
 from tests.lab import Lab
 from tests.lab.demo import SETTLE_S, SHAPES, TASKS, Observer

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ovs_checks.answers import open_answers
-from ovs_checks.assemble import assemble
-from ovs_checks.consistency import Layers, check, layers_of
+from ovs_checks.lint.layers import Layers, check, layers_of
+from ovs_checks.sources.answers import open_answers
+from ovs_checks.switch.assemble import assemble
 from tests.conftest import KERNEL, require
 from tests.kernel.overlay import Overlay, Switch
-from tests.ovs.host import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kernel
 

@@ -3,10 +3,10 @@
 
 import pytest
 
-from bpf.host import read_facts
-from bpf.libbcc import Bcc
-from bpf.loader import Sizes, load
-from bpf.programs import choose
+from bpf.kernel.host import read_facts
+from bpf.kernel.libbcc import Bcc
+from bpf.kernel.loader import Sizes, load
+from bpf.trace.programs import choose
 from tests.kernel.overlay import Overlay
 
 pytestmark = pytest.mark.kernel

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 
-from bpf.journey import EGRESS, INGRESS, diagnose, view_of
+from bpf.trace.journey import EGRESS, INGRESS, diagnose, view_of
 from tests.kernel.conftest import Lens, packets
 from tests.kernel.overlay import UPLINK, Overlay
-from tests.ovs.host import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kernel
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from bpf.journey import (
+from bpf.trace.journey import (
     UPCALL_QUEUE,
     WRONG_VNI,
     HostView,
@@ -19,7 +19,8 @@ from bpf.journey import (
 )
 from tests.kernel.conftest import Lens, packets
 from tests.kernel.overlay import UPLINK, Overlay, Switch
-from tests.ovs.host import run, wait_until
+from tests.ovs.host import run
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kernel
 

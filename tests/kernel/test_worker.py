@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from netagent.adapters.trace_worker import TraceWorker
+from netagent.adapters.workers.trace import TraceWorker
 from netagent.model.errors import RemoteProtocolError
-from netagent.wire.tracing import TraceCaps, TraceRequest
+from netagent.wire.trace import TraceCaps, TraceRequest
 from tests.kernel.overlay import Overlay
-from tests.ovs.host import run, wait_until
+from tests.ovs.host import run
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kernel
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bpf.compiled import RING_BUFFER, Compiled, Map
-from bpf.loader import Sizes, Tracer, load, readable, source, sweep
-from bpf.programs import PROGRAMS, KernelFacts
+from bpf.kernel.loader import Sizes, Tracer, load, readable, source, sweep
+from bpf.trace.compiled import RING_BUFFER, Compiled, Map
+from bpf.trace.programs import PROGRAMS, KernelFacts
 from netagent.model.errors import CapabilityMissing
 
 

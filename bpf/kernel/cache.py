@@ -10,10 +10,13 @@ from typing import Any
 
 FOLDER = Path("/var/cache/netagent")
 MAX_FILES = 8
-"""Kept in one folder; the oldest give way."""
+"""Most files in one folder; the oldest are deleted. Chosen: a few kernels and sets of programs."""
 
 MAX_BYTES = 1 << 20
+"""Most bytes in one file. Chosen: far above a layout or a set of programs; bounds what a damaged
+file costs."""
 _OTHERS_MAY_WRITE = 0o022
+"""Mode bits with which group or others may write: S_IWGRP | S_IWOTH."""
 
 
 def get(folder: Path, name: str) -> Any:

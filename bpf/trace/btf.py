@@ -12,15 +12,21 @@ from functools import cached_property
 from netagent.model.errors import RemoteProtocolError
 
 MAX_BYTES = 64 << 20
+"""Most bytes of BTF that are read. Chosen: vmlinux has some megabytes; bounds memory for damaged
+data."""
 MAX_DEPTH = 16
-"""Structs within structs, and names of names, that are followed."""
+"""Most structs within structs, or aliases of aliases, that are followed. Chosen: kernels nest far
+less, and damaged data may loop."""
 
 _HEADER = struct.Struct("<HBBIIIII")
 _TYPE = struct.Struct("<III")
 _MEMBER = struct.Struct("<III")
 _MAGIC = 0xEB9F
+"""First two bytes of BTF: BTF_MAGIC of linux/btf.h."""
 _STRUCT, _UNION, _ENUM, _TYPEDEF, _ENUM64 = 4, 5, 6, 8, 19
+"""Kinds of types: BTF_KIND_* of linux/btf.h."""
 _ALIASES = {_TYPEDEF, 9, 10, 11, 18}  # typedef, volatile, const, restrict, type tag
+"""Kinds of types that only name another type; BTF_KIND_* of linux/btf.h."""
 # Bytes behind the common part: fixed, and for each of `vlen`. Unknown kinds end the reading.
 _TAIL = {
     1: (4, 0), 2: (0, 0), 3: (12, 0), 4: (0, 12), 5: (0, 12), 6: (0, 8), 7: (0, 0), 8: (0, 0),

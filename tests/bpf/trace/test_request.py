@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.request import LIMITS, Caps, Request, read_request
+from bpf.trace.request import LIMITS, Caps, Request, read_request
 from netagent.model.errors import ConfigError
 
 WHOLE = {"kind": "path", "flow": "udp,tp_dst=9", "netns": 4, "duration_s": 1.5, "uplink": "u",

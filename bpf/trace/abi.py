@@ -33,7 +33,9 @@ COUNTERS = ("events_lost", "not_followed", "not_sampled", "unreadable", "map_ful
 """Names of `enum counter`, in its order."""
 
 BUCKETS = 128
+"""Buckets in a latency histogram: BUCKETS of include/abi.h."""
 NAME_BYTES = 16
+"""Bytes of a device's name: the kernel's IFNAMSIZ."""
 
 FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
     "filter": (
@@ -134,7 +136,7 @@ def stage_name(stage: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which packets count, and how much is told of them; zero and empty mean any."""
+    """Which packets count, and how many events report them; zero and empty mean any."""
 
     netns: int
     """Inode of the network namespace that holds the switch; 0 matches no packet at all."""
@@ -339,7 +341,7 @@ class Event:
 
     at_ns: int
     journey: int
-    """The same for all events of one packet."""
+    """Number that all events of one packet share."""
 
     location: int
     flow: FlowKey
@@ -364,3 +366,16 @@ class Event:
             _number(found["outer_port"]),
             _name(found["device"]),
         )
+
+
+@dataclass(frozen=True)
+class Readings:
+    """All that was counted."""
+
+    stages: dict[str, Totals]
+    ports: dict[PortKey, int]
+    drops: dict[DropKey, int]
+    upcalls: dict[UpcallKey, int]
+    outers: dict[OuterKey, int]
+    roce: dict[RoceKey, int]
+    counters: dict[str, int]

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import bpf
-from bpf.abi import STAGES
-from bpf.layout import Layout
-from bpf.programs import (
+from bpf.trace.abi import STAGES
+from bpf.trace.layout import Layout
+from bpf.trace.programs import (
     KINDS,
     PROGRAMS,
     STAGE_PROGRAMS,

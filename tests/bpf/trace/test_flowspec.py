@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.abi import FlowKey
-from bpf.flowspec import FlowSpec, flow_text, parse_flow
+from bpf.trace.abi import FlowKey
+from bpf.trace.flowspec import FlowSpec, flow_text, parse_flow
 from netagent.model.errors import ConfigError
 
 

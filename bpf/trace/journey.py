@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names the place where packets of a flow vanish, from what one or two hosts counted.
+"""Names the place where packets of a flow vanish, from the counts of one or two hosts.
 
-A host counts packets at stages; between two neighbouring ones that it counted, the difference was
-lost, unless the switch's own ways (upcalls, flows without actions) explain where. Of several places
-the one that lost most is named, the others are evidence.
+A host counts packets at stages. The difference between two neighbouring counted stages was lost
+there, unless the switch itself explains it (upcalls, flows without actions). Of several places, the
+verdict names the one that lost most.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from bpf.abi import STAGES
+from bpf.trace.abi import STAGES
 
 EGRESS = (
     "rxe_transmit",
@@ -62,7 +62,8 @@ TUNNEL_PORT = "tunnel port not found at the far end"
 LOCAL_PORT = "the flow table: sent to a port of this host, not to a tunnel"
 
 SLACK = 0.01
-"""Share of a stage's packets that may be missing at the next: on their way as the trace began."""
+"""Share of a stage's packets that may be missing at the next. Chosen: packets are on their way when
+a trace begins and ends."""
 
 _TUNNEL = "vxlan_sys_"
 
@@ -88,24 +89,24 @@ class Dropped:
 
 @dataclass(frozen=True)
 class HostView:
-    """What one host counted of a flow."""
+    """One host's counts of a flow."""
 
     packets: Mapping[str, int]
-    """By stage, of the stages that were counted; others are unknown, not zero."""
+    """Counted stage -> packets; a stage that is not here is unknown, not zero."""
 
     foreign: Mapping[str, int] = field(default_factory=dict)
-    """By stage: packets of the flow with another VNI."""
+    """Stage -> packets of the flow with another VNI."""
 
     drops: Sequence[Dropped] = ()
     failed_upcalls: Mapping[str, int] = field(default_factory=dict)
-    """Misses by the error that the kernel returned."""
+    """Error that the kernel returned -> packets without a datapath flow that met it."""
 
     output_devices: frozenset[str] = frozenset()
     vnis: frozenset[int] = frozenset()
-    """Seen of the flow, foreign ones included."""
+    """VNIs seen on the flow's packets, foreign ones included."""
 
     mean_bytes: Mapping[str, int] = field(default_factory=dict)
-    """By stage: mean size of a packet there, headers included."""
+    """Stage -> mean bytes of a packet there, headers included."""
 
     def passed(self, stage: str) -> int:
         """Return how many packets of the flow passed, whatever their VNI."""
@@ -113,7 +114,7 @@ class HostView:
 
     @property
     def is_local(self) -> bool:
-        """Tell whether packets were sent to ports of this host only."""
+        """Return whether packets were sent to ports of this host only."""
         to_tunnel = any(name.startswith(_TUNNEL) for name in self.output_devices)
         return bool(self.output_devices) and not to_tunnel and not self.passed("encapsulate")
 
@@ -123,7 +124,7 @@ class Verdict:
     """Where packets vanish."""
 
     where: str | None
-    """None: nowhere, or it cannot be told; see `missing`."""
+    """The place; None where no packet vanished, or where `missing` says what is unknown."""
 
     host: str = ""
     """`sender`, `receiver` or `underlay`; `this host` where it may be either end."""
@@ -281,7 +282,7 @@ def _underlay(sender: HostView | None, receiver: HostView | None) -> list[_Edge]
 
 
 def _worst(edges: Sequence[_Edge]) -> Verdict:
-    """Return the verdict over edges that can be believed."""
+    """Return the verdict over edges whose counts can be trusted."""
     if not edges:
         return Verdict(None, missing=("no packet of the flow arrived; trace its sender too",))
     significant = sorted((e for e in edges if e.is_significant), key=lambda edge: -edge.lost)

@@ -5,13 +5,16 @@ import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bpf.abi import NAME_BYTES, Filter
-from bpf.flowspec import FlowSpec, parse_flow
-from bpf.programs import KINDS
+from bpf.trace.abi import NAME_BYTES, Filter
+from bpf.trace.flowspec import FlowSpec, parse_flow
+from bpf.trace.programs import KINDS
 from netagent.model.errors import ConfigError
 
 MAX_LINE_BYTES = 1 << 16
+"""Most bytes of a request's line. Chosen: far above any request."""
 MAX_DURATION_S = 60.0
+"""Most seconds that a trace counts. Chosen: hooks cost every packet; longer questions are asked
+again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class Request:
 
     @property
     def events_per_s(self) -> int:
-        """Events wanted per second; only a path is told by events."""
+        """Return the events wanted per second; only the kind `path` uses events."""
         return self.caps.events_per_s if self.kind == "path" else 0
 
     def filter(self) -> Filter:

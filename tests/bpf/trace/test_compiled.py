@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.compiled import (
+from bpf.trace.compiled import (
     ARRAY,
     HASH,
     Compiled,

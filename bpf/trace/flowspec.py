@@ -5,7 +5,7 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from bpf.abi import NAME_BYTES, Filter, FlowKey
+from bpf.trace.abi import NAME_BYTES, Filter, FlowKey
 from netagent.model.errors import ConfigError
 
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
@@ -21,6 +21,7 @@ _SYNONYMS = {
     "tunnel_id": "tun_id",
 }
 _WITH_PORTS = {6, 17}
+"""IP protocols with ports: IPPROTO_TCP and IPPROTO_UDP."""
 
 
 @dataclass(frozen=True, slots=True)

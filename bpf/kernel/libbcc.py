@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from bpf.compiled import ARRAY, PERCPU_ARRAY, Compiled, Function, Map, linked, unlinked
+from bpf.trace.compiled import ARRAY, PERCPU_ARRAY, Compiled, Function, Map, linked, unlinked
 from netagent.model.errors import CapabilityMissing
 
 _KPROBE, _RAW_TRACEPOINT = 2, 17  # enum bpf_prog_type

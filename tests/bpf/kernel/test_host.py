@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from bpf import host
-from bpf.cache import MAX_FILES
-from bpf.host import Symbols, read_facts, symbol_at
-from bpf.layout import KERNEL, SWITCH
+from bpf.kernel import host
+from bpf.kernel.cache import MAX_FILES
+from bpf.kernel.host import Symbols, read_facts, symbol_at
+from bpf.trace.layout import KERNEL, SWITCH
 from tests.bpf.blobs import Blob
-from tests.bpf.test_layout import PRIVATE, blob_of
+from tests.bpf.trace.test_layout import PRIVATE, blob_of
 
 KALLSYMS = b"""\
 ffffffff81000000 T _text

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 
-from bpf.abi import BUCKETS
+from bpf.trace.abi import BUCKETS
 
 
 def lower_ns(bucket: int) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.btf import MAX_BYTES, Btf
+from bpf.trace.btf import MAX_BYTES, Btf
 from netagent.model.errors import RemoteProtocolError
 from tests.bpf.blobs import CONST, TYPEDEF, UNION, Blob
 

@@ -2,8 +2,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.abi import BUCKETS
-from bpf.histogram import bucket_of, lower_ns, quantile_ns
+from bpf.trace.abi import BUCKETS
+from bpf.trace.histogram import bucket_of, lower_ns, quantile_ns
 
 latencies = st.integers(0, (1 << 32) - 1) | st.integers(0, 64)
 

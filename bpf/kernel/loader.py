@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bpf import cache
-from bpf.abi import (
+import bpf
+from bpf.kernel import cache
+from bpf.kernel.host import identity
+from bpf.kernel.libbcc import Bcc, Ring, Table, close_all
+from bpf.trace.abi import (
     COUNTERS,
     NOTHING,
     STAGES,
@@ -20,22 +23,22 @@ from bpf.abi import (
     Filter,
     OuterKey,
     PortKey,
+    Readings,
     RoceKey,
     Totals,
     UpcallKey,
 )
-from bpf.compiled import RING_BUFFER, Compiled, from_data, to_data
-from bpf.host import identity
-from bpf.layout import Layout
-from bpf.libbcc import Bcc, Ring, Table, close_all
-from bpf.programs import PROGRAMS, Hook, KernelFacts, Program, Refusal, symbol_of
+from bpf.trace.compiled import RING_BUFFER, Compiled, from_data, to_data
+from bpf.trace.layout import Layout
+from bpf.trace.programs import PROGRAMS, Hook, KernelFacts, Program, Refusal, symbol_of
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(bpf.__file__).parent
 TRACING = Path("/sys/kernel/tracing")
 CACHE = cache.FOLDER / "programs"
 VERSION = 1
-"""Of a kept program; raise it when `bpf.compiled` or `bpf.libbcc` makes another of the same."""
+"""Version of stored programs. Raise it when `compiled` or `libbcc` makes something else of the same
+source."""
 
 Key = TypeVar("Key")
 
@@ -66,19 +69,6 @@ class Sizes:
         }
 
 
-@dataclass(frozen=True)
-class Readings:
-    """All that was counted."""
-
-    stages: dict[str, Totals]
-    ports: dict[PortKey, int]
-    drops: dict[DropKey, int]
-    upcalls: dict[UpcallKey, int]
-    outers: dict[OuterKey, int]
-    roce: dict[RoceKey, int]
-    counters: dict[str, int]
-
-
 def source(programs: Iterable[Program]) -> str:
     """Return the C of `programs` as one text: bcc rewrites only what is in the main file."""
     seen: set[str] = set()
@@ -95,7 +85,7 @@ def source(programs: Iterable[Program]) -> str:
 
 
 class Tracer:
-    """Programs at work; they count nothing until they are told what."""
+    """Attached programs; they count nothing before `start` sets their filter."""
 
     def __init__(self, bcc: Bcc, compiled: Compiled) -> None:
         self._bcc, self._compiled = bcc, compiled
@@ -279,5 +269,5 @@ def sweep(tracing: Path = TRACING) -> int:
 
 
 def readable(descriptor: int) -> bool:
-    """Tell whether `descriptor` has something to read, or has ended."""
+    """Return whether `descriptor` has data to read, or has ended."""
     return bool(select.select([descriptor], [], [], 0)[0])

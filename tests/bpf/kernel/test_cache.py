@@ -2,8 +2,8 @@
 import os
 from pathlib import Path
 
-from bpf import cache
-from bpf.cache import MAX_BYTES, MAX_FILES
+from bpf.kernel import cache
+from bpf.kernel.cache import MAX_BYTES, MAX_FILES
 
 
 def test_what_is_kept_comes_back(tmp_path):

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes plain data of what was counted: the schema of `netagent.wire.tracing`."""
+"""Makes plain data of what was counted: the schema of `netagent.wire.trace`."""
 
 import errno
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bpf.abi import Event, Totals
-from bpf.flowspec import flow_text
-from bpf.histogram import quantile_ns
-from bpf.programs import Refusal, counted_stages
+from bpf.trace.abi import Event, Readings, Totals
+from bpf.trace.flowspec import flow_text
+from bpf.trace.histogram import quantile_ns
+from bpf.trace.programs import Refusal, counted_stages
 
 if TYPE_CHECKING:
-    from bpf.loader import Readings
-    from bpf.request import Request
+    from bpf.trace.request import Request
 
 MAX_JOURNEYS = 500
-"""Journeys in one result."""
+"""Most journeys in one result. Chosen: a person reads a few, and an answer stays small."""
 
 MAX_OUTERS = 1_000
+"""Most outer headers in one result; those with most packets are kept. Chosen: an answer stays
+small."""
 NO_ACTIONS = "flow without actions"
 PART_OF_ANOTHER = "skb_release_data"
 """Frees the fragments of a packet that was reassembled, and calls it a drop."""

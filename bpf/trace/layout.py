@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bpf.btf import Btf
+from bpf.trace.btf import Btf
 from netagent.model.errors import RemoteProtocolError
 
 KERNEL = (
@@ -41,6 +41,7 @@ FLAGS = ("IFF_OVS_DATAPATH", "IFF_OPENVSWITCH")
 """Flags of devices: a port of a datapath, and the datapath's own (internal) port."""
 
 MAX_DEFINE = 1 << 24
+"""Largest value of a stored macro. Chosen: a larger number comes from a damaged cache."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Layout:
 
     @property
     def has_ovs_reasons(self) -> bool:
-        """Tell whether Open vSwitch gives drops a reason, since kernel 6.6."""
+        """Return whether Open vSwitch gives drops a reason, as since kernel 6.6."""
         return bool(self.defines.get("DROPS_HAVE_OVS_REASONS"))
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.btf import Btf
-from bpf.layout import (
+from bpf.trace.btf import Btf
+from bpf.trace.layout import (
     FLAGS,
     KERNEL,
     SWITCH,

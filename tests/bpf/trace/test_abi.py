@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -8,17 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf import abi
+import bpf
+from bpf.trace import abi
 from netagent.model.errors import RemoteProtocolError
+from tests.conftest import CC, require
 
-HEADER = Path(abi.__file__).parent / "include/abi.h"
+HEADER = Path(bpf.__file__).parent / "include/abi.h"
 
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> list[str]:
     """Return what a C program that includes the header says of it."""
-    if shutil.which("cc") is None:
-        pytest.skip("cc: apt-get install gcc")
+    require(CC)
     folder = tmp_path_factory.mktemp("abi")
     lines = []
     for name, fields in abi.FIELDS.items():

@@ -9,17 +9,18 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from bpf import cache
-from bpf.btf import Btf
-from bpf.layout import Layout, from_data, read_layout, to_data
-from bpf.programs import KernelFacts, wanted_symbols
+from bpf.kernel import cache
+from bpf.trace.btf import Btf
+from bpf.trace.layout import Layout, from_data, read_layout, to_data
+from bpf.trace.programs import KernelFacts, wanted_symbols
 from netagent.model.errors import RemoteProtocolError
 
 LAYOUTS = cache.FOLDER / "layouts"
 VERSION = 1
-"""Of a kept layout; raise it with every field that `layout` wants anew."""
+"""Version of stored layouts. Raise it with every field that `layout` reads anew."""
 
 _CAP_SYS_ADMIN, _CAP_PERFMON, _CAP_BPF = 21, 38, 39
+"""Bit numbers of capabilities: linux/capability.h."""
 
 
 def read_facts(root: Path = Path("/"), layouts: Path = LAYOUTS) -> KernelFacts:

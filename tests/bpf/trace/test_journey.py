@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpf.journey import (
+from bpf.trace.journey import (
     EGRESS,
     INGRESS,
     LOCAL_PORT,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from bpf.abi import (
+from bpf.trace.abi import (
     COUNTERS,
     NOTHING,
     STAGES,
@@ -13,18 +13,18 @@ from bpf.abi import (
     FlowKey,
     OuterKey,
     PortKey,
+    Readings,
     RoceKey,
     Totals,
     UpcallKey,
 )
-from bpf.flowspec import parse_flow
-from bpf.histogram import bucket_of
-from bpf.loader import Readings
-from bpf.programs import Refusal
-from bpf.request import Request
-from bpf.result import MAX_JOURNEYS, journeys, reason_text, result_text, to_result
+from bpf.trace.flowspec import parse_flow
+from bpf.trace.histogram import bucket_of
+from bpf.trace.programs import Refusal
+from bpf.trace.request import Request
+from bpf.trace.result import MAX_JOURNEYS, journeys, reason_text, result_text, to_result
 from netagent.wire.codec import ContentType, decode
-from netagent.wire.tracing import TraceReply
+from netagent.wire.trace import TraceReply
 
 FLOW = FlowKey(0x0A00000A, 0x0A00000C, 40000, 4791, 17)
 TEXT = "udp,nw_src=10.0.0.10,nw_dst=10.0.0.12,tp_src=40000,tp_dst=4791"

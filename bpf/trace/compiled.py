@@ -18,13 +18,17 @@ HASH, ARRAY, PERCPU_ARRAY, LRU_HASH, RING_BUFFER = 1, 2, 6, 9, 27
 """enum bpf_map_type, as far as the programs use it."""
 
 MAX_ENTRIES = 1 << 27
+"""Most entries of a map. Chosen: a larger number comes from a damaged cache."""
 MAX_BYTES = 1 << 16
+"""Most bytes of a map's key or value. Chosen: a larger number comes from a damaged cache."""
 MAX_INSTRUCTIONS = 1 << 16
-"""More of these is a damaged cache."""
+"""Most instructions of a program. Chosen: a larger number comes from a damaged cache."""
 
 _INSTRUCTION = struct.Struct("<BBhi")
 _LOAD_IMMEDIATE_64 = 0x18
+"""Opcode of a 64-bit load: BPF_LD | BPF_IMM | BPF_DW of linux/bpf.h."""
 _PSEUDO_MAP_FD = 1
+"""Source register that marks a map's descriptor: BPF_PSEUDO_MAP_FD of linux/bpf.h."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from bpf.layout import Layout
+from bpf.trace.layout import Layout
 
 HookKind = Literal["kprobe", "kretprobe", "raw_tracepoint"]
 
@@ -16,7 +16,7 @@ class Hook:
 
     kind: HookKind
     symbols: tuple[str, ...]
-    """What it has been called, newest first; the first that exists is taken."""
+    """Its kernel symbol's names over time, newest first; the first that exists is used."""
 
     function: str
 
@@ -34,7 +34,7 @@ class Program:
 
     name: str
     answers: str
-    """What it tells, for humans."""
+    """What the program shows, for people."""
 
     hooks: tuple[Hook, ...]
     module: str = ""
@@ -45,7 +45,7 @@ class Program:
 
     @property
     def needs_kprobes(self) -> bool:
-        """Tell whether a hook is no tracepoint."""
+        """Return whether any hook is not a tracepoint."""
         return any(hook.kind != "raw_tracepoint" for hook in self.hooks)
 
 
@@ -130,7 +130,7 @@ STAGE_PROGRAMS = {
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """What the loader found out about this kernel."""
+    """Facts about this kernel, read by the loader."""
 
     release: str
     symbols: frozenset[str]
