@@ -2,7 +2,7 @@
 """The command line: verbs, logging, exit codes.
 
 A verb is a module of `netagent.commands` with `add_arguments(parser)` and `run(arguments)`, which
-returns the exit code; only the one that is asked for is imported. Exit codes: 0 all is well, 1 not
+returns the exit code; only the verb in use is imported. Exit codes: 0 all is well, 1 not
 all is, 2 the command or the configuration is wrong.
 """
 
@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from netagent import __version__
-from netagent.model.errors import ConfigError, NetAgentError
+from netagent.model.errors import PROBLEM, NetAgentError, exit_code
 
 VERBS = {
     "run": "run the agent of this host",
@@ -33,8 +33,10 @@ VERBS = {
     "trace": "count a flow's packets at each stage of the virtual switch",
 }
 
+MODULES = {"check-config": "check_config", "flows": "flows.dump"}
+"""Verb -> its module, where that has another name."""
+
 HIDDEN = {"answer": "answer questions of the agent that started this process"}
-PROBLEM, MISUSE = 1, 2
 
 EPILOG = """\
 examples:
@@ -55,12 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.function(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except ConfigError as error:
-        print(f"netagent: {error}", file=sys.stderr)
-        return MISUSE
     except NetAgentError as error:
         print(f"netagent: {error}", file=sys.stderr)
-        return PROBLEM
+        return exit_code(error)
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EPIPE}:
             raise
@@ -93,7 +92,7 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == asked:
-            module = import_module(f"netagent.commands.{name.replace('-', '_')}")
+            module = import_module(f"netagent.commands.{MODULES.get(name, name)}")
             verb.epilog = getattr(module, "EPILOG", None)
             module.add_arguments(verb)
             verb.set_defaults(function=module.run)
@@ -113,7 +112,7 @@ def configure_logging(*, verbose: bool) -> None:
     """Send events as JSON lines to stderr: all but debug, or (not `verbose`) warnings only."""
     import logging  # noqa: PLC0415 - some verbs are over before this would be imported
 
-    import structlog  # noqa: PLC0415 - likewise
+    import structlog  # noqa: PLC0415 - only verbs that log need it
 
     level = logging.INFO if verbose else logging.WARNING
     structlog.configure(
@@ -151,7 +150,7 @@ class RateLimit:
     """Times one event is logged per period."""
     PERIOD_S = 10.0
     EVENTS = 256
-    """Kinds of event that are told apart; all further ones share one allowance."""
+    """Kinds of event with an allowance of their own; all further ones share one."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[float]] = {}  # event -> start of period, logged, dropped
@@ -160,13 +159,13 @@ class RateLimit:
         self, _logger: Any, _method: str, event: MutableMapping[str, Any]
     ) -> MutableMapping[str, Any]:
         """Pass `event` on, or raise structlog.DropEvent."""
-        import time  # noqa: PLC0415 - likewise
+        import time  # noqa: PLC0415 - only verbs that log need it
 
         return self.limit(event, now_s=time.monotonic())
 
     def limit(self, event: MutableMapping[str, Any], *, now_s: float) -> MutableMapping[str, Any]:
         """Do so as of `now_s`."""
-        import structlog  # noqa: PLC0415 - likewise
+        import structlog  # noqa: PLC0415 - only verbs that log need it
 
         name = str(event.get("event"))
         if name not in self._seen and len(self._seen) >= self.EVENTS:

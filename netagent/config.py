@@ -20,7 +20,8 @@ from msgspec import Meta, Struct, field
 from netagent.model.errors import ConfigError
 
 MIN_PROBE_BYTES = 64
-"""Overlay IP packet that still holds the headers and the probe's frame."""
+"""Bytes of the smallest overlay IP packet of a probe. Chosen: IPv4 and UDP headers (28) and the
+frame (24) fit."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 """A host, bridge or certificate name."""
@@ -63,7 +64,7 @@ class TlsConfig(_Section, frozen=True, kw_only=True):
     cert: str
     """This host's certificate; its common name is the host's name."""
     key: str
-    """Its private key."""
+    """This host's private key."""
 
 
 class RpcConfig(_Section, frozen=True, kw_only=True):

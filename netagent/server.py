@@ -41,26 +41,31 @@ from netagent.wire.messages import (
     SampleRequest,
     Status,
 )
-from netagent.wire.tracing import TraceReply, TraceRequest
+from netagent.wire.trace import TraceReply, TraceRequest
 
 log = structlog.get_logger()
 
 MAX_REQUEST_BYTES = 1 << 20
-"""A larger request is refused while it is still coming in."""
+"""Bytes of a request's body; a larger one is refused while it is still coming in. Chosen: far more
+than any request has."""
 
 BODY_S = 10.0
-"""Seconds a request's body may take to come in."""
+"""Seconds a request's body, or a TLS handshake, may take. Chosen: a slow or dead client does not
+hold a connection for long."""
 
 ANSWER_S = 30.0
-"""Seconds a request may take to be answered."""
+"""Seconds a request may take to be answered. Chosen: longer than each part's own deadline, so this
+one only ends what hangs."""
 TRACE_ANSWER_S = 150.0
-"""The same for a trace, which lasts as long as it is asked to, and compiles first."""
+"""Seconds a request for a trace may take to be answered. Chosen: a trace lasts as long as its
+request says, and compiles first (`workers.trace.SPARE_S`)."""
 
 MAX_CONNECTIONS = 128
-"""Open connections beyond which requests are answered 503."""
+"""Open connections beyond which requests are answered 503. Chosen: it bounds the agent's memory."""
 
 STOP_S = 2.0
-"""Seconds requests in flight may still take when the server stops."""
+"""Seconds that requests in flight may still take when the server stops. Chosen: a restart is quick,
+and short answers still arrive."""
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -271,7 +276,7 @@ def _form(headers: dict[bytes, str], body: bytes) -> ContentType:
 
 @contextmanager
 def _as_refusals() -> Iterator[None]:
-    """Turn the errors a service may raise into what the client is told."""
+    """Turn the errors a service may raise into the client's answer."""
     try:
         yield
     except Refusal:
@@ -289,7 +294,7 @@ def _as_refusals() -> Iterator[None]:
 
 
 class _PeerProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 protocol, telling the application who the client is."""
+    """uvicorn's HTTP/1.1 protocol, which gives the application the client's identity."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
         super().connection_made(transport)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from netagent.adapters.uplink import client_tls
+from netagent.adapters.peers.uplink import client_tls
 from netagent.config import AgentConfig
 from netagent.model.errors import CapabilityMissing
 
@@ -27,12 +27,19 @@ CAPABILITIES = {
 """What the agent uses: netlink, raw sockets, events of and entry into other namespaces, /proc."""
 
 _SO_TIMESTAMPING = 37
+"""Socket option SO_TIMESTAMPING of asm-generic/socket.h."""
 _MSG_ERRQUEUE = 0x2000
-# TX_SOFTWARE | RX_SOFTWARE | SOFTWARE | OPT_ID | OPT_TSONLY, see linux/net_tstamp.h
+"""Flag MSG_ERRQUEUE of linux/socket.h: read the error queue, where transmit stamps come back."""
 _STAMPS = 1 << 1 | 1 << 3 | 1 << 4 | 1 << 7 | 1 << 11
+"""SOF_TIMESTAMPING_ bits of linux/net_tstamp.h: TX_SOFTWARE, RX_SOFTWARE, SOFTWARE, OPT_ID and
+OPT_TSONLY."""
 _STA_UNSYNC = 0x40
+"""Bit STA_UNSYNC of `struct timex.status` (linux/timex.h): nothing disciplines the clock."""
 _REPLY_S = 5.0
+"""Seconds the analyzer has to answer a check. Chosen: a TLS handshake over a slow network fits."""
 _TRIES = 10
+"""Datagrams sent over loopback, spread evenly over the wait. Chosen: the first ones may come
+without stamps."""
 
 
 def missing_privileges(status: str | None = None) -> list[str]:

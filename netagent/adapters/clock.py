@@ -4,8 +4,8 @@
 import time
 
 STEP_NS = 50_000_000
-"""A wall clock that leaves the monotonic clock by more than so many nanoseconds was set; slewing
-by adjtime, at most 500 us per second, does not within the minute between two looks."""
+"""Nanoseconds by which the wall clock must leave the monotonic clock between two looks to count as
+set. Chosen: adjtime slews by 500 us per second, which is 30 ms in the minute between two looks."""
 
 
 # Plain names: a stamp should not wait for another call of Python.

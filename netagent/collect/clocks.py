@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from netagent.wire.messages import ClockOffset
 
 KEPT = 24
-"""Exchanges, one a window."""
+"""Exchanges kept, one per window. Chosen: two minutes of the default windows; older ones are worse
+by `DRIFT`."""
 DRIFT = 50e-6
-"""A clock may leave another by this share of the time since they were compared."""
+"""Share of the time since two clocks were compared by which they may have drifted apart. Chosen:
+crystals are within some tens of ppm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,27 +10,30 @@ first reading, where a counter was reset or read too seldom, and where the clock
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from netagent.collect.hostfacts import HostView, Namespace
-from netagent.collect.rates import advance
-from netagent.collect.rdmafacts import RdmaDevice
+from netagent.host.counters import advance
+from netagent.host.facts import HostView, Namespace
+from netagent.host.rdma_facts import RdmaDevice
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 
 STEP_NS = 50_000_000
-"""A wall clock that leaves the monotonic clock by more between two readings was set."""
+"""Nanoseconds by which the wall clock must leave the monotonic clock between two readings to count
+as set. Chosen: slewing does not come near."""
 SPARSE = 1.5
-"""Readings that are more ticks apart say nothing of the ticks between."""
+"""Ticks between two readings beyond which they say nothing of the ticks between. Chosen: midway
+between a late reading and a missing one."""
 MAX_TICKS = 600
-"""Kept until they are taken; the oldest go first."""
+"""Ticks kept until they are taken; the oldest go first. Chosen: ten minutes of the default ticks,
+one minute of the finest."""
 
 SENT = {"port_xmit_data": 4, "tx_bytes": 1, "ip4OutOctets": 1}
-"""Counters of an RDMA port that tell what it sent -> bytes per unit: IBTA's PortXmitData (mlx5 and
+"""Counters of an RDMA port that count what it sent -> bytes per unit: IBTA's PortXmitData (mlx5 and
 others), hw_counters of bnxt_re and efa, of irdma. Soft-RoCE has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where the bytes that an endpoint sent are counted."""
+    """A counter of the bytes that an endpoint sent."""
 
     path: str
     """File, relative to the root of sysfs."""
@@ -78,11 +81,11 @@ def _of_interface(endpoint: Endpoint) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One counter at one time."""
+    """A counter's value at one time."""
 
     source: Source
     sent_bytes: int
-    """As counted; wraps and resets like any counter."""
+    """The counter in bytes; it wraps and resets."""
     wall_ns: int
     now_ns: int
 
@@ -92,10 +95,10 @@ class TrafficRows:
     """Bytes sent in successive ticks, for each endpoint."""
 
     start_ns: int
-    """Of the first tick."""
+    """When the first tick began (wall clock)."""
     tick_ns: int
     sent_bytes: dict[EndpointId, tuple[int | None, ...]]
-    """One per tick; None where it is not known."""
+    """Bytes per tick, by endpoint; None where they are not known."""
 
 
 @dataclass(slots=True)
@@ -111,7 +114,7 @@ class TrafficTally:
     tick_ns: int
     _last: dict[EndpointId, Reading] = field(default_factory=dict)
     _cells: dict[int, dict[EndpointId, _Cell]] = field(default_factory=dict)
-    """By number of the tick."""
+    """Bytes by number of the tick."""
     _next: int | None = None
     """First tick that was not taken yet."""
     _read_ns: int = 0

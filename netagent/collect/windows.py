@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Probe events into the summary of a window."""
 
-from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from netagent.collect.rates import CounterRows
 from netagent.collect.traffic import TrafficRows
+from netagent.host.counters import CounterRows
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
@@ -21,6 +20,7 @@ from netagent.probing.session import (
     ProbeReplied,
     Stamps,
 )
+from netagent.wire.columns import pack, pack_column
 from netagent.wire.messages import (
     UNKNOWN_BYTES,
     ClockOffset,
@@ -33,14 +33,16 @@ from netagent.wire.messages import (
 )
 
 _U32 = 0xFFFFFFFF
+"""Largest number of a 32-bit column (`FlowColumns`); larger ones saturate."""
 NO_COUNTERS = CounterRows()
 NOT_OURS = 255
-"""Stamps of another host's endpoint."""
+"""Who stamps the probes of another host's endpoint: nobody known. Chosen: beyond all values of
+`Stamps`."""
 
 
 @dataclass(slots=True)
 class FlowTally:
-    """One flow's counters; `run` goes on over windows, the rest is of one."""
+    """A flow's counters; `run` goes on over windows, the others count one window."""
 
     sent: int = 0
     lost: int = 0
@@ -133,16 +135,18 @@ class WindowTally:
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
         self._flows = {f: t.next_window() for f, t in self._flows.items()}
         endpoints: dict[EndpointId, int] = {}
-        flows = _flow_columns(rows, endpoints)
+        # Paths first: while they stay the same, so do their rows, and the bytes sent.
         columns = _path_columns(paths, endpoints)
+        flows = _flow_columns(rows, endpoints)
         blocks = tuple(_traffic_block(rows, endpoints) for rows in traffic)
+        owners = (stamps.get(each, NOT_OURS) for each in endpoints)
         return Summary(
             host=host,
             instance=instance,
             start_ns=window.start_ns,
             width_ns=window.width_ns,
             endpoints=tuple(endpoints),
-            stamps=pack("B", (stamps.get(each, NOT_OURS) for each in endpoints)),
+            stamps=pack_column(Summary, "stamps", owners),
             flows=flows,
             paths=columns,
             counters=_counter_columns(counters),
@@ -160,40 +164,42 @@ def _row(endpoints: dict[EndpointId, int], endpoint: EndpointId) -> int:
 def _flow_columns(rows: dict[FlowId, FlowTally], endpoints: dict[EndpointId, int]) -> FlowColumns:
     tallies = list(rows.values())
     buckets = [sorted(t.rtt.buckets.items()) for t in tallies]
-    return FlowColumns(
-        source=pack("H", (_row(endpoints, f.source) for f in rows)),
-        target=pack("H", (_row(endpoints, f.target) for f in rows)),
-        source_port=pack("H", (f.source_port for f in rows)),
-        sent=pack("I", (t.sent for t in tallies)),
-        lost=pack("I", (t.lost for t in tallies)),
-        refused=pack("I", (t.refused for t in tallies)),
-        sent_large=pack("I", (t.sent_large for t in tallies)),
-        lost_large=pack("I", (t.lost_large for t in tallies)),
-        run=pack("H", (min(t.run, 0xFFFF) for t in tallies)),
-        run_ms=pack("I", (_run_ms(t) for t in tallies)),
-        count=pack("I", (t.rtt.count for t in tallies)),
-        min_ns=pack("I", (t.rtt.min_ns for t in tallies)),
-        max_ns=pack("I", (t.rtt.max_ns for t in tallies)),
-        mean_ln=pack("f", (t.rtt.mean_ln for t in tallies)),
-        var_ln=pack("f", (t.rtt.var_ln for t in tallies)),
-        prober_ns=pack("I", (_mean(t.prober_ns, t.rtt.count) for t in tallies)),
-        responder_ns=pack("I", (_mean(t.responder_ns, t.rtt.count) for t in tallies)),
-        hist_len=pack("H", (len(b) for b in buckets)),
-        hist_bucket=pack("H", (bucket for b in buckets for bucket, _ in b)),
-        hist_count=pack("I", (count for b in buckets for _, count in b)),
+    return pack(
+        FlowColumns,
+        source=[_row(endpoints, f.source) for f in rows],
+        target=[_row(endpoints, f.target) for f in rows],
+        source_port=(f.source_port for f in rows),
+        sent=(t.sent for t in tallies),
+        lost=(t.lost for t in tallies),
+        refused=(t.refused for t in tallies),
+        sent_large=(t.sent_large for t in tallies),
+        lost_large=(t.lost_large for t in tallies),
+        run=(min(t.run, 0xFFFF) for t in tallies),
+        run_ms=(_run_ms(t) for t in tallies),
+        count=(t.rtt.count for t in tallies),
+        min_ns=(t.rtt.min_ns for t in tallies),
+        max_ns=(t.rtt.max_ns for t in tallies),
+        mean_ln=(t.rtt.mean_ln for t in tallies),
+        var_ln=(t.rtt.var_ln for t in tallies),
+        prober_ns=(_mean(t.prober_ns, t.rtt.count) for t in tallies),
+        responder_ns=(_mean(t.responder_ns, t.rtt.count) for t in tallies),
+        hist_len=map(len, buckets),
+        hist_bucket=(bucket for b in buckets for bucket, _ in b),
+        hist_count=(count for b in buckets for _, count in b),
     )
 
 
 def _path_columns(paths: Iterable[TracedPath], endpoints: dict[EndpointId, int]) -> PathColumns:
     routes: dict[tuple[str, ...], int] = {}
     rows = list(paths)
-    return PathColumns(
-        source=pack("H", (_row(endpoints, p.flow.source) for p in rows)),
-        target=pack("H", (_row(endpoints, p.flow.target) for p in rows)),
-        source_port=pack("H", (p.flow.source_port for p in rows)),
-        reply=pack("B", (p.reply for p in rows)),
-        outer_port=pack("H", (p.outer_port for p in rows)),
-        route=pack("H", (routes.setdefault(p.hops, len(routes)) for p in rows)),
+    return pack(
+        PathColumns,
+        source=[_row(endpoints, p.flow.source) for p in rows],
+        target=[_row(endpoints, p.flow.target) for p in rows],
+        source_port=(p.flow.source_port for p in rows),
+        reply=(p.reply for p in rows),
+        outer_port=(p.outer_port for p in rows),
+        route=[routes.setdefault(p.hops, len(routes)) for p in rows],
         routes=tuple(routes),
     )
 
@@ -202,10 +208,11 @@ def _counter_columns(counters: CounterRows) -> CounterColumns:
     devices: dict[str, int] = {}
     names: dict[str, int] = {}
     rows = counters.rows
-    return CounterColumns(
-        device=pack("H", (devices.setdefault(row.device, len(devices)) for row in rows)),
-        counter=pack("H", (names.setdefault(row.counter, len(names)) for row in rows)),
-        delta=pack("Q", (row.delta for row in rows)),
+    return pack(
+        CounterColumns,
+        device=[devices.setdefault(row.device, len(devices)) for row in rows],
+        counter=[names.setdefault(row.counter, len(names)) for row in rows],
+        delta=(row.delta for row in rows),
         devices=tuple(devices),
         counters=tuple(names),
         omitted=counters.omitted,
@@ -214,11 +221,12 @@ def _counter_columns(counters: CounterRows) -> CounterColumns:
 
 def _traffic_block(rows: TrafficRows, endpoints: dict[EndpointId, int]) -> TrafficBlock:
     ticks = (each for series in rows.sent_bytes.values() for each in series)
-    return TrafficBlock(
+    return pack(
+        TrafficBlock,
         start_ns=rows.start_ns,
         tick_ns=rows.tick_ns,
-        endpoint=pack("H", (_row(endpoints, each) for each in rows.sent_bytes)),
-        sent=pack("Q", (UNKNOWN_BYTES if each is None else each for each in ticks)),
+        endpoint=[_row(endpoints, each) for each in rows.sent_bytes],
+        sent=(UNKNOWN_BYTES if each is None else each for each in ticks),
     )
 
 
@@ -228,14 +236,3 @@ def _run_ms(tally: FlowTally) -> int:
 
 def _mean(total: int, count: int) -> int:
     return min(total // count, _U32) if count else 0
-
-
-def pack(typecode: str, values: Iterable[float]) -> bytes:
-    """Return `values` as little-endian items of the array typecode (B, H, I, Q or f)."""
-    packed = array(typecode, values)
-    if packed.itemsize > 1 and _BIG_ENDIAN:
-        packed.byteswap()
-    return packed.tobytes()
-
-
-_BIG_ENDIAN = array("H", [1]).tobytes() == b"\0\1"

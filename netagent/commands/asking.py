@@ -14,7 +14,7 @@ from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
 
 if TYPE_CHECKING:
-    from netagent.adapters.agent_rpc import AgentRpc
+    from netagent.adapters.peers.agent_rpc import AgentRpc
 
 CONFIG = "/etc/netagent/agent.toml"
 
@@ -32,7 +32,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 def agent_of(arguments: argparse.Namespace) -> "AgentRpc":
     """Return the agent that the arguments name; ConfigError if they name none."""
-    from netagent.adapters.agent_rpc import AgentRpc  # noqa: PLC0415 - httpx takes 50 ms
+    from netagent.adapters.peers.agent_rpc import AgentRpc  # noqa: PLC0415 - httpx takes 50 ms
 
     files = (arguments.ca, arguments.cert, arguments.key)
     given = TlsConfig(ca=files[0], cert=files[1], key=files[2]) if all(files) else None

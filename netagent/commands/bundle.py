@@ -15,10 +15,10 @@ from netagent import __version__
 from netagent.commands.asking import print_json
 from netagent.commands.vswitch import add_place, rundir_of
 from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, Unreachable
-from ovs_checks import vswitchd
-from ovs_checks.assemble import assemble
-from ovs_checks.bundle import Bundle, Recorder, pack
-from ovs_checks.shows import parse_datapath_ports
+from ovs_checks.sources import vswitchd
+from ovs_checks.switch.assemble import assemble
+from ovs_checks.switch.bundle import Bundle, Recorder, pack
+from ovs_checks.switch.shows import parse_datapath_ports
 
 EPILOG = """\
 examples:
@@ -36,7 +36,11 @@ Exit code 0: written; 1: Open vSwitch does not answer; 2: the command is wrong.
 """
 
 TIMEOUT_S = 10.0
+"""Seconds one tool may take. Chosen: a frozen ovs-vswitchd does not hold up the rest of the bundle
+for long."""
 MAX_TOOL_BYTES = 64 * 1024 * 1024
+"""Bytes of one tool's output that are kept. Chosen: a dump of several hundred thousand flows
+fits."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,31 +3,30 @@
 
 import argparse
 import ipaddress
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netagent.collect.hostfacts import Interface
-from netagent.collect.ports import ContainerPort, container_ports
 from netagent.commands.asking import CONFIG, endpoint
+from netagent.commands.vswitch import Ports, ports_of
 from netagent.commands.worker import print_answer
 from netagent.config import load
-from netagent.model.errors import ConfigError, NetAgentError, RemoteProtocolError
+from netagent.model.errors import ConfigError, NetAgentError
 from netagent.model.ids import EndpointId
-from netagent.wire.codec import ContentType, decode
+from netagent.wire.conversion import walk_to_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
-from ovs_checks.notation import ipv4, mac
-from ovs_checks.opinion import compare, unanswered
-from ovs_checks.packet import ETH_IPV4, UDP, Header
-from ovs_checks.reach import egress_entry, ingress_entry, walk_egress, walk_ingress
-from ovs_checks.switch import Snapshot
-from ovs_checks.walk import LocalWalk, Opinion
+from netagent.wire.worker import CheckWork
+from ovs_checks.openflow.notation import ipv4, mac
+from ovs_checks.openflow.packet import ETH_IPV4, UDP, Header
+from ovs_checks.switch.snapshot import Snapshot
+from ovs_checks.walk.opinion import compare, unanswered
+from ovs_checks.walk.reach import egress_entry, ingress_entry, walk_egress, walk_ingress
+from ovs_checks.walk.values import LocalWalk, Opinion
 
 if TYPE_CHECKING:
-    from ovs_checks.vswitchd import Vswitchd
+    from ovs_checks.sources.vswitchd import Vswitchd
 
 EPILOG = """\
 examples:
@@ -47,15 +46,15 @@ question is wrong.
 """
 
 MAX_TRACES_PER_S = 20
-"""Questions to the live switch: it answers from the thread that serves everybody else."""
+"""Questions per second to the live switch. Chosen: it answers from the thread that serves everybody
+else."""
 
 TRACE_TIMEOUT_S = 1.0
-"""The walks must not wait longer: who asked waits for them."""
+"""Seconds the live switch has to answer. Chosen: whoever asked for the walks waits for it."""
 
 MAX_TRACES = 10
-"""Walks of one request that the live switch is asked about."""
-
-Ports = dict[EndpointId, ContainerPort]
+"""Walks per request that are held against the live switch. Chosen: half a second at
+`MAX_TRACES_PER_S`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="with --bundle: all pairs of a task and rail"
     )
-    parser.add_argument("--questions", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--config", default=CONFIG, help="the agent's file (%(default)s)")
     parser.add_argument("--rundir", help="folder of db.sock and the control socket")
     parser.add_argument("--bridge", help="integration bridge")
@@ -104,18 +102,29 @@ def run(arguments: argparse.Namespace) -> int:
             _show(walk)
 
     code = print_answer(answer, as_json=arguments.json, show=show)
-    if code or arguments.questions:
+    if code:
         return code
     return 0 if all(walk.end.kind in {"output", "tunnelled"} for walk in walks) else 1
 
 
-def _answer(arguments: argparse.Namespace) -> tuple[CheckReply, list[LocalWalk]]:
-    from ovs_checks.vswitchd import Vswitchd  # noqa: PLC0415 - the rim, only when run
+def done(work: CheckWork) -> CheckReply:
+    """Return the answer to what the agent asks."""
+    reply, _ = _walked(Path(work.rundir), work.bridge, work.host, lambda _: work.request)
+    return reply
 
-    rundir, bridge, host = _place(arguments)
+
+def _answer(arguments: argparse.Namespace) -> tuple[CheckReply, list[LocalWalk]]:
+    return _walked(*_place(arguments), lambda ports: _request(arguments, ports))
+
+
+def _walked(
+    rundir: Path, bridge: str, host: str, ask: Callable[[Ports], CheckRequest]
+) -> tuple[CheckReply, list[LocalWalk]]:
+    from ovs_checks.sources.vswitchd import Vswitchd  # noqa: PLC0415 - the rim, only when run
+
     snapshot = Vswitchd(rundir).snapshot(host)
     ports = ports_of(snapshot, bridge)
-    request = _request(arguments, ports)
+    request = ask(ports)
     walks = [answer_one(question, snapshot, ports) for question in request.questions]
     live = Vswitchd(rundir, timeout_s=TRACE_TIMEOUT_S)
     for n in _to_confirm(walks):
@@ -127,12 +136,12 @@ def _answer(arguments: argparse.Namespace) -> tuple[CheckReply, list[LocalWalk]]
         walks[n] = replace(walks[n], opinion=opinion)
         if opinion.kind == "unanswered":  # a switch that is slow now is slow for all
             break
-    data = tuple(walk.to_data() for walk in walks)
-    return CheckReply(walks=data, wall_ns=snapshot.wall_ns), walks
+    sent = tuple(map(walk_to_wire, walks))
+    return CheckReply(walks=sent, wall_ns=snapshot.wall_ns), walks
 
 
 def _to_confirm(walks: Sequence[LocalWalk]) -> list[int]:
-    """Return which walks Open vSwitch is asked about: first those that lose the packet."""
+    """Return which walks to hold against Open vSwitch: first those that lose the packet."""
     fine = {"output", "tunnelled"}
     ranked = sorted(range(len(walks)), key=lambda n: walks[n].end.kind in fine)
     return ranked[:MAX_TRACES]
@@ -157,30 +166,7 @@ def _place(arguments: argparse.Namespace) -> tuple[Path, str, str]:
     )
 
 
-def ports_of(snapshot: Snapshot, bridge: str) -> Ports:
-    """Return the container ports of `bridge`."""
-    found = snapshot.by_name.get(bridge)
-    ports, _ = container_ports(
-        Interface(
-            port.name,
-            port.type,
-            port.ofport,
-            options=dict(port.options),
-            external_ids=dict(port.external_ids),
-        )
-        for port in (found.ports if found else ())
-    )
-    return {port.id: port for port in ports}
-
-
 def _request(arguments: argparse.Namespace, ports: Ports) -> CheckRequest:
-    if arguments.questions:
-        source = Path("/dev/stdin" if arguments.questions == "-" else arguments.questions)
-        body = sys.stdin.buffer.read() if arguments.questions == "-" else source.read_bytes()
-        try:
-            return decode(body, CheckRequest, ContentType.JSON)
-        except RemoteProtocolError as error:
-            raise ConfigError(arguments.questions, str(error)) from error
     if not arguments.source or not arguments.target:
         raise ConfigError("command line", "name a source and a target")
     address, address_mac = _target(arguments, ports)

@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from netagent.commands.asking import print_json
-from netagent.commands.check import ports_of
-from netagent.commands.vswitch import refuse_twins
+from netagent.commands.vswitch import ports_of, refuse_twins
 from netagent.config import OvsConfig
 from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
-from ovs_checks.answers import open_answers
-from ovs_checks.assemble import assemble
-from ovs_checks.pairs import Attached, PairReach, Site, check_pair
-from ovs_checks.reach import Reach
-from ovs_checks.underlay import read_underlay
+from ovs_checks.sources.answers import open_answers
+from ovs_checks.switch.assemble import assemble
+from ovs_checks.switch.underlay import read_underlay
+from ovs_checks.walk.pairs import Attached, PairReach, Site, check_pair
+from ovs_checks.walk.reach import Reach
 
 Pair = tuple[EndpointId, EndpointId]
 
@@ -126,4 +125,5 @@ def _data(pair: PairReach) -> dict[str, Any]:
 
 
 def _reach_data(reach: Reach) -> dict[str, Any]:
-    return {**asdict(reach), "tree": reach.tree()}
+    named = {"component": str(reach.component or ""), "tunnel": str(reach.tunnel or "")}
+    return {**asdict(reach), **named, "tree": reach.tree()}

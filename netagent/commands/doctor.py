@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bpf.host import read_facts
-from bpf.programs import choose
+from bpf.kernel.host import read_facts
+from bpf.trace.programs import choose
 from netagent.adapters import capabilities
-from netagent.adapters.sysfs import rdma_ports
-from netagent.adapters.verbs import REMEDY as PYVERBS_REMEDY
-from netagent.adapters.vswitchd import VswitchdError, appctl
-from netagent.collect.hostfacts import HostView
+from netagent.adapters.host.sysfs import rdma_ports
+from netagent.adapters.host.vswitchd import VswitchdError, appctl
+from netagent.adapters.rdma.verbs import REMEDY as PYVERBS_REMEDY
 from netagent.commands.asking import CONFIG
 from netagent.commands.endpoints import first_view
 from netagent.config import AgentConfig, load
+from netagent.host.facts import HostView
 from netagent.model.errors import CapabilityMissing, ConfigError
 
 EPILOG = """\
@@ -32,6 +32,7 @@ absent costs accuracy or a feature; the remedy says which.
 """
 
 WIDTH = 79
+"""Columns of the text. Chosen: a terminal of 80 columns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import msgspec
 
-from netagent.adapters import verbs
-from netagent.adapters.rnic_monitor import RnicReader
-from netagent.collect.rdmafacts import ACTIVE, RdmaDevice, RdmaPort, RdmaView
+from netagent.adapters.host.rnics import RnicReader
+from netagent.adapters.rdma import verbs
 from netagent.commands.asking import print_json
+from netagent.host.rdma_facts import ACTIVE, RdmaDevice, RdmaPort, RdmaView
 from netagent.model.errors import CapabilityMissing
 
 EPILOG = """\

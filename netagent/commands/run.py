@@ -5,8 +5,8 @@ import argparse
 import asyncio
 import signal
 
-from netagent.adapters.vswitch_worker import VswitchWorker
-from netagent.agent import Agent
+from netagent.adapters.workers.vswitch import VswitchWorker
+from netagent.agent.assembly import Agent
 from netagent.config import AgentConfig, load
 from netagent.server import RpcServer
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent until it is told to stop."""
+    """Run the agent until SIGTERM or SIGINT."""
     config = load(arguments.config)
     return asyncio.run(_serve(config))
 
@@ -38,7 +38,7 @@ async def _serve(config: AgentConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     vswitch = VswitchWorker(config)
     agent = Agent(config, vswitch)
-    server = RpcServer(config, agent)
+    server = RpcServer(config, agent.answers)
     await server.start()
     work = asyncio.create_task(agent.run())
     stopping = asyncio.create_task(stop.wait())

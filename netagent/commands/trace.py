@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from bpf.flowspec import parse_flow
-from bpf.journey import diagnose_one, diagnose_upcalls, view_of
-from bpf.programs import KINDS
-from bpf.request import LIMITS, MAX_DURATION_S, Caps
-from netagent.adapters.trace_worker import TraceWorker
+from bpf.trace.flowspec import parse_flow
+from bpf.trace.journey import diagnose_one, diagnose_upcalls, view_of
+from bpf.trace.programs import KINDS
+from bpf.trace.request import LIMITS, MAX_DURATION_S, Caps
+from netagent.adapters.workers.trace import TraceWorker
 from netagent.commands.asking import print_json
 from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
-from netagent.wire.tracing import Hop, Journey, TraceCaps, TraceReply, TraceRequest
+from netagent.wire.trace import Hop, Journey, TraceCaps, TraceReply, TraceRequest
 
 EPILOG = """\
 examples:
@@ -53,8 +53,9 @@ _CAPS = {
 }
 
 WIDTH = 79
+"""Columns of the text. Chosen: a terminal of 80 columns."""
 MAX_ROWS = 20
-"""Rows of one list that are shown; --json has all."""
+"""Rows of one list that are shown; --json has all. Chosen: a list fits on a screen."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,9 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--netns", help="name or file of the switch's network namespace")
     parser.add_argument("--uplink", default="", help="count tunnel packets of this device only")
+    defaults = Caps()  # a class with slots has descriptors where others have their defaults
     for name, (low, high) in LIMITS.items():
         option = f"--{name.replace('_', '-')}"
-        text = f"{_CAPS[name]}, {low} to {high} ({getattr(Caps, name)})"
+        text = f"{_CAPS[name]}, {low} to {high} ({getattr(defaults, name)})"
         parser.add_argument(option, type=int, metavar="N", help=text)
     parser.add_argument("--json", action="store_true", help="print all that was seen as JSON")
 

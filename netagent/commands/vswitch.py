@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Literal
 
 from netagent.commands.asking import print_json
+from netagent.host.ports import ContainerPort, container_ports
 from netagent.model.errors import ConfigError
-from ovs_checks import vswitchd
-from ovs_checks.answers import open_answers
-from ovs_checks.assemble import assemble
-from ovs_checks.finding import TableFinding
-from ovs_checks.kept import KeptTables
-from ovs_checks.switch import Snapshot
+from netagent.model.ids import EndpointId
+from ovs_checks.lint.finding import TableFinding
+from ovs_checks.openflow.kept import KeptTables
+from ovs_checks.switch.assemble import assemble
+from ovs_checks.switch.snapshot import Snapshot
+
+Ports = dict[EndpointId, ContainerPort]
 
 
 def add_place(
@@ -62,7 +64,7 @@ def snapshot_of(arguments: argparse.Namespace) -> Snapshot:
 
 
 def snapshots_of(arguments: argparse.Namespace) -> list[Snapshot]:
-    """Return what the virtual switches of several bundles held, or what that of this host holds."""
+    """Return the snapshots in several bundles, or that of this host."""
     if not arguments.bundle:
         return [_live(arguments)]
     named = [arguments.bundle] if isinstance(arguments.bundle, str) else arguments.bundle
@@ -79,6 +81,8 @@ def refuse_twins(hosts: Iterable[str]) -> None:
 
 
 def _kept(path: str) -> Snapshot:
+    from ovs_checks.sources.answers import open_answers  # noqa: PLC0415 - the rim, only when run
+
     answers = open_answers(Path(path))
     return assemble(answers, answers.host, wall_ns=answers.wall_ns)
 
@@ -89,8 +93,16 @@ def _live(arguments: argparse.Namespace) -> Snapshot:
 
 def live_snapshot(arguments: argparse.Namespace, kept: dict[str, KeptTables] | None) -> Snapshot:
     """Return what the virtual switch of this host holds; for `kept` see `assemble`."""
-    asked = vswitchd.Vswitchd(rundir_of(arguments))
-    return asked.snapshot(os.uname().nodename, kept=kept)
+    from ovs_checks.sources.vswitchd import Vswitchd  # noqa: PLC0415 - the rim, only when run
+
+    return Vswitchd(rundir_of(arguments)).snapshot(os.uname().nodename, kept=kept)
+
+
+def ports_of(snapshot: Snapshot, bridge: str) -> Ports:
+    """Return the container ports of `bridge`."""
+    found = snapshot.by_name.get(bridge)
+    ports, _ = container_ports(port.interface for port in (found.ports if found else ()))
+    return {port.id: port for port in ports}
 
 
 def print_findings(

@@ -8,6 +8,8 @@ from enum import StrEnum
 from netagent.model.ids import EndpointId
 
 MAX_QPNS = 64
+"""Queue pairs, at most, by which an endpoint may answer. Chosen: the largest `flows_per_pair` of
+the configuration."""
 MTUS = (256, 512, 1024, 2048, 4096)
 """Active MTUs of RoCE ports (enum ibv_mtu)."""
 
@@ -16,10 +18,10 @@ class EndpointState(StrEnum):
     """What the host can say of an endpoint."""
 
     UP = "up"
-    """Its interface is up in the container's namespace and carries its address."""
+    """The endpoint's interface is up in the container's namespace and carries its address."""
 
     CRASHED = "crashed"
-    """Its port is still configured in the vSwitch, but its namespace is gone."""
+    """The endpoint's port is still configured in the vSwitch, but its namespace is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class RdmaAddress:
     device: str
     """RDMA device on the endpoint's host, such as ``mlx5_3``."""
     gid: str
-    """As ibverbs writes it: ``::ffff:10.0.0.10``."""
+    """The GID as ibverbs writes it: ``::ffff:10.0.0.10``."""
     qpns: tuple[int, ...]
     """Queue pair numbers; the flow with index k goes to the one at ``k % len``."""
     qkey: int
@@ -63,7 +65,7 @@ class Endpoint:
 
 
 def oddity(endpoint: Endpoint) -> str:
-    """Return what of an endpoint makes no sense, "" for nothing: others make addresses of it."""
+    """Return which part of an endpoint makes no sense, "" for none: others make addresses of it."""
     try:
         ipaddress.IPv4Address(endpoint.address)
     except ValueError:

@@ -49,3 +49,12 @@ class Unreachable(NetAgentError):
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(f"{peer}: {reason}")
         self.peer, self.reason = peer, reason
+
+
+PROBLEM, MISUSE = 1, 2
+"""Exit codes of `netagent` and of its workers: there is no answer; the question makes no sense."""
+
+
+def exit_code(error: NetAgentError) -> int:
+    """Return the exit code of a program that `error` ends."""
+    return MISUSE if isinstance(error, ConfigError) else PROBLEM

@@ -13,7 +13,7 @@ class FindingKind(StrEnum):
     RNIC_DOWN = "rnic-down"
     RNIC_FLAPPING = "rnic-flapping"
     RNIC_ERRORS = "rnic-errors"
-    """It counts bad bits on the cable, or told of an error of its own."""
+    """The device counts bad bits on the cable, or reported an error of its own."""
     RNIC_RETRANSMITS = "rnic-retransmits"
     RNIC_RNR = "rnic-rnr"
     """Receivers were not ready: no buffer was posted where a message came in."""

@@ -87,3 +87,13 @@ def rnic(host: str, device: str) -> Component:
 def flow_table(host: str, bridge: str, table: int) -> Component:
     """Return the table of `bridge` on `host` that holds (or lacks) an entry."""
     return Component(Kind.FLOW, f"{host}/{bridge}/table={table}")
+
+
+def tunnel(host: str, port: str) -> Component:
+    """Return the tunnel `port` of `host`; its address where the port is not known."""
+    return Component(Kind.TUNNEL, f"{host}/{port}")
+
+
+def vswitch(host: str) -> Component:
+    """Return the virtual switch of `host`."""
+    return Component(Kind.VSWITCH, host)

@@ -44,4 +44,4 @@ class PingList:
     rare_share: float = 0.1
     """Share of an endpoint's visits that goes to its rare targets, if it has others."""
     expected: tuple[Expected, ...] = ()
-    """The preloaded list: what its owner may activate by itself, as hosts announce what is up."""
+    """The preloaded list: its owner activates targets by itself, as hosts announce what is up."""

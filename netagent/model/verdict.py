@@ -4,6 +4,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from netagent.model.evidence import Evidence
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Layer
 
@@ -56,8 +57,9 @@ class Verdict:
     healthy: tuple[Pair, ...] = ()
     """Pairs that cross neighbouring components and are fine: why those are not blamed."""
     alternatives: tuple[Suspect, ...] = ()
-    evidence: tuple[str, ...] = ()
-    """What was read where: flows quoted, paths, counters, findings."""
+    evidence: tuple[Evidence | str, ...] = ()
+    """What was read where: flows quoted, paths, counters, findings. A sentence is what an earlier
+    version stored."""
     missing: tuple[str, ...] = ()
     """Evidence that would have settled it."""
 

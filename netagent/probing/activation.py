@@ -2,10 +2,10 @@
 """Which targets of a preloaded list are up: incremental activation in the data plane. Pure.
 
 The analyzer sends a host its list when a task is declared, with whom to expect, and seldom after
-that (section 5.1 of SkeletonHunter). A container that comes up is told of by its own agent, to the
-agents of those that expect it; so the analyzer has a constant number of messages per container. An
-agent announces what the analyzer has acknowledged: whatever is asked of the analyzer later has it,
-so an announcement counts until then and no longer.
+that (section 5.1 of SkeletonHunter). When a container comes up, its own agent informs the agents of
+those that expect it; so the analyzer has a constant number of messages per container. An
+agent announces what the analyzer has acknowledged: every later list of the analyzer has it, so an
+announcement counts until then and no longer.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from netagent.model.pinglist import PingList, Target
 from netagent.wire.messages import SCHEMA, Announcement
 
 MAX_HOSTS = 4096
-"""Hosts whose announcements are remembered; the oldest go first."""
+"""Hosts whose announcements are remembered; the oldest go first. Chosen: it bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Activation:
 
     @property
     def version(self) -> int:
-        """Of the list that came last."""
+        """Version of the list that came last."""
         return self._list.version
 
     def use(self, pinglist: PingList | None, *, asked_ns: int) -> None:

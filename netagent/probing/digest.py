@@ -9,7 +9,10 @@ import math
 from dataclasses import dataclass, field
 
 RELATIVE_ERROR = 0.01
+"""Largest relative error of a quantile (alpha of DDSketch). Chosen: 1 % of a round trip is less
+than its noise."""
 GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+"""Ratio of a bucket's bounds: (1 + alpha) / (1 - alpha) of the DDSketch paper, cited above."""
 _LN_GAMMA = math.log(GAMMA)
 
 

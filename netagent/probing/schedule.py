@@ -3,7 +3,7 @@
 
 Each endpoint visits its targets one after another, in an order shuffled per round, with jitter, so
 that hosts do not fall into step. A visit is a train of pings: two in a row on each of some source
-ports (the second reply tells the first one's responder delay), going on with the next ports at the
+ports (the second reply has the first one's responder delay), going on with the next ports at the
 next visit; sizes rotate per source port. A target with a fresh loss is visited again soon, so that
 three failures in a row need seconds and not three rounds.
 
@@ -19,14 +19,18 @@ from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
 
 PINGS_PER_PORT = 2
+"""Pings in a row on one source port. The second reply carries the first one's responder delay
+(DESIGN.md, 4)."""
 CONFIRM_NS = 400_000_000
-"""A target that lost a probe is visited again this soon; longer than most replies take."""
+"""Twice the nanoseconds after which a target that lost a probe is visited again. Chosen: three
+failures in a row need seconds and not three rounds."""
 LATE_NS = 10_000_000
-"""A probe sent this much after it was due is counted as delayed by the agent itself."""
+"""Nanoseconds by which a probe must be sent late to count as delayed by the agent itself. Chosen:
+twice the span in which visits gather."""
 
 
 class Ping(NamedTuple):
-    """One probe to send: which target, source port (by index) and size class."""
+    """A probe to send: which target, source port (by index) and size class."""
 
     target: Target
     port_index: int

@@ -10,7 +10,7 @@ Theory of operation. A probe settles exactly once, as replied, lost, refused or 
          --kernel refused to send----> failed     says nothing about the path
 
 The round trip is known only when all stamps are in: the kernel's transmit stamp of the probe, and
-the responder's delay, which the *next* reply on the flow tells (see `netagent.wire.frame`). Until
+the responder's delay, which the *next* reply on the flow carries (`netagent.wire.frame`). Until
 then the probe waits in `_unmeasured`, settled already, so that a missing stamp costs a
 measurement and never a loss. Whether a reply was in time is decided by the kernel's stamps: an
 agent that was late to read its socket has lost nothing.
@@ -27,7 +27,8 @@ from netagent.model.ids import EndpointId, FlowId
 from netagent.wire.frame import HELD, REPLY, Frame
 
 MAX_UNMEASURED = 512
-"""Settled probes that may wait for a stamp; the oldest gives way."""
+"""Settled probes that may wait for a stamp; the oldest gives way. Chosen: it bounds memory, and a
+missing stamp costs only a measurement."""
 
 
 class Stamps(IntEnum):
@@ -121,7 +122,7 @@ class ProbeSession:
     def introduce(self, flows: Iterable[FlowId], *, until_ns: int) -> None:
         """Take it that the target of `flows` must learn the way back to us first.
 
-        What is lost before its first answer, or `until_ns` (monotonic), is told as `introducing`.
+        A probe lost before its first answer, or `until_ns` (monotonic), counts as `introducing`.
         """
         self._introducing.update(dict.fromkeys(flows, until_ns))
 

@@ -16,7 +16,8 @@ from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 16 << 20
-"""A larger body is refused before it is parsed."""
+"""Bytes of a body; a larger one is refused before it is parsed. Chosen: it bounds what a faulty
+peer costs."""
 
 
 class ContentType(StrEnum):
@@ -58,4 +59,5 @@ def decode(body: bytes, kind: type[T], form: ContentType = ContentType.MSGPACK) 
         return msgspec.convert(plain, kind, builtin_types=(bytes,))
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         # msgspec.ValidationError is a ValueError; msgpack raises several, all under these.
-        raise RemoteProtocolError(f"no {kind.__name__}: {error}") from error
+        name = getattr(kind, "__name__", "message")  # a union has none
+        raise RemoteProtocolError(f"no {name}: {error}") from error

@@ -12,9 +12,9 @@ network round trip = (t5 - t2) - (t4 - t3), prober delay = (t2 - t1) + (t6 - t5)
 delay = t4 - t3. No packet can carry its own t4 as the kernel or the RNIC stamps it, so a reply
 carries the responder delay of the *previous* reply on the flow (`held_seq`, `held_ns`); R-Pingmesh
 (SIGCOMM '24) sends a second ACK instead, which doubles the packets. Where there are no stamps but
-the responder's own, taken just before it sends, a reply tells its own delay.
+the responder's own, taken just before it sends, a reply carries its own delay.
 
-A RoCE receiver is not told the UDP source port of what it received: the frame carries it.
+A RoCE receiver does not learn the UDP source port of what it received: the frame carries it.
 
 Layout, network byte order, after which zero bytes pad the frame to its size:
 
@@ -30,28 +30,35 @@ from netagent.model.errors import RemoteProtocolError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-MAGIC = 0x6E615072  # "naPr"
+MAGIC = 0x6E615072
+"""First four bytes of a frame: "naPr". Chosen: they identify probes among other packets."""
 VERSION = 2
+"""Version of the frame's layout; other versions are refused. The second names the flow by its port
+(DESIGN.md, 14)."""
 _HEADER = struct.Struct("!IBBHIIII")
 _unpack = _HEADER.unpack_from
 _unpack_name = struct.Struct("!II").unpack_from
 _NAME_OFFSET = 8
+"""Bytes from the frame's start to session and sequence number, by the layout above."""
 _pack_held = struct.Struct("!I").pack_into
 _HELD_NS_OFFSET = 20
+"""Bytes from the frame's start to `held_ns`, by the layout above."""
 HEADER_BYTES = _HEADER.size
 """Smallest probe payload."""
 
 REPLY = 0x01
-"""The frame is a reply."""
+"""Bit of the flags: the frame is a reply. Chosen: the first free bit."""
 MARKED = 0x02
-"""Observe this packet's outer header on the uplink (a kernel filter looks at this bit)."""
+"""Bit of the flags: observe this packet's outer header on the uplink (a kernel filter looks at this
+bit). Chosen: the next free bit."""
 HELD = 0x04
-"""`held_seq` and `held_ns` are valid."""
+"""Bit of the flags: `held_seq` and `held_ns` are valid. Chosen: the next free bit."""
 
 FLAGS_OFFSET = 5
-"""Where in the payload the flags are, for the filter on the uplink."""
+"""Bytes from the frame's start to the flags, by the layout above, for the filter on the uplink."""
 
 MAX_HELD_NS = 0xFFFFFFFF
+"""Nanoseconds of the longest delay a frame can carry, some 4.3 s: the field has 32 bits."""
 
 
 class Frame(NamedTuple):
@@ -65,7 +72,7 @@ class Frame(NamedTuple):
     """u16, UDP source port of the probe, which names the flow; a reply repeats it."""
     flags: int = 0
     held_seq: int = 0
-    """The probe, an earlier one or this one, whose responder delay this reply tells."""
+    """The probe, an earlier one or this one, whose responder delay this reply carries."""
     held_ns: int = 0
     """Nanoseconds, saturated at MAX_HELD_NS."""
 

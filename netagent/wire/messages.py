@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between agent and analyzer, both ways.
 
-Bodies are msgpack or JSON by content type. Columns are little-endian arrays packed as bytes (base64
-text in JSON); the row count is the length of the shortest column's array, and all must agree.
+Bodies are msgpack or JSON by content type. Columns (U8 … F32) are little-endian arrays packed as
+bytes (base64 text in JSON), see `netagent.wire.columns`; the row count is the length of the
+shortest column's array, and all must agree.
 """
 
 from msgspec import Struct, field
@@ -11,71 +12,73 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
+from netagent.wire.columns import F32, U8, U16, U32, U64
+from netagent.wire.walk import LocalWalk
 
 SCHEMA = 1
-"""Version of every message here; a receiver refuses a higher one."""
+"""Version of every message here; a receiver refuses a higher one. Chosen: the first."""
 
 
 class FlowColumns(Struct, frozen=True, kw_only=True):
     """One row per flow (source, target, UDP source port) that was probed in the window."""
 
-    source: bytes = b""
-    """u16: row of the summary's endpoint table."""
-    target: bytes = b""
-    """u16: row of the endpoint table."""
-    source_port: bytes = b""
-    """u16."""
-    sent: bytes = b""
-    """u32: probes that settled in the window; sent = lost + refused + answered."""
-    lost: bytes = b""
-    """u32: no answer within the timeout."""
-    refused: bytes = b""
-    """u32: ICMP said that the path is fine but nothing listens: no responder, no dead path."""
-    sent_large: bytes = b""
-    """u32: of `sent`, those of the largest probe size."""
-    lost_large: bytes = b""
-    """u32: of `lost`, those of the largest probe size."""
-    run: bytes = b""
-    """u16: losses in a row at the end of the window, counted across windows."""
-    run_ms: bytes = b""
-    """u32: milliseconds from the send time of the first to that of the last loss of that run."""
-    count: bytes = b""
-    """u32: round trips measured (four timestamps complete)."""
-    min_ns: bytes = b""
-    """u32: network round trip; 0 where count is 0."""
-    max_ns: bytes = b""
-    """u32."""
-    mean_ln: bytes = b""
-    """f32: mean of ln(network round trip in ns)."""
-    var_ln: bytes = b""
-    """f32: population variance of the same."""
-    prober_ns: bytes = b""
-    """u32: mean time the prober's host spent (user space to wire and back)."""
-    responder_ns: bytes = b""
-    """u32: mean time the responder's host held the probe."""
-    hist_len: bytes = b""
-    """u16: how many (bucket, count) pairs of the histogram below belong to the row."""
-    hist_bucket: bytes = b""
-    """u16: see netagent.probing.digest; not one per row."""
-    hist_count: bytes = b""
-    """u32: parallel to hist_bucket."""
+    source: U16 = b""
+    """Row of the summary's endpoint table."""
+    target: U16 = b""
+    """Row of the endpoint table."""
+    source_port: U16 = b""
+    """UDP source port of its probes."""
+    sent: U32 = b""
+    """Probes that settled in the window; sent = lost + refused + answered."""
+    lost: U32 = b""
+    """No answer within the timeout."""
+    refused: U32 = b""
+    """ICMP said that the path is fine but nothing listens: no responder, no dead path."""
+    sent_large: U32 = b""
+    """Probes of the largest size among `sent`."""
+    lost_large: U32 = b""
+    """Probes of the largest size among `lost`."""
+    run: U16 = b""
+    """Losses in a row at the end of the window, counted across windows."""
+    run_ms: U32 = b""
+    """Milliseconds from the send time of the first to that of the last loss of that run."""
+    count: U32 = b""
+    """Round trips measured (four timestamps complete)."""
+    min_ns: U32 = b""
+    """Network round trip; 0 where count is 0."""
+    max_ns: U32 = b""
+    """Network round trip; 0 where count is 0."""
+    mean_ln: F32 = b""
+    """Mean of ln(network round trip in ns)."""
+    var_ln: F32 = b""
+    """Population variance of the same."""
+    prober_ns: U32 = b""
+    """Mean time the prober's host spent (user space to wire and back)."""
+    responder_ns: U32 = b""
+    """Mean time the responder's host held the probe."""
+    hist_len: U16 = b""
+    """How many (bucket, count) pairs of the histogram below belong to the row."""
+    hist_bucket: U16 = b""
+    """See netagent.probing.digest; not one per row."""
+    hist_count: U32 = b""
+    """Parallel to hist_bucket."""
 
 
 class PathColumns(Struct, frozen=True, kw_only=True):
-    """One row per direction of a flow whose outer path this host traced lately."""
+    """One row per direction of a flow whose outer path this host traced recently."""
 
-    source: bytes = b""
-    """u16: endpoint row of the prober."""
-    target: bytes = b""
-    """u16: endpoint row of the prober's target."""
-    source_port: bytes = b""
-    """u16: the prober's UDP source port."""
-    reply: bytes = b""
-    """u8: 0 the probe's way, 1 the reply's way (traced by the target's host)."""
-    outer_port: bytes = b""
-    """u16: UDP source port of the outer header, as seen on the uplink."""
-    route: bytes = b""
-    """u16: row of `routes`."""
+    source: U16 = b""
+    """Endpoint row of the prober."""
+    target: U16 = b""
+    """Endpoint row of the prober's target."""
+    source_port: U16 = b""
+    """The prober's UDP source port."""
+    reply: U8 = b""
+    """0 the probe's way, 1 the reply's way (traced by the target's host)."""
+    outer_port: U16 = b""
+    """UDP source port of the outer header, as seen on the uplink."""
+    route: U16 = b""
+    """Row of `routes`."""
     routes: tuple[tuple[str, ...], ...] = ()
     """Addresses the routers answered with, nearest first; "" where one kept silent."""
 
@@ -83,12 +86,12 @@ class PathColumns(Struct, frozen=True, kw_only=True):
 class CounterColumns(Struct, frozen=True, kw_only=True):
     """One row per counter of an RDMA device that grew in the window."""
 
-    device: bytes = b""
-    """u16: row of `devices`."""
-    counter: bytes = b""
-    """u16: row of `counters`."""
-    delta: bytes = b""
-    """u64, in the driver's own unit (``port_*_data``: 4 bytes); never 0."""
+    device: U16 = b""
+    """Row of `devices`."""
+    counter: U16 = b""
+    """Row of `counters`."""
+    delta: U64 = b""
+    """Growth in the driver's own unit (``port_*_data``: 4 bytes); never 0."""
     devices: tuple[str, ...] = ()
     counters: tuple[str, ...] = ()
     """Names as in sysfs."""
@@ -97,20 +100,20 @@ class CounterColumns(Struct, frozen=True, kw_only=True):
 
 
 UNKNOWN_BYTES = 0xFFFF_FFFF_FFFF_FFFF
-"""In a traffic series: not known."""
+"""Value of a traffic series where the bytes are not known. Chosen: no counter reaches 2^64 - 1."""
 
 
 class TrafficBlock(Struct, frozen=True, kw_only=True):
     """What endpoints sent in successive ticks; a matrix of endpoints and ticks."""
 
     start_ns: int
-    """Of the first tick, by the host's clock; a multiple of `tick_ns`. Ticks end in the window that
-    brings them or, the last one, just before it."""
+    """Start of the first tick, by the host's clock; a multiple of `tick_ns`. Ticks end in the
+    window that brings them or, the last one, just before it."""
     tick_ns: int
-    endpoint: bytes = b""
-    """u16: row of the summary's endpoint table."""
-    sent: bytes = b""
-    """u64: bytes, an endpoint's ticks one after the other; UNKNOWN_BYTES for a gap."""
+    endpoint: U16 = b""
+    """Row of the summary's endpoint table."""
+    sent: U64 = b""
+    """Bytes, an endpoint's ticks one after the other; UNKNOWN_BYTES for a gap."""
 
 
 class ClockOffset(Struct, frozen=True, kw_only=True):
@@ -118,7 +121,7 @@ class ClockOffset(Struct, frozen=True, kw_only=True):
 
     offset_ns: int
     error_ns: int
-    """It is off by so much at most."""
+    """Nanoseconds, at most, by which `offset_ns` is off."""
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -162,8 +165,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     width_ns: int
     endpoints: tuple[EndpointId, ...] = ()
     """The table that the columns index; other hosts' endpoints included."""
-    stamps: bytes = b""
-    """u8 per row of `endpoints`: who takes t2 and t5 of its probes (`probing.session.Stamps`);
+    stamps: U8 = b""
+    """One per row of `endpoints`: who takes t2 and t5 of its probes (`probing.session.Stamps`);
     255 for an endpoint of another host."""
     flows: FlowColumns = field(default_factory=FlowColumns)
     paths: PathColumns = field(default_factory=PathColumns)
@@ -181,9 +184,9 @@ class Accepted(Struct, frozen=True, kw_only=True):
 
     duplicate: bool = False
     received_ns: int = 0
-    """When it came in, by the analyzer's clock; 0: it does not say."""
+    """When the request came in, by the analyzer's clock; 0: the analyzer does not say."""
     replied_ns: int = 0
-    """When this was answered, by the same clock."""
+    """When the analyzer answered, by its clock."""
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -211,11 +214,11 @@ class Registered(Struct, frozen=True, kw_only=True):
 
     pinglist: PingList
     peers: tuple[Peer, ...] = ()
-    """To whom to announce what is up here: the analyzer does not tell them of every container."""
+    """To whom to announce what is up here: the analyzer does not send them every container."""
 
 
 class Announcement(Struct, frozen=True, kw_only=True):
-    """All endpoints of a host, told to another agent after the analyzer took them. Idempotent."""
+    """All endpoints of a host, sent to another agent after the analyzer took them. Idempotent."""
 
     schema: int = SCHEMA
     host: str
@@ -243,7 +246,7 @@ class Status(Struct, frozen=True, kw_only=True):
     health: Health
     findings: tuple[Finding, ...] = ()
     tick_ms: int = 0
-    """Of the traffic series, now."""
+    """Milliseconds per tick of the traffic series, now."""
     clock: ClockOffset | None = None
 
 
@@ -279,9 +282,9 @@ class CheckRequest(Struct, frozen=True, kw_only=True):
 
 
 class CheckReply(Struct, frozen=True, kw_only=True):
-    """One `ovs_checks.reach.LocalWalk`, as plain data, per question, in order."""
+    """A walk per question, in the order of the questions."""
 
-    walks: tuple[dict[str, object], ...]
+    walks: tuple[LocalWalk, ...]
     wall_ns: int
     """When the snapshot was taken."""
 
@@ -292,15 +295,15 @@ class PathRequest(Struct, frozen=True, kw_only=True):
     source: EndpointId
     target: EndpointId
     source_port: int = 0
-    """Of one flow; 0: of every flow of the pair."""
+    """UDP source port of one flow; 0: every flow of the pair."""
     count: int = 0
-    """Packets to send now to each router of the path; 0: tell what is known already."""
+    """Packets to send now to each router of the path; 0: answer with what is known already."""
     size: int = 64
     """Bytes of the outer IP packet, for `count`."""
 
 
 class PathAnswer(Struct, frozen=True, kw_only=True):
-    """One flow's outer path."""
+    """A flow's outer path."""
 
     source_port: int
     outer_port: int | None
@@ -332,7 +335,7 @@ class ProbeRequest(Struct, frozen=True, kw_only=True):
 
 
 class ProbeAnswer(Struct, frozen=True, kw_only=True):
-    """One probe of the burst."""
+    """A probe of the burst."""
 
     source_port: int
     size: int

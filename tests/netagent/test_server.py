@@ -33,10 +33,13 @@ from netagent.wire.messages import (
     SampleRequest,
     Status,
 )
+from netagent.wire.walk import End, LocalWalk
 from tests.analyzer.certificates import Authority
 
 C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
 ENDPOINT = Endpoint(C0, "t", "h0", "10.0.0.10", "02::", "172.30.0.10", "rnic0", "br-int", "p")
+END = End(kind="output", bridge="br-int", table=40, reason="")
+WALK = LocalWalk(host="h0", bridge="br-int", port="p", ends=(END,), steps=())
 JSON, MSGPACK = ContentType.JSON, ContentType.MSGPACK
 
 
@@ -75,7 +78,7 @@ class Service:
 
     async def check(self, request: CheckRequest) -> CheckReply:
         await self._note(request)
-        return CheckReply(walks=({"ends": []},), wall_ns=1)
+        return CheckReply(walks=(WALK,), wall_ns=1)
 
     async def path(self, request: PathRequest) -> PathReply:
         await self._note(request)

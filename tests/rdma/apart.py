@@ -13,8 +13,8 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-from netagent.adapters.rdma_resolver import Resolver
-from netagent.adapters.rdma_responders import Responders
+from netagent.adapters.rdma.resolver import Resolver
+from netagent.adapters.rdma.responder_client import ResponderClient
 from netagent.model.endpoint import RdmaAddress
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
@@ -27,6 +27,7 @@ from tests.rdma.pair import (
     Side,
     eventually,
     open_transport,
+    opened,
     roce_ports,
     run,
     sniffer,
@@ -56,11 +57,11 @@ def main(role: str) -> None:
 
 def _answer(side: Side, *, prober: str) -> None:
     with ExitStack() as stack:
-        responders = Responders(replies_per_second=10_000)
+        responders = ResponderClient(replies_per_second=10_000)
         stack.callback(responders.close)
         responders.set_endpoints({FAR: (side.place, FLOWS)})
         responders.aim({FAR: [prober]})
-        eventually(lambda: responders.step() or FAR in responders.opened, "an opening")
+        opened(responders, FAR)
         server = stack.enter_context(socket.create_server((side.address, PORT)))
         server.settimeout(PATIENCE_S)
         asking, _ = server.accept()
@@ -76,7 +77,7 @@ def _probe(side: Side, other: str) -> dict[str, object]:
     with ExitStack() as stack:
         asked = stack.enter_context(_connected(other))
         address = decode(_all(asked), RdmaAddress)
-        resolver, nobody = Resolver(), Responders(replies_per_second=1)
+        resolver, nobody = Resolver(), ResponderClient(replies_per_second=1)
         stack.callback(resolver.close)
         stack.callback(nobody.close)
         transport = open_transport(side, resolver)

@@ -13,20 +13,18 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from netagent.adapters.clock import now_ns, wall_ns
-from netagent.adapters.rdma import RdmaTransport, open_rdma
-from netagent.adapters.rdma_messages import Place, RdmaEvent
-from netagent.adapters.rdma_resolver import Resolver
-from netagent.adapters.rdma_responders import Responders
-from netagent.adapters.transport import Outcome, Sent
+from netagent.adapters.rdma.messages import Place, RdmaEvent
+from netagent.adapters.rdma.resolver import Resolver
+from netagent.adapters.rdma.responder_client import ResponderClient
+from netagent.adapters.rdma.transport import RdmaTransport, open_rdma
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import Target
 from netagent.probing.session import (
@@ -36,7 +34,9 @@ from netagent.probing.session import (
     ProbeReplied,
     ProbeSession,
 )
+from netagent.probing.transport import Outcome, Sent
 from netagent.wire import frame
+from tests.waiting import wait_until
 
 ETH_P_ALL, ROCE_PORT = 0x0003, 4791
 PATIENCE_S = 60.0
@@ -55,15 +55,17 @@ def run(*words: str) -> str:
 
 def eventually(condition: Callable[[], object], what: str = "it") -> None:
     """Wait until `condition` holds."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"{what} did not come true in time"
-        select.select([], [], [], 0.01)
+    wait_until(condition, what, PATIENCE_S)
 
 
-def resources() -> dict[str, Any]:
-    """Return what the kernel holds for user processes, by device."""
-    return {row["ifname"]: row for row in json.loads(run("rdma", "-j", "resource", "show"))}
+def opened(responders: ResponderClient, key: EndpointId) -> None:
+    """Step the responder until it answers for `key`."""
+
+    def answers() -> bool:
+        responders.step()
+        return key in responders.opened
+
+    eventually(answers, "an opening")
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,17 @@ class Side:
         last = "".join(f"{int(part):02x}" for part in self.address.split("."))
         wanted = f"ffff:{last[:4]}:{last[4:]}"
         eventually(lambda: any(_read(gid).endswith(wanted) for gid in gids.iterdir()), "the GID")
+
+
+def resources(sides: Iterable[Side]) -> dict[str, Any]:
+    """Return how many objects of each kind the kernel holds, by device of `sides`.
+
+    Two counts can be compared where nobody else opens a device in between. The helpers of an open
+    pair do: for a moment, each time they resolve a neighbour, which is once a minute at least.
+    """
+    devices = {side.device for side in sides}
+    rows = json.loads(run("rdma", "-j", "resource", "show"))
+    return {row["ifname"]: row for row in rows if row["ifname"] in devices}
 
 
 def _read(path: Path) -> str:
@@ -159,8 +172,9 @@ def bridged(count: int) -> Iterator[list[Side]]:
 
 def _prepare(cleanup: ExitStack) -> None:
     # The table of local addresses comes first by default: then all of it would be loopback.
-    rules = run("ip", "rule", "show")
-    if "0:\tfrom all lookup local" in rules:
+    # Behind another cable it no longer does.
+    rules = run("ip", "rule", "show").splitlines()
+    if any(rule.startswith("0:\tfrom all lookup local") for rule in rules):
         run("ip", "rule", "add", "pref", _LOCAL_PREFERENCE, "lookup", _LOCAL)
         run("ip", "rule", "del", "pref", "0", "lookup", _LOCAL)
         cleanup.callback(run, "ip", "rule", "del", "pref", _LOCAL_PREFERENCE, "lookup", _LOCAL)
@@ -198,7 +212,7 @@ class Duet:
 
     sides: tuple[Side, Side]
     resolver: Resolver
-    responders: Responders
+    responders: ResponderClient
     transport: RdmaTransport
     target: Target
     session: ProbeSession = field(
@@ -243,10 +257,7 @@ class Duet:
 
     def until(self, condition: Callable[[], object], what: str = "it") -> None:
         """Read until `condition` holds."""
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline_s, f"{what} did not come true in time"
-            self.pump()
+        wait_until(condition, what, PATIENCE_S, rest=lambda _: self.pump())
 
     def probe(self, count: int, *, flow: int | None = None, **how: Any) -> Counter[type]:
         """Send `count` probes, each after the last one settled; return how they ended."""
@@ -300,7 +311,7 @@ class Duet:
 
     def answering(self, key: EndpointId) -> Target:
         """Wait until the responder answers for `key`; return it as a target."""
-        eventually(lambda: self.responders.step() or key in self.responders.opened, "an opening")
+        opened(self.responders, key)
         address = self.responders.opened[key]
         return Target(self.target.source, key, self.sides[1].address, "", address)
 
@@ -325,7 +336,7 @@ def duet(
         resolver = Resolver()
         cleanup.callback(resolver.close)
         how = {"module": module} if module else {}
-        responders = Responders(replies_per_second=1_000_000, **how)
+        responders = ResponderClient(replies_per_second=1_000_000, **how)
         cleanup.callback(responders.close)
         responders.set_endpoints({FAR: (sides[1].place, FLOWS)})
         responders.aim({FAR: [sides[0].gid]})
@@ -350,7 +361,7 @@ def sniffer(netdev: str) -> socket.socket:
 
 def roce_ports(wire: socket.socket, source: str) -> set[int]:
     """Return the UDP source ports of RoCE packets from `source` that were captured."""
-    ports = set()
+    ports: set[int] = set()
     while True:
         try:
             packet = wire.recv(2048)

@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from netagent.adapters.rdmalink import RdmaQuery
-from netagent.adapters.rnic_monitor import RnicMonitor, RnicReader
-from netagent.collect.hostfacts import Namespace
-from netagent.collect.rates import CounterTally
-from netagent.collect.rdma import RdmaWatch, WatchedRnic
-from netagent.collect.rdmafacts import RdmaDevice, RdmaView, device_of, mac_gid
+from netagent.adapters.host.rdmalink import RdmaQuery
+from netagent.adapters.host.rnics import RnicMonitor, RnicReader
+from netagent.host.counters import CounterTally
+from netagent.host.facts import Namespace
+from netagent.host.rdma_facts import RdmaDevice, RdmaView, device_of, mac_gid
+from netagent.host.rdma_watch import RdmaWatch, WatchedRnic
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.window import Window
 from tests.conftest import RDMA, require
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.rdma
 
@@ -34,10 +35,7 @@ def run(*words: str) -> str:
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "it did not come true in time"
-        time.sleep(0.02)
+    wait_until(condition, within_s=DEADLINE_S)
 
 
 @dataclass
@@ -262,7 +260,7 @@ def test_inside_a_namespace_of_shared_mode_the_same_is_read(host, elsewhere):
 def test_an_agent_in_another_namespace_reads_the_same(host, elsewhere):
     """With the /sys of that namespace, which has the devices, but none of their counters."""
     script = (
-        "from netagent.adapters.rnic_monitor import RnicReader\n"
+        "from netagent.adapters.host.rnics import RnicReader\n"
         "reader = RnicReader()\n"
         "for whole in (True, False):\n"
         f"    device = reader.read([], whole=whole).by_name()[{host.devices[0]!r}]\n"
@@ -336,8 +334,8 @@ def exclusive() -> Iterator[None]:
 def test_in_exclusive_mode_devices_are_read_inside_their_namespace(exclusive, host, elsewhere):
     """The agent is in a namespace without devices, the endpoint in the one that has them."""
     script = (
-        "from netagent.adapters.rnic_monitor import RnicReader\n"
-        "from netagent.collect.hostfacts import Namespace\n"
+        "from netagent.adapters.host.rnics import RnicReader\n"
+        "from netagent.host.facts import Namespace\n"
         "import os\n"
         "here = RnicReader().read([], whole=True)\n"
         "print(here.mode, len(here.devices))\n"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from netagent.adapters.transport import Outcome
 from netagent.probing.session import ProbeReplied
+from netagent.probing.transport import Outcome
 from netagent.wire import frame
 from tests.conftest import RDMA, require
 from tests.rdma.pair import (
@@ -32,11 +32,11 @@ ATTEMPTS = 5
 STOPPED = """
 import os, signal, sys
 sys.path.insert(0, os.getcwd())
-from netagent.adapters.rdma_messages import Place
-from netagent.adapters.rdma_responders import Responders
+from netagent.adapters.rdma.messages import Place
+from netagent.adapters.rdma.responder_client import ResponderClient
 from netagent.model.ids import EndpointId
 import select
-made, key = Responders(replies_per_second=1e6), EndpointId("far", 0)
+made, key = ResponderClient(replies_per_second=1e6), EndpointId("far", 0)
 made.set_endpoints({key: (Place(device=sys.argv[1], gid=sys.argv[2], path=""), 4)})
 while key not in made.opened:
     select.select([made.fileno()], [], [], 0.1)
@@ -163,14 +163,14 @@ def test_an_endpoint_no_longer_wanted_is_closed(pair):
     eventually(lambda: device not in run("rdma", "resource", "show", "qp", "type", "UD"), "closing")
 
 
-def test_it_answers_while_the_agent_is_stopped(sides):
+def test_it_answers_while_the_agent_is_stopped(unshared):
     """And dies when the agent is killed."""
-    before = resources()
-    with duet(sides) as pair:
+    before = resources(unshared)
+    with duet(unshared) as pair:
         assert pair.probe(50)[ProbeReplied] == 50
         usual_ns = sorted(m.network_ns for m in pair.measured())[25]
         pair.responders.set_endpoints({})
-        agent = spawn(STOPPED, sides[1].device, sides[1].gid)
+        agent = spawn(STOPPED, unshared[1].device, unshared[1].gid)
         try:
             assert agent.stdout is not None
             pid, *qpns = map(int, agent.stdout.readline().split())
@@ -192,4 +192,4 @@ def test_it_answers_while_the_agent_is_stopped(sides):
             assert agent.stdout is not None
             agent.stdout.close()
         eventually(lambda: not Path(f"/proc/{pid}").exists(), "its end")
-    eventually(lambda: resources() == before, "the clean-up")
+    eventually(lambda: resources(unshared) == before, "the clean-up")

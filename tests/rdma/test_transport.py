@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from netagent.adapters.rdma_port import SEND_SLOTS
-from netagent.adapters.rdma_steering import queue_port
-from netagent.adapters.transport import Outcome
+from netagent.adapters.rdma.port import SEND_SLOTS
 from netagent.model.endpoint import RdmaAddress
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
+from netagent.probing.rdma.steering import queue_port
 from netagent.probing.session import ProbeFailed, ProbeLost, ProbeReplied, Stamps
+from netagent.probing.transport import Outcome
 from tests.conftest import RDMA, require
 from tests.rdma.pair import (
     FLOWS,
@@ -210,10 +210,10 @@ def test_a_resolver_that_dies_is_replaced(pair):
     assert pair.probe(8)[ProbeReplied] == 8
 
 
-def test_a_closed_transport_leaves_nothing_behind(sides):
-    before = resources()
-    with duet(sides) as pair:
-        assert resources() != before
+def test_a_closed_transport_leaves_nothing_behind(unshared):
+    before = resources(unshared)
+    with duet(unshared) as pair:
+        assert resources(unshared) != before
         pair.transport.close()
         pair.transport.close()  # twice is harmless
-    eventually(lambda: resources() == before, "the clean-up")
+    eventually(lambda: resources(unshared) == before, "the clean-up")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from netagent.adapters import verbs
-from netagent.adapters.rdma_gids import choose_gid
-from netagent.adapters.rdma_messages import Place
-from netagent.adapters.rdma_port import RdmaPort
-from netagent.adapters.rdma_steering import VENDOR_RXE, Steering
+from netagent.adapters.rdma import verbs
+from netagent.adapters.rdma.messages import Place
+from netagent.adapters.rdma.port import RdmaPort
+from netagent.probing.rdma.gids import choose_gid, verbose_gid
+from netagent.probing.rdma.steering import VENDOR_RXE, Steering
 from tests.conftest import RDMA, require
 from tests.rdma.pair import FLOWS, Side, cabled, eventually, resources, run, spawn
 
@@ -21,9 +21,9 @@ KILLED = 100
 NEST = """
 import os, signal, sys
 sys.path.insert(0, os.getcwd())
-from netagent.adapters import verbs
-from netagent.adapters.rdma_messages import Place
-from netagent.adapters.rdma_port import QKEY, RdmaPort
+from netagent.adapters.rdma import verbs
+from netagent.adapters.rdma.messages import Place
+from netagent.adapters.rdma.port import QKEY, RdmaPort
 from netagent.wire import frame
 verbs.load()
 device, gid, peer, times = *sys.argv[1:4], int(sys.argv[4])
@@ -65,7 +65,7 @@ def test_a_device_tells_its_gids_by_type_and_address(sides, device):
     index = choose_gid(device.gids(), verbs.ROCE_V2, sides[0].address)
     assert index is not None
     path = f"/sys/class/infiniband/{device.name}/ports/1/gids/{index}"
-    assert run("cat", path).strip() == verbs.verbose_gid(sides[0].gid)
+    assert run("cat", path).strip() == verbose_gid(sides[0].gid)
     assert choose_gid(device.gids(), verbs.ROCE_V2, sides[1].address) is None
 
 
@@ -84,11 +84,11 @@ def test_events_are_never_waited_for(sides, device):
 def test_what_does_not_exist_is_an_os_error(sides):
     with pytest.raises(OSError, match="no-such-device"):
         verbs.Device("no-such-device")
-    before = resources()
+    before = resources(sides)
     gone = Place(device=sides[0].device, gid="::ffff:192.0.2.1", path="")
     with pytest.raises(OSError, match="no RoCE v2 GID"):
         RdmaPort.open(gone, flows=FLOWS)
-    assert resources() == before
+    assert resources(sides) == before
 
 
 def test_a_handle_for_a_dead_address_is_an_os_error(sides):
@@ -101,16 +101,16 @@ def test_a_handle_for_a_dead_address_is_an_os_error(sides):
 
 
 def test_a_port_has_a_queue_pair_per_flow_and_gives_all_back(sides):
-    before = resources()
+    before = resources(sides)
     port = RdmaPort.open(sides[0].place, flows=FLOWS)
     assert port.steering is Steering.QUEUE_PAIR
     assert len(port.qpns) == len(set(port.ports)) == FLOWS
     assert not port.stamped
-    held = resources()[sides[0].device]
+    held = resources(sides)[sides[0].device]
     assert held["qp"] == before[sides[0].device]["qp"] + FLOWS
     port.close()
     port.close()
-    assert resources() == before
+    assert resources(sides) == before
 
 
 def test_a_process_that_is_started_meanwhile_takes_no_memory_of_ours(sides):
@@ -130,9 +130,9 @@ def test_a_process_that_is_started_meanwhile_takes_no_memory_of_ours(sides):
 
 
 def test_a_hundred_kills_leave_nothing_in_the_kernel(sides):
-    before = resources()
+    before = resources(sides)
     nest = spawn(NEST, sides[0].device, sides[0].gid, sides[1].gid, str(KILLED))
     said, _ = nest.communicate(timeout=200)
     assert said == f"killed {KILLED}\n"
     assert nest.returncode == 0
-    eventually(lambda: resources() == before, "the clean-up")
+    eventually(lambda: resources(sides) == before, "the clean-up")

@@ -18,7 +18,7 @@ from netagent.adapters.capabilities import (
 from netagent.config import AgentConfig, AnalyzerConfig, TlsConfig
 from netagent.model.errors import CapabilityMissing
 from tests.analyzer.certificates import Authority
-from tests.netagent.adapters.analyzer import FakeAnalyzer
+from tests.netagent.adapters.peers.analyzer import FakeAnalyzer
 
 
 def test_privileges_are_bits_of_the_process_status():

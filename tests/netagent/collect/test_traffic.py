@@ -4,8 +4,6 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.collect.hostfacts import HostView, Namespace
-from netagent.collect.rdmafacts import RdmaDevice, RdmaPort
 from netagent.collect.traffic import (
     CountedAt,
     Reading,
@@ -15,6 +13,8 @@ from netagent.collect.traffic import (
     TrafficTally,
     sources,
 )
+from netagent.host.facts import HostView, Namespace
+from netagent.host.rdma_facts import RdmaDevice, RdmaPort
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 

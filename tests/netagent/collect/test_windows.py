@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.collect.windows import TracedPath, WindowTally, pack
+from netagent.collect.windows import TracedPath, WindowTally
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
 from netagent.probing.session import (
@@ -15,7 +15,8 @@ from netagent.probing.session import (
     ProbeRefused,
     ProbeReplied,
 )
-from netagent.wire.messages import Health
+from netagent.wire.columns import pack_column
+from netagent.wire.messages import FlowColumns, Health
 
 A, B, C = (EndpointId(name, 0) for name in "abc")
 FLOWS = [FlowId(A, B, 40000), FlowId(A, B, 40001), FlowId(B, C, 40000)]
@@ -123,4 +124,4 @@ def test_paths_share_their_routes():
 
 @given(st.lists(st.integers(0, 0xFFFFFFFF)))
 def test_columns_are_little_endian(values):
-    assert u32(pack("I", values)) == values
+    assert u32(pack_column(FlowColumns, "sent", values)) == values

@@ -5,17 +5,20 @@ from pathlib import Path
 import pytest
 
 from netagent.cli import main
+from netagent.commands import check
+from netagent.commands.worker import answered
 from netagent.model.errors import Unreachable
 from netagent.model.ids import EndpointId
-from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.codec import ContentType, decode
+from netagent.wire.conversion import walk_from_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
-from ovs_checks.notation import mac
-from ovs_checks.packet import Header
-from ovs_checks.parse import parse_dump
-from ovs_checks.switch import Bridge, Port, Snapshot
+from netagent.wire.worker import CheckWork
+from ovs_checks.openflow.notation import mac
+from ovs_checks.openflow.packet import Header
+from ovs_checks.openflow.parse import parse_dump
+from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
 from ovs_checks.translate.datapath import text_of
 from ovs_checks.translate.translation import translate
-from ovs_checks.walk import LocalWalk
 
 SILENT = 9999
 C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
@@ -81,7 +84,7 @@ def traced(monkeypatch):
             return f"Flow: udp\nDatapath actions: {text_of(done.steps)}\n"
 
     traced: list[tuple[str, Header]] = []
-    monkeypatch.setattr("ovs_checks.vswitchd.Vswitchd", Vswitchd)
+    monkeypatch.setattr("ovs_checks.sources.vswitchd.Vswitchd", Vswitchd)
     monkeypatch.setattr("time.sleep", slept.append)
     slept.clear()
     return traced
@@ -94,20 +97,20 @@ def egress(source: EndpointId = C0, to: str = MAC1, address: str = "10.0.0.11") 
     return EgressQuestion(source=source, target_address=address, target_mac=to)
 
 
-def ask(tmp_path, capsys, *questions) -> tuple[int, str]:
-    file = tmp_path / "questions.json"
-    file.write_bytes(encode(CheckRequest(questions=questions), ContentType.JSON))
-    code = main(["check", "--questions", str(file), *PLACE, "--json"])
-    return code, capsys.readouterr().out
+def ask(*questions) -> tuple[int, str]:
+    request = CheckRequest(questions=questions)
+    work = CheckWork(rundir="/nowhere", bridge="br-int", host="h0", request=request)
+    code, output = answered(lambda: check.done(work))
+    return code, output.decode()
 
 
 def ends(out: str) -> list[str]:
     reply = decode(out.encode(), CheckReply, ContentType.JSON)
     assert reply.wall_ns == 77
-    return [LocalWalk.from_data(walk).end.kind for walk in reply.walks]
+    return [walk_from_wire(walk).end.kind for walk in reply.walks]
 
 
-def test_the_worker_answers_each_question_in_order(tmp_path, capsys):
+def test_the_worker_answers_each_question_in_order():
     ingress = IngressQuestion(
         rail=0,
         tun_src="172.30.0.11",
@@ -120,20 +123,18 @@ def test_the_worker_answers_each_question_in_order(tmp_path, capsys):
     )
     far = egress(to=FAR, address="10.0.0.12")
     unknown = egress(source=EndpointId("nobody", 3))
-    code, out = ask(tmp_path, capsys, egress(), far, ingress, unknown)
+    code, out = ask(egress(), far, ingress, unknown)
     assert code == 0
     assert ends(out) == ["output", "tunnelled", "output", "missed"]
 
 
-def test_the_live_switch_is_asked_about_some_packets_those_that_are_lost_first(
-    tmp_path, capsys, traced
-):
+def test_the_live_switch_is_asked_about_some_packets_those_that_are_lost_first(traced):
     """No more than ten of a request, and twenty a second."""
     lost = egress(to="02:00:00:00:00:99")
-    code, out = ask(tmp_path, capsys, *[egress()] * 12, lost)
+    code, out = ask(*[egress()] * 12, lost)
     assert code == 0
     reply = decode(out.encode(), CheckReply, ContentType.JSON)
-    opinions = [LocalWalk.from_data(walk).opinion for walk in reply.walks]
+    opinions = [walk_from_wire(walk).opinion for walk in reply.walks]
     assert [opinion is not None for opinion in opinions] == [True] * 9 + [False] * 3 + [True]
     assert {opinion.kind for opinion in opinions if opinion} == {"agrees"}
     bridge, packet = traced[0]
@@ -146,23 +147,19 @@ def test_a_live_switch_that_does_not_answer_changes_no_answer(capsys):
     assert "ofproto/trace did not answer: vswitchd: timeout" in capsys.readouterr().out
 
 
-def test_a_switch_that_was_slow_once_is_not_asked_again(tmp_path, capsys, traced):
+def test_a_switch_that_was_slow_once_is_not_asked_again(traced):
     silent = EgressQuestion(
         source=C0, target_address="10.0.0.11", target_mac=MAC1, destination_port=SILENT
     )
-    _, out = ask(tmp_path, capsys, silent, egress(), egress())
+    _, out = ask(silent, egress(), egress())
     assert ends(out) == ["missed", "output", "output"]
     assert len(traced) == 1
 
 
-def test_a_question_that_makes_no_sense_is_told_as_json(tmp_path, capsys):
-    code, out = ask(tmp_path, capsys, egress(to="02::"))
+def test_a_question_that_makes_no_sense_is_told_as_json():
+    code, out = ask(egress(to="02::"))
     assert code == 2
     assert "not an Ethernet address" in json.loads(out)["error"]
-    (tmp_path / "questions.json").write_text("[]")
-    words = ["check", "--questions", str(tmp_path / "questions.json"), *PLACE, "--json"]
-    assert main(words) == 2
-    assert "no CheckRequest" in json.loads(capsys.readouterr().out)["error"]
 
 
 def test_for_humans_the_walk_is_a_tree(capsys):

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from bpf.programs import PROGRAMS, KernelFacts, Refusal
+from bpf.trace.programs import PROGRAMS, KernelFacts, Refusal
 from netagent.adapters import capabilities
-from netagent.adapters.sysfs import RdmaPort
-from netagent.adapters.vswitchd import VswitchdError
+from netagent.adapters.host.sysfs import RdmaPort
+from netagent.adapters.host.vswitchd import VswitchdError
 from netagent.cli import main
-from netagent.collect.hostfacts import HostView, Namespace, Uplink
 from netagent.commands import doctor, endpoints
 from netagent.commands.doctor import Diagnosis, diagnose
 from netagent.config import parse
+from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, ConfigError
 from netagent.model.ids import EndpointId

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from netagent.cli import main
-from netagent.collect.hostfacts import HostView, Namespace, Uplink
 from netagent.commands import endpoints
 from netagent.config import parse
+from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing
 from netagent.model.finding import Finding, FindingKind

@@ -29,6 +29,43 @@ def test_only_if_every_probe_was_answered_all_is_well(answering, capsys, probes,
         assert "40000  1100      123.5       20.0       30.0 replied" in text
 
 
+def answered(port, *, timed=True, outcome="replied"):
+    times = {"network_ns": 1_000, "prober_ns": 2_000, "responder_ns": 3_000} if timed else {}
+    return ProbeAnswer(source_port=port, size=9000, outcome=outcome, **times)
+
+
+def test_an_answer_without_times_says_why(answering, capsys):
+    """Two probes go out per port; the second one's reply tells what the first one's took."""
+    probes = (
+        answered(40000), answered(40000, timed=False), answered(65535), answered(65535, timed=False)
+    )  # fmt: skip
+    assert main([*WORDS, *answering(ProbeReply(probes=probes))]) == 0
+    _, first, last, other, other_last, *why = capsys.readouterr().out.splitlines()
+    assert first.endswith(" replied")
+    assert other.endswith(" replied")
+    assert last.endswith("          -          -          - replied (last of its port)")
+    assert other_last.endswith(" replied (last of its port)")
+    assert max(map(len, (last, other_last, *why))) < 80
+    said = " ".join(" ".join(why).split())
+    assert said.startswith("last of its port: what the responder took comes with the next reply")
+    assert "stamp missing" not in said
+
+
+def test_a_stamp_that_did_not_come_is_told_from_the_last_reply(answering, capsys):
+    probes = (
+        answered(40000, timed=False), answered(40000, timed=False),
+        answered(40000, timed=False, outcome="lost"),
+    )  # fmt: skip
+    assert main([*WORDS, *answering(ProbeReply(probes=probes))]) == 1
+    _, first, last, lost, *why = capsys.readouterr().out.splitlines()
+    assert first.endswith(" replied (stamp missing)")
+    assert last.endswith(" replied (last of its port)")
+    assert lost.endswith(" lost")
+    text = "\n".join(why)
+    assert text.index("last of its port: ") < text.index("stamp missing: a later reply came")
+    assert max(map(len, (first, last, *why))) < 80
+
+
 def test_the_request_says_what_the_command_line_says(agent, answering, capsys):
     main([*WORDS, *answering(ProbeReply(probes=(GOOD,))), "--json"])
     assert json.loads(capsys.readouterr().out)["probes"][0]["size"] == 1100

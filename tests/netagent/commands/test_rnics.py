@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from netagent.cli import main
-from netagent.collect.rdmafacts import Gid, RdmaDevice, RdmaPort, RdmaView
 from netagent.commands import rnics
+from netagent.host.rdma_facts import Gid, RdmaDevice, RdmaPort, RdmaView
 
 PORT = RdmaPort(
     "mlx5_0", 1, "ACTIVE", "Ethernet", ("eth0",), "LinkUp", 200_000_000_000,

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bpf.trace.request import LIMITS, Caps
 from netagent.commands import trace
 from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
-from netagent.wire.tracing import (
+from netagent.wire.trace import (
     DropRow,
     Hop,
     Journey,
@@ -65,6 +66,17 @@ def run(monkeypatch):
         return trace.run(parser.parse_args(words)), asked[-1]
 
     return make
+
+
+def test_help_shows_each_cap_s_limits_and_default():
+    parser = argparse.ArgumentParser()
+    trace.add_arguments(parser)
+    text = " ".join(parser.format_help().split())
+    assert "packets followed at one time, 64 to 65536 (8192)" in text
+    for name, (low, high) in LIMITS.items():
+        assert f"{low} to {high} ({getattr(Caps(), name)})" in text
+        assert 0 < getattr(Caps(), name) <= high
+    assert "<" not in text
 
 
 def test_the_arguments_are_the_request(run, tmp_path):

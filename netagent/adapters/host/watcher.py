@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows what this host carries: OVSDB, netlink, namespaces and ovs-vswitchd, as one view.
+
+Most sources report their changes at once. The watcher looks once or twice a second only at what
+ends silently: a namespace's name, ovs-vswitchd's control socket.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.host.namespaces import Namespaces, locate
+from netagent.adapters.host.netlink import LinkMonitor
+from netagent.adapters.host.ovsdb import OvsdbMonitor
+from netagent.adapters.host.vswitchd import VswitchdWatch
+from netagent.config import AgentConfig
+from netagent.host.discovery import Discovery, container_nsids
+from netagent.host.facts import Bridge, HostView, VswitchView
+from netagent.host.ports import is_tunnel
+
+log = structlog.get_logger()
+
+SETTLE_S = 0.01
+"""Seconds from a change to the look. Chosen: a container start is some forty changes, and one look
+serves them."""
+
+NAMESPACE_LOOK_S = 0.5
+"""Seconds between two looks at the names of namespaces, which end silently. Chosen: a dead
+container is seen within a second."""
+VSWITCHD_LOOK_S = 1.0
+"""Seconds between two looks at ovs-vswitchd. Chosen: each is a question to the thread that serves
+OpenFlow."""
+
+
+class Watcher:
+    """Calls back with a whole `HostView` whenever one differs from the last."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        rundir = Path(config.ovs.rundir)
+        self._bridge = config.ovs.integration_bridge
+        self._discovery = Discovery(host=config.host, bridge=self._bridge)
+        self._ovsdb = OvsdbMonitor(rundir / "db.sock")
+        self._links = LinkMonitor()
+        self._namespaces = Namespaces()
+        self._vswitchd = VswitchdWatch(rundir)
+        self._vswitch = VswitchView()
+        self._read_once = False
+        self._looked_once = False
+        self._changed = asyncio.Event()
+        self._last = HostView()
+
+    async def run(self, callback: Callable[[HostView], None]) -> None:
+        """Watch until cancelled.
+
+        Raises CapabilityMissing without the rights to follow netlink, and whatever `callback`
+        raises.
+        """
+        self._links.start(self._changed.set)
+        parts: list[Coroutine[Any, Any, None]] = [
+            self._ovsdb.run(self._on_vswitch),
+            self._look_at_namespaces(),
+            self._look_at_vswitchd(),
+            self._report(callback),
+        ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in parts:
+                    group.create_task(part)
+        finally:
+            self._links.close()
+
+    def _on_vswitch(self, view: VswitchView) -> None:
+        self._vswitch = view
+        self._read_once |= view.connected
+        self._changed.set()
+
+    async def _look_at_namespaces(self) -> None:
+        while True:
+            await asyncio.sleep(NAMESPACE_LOOK_S)
+            retry_ns = self._namespaces.retry_ns()
+            if self._namespaces.drop_lost() or (retry_ns is not None and retry_ns <= now_ns()):
+                self._changed.set()
+
+    async def _look_at_vswitchd(self) -> None:
+        while True:
+            ours = self._our_bridges()
+            changed = await self._vswitchd.look(
+                connected=self._vswitch.connected,
+                bridges={bridge.name for bridge in ours},
+                ports=self._expected_ports(ours),
+            )
+            if changed or not self._looked_once:
+                self._looked_once = True
+                self._changed.set()
+            await asyncio.sleep(VSWITCHD_LOOK_S)
+
+    def _our_bridges(self) -> list[Bridge]:
+        """Return the bridges that probes cross: the integration bridge, and those of VTEPs."""
+        vteps = {uplink.vtep for uplink in self._last.uplinks}
+        return [
+            bridge
+            for bridge in self._vswitch.bridges
+            if bridge.name == self._bridge or any(i.name in vteps for i in bridge.interfaces())
+        ]
+
+    def _expected_ports(self, bridges: list[Bridge]) -> set[str]:
+        """Return the ports ovs-vswitchd must have to be at work: none that it cannot open."""
+        devices = {link.name for link in self._links.host}
+        return {
+            each.name
+            for bridge in bridges
+            for each in bridge.interfaces()
+            if each.error is None
+            and (is_tunnel(each) or each.type == "internal" or each.name in devices)
+        }
+
+    async def _report(self, callback: Callable[[HostView], None]) -> None:
+        told = False
+        while True:
+            await self._wait()
+            if not (self._read_once or self._looked_once):
+                continue
+            view = await self._look()
+            if view != self._last or not told:
+                self._last, told = view, True
+                callback(view)
+
+    async def _wait(self) -> None:
+        """Return when something changed, or when time alone changes what holds."""
+        deadline_ns = self._discovery.deadline_ns()
+        timeout_s = None if deadline_ns is None else max(0, deadline_ns - now_ns()) / 1e9
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+            await asyncio.sleep(SETTLE_S)
+        self._changed.clear()
+
+    async def _look(self) -> HostView:
+        self._namespaces.drop(self._links.gone)
+        self._links.gone.clear()
+        nsids = container_nsids(self._vswitch, self._bridge, self._links.view({}))
+        self._links.follow(nsids)
+        asked = self._namespaces.wanted(nsids, now_ns=now_ns())
+        if asked:
+            # A host has thousands of processes; walking them must not hold up a probe.
+            found = await asyncio.to_thread(locate, asked)
+            self._namespaces.learn(asked, found, now_ns=now_ns())
+        return self._discovery.observe(
+            self._vswitch,
+            self._links.view(dict(self._namespaces.found)),
+            now_ns=now_ns(),
+            wall_ns=wall_ns(),
+            vswitch_down=self._vswitchd.down if self._looked_once else None,
+            complete=self._read_once,
+        )

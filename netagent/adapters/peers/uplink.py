@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's way to the analyzer: HTTP with mutual TLS; summaries go through the spool."""
+
+import asyncio
+import random
+import ssl
+from contextlib import suppress
+from typing import TypeVar
+from urllib.parse import quote
+
+import httpx
+import structlog
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.peers.spool import Spool
+from netagent.collect.clocks import ClockEstimate
+from netagent.config import AgentConfig, TlsConfig
+from netagent.model.errors import ConfigError, RemoteProtocolError, Unreachable
+from netagent.model.pinglist import PingList
+from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.messages import Accepted, Registered, Registration
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+DEADLINE_S = 5.0
+"""Seconds a request may take, connection included; a long poll has its wait on top. Chosen: an
+analyzer that is only busy answers by then."""
+
+BACKOFF_S = (0.2, 10.0)
+"""First and longest wait before a summary is sent again, in seconds. Chosen: a short outage costs
+little time, a long one few requests."""
+
+_REFUSALS = frozenset({400, 413, 415, 422})
+"""Statuses that say the body itself is at fault: sending it again would not help."""
+
+
+def client_tls(tls: TlsConfig | None) -> ssl.SSLContext:
+    """Return the client's side of mutual TLS; ConfigError if the files cannot be used.
+
+    Without `tls` nobody is trusted: then only plain HTTP works.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if tls is None:
+        return context
+    try:
+        context.load_verify_locations(tls.ca)
+        context.load_cert_chain(tls.cert, tls.key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(tls.cert, f"TLS files cannot be used: {error}") from error
+    return context
+
+
+class Uplink:
+    """Requests to the analyzer, each with a deadline.
+
+    All raise Unreachable when no usable answer came (retry later), and RemoteProtocolError when
+    the analyzer refused the request itself or answered nonsense.
+    """
+
+    def __init__(self, config: AgentConfig) -> None:
+        """Open no connection yet; ConfigError if the TLS files cannot be used."""
+        self._host = quote(config.host, safe="")
+        self._url = config.analyzer.url
+        self._client = httpx.AsyncClient(
+            base_url=config.analyzer.url,
+            verify=client_tls(config.tls),
+            timeout=DEADLINE_S,
+            trust_env=False,  # an operator's HTTP_PROXY is not for the management network
+            limits=httpx.Limits(max_connections=4, max_keepalive_connections=2),
+        )
+        self.alive = asyncio.Event()
+        """Set by every answer; whoever waits for the analyzer clears it and waits."""
+        self.clock = ClockEstimate()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def register(self, registration: Registration) -> Registered:
+        """Tell all endpoints of this host; return who is already up."""
+        path = f"/v1/hosts/{self._host}/endpoints"
+        return _decoded(await self._send("PUT", path, encode(registration)), Registered)
+
+    async def pinglist(self, after: int, wait_s: float) -> PingList | None:
+        """Return a ping list newer than version `after`; None if there is none for `wait_s`."""
+        path = f"/v1/hosts/{self._host}/pinglist?after={after}&wait_s={wait_s:g}"
+        response = await self._send("GET", path, None, deadline_s=wait_s + DEADLINE_S)
+        return None if response.status_code == 204 else _decoded(response, PingList)
+
+    async def push(self, summary: bytes) -> Accepted:
+        """Deliver one encoded summary; when this returns the analyzer has it on disk.
+
+        RemoteProtocolError means that it will never take this one. An answer that is no
+        acknowledgement is Unreachable here: nothing says that the summary arrived.
+        """
+        asked_ns = wall_ns()
+        response = await self._send("POST", "/v1/summaries", summary)
+        answered_ns = wall_ns()
+        try:
+            accepted = _decoded(response, Accepted)
+        except RemoteProtocolError as error:
+            raise Unreachable(self._url, f"acknowledged nothing: {error}") from error
+        stamps = (asked_ns, accepted.received_ns, accepted.replied_ns, answered_ns)
+        self.clock.add(*stamps, now_ns=now_ns())
+        return accepted
+
+    async def _send(
+        self, method: str, path: str, body: bytes | None, *, deadline_s: float = DEADLINE_S
+    ) -> httpx.Response:
+        headers = {"accept": ContentType.MSGPACK.value}
+        if body is not None:
+            headers["content-type"] = ContentType.MSGPACK.value
+        try:
+            async with asyncio.timeout(deadline_s):
+                response = await self._client.request(
+                    method, path, content=body, headers=headers, timeout=deadline_s
+                )
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise Unreachable(self._url, "timeout") from error
+        except (httpx.HTTPError, OSError) as error:
+            raise Unreachable(self._url, _reason(error)) from error
+        if response.status_code in _REFUSALS:
+            raise RemoteProtocolError(f"{method} {path} refused: {_said(response)}")
+        if not response.is_success:
+            raise Unreachable(self._url, f"{method} {path}: {_said(response)}")
+        self.alive.set()
+        return response
+
+
+def _decoded(response: httpx.Response, kind: type[T]) -> T:
+    form = ContentType.of(response.headers.get("content-type"))
+    return decode(response.content, kind, form)
+
+
+def _said(response: httpx.Response) -> str:
+    return f"status {response.status_code} {response.text[:200]}".rstrip()
+
+
+def _reason(error: BaseException) -> str:
+    """Return `refused`, `no route` or the text of what lies beneath httpx' error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ConnectionRefusedError):
+            return "refused"
+        if isinstance(cause, OSError) and cause.errno in {101, 113}:  # ENETUNREACH, EHOSTUNREACH
+            return "no route"
+        cause = cause.__cause__ or cause.__context__
+    return str(error) or type(error).__name__
+
+
+class Shipper:
+    """Delivers summaries oldest first, at least once: each is on disk until acknowledged."""
+
+    def __init__(self, uplink: Uplink, spool: Spool) -> None:
+        self._uplink = uplink
+        self._spool = spool
+        self._filled = asyncio.Event()
+        self.sent = 0
+        """Summaries acknowledged."""
+        self.acknowledged_ns = 0
+        """Start of the newest window acknowledged; 0 before the first."""
+        self.refused = 0
+        """Summaries the analyzer will never take; dropped."""
+
+    @property
+    def dropped(self) -> int:
+        """Summaries thrown away for want of room, or refused, or found damaged."""
+        return self._spool.dropped + self._spool.damaged + self.refused
+
+    def submit(self, start_ns: int, summary: bytes) -> None:
+        """Hand over the encoded summary of the window that starts at `start_ns`."""
+        self._spool.put(start_ns, summary)
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        failures = 0
+        while True:
+            oldest = self._spool.oldest()
+            if oldest is None:
+                self._filled.clear()
+                await self._filled.wait()
+            elif await self._deliver(*oldest):
+                failures = 0
+            else:
+                failures += 1
+                await self._back_off(failures)
+
+    async def _deliver(self, start_ns: int, summary: bytes) -> bool:
+        """Return whether the summary is settled, for better or worse."""
+        # Cleared before, so that an answer to someone else meanwhile ends the back-off.
+        self._uplink.alive.clear()
+        try:
+            await self._uplink.push(summary)
+            self.sent += 1
+            self.acknowledged_ns = max(self.acknowledged_ns, start_ns)
+        except RemoteProtocolError as error:
+            self.refused += 1
+            log.warning("summary_refused", start_ns=start_ns, error=str(error))
+        except Unreachable as error:
+            log.warning("analyzer_unreachable", reason=error.reason, waiting=len(self._spool))
+            return False
+        self._spool.delete(start_ns)
+        return True
+
+    async def _back_off(self, failures: int) -> None:
+        """Wait, longer each time and never in step with other hosts, or until it is back."""
+        first_s, longest_s = BACKOFF_S
+        limit_s = min(longest_s, first_s * 2 ** min(failures - 1, 16))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(random.uniform(limit_s / 2, limit_s)):
+                await self._uplink.alive.wait()

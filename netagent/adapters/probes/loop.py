@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Drives the probing of all local endpoints: transports in, transports out, decisions elsewhere."""
+
+import secrets
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Protocol
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.probes.bell import GATHER_NS, Bell
+from netagent.collect.windows import WindowTally
+from netagent.config import ProbeConfig
+from netagent.model.endpoint import Endpoint, EndpointState
+from netagent.model.errors import CapabilityMissing
+from netagent.model.ids import EndpointId
+from netagent.model.pinglist import PingList, Target
+from netagent.probing.prober import Prober
+from netagent.probing.transport import Transport
+from netagent.wire.messages import ProbeAnswer
+
+
+class Transports(Protocol):
+    """Opens transports; `netagent.adapters.probes.opener` in production."""
+
+    def identity(self, endpoint: Endpoint) -> object:
+        """Return what, if it changes, calls for a new transport; None: it cannot be opened now."""
+
+    def open(self, endpoint: Endpoint) -> Transport:
+        """Open an endpoint's transport; raises OSError or CapabilityMissing."""
+
+    def asker(self, session: int, port: int) -> tuple[EndpointId, str] | None:
+        """Return the local endpoint that a marked probe asked, and the asker's overlay address."""
+
+
+class ProbeLoop:
+    """The prober's clock, its open transports, and the bell that rings when packets came."""
+
+    def __init__(self, config: ProbeConfig, tally: WindowTally, transports: Transports) -> None:
+        self._transports = transports
+        self._bell = Bell()
+        self.prober = Prober(
+            config,
+            tally,
+            transports.asker,
+            rng=Random(secrets.randbits(64)),
+            wall_ns=wall_ns,
+            now_ns=now_ns(),
+        )
+        """What decides."""
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `read` has something to read."""
+        return self._bell.fileno()
+
+    def close(self) -> None:
+        """Close every socket."""
+        for transport in self.prober.retain({}):
+            self._close(transport)
+        self._bell.close()
+
+    # --- what to probe -----------------------------------------------------------------------
+
+    def set_endpoints(
+        self, endpoints: Iterable[Endpoint]
+    ) -> list[tuple[EndpointId, OSError | CapabilityMissing]]:
+        """Probe from exactly these endpoints; return those that could not be opened."""
+        failed: list[tuple[EndpointId, OSError | CapabilityMissing]] = []
+        wanted = {
+            each.id: (each, identity)
+            for each in endpoints
+            if each.state is EndpointState.UP
+            and (identity := self._transports.identity(each)) is not None
+        }
+        for transport in self.prober.retain(wanted):
+            self._close(transport)
+        for key, (endpoint, identity) in wanted.items():
+            if key not in self.prober:
+                try:
+                    self._open(endpoint, identity)
+                except (OSError, CapabilityMissing) as error:
+                    failed.append((key, error))
+        self.prober.apply(now_ns=now_ns())
+        return failed
+
+    def set_pinglist(self, pinglist: PingList) -> None:
+        """Probe exactly these targets from now on."""
+        self.prober.set_pinglist(pinglist, now_ns=now_ns())
+
+    def begin_burst(self, target: Target, count: int) -> Callable[[], list[ProbeAnswer] | None]:
+        """Probe `target` `count` times now, within the caps.
+
+        Return a function that gives None while probes are open, then the answers. Raises KeyError
+        where `target.source` is not local.
+        """
+        burst = self.prober.begin_burst(target)
+        for _ in range(count):
+            self.prober.send_of(burst, now_ns=now_ns())
+        return lambda: self.prober.answers_of(burst)
+
+    def _open(self, endpoint: Endpoint, identity: object) -> None:
+        transport = self._transports.open(endpoint)
+        self.prober.add(
+            endpoint, identity, transport, session=secrets.randbits(32), now_ns=now_ns()
+        )
+        for descriptor in transport.descriptors():
+            self._bell.watch(descriptor)
+
+    def _close(self, transport: Transport) -> None:
+        for descriptor in transport.descriptors():
+            self._bell.forget(descriptor)
+        transport.close()
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    @property
+    def gather_ns(self) -> int:
+        """How long a packet may wait for others that the same wake-up serves."""
+        return 0 if self.prober.eager else GATHER_NS
+
+    def hush(self) -> None:
+        """Keep the descriptor quiet until the next `step`: what arrived is known."""
+        self._bell.hush(look=not self.gather_ns)
+
+    def step(self) -> int:
+        """Read, settle and send what is due; return when to come again (monotonic ns)."""
+        self.read()
+        at_ns, gather_ns = now_ns(), self.gather_ns
+        if self.prober.send_due(now_ns=at_ns) and gather_ns:
+            return at_ns + gather_ns  # for the replies, which need no bell
+        wake_ns = self.prober.wake_ns(now_ns=at_ns)
+        if wake_ns - at_ns > gather_ns:
+            self._bell.set()
+        return wake_ns
+
+    def read(self) -> None:
+        """Read every socket that has something, one packet of each per round."""
+        for ready, woken_ns in self._bell.rounds():
+            self.prober.read(ready, woken_ns=woken_ns, now_ns=now_ns())

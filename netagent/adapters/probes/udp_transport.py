@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes and answers of one endpoint over UDP, in the agent's own process."""
+
+import select
+import socket
+from collections.abc import Sequence
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.probes import udp
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.pinglist import Target
+from netagent.probing.schedule import TokenBucket
+from netagent.probing.session import ProbeSession, Responder, Stamps
+from netagent.probing.transport import Askers, Outcome, Sent
+from netagent.wire import frame
+
+MAX_AWAITED = 1024
+"""Replies whose transmit stamp may be awaited; the oldest gives way. Chosen: stamps come within
+milliseconds."""
+_IN, _ERROR = select.EPOLLIN, select.EPOLLERR
+
+
+class Answering:
+    """What the responders of a host share: a cap, a count, and who asked."""
+
+    def __init__(self, replies_per_s: float) -> None:
+        self._cap = TokenBucket(replies_per_s, replies_per_s, now_ns=now_ns())
+        self.askers = Askers()
+        self.answered = 0
+
+    def may(self) -> bool:
+        """Whether one more reply is within the cap."""
+        return self._cap.take(1, now_ns=now_ns())
+
+    def take(self) -> int:
+        """Return how many replies were sent since the last call."""
+        taken, self.answered = self.answered, 0
+        return taken
+
+
+class UdpTransport:
+    """An endpoint's sockets: one that answers, and one per flow that probes."""
+
+    overhead_bytes = udp.IP_AND_UDP_BYTES
+    introduction_ns = 0
+    max_frame_bytes = 65_000
+    stamps = Stamps.KERNEL
+    broken: str | None = None
+
+    def __init__(
+        self, endpoint: Endpoint, sockets: udp.EndpointSockets, port: int, answering: Answering
+    ) -> None:
+        self._endpoint = endpoint
+        self._sockets = sockets
+        self._port = port
+        self._answering = answering
+        self._by_fd = {each.fileno(): each for each in sockets.probers}
+        self._responder = Responder()
+        self._arrived: dict[tuple[int, int], tuple[int, int]] = {}
+        """(session, seq) -> (port, t3) of probes whose reply's transmit stamp is awaited."""
+        self.ports = sockets.ports()
+
+    def descriptors(self) -> tuple[int, ...]:
+        """Return the sockets' descriptors."""
+        return (self._sockets.responder.fileno(), *self._by_fd)
+
+    def aim(self, targets: Sequence[Target]) -> None:
+        """Do nothing: the kernel resolves addresses as packets go."""
+
+    def send(self, target: Target, flow: int, payload: bytes) -> Sent:
+        """Send a frame; its transmit stamp comes on the error queue."""
+        address = (target.address, self._port)
+        sent = udp.send(self._sockets.probers[flow], payload, address)
+        return Sent(Outcome.SENT if sent else Outcome.FAILED)
+
+    def read(
+        self,
+        descriptor: int,
+        events: int,
+        session: ProbeSession,
+        *,
+        woken_ns: int,  # noqa: ARG002 - a Transport; the kernel stamps
+    ) -> int:
+        """Take one packet, and one notice of the error queue."""
+        prober = self._by_fd.get(descriptor)
+        try:
+            if prober is not None:
+                _take_reply(prober, events, session)
+            else:
+                self._take_probe(events)
+        except RemoteProtocolError:
+            return 1
+        return 0
+
+    def _take_probe(self, events: int) -> None:
+        waiting = self._sockets.responder
+        if events & _ERROR:
+            self._take_stamp(waiting)
+        received = udp.receive(waiting) if events & _IN else None
+        if received is None:
+            return
+        probe = frame.decode(received.payload)
+        if not probe.flags & frame.REPLY and self._answering.may():
+            self._answer(waiting, probe, received)
+
+    def _answer(self, waiting: socket.socket, probe: frame.Frame, received: udp.Received) -> None:
+        if probe.flags & frame.MARKED:
+            askers, local = self._answering.askers, self._endpoint.id
+            askers.add(probe.session, probe.port, local, received.address[0])
+        self._arrived[probe.session, probe.seq] = (probe.port, received.wall_ns)
+        if len(self._arrived) > MAX_AWAITED:
+            self._arrived.pop(next(iter(self._arrived)))
+        reply = frame.encode(self._responder.reply(probe), size=len(received.payload))
+        self._answering.answered += udp.send(waiting, reply, received.address)
+        # A container's veth stamps at once; the flow's next reply carries this one's delay.
+        self._take_stamp(waiting)
+
+    def _take_stamp(self, waiting: socket.socket) -> None:
+        noticed = udp.notice(waiting)
+        name = frame.name(noticed.payload) if noticed else None
+        arrival = self._arrived.pop(name, None) if name else None
+        if noticed and name and arrival and noticed.notice is udp.Notice.TRANSMITTED:
+            port, arrived_ns = arrival
+            held_ns = noticed.wall_ns - arrived_ns
+            self._responder.replied(name[0], port, name[1], held_ns=held_ns)
+
+    def close(self) -> None:
+        """Close every socket."""
+        self._sockets.close()
+
+
+def _take_reply(waiting: socket.socket, events: int, session: ProbeSession) -> None:
+    if events & _ERROR:
+        _take_notice(waiting, session)
+    received = udp.receive(waiting) if events & _IN else None
+    if received is not None:
+        reply = frame.decode(received.payload)
+        session.receive(reply, arrived_wall_ns=received.wall_ns, taken_wall_ns=wall_ns())
+
+
+def _take_notice(waiting: socket.socket, session: ProbeSession) -> None:
+    noticed = udp.notice(waiting)
+    name = frame.name(noticed.payload) if noticed else None
+    if noticed is None or name is None:
+        return  # an ICMP error may quote less than a frame
+    if noticed.notice is udp.Notice.TRANSMITTED:
+        session.transmitted(name[1], left_wall_ns=noticed.wall_ns)
+    else:
+        session.refuse(name[1])

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's answers to the questions of the analyzer, other agents and humans."""
+
+import asyncio
+from collections.abc import Iterable
+
+from msgspec import structs
+
+from netagent import __version__
+from netagent.adapters.clock import now_ns
+from netagent.agent.adapters import Adapters
+from netagent.agent.membership import Membership
+from netagent.agent.windows import Windows
+from netagent.config import AgentConfig
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.ids import FlowId
+from netagent.model.pinglist import Target
+from netagent.wire.messages import (
+    Announced,
+    Announcement,
+    CheckReply,
+    CheckRequest,
+    FlowsReply,
+    PathAnswer,
+    PathReply,
+    PathRequest,
+    ProbeReply,
+    ProbeRequest,
+    SampleReply,
+    SampleRequest,
+    Status,
+)
+from netagent.wire.trace import TraceReply, TraceRequest
+
+TRACE_TICK_S = 0.1
+"""Seconds between two looks at a running count. Chosen: an answer is late by a tenth of a second at
+most."""
+BURST_DEADLINE_S = 3.0
+"""Seconds a burst of probes may take. Chosen: far longer than a probe's timeout (0.5 s by
+default)."""
+MAX_COUNT = 200
+"""Packets per router, at most, that one request may send. Chosen: twice what the analyzer asks for
+(DESIGN.md, 2)."""
+
+
+class Answers:
+    """The agent's service, as `netagent.server.AgentService` describes it."""
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        instance: str,
+        adapters: Adapters,
+        membership: Membership,
+        windows: Windows,
+    ) -> None:
+        self._config = config
+        self._instance = instance
+        self._adapters = adapters
+        self._membership = membership
+        self._windows = windows
+
+    async def status(self) -> Status:
+        """Return who this agent is and what it does."""
+        return Status(
+            host=self._config.host,
+            instance=self._instance,
+            version=__version__,
+            endpoints=self._membership.endpoints(),
+            pinglist_version=self._membership.pinglist.version,
+            targets=len(self._membership.pinglist.targets),
+            last_window_ns=self._windows.last_ns,
+            acknowledged_ns=self._adapters.shipper.acknowledged_ns,
+            health=self._windows.health,
+            findings=self._membership.findings(),
+            tick_ms=self._adapters.sampler.tick_ns // 1_000_000,
+            clock=self._adapters.uplink.clock.best(now_ns=now_ns()),
+        )
+
+    async def check(self, request: CheckRequest) -> CheckReply:
+        """Walk this host's flow tables in a worker process."""
+        return await self._adapters.vswitch.check(request)
+
+    async def flows(self, bridge: str, table: int | None = None) -> FlowsReply:
+        """Dump the flows of a bridge with cookie and counters."""
+        return await self._adapters.vswitch.flows(bridge, table)
+
+    async def trace(self, request: TraceRequest) -> TraceReply:
+        """Count a flow's packets at each stage of the virtual switch, in a worker process."""
+        if not self._config.limits.vswitch_traces:
+            raise CapabilityMissing("tracing", "limits.vswitch_traces is false on this host")
+        return await self._adapters.trace_worker.trace(request)
+
+    async def hear(self, said: Announcement) -> Announced:
+        """Take what another host announces of its endpoints."""
+        return self._membership.hear(said)
+
+    async def sample(self, request: SampleRequest) -> SampleReply:
+        """Sample traffic in finer ticks for a while."""
+        tick_ms, seconds = self._adapters.sampler.zoom(request.tick_ms, request.seconds)
+        return SampleReply(tick_ms=tick_ms, seconds=seconds)
+
+    async def path(self, request: PathRequest) -> PathReply:
+        """Return the outer path of a pair's flows, and where packets are lost if asked to count."""
+        ports = self._adapters.prober.ports(request.source)
+        if not ports:
+            raise RemoteProtocolError(f"{request.source} is not probed from this host")
+        if request.source_port:
+            ports = tuple(port for port in ports if port == request.source_port)
+        flows = [FlowId(request.source, request.target, port) for port in ports]
+        count = min(request.count, MAX_COUNT)
+        answers = await asyncio.gather(*(self._path(f, count, request.size) for f in flows))
+        return PathReply(paths=tuple(answers))
+
+    async def _path(self, flow: FlowId, count: int, size: int) -> PathAnswer:
+        traced = self._adapters.tracer.of_flow(flow)
+        if traced is None:
+            return PathAnswer(source_port=flow.source_port, outer_port=None)
+        known = PathAnswer(
+            source_port=flow.source_port, outer_port=traced.outer_port, hops=traced.hops
+        )
+        begun = self._adapters.tracer.begin_count(flow, count=count, size=size) if count else None
+        if begun is None:
+            return known
+        while self._adapters.tracer.counting(begun):  # noqa: ASYNC110 - the tracer is stepped by a clock
+            await asyncio.sleep(TRACE_TICK_S)
+        sent, answered, rtt_ns = begun.totals()
+        return structs.replace(
+            known, hops=begun.routers, sent=sent, answered=answered, rtt_ns=rtt_ns
+        )
+
+    async def probe(self, request: ProbeRequest) -> ProbeReply:
+        """Probe a target now, within the caps."""
+        target = target_of(request, self._membership.pinglist.targets, self._membership.endpoints())
+        count = min(request.count, 100)
+        try:
+            collect = self._adapters.probes.begin_burst(target, count)
+        except KeyError:
+            raise RemoteProtocolError(f"{request.source} is not probed from this host") from None
+        deadline_ns = now_ns() + int(BURST_DEADLINE_S * 1e9)
+        while (answers := collect()) is None and now_ns() < deadline_ns:  # noqa: ASYNC110 - the
+            # prober settles probes from socket events, and knows no coroutine to wake
+            await asyncio.sleep(0.01)
+        return ProbeReply(probes=tuple(answers or ()))
+
+
+def target_of(request: ProbeRequest, targets: Iterable[Target], own: Iterable[Endpoint]) -> Target:
+    """Return what to probe: of the ping list, or at the address given.
+
+    Raises RemoteProtocolError where that is not enough.
+    """
+    for target in targets:
+        if (target.source, target.target) == (request.source, request.target):
+            return target
+    if request.address is None:
+        raise RemoteProtocolError(
+            f"{request.target} is not on the ping list of {request.source}; give its address"
+        )
+    if any(each.id == request.source and each.rdma is not None for each in own):
+        raise RemoteProtocolError(
+            f"{request.source} probes by RDMA, for which an address is not enough: "
+            f"{request.target} must be on its ping list"
+        )
+    return Target(request.source, request.target, request.address, "")

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which endpoints are here, what others learn of them, and which targets are probed from them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import TypeVar
+
+import structlog
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.agent.adapters import Adapters
+from netagent.collect.traffic import sources
+from netagent.config import AgentConfig
+from netagent.host import announcing
+from netagent.host.announcing import RdmaState
+from netagent.host.facts import HostView
+from netagent.model.endpoint import Endpoint, RdmaAddress
+from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component
+from netagent.model.pinglist import PingList
+from netagent.probing.activation import Activation
+from netagent.wire.messages import Announced, Announcement, Peer, Registration
+
+log = structlog.get_logger()
+
+T = TypeVar("T")
+
+LONG_POLL_S = 20.0
+"""Seconds the analyzer may hold a poll for a new ping list. Chosen: three polls a minute, and a
+dead connection is noticed soon."""
+RETRY_S = (0.2, 5.0)
+"""First and longest wait before a refused or lost request is sent again, in seconds. Chosen: a
+restarted analyzer has its hosts back within seconds."""
+REGISTER_AGAIN_S = 30.0
+"""Seconds between two full registrations without a change. Chosen: an analyzer that lost its disk
+relearns every host within half a minute."""
+REOPEN_S = 0.5
+"""Seconds between two attempts to open sockets that could not be opened. Chosen: an address that is
+still missing appears within a second or so."""
+ACTIVATE_S = 0.05
+"""Seconds in which announcements gather that are acted on together. Chosen: a task's containers
+come up in bursts."""
+
+
+class Membership:
+    """Opens this host's endpoints, registers them, and follows the ping list."""
+
+    def __init__(self, config: AgentConfig, instance: str, adapters: Adapters) -> None:
+        self._config = config
+        self._instance = instance
+        self._adapters = adapters
+        self._generation = 0
+        self._view = HostView()
+        self._pinglist = PingList(0)
+        self._addresses: dict[EndpointId, RdmaAddress] = {}
+        self._activation = Activation()
+        self._peers: tuple[Peer, ...] = ()
+        self._activating: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._unopened: dict[EndpointId, str] = {}
+        self._held: dict[tuple[FindingKind, Component], Finding] = {}
+        """Findings of the running window, including those that came and went."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the host has been looked at as a whole."""
+        return self._view.complete
+
+    @property
+    def pinglist(self) -> PingList:
+        """What is probed from this host now."""
+        return self._pinglist
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Return the endpoints of this host that others may probe."""
+        return announcing.announced(self._view, self._unopened, self._rdma_state())
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what is amiss with the parts of this host now."""
+        return announcing.findings(
+            self._view, self._unopened, self._rdma_state(), wall_ns=wall_ns()
+        )
+
+    def take_held(self) -> Collection[Finding]:
+        """Return the findings since the last call, and hold those of now for the next."""
+        taken, self._held = self._held, {}
+        self._hold_findings()
+        return taken.values()
+
+    # --- discovery ---------------------------------------------------------------------------
+
+    def on_view(self, view: HostView) -> None:
+        """Take what this host is found to be."""
+        known = {e.id for e in self._view.endpoints}
+        for endpoint in view.endpoints:
+            if endpoint.id not in known:
+                log.info("endpoint_appeared", endpoint=str(endpoint.id), state=endpoint.state)
+        self._view = view
+        if self._adapters.rdma is not None:
+            self._adapters.rdma.observe(view)
+        self._open()
+        self._adapters.tracer.set_uplinks(
+            {d for u in view.uplinks for d in (u.members or (u.device,))}
+        )
+        self._note_change()
+
+    def on_rdma(self) -> None:
+        """Take what RDMA has to say of the endpoints."""
+        if self._adapters.rdma is not None and self._adapters.rdma.addresses != self._addresses:
+            self._addresses = dict(self._adapters.rdma.addresses)
+            self._note_change()
+        self._open()
+
+    async def reopen(self) -> None:
+        """Open again what could not be opened or broke, until cancelled."""
+        while True:
+            await asyncio.sleep(REOPEN_S)
+            if self._unopened or self._adapters.prober.broken():
+                self._open()
+
+    def _open(self) -> None:
+        self._adapters.transports.place(self._view.namespaces)
+        failed = self._adapters.probes.set_endpoints(self._view.endpoints)
+        for endpoint, error in failed:
+            if endpoint not in self._unopened:
+                log.warning("endpoint_not_opened", endpoint=str(endpoint), error=str(error))
+        unopened = {endpoint: str(error) for endpoint, error in failed}
+        if unopened.keys() != self._unopened.keys():
+            self._note_change()
+        self._unopened = unopened
+        rdma = self._adapters.rdma
+        self._adapters.sampler.set_sources(rdma.sources() if rdma else sources(self._view, {}, {}))
+        self._hold_findings()
+
+    def _hold_findings(self) -> None:
+        self._held.update({(f.kind, f.component): f for f in self.findings()})
+
+    def _rdma_state(self) -> RdmaState:
+        return self._adapters.rdma.state() if self._adapters.rdma else RdmaState()
+
+    def _note_change(self) -> None:
+        self._generation += 1
+        self._changed.set()
+
+    # --- registration ------------------------------------------------------------------------
+
+    async def register(self) -> None:
+        """Tell the analyzer and the peers what is here, whenever it changes, until cancelled."""
+        while not self._view.complete:
+            await self._wait_for_change()
+        while True:
+            await _insist(self._register_once)
+            await self._wait_for_change(timeout_s=REGISTER_AGAIN_S)
+
+    async def _wait_for_change(self, timeout_s: float | None = None) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+    async def _register_once(self) -> None:
+        said, asked_ns = self._registration(), now_ns()
+        reply = await self._adapters.uplink.register(said)
+        self._use(reply.pinglist, asked_ns=asked_ns)
+        self._peers = reply.peers
+        self._adapters.announcer.announce(_announcement(said), reply.peers)
+
+    def _registration(self, *, leaving: bool = False) -> Registration:
+        return Registration(
+            host=self._config.host,
+            instance=self._instance,
+            generation=self._generation,
+            rpc_url=self._config.rpc_url,
+            endpoints=() if leaving else self.endpoints(),
+        )
+
+    async def leave(self) -> None:
+        """Say goodbye: a planned stop is no failure, and without endpoints nobody probes here."""
+        if self._activating is not None:
+            self._activating.cancel()
+        self._generation += 1
+        said = self._registration(leaving=True)
+        try:
+            async with asyncio.timeout(2):
+                await self._adapters.uplink.register(said)
+                await self._adapters.announcer.tell(_announcement(said), self._peers, tries=1)
+        except (NetAgentError, TimeoutError) as error:
+            log.warning("goodbye_not_heard", error=str(error))
+
+    # --- the ping list -----------------------------------------------------------------------
+
+    async def follow_pinglist(self) -> None:
+        """Probe what the analyzer asks for, until cancelled."""
+        while True:
+            await _insist(self._poll_pinglist)
+
+    async def _poll_pinglist(self) -> None:
+        asked_ns = now_ns()
+        pinglist = await self._adapters.uplink.pinglist(self._activation.version, LONG_POLL_S)
+        self._use(pinglist, asked_ns=asked_ns)
+
+    def hear(self, said: Announcement) -> Announced:
+        """Take what another host announces of its endpoints."""
+        news = self._activation.hear(said, now_ns=now_ns())
+        if news and self._activating is None:
+            # Containers start in crowds; a list of thousands is not made anew for each.
+            loop = asyncio.get_running_loop()
+            self._activating = loop.call_later(ACTIVATE_S, self._activate)
+        return Announced(news=news)
+
+    def _use(self, pinglist: PingList | None, *, asked_ns: int) -> None:
+        # Not "greater": an analyzer that lost its disk begins again, and it decides.
+        self._activation.use(pinglist, asked_ns=asked_ns)
+        self._activate()
+
+    def _activate(self) -> None:
+        if self._activating is not None:
+            self._activating.cancel()
+            self._activating = None
+        pinglist = self._activation.active(self.endpoints())
+        if pinglist == self._pinglist:
+            return
+        self._pinglist = pinglist
+        if self._adapters.rdma is not None:
+            self._adapters.rdma.aim(pinglist)
+        self._adapters.probes.set_pinglist(pinglist)
+        ends = {t.source for t in pinglist.targets} | {t.target for t in pinglist.targets}
+        self._adapters.tracer.keep(lambda flow: flow.source in ends and flow.target in ends)
+
+
+def _announcement(said: Registration) -> Announcement:
+    return Announcement(
+        host=said.host,
+        instance=said.instance,
+        generation=said.generation,
+        endpoints=said.endpoints,
+    )
+
+
+async def _insist(request: Callable[[], Awaitable[T]]) -> T:
+    wait_s = RETRY_S[0]
+    while True:
+        try:
+            return await request()
+        except (Unreachable, RemoteProtocolError) as error:
+            log.warning("analyzer_request_failed", error=str(error))
+        await asyncio.sleep(wait_s)
+        wait_s = min(RETRY_S[1], 2 * wait_s)

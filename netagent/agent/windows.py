@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Closes a window when it is over, and ships its summary with the agent's own health."""
+
+import asyncio
+import os
+import resource
+from pathlib import Path
+
+from netagent.adapters.clock import StepDetector, now_ns, wall_ns
+from netagent.adapters.rdma.host import Queueing
+from netagent.agent.adapters import Adapters
+from netagent.agent.membership import Membership
+from netagent.config import AgentConfig
+from netagent.host.counters import CounterRows
+from netagent.model.window import Window
+from netagent.wire.codec import encode
+from netagent.wire.messages import Health
+
+
+class Windows:
+    """Follows the wall clock from window to window."""
+
+    def __init__(
+        self, config: AgentConfig, instance: str, adapters: Adapters, membership: Membership
+    ) -> None:
+        self._config = config
+        self._instance = instance
+        self._adapters = adapters
+        self._membership = membership
+        self._steps = StepDetector()
+        self._cpu_s = _cpu_s()
+        self.health = Health()
+        """Health of the window that was closed last."""
+        self.last_ns = 0
+        """When the window that was closed last began (wall clock)."""
+
+    async def run(self) -> None:
+        """Close windows until cancelled."""
+        width_ns = self._config.probe.window_s * 1_000_000_000
+        window = Window.covering(wall_ns(), width_ns=width_ns)
+        while True:
+            if self._steps.observe(wall_ns=wall_ns(), now_ns=now_ns()):
+                self._adapters.uplink.clock.forget()
+            left_ns = window.end_ns - wall_ns()
+            if 0 < left_ns <= 2 * width_ns:
+                await asyncio.sleep(min(left_ns / 1e9, 1.0))
+                continue
+            # Read and settle first: what is in the sockets is of this window.
+            self._adapters.probes.step()
+            if self._membership.complete and left_ns <= 0:
+                self._ship(window)
+            # A clock set back must not yield a window twice: its second summary would be a
+            # duplicate. Counters simply go on into the next new one.
+            fresh = Window.covering(wall_ns(), width_ns=width_ns)
+            window = fresh if fresh > window or left_ns > 0 else Window(window.end_ns, width_ns)
+
+    def _ship(self, window: Window) -> None:
+        if window.start_ns <= self.last_ns:
+            return
+        self.last_ns = window.start_ns
+        self.health = self._take_health(until_ns=now_ns() - (wall_ns() - window.end_ns))
+        adapters = self._adapters
+        summary = adapters.tally.close(
+            window,
+            host=self._config.host,
+            instance=self._instance,
+            paths=adapters.tracer.traced(),
+            findings=self._membership.take_held(),
+            health=self.health,
+            stamps=adapters.prober.stamps(),
+            counters=adapters.rdma.close_window(window) if adapters.rdma else CounterRows(),
+            traffic=adapters.traffic.take(),
+            clock=adapters.uplink.clock.best(now_ns=now_ns()),
+        )
+        adapters.shipper.submit(window.start_ns, encode(summary))
+
+    def _take_health(self, *, until_ns: int) -> Health:
+        adapters = self._adapters
+        counters = adapters.prober.take_counters()
+        queueing = adapters.rdma.take_queueing() if adapters.rdma else Queueing(0, 0, 0)
+        before_s, self._cpu_s = self._cpu_s, _cpu_s()
+        return Health(
+            sent=counters.sent,
+            answered=adapters.answering.take() + queueing.answered,
+            delayed=counters.delayed,
+            capped=counters.capped,
+            pending=counters.pending,
+            send_errors=adapters.tally.take_send_errors(),
+            bad_frames=counters.bad_frames + queueing.bad_frames,
+            queue_us=queueing.queue_us,
+            spool_dropped=adapters.shipper.dropped,
+            cpu_ms=round(1000 * (self._cpu_s - before_s)),
+            rss_kb=_rss_kb(),
+            stalled_ms=adapters.pace.take_stalled_ns(until_ns=until_ns) // 1_000_000,
+            clock_steps=self._steps.steps,
+        )
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _rss_kb() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") // 1024

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`netagent flows`: dump, trace, lint, layers, sweep."""

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host reports to the analyzer: which endpoints others may probe, and what is amiss."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from netagent.host.facts import HostView
+from netagent.model.endpoint import Endpoint, RdmaAddress
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind
+
+_DEAD = {FindingKind.RNIC_DOWN, FindingKind.GID_CHANGED}
+"""What takes an endpoint's RNIC away from it, whatever its interface says."""
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaState:
+    """What RDMA has to say of the endpoints that it serves."""
+
+    chosen: Callable[[EndpointId], bool | None] = lambda _: False
+    """Whether an endpoint is probed by RDMA; None where that is not known yet."""
+    addresses: Mapping[EndpointId, RdmaAddress] = field(default_factory=dict)
+    """Where each RDMA endpoint answers, or last did."""
+    failed: Mapping[EndpointId, str] = field(default_factory=dict)
+    """Why endpoints without an address have none."""
+    findings: tuple[Finding, ...] = ()
+    """Findings about RDMA devices."""
+
+
+def announced(
+    view: HostView, unopened: Mapping[EndpointId, str], rdma: RdmaState
+) -> tuple[Endpoint, ...]:
+    """Return what others may probe: what answers, and what did until its RNIC failed.
+
+    `unopened` says why sockets could not be opened.
+    """
+    return tuple(_announced(view.endpoints, unopened, rdma))
+
+
+def _announced(
+    endpoints: Iterable[Endpoint], unopened: Mapping[EndpointId, str], rdma: RdmaState
+) -> Iterator[Endpoint]:
+    for endpoint in endpoints:
+        if rdma.chosen(endpoint.id) is False:
+            if endpoint.id not in unopened:
+                yield endpoint
+        elif endpoint.id in rdma.addresses:
+            yield replace(endpoint, rdma=rdma.addresses[endpoint.id])
+
+
+def findings(
+    view: HostView, unopened: Mapping[EndpointId, str], rdma: RdmaState, *, wall_ns: int
+) -> tuple[Finding, ...]:
+    """Return all that the host finds amiss with its parts."""
+    dead = {f.component.name.partition("/")[2] for f in rdma.findings if f.kind in _DEAD}
+    # An interface that is down takes its RNIC with it: the RNIC's finding says both.
+    explained = {str(key) for key, address in rdma.addresses.items() if address.device in dead}
+    found = [
+        finding
+        for finding in view.findings
+        if finding.kind is not FindingKind.ENDPOINT_DOWN or finding.component.name not in explained
+    ]
+    mute = {key: why for key, why in unopened.items() if rdma.chosen(key) is False} | {
+        **rdma.failed
+    }
+    return (*found, *rdma.findings, *(_mute(key, why, wall_ns) for key, why in mute.items()))
+
+
+def _mute(endpoint: EndpointId, why: str, wall_ns: int) -> Finding:
+    # Nobody may probe what cannot answer: a finding reports it, not lost probes.
+    component = Component(Kind.ENDPOINT, str(endpoint))
+    return Finding(FindingKind.UNKNOWN_INPUT, component, f"cannot answer probes: {why}", wall_ns)

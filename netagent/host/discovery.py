@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From what OVSDB and netlink say to endpoints and findings. No I/O, no clock.
+
+An endpoint is announced once its interface is up in the container's namespace and carries its
+address. From then on it stays announced until its port leaves the vSwitch, as a graceful stop
+makes it: an endpoint that merely fails must go on being probed, or its failure would hide itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from netagent.host.carrier import RnicWatch
+from netagent.host.facts import (
+    HostView,
+    Link,
+    LinkView,
+    Namespace,
+    Uplink,
+    VswitchView,
+)
+from netagent.host.ports import ContainerPort, Unusable, container_ports, is_tunnel
+from netagent.host.uplinks import Uplinks
+from netagent.model.endpoint import Endpoint, EndpointState
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, vswitch
+from netagent.model.vswitch import Interface
+
+GRACE_NS = 2_000_000_000
+"""Nanoseconds that a vanished namespace may keep its port before that is a crash. Chosen: a
+graceful removal takes the port first, or within this time."""
+
+UNFOUND_NS = 10_000_000_000
+"""Nanoseconds that a new port may have no namespace to be found before that is reported. Chosen: a
+container's start may take seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """What one look at a port says."""
+
+    ready: bool = False
+    gone: bool = False
+    """The endpoint's namespace does not exist any more."""
+    text: str = ""
+    device: Link | None = None
+    """The interface inside, where it can be read."""
+    namespace: Namespace | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of one endpoint."""
+
+    port: ContainerPort
+    condition: _Condition
+    since_ns: int
+    """When the condition last changed between ready, in trouble and gone."""
+    endpoint: Endpoint | None = None
+    """The endpoint as last announced."""
+    inode: int | None = None
+    """Namespace it was last found in."""
+    netdev: str = ""
+    """Name that its interface was last seen to have inside."""
+
+
+def container_nsids(view: VswitchView, bridge: str, links: LinkView) -> frozenset[int]:
+    """Return the ids of the namespaces that the container ports of `bridge` lead to."""
+    found = view.bridge(bridge)
+    names = [i.name for i in found.interfaces() if not is_tunnel(i)] if found else []
+    wired = (links.host[name].netnsid for name in names if name in links.host)
+    return frozenset(nsid for nsid in wired if nsid is not None)
+
+
+class Discovery:
+    """Remembers what was announced, and returns what to announce now."""
+
+    def __init__(self, *, host: str, bridge: str) -> None:
+        self._host = host
+        self._bridge = bridge
+        self._known: dict[EndpointId, _Known] = {}
+        self._uplinks = Uplinks()
+        self._rnics = RnicWatch(host)
+        self._since_wall_ns: dict[tuple[FindingKind, Component, str], int] = {}
+        self._deadlines_ns: list[int] = []
+
+    def observe(
+        self,
+        view: VswitchView,
+        links: LinkView,
+        *,
+        now_ns: int,
+        wall_ns: int,
+        vswitch_down: str | None = None,
+        complete: bool = True,
+    ) -> HostView:
+        """Return what holds now.
+
+        `vswitch_down` says why ovs-vswitchd is not at work, None if it is.
+        """
+        self._deadlines_ns = []
+        interfaces = self._interfaces(view)
+        ports, unusable = container_ports(interfaces)
+        rails = {port.id.rail for port in ports}
+        uplinks, unclear = self._uplinks.observe(view, interfaces, links, rails=rails)
+        members = [name for uplink in uplinks for name in uplink.members]
+        self._rnics.observe(members, links.host, now_ns=now_ns)
+        found = [self._unknown(why) for why in (*unusable, *unclear)]
+        found += self._rnics.findings(wall_ns=wall_ns)
+        if vswitch_down:
+            found.append(self._vswitch_down(vswitch_down))
+        self._forget(ports)
+        by_rail = {uplink.rail: uplink for uplink in uplinks}
+        for port in ports:
+            found += self._follow(port, by_rail.get(port.id.rail), links, now_ns)
+        found += self._crashes()
+        return HostView(
+            endpoints=tuple(each for _, each in sorted(self._announced())),
+            namespaces=self._namespaces(),
+            netdevs={key: k.netdev for key, k in self._known.items() if k.endpoint and k.netdev},
+            findings=self._dated(found, wall_ns),
+            uplinks=uplinks,
+            complete=complete,
+        )
+
+    def deadline_ns(self) -> int | None:
+        """Return when to observe again even if nothing changed."""
+        flapping = self._rnics.deadline_ns()
+        due = [*self._deadlines_ns, *([] if flapping is None else [flapping])]
+        return min(due, default=None)
+
+    def _interfaces(self, view: VswitchView) -> tuple[Interface, ...]:
+        bridge = view.bridge(self._bridge)
+        return tuple(bridge.interfaces()) if bridge else ()
+
+    def _forget(self, ports: tuple[ContainerPort, ...]) -> None:
+        """Drop what left the vSwitch: it was stopped, and on purpose."""
+        present = {port.id: port for port in ports}
+        self._known = {
+            key: known
+            for key, known in self._known.items()
+            if key in present and present[key].interface == known.port.interface
+        }
+
+    def _follow(
+        self, port: ContainerPort, uplink: Uplink | None, links: LinkView, now_ns: int
+    ) -> Iterator[Finding]:
+        """Update the knowledge about `port`; yield a finding for whatever is odd about it."""
+        if uplink is None:
+            yield self._unknown(Unusable(port.interface, f"no tunnel for rail {port.id.rail}"))
+            self._known.pop(port.id, None)
+            return
+        known = self._known.get(port.id)
+        condition = _condition(port, links, known.inode if known else None)
+        if known is None:
+            known = self._known[port.id] = _Known(port, condition, now_ns)
+        elif _stage(known.condition) != _stage(condition):
+            known.since_ns = now_ns
+        known.port, known.condition = port, condition
+        if condition.namespace:
+            known.inode = condition.namespace.inode
+        if condition.device:
+            known.netdev = condition.device.name
+        self._decide(known, uplink, now_ns)
+        yield from self._doubts(known, now_ns)
+
+    def _decide(self, known: _Known, uplink: Uplink, now_ns: int) -> None:
+        """Set what is announced of an endpoint."""
+        if known.condition.ready:
+            known.endpoint = self._endpoint(known, uplink, EndpointState.UP)
+        elif known.condition.gone and self._lasted(known, GRACE_NS, now_ns):
+            known.endpoint = self._endpoint(known, uplink, EndpointState.CRASHED)
+        elif known.endpoint is not None:
+            known.endpoint = self._endpoint(known, uplink, known.endpoint.state)
+
+    def _endpoint(self, known: _Known, uplink: Uplink, state: EndpointState) -> Endpoint:
+        port, device = known.port, known.condition.device
+        mtu = known.endpoint.mtu if known.endpoint else port.mtu
+        return Endpoint(
+            id=port.id,
+            task=port.task,
+            host=self._host,
+            address=port.address,
+            mac=port.mac,
+            underlay=uplink.address,
+            rnic=uplink.device,
+            bridge=self._bridge,
+            port=port.interface,
+            mtu=device.mtu if device else mtu,
+            bond=uplink.bond,
+            state=state,
+        )
+
+    def _lasted(self, known: _Known, span_ns: int, now_ns: int) -> bool:
+        """Return whether the condition has held for `span_ns`; if not, note when it will have."""
+        due_ns = known.since_ns + span_ns
+        if now_ns < due_ns:
+            self._deadlines_ns.append(due_ns)
+        return now_ns >= due_ns
+
+    def _doubts(self, known: _Known, now_ns: int) -> Iterator[Finding]:
+        """Yield what an operator should know of an endpoint that is not as it should be."""
+        condition, port = known.condition, known.port
+        if condition.ready:
+            device = condition.device
+            if device and device.mac and device.mac != port.mac:
+                text = f"attached_mac is {port.mac}, but {device.name} has {device.mac}"
+                yield self._unknown(Unusable(port.interface, text))
+        elif condition.gone:
+            return
+        elif known.endpoint is None:
+            if self._lasted(known, UNFOUND_NS, now_ns):
+                yield self._unknown(Unusable(port.interface, condition.text))
+        elif self._lasted(known, GRACE_NS, now_ns):
+            component = Component(Kind.ENDPOINT, str(port.id))
+            text = f"{port.id} on port {port.interface}: {condition.text}"
+            yield Finding(FindingKind.ENDPOINT_DOWN, component, text, 0)
+
+    def _crashes(self) -> Iterator[Finding]:
+        """Yield one finding per container whose namespace is gone."""
+        ports: dict[str, list[str]] = {}
+        for key, endpoint in self._announced():
+            if endpoint.state is EndpointState.CRASHED:
+                ports.setdefault(key.container, []).append(endpoint.port)
+        for container, names in ports.items():
+            text = (
+                f"the network namespace of {container} is gone, but {self._bridge} still has "
+                f"{', '.join(sorted(names))}"
+            )
+            component = Component(Kind.CONTAINER, container)
+            yield Finding(FindingKind.CONTAINER_CRASHED, component, text, 0)
+
+    def _announced(self) -> Iterator[tuple[EndpointId, Endpoint]]:
+        for key, known in self._known.items():
+            if known.endpoint is not None:
+                yield key, known.endpoint
+
+    def _namespaces(self) -> dict[EndpointId, Namespace]:
+        return {
+            key: known.condition.namespace
+            for key, known in self._known.items()
+            if known.endpoint is not None and known.condition.namespace is not None
+        }
+
+    def _vswitch_down(self, reason: str) -> Finding:
+        text = f"ovs-vswitchd: {reason}"
+        return Finding(FindingKind.VSWITCH_DOWN, vswitch(self._host), text, 0)
+
+    def _unknown(self, why: Unusable) -> Finding:
+        text, evidence = f"port {why.port}: {why.text}", {"port": why.port}
+        return Finding(FindingKind.UNKNOWN_INPUT, vswitch(self._host), text, 0, evidence)
+
+    def _dated(self, found: list[Finding], wall_ns: int) -> tuple[Finding, ...]:
+        """Give each finding the time since when it holds, so that it equals itself next time."""
+        since = {key: self._since_wall_ns.get(key, wall_ns) for key in map(_key, found)}
+        self._since_wall_ns = since
+        dated = (replace(each, wall_ns=since[_key(each)]) for each in found)
+        return tuple(sorted(dated, key=lambda each: (each.kind, each.component, each.text)))
+
+
+def _key(finding: Finding) -> tuple[FindingKind, Component, str]:
+    return finding.kind, finding.component, finding.evidence.get("port", "")
+
+
+def _stage(condition: _Condition) -> tuple[bool, bool]:
+    return condition.ready, condition.gone
+
+
+def _condition(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
+    """Look at `port`'s device and at what it is wired to; `inode` is its namespace so far."""
+    link = links.host.get(port.interface)
+    if link is None:
+        alive = inode is not None and any(n.inode == inode for n in links.namespaces.values())
+        text = "its device does not exist"
+        return _Condition(gone=not alive, text=text)
+    namespace = links.namespaces.get(link.netnsid) if link.netnsid is not None else None
+    if namespace is None:
+        text = "no namespace found for the other end of its device; is it a veth, and /proc ours?"
+        return _Condition(gone=inode is not None, text=text)
+    inside = links.inside.get(link.netnsid) if link.netnsid is not None else None
+    device = inside.get(link.peer) if inside is not None and link.peer is not None else None
+    text = _fault(port, link, device, readable=inside is not None)
+    return _Condition(ready=not text, text=text, device=device, namespace=namespace)
+
+
+def _fault(port: ContainerPort, link: Link, device: Link | None, *, readable: bool) -> str:
+    """Say what keeps the endpoint from working, or nothing."""
+    if not link.up:
+        return f"{link.name} is down on the host"
+    if port.error:
+        return f"Open vSwitch cannot use it: {port.error}"
+    if not readable:
+        return "" if link.carrier else f"{link.name} has no carrier"
+    return _fault_inside(port, device)
+
+
+def _fault_inside(port: ContainerPort, device: Link | None) -> str:
+    if device is None:
+        return "its interface left the container's namespace"
+    if not device.up:
+        return f"{device.name} is down in the container"
+    if port.address not in device.addresses:
+        return f"{device.name} does not carry {port.address}"
+    return ""

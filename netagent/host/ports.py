@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ports of the integration bridge are containers', and what their external_ids say."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from netagent.model.ids import EndpointId
+from netagent.model.vswitch import Interface
+
+TUNNELS = frozenset({"vxlan", "geneve", "gre", "ip6gre", "stt", "gtpu", "erspan", "srv6"})
+"""Interface types that are tunnels."""
+
+_MAC = re.compile(r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
+_CONTAINER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$")
+_MAX_RAIL = 255
+"""Largest rail number accepted. Chosen: far more RNICs than a host has, so a larger number is a
+mistake."""
+_OVERLAY_MTU = 1450
+"""Bytes of the MTU to assume of a container's interface: 1500 less VXLAN's 50 (RFC 7348: outer
+IPv4, UDP, VXLAN, inner Ethernet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Something about `port` is missing or odd."""
+
+    port: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPort:
+    """A container's port, as the orchestrator configured it."""
+
+    id: EndpointId
+    task: str
+    interface: str
+    address: str
+    """Overlay IPv4 address."""
+    mac: str
+    error: str = ""
+    """Why Open vSwitch cannot use it."""
+    mtu: int = _OVERLAY_MTU
+    """Bytes; what to assume where the container's interface cannot be read."""
+
+
+def is_tunnel(interface: Interface) -> bool:
+    """Whether `interface` leads to other hosts."""
+    return interface.type in TUNNELS
+
+
+def container_ports(
+    interfaces: Iterable[Interface],
+) -> tuple[tuple[ContainerPort, ...], tuple[Unusable, ...]]:
+    """Return the container ports, one per endpoint, sorted by id; and what cannot be used.
+
+    A port that names neither task nor rail belongs to others and is passed over.
+    """
+    ports: dict[EndpointId, ContainerPort] = {}
+    unusable = []
+    for interface in sorted(interfaces, key=lambda each: each.name):
+        keys = interface.external_ids
+        if is_tunnel(interface) or not ("task" in keys or "rail" in keys):
+            continue
+        port = _container_port(interface)
+        if isinstance(port, ContainerPort) and port.id in ports:
+            other = ports[port.id].interface
+            port = Unusable(interface.name, f"{port.id} is already on port {other}")
+        if isinstance(port, Unusable):
+            unusable.append(port)
+        else:
+            ports[port.id] = port
+    return tuple(ports[key] for key in sorted(ports)), tuple(unusable)
+
+
+def parse_rail(text: str | None) -> int | None:
+    """Return the rail that `external_ids:rail` says, None if it says none."""
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 4:
+        return None
+    return int(text) if int(text) <= _MAX_RAIL else None
+
+
+def _container_port(interface: Interface) -> ContainerPort | Unusable:
+    keys = interface.external_ids
+    wanted = ("sandbox", "task", "rail", "attached_mac", "ip_addresses")
+    if missing := [key for key in wanted if not keys.get(key)]:
+        return Unusable(interface.name, f"external_ids lack {', '.join(missing)}")
+    rail, address = parse_rail(keys["rail"]), _ipv4(keys["ip_addresses"])
+    if rail is None or address is None:
+        key = "rail" if rail is None else "ip_addresses"
+        return Unusable(interface.name, f"cannot use {key} {keys[key]!r}")
+    if odd := _oddity(interface):
+        return Unusable(interface.name, f"cannot use {odd} {keys.get(odd, interface.type)!r}")
+    unopened = "it could not be opened" if interface.ofport == -1 else ""
+    return ContainerPort(
+        id=EndpointId(keys["sandbox"], rail),
+        task=keys["task"],
+        interface=interface.name,
+        address=address,
+        mac=keys["attached_mac"].lower(),
+        error=interface.error or unopened,
+    )
+
+
+def _oddity(interface: Interface) -> str | None:
+    """Name what of `interface` makes no sense: its type, or one of its external_ids."""
+    if interface.type not in {"", "system"}:
+        return "type"
+    if not _MAC.match(interface.external_ids["attached_mac"].lower()):
+        return "attached_mac"
+    return None if _CONTAINER.match(interface.external_ids["sandbox"]) else "sandbox"
+
+
+def _ipv4(text: str) -> str | None:
+    """Return the first IPv4 address of a list such as ``10.0.0.10/24, fd00::1``."""
+    for word in re.split(r"[\s,]+", text.strip()):
+        try:
+            return str(ipaddress.IPv4Address(word.partition("/")[0]))
+        except ValueError:
+            continue
+    return None

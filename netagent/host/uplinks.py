@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How each rail leaves the host: tunnel port, underlay address, device, bond, RNIC."""
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+
+from netagent.host.facts import Bridge, Link, LinkView, Port, Uplink, VswitchView
+from netagent.host.ports import Unusable, is_tunnel, parse_rail
+from netagent.model.vswitch import Interface
+
+_PHYSICAL = frozenset({"", "system", "dpdk", "afxdp", "afxdp-nonpmd"})
+"""Interface types of OVS that are devices of the host."""
+
+
+class Uplinks:
+    """Finds the uplinks, and remembers them while they cannot be found.
+
+    When ovs-vswitchd dies, so do its internal ports and with them the device that holds the
+    underlay address: what leads where has not changed by that.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Uplink] = {}
+
+    def observe(
+        self,
+        view: VswitchView,
+        interfaces: Iterable[Interface],
+        links: LinkView,
+        *,
+        rails: AbstractSet[int],
+    ) -> tuple[tuple[Uplink, ...], tuple[Unusable, ...]]:
+        """Return the uplinks sorted by rail, and what cannot be used.
+
+        `interfaces` are those of the integration bridge. Of rails that lost their tunnel those in
+        `rails`, which still have endpoints, are kept as they were.
+        """
+        found: dict[int, Uplink] = {}
+        unusable = []
+        for tunnel in sorted(filter(is_tunnel, interfaces), key=lambda each: each.name):
+            uplink = self._uplink(tunnel, view, links)
+            if isinstance(uplink, Uplink) and uplink.rail in found:
+                text = f"rail {uplink.rail} already has {found[uplink.rail].tunnel}"
+                uplink = Unusable(tunnel.name, text)
+            if isinstance(uplink, Unusable):
+                unusable.append(uplink)
+            elif uplink is not None:
+                found[uplink.rail] = uplink
+        for rail in sorted(self._known.keys() & rails - found.keys()):
+            found[rail] = self._known[rail]
+            unusable.append(Unusable(found[rail].tunnel, f"the tunnel of rail {rail} is gone"))
+        self._known = found
+        return tuple(found[rail] for rail in sorted(found)), tuple(unusable)
+
+    def _uplink(
+        self, tunnel: Interface, view: VswitchView, links: LinkView
+    ) -> Uplink | Unusable | None:
+        if "rail" not in tunnel.external_ids:
+            return None  # a tunnel of others
+        rail = parse_rail(tunnel.external_ids["rail"])
+        if rail is None:
+            text = f"external_ids:rail {tunnel.external_ids['rail']!r} is no rail"
+            return Unusable(tunnel.name, text)
+        address = tunnel.options.get("local_ip") or _encapsulation(view)
+        if not _is_ipv4(address):
+            return Unusable(tunnel.name, f"options:local_ip {address!r} is no IPv4 address")
+        device = next((link for link in links.host.values() if address in link.addresses), None)
+        if device is not None:
+            bond, members = _carriers(device, view, links)
+            if members:
+                return Uplink(rail, members[0], address, device.name, tunnel.name, members, bond)
+        known = self._known.get(rail)
+        if known is not None and (known.tunnel, known.address) == (tunnel.name, address):
+            return known
+        text = f"no device holds {address}" if device is None else f"{device.name} has no RNIC"
+        return Unusable(tunnel.name, text)
+
+
+def _encapsulation(view: VswitchView) -> str:
+    """Return the host's only tunnel address, where the orchestrator states it for all tunnels."""
+    return view.external_ids.get("ovn-encap-ip", "")
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv4Address(text))
+    except ValueError:
+        return False
+
+
+def _carriers(
+    device: Link, view: VswitchView, links: LinkView
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return bond (if any) and RNIC netdevs beneath `device`, which holds the VTEP address."""
+    bridge = _bridge_of(device.name, view)
+    if bridge is None:
+        return _slaves(device, links)
+    for port in _physical_ports(bridge, device.name):
+        if len(port.interfaces) > 1:
+            return port.name, tuple(interface.name for interface in port.interfaces)
+        link = links.host.get(port.interfaces[0].name)
+        return _slaves(link, links) if link else (None, (port.interfaces[0].name,))
+    return None, ()
+
+
+def _bridge_of(device: str, view: VswitchView) -> Bridge | None:
+    """Return the OVS bridge that has `device` as its own (internal) port."""
+    for bridge in view.bridges:
+        if any(each.name == device and each.type == "internal" for each in bridge.interfaces()):
+            return bridge
+    return None
+
+
+def _physical_ports(bridge: Bridge, own: str) -> Iterator[Port]:
+    for port in bridge.ports:
+        kinds = {interface.type for interface in port.interfaces}
+        if kinds and kinds <= _PHYSICAL and port.name != own:
+            yield port
+
+
+def _slaves(device: Link, links: LinkView) -> tuple[str | None, tuple[str, ...]]:
+    """Return a kernel bond's name and members, or just the device."""
+    if device.kind != "bond":
+        return None, (device.name,)
+    slaves = sorted(link.name for link in links.host.values() if link.master == device.index)
+    return device.name, tuple(slaves)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a verdict rests on, as values. Sentences are made of it last, for whoever reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class EvidenceKind(StrEnum):
+    """What was seen; each kind names the keys of its values."""
+
+    TALLY = "tally"
+    """`component`, `lost`, `crossed`: probes that cross it; `large`: of the largest size only."""
+    BESIDE = "beside"
+    """`kind`, `lost`, `sent`: probes that cross other components of that kind; `large`."""
+    DIRECTION = "direction"
+    """`component`, a link that loses one way: from router `source` to router `target` `lost` of
+    `crossed` probes, `back_lost` of the `back_crossed` that cross it the other way only; `large`.
+    """
+    PARTS = "parts"
+    """`parts`: two components that explain the losses better."""
+    POOLED = "pooled"
+    """`windows` counted together."""
+    LARGE_ONLY = "large-only"
+    """Smaller probes on the same paths are all answered."""
+    COUNTED = "counted"
+    """`source`, `sent`, `routers` as (name, packets that reached it)."""
+    TIMED = "timed"
+    """`source`, `routers` as (name, round trip in ns, 0 for none), `before_ns`, `now_ns`."""
+    PATH = "path"
+    """`way` from end to end, `reply`, `lost`, `sent`."""
+    TRACE_END = "trace-end"
+    """`router` after which the latest trace of the path above ends; empty for a silent one."""
+    SHIFT = "shift"
+    """`source`, `target`, `port`, `before_ns`, `now_ns`: a flow that became slow."""
+    FINDING = "finding"
+    """`text` of what a host states."""
+    READ = "read"
+    """`name`, `text`: what the host read."""
+    CROSSED = "crossed"
+    """`lost`, `sent`: probes that cross the component of a finding."""
+    NO_SUMMARY = "no-summary"
+    """`host`, `rpc`: how its agent's RPC answers."""
+    REFUSED = "refused"
+    """`probes` answered by ICMP port unreachable."""
+    SPARED = "spared"
+    """`host`, `lost`: probes that accuse no path."""
+    FLOW = "flow"
+    """`role` (flow, nearest flow, shadowed flow) and `text` as dumped."""
+    WALK = "walk"
+    """`source`, `target`, `steps` as (level, text)."""
+    TRACE = "trace"
+    """`source`, `target`, `text` of its verdict, `lines` of what was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One thing that was seen."""
+
+    kind: EvidenceKind
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Strings, numbers, booleans, and lists of them; see the kind."""

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.adapters.host.namespaces import RETRY_NS, Namespaces, leads_to
+from netagent.host.facts import Namespace
+
+GONE = Namespace("/run/netns/na-never-was", 1)
+
+
+def test_what_was_found_is_not_looked_for_again():
+    known = Namespaces()
+    assert known.wanted({1, 2}, now_ns=0) == {1, 2}
+    known.learn({1, 2}, {1: GONE}, now_ns=0)
+    assert known.found == {1: GONE}
+    assert known.wanted({1, 2}, now_ns=0) == frozenset()
+    assert known.retry_ns() == RETRY_NS[0]
+    assert known.wanted({1, 2}, now_ns=RETRY_NS[0]) == {2}
+
+
+def test_the_wait_for_what_is_not_found_grows_to_a_limit():
+    known, now_ns, waits = Namespaces(), 0, []
+    for _ in range(10):
+        known.learn({7}, {}, now_ns=now_ns)
+        waits.append(known.retry_ns() - now_ns)
+        now_ns = known.retry_ns()
+    assert waits[0] == RETRY_NS[0]
+    assert waits == sorted(waits)
+    assert waits[-1] == RETRY_NS[1]
+
+
+def test_what_nobody_wants_or_what_died_is_forgotten():
+    known = Namespaces()
+    known.learn({1, 2, 3}, {1: GONE, 2: GONE}, now_ns=0)
+    known.wanted({1}, now_ns=0)
+    assert known.found == {1: GONE}
+    assert known.retry_ns() is None
+    known.drop({1})
+    assert known.found == {}
+
+
+def test_a_path_that_leads_nowhere_is_lost():
+    known = Namespaces()
+    known.learn({1}, {1: GONE}, now_ns=0)
+    assert not leads_to(GONE)
+    assert known.drop_lost()
+    assert not known.drop_lost()
+    assert known.wanted({1}, now_ns=0) == {1}, "another path may lead to it"
+
+
+@given(st.lists(st.tuples(st.sets(st.integers(0, 3)), st.sets(st.integers(0, 3)))))
+def test_an_id_is_either_found_or_looked_for_in_time(rounds):
+    known, now_ns = Namespaces(), 0
+    for wanted, there in rounds:
+        asked = known.wanted(wanted, now_ns=now_ns)
+        assert asked.isdisjoint(known.found)
+        known.learn(asked, dict.fromkeys(asked & there, GONE), now_ns=now_ns)
+        assert set(known.found) <= wanted
+        now_ns += RETRY_NS[1]
+        assert known.wanted(wanted, now_ns=now_ns) == wanted - set(known.found)

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from netagent.adapters.host import ovsdb
+from netagent.adapters.host.ovsdb import OvsdbMonitor
+from netagent.host.facts import VswitchView
+from netagent.model.vswitch import Interface
+from tests.conftest import OVS, require
+from tests.waiting import until
+
+SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
+
+
+class Database:
+    """An ovsdb-server without any vSwitch."""
+
+    def __init__(self, folder: Path) -> None:
+        self.socket = folder / "db.sock"
+        self._conf = folder / "conf.db"
+        self._folder = folder
+        subprocess.run(["ovsdb-tool", "create", self._conf, SCHEMA], check=True)
+        self.start()
+        self.vsctl("init")
+
+    def start(self) -> None:
+        command = [
+            *("ovsdb-server", str(self._conf), f"--remote=punix:{self.socket}"),
+            *(f"--pidfile={self._folder}/ovsdb.pid", f"--unixctl={self._folder}/ovsdb.ctl"),
+            *("--detach", "--no-chdir", "-vconsole:off", "-vsyslog:off"),
+        ]
+        environment = {**os.environ, "OVS_RUNDIR": str(self._folder)}
+        subprocess.run(command, check=True, env=environment)
+
+    def signal(self, number: int) -> None:
+        os.kill(int((self._folder / "ovsdb.pid").read_text()), number)
+
+    def vsctl(self, *words: str) -> None:
+        common = ("ovs-vsctl", "--no-wait", f"--db=unix:{self.socket}", "--timeout=10")
+        subprocess.run([*common, *words], check=True)
+
+
+@pytest.fixture
+def database(tmp_path) -> Iterator[Database]:
+    if shutil.which("ovsdb-server") is None:
+        require(OVS)
+    made = Database(tmp_path)
+    yield made
+    made.signal(signal.SIGKILL)
+
+
+class Following:
+    """An OvsdbMonitor at work."""
+
+    def __init__(self) -> None:
+        self.views: list[VswitchView] = []
+        self._came = asyncio.Event()
+
+    def keep(self, view: VswitchView) -> None:
+        self.views.append(view)
+        self._came.set()
+
+    async def until(self, condition: Callable[[VswitchView], object]) -> VswitchView:
+        await until(lambda: self.views and condition(self.views[-1]), rest=self._next)
+        return self.views[-1]
+
+    async def _next(self, _: float) -> None:
+        self._came.clear()
+        await self._came.wait()
+
+
+def follow(socket: Path, story) -> None:
+    async def main() -> None:
+        following = Following()
+        work = asyncio.create_task(OvsdbMonitor(socket).run(following.keep))
+        try:
+            await story(following)
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+
+    asyncio.run(main())
+
+
+def names(view: VswitchView) -> list[str]:
+    return [each.name for bridge in view.bridges for each in bridge.interfaces()]
+
+
+@pytest.mark.ovs
+def test_rows_become_values_and_changes_are_sent_by_themselves(database):
+    database.vsctl("add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:a=b")
+
+    async def story(following: Following) -> None:
+        view = await following.until(lambda v: v.connected)
+        assert view.external_ids == {"a": "b"}
+        assert names(view) == ["br-int"]
+        settings = ["type=vxlan", "options:local_ip=172.30.0.10", "external_ids:rail=0"]
+        database.vsctl(
+            "add-port", "br-int", "vxlan0", "--", "set", "interface", "vxlan0", *settings
+        )
+        view = await following.until(lambda v: "vxlan0" in names(v))
+        bridge = view.bridge("br-int")
+        assert bridge is not None
+        assert bridge.ports[1].interfaces == (
+            Interface("vxlan0", "vxlan", None, {"local_ip": "172.30.0.10"}, {"rail": "0"}),
+        )
+        database.vsctl("set", "interface", "vxlan0", "ofport=7", 'error="no such device"')
+        view = await following.until(lambda v: v.bridges[0].ports[1].interfaces[0].ofport == 7)
+        assert view.bridges[0].ports[1].interfaces[0].error == "no such device"
+        database.vsctl("add-bond", "br-int", "bond0", "a", "b")
+        await following.until(lambda v: names(v) == ["a", "b", "br-int", "vxlan0"])
+        database.vsctl("del-br", "br-int")
+        await following.until(lambda v: not v.bridges)
+
+    follow(database.socket, story)
+
+
+@pytest.mark.ovs
+def test_a_restart_keeps_the_view_and_goes_on(database):
+    database.vsctl("add-br", "br-int")
+
+    async def story(following: Following) -> None:
+        await following.until(lambda v: names(v) == ["br-int"])
+        database.signal(signal.SIGKILL)
+        view = await following.until(lambda v: not v.connected)
+        assert names(view) == ["br-int"]
+        database.start()
+        await following.until(lambda v: v.connected)
+        database.vsctl("add-port", "br-int", "p0")
+        await following.until(lambda v: names(v) == ["br-int", "p0"])
+        assert all(names(each) for each in following.views), "never empty in between"
+
+    follow(database.socket, story)
+
+
+@pytest.mark.ovs
+def test_what_does_not_concern_us_wakes_nobody(database):
+    database.vsctl("add-br", "br-int")
+
+    async def story(following: Following) -> None:
+        await following.until(lambda v: names(v) == ["br-int"])
+        seen, cpu_s = len(following.views), time.thread_time()
+        for number in range(5):
+            database.vsctl("set", "Open_vSwitch", ".", f"other_config:x={number}")
+        database.vsctl("add-port", "br-int", "p0")
+        await following.until(lambda v: "p0" in names(v))
+        assert len(following.views) == seen + 1
+        assert time.thread_time() - cpu_s < 0.5
+
+    follow(database.socket, story)
+
+
+@pytest.mark.ovs
+def test_an_absent_server_is_waited_for(database, tmp_path):
+    moved = tmp_path / "later.sock"
+
+    async def story(following: Following) -> None:
+        await asyncio.sleep(0)
+        moved.symlink_to(database.socket)
+        await following.until(lambda v: v.connected)
+
+    follow(moved, story)
+
+
+@pytest.mark.ovs
+def test_a_broken_replica_is_made_anew(database, monkeypatch):
+    broken = iter([True, False])
+    real = ovsdb._view_of
+
+    def view_of(tables: object) -> VswitchView:
+        if next(broken, False):
+            raise KeyError("a row that is not there")
+        return real(tables)
+
+    monkeypatch.setattr(ovsdb, "_view_of", view_of)
+
+    async def story(following: Following) -> None:
+        await following.until(lambda v: v.connected)
+
+    follow(database.socket, story)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+
+from netagent.adapters.peers import announcer
+from netagent.adapters.peers.announcer import Announcer
+from netagent.config import AgentConfig, AnalyzerConfig
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import Announced, Announcement, Peer
+from tests.netagent.adapters.peers.analyzer import FakeAnalyzer
+from tests.netagent.probing.test_activation import endpoint
+
+CONFIG = AgentConfig(host="h0", analyzer=AnalyzerConfig(url="http://127.0.0.1:1"))
+
+
+def said(*endpoints, generation=1):
+    return Announcement(host="h0", instance="one", generation=generation, endpoints=endpoints)
+
+
+def taken(_):
+    return 200, encode(Announced(news=True))
+
+
+def with_peers(count, work, answer=taken):
+    async def main():
+        mine = Announcer(CONFIG)
+        async with contextlib.AsyncExitStack() as stack, asyncio.timeout(20):
+            fakes = [
+                await stack.enter_async_context(FakeAnalyzer(answer=answer)) for _ in range(count)
+            ]
+            peers = [Peer(host=f"h{n + 1}", rpc_url=fake.url) for n, fake in enumerate(fakes)]
+            try:
+                await work(mine, peers, fakes)
+            finally:
+                await mine.close()
+
+    asyncio.run(main())
+
+
+def test_every_peer_is_told_once_and_the_own_host_is_none():
+    async def work(mine, peers, fakes):
+        await mine.tell(said(endpoint(0)), [*peers, Peer(host="h0", rpc_url="http://127.0.0.1:1")])
+        for fake in fakes:
+            (asked,) = fake.asked
+            assert (asked.method, asked.target) == ("PUT", "/v1/peers")
+            assert decode(asked.body, Announcement) == said(endpoint(0))
+
+    with_peers(20, work)
+
+
+def test_what_did_not_change_is_not_told_again():
+    async def work(mine, peers, fakes):
+        running = asyncio.create_task(mine.run())
+        mine.announce(said(endpoint(0)), peers)
+        await fakes[0].heard(1)
+        mine.announce(said(endpoint(0), generation=2), peers)
+        mine.announce(said(generation=3), peers)
+        heard = await fakes[0].heard(2)
+        assert decode(heard[1].body, Announcement) == said(generation=3)
+        running.cancel()
+
+    with_peers(1, work)
+
+
+def test_a_peer_that_is_away_holds_up_nobody_and_is_tried_again(monkeypatch):
+    monkeypatch.setattr(announcer, "RETRY_S", 0.001)
+
+    async def work(mine, peers, fakes):
+        away = Peer(host="h9", rpc_url="http://127.0.0.1:1")
+        await mine.tell(said(endpoint(0)), [away, *peers])
+        assert len(fakes[0].asked) == 1
+
+    with_peers(1, work)
+
+    async def refused(mine, peers, fakes):
+        await mine.tell(said(endpoint(0)), peers)
+        assert len(fakes[0].asked) == announcer.TRIES
+
+    with_peers(1, refused, answer=lambda _: (503, b""))
+
+
+def test_a_newer_state_does_not_wait_for_peers_that_keep_silent():
+    async def work(mine, peers, fakes):
+        fakes[0].answer = lambda _: None  # takes connections and says nothing
+        running = asyncio.create_task(mine.run())
+        mine.announce(said(endpoint(0)), peers)
+        await asyncio.gather(fakes[0].heard(1), fakes[1].heard(1))
+        mine.announce(said(generation=2), peers)
+        async with asyncio.timeout(announcer.DEADLINE_S / 2):
+            heard = await fakes[1].heard(2)
+        assert decode(heard[1].body, Announcement) == said(generation=2)
+        running.cancel()
+
+    with_peers(2, work)

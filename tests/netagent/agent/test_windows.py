@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from netagent.adapters.clock import wall_ns
+from netagent.agent import windows as module
+from netagent.agent.windows import Windows
+from netagent.host.facts import HostView
+from netagent.model.window import Window
+from netagent.wire.codec import decode
+from netagent.wire.messages import Summary
+
+WIDTH_NS = 5_000_000_000
+DEADLINE_S = 10
+
+
+@pytest.fixture
+def windows(config, adapters, membership):
+    return Windows(config, "one", adapters, membership)
+
+
+class Shipped:
+    """What was handed to the shipper, and when the third summary was."""
+
+    def __init__(self):
+        self.summaries = []
+        self.third = asyncio.Event()
+
+    def submit(self, start_ns, body):
+        self.summaries.append((start_ns, decode(body, Summary)))
+        if len(self.summaries) == 3:
+            self.third.set()
+
+
+@pytest.fixture
+def shipped(adapters, monkeypatch):
+    made = Shipped()
+    monkeypatch.setattr(type(adapters.shipper), "submit", lambda _, *what: made.submit(*what))
+    return made
+
+
+def test_a_window_is_shipped_once(windows, shipped):
+    window = Window.covering(wall_ns(), width_ns=WIDTH_NS)
+    windows._ship(window)
+    windows._ship(window)
+    ((start_ns, summary),) = shipped.summaries
+    assert start_ns == windows.last_ns == window.start_ns
+    assert (summary.host, summary.instance) == ("h0", "one")
+    assert summary.health == windows.health
+    assert summary.health.rss_kb > 0
+
+
+class Clock:
+    """A wall clock that each look moves on by a second."""
+
+    def __init__(self, at_ns):
+        self.at_ns = at_ns
+
+    def __call__(self):
+        self.at_ns += 1_000_000_000
+        return self.at_ns
+
+
+async def _until_the_third(windows, shipped):
+    work = asyncio.create_task(windows.run())
+    try:
+        await asyncio.wait_for(shipped.third.wait(), DEADLINE_S)
+    finally:
+        work.cancel()
+        await asyncio.wait({work})
+
+
+def test_windows_follow_each_other(windows, membership, shipped, monkeypatch):
+    monkeypatch.setattr(module, "wall_ns", Clock(1000 * WIDTH_NS))
+    nap = asyncio.sleep
+    monkeypatch.setattr(module.asyncio, "sleep", lambda _: nap(0))
+    membership.on_view(HostView(complete=True))
+    asyncio.run(_until_the_third(windows, shipped))
+    starts = [start_ns for start_ns, _ in shipped.summaries]
+    assert all(later > earlier for earlier, later in pairwise(starts))
+    assert all(start_ns % WIDTH_NS == 0 for start_ns in starts)
+
+
+def test_nothing_is_shipped_before_the_host_was_looked_at(windows, shipped, monkeypatch):
+    monkeypatch.setattr(module, "wall_ns", Clock(1000 * WIDTH_NS))
+    nap = asyncio.sleep
+    monkeypatch.setattr(module.asyncio, "sleep", lambda _: nap(0))
+
+    async def look():
+        work = asyncio.create_task(windows.run())
+        for _ in range(100):
+            await nap(0)
+        work.cancel()
+        await asyncio.wait({work})
+
+    asyncio.run(look())
+    assert shipped.summaries == []

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+from netagent.host.announcing import RdmaState, announced, findings
+from netagent.host.facts import HostView
+from netagent.model.endpoint import Endpoint, RdmaAddress
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, rnic
+
+A, B = EndpointId("a", 0), EndpointId("b", 0)
+ADDRESS = RdmaAddress("rxe0", "::ffff:10.0.0.1", (17,), 1, 1024)
+
+
+def endpoint(key):
+    return Endpoint(key, "t", "h0", "10.0.0.1", "", "172.30.0.1", "rnic0", "br-int", "p")
+
+
+def down(key):
+    return Finding(FindingKind.ENDPOINT_DOWN, Component(Kind.ENDPOINT, str(key)), "down", 1)
+
+
+VIEW = HostView(endpoints=(endpoint(A), endpoint(B)), findings=(down(A), down(B)), complete=True)
+
+
+def test_what_has_no_socket_is_told_as_a_finding_and_not_probed():
+    assert [e.id for e in announced(VIEW, {A: "in use"}, RdmaState())] == [B]
+    told = findings(VIEW, {A: "in use"}, RdmaState(), wall_ns=7)
+    assert told[:2] == VIEW.findings
+    assert (told[2].kind, told[2].component.name, told[2].wall_ns) == ("unknown-input", str(A), 7)
+    assert "in use" in told[2].text
+
+
+def test_by_rdma_an_endpoint_is_announced_once_it_answered_and_ever_after():
+    def state(**more):
+        return RdmaState(chosen={A: True, B: None}.get, **more)
+
+    assert announced(VIEW, {}, state()) == ()
+    (told,) = announced(VIEW, {A: "GID gone"}, state(addresses={A: ADDRESS}))
+    assert (told.id, told.rdma) == (A, ADDRESS)
+    mute = findings(VIEW, {A: "GID gone"}, state(failed={A: "no device"}), wall_ns=1)[2:]
+    assert [finding.text for finding in mute] == ["cannot answer probes: no device"]
+
+
+def test_an_rnic_that_is_gone_explains_its_interface():
+    def told(kind):
+        finding = Finding(kind, rnic("h0", "rxe0"), "", 1)
+        state = RdmaState(lambda _: True, {A: ADDRESS}, findings=(finding,))
+        return findings(VIEW, {}, state, wall_ns=1)
+
+    assert told(FindingKind.RNIC_DOWN)[0] == down(B)
+    assert told(FindingKind.GID_CHANGED)[0] == down(B)
+    assert told(FindingKind.RNIC_RETRANSMITS)[:2] == VIEW.findings

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.host.carrier import FLAP_HOLD_NS
+from netagent.host.discovery import GRACE_NS, UNFOUND_NS, Discovery, container_nsids
+from netagent.host.facts import HostView, LinkView, VswitchView
+from netagent.model.endpoint import EndpointState
+from netagent.model.finding import FindingKind
+from netagent.model.ids import EndpointId
+from tests.netagent.host.small_host import C0, Links, S, plug, tunnel, vswitch
+
+WALL_NS = 1_700_000_000 * S
+
+
+class Host:
+    """A Discovery with a clock that a test turns."""
+
+    def __init__(self) -> None:
+        self.discovery = Discovery(host="h0", bridge="br-int")
+        self.links = Links()
+        self.now_ns = 0
+
+    def look(self, *interfaces, after_ns=0, **more) -> HostView:
+        self.now_ns += after_ns
+        view = vswitch(tunnel(0), tunnel(1), *interfaces)
+        return self.observe(view, **more)
+
+    def observe(self, view: VswitchView, **more) -> HostView:
+        now = {"now_ns": self.now_ns, "wall_ns": WALL_NS + self.now_ns}
+        return self.discovery.observe(view, self.links.view, **now, **more)
+
+    def started(self) -> HostView:
+        self.links.start(plug(), 3)
+        return self.look(plug())
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def found(view: HostView) -> list[tuple[FindingKind, str]]:
+    return [(each.kind, str(each.component)) for each in view.findings]
+
+
+def test_an_endpoint_has_the_facts_of_all_its_sources(host):
+    view = host.started()
+    (endpoint,) = view.endpoints
+    assert endpoint.id == C0
+    assert (endpoint.task, endpoint.host, endpoint.state) == ("train", "h0", EndpointState.UP)
+    assert (endpoint.address, endpoint.mac) == ("10.0.0.10", "02:00:00:00:00:0a")
+    assert (endpoint.underlay, endpoint.rnic, endpoint.bond) == ("172.30.0.10", "rnic0", None)
+    assert (endpoint.bridge, endpoint.port, endpoint.mtu) == ("br-int", "c0-r0", 1400)
+    assert view.namespaces == {C0: host.links.namespaces[3]}
+    assert [each.rail for each in view.uplinks] == [0, 1]
+    assert view.findings == ()
+    assert view.complete
+
+
+def test_only_namespaces_of_container_ports_are_looked_into():
+    links = Links()
+    links.start(plug(), 3)
+    links.add("other", netnsid=9)
+    view = vswitch(tunnel(0), plug(), plug("gone"))
+    assert container_nsids(view, "br-int", links.view) == {3}
+    assert container_nsids(VswitchView(), "br-int", links.view) == frozenset()
+
+
+@pytest.mark.parametrize(
+    "unready",
+    [{"up": False}, {"addresses": ()}, {"addresses": ("10.0.0.99",)}],
+)
+def test_a_starting_container_is_announced_only_once_it_can_answer(host, unready):
+    host.links.start(plug(), 3, **unready)
+    view = host.look(plug())
+    assert view.endpoints == ()
+    assert view.findings == ()
+    host.links.start(plug(), 3)
+    assert [each.id for each in host.look(plug(), after_ns=S).endpoints] == [C0]
+
+
+def test_a_container_that_never_becomes_ready_is_said_after_a_while(host):
+    host.links.start(plug(), 3, addresses=())
+    host.look(plug())
+    assert host.discovery.deadline_ns() == UNFOUND_NS
+    (finding,) = host.look(plug(), after_ns=UNFOUND_NS).findings
+    assert finding.kind is FindingKind.UNKNOWN_INPUT
+    assert finding.text == "port c0-r0: eth0 does not carry 10.0.0.10"
+
+
+def test_a_port_whose_namespace_cannot_be_found_is_said_after_a_while(host):
+    host.links.add("c0-r0", netnsid=8)
+    host.look(plug())
+    (finding,) = host.look(plug(), after_ns=UNFOUND_NS).findings
+    assert "no namespace found" in finding.text
+
+
+def test_a_namespace_that_cannot_be_read_is_trusted_as_configured(host):
+    host.links.start(plug(), 3)
+    del host.links.inside[3]
+    (endpoint,) = host.look(plug()).endpoints
+    assert (endpoint.address, endpoint.mtu) == ("10.0.0.10", 1450)
+    host.links.change("c0-r0", carrier=False)
+    (finding,) = (host.look(plug()), host.look(plug(), after_ns=GRACE_NS))[1].findings
+    assert "no carrier" in finding.text
+
+
+def test_a_removed_port_is_a_stop_and_no_alarm(host):
+    host.started()
+    view = host.look()
+    assert view.endpoints == ()
+    assert view.findings == ()
+    assert view.namespaces == {}
+
+
+def test_a_namespace_gone_for_less_than_the_grace_alarms_nobody(host):
+    host.started()
+    host.links.end(plug(), 3)
+    view = host.look(plug())
+    assert [each.state for each in view.endpoints] == [EndpointState.UP]
+    assert view.namespaces == {}, "nobody may hold on to it"
+    assert host.discovery.deadline_ns() == GRACE_NS
+    view = host.look(after_ns=GRACE_NS - 1)
+    assert (view.endpoints, view.findings) == ((), ())
+
+
+def test_a_namespace_gone_for_the_grace_is_a_crash_until_the_port_goes(host):
+    host.started()
+    host.links.end(plug(), 3)
+    host.look(plug())
+    view = host.look(plug(), after_ns=GRACE_NS)
+    assert [each.state for each in view.endpoints] == [EndpointState.CRASHED]
+    assert found(view) == [(FindingKind.CONTAINER_CRASHED, "container c0")]
+    assert view.findings[0].wall_ns == WALL_NS + GRACE_NS
+    assert "c0-r0" in view.findings[0].text
+    again = host.look(plug(), after_ns=S)
+    assert again == view, "what holds on is no news"
+    assert host.look(after_ns=S).findings == ()
+
+
+def test_two_rails_of_a_crashed_container_make_one_finding(host):
+    for rail in (0, 1):
+        host.links.start(plug(rail=rail), 3)
+    host.look(plug(rail=0), plug(rail=1))
+    host.links.host.pop("c0-r0")
+    host.links.host.pop("c0-r1")
+    host.links.namespaces.clear()
+    host.look(plug(rail=0), plug(rail=1))
+    view = host.look(plug(rail=0), plug(rail=1), after_ns=GRACE_NS)
+    assert found(view) == [(FindingKind.CONTAINER_CRASHED, "container c0")]
+    assert "c0-r0, c0-r1" in view.findings[0].text
+
+
+def test_a_crash_hidden_by_a_socket_that_keeps_the_veth_is_seen(host):
+    host.started()
+    host.links.namespaces.clear()  # its path leads nowhere, yet its devices are still there
+    host.look(plug())
+    view = host.look(plug(), after_ns=GRACE_NS)
+    assert [each.state for each in view.endpoints] == [EndpointState.CRASHED]
+
+
+def test_a_crashed_container_that_comes_back_is_up(host):
+    host.started()
+    host.links.end(plug(), 3)
+    host.look(plug())
+    host.look(plug(), after_ns=GRACE_NS)
+    host.links.start(plug(), 4)
+    view = host.look(plug(), after_ns=S)
+    assert [each.state for each in view.endpoints] == [EndpointState.UP]
+    assert view.findings == ()
+
+
+def test_a_port_found_without_any_device_counts_as_crashed_after_the_grace(host):
+    assert host.look(plug()).endpoints == ()
+    view = host.look(plug(), after_ns=GRACE_NS)
+    assert [each.state for each in view.endpoints] == [EndpointState.CRASHED]
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        (lambda links: links.change("c0-r0", up=False), "c0-r0 is down on the host"),
+        (lambda links: links.change_inside(3, up=False), "eth0 is down in the container"),
+        (lambda links: links.change_inside(3, addresses=()), "eth0 does not carry 10.0.0.10"),
+        (lambda links: links.inside[3].clear(), "its interface left the container's namespace"),
+        (lambda links: links.host.pop("c0-r0"), "its device does not exist"),
+    ],
+)
+def test_a_container_that_lives_without_its_interface_is_an_endpoint_down(host, fault, text):
+    host.started()
+    fault(host.links)
+    view = host.look(plug())
+    assert view.findings == ()
+    view = host.look(plug(), after_ns=GRACE_NS)
+    assert found(view) == [(FindingKind.ENDPOINT_DOWN, "endpoint c0/rail0")]
+    assert text in view.findings[0].text
+    assert [each.state for each in view.endpoints] == [EndpointState.UP], "it goes on being probed"
+
+
+def test_what_open_vswitch_cannot_use_is_quoted(host):
+    host.started()
+    broken = replace(plug(), error="could not open network device")
+    host.look(broken)
+    (finding,) = host.look(broken, after_ns=GRACE_NS).findings
+    assert "Open vSwitch cannot use it: could not open network device" in finding.text
+
+
+def test_another_mac_than_the_configured_one_is_said(host):
+    host.links.start(plug(), 3, mac="02:ff:00:00:00:01")
+    (finding,) = host.look(plug()).findings
+    assert finding.kind is FindingKind.UNKNOWN_INPUT
+    assert "attached_mac is 02:00:00:00:00:0a, but eth0 has 02:ff:00:00:00:01" in finding.text
+
+
+def test_a_rail_without_a_tunnel_leaves_its_port_unused(host):
+    far = plug(rail=5)
+    host.links.start(far, 3)
+    view = host.look(far)
+    assert view.endpoints == ()
+    assert "no tunnel for rail 5" in view.findings[0].text
+
+
+def test_a_deleted_tunnel_hides_no_endpoint(host):
+    host.started()
+    view = host.observe(vswitch(plug()))
+    assert [each.underlay for each in view.endpoints] == ["172.30.0.10"]
+    assert [each.text for each in view.findings] == ["port vxlan0: the tunnel of rail 0 is gone"]
+
+
+def test_a_dead_vswitchd_changes_nothing_but_the_finding(host):
+    before = host.started()
+    for rail in (0, 1):  # its internal ports die with it
+        del host.links.host[f"br-phy{rail}"]
+    view = host.look(plug(), vswitch_down="its process is gone")
+    assert (view.endpoints, view.uplinks) == (before.endpoints, before.uplinks)
+    assert found(view) == [(FindingKind.VSWITCH_DOWN, "vswitch h0")]
+    assert view.findings[0].text == "ovs-vswitchd: its process is gone"
+
+
+def test_rnics_are_watched_and_time_alone_ends_flapping(host):
+    host.look()
+    for number in range(4):
+        host.links.change("rnic0", carrier=bool(number % 2))
+        view = host.look(after_ns=S)
+    assert found(view) == [(FindingKind.RNIC_FLAPPING, "rnic h0/rnic0")]
+    assert host.discovery.deadline_ns() == host.now_ns + FLAP_HOLD_NS
+    assert host.look(after_ns=FLAP_HOLD_NS).findings == ()
+    assert host.discovery.deadline_ns() is None
+
+
+def test_odd_ports_are_said_and_harm_no_other(host):
+    view = host.started()
+    odd = plug("odd", rail=1, attached_mac="xyz")
+    seen = host.look(plug(), odd)
+    assert seen.endpoints == view.endpoints
+    assert [each.evidence for each in seen.findings] == [{"port": "odd-r1"}]
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 3 * S),
+        st.sampled_from(["start", "end", "plug", "unplug", "down", "up", "bare", "blind"]),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+def test_whatever_happens_crashes_need_a_port_and_endpoints_carry_their_port(script):
+    """Steps start and end the namespace, plug and unplug the port, break and heal the interface."""
+    host, plugged, alive = Host(), False, False
+    for after_ns, step in script:
+        if step == "start" and not alive:
+            host.links.start(plug(), 3)
+            alive = True
+        elif step == "end" and alive:
+            host.links.host.pop("c0-r0", None)
+            host.links.inside.pop(3, None)
+            host.links.namespaces.pop(3, None)
+            alive = False
+        elif step in {"plug", "unplug"}:
+            plugged = step == "plug"
+        elif alive and step in {"down", "up"} and 3 in host.links.inside:
+            host.links.change_inside(3, up=step == "up")
+        elif alive and step == "blind":
+            host.links.inside.pop(3, None)
+        view = host.look(*([plug()] if plugged else []), after_ns=after_ns)
+        states = [each.state for each in view.endpoints]
+        assert len(states) <= plugged
+        if alive:
+            assert EndpointState.CRASHED not in states or not host.links.inside.get(3)
+        assert set(view.namespaces) <= {each.id for each in view.endpoints}
+        assert set(view.namespaces.values()) <= set(host.links.namespaces.values())
+        assert all(each.wall_ns <= WALL_NS + host.now_ns for each in view.findings)
+
+
+TEXT = st.text(max_size=6) | st.sampled_from(["0", "7", "10.0.0.1", "02:00:00:00:00:01", "a b"])
+KEY = st.sampled_from(["sandbox", "task", "rail", "attached_mac", "ip_addresses", "iface-id"])
+
+
+@given(st.lists(st.dictionaries(KEY, TEXT), max_size=4), TEXT, TEXT)
+def test_no_content_of_ovsdb_raises(ids, rail, local_ip):
+    interfaces = [replace(plug(f"c{n}"), external_ids=each) for n, each in enumerate(ids)]
+    odd_tunnel = tunnel(0, external_ids={"rail": rail}, options={"local_ip": local_ip})
+    view = vswitch(odd_tunnel, *interfaces)
+    discovery = Discovery(host="h0", bridge="br-int")
+    seen = discovery.observe(view, LinkView(), now_ns=0, wall_ns=0)
+    assert all(isinstance(each.id, EndpointId) for each in seen.endpoints)

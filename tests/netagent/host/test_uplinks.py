@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from netagent.host.facts import Bridge, Port, Uplink, VswitchView
+from netagent.host.uplinks import Uplinks
+from netagent.model.vswitch import Interface
+from tests.netagent.host.small_host import Links, physical, tunnel, vswitch
+
+
+def observe(view, interfaces, links, *, uplinks=None, rails=frozenset()):
+    return (uplinks or Uplinks()).observe(view, interfaces, links.view, rails=rails)
+
+
+def test_a_vtep_on_a_bridge_leads_to_the_bridge_s_physical_port():
+    found, unusable = observe(vswitch(), [tunnel(1), tunnel(0)], Links())
+    assert found == (
+        Uplink(0, "rnic0", "172.30.0.10", "br-phy0", "vxlan0", ("rnic0",)),
+        Uplink(1, "rnic1", "172.30.1.10", "br-phy1", "vxlan1", ("rnic1",)),
+    )
+    assert unusable == ()
+
+
+def test_a_vtep_on_the_rnic_itself_is_its_own_uplink():
+    links = Links(rails=0)
+    links.add("ens1f0", addresses=("172.30.0.10",))
+    (uplink,), _ = observe(vswitch(bridges=()), [tunnel()], links)
+    assert (uplink.device, uplink.vtep, uplink.bond) == ("ens1f0", "ens1f0", None)
+
+
+def test_a_port_of_several_interfaces_is_a_bond():
+    bridges = (physical(0, "rnic0", "rnic9"),)
+    (uplink,), _ = observe(vswitch(bridges=bridges), [tunnel()], Links())
+    assert (uplink.bond, uplink.device, uplink.members) == ("bond", "rnic0", ("rnic0", "rnic9"))
+
+
+@pytest.mark.parametrize("on_bridge", [True, False])
+def test_a_kernel_bond_shows_its_members(on_bridge):
+    links = Links(rails=0)
+    bond = links.add("bond0", kind="bond")
+    for name in ("ens1f1", "ens1f0"):
+        links.add(name, master=bond.index)
+    if on_bridge:
+        links.add("br-phy0", addresses=("172.30.0.10",))
+        view = vswitch(bridges=(physical(0, "bond0"),))
+    else:
+        links.change("bond0", addresses=("172.30.0.10",))
+        view = vswitch(bridges=())
+    (uplink,), _ = observe(view, [tunnel()], links)
+    assert (uplink.bond, uplink.members) == ("bond0", ("ens1f0", "ens1f1"))
+
+
+def test_a_physical_port_without_a_device_is_still_the_rnic():
+    links = Links()
+    del links.host["rnic0"]
+    (uplink,), _ = observe(vswitch(), [tunnel()], links)
+    assert uplink.members == ("rnic0",)
+
+
+def test_patch_ports_are_no_way_out():
+    patch = Port("patch0", (Interface("patch0", "patch"),))
+    own = Port("br-phy0", (Interface("br-phy0", "internal"),))
+    found, (unusable,) = observe(
+        vswitch(bridges=(Bridge("br-phy0", "netdev", (own, patch)),)), [tunnel()], Links()
+    )
+    assert found == ()
+    assert unusable.text == "br-phy0 has no RNIC"
+
+
+def test_the_host_s_only_encapsulation_address_serves_all_tunnels():
+    view = replace(vswitch(), external_ids={"ovn-encap-ip": "172.30.0.10"})
+    (uplink,), _ = observe(view, [tunnel(options={})], Links())
+    assert uplink.address == "172.30.0.10"
+
+
+@pytest.mark.parametrize(
+    ("odd", "text"),
+    [
+        (tunnel(external_ids={"rail": "x"}), "external_ids:rail 'x' is no rail"),
+        (tunnel(options={"local_ip": "flow"}), "options:local_ip 'flow' is no IPv4 address"),
+        (tunnel(options={"local_ip": "172.30.9.9"}), "no device holds 172.30.9.9"),
+    ],
+)
+def test_what_is_odd_about_a_tunnel_is_named(odd, text):
+    found, (unusable,) = observe(vswitch(), [odd], Links())
+    assert found == ()
+    assert (unusable.port, unusable.text) == ("vxlan0", text)
+
+
+def test_tunnels_without_a_rail_are_others():
+    assert observe(vswitch(), [tunnel(external_ids={})], Links()) == ((), ())
+
+
+def test_a_second_tunnel_of_a_rail_is_not_used():
+    found, (unusable,) = observe(vswitch(), [tunnel(), tunnel(name="vxlan7")], Links())
+    assert [each.tunnel for each in found] == ["vxlan0"]
+    assert unusable.text == "rail 0 already has vxlan0"
+
+
+def test_what_was_known_outlives_the_device_but_not_a_new_address():
+    uplinks, links = Uplinks(), Links()
+    (before,), _ = observe(vswitch(), [tunnel()], links, uplinks=uplinks)
+    del links.host["br-phy0"]
+    assert observe(vswitch(), [tunnel()], links, uplinks=uplinks) == ((before,), ())
+    moved = tunnel(options={"local_ip": "172.30.0.99"})
+    found, (unusable,) = observe(vswitch(), [moved], links, uplinks=uplinks)
+    assert found == ()
+    assert unusable.text == "no device holds 172.30.0.99"
+
+
+def test_a_rail_that_still_has_endpoints_keeps_its_uplink_without_a_tunnel():
+    uplinks, links = Uplinks(), Links()
+    observe(vswitch(), [tunnel()], links, uplinks=uplinks)
+    found, (unusable,) = observe(VswitchView(), [], links, uplinks=uplinks, rails={0})
+    assert [each.rail for each in found] == [0]
+    assert unusable.text == "the tunnel of rail 0 is gone"
+    assert observe(VswitchView(), [], links, uplinks=uplinks) == ((), ())

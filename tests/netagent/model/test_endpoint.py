@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from netagent.model.endpoint import Endpoint, RdmaAddress, oddity
+from netagent.model.ids import EndpointId
+
+RDMA = RdmaAddress("mlx5_0", "::ffff:10.0.0.10", (17, 18), 1, 1024)
+UDP = Endpoint(EndpointId("a", 0), "t", "h0", "10.0.0.10", "", "", "", "", "")
+
+
+def test_what_makes_sense_is_not_odd():
+    assert oddity(UDP) == oddity(replace(UDP, rdma=RDMA)) == ""
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0", "10.0.0.256", "fe80::1", "10.0.0.1/24"])
+def test_an_address_that_is_none_is_odd(address):
+    assert "no IPv4 address" in oddity(replace(UDP, address=address))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gid": "10.0.0.10"}, "no GID"),
+        ({"gid": ""}, "no GID"),
+        ({"qpns": ()}, "queue pair"),
+        ({"qpns": tuple(range(1, 66))}, "queue pair"),
+        ({"qpns": tuple(range(1, 65))}, ""),
+        ({"qpns": (0,)}, "queue pair"),
+        ({"qpns": (1 << 24,)}, "queue pair"),
+        ({"qpns": ((1 << 24) - 1,)}, ""),
+        ({"qkey": -1}, "QKEY"),
+        ({"qkey": 1 << 32}, "QKEY"),
+        ({"qkey": (1 << 32) - 1}, ""),
+        ({"mtu": 1500}, "MTU of 1500"),
+        ({"mtu": 4096}, ""),
+    ],
+)
+def test_an_rdma_address_is_held_against_what_hardware_has(change, said):
+    told = oddity(replace(UDP, rdma=replace(RDMA, **change)))
+    assert (said in told) if said else not told

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.probing.paths import ANSWER_NS, EXPLORE_EVERY, HopCount, OuterFlow, PathTracer
+
+SECOND = 1_000_000_000
+FLOW = OuterFlow("172.30.0.10", "172.30.0.12", 51000)
+PATH = ("leaf-0", "spine-1", "leaf-1")
+
+
+def tracer(rate=1000.0, refresh_ns=SECOND):
+    return PathTracer(packets_per_s=rate, refresh_ns=refresh_ns, max_hops=6, now_ns=0)
+
+
+def answer(paths, probes, route=PATH):
+    for probe in probes:
+        if probe.ttl <= len(route) and route[probe.ttl - 1]:
+            paths.answered(probe.ident, route[probe.ttl - 1])
+
+
+def trace_once(paths, now_ns, route=PATH):
+    probes = paths.due(now_ns=now_ns)
+    answer(paths, probes, route)
+    paths.due(now_ns=now_ns + ANSWER_NS)
+    return probes
+
+
+def test_routers_are_told_nearest_first():
+    paths = tracer()
+    paths.follow({FLOW})
+    assert paths.hops(FLOW) is None
+    assert [p.ttl for p in trace_once(paths, 0)] == [1, 2, 3, 4, 5, 6]
+    assert paths.hops(FLOW) == PATH
+
+
+def test_a_silent_router_is_a_gap():
+    paths = tracer()
+    paths.follow({FLOW})
+    trace_once(paths, 0, ("leaf-0", "", "leaf-1"))
+    assert paths.hops(FLOW) == ("leaf-0", "", "leaf-1")
+
+
+def test_a_known_path_costs_one_packet_beyond_it_and_now_and_then_is_explored():
+    paths = tracer()
+    paths.follow({FLOW})
+    lengths = [len(trace_once(paths, n * 2 * SECOND)) for n in range(EXPLORE_EVERY + 2)]
+    assert lengths[0] == 6
+    assert set(lengths[1:]) == {4, 6}
+
+
+def test_a_path_that_changed_is_seen_at_the_next_trace():
+    paths = tracer()
+    paths.follow({FLOW})
+    trace_once(paths, 0)
+    trace_once(paths, 2 * SECOND, ("leaf-0", "spine-0", "leaf-1"))
+    assert paths.hops(FLOW) == ("leaf-0", "spine-0", "leaf-1")
+
+
+def test_answers_to_an_older_trace_count_for_nothing():
+    paths = tracer()
+    paths.follow({FLOW})
+    old = paths.due(now_ns=0)
+    paths.due(now_ns=ANSWER_NS)
+    paths.due(now_ns=2 * SECOND)
+    answer(paths, old)
+    paths.due(now_ns=2 * SECOND + ANSWER_NS)
+    assert paths.hops(FLOW) == ()
+
+
+def test_a_flow_no_longer_followed_is_forgotten():
+    paths = tracer()
+    paths.follow({FLOW})
+    probes = paths.due(now_ns=0)
+    paths.follow(set())
+    answer(paths, probes)
+    assert paths.due(now_ns=SECOND) == []
+    assert paths.hops(FLOW) is None
+
+
+@given(st.integers(1, 60), st.integers(10, 200))
+def test_packets_never_exceed_the_rate(flows, rate):
+    paths = tracer(rate=float(rate), refresh_ns=0)
+    paths.follow({OuterFlow("a", "b", port) for port in range(flows)})
+    sent = sum(len(paths.due(now_ns=n * SECOND // 20)) for n in range(100))
+    assert sent <= max(rate / 4, 6) + rate * 5
+    assert sent > 0
+
+
+def test_a_count_tells_how_many_reached_each_router_and_how_late_they_answered():
+    count = HopCount(FLOW, hops=2, count=3)
+    probes = count.take(range(1, 5)) + count.take(range(5, 9))
+    assert [p.ttl for p in probes] == [1, 2, 1, 2, 1, 2]
+    for n, probe in enumerate(probes):  # a burst: each waits for those before it
+        count.sent(probe, wall_ns=n * 1000)
+    for n, probe in enumerate(probes[1:], start=1):
+        count.answered(probe.ident, PATH[probe.ttl - 1], wall_ns=n * 1000 + probe.ttl * 100)
+    assert not count.finished(wall_ns=6000)
+    assert count.finished(wall_ns=6000 + ANSWER_NS)
+    # Nobody answered the first packet, but farther routers answered three.
+    assert count.totals() == (3, (3, 3), (100, 200))
+    assert count.routers == PATH[:2]

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import dataclass, field
+from random import Random
+
+import pytest
+
+from netagent.config import ProbeConfig
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.pinglist import PingList, Target
+from netagent.probing.prober import IDLE_NS, MARK_EVERY_NS, SEND_EVERY_NS, Prober
+from netagent.probing.session import ProbeFailed, ProbeLost, ProbeReplied, Stamps
+from netagent.probing.transport import Outcome, Sent
+from netagent.wire import frame
+
+A, B, C = EndpointId("a", 0), EndpointId("b", 0), EndpointId("c", 0)
+TO_B = Target(A, B, "10.0.0.2", "")
+TO_C = Target(A, C, "10.0.0.3", "")
+START_NS = 1_000_000_000_000
+MS = 1_000_000
+FD, SESSION = 7, 99
+CONFIG = ProbeConfig(
+    rate_per_endpoint=100,
+    rate_per_host=1000,
+    flows_per_pair=2,
+    sizes=(64, "mtu"),
+    timeout_ms=400,
+    pings_per_visit=4,
+)
+
+
+@dataclass
+class FakeTransport:
+    """Sends into a list; what it is given to read is answered at once."""
+
+    ports: tuple[int, ...] = (5001, 5002)
+    overhead_bytes: int = 28
+    max_frame_bytes: int = 9000
+    stamps: Stamps = Stamps.KERNEL
+    introduction_ns: int = 0
+    broken: str | None = None
+    outcome: Outcome = Outcome.SENT
+    sent: list[tuple[Target, int, frame.Frame, int]] = field(default_factory=list)
+    aimed: list[Target] = field(default_factory=list)
+    waiting: list[frame.Frame] = field(default_factory=list)
+    foreign: int = 0
+
+    def descriptors(self):
+        return (FD,)
+
+    def aim(self, targets):
+        self.aimed = list(targets)
+
+    def send(self, target, flow, payload):
+        self.sent.append((target, flow, frame.decode(payload), len(payload)))
+        return Sent(self.outcome)
+
+    def read(self, descriptor, events, session, *, woken_ns):
+        assert (descriptor, events) == (FD, 1)
+        for probe in self.waiting:
+            reply = probe._replace(flags=frame.REPLY)
+            session.receive(reply, arrived_wall_ns=woken_ns, taken_wall_ns=woken_ns)
+        self.waiting = []
+        return self.foreign
+
+    def close(self):
+        raise AssertionError("closing is the loop's")
+
+
+class FakeTally:
+    """Remembers events and what was kept."""
+
+    def __init__(self):
+        self.events, self.kept = [], None
+
+    def add(self, event):
+        self.events.append(event)
+
+    def forget(self, keep):
+        self.kept = keep
+
+
+class Bench:
+    """A prober with one endpoint, and its clocks."""
+
+    def __init__(self, transport=None, config=CONFIG):
+        self.transport, self.tally = transport or FakeTransport(), FakeTally()
+        self.now_ns, self.askers = START_NS, {}
+        self.prober = Prober(
+            config,
+            self.tally,
+            lambda session, port: self.askers.get((session, port)),
+            rng=Random(1),
+            wall_ns=lambda: 10 * self.now_ns,
+            now_ns=self.now_ns,
+        )
+        endpoint = Endpoint(A, "t", "h0", "10.0.0.1", "", "", "", "", "", 1450)
+        self.wanted = {A: (endpoint, "first")}
+        self.prober.add(endpoint, "first", self.transport, session=SESSION, now_ns=START_NS)
+        self.aim()
+
+    def aim(self, *targets):
+        self.prober.set_pinglist(PingList(1, targets or (TO_B,)), now_ns=self.now_ns)
+
+    def send(self, *, until):
+        """Let time pass and send what is due until so many probes went."""
+        for _ in range(10_000):
+            if len(self.transport.sent) >= until:
+                return
+            self.now_ns = max(self.now_ns + 1, self.prober.wake_ns(now_ns=self.now_ns))
+            self.prober.send_due(now_ns=self.now_ns)
+        raise AssertionError("nothing is sent")
+
+    def reply(self):
+        """Answer all that was sent."""
+        self.transport.waiting = [probe for _, _, probe, _ in self.transport.sent]
+        self.prober.read([(FD, 1)], woken_ns=10 * self.now_ns, now_ns=self.now_ns)
+
+    def kinds(self):
+        return [type(event) for event in self.tally.events]
+
+
+def test_an_idle_prober_comes_again_once_a_second():
+    prober = Prober(
+        CONFIG, FakeTally(), lambda _s, _p: None, rng=Random(1), wall_ns=int, now_ns=START_NS
+    )
+    assert not prober.send_due(now_ns=START_NS)
+    assert prober.wake_ns(now_ns=START_NS) == START_NS + IDLE_NS
+
+
+def test_a_visit_is_sent_stamped_and_answered():
+    bench = Bench()
+    bench.send(until=4)
+    targets, flows, probes, sizes = zip(*bench.transport.sent, strict=True)
+    assert set(targets) == {TO_B}
+    assert set(flows) == {0, 1}
+    assert set(sizes) == {64 - 28, 1450 - 28}
+    assert {probe.session for probe in probes} == {SESSION}
+    bench.reply()
+    assert bench.kinds() == [ProbeReplied] * 4
+    assert bench.prober.take_counters().sent == 4
+    assert bench.prober.take_counters().sent == 0
+
+
+def test_visits_that_fall_due_together_go_out_together():
+    bench = Bench()
+    bench.send(until=1)
+    assert bench.prober.wake_ns(now_ns=bench.now_ns) >= bench.now_ns + SEND_EVERY_NS
+    assert not bench.prober.send_due(now_ns=bench.now_ns + SEND_EVERY_NS - 1)
+
+
+def test_each_flow_is_marked_now_and_then():
+    bench = Bench()
+    bench.send(until=20)
+    marked = [flow for _, flow, probe, _ in bench.transport.sent if probe.flags & frame.MARKED]
+    assert sorted(marked) == [0, 1]
+    bench.now_ns += MARK_EVERY_NS
+    bench.transport.sent.clear()
+    bench.send(until=20)
+    marked = [flow for _, flow, probe, _ in bench.transport.sent if probe.flags & frame.MARKED]
+    assert sorted(marked) == [0, 1]
+
+
+def test_what_nobody_answers_is_lost_and_its_flow_is_losing():
+    bench = Bench()
+    bench.send(until=4)
+    bench.now_ns += CONFIG.timeout_ms * MS + 1
+    bench.prober.send_due(now_ns=bench.now_ns)
+    assert ProbeLost in bench.kinds()
+    losing = bench.prober.take_losing()
+    assert losing <= {FlowId(A, B, 5001), FlowId(A, B, 5002)}
+    assert losing
+    assert bench.prober.take_losing() == set()
+
+
+def test_what_is_lost_while_the_target_is_introduced_is_pending():
+    bench = Bench(FakeTransport(introduction_ns=10_000 * MS))
+    bench.send(until=4)
+    bench.now_ns += CONFIG.timeout_ms * MS + 1
+    bench.prober.send_due(now_ns=bench.now_ns)
+    assert ProbeLost not in bench.kinds()
+    assert bench.prober.take_counters().pending == 4
+
+
+def test_a_neighbour_that_is_still_asked_for_costs_no_probe():
+    bench = Bench(FakeTransport(outcome=Outcome.PENDING))
+    bench.send(until=4)
+    counters = bench.prober.take_counters()
+    assert (counters.sent, counters.pending) == (0, 4)
+    bench.now_ns += CONFIG.timeout_ms * MS + 1
+    bench.prober.send_due(now_ns=bench.now_ns)
+    assert bench.tally.events == []
+
+
+def test_what_the_device_refuses_has_failed_at_once():
+    bench = Bench(FakeTransport(outcome=Outcome.FAILED))
+    bench.send(until=4)
+    assert bench.kinds() == [ProbeFailed] * 4
+
+
+def test_caps_hold_back_what_is_too_much():
+    config = ProbeConfig(rate_per_endpoint=100, flows_per_pair=2, sizes=("mtu",),
+                         bytes_per_second_per_endpoint=3000)  # fmt: skip
+    bench = Bench(config=config)
+    bench.send(until=2)
+    burst = bench.prober.begin_burst(TO_B)
+    for _ in range(10):
+        bench.prober.send_of(burst, now_ns=bench.now_ns)
+    assert len(bench.transport.sent) == 2
+    assert bench.prober.take_counters().capped >= 10
+
+
+def test_foreign_frames_are_counted():
+    bench = Bench(FakeTransport(foreign=3))
+    bench.prober.read([(FD, 1), (FD + 1, 1)], woken_ns=0, now_ns=bench.now_ns)
+    assert bench.prober.take_counters().bad_frames == 3
+
+
+def test_a_burst_is_answered_probe_by_probe_and_not_tallied():
+    bench = Bench()
+    burst = bench.prober.begin_burst(TO_B)
+    for _ in range(6):
+        bench.prober.send_of(burst, now_ns=bench.now_ns)
+    assert [flow for _, flow, _, _ in bench.transport.sent] == [0, 0, 1, 1, 0, 0]
+    assert bench.prober.answers_of(burst) is None
+    bench.reply()
+    answers = bench.prober.answers_of(burst)
+    assert [answer.outcome for answer in answers] == ["replied"] * 6
+    assert [answer.size for answer in answers] == [64, 1450] * 3
+    assert bench.tally.events == []
+
+
+def test_a_burst_from_elsewhere_is_refused():
+    with pytest.raises(KeyError):
+        Bench().prober.begin_burst(Target(B, A, "10.0.0.1", ""))
+
+
+def test_endpoints_that_change_or_break_are_given_back():
+    bench = Bench()
+    assert bench.prober.retain(bench.wanted) == []
+    assert A in bench.prober
+    other = {A: (bench.wanted[A][0], "second")}
+    assert bench.prober.retain(other) == [bench.transport]
+    assert A not in bench.prober
+    assert bench.prober.retain({}) == []
+
+
+def test_a_transport_that_broke_is_given_back_and_said_to_be():
+    bench = Bench()
+    bench.transport.broken = "device is gone"
+    assert bench.prober.broken() == {A: "device is gone"}
+    assert bench.prober.retain(bench.wanted) == [bench.transport]
+
+
+def test_only_listed_pairs_are_aimed_at_and_tallied():
+    bench = Bench()
+    bench.aim(TO_C, Target(B, C, "10.0.0.3", ""))
+    assert bench.transport.aimed == [TO_C]
+    assert bench.tally.kept == {(A, C)}
+
+
+def test_stamps_decide_whether_packets_may_wait():
+    assert not Bench().prober.eager
+    bench = Bench(FakeTransport(stamps=Stamps.PROCESS))
+    assert bench.prober.eager
+    assert bench.prober.stamps() == {A: Stamps.PROCESS}
+
+
+def test_the_flow_of_a_frame_on_the_wire_is_known():
+    bench = Bench()
+    bench.send(until=1)
+    ((_, flow, probe, _),) = bench.transport.sent[:1]
+    port = bench.transport.ports[flow]
+    assert bench.prober.flow_of(probe, TO_B.address) == FlowId(A, B, port)
+    assert bench.prober.flow_of(probe, TO_C.address) is None
+    assert bench.prober.flow_of(probe._replace(session=1), TO_B.address) is None
+
+
+def test_the_flow_of_a_reply_is_the_askers():
+    bench = Bench()
+    reply = frame.Frame(session=5, port=6000, seq=1, flags=frame.REPLY)
+    assert bench.prober.flow_of(reply, TO_B.address) is None
+    bench.askers[5, 6000] = (A, TO_B.address)
+    assert bench.prober.flow_of(reply, TO_B.address) == FlowId(B, A, 6000)
+
+
+def test_ports_are_those_of_the_transport():
+    bench = Bench()
+    assert bench.prober.ports(A) == (5001, 5002)
+    assert bench.prober.ports(B) == ()
