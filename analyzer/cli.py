@@ -7,43 +7,40 @@ import io
 import logging
 import os
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
 from typing import TextIO, cast
 
 import structlog
 
 import netagent
-from analyzer.commands import (
-    check_config,
-    connection,
-    diagnose,
-    endpoints,
-    incidents,
-    serve,
-    show,
-    skeleton,
-    tasks,
-    watch,
-)
+from analyzer.commands import connection
 from analyzer.commands.connection import Refused
-from netagent.model.errors import ConfigError, NetAgentError, Unreachable
+from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, Unreachable
 
-VERBS: dict[str, ModuleType] = {
-    "serve": serve,
-    "tasks": tasks,
-    "endpoints": endpoints,
-    "incidents": incidents,
-    "show": show,
-    "watch": watch,
-    "diagnose": diagnose,
-    "skeleton": skeleton,
-    "check-config": check_config,
+VERBS = {
+    "serve": "run the analyzer",
+    "tasks": "list training tasks, declared or discovered",
+    "endpoints": "list endpoints: which container and rail is where",
+    "incidents": "list incidents: what is at fault, since when",
+    "show": "show one incident: verdict, evidence, alternatives",
+    "watch": "follow incidents as they open, are confirmed and recover",
+    "diagnose": "walk from one endpoint to another now, hop by hop",
+    "record": "fetch a recording of what the analyzer was given lately, for `replay`",
+    "replay": "run a recording again, by this netagent: the same incidents?",
+    "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
+    "check-config": "check a configuration file without starting anything",
 }
+"""Only the one that is asked for is imported: some need what the agent does without."""
+
+EXTRA = {"duckdb", "litestar", "matplotlib", "numpy", "scipy"}
+"""What the analyzer needs beyond the agent."""
 
 OK, NEGATIVE, USAGE, UNREACHABLE = 0, 1, 2, 3
 
 SIGPIPE_STATUS = 141
-"""What a shell reports of a command whose reader went away."""
+"""Exit status that a shell reports for a command killed by SIGPIPE: 128 + 13."""
 
 EPILOG = f"""\
 examples:
@@ -60,10 +57,11 @@ that means), 2 usage or configuration, 3 the analyzer cannot be reached
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit status."""
-    args = parser().parse_args(argv)
-    configure_logging(verbose=args.verbose)
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        status: int = VERBS[args.verb].run(args)
+        args = parser(words).parse_args(words)
+        configure_logging(verbose=args.verbose)
+        status: int = args.function(args)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away, as `| head` does. Python would complain once more at exit.
@@ -77,8 +75,11 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of every command."""
+def parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser; only the verb in `words` gets its arguments.
+
+    Raises CapabilityMissing where that verb needs what is not installed.
+    """
     formatter = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
         prog="netagent-analyzer",
@@ -88,17 +89,27 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {netagent.__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
-    for name, module in VERBS.items():
-        verb = verbs.add_parser(
-            name,
-            help=module.HELP,
-            description=module.HELP[0].upper() + module.HELP[1:] + ".",
-            epilog=module.EPILOG,
-            formatter_class=formatter,
-        )
-        verb.add_argument("-v", "--verbose", action="store_true", help="log more, to stderr")
-        module.add_arguments(verb)
+    asked = next((word for word in words if not word.startswith("-")), None)
+    for name, text in VERBS.items():
+        description = f"{text[0].upper()}{text[1:]}."
+        verb = verbs.add_parser(name, help=text, description=description, formatter_class=formatter)
+        if name == asked:
+            module = _module(name)
+            verb.epilog = module.EPILOG
+            verb.add_argument("-v", "--verbose", action="store_true", help="log more, to stderr")
+            module.add_arguments(verb)
+            verb.set_defaults(function=module.run)
     return top
+
+
+def _module(verb: str) -> ModuleType:
+    try:
+        return import_module(f"analyzer.commands.{verb.replace('-', '_')}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in EXTRA:
+            raise
+        remedy = "install the analyzer's extra: pip install 'netagent[analyzer]'"
+        raise CapabilityMissing(f"{verb} (it needs {error.name})", remedy) from error
 
 
 class _Log(io.TextIOBase):
@@ -155,7 +166,7 @@ def _status(error: NetAgentError) -> int:
         if error.status >= 500:
             return UNREACHABLE
         return NEGATIVE if error.status == 404 else USAGE
-    return USAGE if isinstance(error, ConfigError) else NEGATIVE
+    return USAGE if isinstance(error, ConfigError | CapabilityMissing) else NEGATIVE
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from netagent.model.topology import DeclaredTopology, Uplink
 T = TypeVar("T")
 
 DEFAULT_PORT = 8420
+"""TCP port of the analyzer's API. Chosen: one default for the analyzer and the commands."""
 
 
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +48,17 @@ class Skeletons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the probes that goes to pairs which a task does not use; 0.01 to 0.5."""
 
 
+class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the diagnosis is given, kept so that it can be replayed (`netagent-analyzer record`)."""
+
+    enabled: bool = True
+    """False: nothing is recorded."""
+    bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 128 << 20
+    """Bytes of the newest records kept, in a folder beside the database; at least 1 MiB."""
+    keep: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 4
+    """Recordings of the newest incidents kept, each as large at most; 0 keeps none."""
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The analyzer's configuration file."""
 
@@ -68,6 +80,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names in certificates that may declare tasks and forget hosts."""
     retention: Retention = msgspec.field(default_factory=Retention)
     skeletons: Skeletons = msgspec.field(default_factory=Skeletons)
+    recording: Recording = msgspec.field(default_factory=Recording)
 
     @property
     def address(self) -> tuple[str, int]:

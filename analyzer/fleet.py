@@ -23,7 +23,7 @@ from netagent.wire.messages import (
     SampleRequest,
     Status,
 )
-from netagent.wire.tracing import TraceReply, TraceRequest
+from netagent.wire.trace import TraceReply, TraceRequest
 
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ from analyzer.server import identity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology
 
-HELP = "check a configuration file without starting anything"
-
 EPILOG = """\
 examples:
   netagent-analyzer check-config --config analyzer.toml

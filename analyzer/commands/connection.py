@@ -4,7 +4,7 @@
 import argparse
 import os
 import ssl
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import httpx
 
@@ -18,6 +18,10 @@ environment: NETAGENT_ANALYZER_URL, NETAGENT_CA, NETAGENT_CERT, NETAGENT_KEY.
 DEFAULT_URL = "http://127.0.0.1:8420"
 
 TIMEOUT_S = 10.0
+"""Seconds that the analyzer may take to answer, beside the wait of a long poll. Chosen: a busy
+analyzer needs a few."""
+
+_UNNAMED = "the default URL; --url or NETAGENT_ANALYZER_URL names another analyzer"
 
 
 class Refused(NetAgentError):
@@ -46,6 +50,7 @@ class Connection:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.url = (args.url or DEFAULT_URL).rstrip("/")
+        self._hint = "" if args.url else f" ({_UNNAMED})"
         self._client = httpx.Client(
             base_url=self.url, verify=_context(args), trust_env=False, timeout=TIMEOUT_S
         )
@@ -71,6 +76,20 @@ class Connection:
             raise _refused(response, path)
         return response.content
 
+    def download(self, path: str, to: BinaryIO, *, timeout_s: float) -> int:
+        """Write the bytes at `path` to `to`; return how many."""
+        size = 0
+        try:
+            with self._client.stream("GET", path, timeout=timeout_s) as response:
+                if not response.is_success:
+                    response.read()
+                    raise _refused(response, path)
+                for chunk in response.iter_bytes():
+                    size += to.write(chunk)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unreachable(self.url, _reason(error)) from error
+        return size
+
     def __enter__(self) -> Self:
         return self
 
@@ -88,7 +107,7 @@ class Connection:
         try:
             return self._client.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(self.url, _reason(error)) from error
+            raise Unreachable(self.url, _reason(error) + self._hint) from error
 
 
 def _object(response: httpx.Response) -> dict[str, Any]:

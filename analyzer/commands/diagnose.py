@@ -10,8 +10,6 @@ from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import paragraph
 
-HELP = "walk from one endpoint to another now, hop by hop"
-
 EPILOG = """\
 examples:
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0
@@ -21,6 +19,8 @@ exit status: 0 if the walk delivers, 1 if it ends elsewhere or cannot tell
 """
 
 TIMEOUT_S = 30.0
+"""Seconds that a diagnosis may take. Chosen: above the two rounds of walks that the analyzer asks
+of agents, 5 s each."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,8 +10,6 @@ from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import clock, paragraph, table
 
-HELP = "list endpoints: which container and rail is where"
-
 EPILOG = """\
 examples:
   netagent-analyzer endpoints

@@ -10,8 +10,6 @@ from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import clock, table
 
-HELP = "list incidents: what is at fault, since when"
-
 EPILOG = """\
 examples:
   netagent-analyzer incidents

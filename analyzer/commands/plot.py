@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 REMEDY = "pip install matplotlib, or netagent[plot]"
 CELLS = 512
-"""Side of a matrix as drawn: larger ones are put together."""
+"""Most cells per side of a drawn matrix; larger matrices are summed by cell. Chosen: about a
+screen's resolution."""
 GROUPS_SHOWN = 8
+"""Most stages drawn, and most series in each. Chosen: more cannot be told apart by eye."""
 PERIODS_SHOWN = 4
+"""Iterations drawn. Chosen: enough to see them repeat."""
 
 
 def draw(path: str, series: TrafficSeries, found: Skeleton) -> None:

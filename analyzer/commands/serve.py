@@ -8,8 +8,6 @@ import sys
 from analyzer import config
 from analyzer.server import serve
 
-HELP = "run the analyzer"
-
 EPILOG = """\
 examples:
   netagent-analyzer serve --config analyzer.toml

@@ -11,8 +11,6 @@ from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import cut, instant, paragraph
 
-HELP = "show one incident: verdict, evidence, alternatives"
-
 EPILOG = """\
 examples:
   netagent-analyzer show 3f2a

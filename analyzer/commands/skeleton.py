@@ -10,19 +10,17 @@ from urllib.parse import quote
 
 import numpy as np
 
-from analyzer import recording
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.plot import draw
 from analyzer.commands.text import clock, cut, paragraph, table
-from analyzer.recording import SHAPE
+from analyzer.skeleton import recording
 from analyzer.skeleton.hint import Hint, infer_with
 from analyzer.skeleton.infer import Skeleton
+from analyzer.skeleton.recording import SHAPE
 from analyzer.skeleton.series import TrafficSeries, basic_edges
 from netagent.model.errors import CapabilityMissing, ConfigError
 from netagent.model.task import Parallelism
-
-HELP = "infer which endpoint pairs a task uses, from its traffic alone"
 
 EPILOG = f"""\
 examples:
@@ -48,7 +46,9 @@ reached
 """
 
 CANDIDATES_SHOWN = 6
+"""Most groupings listed. Chosen: the best ones decide."""
 GROUPS_SHOWN = 4
+"""Most groups listed of each kind. Chosen: enough to see the pattern."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

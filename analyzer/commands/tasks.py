@@ -10,8 +10,6 @@ from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import table
 
-HELP = "list training tasks, declared or discovered"
-
 EPILOG = """\
 examples:
   netagent-analyzer tasks

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 COLUMNS = 79
+"""Longest line of a table, in characters. Chosen: a terminal of 80 columns."""
 
 
 class _Wrapper(textwrap.TextWrapper):

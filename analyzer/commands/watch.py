@@ -13,8 +13,6 @@ from analyzer.commands.connection import Connection
 from analyzer.commands.text import clock, cut, paragraph
 from netagent.model.errors import Unreachable
 
-HELP = "follow incidents as they open, are confirmed and recover"
-
 EPILOG = """\
 examples:
   netagent-analyzer watch
@@ -26,8 +24,10 @@ exit status: 0 after Ctrl-C, 3 if the analyzer cannot be reached at the start
 """
 
 WAIT_S = 20.0
+"""Seconds that a long poll for events waits. Chosen: an interrupted connection is noticed soon."""
 
 RETRY_S = 1.0
+"""Seconds before a failed poll is repeated. Chosen: an analyzer's restart takes some."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,88 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which flows lose probes, and which ordered pairs cannot talk at all."""
+"""Loss: a pair some of whose probes are not answered, or all of them."""
 
-from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 
-from analyzer.ingest import FlowNumbers, WindowRows
-from netagent.model.ids import EndpointId, FlowId
+import numpy as np
+from numpy.typing import NDArray
 
-UNCONNECTED_RUN = 3
-"""Failures in a row to a target that mean unconnectivity."""
-UNCONNECTED_MS = 4_000
-"""The run must lie within this time, or a rate as low as one probe a minute would count."""
+from analyzer.detect.contract import Seen
+from analyzer.detect.flows import FlowView, unconnected_pairs
+from analyzer.questions import Asking
+from netagent.model.anomaly import Anomaly, Subject
+from netagent.model.evidence import Evidence, EvidenceKind
+from netagent.model.ids import EndpointId
+from netagent.model.verdict import Symptom
 
+CLEAN_RATE = 0.001
+"""Largest share of lost probes at which an incident's pairs count as well again. Chosen: ten times
+the background of one in ten thousand, which hundreds of pairs show in every window."""
 
-@dataclass(frozen=True, slots=True)
-class FlowView:
-    """What one flow's probes saw in the windows looked at."""
-
-    flow: FlowId
-    sent: int
-    lost: int
-    refused: int
-    sent_large: int
-    lost_large: int
-    run: int
-    run_ms: int
-
-    @property
-    def unconnected(self) -> bool:
-        """Whether the flow ended the window with three losses in a row, close together."""
-        return self.run >= UNCONNECTED_RUN and self.close
-
-    @property
-    def close(self) -> bool:
-        """Whether its losses in a row come so close that three of them lie within four seconds."""
-        spacing_ms = self.run_ms / max(1, self.run - 1)
-        return spacing_ms * (UNCONNECTED_RUN - 1) <= UNCONNECTED_MS
+Pair = tuple[EndpointId, EndpointId]
 
 
-def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
-    """Return the flows of a window that sent anything."""
-    columns = (
-        rows.flow, rows.sent, rows.lost, rows.refused,
-        rows.sent_large, rows.lost_large, rows.run, rows.run_ms,
-    )  # fmt: skip
-    return [
-        FlowView(numbers.flow(number), *counters)
-        for number, *counters in zip(*(each.tolist() for each in columns), strict=True)
-        if counters[0]
-    ]
+class Loss:
+    """Sees pairs that lose probes."""
+
+    symptoms = frozenset({Symptom.LOSS, Symptom.UNCONNECTIVITY})
+
+    def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
+        """Return the unordered pairs that lost a probe, with their counts."""
+        yield from ()  # no question is needed
+        lossy = {_pair(view) for view in seen.flows if view.lost}
+        dead = {(min(pair), max(pair)) for pair in unconnected_pairs(seen.flows)}
+        window = seen.state.window
+        return [
+            Anomaly(
+                pair,
+                Symptom.UNCONNECTIVITY if pair in dead else Symptom.LOSS,
+                window,
+                (Evidence(EvidenceKind.CROSSED, {"lost": lost, "sent": sent}),),
+            )
+            for pair, (sent, lost) in sorted(_tally(seen, lossy).items())
+        ]
+
+    def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
+        """Return whether these pairs lose no more than CLEAN_RATE of their probes."""
+        counts = _tally(seen, {each for each in subjects if isinstance(each, tuple)}).values()
+        return sum(lost for _, lost in counts) <= CLEAN_RATE * sum(sent for sent, _ in counts)
+
+    def forget(self, flows: NDArray[np.int64]) -> None:
+        """Remember nothing."""
 
 
-def together(flows: Iterable[FlowView], before: Iterable[FlowView]) -> tuple[FlowView, ...]:
-    """Return `flows` with what their probes saw in the window before added."""
-    earlier = {view.flow: view for view in before}
-    return tuple(
-        replace(
-            view,
-            sent=view.sent + past.sent,
-            lost=view.lost + past.lost,
-            sent_large=view.sent_large + past.sent_large,
-            lost_large=view.lost_large + past.lost_large,
-        )
-        if (past := earlier.get(view.flow)) is not None
-        else view
-        for view in flows
-    )
+def _tally(seen: Seen, pairs: AbstractSet[Pair]) -> dict[Pair, tuple[int, int]]:
+    """Return probes sent and lost of those of these unordered pairs that were probed."""
+    if not pairs:
+        return {}
+    sent: Counter[Pair] = Counter()
+    lost: Counter[Pair] = Counter()
+    for view in seen.flows:
+        pair = _pair(view)
+        if pair in pairs:
+            sent[pair] += view.sent
+            lost[pair] += view.lost
+    return {pair: (count, lost[pair]) for pair, count in sent.items()}
 
 
-def unconnected_pairs(flows: Iterable[FlowView]) -> set[tuple[EndpointId, EndpointId]]:
-    """Return ordered pairs none of whose flows still gets an answer.
-
-    The last probes of every source port must be lost, three or more together and some of them
-    close in time: a pair that some ports still connect is an ECMP path's trouble, not the pair's.
-    With many targets each port is visited rarely, so the run is counted over all of them.
-    """
-    by_pair: dict[tuple[EndpointId, EndpointId], list[FlowView]] = defaultdict(list)
-    for view in flows:
-        by_pair[view.flow.source, view.flow.target].append(view)
-    return {
-        pair
-        for pair, seen in by_pair.items()
-        if all(view.run for view in seen)
-        and sum(view.run for view in seen) >= UNCONNECTED_RUN
-        and any(view.run > 1 and view.close for view in seen)
-    }
+def _pair(view: FlowView) -> Pair:
+    a, b = view.flow.source, view.flow.target
+    return (a, b) if a <= b else (b, a)

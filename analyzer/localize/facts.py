@@ -6,12 +6,14 @@ whose namespace is gone explain the losses around them. Their flows are taken ou
 that a dead agent is never a dead link.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-from analyzer.detect.loss import FlowView
-from analyzer.localize.evidence import Evidence, components_of, own_rnics, pairs_quoted
+from analyzer.detect.flows import FlowView
+from analyzer.localize.case import Case, Explained, own_rnics, pairs_quoted, way_of
+from analyzer.localize.contract import Context
 from analyzer.localize.topology import LearnedTopology
+from analyzer.questions import Asking, Failed, Why
+from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component, Kind, rnic
 from netagent.model.verdict import Symptom, Verdict
@@ -25,33 +27,40 @@ _SYMPTOMS = {
 }
 _SYMPTOMS_WITH_LOSS = {FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY}
 """What is no incident unless probes agree: an index may move while every address still works."""
-MUTE = "answers"
+_ANSWERS = (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink")
 """An agent that answers its RPC, while several windows in a row lack its summary."""
-_SILENCE = {
-    "refused": (0.98, "is not running: its host answers, but nothing listens on its RPC port"),
-    "timeout": (0.9, "is frozen: its RPC port accepts connections, but nobody answers"),
-    MUTE: (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink"),
+_SILENCE: Mapping[Why, tuple[float, str]] = {
+    Why.REFUSED: (0.98, "is not running: its host answers, but nothing listens on its RPC port"),
+    Why.TIMEOUT: (0.9, "is frozen: its RPC port accepts connections, but nobody answers"),
 }
+"""How an agent's RPC fails -> confidence of the verdict, and its text. Chosen: a refusal is
+certain, a timeout is what a busy host looks like as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """A verdict and the flows that it accounts for."""
+class Facts:
+    """Settles what hosts report about themselves, and what their silence shows."""
 
-    verdict: Verdict
-    flows: tuple[FlowView, ...]
+    settles = True
+
+    def __init__(self, context: Context) -> None:
+        self._topology = context.topology
+
+    def explain(self, case: Case) -> Asking[list[Explained]]:
+        """Return the verdicts of this window's findings and silences."""
+        yield from ()  # facts ask nobody
+        return settle(case, self._topology)
 
 
-def settle(evidence: Evidence, topology: LearnedTopology) -> list[Explained]:
+def settle(case: Case, topology: LearnedTopology) -> list[Explained]:
     """Return the verdicts that findings and silences settle, one per component."""
-    settled = [_silence(host, how, evidence) for host, how in sorted(evidence.silent.items())]
+    settled = [_silence(host, how, case) for host, how in sorted(case.silent.items())]
     by_component: dict[Component, list[Finding]] = {}
-    for finding in evidence.findings:
+    for finding in case.findings:
         if finding.kind in _SYMPTOMS or finding.kind in _SYMPTOMS_WITH_LOSS:
             by_component.setdefault(finding.component, []).append(finding)
-    gone = _gone_with_containers(evidence)
+    gone = _gone_with_containers(case)
     for component, findings in sorted(by_component.items()):
-        flows = _crossing(evidence, component, topology)
+        flows = _crossing(case, component, topology)
         if component.kind is Kind.RNIC and not flows:
             continue  # a spare port: a finding, and no task's incident
         lossy = any(view.lost for view in flows)
@@ -61,31 +70,29 @@ def settle(evidence: Evidence, topology: LearnedTopology) -> list[Explained]:
     return settled
 
 
-def _gone_with_containers(evidence: Evidence) -> set[Component]:
+def _gone_with_containers(case: Case) -> set[Component]:
     """Return the RDMA devices that only containers had which crashed: they took them along."""
     crashed = {
         finding.component.name
-        for finding in evidence.findings
+        for finding in case.findings
         if finding.kind is FindingKind.CONTAINER_CRASHED
     }
     gone, in_use = set[Component](), set[Component]()
-    for end in evidence.endpoints.values():
+    for end in case.endpoints.values():
         if end.rdma:
             devices = gone if end.id.container in crashed else in_use
             devices.add(rnic(end.host, end.rdma.device))
     return gone - in_use
 
 
-def _crossing(
-    evidence: Evidence, component: Component, topology: LearnedTopology
-) -> tuple[FlowView, ...]:
+def _crossing(case: Case, component: Component, topology: LearnedTopology) -> tuple[FlowView, ...]:
     # A vSwitch carries whatever its host carries.
     wanted = Component(Kind.HOST, component.name) if component.kind is Kind.VSWITCH else component
     return tuple(
         view
-        for view in evidence.flows
-        if wanted in components_of(view.flow, evidence.endpoints, topology)
-        or wanted in own_rnics(view.flow, evidence.endpoints)
+        for view in case.flows
+        if wanted in way_of(view, case, topology).certain
+        or wanted in own_rnics(view.flow, case.endpoints)
     )
 
 
@@ -98,9 +105,10 @@ def _stated(
     first = findings[0]
     lost, sent = sum(v.lost for v in flows), sum(v.sent for v in flows)
     agrees = lost > 0 or not sent
-    evidence = [f.text for f in findings]
-    evidence += [f"{k}: {v}" for f in findings for k, v in f.evidence.items()]
-    evidence.append(f"probes that cross it: {lost} of {sent} lost")
+    facts = [Evidence(EvidenceKind.FINDING, {"text": f.text}) for f in findings]
+    read = [(name, text) for f in findings for name, text in f.evidence.items()]
+    facts += [Evidence(EvidenceKind.READ, {"name": n, "text": text}) for n, text in read]
+    facts.append(Evidence(EvidenceKind.CROSSED, {"lost": lost, "sent": sent}))
     verdict = Verdict(
         component,
         component.layer,
@@ -108,28 +116,26 @@ def _stated(
         0.97 if agrees else 0.7,
         first.text,
         failing=pairs_quoted(v for v in flows if v.lost),
-        evidence=tuple(evidence),
+        evidence=tuple(facts),
     )
     return Explained(verdict, flows)
 
 
-def _silence(host: str, how: str, evidence: Evidence) -> Explained:
+def _silence(host: str, how: Failed | None, case: Case) -> Explained:
     flows = tuple(
         view
-        for view in evidence.flows
-        if host in {evidence.endpoints[e].host for e in (view.flow.source, view.flow.target)}
+        for view in case.flows
+        if host in {case.endpoints[e].host for e in (view.flow.source, view.flow.target)}
     )
     refused = sum(v.refused for v in flows)
     lost = sum(v.lost for v in flows)
     agent = Component(Kind.AGENT, host)
-    facts = [f"no summary of {host} for the window; RPC: {how}"]
+    rpc = how.text if how is not None else "answers"
+    facts = [Evidence(EvidenceKind.NO_SUMMARY, {"host": host, "rpc": rpc})]
     if refused:
-        facts.append(
-            f"{refused} probes were answered by ICMP port unreachable: the path and the "
-            "containers' network stacks work, only the responder is gone"
-        )
-    facts.append(f"probes from and to {host}: {lost} lost; none of them accuses a path")
-    confidence, words = _SILENCE.get(how, (0.0, ""))
+        facts.append(Evidence(EvidenceKind.REFUSED, {"probes": refused}))
+    facts.append(Evidence(EvidenceKind.SPARED, {"host": host, "lost": lost}))
+    confidence, words = _ANSWERS if how is None else _SILENCE.get(how.why, (0.0, ""))
     if not words and refused:
         confidence, words = 0.9, "sends nothing, while its containers' network stacks answer"
     if words:
@@ -141,14 +147,8 @@ def _silence(host: str, how: str, evidence: Evidence) -> Explained:
     component = Component(Kind.HOST, host)
     verdict = Verdict(
         component, component.layer, Symptom.SILENCE, 0.5,
-        f"{host} or its management network: neither summary nor RPC ({how})",
+        f"{host} or its management network: neither summary nor RPC ({rpc})",
         failing=pairs_quoted(v for v in flows if v.lost), evidence=tuple(facts),
         missing=(f"any answer of {host} over the management network",),
     )  # fmt: skip
     return Explained(verdict, flows)
-
-
-def unexplained(flows: Iterable[FlowView], settled: Iterable[Explained]) -> tuple[FlowView, ...]:
-    """Return the flows that no verdict accounts for."""
-    taken = {view.flow for each in settled for view in each.flows}
-    return tuple(view for view in flows if view.flow not in taken)

@@ -9,29 +9,77 @@ that ends in "cannot tell" blames nobody.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from analyzer.detect.loss import FlowView
-from analyzer.localize.evidence import OrderedPair, pair_of, pairs_quoted
-from analyzer.localize.facts import Explained
-from netagent.model.endpoint import Endpoint
+from analyzer.detect.flows import FlowView, unconnected_pairs
+from analyzer.localize import walks
+from analyzer.localize.case import Case, Endpoints, Explained, OrderedPair, pair_of, pairs_quoted
+from analyzer.localize.contract import Context
+from analyzer.localize.tracing.doubts import Walked
+from analyzer.questions import Asking
+from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component
 from netagent.model.verdict import Symptom, Verdict
-from netagent.wire.messages import EgressQuestion, IngressQuestion
-from ovs_checks.reach import Destination, Reach, compose
-from ovs_checks.vni import infer_vni
-from ovs_checks.walk import End, LocalWalk
+from ovs_checks.translate.ends import Quote
+from ovs_checks.walk.reach import Destination, Reach, compose
+from ovs_checks.walk.values import LocalWalk
+from ovs_checks.walk.vni import infer_vni
 
 MAX_PAIRS = 32
-"""Unordered pairs walked for one window; more fail for the same few reasons."""
+"""Most unordered pairs walked in one window. Chosen: bounds the load on hosts; more pairs fail for
+the same few reasons."""
 PAIRS_PER_GROUP = 2
+"""Most unordered pairs walked per task, rail and pair of hosts. Chosen: one may be an exception,
+and a third adds little."""
 SIBLINGS = 2
-"""Healthy destinations walked beside a failing one: what the source otherwise does."""
+"""Most healthy destinations walked beside each failing source. Chosen: they show the VNI that the
+source otherwise uses; two show whether it is always the same."""
 
-ROCE_PORT = 4791
-"""UDP destination port of RoCE v2 (IBTA, annex A17)."""
-
-Endpoints = Mapping[EndpointId, Endpoint]
 Walks = Mapping[OrderedPair, LocalWalk]
+
+
+class Overlay:
+    """Walks pairs that cannot talk through both hosts' flow tables."""
+
+    settles = True
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def explain(self, case: Case) -> Asking[list[Explained]]:
+        """Return a verdict per entry that stops packets; `case.missing` gets what was not read."""
+        doubts = self._context.doubts
+        flows = doubts.walkable(case, case.rest)
+        pairs = choose(unconnected_pairs(flows), case.endpoints)
+        if not pairs:
+            doubts.walked = Walked()
+            return []
+        beside = [pair for pair in siblings(pairs, flows) if pair not in pairs]
+        reaches, egress, missing = yield from reaches_of(
+            pairs, beside, case.endpoints, self._context
+        )
+        explained, untold = explain(reaches, [v for v in flows if v.lost], case.endpoints)
+        case.missing += [*missing, *untold]
+        doubts.walked = Walked(reaches, egress)
+        return explained
+
+
+def reaches_of(
+    pairs: Sequence[OrderedPair],
+    beside: Sequence[OrderedPair],
+    endpoints: Endpoints,
+    context: Context,
+) -> Asking[tuple[dict[OrderedPair, Reach], Walks, list[str]]]:
+    """Ask for the walks of `pairs`, of those `beside` for comparison; judge what arrives.
+
+    Returns where each walked pair ends, the walks through the sources' hosts, and whose flow tables
+    could not be read.
+    """
+    missing: list[str] = []
+    port = context.probe_port
+    egress = yield from walks.egress([*pairs, *beside], endpoints, port, missing)
+    roster = context.roster
+    ingress = yield from walks.ingress(pairs, egress, endpoints, roster, port, missing)
+    return judge(pairs, egress, ingress, endpoints), egress, missing
 
 
 def choose(pairs: Iterable[OrderedPair], endpoints: Endpoints) -> list[OrderedPair]:
@@ -53,40 +101,6 @@ def siblings(pairs: Iterable[OrderedPair], flows: Iterable[FlowView]) -> list[Or
         if pair[0] in wanted and not view.lost and pair not in mine and len(mine) < SIBLINGS:
             mine.append(pair)
     return [pair for mine in found.values() for pair in mine]
-
-
-def egress_question(pair: OrderedPair, endpoints: Endpoints, *, port: int) -> EgressQuestion:
-    """Return what to ask the source's host."""
-    target = endpoints[pair[1]]
-    return EgressQuestion(
-        source=pair[0],
-        target_address=target.address,
-        target_mac=target.mac,
-        destination_port=probed_port(target, port),
-    )
-
-
-def probed_port(target: Endpoint, port: int) -> int:
-    """Return the UDP destination port of probes to `target`; `port` is that of UDP probes."""
-    return ROCE_PORT if target.rdma else port
-
-
-def ingress_question(
-    pair: OrderedPair, end: End, endpoints: Endpoints, *, port: int
-) -> IngressQuestion:
-    """Return what to ask the host that the walk of `pair` tunnels to."""
-    source, target = endpoints[pair[0]], endpoints[pair[1]]
-    return IngressQuestion(
-        rail=target.id.rail,
-        tun_src=end.tun_src or source.underlay,
-        tun_dst=end.tun_dst,
-        tun_id=end.tun_id,
-        source_address=source.address,
-        source_mac=source.mac,
-        target_address=target.address,
-        target_mac=target.mac,
-        destination_port=probed_port(target, port),
-    )
 
 
 def judge(
@@ -137,7 +151,7 @@ def explain(
     """Return a verdict per faulty entry, with the failing flows it accounts for, and what is
     missing where a walk could not tell.
     """  # noqa: D205 - one sentence
-    faults: dict[str, list[OrderedPair]] = defaultdict(list)
+    faults: dict[Component, list[OrderedPair]] = defaultdict(list)
     missing: list[str] = []
     for pair, reach in reaches.items():
         if reach.outcome == "cannot_tell":
@@ -160,27 +174,32 @@ def _group(a: EndpointId, b: EndpointId, endpoints: Endpoints) -> object:
 
 
 def _verdict(
-    component: str,
+    component: Component,
     pairs: Sequence[OrderedPair],
     reaches: Mapping[OrderedPair, Reach],
     flows: tuple[FlowView, ...],
 ) -> Verdict:
     reach = reaches[pairs[0]]
-    evidence: list[str] = []
-    if reach.flow is not None:
-        evidence.append(f"flow: {reach.flow.text}")
-    if reach.nearest is not None:
-        evidence.append(f"nearest flow: {reach.nearest.text}")
-    if reach.shadowed is not None:
-        evidence.append(f"shadowed flow: {reach.shadowed.text}")
-    evidence += [f"walk {pairs[0][0]} -> {pairs[0][1]}:", *reach.tree().splitlines()]
-    named = Component.parse(component)
+    quoted = {"flow": reach.flow, "nearest flow": reach.nearest, "shadowed flow": reach.shadowed}
+    evidence = [_flow(role, quote) for role, quote in quoted.items() if quote is not None]
+    evidence.append(walk_evidence(pairs[0], reach))
     return Verdict(
-        named,
-        named.layer,
+        component,
+        component.layer,
         Symptom.UNCONNECTIVITY,
         0.97,
         f"{reach.outcome.replace('_', ' ')}: {reach.reason}",
         failing=pairs_quoted(flows),
         evidence=tuple(evidence),
     )
+
+
+def _flow(role: str, quote: Quote) -> Evidence:
+    return Evidence(EvidenceKind.FLOW, {"role": role, "text": quote.text})
+
+
+def walk_evidence(pair: OrderedPair, reach: Reach) -> Evidence:
+    """Return a pair's walk as evidence."""
+    steps = [[level, text] for level, text in reach.outline]
+    values = {"source": str(pair[0]), "target": str(pair[1]), "steps": steps}
+    return Evidence(EvidenceKind.WALK, values)

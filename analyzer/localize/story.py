@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A diagnosis of one pair, told as a tree."""
+"""A diagnosis of one pair, as a tree of sentences."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from analyzer.detect.loss import FlowView
-from analyzer.localize.evidence import OrderedPair
+from analyzer.detect.flows import FlowView
+from analyzer.localize.case import OrderedPair
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.path import Component
 from netagent.model.verdict import Incident
-from ovs_checks.reach import Reach
+from ovs_checks.walk.reach import Reach
 
 Tree = dict[str, object]
-"""`text` and `children`."""
+"""One node of the tree: its `text`, and its `children`."""
 
 
 def tell(
@@ -31,8 +31,8 @@ def tell(
         "source": str(pairs[0][0]),
         "target": str(pairs[0][1]),
         "outcome": outcome,
-        "component": component or None,
-        "layer": Component.parse(component).layer if component else None,
+        "component": str(component) if component else None,
+        "layer": component.layer if component else None,
         "text": text,
         "tree": children,
     }
@@ -43,23 +43,35 @@ def _conclusion(
     reaches: Mapping[OrderedPair, Reach],
     missing: Sequence[str],
     incidents: Iterable[Incident],
-) -> tuple[str, str, str]:
+) -> tuple[str, Component | None, str]:
     for reach in reaches.values():
         if reach.outcome != "delivered":
             return reach.outcome, reach.component, reach.reason
     for incident in incidents:
         concerned = any({p.source, p.target} == set(pair) for p in incident.verdict.failing)
         if incident.recovered_ns is None and concerned and incident.verdict.component:
-            return "incident", str(incident.verdict.component), incident.verdict.summary
+            return "incident", incident.verdict.component, incident.verdict.summary
     if missing or not reaches:
-        return "cannot_tell", "", "; ".join(missing)
-    return "delivered", "", "the overlay delivers both ways"
+        return "cannot_tell", None, "; ".join(missing)
+    return "delivered", None, "the overlay delivers both ways"
 
 
 def _overlay(pair: OrderedPair, reach: Reach | None, missing: Sequence[str]) -> Tree:
-    text = reach.tree() if reach else "not walked: " + "; ".join(missing)
-    lines = [_leaf(line) for line in text.splitlines()]
-    return {"text": f"{pair[0]} -> {pair[1]} (overlay)", "children": lines}
+    outline = reach.outline if reach else [(0, "not walked: " + "; ".join(missing))]
+    return {"text": f"{pair[0]} -> {pair[1]} (overlay)", "children": _nested(outline)}
+
+
+def _nested(outline: Sequence[tuple[int, str]]) -> list[Tree]:
+    """Return lines with their depths as a tree; a line stands below the last one less deep."""
+    roots: list[Tree] = []
+    open_: list[tuple[int, list[Tree]]] = [(-1, roots)]
+    for level, text in outline:
+        while open_[-1][0] >= level:
+            open_.pop()
+        children: list[Tree] = []
+        open_[-1][1].append({"text": text, "children": children})
+        open_.append((level, children))
+    return roots
 
 
 def _leaf(text: str) -> Tree:

@@ -4,15 +4,24 @@
 A trace names the routers up to the destination's leaf. It is known to be complete when its last
 router is the one that the destination's own traces begin with. While a path fails, its traces end
 early or show other routers; the route in force before is what the lost probes took, so only
-complete routes replace a route.
+complete routes replace a route. A router that answers twice in a row speaks for the one behind it,
+which is dead or has no way to answer: that one counts as silent, and there is no link between a
+router and itself. Nor does such a trace replace a route.
+
+A loss belongs to the way that its probe took when it was sent. So a route counts from the window
+after the one that first showed it, and in that one window the route before counts as well: nobody
+knows when the routers turned. A direction that was never traced to its end took one of the ways
+that are known, or declared, between its two leaves, or one that nobody has seen.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import TypeVar
 
-from analyzer.ingest import PathRow
+from analyzer.intake.flows import PathRow
+from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
 from netagent.model.topology import DeclaredTopology
@@ -20,13 +29,65 @@ from netagent.model.topology import DeclaredTopology
 UnderlayOf = Callable[[EndpointId], str | None]
 """Address of an endpoint's VTEP; None where it is not known."""
 
+ROUTES_KEPT = 3
+"""Complete routes remembered per direction of a flow. Chosen: windows are judged in order and few
+of them late, and memory stays bounded."""
+CHANGED = 0.5
+"""Probability that a probe of the window that first showed a route took that route. Chosen: half a
+window, without knowing when the routers turned."""
+UNSEEN = 0.5
+"""Probability of an unseen way between two known leaves where no way between them is known. Chosen:
+nothing is known, so it is even."""
+BLIND = 0.2
+"""Probability of an unseen way where a leaf is unknown too, as without any trace. Chosen: some ten
+flows that fail together still accuse the endpoint that they share."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Route = tuple[str, ...]
+"""Routers, nearest first; "" where one is silent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What the probes of a flow and their replies crossed in one window, as far as it is known."""
+
+    certain: frozenset[Component]
+    maybe: Mapping[Component, float] = field(default_factory=dict)
+    """Component that only some of the possible routes cross -> probability that it was crossed."""
+    unseen: float = 0.0
+    """Probability that a part of the way is one that no trace has shown."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether every switch and link of both directions is known for certain."""
+        return not self.maybe and not self.unseen
+
 
 @dataclass(slots=True)
 class _Known:
-    hops: tuple[str, ...]
-    latest: tuple[str, ...]
+    routes: list[tuple[Route, int]]
+    """Complete routes with the start (ns) of the window that first showed them, oldest first."""
+    latest: Route
     outer_port: int
     seen_ns: int
+
+    @property
+    def hops(self) -> Route:
+        return self.routes[-1][0]
+
+    def turn(self, hops: Route, wall_ns: int) -> None:
+        if hops != self.hops:
+            self.routes = [*self.routes, (hops, wall_ns)][-ROUTES_KEPT:]
+
+
+@dataclass(frozen=True, slots=True)
+class _Leg:
+    """One direction of a flow: possible routes with their probabilities, which add up to one."""
+
+    routes: Mapping[Route, float]
+    unseen: float = 0.0
 
 
 @dataclass(slots=True)
@@ -37,37 +98,91 @@ class LearnedTopology:
     _leaf_of: dict[str, str] = field(default_factory=dict)
     """VTEP -> first router of its latest trace."""
     _known: dict[tuple[FlowId, bool], _Known] = field(default_factory=dict)
-    _links: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _partial: dict[tuple[FlowId, bool], tuple[Route, int]] = field(default_factory=dict)
+    """Latest trace of directions that were never traced to their end, and its window (ns)."""
+    _links: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Two routers beside each other on complete routes -> start (ns) of the newest such window."""
+    _between: dict[tuple[str, str], dict[Route, int]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Names of two leaves -> routes by name that traces showed, with the newest window (ns)."""
+    _components: dict[Route, frozenset[Component]] = field(default_factory=dict)
+    """Cache: route -> components that it crosses. All flows share a few routes."""
+    _settled_ways: dict[tuple[Route, Route], Way] = field(default_factory=dict)
+    """Cache: routes there and back -> components that both cross."""
+    _declared_ways: dict[tuple[str, str], tuple[Route, ...]] = field(default_factory=dict)
+    _declared_leaf: dict[tuple[str, str], str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        uplinks = self.declared.uplinks
+        self._declared_leaf = {(each.host, each.rnic): each.leaf for each in uplinks}
 
     def learn(self, rows: Iterable[PathRow], underlay_of: UnderlayOf, *, wall_ns: int = 0) -> bool:
         """Take in the paths of a summary whose window began at `wall_ns`; say if all are whole."""
         rows = [row for row in rows if row.hops]
+        # A summary's thousands of rows name a few endpoints and routes, again and again.
+        underlays = _Memo(underlay_of)
+        answered = _Memo(self._answered)
         for row in rows:
-            sender = underlay_of(row.flow.target if row.reply else row.flow.source)
+            sender = underlays[row.flow.target if row.reply else row.flow.source]
             if sender is not None and row.hops[0]:
                 self._leaf_of[sender] = row.hops[0]
-        whole = True
+        whole, crossed = True, set[Route]()
         for row in rows:
-            receiver = underlay_of(row.flow.source if row.reply else row.flow.target)
-            complete = receiver is not None and row.hops[-1] == self.leaf(receiver)
+            hops = answered[row.hops]
+            receiver = underlays[row.flow.source if row.reply else row.flow.target]
+            complete = receiver is not None and hops[-1] == self._leaf_of.get(receiver)
             whole &= complete
-            known = self._known.get((row.flow, row.reply))
-            if complete:
-                self._known[row.flow, row.reply] = _Known(
-                    row.hops, row.hops, row.outer_port, wall_ns
-                )
-                for a, b in pairwise(row.hops):
-                    if a and b:
-                        self._links[min(a, b), max(a, b)] += 1
+            key = (row.flow, row.reply)
+            known = self._known.get(key)
+            stood_in = len(hops) == len(row.hops) and hops != row.hops
+            if complete and not (known and stood_in):
+                crossed.add(hops)
+                self._learn_whole(key, hops, row.outer_port, known, wall_ns)
             elif known is not None:
-                known.latest, known.seen_ns = row.hops, wall_ns
+                known.latest, known.seen_ns = hops, wall_ns
+            else:
+                self._partial[key] = (hops, wall_ns)
+        for hops in crossed:
+            self._cross(hops, wall_ns)
         return whole
+
+    def _answered(self, hops: Route) -> Route:
+        """Return who answered for itself, "" for routers that the one before them spoke for."""
+        names = self._named(hops)
+        answered = ["" if n and names[n] == names[n - 1] else hop for n, hop in enumerate(hops)]
+        while len(answered) > 1 and hops[len(answered) - 1] and not answered[-1]:
+            answered.pop()
+        return tuple(answered)
+
+    def _learn_whole(
+        self,
+        key: tuple[FlowId, bool],
+        hops: Route,
+        outer_port: int,
+        known: "_Known | None",
+        wall_ns: int,
+    ) -> None:
+        if known is None:
+            self._partial.pop(key, None)
+            self._known[key] = _Known([(hops, wall_ns)], hops, outer_port, wall_ns)
+            return
+        known.turn(hops, wall_ns)
+        known.latest, known.outer_port, known.seen_ns = hops, outer_port, wall_ns
+
+    def _cross(self, hops: Route, wall_ns: int) -> None:
+        names = self._named(hops)
+        self._between[names[0], names[-1]][names] = wall_ns
+        for a, b in pairwise(hops):
+            if a and b:
+                ends = (min(a, b), max(a, b))
+                self._links[ends] = max(wall_ns, self._links.get(ends, wall_ns))
 
     def leaf(self, underlay: str) -> str | None:
         """Return the router that the VTEP's traces begin with; None before the first trace."""
         return self._leaf_of.get(underlay)
 
-    def hops(self, flow: FlowId, *, reply: bool) -> tuple[str, ...] | None:
+    def hops(self, flow: FlowId, *, reply: bool) -> Route | None:
         """Return the names of the routers of the last complete route; "" where one is silent."""
         known = self._known.get((flow, reply))
         return tuple(map(self.name, known.hops)) if known else None
@@ -84,18 +199,144 @@ class LearnedTopology:
         routes = [self.hops(flow, reply=False), self.hops(flow, reply=True)]
         if routes == [None, None]:
             return None
-        components: set[Component] = set()
-        for route in routes:
-            components.update(switch(name) for name in route or () if name)
-            components.update(link(a, b) for a, b in pairwise(route or ()) if a and b)
-        return frozenset(components)
+        return frozenset().union(*(self._parts(route) for route in routes if route))
+
+    def way(self, flow: FlowId, ends: tuple[Endpoint, Endpoint], *, at_ns: int, lost: bool) -> Way:
+        """Return what the flow's probes crossed in the window that began at `at_ns`.
+
+        `ends` are the flow's source and target. A flow that `lost` nothing took the route that
+        the same window showed: had routers turned because one of them died, something was lost.
+        """
+        settled = self._settled(flow, at_ns)
+        if settled is not None:
+            return settled
+        leaves = tuple(map(self._leaf_name, ends))
+        legs = [
+            self._leg((flow, False), leaves, at_ns, lost=lost),
+            self._leg((flow, True), leaves[::-1], at_ns, lost=lost),
+        ]
+        if all(len(leg.routes) == 1 and not leg.unseen for leg in legs):
+            return Way(frozenset().union(*(self._parts(r) for leg in legs for r in leg.routes)))
+        missed: dict[Component, float] = defaultdict(lambda: 1.0)
+        for leg in legs:
+            crossed: dict[Component, float] = defaultdict(float)
+            for route, share in leg.routes.items():
+                for component in self._parts(route):
+                    crossed[component] += share
+            for component, share in crossed.items():
+                missed[component] *= max(0.0, 1.0 - share)
+        certain = frozenset(c for c, share in missed.items() if share < 1e-9)
+        maybe = {c: 1.0 - share for c, share in missed.items() if c not in certain}
+        return Way(certain, maybe, 1.0 - (1.0 - legs[0].unseen) * (1.0 - legs[1].unseen))
+
+    def _settled(self, flow: FlowId, at_ns: int) -> Way | None:
+        """Return the way of a flow whose routes both stand since before the window."""
+        there, back = self._known.get((flow, False)), self._known.get((flow, True))
+        if there is None or back is None:
+            return None
+        (hops, since_ns), (back_hops, back_ns) = there.routes[-1], back.routes[-1]
+        if max(since_ns, back_ns) >= at_ns:
+            return None
+        way = self._settled_ways.get((hops, back_hops))
+        if way is None:
+            parts = self._parts(self._named(hops)) | self._parts(self._named(back_hops))
+            way = self._settled_ways[hops, back_hops] = Way(parts)
+        return way
+
+    def _leaf_name(self, end: Endpoint) -> str | None:
+        seen = self._leaf_of.get(end.underlay)
+        return self.name(seen) if seen else self._declared_leaf.get((end.host, end.rnic))
+
+    def _leg(
+        self,
+        key: tuple[FlowId, bool],
+        leaves: tuple[str | None, ...],
+        at_ns: int,
+        *,
+        lost: bool,
+    ) -> _Leg:
+        known = self._known.get(key)
+        routes = known.routes if known is not None else []
+        before = [hops for hops, since_ns in routes if since_ns < at_ns][-1:]
+        shown = [hops for hops, since_ns in routes if since_ns == at_ns][-1:]
+        if before and not shown:
+            return _Leg({self._named(before[0]): 1.0})
+        if before:
+            return _Leg({self._named(before[0]): 1 - CHANGED, self._named(shown[0]): CHANGED})
+        if shown and not lost:
+            return _Leg({self._named(shown[0]): 1.0})
+        leg = self._possible(leaves, self._prefix(key))
+        if not shown:
+            return leg
+        hops = self._named(shown[0])
+        others = {route: share for route, share in leg.routes.items() if route != hops}
+        rest = sum(others.values())
+        if not rest:
+            return _Leg({hops: 1.0}, leg.unseen)
+        shares = {route: (1 - CHANGED) * share / rest for route, share in others.items()}
+        return _Leg({hops: CHANGED, **shares}, leg.unseen)
+
+    def _named(self, hops: Route) -> Route:
+        return tuple(map(self.name, hops))
+
+    def _prefix(self, key: tuple[FlowId, bool]) -> Route:
+        prefix: list[str] = []
+        for hop in self._named(self._partial.get(key, ((), 0))[0]):
+            if not hop or hop in prefix:
+                break
+            prefix.append(hop)
+        return tuple(prefix)
+
+    def _possible(self, leaves: tuple[str | None, ...], prefix: Route) -> _Leg:
+        """Return the routes from the first leaf to the last that begin as a trace did."""
+        first, last = leaves
+        if first is None or last is None:
+            seen = prefix or tuple(leaf for leaf in (first or last,) if leaf)
+            return _Leg({seen: 1.0}, BLIND)
+        if first == last:
+            return _Leg({(first,): 1.0})
+        declared = self._ways_declared(first, last)
+        ways = {
+            *declared,
+            *self._between.get((first, last), ()),
+            *(way[::-1] for way in self._between.get((last, first), ())),
+        }
+        ways = {way for way in ways if way[: len(prefix)] == prefix}
+        if not ways:
+            return _Leg({prefix or (first,): 1.0}, UNSEEN)
+        unseen = 0.0 if declared else 1.0 / (len(ways) + 1)
+        return _Leg(dict.fromkeys(sorted(ways), 1.0 / len(ways)), unseen)
+
+    def _ways_declared(self, first: str, last: str) -> tuple[Route, ...]:
+        """Return the shortest declared ways between two leaves."""
+        ways = self._declared_ways.get((first, last))
+        if ways is None:
+            ways = self._declared_ways[first, last] = _shortest(self.declared.links, first, last)
+        return ways
+
+    def _parts(self, route: Route) -> frozenset[Component]:
+        parts = self._components.get(route)
+        if parts is None:
+            switches = {switch(name) for name in route if name}
+            links = {link(a, b) for a, b in pairwise(route) if a and b}
+            parts = self._components[route] = frozenset(switches | links)
+        return parts
 
     def expire(self, *, before_ns: int) -> None:
-        """Forget routes of flows that no window since `before_ns` told of."""
+        """Forget routes and links that no window since `before_ns` showed."""
         self._known = {k: v for k, v in self._known.items() if v.seen_ns >= before_ns}
+        self._partial = {k: v for k, v in self._partial.items() if v[1] >= before_ns}
+        self._links = {k: seen_ns for k, seen_ns in self._links.items() if seen_ns >= before_ns}
+        for ends, ways in list(self._between.items()):
+            kept = {route: seen_ns for route, seen_ns in ways.items() if seen_ns >= before_ns}
+            self._between[ends] = kept
+            if not kept:
+                del self._between[ends]
+        self._components.clear()
+        self._settled_ways.clear()
 
     def links(self) -> set[tuple[str, str]]:
-        """Return the links that complete routes crossed, as sorted pairs of names."""
+        """Return the links that remembered complete routes crossed, as sorted pairs of names."""
         names = ((self.name(a), self.name(b)) for a, b in self._links)
         return {(min(a, b), max(a, b)) for a, b in names}
 
@@ -108,9 +349,35 @@ class LearnedTopology:
         return self.links() - self.declared.links if self.declared.links else set()
 
     def unseen_links(self) -> set[tuple[str, str]]:
-        """Return links that were declared, and that no complete route crossed yet."""
+        """Return declared links that no remembered complete route crossed."""
         return set(self.declared.links) - self.links()
 
     def name(self, address: str) -> str:
         """Return the declared name of the router that answers from `address`, or the address."""
         return self.declared.name(address) if address else ""
+
+
+class _Memo(dict[K, V]):
+    """Remembers what a function returned."""
+
+    def __init__(self, function: Callable[[K], V]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._function(key)
+        return value
+
+
+def _shortest(links: Iterable[tuple[str, str]], first: str, last: str) -> tuple[Route, ...]:
+    """Return all shortest ways over `links`, which lead both ways."""
+    beside: dict[str, set[str]] = defaultdict(set)
+    for a, b in links:
+        beside[a].add(b)
+        beside[b].add(a)
+    ways: list[Route] = [(first,)]
+    seen = {first}
+    while ways and last not in seen:
+        ways = [(*way, hop) for way in ways for hop in beside[way[-1]] - seen]
+        seen |= {way[-1] for way in ways}
+    return tuple(sorted(way for way in ways if way[-1] == last))

@@ -10,46 +10,54 @@ import structlog
 
 from analyzer import config as configuration
 from analyzer.config import Config
-from analyzer.diagnosis import Engine as Diagnosis
+from analyzer.diagnosis.engine import Diagnosis
 from analyzer.fleet import Fleet
-from analyzer.pinglist import PingLists
-from analyzer.registry import Registry
+from analyzer.intake.traffic import TrafficBook
+from analyzer.replay.tape import TapedRegistry
+from analyzer.roster.pinglist import PingLists
+from analyzer.roster.registry import Registry
+from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
-from analyzer.server.engine import Build, Clock, Engine
+from analyzer.server.asker import Asker
 from analyzer.server.journal import Journal
 from analyzer.server.planner import Planner
+from analyzer.server.recorder import Recorder
 from analyzer.server.waiters import Waiters
-from analyzer.service import AnalyzerService
-from analyzer.skeletons import Skeletons
-from analyzer.store import Store
-from analyzer.traffic import TrafficBook
+from analyzer.skeleton.plans import Skeletons
+from analyzer.store.tables import Store
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import Incident
 from netagent.wire.codec import decode
 from netagent.wire.messages import Summary
 
 log = structlog.get_logger()
 
 REPLAY_NS = 120 * 10**9
-"""How far back summaries are fed to the engine after a restart."""
+"""Nanoseconds of stored summaries that the diagnosis reads again after a restart. Chosen: enough
+windows for baselines and paths; more delay the start."""
 
 HOUSEKEEPING_S = 60.0
+"""Seconds between two deletions of what is older than its retention. Chosen: retention is hours,
+and a deletion shares the store's thread with summaries."""
 
 RETRY_MIN_S, RETRY_MAX_S = 0.1, 10.0
-"""Pause before a crashed worker starts again; it doubles."""
+"""Shortest and longest pause, in seconds, before a crashed worker starts again; it doubles. Chosen:
+a stray error costs nothing, and a lasting one does not fill the log."""
 
 INCIDENTS = " incidents"
-"""Key of whoever waits for incidents; no host is named so."""
+"""Key of waiters for incidents; no host's name begins with a blank."""
 
 
-def diagnosis(registry: Registry, topology: DeclaredTopology, config: Config) -> Engine:
-    """Return the engine that the configuration asks for."""
-    return Diagnosis(registry, topology, window_s=config.window_s, probe_port=config.probe_port)
+Clock = Callable[[], int]
+"""Unix time in nanoseconds."""
+Build = Callable[[TapedRegistry, DeclaredTopology, Config], Diagnosis]
+"""Makes the diagnosis of one analyzer."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """Since the analyzer started."""
+    """Numbers of events since the analyzer started."""
 
     summaries: int = 0
     duplicates: int = 0
@@ -69,7 +77,9 @@ class Analyzer:
     topology: DeclaredTopology
     store: Store
     fleet: Fleet
-    engine: Engine
+    diagnosis: Diagnosis
+    asker: Asker
+    recorder: Recorder
     journal: Journal
     waiters: Waiters
     skeletons: Skeletons
@@ -82,7 +92,12 @@ class Analyzer:
 
     @classmethod
     async def start(
-        cls, config: Config, path: str, *, clock: Clock = time.time_ns, build: Build = diagnosis
+        cls,
+        config: Config,
+        path: str,
+        *,
+        clock: Clock = time.time_ns,
+        build: Build | None = None,
     ) -> "Analyzer":
         """Return an analyzer that knows what it knew before. Raises ConfigError."""
         topology = (
@@ -91,21 +106,27 @@ class Analyzer:
         tls = identity.client_context(config.tls, path) if config.tls else None
         store = Store(config.database)
         try:
-            registry = Registry.restore(await store.hosts(), await store.tasks())
+            registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             lists = PingLists(await store.versions(), rare_share=config.skeletons.rare_share)
             stored = await store.incidents()
         except BaseException:
             await store.close()
             raise
         waiters = Waiters()
+        journal = Journal(stored, wall_ns=clock(), announce=lambda: waiters.wake([INCIDENTS]))
+        fleet = Fleet(lambda host: _url(registry, host), tls)
+        recorder = Recorder(config, registry, topology, clock())
+        built = build(registry, topology, config) if build else recorder.diagnosis
         analyzer = cls(
             config=config,
             registry=registry,
             topology=topology,
             store=store,
-            fleet=Fleet(lambda host: _url(registry, host), tls),
-            engine=build(registry, topology, config),
-            journal=Journal(stored, wall_ns=clock(), announce=lambda: waiters.wake([INCIDENTS])),
+            fleet=fleet,
+            diagnosis=built,
+            asker=Asker(built, fleet, clock, lambda incident: _tell(incident, journal, recorder)),
+            recorder=recorder,
+            journal=journal,
             waiters=waiters,
             skeletons=Skeletons(
                 registry, window_s=config.window_s, enabled=config.skeletons.enabled
@@ -127,11 +148,12 @@ class Analyzer:
         return analyzer
 
     def observe(self, summary: Summary, wall_ns: int) -> None:
-        """Hand a stored summary to the engine; what it cannot digest stays stored, and logged."""
+        """Hand a stored summary on; one that cannot be used stays stored and is logged."""
         try:
-            self.engine.ingest(summary, wall_ns)
+            taken = self.diagnosis.ingest(summary, wall_ns)
             held = {each.endpoint.id for each in self.registry.endpoints_of(summary.host)}
-            self.traffic.add(summary, held, wall_ns)
+            self.traffic.add(summary.host, summary.clock, taken.traffic, held, wall_ns)
+            self.asker.news()
         except RemoteProtocolError as error:
             self.counters.bad_summaries += 1
             log.warning("summary_unusable", host=summary.host, error=str(error))
@@ -145,13 +167,15 @@ class Analyzer:
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
-        await self.journal.take(self.engine.incidents(), self.store, self.clock())
+        await self.journal.take(self.store, self.clock())
+        await self.recorder.stop()
         await self.fleet.close()
         await self.store.close()
 
-    # Feeds the engine what it had seen before the restart.
+    # Feeds the diagnosis what it had seen before the restart.
     async def _recall(self) -> None:
-        self.engine.restore(self.journal.incidents())
+        self.recorder.begin()
+        self.diagnosis.restore(self.journal.incidents("active"), self.clock())
         async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
             try:
                 summary = decode(payload, Summary)
@@ -162,17 +186,17 @@ class Analyzer:
             self.observe(summary, received_ns)
             self.counters.replayed += 1
         log.info("replayed", summaries=self.counters.replayed)
+        self.diagnosis.begin(self.clock())
 
     def _work(self) -> None:
         self._supervise("housekeeping", self._keep_house)
-        self._supervise("engine", lambda: self.engine.run(self.fleet, self.clock))
+        self._supervise("diagnosis", self.asker.run)
+        self._supervise("recorder", self.recorder.run)
         self._supervise(
             "planner",
             Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock).run,
         )
-        self._supervise(
-            "journal", lambda: self.journal.follow(self.engine.incidents, self.store, self.clock)
-        )
+        self._supervise("journal", lambda: self.journal.follow(self.store, self.clock))
 
     def _supervise(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
         self._workers.append(asyncio.create_task(self._restart(name, run), name=name))
@@ -206,6 +230,11 @@ class Analyzer:
             await self.store.trim_incidents(wall_ns - keep.incidents_s * 10**9)
             self.journal.forget(wall_ns - keep.incidents_s * 10**9)
             log.debug("house_kept", summaries_deleted=gone)
+
+
+def _tell(incident: Incident, journal: Journal, recorder: Recorder) -> None:
+    journal.note(incident)
+    recorder.saw(incident)
 
 
 def _url(registry: Registry, host: str) -> str | None:

@@ -19,13 +19,16 @@ from netagent.model.errors import ConfigError
 log = structlog.get_logger()
 
 GRACE_S = 1
-"""Seconds that requests in progress may take at a stop."""
+"""Seconds that requests in progress may take at a stop. Chosen: most take milliseconds, and agents
+retry the others."""
 
 STOP_S = 2.0
-"""Seconds after which connections are abandoned at a stop."""
+"""Seconds after which connections are abandoned at a stop. Chosen: above GRACE_S; a peer that does
+not close must not keep the analyzer alive."""
 
 KEEP_ALIVE_S = 75
-"""Longer than a window, so that an agent's connection serves its next summary too."""
+"""Seconds that an idle connection is kept. Chosen: longer than a window, so that an agent's next
+summary needs no new TLS handshake."""
 
 
 class _Server(uvicorn.Server):

@@ -16,7 +16,8 @@ T = TypeVar("T")
 Call = Request[Any, Any, State]
 
 MAX_WAIT_S = 60.0
-"""Longest a long poll is held."""
+"""Most seconds that a long poll is held. Chosen: idle watchers ask once a minute, and a connection
+that died is noticed within one."""
 
 BOTH = (ContentType.JSON, ContentType.MSGPACK)
 

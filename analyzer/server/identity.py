@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is calling: the name in the certificate that TLS verified."""
+"""The caller's identity: the name in the certificate that TLS verified."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ PEER = "netagent_peer"
 
 
 class IdentifiedProtocol(H11Protocol):
-    """HTTP/1.1 that tells the application whose certificate the connection showed."""
+    """HTTP/1.1 that passes the name in the connection's certificate to the application."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn types it
         """Note the peer's name; every request of the connection finds it in its state."""

@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The incidents that are told: stored first, then announced."""
+"""The journal of incidents: each change is stored first, then announced."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol
 
-from analyzer.server.engine import Clock
-from analyzer.store import Store
 from netagent.model.verdict import Incident, IncidentState
 
-POLL_S = 0.1
-"""How often the engine is asked whether an incident changed."""
-
-ADOPT_NS = 60 * 10**9
-"""How long after a restart an open incident may wait for the engine to see it again."""
-
 EVENTS_KEPT = 1000
-"""Events that a watcher may be behind."""
+"""Newest events kept for watchers. Chosen: memory stays bounded; a watcher that is farther behind
+misses the oldest."""
 
 EVENT_OF = {
     IncidentState.OPEN: "opened",
     IncidentState.CONFIRMED: "confirmed",
     IncidentState.RECOVERED: "recovered",
 }
+
+
+class Storage(Protocol):
+    """Stores incidents; `analyzer.store.tables.Store` in production."""
+
+    async def put_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Store incidents; they are on disk when this returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class Journal:
         self, stored: Iterable[Incident], *, wall_ns: int, announce: Callable[[], None]
     ) -> None:
         self._known = {incident.id: incident for incident in stored}
-        self._adopted: set[str] = set()  # what the engine has spoken of since the restart
-        self._started_ns = wall_ns
+        self._changed: deque[Incident] = deque()
+        self._news = asyncio.Event()
         self._seq = wall_ns
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._announce = announce
@@ -76,33 +77,39 @@ class Journal:
         """Return the events after number `after`, oldest first."""
         return [event for event in self._events if event.seq > after]
 
-    async def take(self, current: Iterable[Incident], store: Store, wall_ns: int) -> None:
-        """Store and announce what differs from what is known."""
-        incidents = list(current)
-        self._adopted.update(incident.id for incident in incidents)
-        changed = [i for i in incidents if self._known.get(i.id) != i]
-        changed += self._orphans(wall_ns)
+    def note(self, incident: Incident) -> None:
+        """Take an incident that changed; it is announced once it is stored."""
+        self._changed.append(incident)
+        self._news.set()
+
+    async def take(self, store: Storage, wall_ns: int) -> None:
+        """Store and announce what changed since the last call."""
+        changed = list(self._changed)
         if not changed:
             return
         await store.put_incidents(changed)
         for incident in changed:
-            self._seq = max(self._seq + 1, wall_ns)
-            before, self._known[incident.id] = self._known.get(incident.id), incident
-            event = EVENT_OF[incident.state]
-            if before is not None and before.state is incident.state:
-                if before.verdict.component == incident.verdict.component:
-                    continue  # seen again: nothing to tell
-                event = "revised"
-            self._events.append(Event(self._seq, event, incident))
+            self._changed.popleft()
+            self._tell(incident, wall_ns)
         self._announce()
 
-    async def follow(
-        self, current: Callable[[], list[Incident]], store: Store, clock: Clock
-    ) -> None:
-        """Take what the engine says, over and over."""
+    def _tell(self, incident: Incident, wall_ns: int) -> None:
+        self._seq = max(self._seq + 1, wall_ns)
+        before, self._known[incident.id] = self._known.get(incident.id), incident
+        event = EVENT_OF[incident.state]
+        if before is not None and before.state is incident.state:
+            if before.verdict.component == incident.verdict.component:
+                return  # seen again, with no news
+            event = "revised"
+        self._events.append(Event(self._seq, event, incident))
+
+    async def follow(self, store: Storage, clock: Callable[[], int]) -> None:
+        """Take what changes, over and over."""
         while True:
-            await self.take(current(), store, clock())
-            await asyncio.sleep(POLL_S)
+            await self._news.wait()
+            await self.take(store, clock())
+            if not self._changed:
+                self._news.clear()
 
     def forget(self, before_ns: int) -> None:
         """Drop recovered incidents last touched before `before_ns`, as the store does."""
@@ -111,20 +118,3 @@ class Journal:
             for i in self._known.values()
             if i.state is not IncidentState.RECOVERED or i.updated_ns >= before_ns
         }
-
-    # Incidents that were open when the analyzer went down, and that nothing bears out any more.
-    def _orphans(self, wall_ns: int) -> list[Incident]:
-        if wall_ns < self._started_ns + ADOPT_NS:
-            return []
-        note = "the analyzer restarted and has not seen it since"
-        return [
-            replace(
-                incident,
-                state=IncidentState.RECOVERED,
-                updated_ns=wall_ns,
-                recovered_ns=wall_ns,
-                notes=(*incident.notes, note),
-            )
-            for incident in self._known.values()
-            if incident.id not in self._adopted and incident.state is not IncidentState.RECOVERED
-        ]

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The background work on skeletons: thinks about tasks in a thread, and has traffic sampled."""
+"""The background work on skeletons: judges tasks in a thread, and requests fine ticks of agents."""
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import structlog
 
 from analyzer.fleet import Fleet
-from analyzer.judging import FINE_NS, Case, Judgement, judge
-from analyzer.server.engine import Clock
-from analyzer.service import AnalyzerService
-from analyzer.skeletons import Plan, Skeletons
-from analyzer.traffic import TrafficBook
+from analyzer.intake.traffic import TrafficBook
+from analyzer.roster.service import AnalyzerService
+from analyzer.skeleton.judging import FINE_NS, Case, Judgement, judge
+from analyzer.skeleton.plans import Plan, Skeletons
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.wire.messages import SampleRequest
 
 log = structlog.get_logger()
 
 STEP_S = 1.0
+"""Seconds between two steps of each worker. Chosen: a task that changes is back on its basic list
+within two seconds."""
 AT_ONCE = 64
-"""Agents asked to sample at the same time."""
+"""Most agents that are asked for fine ticks at the same time. Chosen: bounds open connections."""
 
 
 class Planner:
@@ -32,7 +33,7 @@ class Planner:
         book: TrafficBook,
         service: AnalyzerService,
         fleet: Fleet,
-        clock: Clock,
+        clock: Callable[[], int],
     ) -> None:
         self._skeletons, self._book, self._service = skeletons, book, service
         self._fleet, self._clock = fleet, clock
@@ -95,7 +96,7 @@ def _tell(before: dict[str, Plan], after: dict[str, Plan]) -> None:
 
 
 async def _sampled(fleet: Fleet, hosts: dict[str, float]) -> set[str]:
-    """Have hosts sample finely; return those that did not agree to."""
+    """Ask hosts for fine ticks; return those that did not agree."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def ask(host: str, seconds: float) -> tuple[str, str] | None:

@@ -2,12 +2,14 @@
 """The HTTP routes: bytes to messages and back. Decisions are the service's and the engine's."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
 from litestar import Litestar, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath, FromQuery, QueryParameter
+from litestar.response import Stream
 
 import netagent
 from analyzer.server import tasks, views
@@ -25,7 +27,11 @@ from netagent.wire.codec import MAX_BODY_BYTES, ContentType
 from netagent.wire.messages import Accepted, Registered, Registration, Summary
 
 COALESCE_S = 0.05
-"""Changes of a ping list within this are told together: containers start in crowds."""
+"""Seconds that the answer with a changed ping list waits for further changes. Chosen: containers
+start in groups, and their hosts then fetch one list."""
+
+RECORDING_CHUNK_BYTES = 1 << 20
+"""Bytes of a recording sent at a time. Chosen: bounds memory per download."""
 
 InState = Annotated[
     str | None,
@@ -162,7 +168,7 @@ async def summaries(request: Call) -> Response[bytes]:
 async def agents(request: Call) -> Response[bytes]:
     """Return every agent, with how long it has been silent and what it last said of itself."""
     analyzer = analyzer_of(request)
-    report, wall_ns = analyzer.engine.report, analyzer.clock()
+    report, wall_ns = analyzer.diagnosis.report, analyzer.clock()
     known = analyzer.registry.agents()
     return as_json({"agents": [views.agent(a, report(a.host), wall_ns=wall_ns) for a in known]})
 
@@ -243,7 +249,29 @@ async def diagnose(request: Call) -> Response[bytes]:
     require_admin(request, analyzer.config.admins)
     body, _ = await read(request, DiagnoseBody)
     source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
-    return as_json(await analyzer.engine.diagnose(source, target, analyzer.fleet))
+    return as_json(await analyzer.asker.drive(analyzer.diagnosis.diagnose(source, target)))
+
+
+@get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])
+async def recording(request: Call) -> Stream:
+    """Return what the diagnosis was given lately, for `netagent-analyzer replay`.
+
+    It names every tenant's endpoints.
+    """
+    analyzer = analyzer_of(request)
+    require_admin(request, analyzer.config.admins)
+
+    path = await analyzer.recorder.export()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        try:
+            with await asyncio.to_thread(path.open, "rb") as file:
+                while chunk := await asyncio.to_thread(file.read, RECORDING_CHUNK_BYTES):
+                    yield chunk
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+
+    return Stream(chunks(), media_type="application/octet-stream")
 
 
 # --- the whole ----------------------------------------------------------------------------------
@@ -252,13 +280,13 @@ async def diagnose(request: Call) -> Response[bytes]:
 @get("/v1/topology", tags=["analyzer"])
 async def topology(request: Call) -> Response[bytes]:
     """Return the fabric, as declared and as learned from traced paths."""
-    return as_json(analyzer_of(request).engine.topology())
+    return as_json(analyzer_of(request).diagnosis.topology())
 
 
 @get("/v1/findings", tags=["analyzer"])
 async def findings(request: Call) -> Response[bytes]:
     """Return what hosts state about their own parts."""
-    found = analyzer_of(request).engine.findings()
+    found = analyzer_of(request).diagnosis.findings()
     return as_json({"findings": [views.finding(finding) for finding in found]})
 
 
@@ -298,7 +326,7 @@ def application(analyzer: Analyzer) -> Litestar:
         route_handlers=[
             *(register, pinglist, summaries, agents, forget),
             *tasks.ROUTES,
-            *(incidents, events, show, diagnose),
+            *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, metrics),
         ],
         state=State({"analyzer": analyzer}),

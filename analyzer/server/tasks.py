@@ -7,13 +7,13 @@ import msgspec
 from litestar import Response, delete, get, put
 from litestar.params import FromPath, FromQuery
 
-from analyzer import recording
 from analyzer.server import views
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import Call, analyzer_of, as_json, read
 from analyzer.server.identity import require_admin
 from analyzer.server.problems import Problem
+from analyzer.skeleton import recording
 from netagent.model.task import Parallelism, Task
 from netagent.wire.codec import ContentType
 
@@ -110,7 +110,7 @@ async def endpoints(
 ) -> Response[bytes]:
     """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
     analyzer = analyzer_of(request)
-    registry, report = analyzer.registry, analyzer.engine.report
+    registry, report = analyzer.registry, analyzer.diagnosis.report
     records = registry.endpoints(task, vanished=vanished)
     found = [
         views.endpoint(r, report(r.endpoint.host))

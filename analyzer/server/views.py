@@ -5,10 +5,11 @@ from dataclasses import asdict
 
 from msgspec import to_builtins
 
-from analyzer.registry import Agent, Conflict, EndpointRecord
-from analyzer.reports import Report
+from analyzer.intake.reports import Report
+from analyzer.localize.sentences import sentences
+from analyzer.roster.registry import Agent, Conflict, EndpointRecord
 from analyzer.server.journal import Event
-from analyzer.skeletons import Plan
+from analyzer.skeleton.plans import Plan
 from netagent.model.finding import Finding
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, Pair, Suspect
@@ -121,7 +122,7 @@ def incident(known: Incident) -> Plain:
         "failing": [_pair(pair) for pair in verdict.failing],
         "healthy": [_pair(pair) for pair in verdict.healthy],
         "alternatives": [_suspect(suspect) for suspect in verdict.alternatives],
-        "evidence": verdict.evidence,
+        "evidence": sentences(verdict.evidence),
         "missing": verdict.missing,
         "notes": known.notes,
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long polls: who waits for what to change."""
+"""Long polls: requests that wait for a key to change."""
 
 import asyncio
 from collections import defaultdict
@@ -15,14 +15,14 @@ class Waiters:
 
     @property
     def stopping(self) -> bool:
-        """The server is on its way out."""
+        """Whether the server is stopping."""
         return self._stopping
 
     def __len__(self) -> int:
         return sum(len(futures) for futures in self._waiting.values())
 
     def ticket(self, key: str) -> "asyncio.Future[None]":
-        """Return what is done at the next change of `key`; take it before looking."""
+        """Return a future for the next change of `key`; take it before reading the state."""
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._stopping:
             ticket.set_result(None)
@@ -37,13 +37,13 @@ class Waiters:
             del self._waiting[key]
 
     def wake(self, keys: Collection[str]) -> None:
-        """Tell whoever waits that `keys` changed."""
+        """Wake the requests that wait for `keys`."""
         for key in keys:
             for ticket in self._waiting.pop(key, ()):
                 if not ticket.done():
                     ticket.set_result(None)
 
     def stop(self) -> None:
-        """Let everybody go, now and from now on."""
+        """Wake all requests, and let no later one wait."""
         self._stopping = True
         self.wake(list(self._waiting))

@@ -11,19 +11,22 @@ SIZES = {
     960: 0.009, 1024: 0.078, 1080: 0.021, 1280: 0.039, 1600: 0.064, 1800: 0.027, 2000: 0.048,
     2048: 0.031, 2400: 0.027,
 }  # fmt: skip
-"""GPUs of a task -> how often: the spikes of the paper's Figure 12."""
+"""GPUs of a task -> relative frequency: the spikes of SkeletonHunter's Figure 12."""
 MAX_PP = 16
+"""Most pipeline stages of a job. Chosen: twice as many as in the paper's Figure 9."""
 TENSOR = {8: 0.85, 4: 0.10, 2: 0.03, 1: 0.02}
-"""TP -> how often. Whole hosts are usual."""
+"""Degree of tensor parallelism -> relative frequency. Chosen: most jobs use whole hosts."""
 EXPERTS = (2, 4, 8)
+"""Degrees of expert parallelism of a MoE job. Chosen: around the 4 of the paper's Figure 9."""
 MOE_SHARE = 0.25
-"""Of the jobs with TP 8. Smaller ones would have experts within a host, which no RNIC shows."""
+"""Share of MoE jobs among those with TP 8. Chosen. With a smaller TP, experts would share a host,
+which no RNIC shows."""
 
 
 def draw_job(rng: np.random.Generator) -> Parallelism:
     """Return a job: a size by Figure 12, its degrees by chance.
 
-    With TP below 8 there are two stages at least, or a host would not show where they end.
+    With TP below 8 there are at least two stages; else a host would not show where positions end.
     """
     while True:
         ranks = int(_drawn(rng, SIZES))

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training jobs: what each RNIC sends, second by second, and who really talks to whom.
+"""Training jobs: what each RNIC sends, second by second, and which pairs really talk.
 
-An iteration of the paper's Figure 7 is a plateau (pipeline and expert traffic of the microbatches),
-a burst (gradients over the replicas) and a pause. Later pipeline stages show the same later. Ranks
-are laid out as in Figure 9: tensor parallel ranks fastest, then experts, stages and replicas.
+An iteration of SkeletonHunter's Figure 7 is a plateau (pipeline and expert traffic of the
+microbatches), a burst (gradients over the replicas) and a pause. Each pipeline stage repeats the
+traffic of the stage before it, a moment later. Ranks are laid out as in Figure 9: tensor parallel
+ranks fastest, then experts, stages and replicas.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ class Template:
     plateau_bps: float = 2e9
     burst_bps: float = 13.6e9
     stage_shift_s: float = 1.0
-    """By how much later each pipeline stage shows the same."""
+    """Seconds from a burst of one pipeline stage to that of the next."""
     microbatches: int = 12
     chunks: int = 1
     """Model chunks per stage: more than one is an interleaved schedule."""
@@ -44,29 +45,29 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What makes the traffic differ from the template."""
+    """Deviations of the traffic from the template."""
 
     noise: float = 0.1
-    """Standard deviation of each tick, of what is sent in it."""
+    """Standard deviation of a tick's traffic, as a share of it."""
     jitter_s: float = 0.2
     """Standard deviation by which a replica is early or late between gradient exchanges."""
     clock_s: float = 0.0
-    """Hosts' clocks are off by up to this."""
+    """Largest offset of a host's clock, in seconds."""
     straggler_s: float = 0.0
-    """By how much one host is late."""
+    """Seconds by which one host is late."""
     missing: float = 0.0
-    """Share of the ticks that are not known."""
+    """Share of the ticks that are unknown."""
     checkpoints: tuple[int, ...] = ()
     """Iterations after which the job writes a checkpoint, and sends nothing for half a period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """Who really talks to whom. Groups are of rows, edges of unordered pairs, smaller row first."""
+    """The pairs that really talk. Edges are unordered pairs of rows, smaller row first."""
 
     parallelism: Parallelism
     groups: dict[str, list[list[int]]]
-    """By ``dp``, ``pp`` and ``ep``; of two rows or more."""
+    """``dp``, ``pp`` or ``ep`` -> groups of two rows or more."""
     edges: Ints
     """(n_edges, 2), sorted."""
 
@@ -78,7 +79,7 @@ class Workload:
     series: TrafficSeries
     truth: Truth
     stage: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """(n_endpoints,)"""
+    """(n_endpoints,): pipeline stage of each row."""
 
 
 def truth_of(job: Parallelism, *, rnics_per_host: int = 8, wrap: bool = False) -> Truth:
@@ -204,7 +205,7 @@ class _Timeline:
 
 
 def _staircase(starts: Floats, ends: Floats, volumes: Floats) -> tuple[Floats, Floats]:
-    """Return when how much was sent in all, of sendings that follow each other."""
+    """Return instants, and the bytes sent in all by each, of sendings that follow each other."""
     starts = np.maximum(starts, np.concatenate([starts[:1], ends[:-1]]))
     ends = np.maximum(ends, starts + 1e-6)
     sent = np.cumsum(volumes)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of equal size: positions of a training job that show the same at the same time.
+"""Groups of equal size: positions of a training job that send alike at the same time.
 
-The constraints of SkeletonHunter (section 5.1) - equal sizes, which divide the number of members -
-leave the number of groups open: one group of all is as equal as many. So every divisor is tried,
-and judged by how far its groups are apart, compared with how far their members are.
+The constraints of SkeletonHunter (section 5.1), equal sizes that divide the number of members,
+leave the number of groups open: one group of all is as equal as many. So every divisor is tried.
+Each is judged by the distance between its groups, compared with the distance within them.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,23 @@ from analyzer.skeleton.series import Floats, Ints
 from analyzer.skeleton.spectrum import Features
 
 TIE = 0.05
-"""Separations that differ by less are alike: then the larger groups are the safer answer."""
+"""Difference in separation below which two groupings count as equal. Chosen: the larger groups then
+win, which probe some pairs too many rather than too few."""
 LONELY = 0.3
-"""So much better separated must groups of one be."""
+"""Separation by which groups of one member must beat larger groups. Chosen: groups of one have no
+replicas, so a wrong choice of them leaves used pairs out."""
 VALID = 0.3
-"""Groups that are less separated in windows that had no part in them are chance."""
+"""Least separation of groups, measured in the half of the windows that did not make them; below it
+the groups are chance. Chosen: too low keeps chance groups, too high gives up noisy jobs."""
 NOTHING = 0.02
-"""Squared distances below this share of the features' own size are no distances."""
+"""Share of the points' mean squared length; smaller squared distances count as none. Chosen: above
+what numerical noise makes, below what tells two stages apart."""
 OUTLIERS = 0.02
-"""Share of the members that say nothing of the groups, beside one."""
+"""Share of the members, the worst ones, that `separation` leaves out, beside one more. Chosen: a
+straggling host does not hide groups that the other members show."""
 ROUNDS = 4
+"""Most rounds of moving members to the nearest centre. Chosen: bounds the time; moving ends earlier
+when a round moves nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +40,17 @@ class Candidate:
     """One way to group the members."""
 
     size: int
-    """Of each group."""
+    """Members of each group."""
     separation: float
-    """At most 1: groups far apart whose members are alike. 0 or less: nothing speaks for it."""
+    """1: groups far apart, members of each alike. 0 or less: nothing supports this grouping."""
     moved: float
-    """Share of the members that had to change their group for equal sizes."""
+    """Share of the members that are not in their nearest group, since sizes are equal."""
     label: Ints
     """(n,): group of each member, from 0."""
 
     @property
     def groups(self) -> int:
-        """How many."""
+        """Return the number of groups."""
         return len(self.label) // self.size
 
 
@@ -68,10 +75,10 @@ def candidates(features: Features) -> list[Candidate]:
 
 
 def choose(found: list[Candidate], features: Features) -> Candidate:
-    """Return the best separated; of those that are alike, the one with the largest groups.
+    """Return the best separated candidate; among equals, the one with the largest groups.
 
-    One group of all where the best comes from chance: groups made of one half of the windows are
-    not separated in the other.
+    Where the best one is chance, return one group of all. It is chance where groups that one half
+    of the windows makes are not separated in the other half.
     """
     best = max(map(_worth, found))
     chosen = max((c for c in found if _worth(c) >= best - TIE), key=lambda c: c.size)
@@ -81,12 +88,12 @@ def choose(found: list[Candidate], features: Features) -> Candidate:
 
 
 def _worth(candidate: Candidate) -> float:
-    # That no two are alike is the riskiest to believe: no replica would be probed.
+    # Trusting that no two members are alike is the riskiest: no pair of replicas would be probed.
     return candidate.separation - (LONELY if candidate.size == 1 else 0.0)
 
 
 def validated(features: Features, size: int) -> float:
-    """Return the separation of groups that each half of the windows makes without the other."""
+    """Return the mean separation of two groupings, each made by one half of the windows."""
     distances, floor = features.squared_distances(), floor_of(features.pooled)
     if size == 1:
         return separation(distances, np.arange(len(distances)), floor=floor)
@@ -116,7 +123,7 @@ def _squared(points: Floats) -> Floats:
 
 
 def _cut(tree: Floats, points: Floats, size: int) -> tuple[Ints, float]:
-    """Return groups of `size`, and the share of the members that were moved for that."""
+    """Return each member's group of `size`, and the share of members not in their nearest group."""
     count = len(points)
     groups = count // size
     if groups == 1:
@@ -126,8 +133,8 @@ def _cut(tree: Floats, points: Floats, size: int) -> tuple[Ints, float]:
     cut = _compact(fcluster(tree, groups, "maxclust") - 1)
     if np.bincount(cut).tolist() == [size] * groups:
         return cut, 0.0
-    # Outliers take groups of their own in the cut: more of it are made than needed, and the
-    # largest begin.
+    # An outlier takes a group of its own in the cut. So `_seeded` cuts more groups than needed and
+    # begins with the largest.
     label = _seeded(tree, points, size)
     for _ in range(ROUNDS):
         new = _balanced(_between(points, _centres(points, label, groups)), size)
@@ -173,11 +180,12 @@ def _between(points: Floats, centres: Floats) -> Floats:
 
 
 def _balanced(cost: Floats, size: int) -> Ints:
-    """Return groups of equal size at little cost, of (n, groups) costs."""
+    """Return each member's group, of equal size and at low total cost; `cost` is (n, groups)."""
     nearest: Ints = np.argmin(cost, axis=1)
     if np.bincount(nearest, minlength=cost.shape[1]).tolist() == [size] * cost.shape[1]:
         return nearest
-    # The exact way takes cubic time. Here who would lose most by its second choice comes first.
+    # An exact assignment takes cubic time. This one is greedy: the member that would lose most by
+    # its second choice chooses first.
     label = np.full(len(cost), -1)
     left = np.full(cost.shape[1], size)
     open_cost = cost.copy()
@@ -200,12 +208,12 @@ def _compact(label: Ints) -> Ints:
 
 
 def separation(distances: Floats, label: Ints, *, floor: float) -> float:
-    """Return how well groups are separated, by unbiased squared distances (n, n).
+    """Return how well groups are separated; `distances` are unbiased squared ones, (n, n).
 
-    Of each member, (b - w) / max(b, w): w is its median squared distance to the others of its
-    group, b the least such median to another group; below `floor` they are nothing. The mean over
-    the members, without the worst (a straggler says nothing of the others), is a silhouette
-    (Rousseeuw 1987) that noise does not lower.
+    Each member scores (b - w) / max(b, w): w is its median squared distance to the others of its
+    group, b the least median to another group. The denominator is at least `floor`. The result is
+    the mean score without the worst members, since a straggler shows nothing about the others. It
+    is a silhouette (Rousseeuw 1987) that noise does not lower.
     """
     count, groups = len(label), int(label.max()) + 1
     if groups == 1:
@@ -213,8 +221,9 @@ def separation(distances: Floats, label: Ints, *, floor: float) -> float:
     size = count // groups
     apart = distances[:, np.argsort(label, kind="stable")].reshape(count, groups, size)
     member = np.arange(count)
-    apart[member, label, _seat(label)] = -np.inf  # itself: before all others
-    # Lower medians; of its own group, without itself.
+    apart[member, label, _seat(label)] = -np.inf  # the member itself sorts first in its group
+    # Positions of the lower medians after sorting. Another group has `size` distances. The own
+    # group has `size` - 1, and they begin at position 1, after the member itself.
     others, mates = (size - 1) // 2, min(1 + (size - 2) // 2, size - 1)
     parted = np.partition(apart, sorted({others, mates}), axis=2)
     medians = parted[:, :, others].copy()
@@ -227,7 +236,7 @@ def separation(distances: Floats, label: Ints, *, floor: float) -> float:
 
 
 def _seat(label: Ints) -> Ints:
-    """Return (n,): how many of its group come before each member."""
+    """Return (n,): for each member, how many members of its group come before it."""
     order = np.argsort(label, kind="stable")
     seat = np.empty_like(label)
     seat[order] = np.arange(len(label)) - np.searchsorted(label[order], label[order])

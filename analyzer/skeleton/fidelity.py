@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a skeleton still fits the traffic that follows it (section 7.3 of SkeletonHunter).
 
-A stretch of traffic is described by a few numbers: how much is sent, how much of it in bursts, how
-well it repeats itself one iteration later, how far positions are from the others of their group,
-and how many of them are nearest their own group. The history from which a skeleton came says how
-these vary by themselves; a stretch that is clearly outside of that no longer fits.
+Five numbers describe a stretch of traffic: how much is sent, how steep its bursts are, how well it
+repeats itself one iteration later, how far positions are from the others of their group, and how
+many of them are nearest their own group. The history from which a skeleton was inferred shows how
+far these numbers vary while it fits. A stretch clearly outside of that range no longer fits.
 """
 
 import math
@@ -18,27 +18,40 @@ from analyzer.skeleton.series import Floats, Ints, TrafficSeries
 from analyzer.skeleton.spectrum import compress, features, filled
 
 SHORTEST, LONGEST = 96, 480
-"""Ticks of a stretch."""
+"""Least and most ticks of a stretch. Chosen: fewer ticks make noisy features, more ticks delay the
+discovery of a misfit."""
 PERIODS = 3
+"""Iterations in a stretch, within its least and most ticks. Chosen: one iteration to compare with
+the next, and one to spare."""
 QUIET_PERIODS = 1.5
-"""Nothing sent for so long is a pause, not the gap between two iterations."""
+"""Iterations without traffic that make a pause. Chosen: longer than any gap within an iteration."""
 QUIET = 0.05
-"""Share of the usual traffic that is next to nothing."""
+"""Share of the usual traffic below which a task counts as quiet. Chosen: a pause still carries some
+packets, an iteration carries far more."""
 VOLUME = 2.5
-"""So many times more or less than usual is another phase."""
+"""Factor above the history's median traffic, or below its least, that makes another phase. Chosen:
+a lower one gives up skeletons at harmless changes, a higher one keeps them in another phase."""
 CREST = 2.0
-"""So many times flatter or steeper is traffic without its gradient exchanges, or with others."""
+"""Factor by which, in a misfit, bursts are steeper than usual or flatter than ever. Chosen: traffic
+without its gradient exchanges, or with others, differs by more."""
 BUSIEST = 0.98
+"""Quantile of the ticks by traffic that is taken as the height of bursts. Chosen: the maximum would
+be one tick's noise."""
 REPEATS = 0.5
-"""Least share of the usual agreement with the iteration before."""
+"""Share of the history's least correlation with the iteration before, below which a stretch is a
+misfit. Chosen: tolerates jitter, not another rhythm."""
 DRIFT = 0.1
-"""An iteration may take so much more or less than it did."""
+"""Share by which an iteration may become longer or shorter. Chosen: less gives up jobs whose
+batches vary, more accepts another job."""
 APART = 2.0
-"""So many times as far from their group as usual are positions that left it."""
+"""Factor on the history's largest distance from the own group, beyond which positions left it.
+Chosen: tolerates noise, not another parallelism."""
 NOISE = 0.05
-"""Of the features' size; less is no distance."""
+"""Squared distance, as a share of the features' size, added to that limit. Chosen: where the
+history has almost no distances, noise alone would exceed any factor."""
 NEAREST = 0.25
-"""So many fewer positions than usual are nearest their own group."""
+"""Share of the positions by which, in a misfit, fewer than ever are nearest their own group.
+Chosen: tolerates a few stragglers, not another parallelism."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,40 +61,40 @@ class Look:
     volume: float
     """Bytes per endpoint and tick."""
     crest: float
-    """What is sent in the busiest ticks, as a multiple of that."""
+    """Bytes per endpoint in the busiest ticks, as a multiple of `volume`."""
     repeats: float
-    """Correlation with the same one period later, at most 1."""
+    """Correlation of the series with themselves one period later, at most 1."""
     apart: float
-    """Mean squared distance from the own group, as a share of the features' size."""
+    """Mean squared distance of a position from its group, as a share of the features' size."""
     nearest: float
     """Share of the positions that are nearest their own group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What of a skeleton shows in traffic."""
+    """The part of a skeleton that traffic can confirm: stages and the period."""
 
     order: Ints
     """(n_positions, tp): rows of each position, by host and rail."""
     label: Ints
-    """(n_positions,): stage of each."""
+    """(n_positions,): stage of each position."""
     period_ticks: float
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """How traffic looks while a skeleton fits: the usual, and the worst of the history."""
+    """How traffic looks while a skeleton fits: the history's medians and its worst values."""
 
     groups: Groups
     usual: Look
     worst: Look
-    """The least of all but `apart`."""
+    """Least `volume`, `crest`, `repeats` and `nearest` of the history, and its largest `apart`."""
     ticks: int
-    """Length of a stretch."""
+    """Ticks in a stretch."""
 
 
 def fingerprint(series: TrafficSeries, skeleton: Skeleton) -> Fingerprint:
-    """Return how the history looks from which `skeleton` was inferred."""
+    """Return how `series` looks, the history from which `skeleton` was inferred."""
     groups = _groups(series, skeleton)
     span = max(SHORTEST, math.ceil(PERIODS * groups.period_ticks))
     ticks = min(LONGEST, span, series.rate.shape[1])
@@ -151,7 +164,7 @@ def _crest(rate: Floats) -> float:
 
 
 def _repeats(positions: Floats, period_ticks: float) -> float:
-    """Return how well the series agree with themselves a period later, give or take its drift."""
+    """Return the best correlation of series with themselves, at lags within DRIFT of a period."""
     ticks = positions.shape[1]
     best = 0.0
     first, last = (round(period_ticks * (1 + sign * DRIFT)) for sign in (-1, 1))
@@ -166,7 +179,7 @@ def _repeats(positions: Floats, period_ticks: float) -> float:
 
 
 def _fit(points: Floats, label: Ints) -> tuple[float, float]:
-    """Return how far points are from their group, and which share is nearest it."""
+    """Return points' mean squared distance from their group, and the share nearest their own."""
     groups = int(label.max()) + 1
     size = len(label) // groups
     if size == 1:

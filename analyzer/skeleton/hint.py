@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A parallelism that somebody declared, held against the traffic.
+"""A declared parallelism, compared with the traffic.
 
-It is never trusted: its groups must be separated in the traffic as well as the best that the
-traffic itself suggests. What it adds is what no signal tells, who is in whose replica.
+A declaration is never trusted: its groups must be as well separated in the traffic as the best
+groups that the traffic itself suggests. It adds what no signal shows: which members of two stages
+belong to one replica.
 """
 
 from dataclasses import dataclass, replace
@@ -16,32 +17,36 @@ from analyzer.skeleton.series import Ints, TrafficSeries
 from netagent.model.task import Parallelism
 
 FITS = 0.5
-"""Least separation of declared groups."""
+"""Least separation of declared groups, on the scale of `cluster.separation`. Chosen: the value at
+which `infer` begins to trust groups."""
 SPLIT = 0.4
-"""One group of all does not fit where others are separated better than so."""
+"""Separation of the traffic's best groups from which one declared group of all does not fit.
+Chosen: chance groups stay below it."""
 UNSEEN = 0.85
-"""The same, where experts cannot be told from replicas."""
+"""Confidence in a declaration that fits, but whose experts do not show in the traffic. Chosen:
+above CONFIDENT, since joining experts with their stage leaves no pair out."""
 TRUSTED = 0.9
-"""Confidence in what was declared and fits: the traffic agrees, and did not say it by itself."""
+"""Confidence in a declaration that fits. Chosen: above CONFIDENT, and below 1, since the traffic
+agrees with it but did not show it alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What was declared of a task."""
+    """What a task's owner declared: its parallelism, and by row the ranks."""
 
     parallelism: Parallelism
     rank: Ints
-    """(n_endpoints,): rank of each row; ranks of a host lie rail by rail."""
+    """(n_endpoints,): rank of each row; a host's ranks follow its rails."""
 
 
 def infer_with(series: TrafficSeries, hint: Hint | None) -> Skeleton:
-    """Return the skeleton of one task, by its traffic and what was declared of it."""
+    """Return the skeleton of one task, from its traffic and its owner's declaration."""
     found = infer.infer(series)
     if hint is None:
         return found
     job = hint.parallelism
     if found.confident:
-        # What the traffic says by itself counts.
+        # What the traffic shows by itself goes before the declaration.
         same = (found.dp, found.pp, found.tp, found.ep) == (job.dp, job.pp, job.tp, job.ep)
         return found if same else replace(found, reason=f"declared is {job}, which does not fit")
     declared = _declared(series, hint)
@@ -51,7 +56,7 @@ def infer_with(series: TrafficSeries, hint: Hint | None) -> Skeleton:
 
 
 def _declared(series: TrafficSeries, hint: Hint) -> Skeleton | None:
-    """Return the skeleton that was declared, where the traffic bears it out."""
+    """Return the declared skeleton; None where the traffic does not support it."""
     job = hint.parallelism
     order, why = infer.by_host(series)
     if why or infer.untold(series):
@@ -82,7 +87,8 @@ def _declared(series: TrafficSeries, hint: Hint) -> Skeleton | None:
     ranks = max(fitting, key=lambda each: each[0])[1]
     confidence = TRUSTED
     if job.ep > 1 and not _experts_show(mine, ranks):
-        # Whose experts are whose is not seen: all of a stage, which leaves nothing out.
+        # The traffic does not show which experts belong together: join all of a stage, which
+        # leaves no pair out.
         ranks, confidence = ranks.reshape(job.pp, 1, -1, job.tp), UNSEEN
     return replace(infer.assembled(series, ranks, period_s=period_s), confidence=confidence)
 

@@ -19,19 +19,31 @@ from analyzer.skeleton.series import (
 )
 
 CONFIDENT = 0.8
+"""Least confidence at which a skeleton is used. Chosen: below it the basic list costs probes, while
+a wrong skeleton costs detection."""
 MIN_TICKS = 240
+"""Least ticks of a series: four minutes of seconds. Chosen: fewer give too few transform windows
+for two independent halves."""
 MIN_PERIODS = 5
+"""Iterations below which the confidence falls in proportion. Chosen: fewer repeat by chance."""
 REGULAR = 0.75
-"""Share of the positions that must follow a layout before it decides for the others."""
+"""Share of the positions that must follow a layout before it decides for the others. Chosen: noise
+misplaces fewer; a job in another order follows no layout as well."""
 STRAGGLERS = 1
-"""Hosts that may be late by as much as a stage."""
+"""Hosts that may send what another stage sends without refuting a layout. Chosen: one may straggle,
+two are a list of hosts out of order."""
 MIN_RHYTHM = 0.1
-"""Mean squared coherence of a job; noise has next to none."""
+"""Least mean squared coherence of a job's endpoints; noise has nearly none. Chosen: too low groups
+endpoints that share nothing, too high gives up noisy jobs."""
 SURE_RHYTHM = 0.3
+"""Mean squared coherence from which the rhythm no longer lowers the confidence. Chosen: clear of
+MIN_RHYTHM, and noisy jobs still reach it."""
 MAX_UNKNOWN = 0.3
-"""Share of the ticks; a series with more gaps is missing."""
+"""Largest share of a series' ticks that may be unknown; with more, the series counts as missing.
+Chosen: gaps are interpolated, and too many of them would be the signal."""
 TELLING = 0.05
-"""Of what positions send unlike their stage, the least share beside noise that tells anything."""
+"""Least share of signal, not noise, in what positions send unlike their stage, for experts to show.
+Chosen: with less, finding no experts proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +57,14 @@ class Skeleton:
     tp: int
     ep: int
     groups: dict[str, list[list[int]]]
-    """By ``dp``, ``pp`` and ``ep``; of two rows or more."""
+    """``dp``, ``pp`` or ``ep`` -> groups of two rows or more."""
     edges: Ints
     """(n_edges, 2): unordered pairs, smaller row first; the basic list where not confident."""
     candidates: tuple[cluster.Candidate, ...] = ()
     period_s: float = 0.0
-    """Of an iteration; 0 where it is not known."""
+    """Seconds an iteration takes; 0 where unknown."""
     stage: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """(n_endpoints,): pipeline stage of each; empty where that is not known."""
+    """(n_endpoints,): pipeline stage of each endpoint; empty where unknown."""
 
     @property
     def confident(self) -> bool:
@@ -61,7 +73,7 @@ class Skeleton:
 
 
 def infer(series: TrafficSeries, describe: spectrum.Describe = spectrum.features) -> Skeleton:
-    """Return the skeleton of one task; the basic list, with the reason, where it cannot be told.
+    """Return the skeleton of one task; the basic list, with the reason, where it is not certain.
 
     `describe` makes features of compressed series.
     """
@@ -78,7 +90,7 @@ def infer(series: TrafficSeries, describe: spectrum.Describe = spectrum.features
 
 
 def by_host(series: TrafficSeries) -> tuple[Ints, str]:
-    """Return the rows by host and rail, (n_hosts, rails), and why there are none such."""
+    """Return the rows as (n_hosts, rails), and why that cannot be done; empty where it can."""
     rails = np.unique(series.rail)
     order = np.lexsort((series.rail, series.host))
     hosts = len(np.unique(series.host))
@@ -90,7 +102,7 @@ def by_host(series: TrafficSeries) -> tuple[Ints, str]:
 
 
 def untold(series: TrafficSeries) -> str:
-    """Return why nothing can be told; empty where something may be."""
+    """Return why nothing can be inferred from a series; empty where something may be."""
     ticks = series.rate.shape[1]
     if ticks < MIN_TICKS:
         return f"{ticks} ticks are too few: {MIN_TICKS} are needed"
@@ -134,8 +146,8 @@ def _is_regular(
 ) -> bool:
     """Whether a layout may decide for the positions that the signal put elsewhere.
 
-    Not where two hosts or more send what another stage sends: they are somewhere else. One may be
-    a straggler.
+    It may not where two or more hosts clearly send what another stage sends: the hosts are in
+    another order. One such host may be a straggler.
     """
     if size == 1:
         return layout.agreement == 1
@@ -148,7 +160,7 @@ def assembled(
 ) -> Skeleton:
     """Return the skeleton of rows laid out as (stages, experts, replicas, tensor ranks).
 
-    Else than `matched`, who of two stages is of one replica is not known.
+    Without `matched`, it is unknown which members of two stages belong to one replica.
     """
     groups = {
         "dp": np.moveaxis(ranks, 2, -1),
@@ -177,7 +189,7 @@ def stage_of(ranks: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What the confidence comes from."""
+    """The inputs of the confidence."""
 
     found: Sequence[cluster.Candidate]
     chosen: cluster.Candidate
@@ -191,7 +203,7 @@ def _chain(ranks: Ints, series: TrafficSeries, *, matched: bool) -> Ints:
     if matched:
         pairs = np.stack([ranks[:-1].ravel(), ranks[1:].ravel()], axis=1)
     else:
-        # Who belongs to whose replica is not known: all pairs of neighbouring stages.
+        # Replicas are unknown: take all pairs of neighbouring stages.
         one = ranks[:-1].reshape(len(ranks) - 1, -1)
         two = ranks[1:].reshape(len(ranks) - 1, -1)
         size = one.shape[1]
@@ -205,7 +217,7 @@ def _lists(rows: Ints) -> list[list[int]]:
 
 
 def _confidence(mine: _Findings) -> tuple[float, str]:
-    """Return the confidence, and what it lacks most."""
+    """Return the confidence, and the reason that lowers it most; empty where none does."""
     chosen = mine.chosen
     others = [c.separation for c in mine.found if c.size != chosen.size]
     if chosen.groups > 1:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """From groups that send alike to pipeline stages, replicas and experts.
 
-Which stage comes first is told by when it shows what the others show (section 5.1). Who is in whose
-replica no signal tells as long as replicas behave alike: ranks are laid out regularly over hosts,
-and where the groups show such a layout it decides. Between gradient exchanges each replica has its
-own haste, which the experts of one replica share: that tells experts from replicas.
+The stage that shows a burst before the others comes first (section 5.1). While replicas behave
+alike, no signal shows which members of two stages belong to one replica. But ranks lie regularly
+over hosts, and where the groups show such a layout it decides. Between gradient exchanges each
+replica has a haste of its own, which its experts share. That distinguishes experts from replicas.
 """
 
 import math
@@ -17,26 +17,33 @@ from analyzer.skeleton.cluster import divisors
 from analyzer.skeleton.series import Floats, Ints
 
 SURE = 6.0
-"""Standard errors by which experts of a replica must be alike."""
+"""Standard errors by which experts of a replica must be more alike than other members of their
+stage. Chosen: many block sizes are tried, and wrong experts leave used pairs out."""
 SHARED = 0.5
-"""Experts of a replica share at least this part of what is no noise."""
+"""Least share of the positions' own signal, without noise, that experts of one replica share.
+Chosen: experts share most of it, and nobody else should."""
 INSISTS = 0.5
-"""Share of the squared distance of two stages by which a member is nearer the other."""
+"""Share of the squared distance between two stages by which a member must be nearer the other stage
+to refute a layout. Chosen: half is beyond noise, and a whole stage's shift is 1."""
 AGREES = 0.6
-"""Share of the best agreement with itself that a period has at least."""
+"""Share of the best autocorrelation that the first repetition must reach to be the period. Chosen:
+less takes an echo within an iteration for the period, more a multiple of it."""
 BURST = math.log(3)
-"""Compressed rate beyond which a stage exchanges gradients: twice the mean. What ring or tree makes
-some replicas' bursts more alike than others' has nothing to do with experts."""
+"""Compressed rate, ln(1 + rate / mean), above which a stage exchanges gradients: twice the mean.
+Chosen. Bursts are left out because a ring or tree makes some replicas' bursts more alike than
+others', which looks like experts."""
 BETWEEN = 0.2
-"""Share of a stage's traffic that must be between its bursts to tell experts."""
+"""Least share of the traffic that must lie between bursts to look for experts. Chosen: with less,
+noise outweighs it."""
 EFFECTIVE = 0.25
-"""Share of the ticks that count: plateaus begin and end in a few of them."""
+"""Share of the ticks that count as independent in a standard error. Chosen: haste shows only where
+plateaus begin and end, which is in few ticks."""
 
 
 def lags(values: Floats, label: Ints, tick_s: float) -> tuple[Floats, float]:
-    """Return (n_groups,) by how much each group shows later what group 0 shows, and the period, s.
+    """Return (n_groups,) lags behind group 0, and the period, both in seconds.
 
-    Within half a period around it, to a fraction of a tick.
+    Lags lie within half a period before or after group 0, to a fraction of a tick.
     """
     groups = int(label.max()) + 1
     means = np.stack([values[label == number].mean(axis=0) for number in range(groups)])
@@ -55,7 +62,7 @@ def lags(values: Floats, label: Ints, tick_s: float) -> tuple[Floats, float]:
 
 
 def period_ticks(means: Floats, size: int) -> float:
-    """Return the period that (n, ticks) series share: where they best agree with themselves."""
+    """Return the period, in ticks, that (n, ticks) series share: the first high autocorrelation."""
     power = np.sum(np.abs(np.fft.rfft(means, size, axis=1)) ** 2, axis=0)
     ticks = means.shape[1]
     own = np.fft.irfft(power, size)[: ticks // 2]
@@ -65,15 +72,15 @@ def period_ticks(means: Floats, size: int) -> float:
     later = own[start:]
     if not start or not later.max() > 0:
         return float(ticks / 2)
-    # Whole multiples agree as well, and better by chance where iterations differ a little: the
-    # first that agrees well is the period.
+    # Whole multiples of the period agree as well, and by chance better where iterations differ a
+    # little. So the first lag that agrees well is the period.
     alike = np.flatnonzero(later > AGREES * later.max())
     ends = alike[np.flatnonzero(np.diff(alike, append=len(own) + 1) > 1)]
     return start + _peak(later[: int(ends[0]) + 2])
 
 
 def _peak(values: Floats) -> float:
-    """Return where `values` is largest, to a fraction by the parabola through its neighbours."""
+    """Return the index of the largest value, refined by a parabola through its neighbours."""
     at = int(np.argmax(values))
     if not 0 < at < len(values) - 1:
         return float(at)
@@ -100,16 +107,16 @@ class Layout:
     stage: Ints
     """(n,): stage of each position."""
     agreement: float
-    """Share of the positions that the signal alone put there."""
+    """Share of the positions that the signal alone put into the layout's stage."""
 
 
 def regular(stage: Ints, stages: int) -> Layout:
     """Return the layout that most positions follow.
 
-    Stages alternate in runs: of one position (replicas one after the other, as in Figure 9), of all
-    replicas (stages one after the other), or of anything between, such as a replica's experts. A
-    chain is the same backwards; and where stages are spread over a whole period, the signal alone
-    does not tell where it begins.
+    Stages alternate in runs. A run is one position (replicas one after the other, as in Figure 9),
+    all replicas (stages one after the other), or a number between, such as a replica's experts.
+    A chain has the same edges backwards. Where stages spread over a whole period, the signal alone
+    does not show which stage is first, so every rotation is tried.
     """
     count = len(stage)
     best = Layout(stage, 0.0)
@@ -124,11 +131,12 @@ def regular(stage: Ints, stages: int) -> Layout:
 
 
 def insisting(early: Floats, late: Floats, stage: Ints) -> NDArray[np.bool_]:
-    """Return (n,): which positions send what another stage sends, whatever their place says.
+    """Return (n,): which positions clearly send what another stage sends than their own.
 
-    By squared distances between halves of the windows (`spectrum.Features`), from which noise
-    cancels, to the mean of the own stage and of every other: nearer another one by more than half
-    of what is between the two stages. Of stages of one position nothing can be said.
+    Squared distances between the two halves of the windows (`spectrum.Features`) are taken, from
+    which noise cancels: to the mean of the own stage, and of every other. A position insists where
+    it is nearer another stage by more than INSISTS of the distance between the two stages. Stages
+    of one position have nothing to compare with.
     """
     stages = int(stage.max()) + 1
     size = len(stage) // stages
@@ -140,7 +148,7 @@ def insisting(early: Floats, late: Floats, stage: Ints) -> NDArray[np.bool_]:
     one, two = (total / size for total in sums)
     own = np.sum(early * late, axis=1)[:, None]
     apart = own - early @ two.T - late @ one.T + np.sum(one * two, axis=1)
-    # Of its own stage, without itself.
+    # The distance to its own stage is taken without the position itself.
     rest_early, rest_late = (
         (total[stage] - half) / (size - 1) for total, half in zip(sums, halves, strict=True)
     )
@@ -155,16 +163,18 @@ def insisting(early: Floats, late: Floats, stage: Ints) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Haste:
-    """What positions send unlike their stage, between gradient exchanges above all."""
+    """What positions send unlike their stage, between gradient exchanges."""
 
     residual: Floats
-    """(n, ticks): the more of weight, the less noise a tick has; each of length 1."""
+    """(n, ticks): deviations from the stage's mean. A tick with less noise weighs more; each row
+    has length 1."""
     share: float
-    """Of a residual, what is no noise: how alike two with the same haste are. NaN: unknown."""
+    """Share of a residual that is signal, not noise: the likeness of two positions with the same
+    haste. NaN: unknown."""
 
 
 def own_haste(values: Floats, stage: Ints, noise: Floats) -> Haste:
-    """Return how positions differ from their stage's mean; `noise`: variance of each tick."""
+    """Return how positions differ from their stage's mean; `noise` is each tick's variance."""
     stages = int(stage.max()) + 1
     member = np.zeros((stages, len(stage)))
     member[stage, np.arange(len(stage))] = 1
@@ -186,7 +196,7 @@ def own_haste(values: Floats, stage: Ints, noise: Floats) -> Haste:
 
 
 def _between_bursts(means: Floats) -> NDArray[np.bool_]:
-    """Return (stages, ticks): False in each stage's bursts and a tick around them."""
+    """Return (stages, ticks): False in each stage's bursts and one tick around them."""
     burst = means > BURST
     burst[:, 1:] |= means[:, :-1] > BURST
     burst[:, :-1] |= means[:, 1:] > BURST
@@ -198,9 +208,9 @@ class Experts:
     """Which positions of a stage are one replica's experts."""
 
     ep: int
-    """1: none are, or nobody can tell."""
+    """Experts per replica; 1 where there are none or they do not show."""
     sure: float
-    """Standard errors by which they are more alike than others; the best found for `ep` 1."""
+    """Standard errors by which experts of one replica are more alike than others; 0 with `ep` 1."""
     replica: Ints
     """(n,): number of the replica within the stage."""
     expert: Ints
@@ -210,7 +220,7 @@ class Experts:
 def experts(haste: Haste, stage: Ints) -> Experts:
     """Return whether positions of a stage come in blocks that share their own haste.
 
-    Experts of a replica lie one after the other, or one a block.
+    Experts of a replica lie one after the other, or each in another block of the stage.
     """
     members = _members(stage)
     size = members.shape[1]
@@ -255,7 +265,7 @@ def _members(stage: Ints) -> Ints:
 
 
 def _contrast(alike: list[Floats], replica: Ints) -> tuple[float, float, int]:
-    """Return the mean likeness within replicas and between, and how many pairs are within."""
+    """Return the mean likeness within replicas, that between them, and the pairs within."""
     sums, counts = np.zeros(2), np.zeros(2)
     for one, block in zip(alike, replica, strict=True):
         together = block[:, None] == block[None, :]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Positions of a job: the RNICs of one host that send the same at the same time.
 
-Tensor parallel ranks cannot be told apart by what they send (Figure 7), and need not be: what they
-exchange stays within their host. So each position is a run of TP rails of a host, and one series.
+Tensor parallel ranks send the same (SkeletonHunter, Figure 7), so traffic cannot distinguish them.
+It need not: what they exchange stays within their host. So each position is a run of TP rails of
+one host, with one series.
 """
 
 from dataclasses import dataclass
@@ -14,13 +15,17 @@ from analyzer.skeleton.series import Floats, Ints, TrafficSeries
 from analyzer.skeleton.spectrum import compress, features, filled
 
 ALIKE = 0.04
-"""Rails of a host whose features differ by less than this share of their size send the same."""
+"""Squared distance of two rails' features, as a share of their size, that noise alone may make.
+Chosen: too low splits equal rails, too high joins stages close in time."""
 HOSTS_COMPARED = 64
-"""At least, where a task has so many: their mean tells how much rails differ."""
+"""Least hosts whose mean gives the distance of rails, where a task has them. Chosen: enough to
+average noise out; more take time."""
 APART = 0.3
-"""No two rails send the same that differ by this share at least: it is no jitter."""
+"""Squared distance of two rails' features, as a share of their size, that is never jitter. Chosen:
+such rails send different things however far apart the others are."""
 UNLIKE = 3.0
-"""So many times as far from each other as rails that send the same are those that do not."""
+"""Factor by which rails of different runs are farther apart than rails of one run. Chosen: clearly
+more than the RNICs' own jitter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,22 +35,22 @@ class Positions:
     rows: Ints
     """(n_positions, tp): row of each RNIC."""
     host: Ints
-    """(n_positions,)"""
+    """(n_positions,): number of the position's host."""
     values: Floats
-    """(n_positions, ticks): compressed rates, the mean of their RNICs'."""
+    """(n_positions, ticks): compressed rate, the mean over the position's RNICs."""
     noise: Floats
-    """(ticks,): variance of `values` that is its RNICs' own; NaN where that cannot be told."""
+    """(ticks,): variance of `values` that comes from single RNICs; NaN with one RNIC a position."""
 
     @property
     def tp(self) -> int:
-        """RNICs of a position."""
+        """Return the RNICs per position: the degree of tensor parallelism."""
         return int(self.rows.shape[1])
 
 
 def positions(series: TrafficSeries, order: Ints) -> Positions:
     """Return the positions of a task whose hosts have the same number of RNICs each.
 
-    `order` are the rows by host and rail, (n_hosts, rnics per host).
+    `order` has the rows by host and rail: (n_hosts, RNICs per host).
     """
     compressed = compress(series.rate)
     some = order[:: max(1, len(order) // HOSTS_COMPARED)]
@@ -63,7 +68,7 @@ def positions(series: TrafficSeries, order: Ints) -> Positions:
 
 
 def mean_known(values: Floats) -> Floats:
-    """Return the mean of (n, k, ticks) over k, of what is known; NaN where nothing is."""
+    """Return the mean of the known values of (n, k, ticks) over k; NaN where none is known."""
     known = np.sum(~np.isnan(values), axis=1)
     mean: Floats = np.nansum(values, axis=1) / np.where(known, known, np.nan)
     return mean
@@ -82,8 +87,9 @@ def _run_length(values: Floats, hosts: int, rails: int) -> int:
 def run_length(apart: Floats) -> int:
     """Return how many rails in a row send the same, by their (rails, rails) mean distances.
 
-    As many as make the last rail of each run most unlike the first of the next, compared with the
-    rails of one run. Where all rails are as far from each other, that is the RNICs' own jitter.
+    The length is chosen for which the last rail of a run is most unlike the first rail of the next
+    run, compared with rails of one run. Where all rails are equally far apart, the distance is the
+    RNICs' own jitter, and all rails are one run.
     """
     rails = len(apart)
     one, two = np.triu_indices(rails, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a task before its skeleton is: how much each endpoint sent, tick by tick."""
+"""The input of skeleton inference: how much each endpoint of a task sent, tick by tick."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class TrafficSeries:
     rail: Ints
     """(n_endpoints,): number of its rail."""
     names: tuple[str, ...] = ()
-    """Of the endpoints; empty where they have none."""
+    """Name of each endpoint; empty where endpoints have none."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
@@ -70,8 +70,8 @@ def cliques(groups: Ints, host: Ints, rail: Ints) -> Ints:
 def carried(pairs: Ints, host: Ints, rail: Ints) -> Ints:
     """Return those of `pairs` that the network carries.
 
-    What is sent within a host takes NVLink, and so does the part of a way that changes the rail
-    (section 3.2).
+    Traffic within a host takes NVLink, and so does the part of a way that changes the rail
+    (SkeletonHunter, section 3.2).
     """
     one, two = pairs[:, 0], pairs[:, 1]
     kept: Ints = pairs[(rail[one] == rail[two]) & (host[one] != host[two])]

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spectra of traffic that carry phase, so that who sends the same later is someone else.
+"""Spectra of traffic that carry phase, so that endpoints that send the same later are told apart.
 
-Theory of operation. What counts is when an endpoint sends, less how much: rates are compressed to
-ln(1 + rate / mean). Of each endpoint the short-time Fourier transform is taken and, over the
+Theory of operation. When an endpoint sends matters more than how much: rates are compressed to
+ln(1 + rate / mean). Each endpoint's short-time Fourier transform is computed and, over the
 windows, its complex coherence with a few landmarks (endpoints unlike each other):
 
     gamma(f) = sum_w F(w, f) conj L(w, f) / sqrt(sum_w |F(w, f)|^2 sum_w |L(w, f)|^2)
 
-A shift by tau turns gamma by exp(-2 pi i f tau), noise makes it smaller, and jitter that differs
-from iteration to iteration averages out before distances are taken, which it would not do in
-distances of the transforms themselves. The transform's magnitude alone, as section 5.1 of
-SkeletonHunter has it, does not change with tau at all.
+A shift by tau turns gamma by exp(-2 pi i f tau), and noise makes it smaller. Jitter that differs
+from iteration to iteration averages out before distances are taken; in distances of the transforms
+themselves it would not. The transform's magnitude alone, which section 5.1 of SkeletonHunter uses,
+does not change with tau at all.
 
 Coherences of the earlier and of the later half of the windows have independent noise, so that
 
@@ -28,7 +28,11 @@ from numpy.typing import NDArray
 from analyzer.skeleton.series import Floats, Ints
 
 WINDOW_TICKS = 128
+"""Ticks in a window of the short-time Fourier transform. Chosen: longer resolves slower iterations,
+shorter gives more windows to average over."""
 LANDMARKS = 6
+"""Endpoints that coherence is taken with. Chosen: more tell more stages apart, and cost time and
+noise."""
 
 Complexes = NDArray[np.complex64]
 
@@ -40,7 +44,7 @@ def compress(rate: Floats) -> Floats:
 
 
 def filled(values: Floats) -> Floats:
-    """Return (n, ticks) `values` with what is not known drawn straight between its neighbours."""
+    """Return (n, ticks) `values` with unknown ticks interpolated between their neighbours."""
     unknown = np.isnan(values)
     if not unknown.any():
         return values
@@ -53,7 +57,7 @@ def filled(values: Floats) -> Floats:
 
 
 def stft(values: Floats, window_ticks: int = WINDOW_TICKS) -> Complexes:
-    """Return (n, windows, frequencies): Hann windows half over each other, without the mean's."""
+    """Return (n, windows, frequencies): Hann windows overlapping by half, without frequency 0."""
     window_ticks = min(window_ticks, 1 << (values.shape[1].bit_length() - 3))
     hop = window_ticks // 2
     views = np.lib.stride_tricks.sliding_window_view(values, window_ticks, axis=1)[:, ::hop]
@@ -67,14 +71,15 @@ class Features:
     """Coherences with the landmarks: real and imaginary parts, weighted."""
 
     early: Floats
-    """(n, dimensions)"""
+    """(n, dimensions): features from the earlier half of the windows."""
     late: Floats
+    """(n, dimensions): features from the later half of the windows."""
     rhythm: float
     """Mean squared coherence with the nearest landmark: 0 for noise, 1 for a common rhythm."""
 
     @property
     def pooled(self) -> Floats:
-        """Of all windows."""
+        """Return the features from all windows: the mean of both halves."""
         return (self.early + self.late) / 2
 
     def squared_distances(self) -> Floats:
@@ -95,7 +100,7 @@ def features(values: Floats) -> Features:
     half = spectra.shape[1] // 2
     early = _coherence(spectra[:, :half], marks)
     late = _coherence(spectra[:, spectra.shape[1] - half :], marks)
-    # How much of each coherence is signal, not chance, is what the halves agree on.
+    # The part of each coherence on which the halves agree is signal, the rest is chance.
     agreed = (early * late.conj()).real
     weight = np.sqrt(np.maximum(np.mean(agreed, axis=0), 0))
     by_mark = agreed.reshape(len(values), len(marks), -1).mean(axis=2)
@@ -104,7 +109,7 @@ def features(values: Floats) -> Features:
 
 
 def landmarks(spectra: Complexes, count: int = LANDMARKS) -> Ints:
-    """Return endpoints that are far from each other: each the farthest from those before."""
+    """Return rows of endpoints unlike each other: each is the most unlike those chosen before."""
     flat = _real(spectra.reshape(len(spectra), -1))
     flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1e-12)
     mean = flat.mean(axis=0)
@@ -130,4 +135,4 @@ def _real(values: Complexes) -> Floats:
 
 
 Describe = Callable[[Floats], Features]
-"""How compressed (n, ticks) series become features."""
+"""Function that makes features of compressed (n, ticks) series."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Endpoints and registrations for tests, in one line each."""
 
+from collections.abc import Mapping
+
 from netagent.model.endpoint import Endpoint, EndpointState
 from netagent.model.ids import EndpointId
 from netagent.wire.messages import Registration
-from netagent.wire.tracing import StageRow, TraceReply
+from netagent.wire.trace import StageRow, TraceReply, TraceRequest
 
 SECOND = 10**9
 
@@ -46,7 +48,7 @@ def registration(
     )
 
 
-def reply_of(request, packets):
+def reply_of(request: TraceRequest, packets: Mapping[str, int]) -> TraceReply:
     """Return what a host answers that counted so many packets by stage."""
     rows = tuple(StageRow(stage=s, packets=n, bytes=0) for s, n in packets.items())
     return TraceReply(kind="drops", flow=request.flow, netns=1, lasted_ns=1, stages=rows)

@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from analyzer import cli
-from analyzer.commands import diagnose, endpoints, incidents, show, tasks, watch
+from analyzer.commands import connection, diagnose, endpoints, incidents, show, tasks, watch
 
 ROOT = Path(__file__).parents[2]
 
@@ -264,6 +264,19 @@ def test_an_analyzer_that_is_not_there_is_status_3(capsys, monkeypatch):
     assert cli.main(["watch", "--url", "http://127.0.0.1:1"]) == 3
 
 
+def test_whoever_names_no_analyzer_is_told_which_was_asked_and_how_to_name_one(capsys, monkeypatch):
+    monkeypatch.delenv("NETAGENT_ANALYZER_URL", raising=False)
+    monkeypatch.setattr(connection, "DEFAULT_URL", "http://127.0.0.1:1")
+    for verb in ("tasks", "watch"):
+        assert cli.main([verb]) == 3
+        said = capsys.readouterr().err
+        assert "http://127.0.0.1:1: " in said
+        assert "Connection refused" in said
+        assert "--url or NETAGENT_ANALYZER_URL names another analyzer" in said
+    assert cli.main(["tasks", "--url", "http://127.0.0.1:1"]) == 3
+    assert "NETAGENT_ANALYZER_URL" not in capsys.readouterr().err
+
+
 def test_tls_files_come_together_and_exist(capsys):
     argv = ["tasks", "--url", "https://127.0.0.1:1", "--ca", "/none.pem"]
     assert cli.main(argv) == 2
@@ -392,3 +405,29 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(canned):
         errors = command.stderr.read()
     assert command.returncode == cli.SIGPIPE_STATUS
     assert errors == b""
+
+
+@pytest.mark.parametrize(
+    ("verb", "lacks", "words"),
+    [
+        ("serve", "duckdb", ["serve", "--config", "x"]),
+        ("replay", "numpy", ["replay", "x"]),
+        ("skeleton", "scipy", ["skeleton", "x.npz"]),
+    ],
+)
+def test_a_verb_whose_needs_are_not_installed_says_so_and_how_to_mend_it(verb, lacks, words):
+    code = (
+        f"import sys; sys.modules[{lacks!r}] = None; from analyzer import cli; sys.exit(cli.main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"netagent-analyzer: {verb} (it needs {lacks}")
+    assert "pip install 'netagent[analyzer]'" in done.stderr
+    assert "Traceback" not in done.stderr

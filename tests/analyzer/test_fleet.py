@@ -25,9 +25,13 @@ from netagent.wire.messages import (
     ProbeRequest,
     Status,
 )
+from netagent.wire.walk import End, LocalWalk
 from tests.analyzer.certificates import Authority
 
 A, B = EndpointId("a0", 0), EndpointId("a1", 0)
+
+END = End(kind="output", bridge="br-int", table=40, reason="")
+WALK = LocalWalk(host="h0", bridge="br-int", port="p", ends=(END,), steps=())
 
 STATUS = Status(
     host="h0",
@@ -124,7 +128,7 @@ def reason(url, tls=None, deadline_s=0.2):
         (
             "POST /v1/check",
             lambda f: f.check("h0", CheckRequest(questions=())),
-            CheckReply(walks=({"outcome": "delivered"},), wall_ns=5),
+            CheckReply(walks=(WALK,), wall_ns=5),
         ),
         (
             "POST /v1/path",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.detect.latency import BASELINE_WINDOWS, LatencyBaselines
-from analyzer.ingest import FlowNumbers
+from analyzer.intake.flows import FlowNumbers
 from netagent.collect.windows import WindowTally
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window

@@ -1,45 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
-from dataclasses import replace
+import pytest
 
-from analyzer.detect.loss import FlowView, together, unconnected_pairs
+from analyzer.detect.contract import Seen
+from analyzer.detect.flows import FlowView
+from analyzer.detect.loss import Loss
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.windows import WindowState
 from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import switch
+from netagent.model.verdict import Symptom
+from netagent.model.window import Window
+from tests.analyzer.asking import drive
 
-A, B = EndpointId("a", 0), EndpointId("b", 0)
-FINE = FlowView(
-    FlowId(A, B, 1), sent=6, lost=0, refused=0, sent_large=2, lost_large=0, run=0, run_ms=0
-)
-DEAD = replace(FINE, flow=FlowId(A, B, 2), lost=4, run=4, run_ms=1800)
-
-
-def test_three_losses_in_a_row_within_four_seconds_are_unconnectivity():
-    assert replace(FINE, run=3, run_ms=4000).unconnected
-    assert not replace(FINE, run=2, run_ms=100).unconnected
-    assert not replace(FINE, run=3, run_ms=4100).unconnected
-    assert replace(FINE, run=30, run_ms=29_000).unconnected  # a long run at one a second
+A, B, C = (EndpointId(name, 0) for name in "abc")
 
 
-def test_a_pair_is_dead_only_if_no_flow_answers():
-    assert unconnected_pairs([DEAD, replace(DEAD, flow=FlowId(A, B, 3), run=1)]) == {(A, B)}
-    assert unconnected_pairs([DEAD, FINE]) == set()
-    assert unconnected_pairs([replace(DEAD, run=1), replace(DEAD, run=1)]) == set()
+def flow(source, target, sent, lost, *, port=1, run=0):
+    return FlowView(FlowId(source, target, port), sent, lost, 0, 0, 0, run, 100)
 
 
-def test_with_many_targets_the_run_is_counted_over_all_source_ports():
-    """Each port was visited once: two losses in a row on each."""
-    twice = replace(DEAD, lost=2, run=2, run_ms=0)
-    assert unconnected_pairs([twice]) == set()
-    assert unconnected_pairs([twice, replace(twice, flow=FlowId(A, B, 3))]) == {(A, B)}
+def seen(*flows):
+    state = WindowState(Window(0, 5))
+    return Seen(state, FlowNumbers(), flows, {}, frozenset(), frozenset(), frozenset())
 
 
-def test_losses_far_apart_are_no_unconnectivity():
-    slow = replace(DEAD, lost=1, run=3, run_ms=120_000)
-    assert unconnected_pairs([slow]) == set()
+def detected(*flows):
+    found = drive(Loss().detect(seen(*flows)), None)
+    return [(one.subject, one.symptom, *one.evidence[0].values.values()) for one in found]
 
 
-def test_two_windows_are_added_flow_by_flow():
-    other = replace(FINE, flow=FlowId(B, A, 1))
-    before = [replace(DEAD, flow=FINE.flow, sent_large=3, lost_large=2), DEAD]
-    assert together([FINE, other], before) == (
-        replace(FINE, sent=12, lost=4, sent_large=5, lost_large=2),
-        other,
-    )
+def test_what_loses_nothing_does_not_deviate():
+    assert detected(flow(A, B, 10, 0), flow(B, A, 10, 0)) == []
+
+
+def test_a_pair_is_one_whichever_way_it_loses_and_counts_both():
+    flows = flow(B, A, 10, 2), flow(A, B, 10, 0), flow(A, B, 5, 1, port=2), flow(A, C, 10, 0)
+    assert detected(*flows) == [((A, B), Symptom.LOSS, 3, 25)]
+
+
+def test_a_pair_that_cannot_talk_in_one_direction_is_unconnected():
+    dead = flow(B, A, 6, 6, run=6)
+    assert detected(dead, flow(A, B, 6, 0)) == [((A, B), Symptom.UNCONNECTIVITY, 6, 12)]
+    other_port = flow(B, A, 6, 0, port=2)
+    assert detected(dead, other_port)[0][1] == Symptom.LOSS
+
+
+def test_pairs_are_told_in_order():
+    flows = [flow(B, C, 9, 1), flow(A, C, 9, 1), flow(B, A, 9, 1)]
+    assert [subject for subject, *_ in detected(*flows)] == [(A, B), (A, C), (B, C)]
+
+
+@pytest.mark.parametrize(("lost", "over"), [(0, True), (1, True), (2, False)])
+def test_an_incident_is_over_when_its_pairs_lose_one_in_a_thousand_at_most(lost, over):
+    now = seen(flow(A, B, 400, lost), flow(B, A, 600, 0), flow(A, C, 10, 10))
+    assert Loss().over([(A, B), switch("s")], now) == over
+
+
+def test_a_pair_that_is_probed_no_more_does_not_keep_an_incident_open():
+    assert Loss().over([(A, B)], seen(flow(A, C, 10, 10)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from analyzer.ingest import PathRow
+from analyzer.intake.flows import PathRow
 from analyzer.localize.claims import differences, own_findings
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint

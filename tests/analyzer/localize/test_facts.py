@@ -3,12 +3,14 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.localize.facts import MUTE, settle, unexplained
+from analyzer.localize.facts import settle
+from analyzer.localize.sentences import sentences
+from analyzer.questions import Failed, Why
+from analyzer.simulate.fabric import Fabric
 from netagent.model.endpoint import RdmaAddress
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component
 from netagent.model.verdict import Symptom
-from tests.oracles.fabric import Fabric
 
 FABRIC = Fabric(seed=1)
 TOPOLOGY = FABRIC.topology()
@@ -16,8 +18,13 @@ TOPOLOGY = FABRIC.topology()
 
 def settled(*findings, silent=None, loss=()):
     fabric = Fabric(seed=1, loss=dict.fromkeys(map(Component.parse, loss), 1.0))
-    evidence = fabric.evidence(findings=findings, silent=silent or {})
-    return evidence, settle(evidence, TOPOLOGY)
+    case = fabric.case(findings=findings, silent=silent or {})
+    return case, settle(case, TOPOLOGY)
+
+
+def rest(case, explained):
+    case.explain([explained])
+    return case.rest
 
 
 def finding(kind, component):
@@ -34,14 +41,14 @@ def finding(kind, component):
     ],
 )
 def test_a_hosts_statement_settles_and_takes_its_flows_out_of_the_vote(kind, component):
-    evidence, (explained,) = settled(finding(kind, component), loss=["rnic h1/rnic0"])
+    case, (explained,) = settled(finding(kind, component), loss=["rnic h1/rnic0"])
     assert str(explained.verdict.component) == component
     assert explained.verdict.confidence > 0.9
-    assert "operstate: down" in explained.verdict.evidence
-    rest = unexplained(evidence.flows, [explained])
-    assert len(rest) + len(explained.flows) == len(evidence.flows)
+    assert "operstate: down" in sentences(explained.verdict.evidence)
+    left = rest(case, explained)
+    assert len(left) + len(explained.flows) == len(case.flows)
     if component != "container t0-c1":
-        assert not any(view.lost for view in rest)
+        assert not any(view.lost for view in left)
 
 
 def test_a_statement_that_no_probe_bears_out_is_less_sure():
@@ -72,13 +79,13 @@ def test_a_container_that_crashes_takes_along_only_its_own_device(users, told):
         finding(FindingKind.CONTAINER_CRASHED, "container t0-c1"),
         finding(FindingKind.RNIC_DOWN, "rnic h1/mlx5_0"),
     ]
-    evidence = FABRIC.evidence(findings=findings)
+    case = FABRIC.case(findings=findings)
     rdma = RdmaAddress("mlx5_0", "::ffff:10.0.0.1", (17,), 1, 1024)
     ends = {
         key: replace(end, host="h1", rdma=rdma) if key.container in users else end
-        for key, end in evidence.endpoints.items()
+        for key, end in case.endpoints.items()
     }
-    explained = settle(replace(evidence, endpoints=ends), TOPOLOGY)
+    explained = settle(replace(case, endpoints=ends), TOPOLOGY)
     assert {str(each.verdict.component) for each in explained} == told
 
 
@@ -93,19 +100,19 @@ def test_flapping_says_more_than_down():
 @pytest.mark.parametrize(
     ("how", "component", "sure"),
     [
-        ("refused", "agent h2", 0.98),
-        ("timeout", "agent h2", 0.9),
-        ("connect timeout", "host h2", 0.5),
-        ("no route", "host h2", 0.5),
+        (Failed(Why.REFUSED, "refused"), "agent h2", 0.98),
+        (Failed(Why.TIMEOUT, "timeout"), "agent h2", 0.9),
+        (Failed(Why.UNREACHABLE, "connect timeout"), "host h2", 0.5),
+        (Failed(Why.UNREACHABLE, "no route"), "host h2", 0.5),
     ],
 )
 def test_a_silent_host_is_its_agent_or_cannot_be_told(how, component, sure):
-    evidence, (explained,) = settled(silent={"h2": how}, loss=["container t0-c2"])
+    case, (explained,) = settled(silent={"h2": how}, loss=["container t0-c2"])
     assert str(explained.verdict.component) == component
     assert explained.verdict.confidence == pytest.approx(sure)
     assert explained.verdict.symptom is Symptom.SILENCE
     assert bool(explained.verdict.missing) == (component == "host h2")
-    assert not any(view.lost for view in unexplained(evidence.flows, [explained]))
+    assert not any(view.lost for view in rest(case, explained))
 
 
 def test_unknown_input_and_differences_accuse_nobody():
@@ -127,6 +134,6 @@ def test_an_endpoint_whose_interface_is_down_is_named_by_its_host():
 
 
 def test_an_agent_that_answers_but_reports_nothing_is_named_too():
-    _, (explained,) = settled(silent={"h2": MUTE})
+    _, (explained,) = settled(silent={"h2": None})
     assert str(explained.verdict.component) == "agent h2"
     assert explained.verdict.confidence < 0.9

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer import recording
 from analyzer.simulate.workload import Disturbance, Template, generate, truth_of
+from analyzer.skeleton import recording
 from analyzer.skeleton.infer import infer
 from analyzer.skeleton.series import TrafficSeries, basic_edges
 from netagent.model.task import Parallelism

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which flows lose probes, and which ordered pairs cannot talk at all."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+
+from analyzer.intake.flows import FlowNumbers, WindowRows
+from netagent.model.ids import EndpointId, FlowId
+
+UNCONNECTED_RUN = 3
+"""Losses in a row to a target that mean unconnectivity. Chosen: two happen by chance on a lossy
+path, more delay the verdict."""
+UNCONNECTED_MS = 4_000
+"""Milliseconds within which these losses must lie. Chosen: at one probe a minute, losses in a row
+are minutes apart and may have different causes."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowView:
+    """One flow's probes in one window, or in two windows taken together."""
+
+    flow: FlowId
+    sent: int
+    lost: int
+    refused: int
+    sent_large: int
+    """Probes sent of the largest size."""
+    lost_large: int
+    """Probes lost of the largest size."""
+    run: int
+    """Losses in a row at the end of the window."""
+    run_ms: int
+    """Milliseconds from the first to the last loss of that run."""
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether the flow ended the window with three losses in a row, close together."""
+        return self.run >= UNCONNECTED_RUN and self.close
+
+    @property
+    def close(self) -> bool:
+        """Whether any UNCONNECTED_RUN of its losses in a row lie within UNCONNECTED_MS."""
+        spacing_ms = self.run_ms / max(1, self.run - 1)
+        return spacing_ms * (UNCONNECTED_RUN - 1) <= UNCONNECTED_MS
+
+
+def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
+    """Return the flows of a window that sent anything."""
+    columns = (
+        rows.flow, rows.sent, rows.lost, rows.refused,
+        rows.sent_large, rows.lost_large, rows.run, rows.run_ms,
+    )  # fmt: skip
+    return [
+        FlowView(numbers.flow(number), *counters)
+        for number, *counters in zip(*(each.tolist() for each in columns), strict=True)
+        if counters[0]
+    ]
+
+
+def together(flows: Iterable[FlowView], before: Iterable[FlowView]) -> tuple[FlowView, ...]:
+    """Return `flows` with their probes of the window before added."""
+    earlier = {view.flow: view for view in before}
+    return tuple(
+        replace(
+            view,
+            sent=view.sent + past.sent,
+            lost=view.lost + past.lost,
+            sent_large=view.sent_large + past.sent_large,
+            lost_large=view.lost_large + past.lost_large,
+        )
+        if (past := earlier.get(view.flow)) is not None
+        else view
+        for view in flows
+    )
+
+
+def unconnected_pairs(flows: Collection[FlowView]) -> set[tuple[EndpointId, EndpointId]]:
+    """Return ordered pairs none of whose flows still gets an answer.
+
+    The last probes of every source port must be lost: UNCONNECTED_RUN or more in all, with some
+    port's losses close in time. Where some ports still connect the pair, an ECMP path is at fault
+    and not the pair. With many targets each port is probed rarely, so runs of all ports are added.
+    """
+    doubtful = {(view.flow.source, view.flow.target) for view in flows if view.run}
+    if not doubtful:
+        return set()
+    by_pair: dict[tuple[EndpointId, EndpointId], list[FlowView]] = defaultdict(list)
+    for view in flows:
+        pair = view.flow.source, view.flow.target
+        if pair in doubtful:
+            by_pair[pair].append(view)
+    return {
+        pair
+        for pair, seen in by_pair.items()
+        if all(view.run for view in seen)
+        and sum(view.run for view in seen) >= UNCONNECTED_RUN
+        and any(view.run > 1 and view.close for view in seen)
+    }

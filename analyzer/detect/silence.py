@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Silence: a host that should have sent a summary, and did not.
+
+The detector asks its agent for its status. It reports a refusal at once. A busy host does not
+answer in time either, so a timeout is reported after two windows in a row (DESIGN 21), and not
+while the agent has begun recently or makes a trace.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.detect.contract import Seen
+from analyzer.questions import Ask, Asking, Failed, StatusRequest, Why
+from netagent.model.anomaly import Anomaly, Subject
+from netagent.model.path import Component, Kind
+from netagent.model.verdict import Symptom
+
+TIMEOUT_WINDOWS = 2
+"""Windows in a row without a host's summary before a timeout of its agent counts. Chosen: a busy
+host misses one window; more delay the report of a dead host."""
+MUTE_WINDOWS = 3
+"""Windows in a row without the summary of a host that answers, before it is an incident. Chosen:
+an agent that retries a delivery catches up within two."""
+
+
+class Silence:
+    """Distinguishes silent hosts from late ones."""
+
+    symptoms = frozenset({Symptom.SILENCE})
+
+    def __init__(self) -> None:
+        self._missing: Counter[str] = Counter()
+        """Windows in a row that lack a host's summary."""
+        self.silent: Mapping[str, Failed | None] = {}
+        """Silent hosts of the newest window -> how the agent's RPC fails; None where it answers."""
+        self.undecided: AbstractSet[str] = frozenset()
+        """Hosts of the newest window that may be silent or just busy."""
+
+    def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
+        """Return the hosts whose silence is beyond doubt."""
+        hosts = sorted(seen.absent)
+        self._missing = Counter({host: self._missing[host] + 1 for host in hosts})
+        replies = (yield [Ask(host, StatusRequest()) for host in hosts]) if hosts else ()
+        answers = dict(zip(hosts, replies, strict=True))
+        how = {host: reply for host, reply in answers.items() if isinstance(reply, Failed)}
+        odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
+        # These agents answer: their summaries are late, or never come in time.
+        late = {host for host in hosts if host not in how or host in odd}
+        mute = {host for host in late if self._missing[host] >= MUTE_WINDOWS}
+        self.undecided = frozenset(
+            host for host in how.keys() - late if self._too_early(host, how[host], seen)
+        )
+        told: dict[str, Failed | None] = dict.fromkeys(mute)
+        told |= {host: how[host] for host in how.keys() - late - self.undecided}
+        self.silent = dict(sorted(told.items()))
+        window = seen.state.window
+        return [
+            Anomaly(Component(Kind.AGENT, host), Symptom.SILENCE, window) for host in self.silent
+        ]
+
+    def _too_early(self, host: str, how: Failed, seen: Seen) -> bool:
+        early = host in seen.patience or self._missing[host] < TIMEOUT_WINDOWS
+        return how.why is not Why.REFUSED and early
+
+    def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
+        """Return whether each host sends summaries again, or is no longer expected to."""
+        hosts = {each.name for each in subjects if isinstance(each, Component)}
+        return all(host in seen.state.rows or host not in seen.expected for host in hosts)
+
+    def forget(self, flows: NDArray[np.int64]) -> None:
+        """Remember hosts only."""

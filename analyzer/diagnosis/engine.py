@@ -1,0 +1,479 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The diagnosis as a value: summaries in, questions out, answers in, events out.
+
+Theory of operation. `ingest` takes a stored summary. `step` closes the windows that are complete or
+overdue, and judges one after the other. Detectors find what deviates. Localisers find what is at
+fault; each works on what those before it left unexplained. The book of incidents follows verdicts
+over time. Detectors and localisers are generators. One that needs to know more yields questions,
+and `step` returns them. The window then waits until `answer` has brought all replies, or until its
+deadline, which all of its questions share. Traces take longer than a window: the window does not
+wait for them, and a later one uses them. `next_event` returns what changed, and `deadline` when to
+step again.
+
+Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds of the analyzer.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.detect.contract import Detector, Seen
+from analyzer.detect.flows import FlowView, views
+from analyzer.detect.latency import Slowness
+from analyzer.detect.loss import Loss
+from analyzer.detect.silence import Silence
+from analyzer.diagnosis.incidents import IncidentBook
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.reports import Report
+from analyzer.intake.take import Taken, take
+from analyzer.intake.windows import Watermarks, WindowState
+from analyzer.localize import overlay, story
+from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
+from analyzer.localize.claims import differences, own_findings
+from analyzer.localize.contract import Context, Localizer
+from analyzer.localize.facts import Facts
+from analyzer.localize.latency import Latency
+from analyzer.localize.overlay import Overlay
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.traces import Traces
+from analyzer.localize.tracing.doubts import Doubts
+from analyzer.localize.tracing.wants import DEADLINE_S as TRACE_DEADLINE_S
+from analyzer.localize.tracing.wants import Token
+from analyzer.localize.votes import Votes
+from analyzer.questions import (
+    Ask,
+    Asking,
+    Failed,
+    Question,
+    Reply,
+    StatusRequest,
+    Why,
+)
+from analyzer.roster.registry import Registry
+from netagent.model.anomaly import Anomaly, Subject
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.finding import Finding
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import Incident, Symptom
+from netagent.wire.messages import PathColumns, Summary
+
+LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (Facts, Overlay, Traces, Votes, Latency)
+"""In this order: what is stated before what is walked, that before what is traced, that before what
+is inferred."""
+
+RELEARN_NS = 60_000_000_000
+"""Nanoseconds after which unchanged paths are learned again. Chosen: endpoints may have moved
+meanwhile, and learning every window costs time."""
+SETTLE_NS = 3_000_000_000
+"""Nanoseconds that an endpoint must be registered before a window to be judged in it. Chosen:
+unfinished network stacks lose probes; longer leaves new endpoints unjudged."""
+STALLED_MS = 250
+"""Milliseconds that an agent stands still from which its lost probes prove nothing. Chosen: half of
+the probes' timeout of 500 ms; its answers may then come too late."""
+STATUS_NS = 2_000_000_000
+"""Nanoseconds that an agent may take to answer a status request. Chosen: a host that trains may
+need a second for a TLS handshake."""
+YOUNG_NS = 60_000_000_000
+"""Nanoseconds after its start for which an agent may be slow to answer. Chosen: a timeout then
+means little; longer delays the report of a dead host."""
+FINDINGS_NS = 30_000_000_000
+"""Nanoseconds that a host's findings may be older than the newest window and still count. Chosen:
+some windows, in which a late summary may come."""
+FORGET_NS = 600_000_000_000
+"""Nanoseconds after which a flow or route that no summary reports is forgotten. Chosen: restarted
+agents probe from other ports, and memory stays bounded."""
+SILENT_FOR_NS = 600_000_000_000
+"""Nanoseconds after which an unheard agent counts as gone and no longer as silent. Chosen: its
+incident has then been open for minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentChanged:
+    """An incident was opened, agreed with, revised, confirmed or is over."""
+
+    incident: Incident
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something for the log."""
+
+    event: str
+    """Name in the past tense."""
+    values: Mapping[str, str | int | float] = field(default_factory=dict)
+    error: Exception | None = None
+    """A bug: a window could not be judged."""
+
+
+Event = IncidentChanged | Remark
+
+
+@dataclass(slots=True)
+class _Judging:
+    """A window under judgement."""
+
+    state: WindowState
+    work: Generator[Sequence[Ask], Sequence[Reply], None]
+    deadline_ns: int
+    """Instant until which the window may wait for answers, to all of its questions together."""
+    asked: list[int] = field(default_factory=list)
+    """Ids of the questions it waits for, in order."""
+    replies: dict[int, Reply] = field(default_factory=dict)
+    until_ns: int = 0
+    """Instant until which answers to the questions in `asked` count."""
+
+
+class Diagnosis:
+    """Detection, localisation and the life of incidents."""
+
+    def __init__(
+        self,
+        roster: Registry,
+        topology: DeclaredTopology,
+        *,
+        window_s: int = 5,
+        probe_port: int = 18515,
+    ) -> None:
+        self._roster = roster
+        self._topology = LearnedTopology(topology)
+        self._width_ns = window_s * 1_000_000_000
+        self._numbers = FlowNumbers()
+        self._windows = Watermarks()
+        self._doubts = Doubts(probe_port)
+        self._context = Context(roster, self._topology, self._doubts, probe_port)
+        self._silence, self._slowness = Silence(), Slowness()
+        self._detectors: tuple[Detector, ...] = (self._silence, Loss(), self._slowness)
+        self._localizers = tuple(make(self._context) for make in LOCALIZERS)
+        self._book = IncidentBook()
+        self._settled_before: frozenset[OrderedPair] = frozenset()
+        """Unordered pairs whose losses a finding, walk or trace explained a window ago."""
+        self._closed: deque[tuple[WindowState, frozenset[str]]] = deque()
+        """Windows to judge, with the hosts expected when each was closed."""
+        self._judging: _Judging | None = None
+        self._wanted: dict[int, Token] = {}
+        """Id of a question -> the trace that it is part of."""
+        self._next_id = 0
+        self._events: deque[Event] = deque()
+        self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
+        self._reports: dict[str, Report] = {}
+        self._forgot_ns = 0
+        self._paths: dict[str, tuple[tuple[tuple[EndpointId, ...], PathColumns], int]] = {}
+        """Host -> path columns last learned, and the start of their window."""
+
+    # --- in -------------------------------------------------------------------------------------
+
+    def begin(self, now_ns: int) -> None:
+        """Judge only windows that end after `now_ns`; what was ingested before is history."""
+        self._windows.begin(now_ns=now_ns)
+        self._forgot_ns = now_ns
+
+    def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
+        """Take the incidents that were open before a restart."""
+        self._book.restore(incidents, now_ns=now_ns)
+
+    def ingest(self, summary: Summary, now_ns: int) -> Taken:
+        """Take a stored summary, received at `now_ns`; return it decoded.
+
+        Raises RemoteProtocolError where it is odd; then nothing of it was taken.
+        """
+        with_paths = self._has_news(summary)
+        taken = take(summary, self._numbers, width_ns=self._width_ns, with_paths=with_paths)
+        containers = {r.endpoint.id.container for r in self._roster.endpoints_of(summary.host)}
+        findings = own_findings(summary, containers)
+        self._windows.add(
+            taken.rows,
+            findings,
+            now_ns=now_ns,
+            stalled_ms=summary.health.stalled_ms,
+        )
+        if taken.paths is not None and self._topology.learn(
+            taken.paths, self._underlay, wall_ns=summary.start_ns
+        ):
+            self._paths[summary.host] = ((summary.endpoints, summary.paths), summary.start_ns)
+        if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
+            self._findings[summary.host] = (summary.start_ns, findings)
+            self._reports[summary.host] = taken.report
+        return taken
+
+    def _has_news(self, summary: Summary) -> bool:
+        # Most windows bring the same paths as the one before; their bytes tell.
+        known = self._paths.get(summary.host)
+        same = known is not None and known[0] == (summary.endpoints, summary.paths)
+        return known is None or not same or summary.start_ns >= known[1] + RELEARN_NS
+
+    def _underlay(self, endpoint: EndpointId) -> str | None:
+        record = self._roster.endpoint(endpoint)
+        return record.endpoint.underlay if record is not None else None
+
+    def answer(self, question: int, reply: Reply, now_ns: int) -> None:
+        """Take the reply to a question; one that came after its deadline changes nothing."""
+        judging = self._judging
+        if judging is not None and question in judging.asked:
+            judging.replies.setdefault(question, reply)
+        elif (token := self._wanted.pop(question, None)) is not None:
+            traced = self._doubts.wants.answer(token, reply, now_ns=now_ns)
+            if traced is not None:
+                pair = " -> ".join(map(str, traced.pair))
+                values = {"pair": pair, "verdict": str(traced.verdict)}
+                self._events.append(Remark("pair_traced", values))
+
+    # --- a step ---------------------------------------------------------------------------------
+
+    def step(self, now_ns: int) -> list[Question]:
+        """Do what is due; return the questions to put to agents now."""
+        if now_ns >= self._forgot_ns + FORGET_NS:
+            self._forget(now_ns)
+        self._close(now_ns)
+        questions: list[Question] = []
+        while self._judging is not None or self._closed:
+            if self._judging is None:
+                self._judging = self._begin(*self._closed.popleft(), now_ns)
+                replies: Sequence[Reply] | None = None
+            elif (replies := self._replies(self._judging, now_ns)) is None:
+                break
+            questions += self._advance(self._judging, replies, now_ns)
+        return questions + self._traces(now_ns)
+
+    def deadline(self) -> int | None:
+        """Return when `step` has something to do even without new input; None: never."""
+        judging = [self._judging.until_ns] if self._judging is not None else []
+        overdue = self._windows.overdue_ns(self._width_ns)
+        return min((*judging, *([overdue] if overdue is not None else [])), default=None)
+
+    @property
+    def flows(self) -> int:
+        """Return the number of known flows."""
+        return len(self._numbers)
+
+    @property
+    def judging(self) -> bool:
+        """Whether a window is under judgement, or events wait to be taken."""
+        return self._judging is not None or bool(self._events)
+
+    def next_event(self) -> Event | None:
+        """Return what changed, oldest first; None if nothing did."""
+        return self._events.popleft() if self._events else None
+
+    def _close(self, now_ns: int) -> None:
+        expected = self._expected(now_ns)
+        if expected:
+            self._windows.ensure(self._width_ns, now_ns=now_ns)
+        for state in self._windows.close(expected, now_ns=now_ns):
+            self._closed.append((state, frozenset(expected)))
+
+    def _expected(self, now_ns: int) -> set[str]:
+        # A host without endpoints has nothing to probe; its agent may be on its way out.
+        return {
+            agent.host
+            for agent in self._roster.agents()
+            if now_ns - agent.last_seen_ns < SILENT_FOR_NS
+            and any(record.live for record in self._roster.endpoints_of(agent.host))
+        }
+
+    def _begin(self, state: WindowState, expected: frozenset[str], now_ns: int) -> _Judging:
+        return _Judging(state, self._judge(state, expected, now_ns), now_ns + self._width_ns)
+
+    def _replies(self, judging: _Judging, now_ns: int) -> list[Reply] | None:
+        """Return the replies that a window waits for; None while it has to wait longer."""
+        unanswered = [each for each in judging.asked if each not in judging.replies]
+        if unanswered and now_ns < judging.until_ns:
+            return None
+        late = Failed(Why.TIMEOUT, "timeout")
+        return [judging.replies.get(each, late) for each in judging.asked]
+
+    def _advance(
+        self, judging: _Judging, replies: Sequence[Reply] | None, now_ns: int
+    ) -> list[Question]:
+        try:
+            asks = judging.work.send(replies) if replies is not None else next(judging.work)
+        except StopIteration:
+            self._judging = None
+            return []
+        except Exception as error:  # noqa: BLE001 - the next window is worth judging whatever this was
+            self._judging = None
+            start_ns = judging.state.window.start_ns
+            self._events.append(Remark("window_not_judged", {"start_ns": start_ns}, error))
+            return []
+        patient = any(not isinstance(ask.request, StatusRequest) for ask in asks)
+        judging.until_ns = judging.deadline_ns
+        if not patient:
+            judging.until_ns = min(judging.deadline_ns, now_ns + STATUS_NS)
+        judging.replies = {}
+        questions = [self._question(ask, judging.until_ns) for ask in asks]
+        judging.asked = [question.id for question in questions]
+        return questions if now_ns < judging.until_ns else []
+
+    def _question(self, ask: Ask, deadline_ns: int) -> Question:
+        self._next_id += 1
+        return Question(self._next_id, ask.host, ask.request, deadline_ns)
+
+    def _traces(self, now_ns: int) -> list[Question]:
+        questions: list[Question] = []
+        for token, ask in self._doubts.wants.due():
+            questions.append(self._question(ask, now_ns + round(TRACE_DEADLINE_S * 1e9)))
+            self._wanted[questions[-1].id] = token
+        return questions
+
+    def _forget(self, now_ns: int) -> None:
+        self._forgot_ns = now_ns
+        gone = self._numbers.recycle(before_ns=now_ns - FORGET_NS)
+        for detector in self._detectors:
+            detector.forget(gone)
+        self._topology.expire(before_ns=now_ns - FORGET_NS)
+        self._reports = {
+            host: report
+            for host, report in self._reports.items()
+            if report.start_ns > now_ns - FORGET_NS
+        }
+
+    # --- one window -----------------------------------------------------------------------------
+
+    def _judge(
+        self, state: WindowState, expected: frozenset[str], now_ns: int
+    ) -> Generator[Sequence[Ask], Sequence[Reply], None]:
+        seen = self._seen(state, expected, now_ns)
+        anomalies: list[Anomaly] = []
+        for detector in self._detectors:
+            anomalies += yield from detector.detect(seen)
+        self._book.saw(_lossy(anomalies), now_ns=now_ns)
+        case = self._case(seen, now_ns)
+        settled: set[OrderedPair] = set()
+        for localizer in self._localizers:
+            found = yield from localizer.explain(case)
+            case.explain(found)
+            if localizer.settles:
+                settled |= {unordered(pair_of(v.flow)) for each in found for v in each.flows}
+        self._settled_before = frozenset(settled)
+        changed = self._book.apply(
+            [each.verdict for each in case.explained],
+            over=lambda symptom, subjects: self._detector(symptom).over(subjects, seen),
+            now_ns=now_ns,
+            task_of=self._task_of,
+        )
+        self._events.extend(map(IncidentChanged, changed))
+
+    def _detector(self, symptom: Symptom) -> Detector:
+        return next(each for each in self._detectors if symptom in each.symptoms)
+
+    def _seen(self, state: WindowState, expected: frozenset[str], now_ns: int) -> Seen:
+        agents = self._roster.agents()
+        there = {agent.host for agent in agents if agent.registered_ns <= state.window.start_ns}
+        young = {agent.host for agent in agents if now_ns < agent.registered_ns + YOUNG_NS}
+        known = self._known(state)
+        return Seen(
+            state,
+            self._numbers,
+            tuple(self._flows(state, known)),
+            known,
+            expected,
+            absent=(expected & there) - state.rows.keys(),
+            patience=young | self._doubts.wants.busy,
+        )
+
+    def _known(self, state: WindowState) -> dict[EndpointId, Endpoint]:
+        """Return the endpoints that were registered throughout the window, or crashed in it."""
+        settled_ns = state.window.start_ns - SETTLE_NS
+        records = self._roster.endpoints()
+        crashed = {r.endpoint.id: r.endpoint for r in records if r.live and not r.active}
+        active = {
+            record.endpoint.id: record.endpoint
+            for record in records
+            if record.active and record.registered_ns <= settled_ns
+        }
+        return {**crashed, **active}
+
+    def _flows(
+        self, state: WindowState, known: Mapping[EndpointId, Endpoint]
+    ) -> Iterator[FlowView]:
+        for rows in state.rows.values():
+            for view in views(rows, self._numbers):
+                if _among(view.flow, known) and known[view.flow.source].host == rows.host:
+                    yield view
+
+    def _case(self, seen: Seen, now_ns: int) -> Case:
+        state = seen.state
+        undecided = self._silence.undecided
+        stalled = {host for host, ms in state.stalled_ms.items() if ms > STALLED_MS}
+        began = {a.host for a in self._roster.agents() if a.registered_ns > state.window.start_ns}
+        return Case(
+            state.window,
+            seen.endpoints,
+            seen.flows,
+            tuple(finding for found in state.findings.values() for finding in found),
+            self._silence.silent,
+            self._slowness.slow,
+            now_ns=now_ns,
+            standing=self._book.standing(),
+            mute=stalled | began | undecided,
+            tired=undecided | (seen.expected - state.rows.keys()),
+            healing=self._settled_before,
+        )
+
+    def _task_of(self, pair: OrderedPair) -> str | None:
+        record = self._roster.endpoint(pair[0])
+        return record.endpoint.task if record is not None else None
+
+    # --- out ------------------------------------------------------------------------------------
+
+    def incidents(self) -> list[Incident]:
+        """Return the incidents that are not over, oldest first."""
+        return self._book.open()
+
+    def findings(self) -> list[Finding]:
+        """Return the hosts' current findings, and those on a fabric unlike its declaration."""
+        newest_ns = max((start for start, _ in self._findings.values()), default=0)
+        stated = [
+            finding
+            for start, findings in self._findings.values()
+            for finding in findings
+            if start > newest_ns - FINDINGS_NS
+        ]
+        declared = differences(self._topology, (r.endpoint for r in self._roster.endpoints()))
+        return stated + declared
+
+    def report(self, host: str) -> Report | None:
+        """Return the newest report of the agent of `host`; None without one."""
+        return self._reports.get(host)
+
+    def topology(self) -> object:
+        """Return the fabric as learned and declared, as plain data."""
+        return {
+            "links": sorted(self._topology.links()),
+            "leaves": self._topology.leaves(),
+            "declared_links": sorted(self._topology.declared.links),
+            "undeclared_links": sorted(self._topology.undeclared_links()),
+            "unseen_links": sorted(self._topology.unseen_links()),
+        }
+
+    def diagnose(self, source: EndpointId, target: EndpointId) -> Asking[dict[str, object]]:
+        """Walk from `source` to `target` and back now; return the walk as plain data.
+
+        Raises RemoteProtocolError where an endpoint is not known.
+        """
+        endpoints: dict[EndpointId, Endpoint] = {}
+        for key in (source, target):
+            record = self._roster.endpoint(key)
+            if record is None or not record.live:
+                raise RemoteProtocolError(f"no endpoint {key} is registered")
+            endpoints[key] = record.endpoint
+        pairs = [(source, target), (target, source)]
+        reaches, _, missing = yield from overlay.reaches_of(pairs, (), endpoints, self._context)
+        flows = [
+            view
+            for state in self._windows.recent(1)
+            for rows in state.rows.values()
+            for view in views(rows, self._numbers)
+            if pair_of(view.flow) == pairs[0]
+        ]
+        return story.tell(pairs, reaches, missing, flows, self._topology, self._book.open())
+
+
+def _lossy(anomalies: Sequence[Anomaly]) -> list[Subject]:
+    symptoms = Loss.symptoms
+    return [anomaly.subject for anomaly in anomalies if anomaly.symptom in symptoms]
+
+
+def _among(flow: FlowId, endpoints: Mapping[EndpointId, Endpoint]) -> bool:
+    return flow.source in endpoints and flow.target in endpoints

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts over time: opened, confirmed, recovered. Pure.
+
+An incident is keyed by its component. It opens with a decided verdict, or, undecided, once the
+same trouble lasts a second window. It is confirmed by the next window that agrees, or at once by a
+fact (a walk, a host's own finding). While it is young, a better verdict about the same failing
+pairs revises it instead of opening a second one. It recovers when a whole window passes in which
+its pairs are probed and lose nothing, or in which none of them exists any more.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from analyzer.localize.case import OrderedPair, subjects_of
+from netagent.model.anomaly import Subject
+from netagent.model.evidence import Evidence, EvidenceKind
+from netagent.model.path import Component, Layer
+from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
+
+YOUNG_NS = 20_000_000_000
+"""Nanoseconds after its detection in which a better verdict about the same pairs revises an
+incident. Chosen: four default windows; later, another fault is likelier."""
+OVERLAP = 0.5
+"""Least share of an incident's subjects that a verdict must share to revise it. Chosen: a majority
+means the same trouble."""
+FACT_CONFIDENCE = 0.95
+"""Confidence from which a verdict is a fact and confirms an incident at once (DESIGN 10). Chosen:
+above what a vote reaches, 0.94."""
+VOTED = {Layer.UNDERLAY, Layer.HOST}
+"""Layers that only votes name: they do not revise what a fact settled."""
+PAIRS_KEPT = 256
+"""Most failing pairs remembered per incident. Chosen: enough to recognise it again, and memory
+stays bounded."""
+ADOPT_NS = 60_000_000_000
+"""Nanoseconds after a restart within which an open incident must be seen again. Chosen: some
+windows, in which agents connect again."""
+ORPHANED = "the analyzer restarted and has not seen it since"
+
+Over = Callable[[Symptom, Collection[Subject]], bool]
+"""Function that asks a symptom's detector whether some subjects are well again."""
+
+
+@dataclass(slots=True)
+class _Open:
+    incident: Incident
+    subjects: set[Subject]
+    """All subjects that have deviated so far."""
+    adopt_until_ns: int | None = None
+    """Instant until which a restored incident must be seen again; None otherwise."""
+
+
+class IncidentBook:
+    """All incidents of one analyzer."""
+
+    def __init__(self) -> None:
+        self._open: dict[Component | None, _Open] = {}
+        self._pending: set[bool] = set()
+        """Whether the window before left slowness (True), or loss (False), undecided."""
+        self._first_seen: dict[Subject, int] = {}
+        self._opened_count = 0
+
+    def restore(self, incidents: Iterable[Incident], *, now_ns: int) -> None:
+        """Take over those that were open before a restart; they have to be seen again in time."""
+        for incident in incidents:
+            if incident.state is not IncidentState.RECOVERED:
+                verdict = incident.verdict
+                self._open[verdict.component] = _Open(
+                    incident, set(subjects_of(verdict)), now_ns + ADOPT_NS
+                )
+
+    def open(self) -> list[Incident]:
+        """Return the incidents that are not over, oldest first."""
+        known = [each.incident for each in self._open.values()]
+        return sorted(known, key=lambda incident: (incident.detected_ns, incident.id))
+
+    def standing(self) -> frozenset[Component]:
+        """Return components with an open incident."""
+        return frozenset(c for c in self._open if c is not None)
+
+    def saw(self, subjects: Iterable[Subject], *, now_ns: int) -> None:
+        """Remember since when each of these deviates; what is not named deviates no more."""
+        self._first_seen = {each: self._first_seen.get(each, now_ns) for each in subjects}
+
+    def apply(
+        self,
+        verdicts: Sequence[Verdict],
+        *,
+        over: Over,
+        now_ns: int,
+        task_of: Callable[[OrderedPair], str | None],
+    ) -> list[Incident]:
+        """Take the verdicts of a closed window; return the incidents that changed."""
+        decided = [v for v in verdicts if v.component is not None]
+        undecided = [v for v in verdicts if v.component is None]
+        changed = [self._take(verdict, now_ns, task_of) for verdict in decided]
+        changed += [self._take(v, now_ns, task_of) for v in self._lasting(undecided)[:1]]
+        named = {v.component for v in verdicts}
+        changed += [
+            self._recover(key, now_ns)
+            for key in list(self._open)
+            if key not in named and self._is_over(key, over, now_ns)
+        ]
+        return changed
+
+    def _is_over(self, key: Component | None, over: Over, now_ns: int) -> bool:
+        known = self._open[key]
+        if known.adopt_until_ns is not None and now_ns >= known.adopt_until_ns:
+            notes = (*known.incident.notes, ORPHANED)
+            known.incident = replace(known.incident, notes=notes)
+            return True
+        return over(known.incident.verdict.symptom, known.subjects)
+
+    def _lasting(self, undecided: Sequence[Verdict]) -> list[Verdict]:
+        """Return undecided verdicts that last a second window and belong to no named incident.
+
+        Only one of them is reported at a time: one incident does not mix loss and slowness.
+        """
+        before, self._pending = self._pending, {v.symptom is Symptom.LATENCY for v in undecided}
+        known = self._open.get(None)
+        kinds = before & self._pending
+        if known is not None:
+            kinds &= {known.incident.verdict.symptom is Symptom.LATENCY}
+        return [
+            verdict
+            for verdict in undecided
+            if (verdict.symptom is Symptom.LATENCY) in kinds
+            and not self._accounted(subjects_of(verdict))
+        ]
+
+    def _take(
+        self, verdict: Verdict, now_ns: int, task_of: Callable[[OrderedPair], str | None]
+    ) -> Incident:
+        subjects = subjects_of(verdict)
+        known = self._open.get(verdict.component) or self._revised(verdict, subjects, now_ns)
+        if known is None:
+            known = self._opened(verdict, subjects, now_ns)
+        else:
+            self._agree(known, verdict, now_ns)
+        known.adopt_until_ns = None
+        room = max(0, PAIRS_KEPT - len(known.subjects))
+        fitting = subjects if len(subjects) <= room else sorted(subjects, key=str)[:room]
+        known.subjects.update(fitting)
+        pairs = [each for each in subjects if isinstance(each, tuple)]
+        tasks = {task for pair in pairs if (task := task_of(pair)) is not None}
+        merged = tuple(sorted({*known.incident.tasks, *tasks}))
+        known.incident = replace(known.incident, tasks=merged)
+        return known.incident
+
+    def _opened(self, verdict: Verdict, subjects: Collection[Subject], now_ns: int) -> _Open:
+        # The median: a pair that happened to lose a probe before is not the beginning.
+        pairs = [each for each in subjects if isinstance(each, tuple)]
+        since = sorted(self._first_seen.get(pair, now_ns) for pair in pairs)
+        detected = since[len(since) // 2] if since else now_ns
+        sure = verdict.confidence >= FACT_CONFIDENCE and verdict.component is not None
+        state = IncidentState.CONFIRMED if sure else IncidentState.OPEN
+        incident = Incident(self._new_id(verdict, now_ns), state, verdict, detected, now_ns, now_ns)
+        known = self._open[verdict.component] = _Open(incident, set())
+        return known
+
+    def _new_id(self, verdict: Verdict, now_ns: int) -> str:
+        # The same windows give the same names: a replay is compared with what was told.
+        self._opened_count += 1
+        kind = verdict.component.kind if verdict.component else ""
+        what = f"{now_ns} {self._opened_count} {kind} {verdict.symptom}"
+        tag = blake2b(what.encode(), digest_size=2).hexdigest()
+        return f"i{now_ns // 1_000_000_000:x}-{tag}"
+
+    def _agree(self, known: _Open, verdict: Verdict, now_ns: int) -> None:
+        old = known.incident
+        better = verdict if verdict.confidence >= old.verdict.confidence else old.verdict
+        # What broke the tie is counted once, and stays the reason while later windows agree.
+        counts = tuple(each for each in old.verdict.evidence if _is_counted(each))
+        if not any(map(_is_counted, better.evidence)):
+            better = replace(better, evidence=(*counts, *better.evidence))
+        known.incident = replace(
+            old, state=IncidentState.CONFIRMED, verdict=better, updated_ns=now_ns
+        )
+
+    def _revised(
+        self, verdict: Verdict, subjects: Collection[Subject], now_ns: int
+    ) -> _Open | None:
+        for key, known in self._open.items():
+            young = now_ns - known.incident.detected_ns < YOUNG_NS
+            shared = len(known.subjects.intersection(subjects))
+            fact = known.incident.verdict.confidence >= FACT_CONFIDENCE
+            voted = verdict.component is not None and verdict.component.layer in VOTED
+            if not young or not shared or verdict.component is None or (key and fact and voted):
+                continue
+            if key is not None and shared < OVERLAP * len(known.subjects):
+                continue
+            old = known.incident
+            if key is not None and verdict.confidence < old.verdict.confidence:
+                continue
+            was = str(key) if key else "insufficient evidence"
+            known.incident = replace(
+                old, verdict=verdict, localized_ns=now_ns, updated_ns=now_ns,
+                notes=(*old.notes, f"revised: was {was}"),
+            )  # fmt: skip
+            self._open[verdict.component] = self._open.pop(key)
+            return known
+        return None
+
+    def _accounted(self, subjects: Collection[Subject]) -> bool:
+        # Undecided trouble of pairs that an incident with a name has already is no second one.
+        return any(
+            known.subjects.intersection(subjects)
+            for component, known in self._open.items()
+            if component is not None
+        )
+
+    def _recover(self, key: Component | None, now_ns: int) -> Incident:
+        return replace(
+            self._open.pop(key).incident,
+            state=IncidentState.RECOVERED,
+            updated_ns=now_ns,
+            recovered_ns=now_ns,
+        )
+
+
+def _is_counted(evidence: Evidence | str) -> bool:
+    kinds = {EvidenceKind.COUNTED, EvidenceKind.TIMED}
+    return isinstance(evidence, Evidence) and evidence.kind in kinds

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summaries into arrays: one decoded window of one host, its flows numbered across the cluster.
+
+An agent sends the same rows window after window. So the numbers of a whole key block are remembered
+and found again by the block's bytes. A flow keeps its number while summaries report it. Restarted
+agents choose new source ports, so `recycle` frees numbers for other flows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.intake.columns import column, columns
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.window import Window
+from netagent.wire.columns import typecodes
+from netagent.wire.messages import FlowColumns, Summary
+
+MAX_BLOCKS = 65_536
+"""Most key blocks remembered; when full, all are forgotten. Chosen: more than the hosts of a
+cluster, so that only changing blocks fill it."""
+
+MAX_LN = 100.0
+"""Limit of the moments of ln(ns) of a round trip. Chosen: far above any round trip (2**64 ns are
+44.4); what is not finite exceeds it too."""
+
+_Block = tuple[tuple[EndpointId, ...], bytes, bytes, bytes]
+_MOMENTS = ("mean_ln", "var_ln")
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRows:
+    """One host's window; arrays are (n_flows,), as in `FlowColumns`, without the histogram."""
+
+    host: str
+    instance: str
+    window: Window
+    flow: NDArray[np.int64]
+    """Number of the flow in the `FlowNumbers` that decoded it."""
+    sent: NDArray[np.uint32]
+    lost: NDArray[np.uint32]
+    refused: NDArray[np.uint32]
+    sent_large: NDArray[np.uint32]
+    lost_large: NDArray[np.uint32]
+    run: NDArray[np.uint16]
+    run_ms: NDArray[np.uint32]
+    count: NDArray[np.uint32]
+    min_ns: NDArray[np.uint32]
+    max_ns: NDArray[np.uint32]
+    mean_ln: NDArray[np.float32]
+    var_ln: NDArray[np.float32]
+    prober_ns: NDArray[np.uint32]
+    responder_ns: NDArray[np.uint32]
+
+
+_KEY = ("source", "target", "source_port")
+_WAY = (*_KEY, "reply", "outer_port", "route")
+_COUNTED = tuple(each.name for each in fields(WindowRows) if each.name in typecodes(FlowColumns))
+
+
+@dataclass(frozen=True, slots=True)
+class PathRow:
+    """The routers one direction of a flow crossed, as traced by the sender's host."""
+
+    flow: FlowId
+    reply: bool
+    outer_port: int
+    hops: tuple[str, ...]
+
+
+class FlowNumbers:
+    """Numbers flows 0, 1, 2 … in the order met."""
+
+    def __init__(self) -> None:
+        self._number: dict[FlowId, int] = {}
+        self._flows: list[FlowId] = []
+        self._free: list[int] = []
+        self._seen_ns = np.zeros(1024, np.int64)
+        """Start of the newest window that had the flow, by number."""
+        self._blocks: dict[_Block, NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    def flow(self, number: int) -> FlowId:
+        """Return the flow of a number."""
+        return self._flows[number]
+
+    def decode(self, summary: Summary) -> WindowRows:
+        """Return the summary's flows; RemoteProtocolError where columns do not agree."""
+        flows = summary.flows
+        block = (summary.endpoints, flows.source, flows.target, flows.source_port)
+        numbers = self._blocks.get(block)
+        if numbers is None:
+            numbers = self._blocks[block] = self._number_rows(summary.endpoints, flows)
+        self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], summary.start_ns)
+        arrays = columns(flows, _COUNTED, len(numbers))
+        moments = (arrays[name] for name in _MOMENTS)
+        if not all(((each >= 0) & (each < MAX_LN)).all() for each in moments):
+            raise RemoteProtocolError("a moment of ln(ns) is out of range")
+        window = Window(summary.start_ns, summary.width_ns)
+        return WindowRows(summary.host, summary.instance, window, numbers, **arrays)
+
+    def recycle(self, *, before_ns: int) -> NDArray[np.int64]:
+        """Forget flows that no window since `before_ns` had; return their numbers, now free."""
+        old = [n for n in self._number.values() if self._seen_ns[n] < before_ns]
+        for number in old:
+            del self._number[self._flows[number]]
+        self._free += old
+        if old:
+            self._blocks.clear()
+        return np.array(old, np.int64)
+
+    def _number_rows(
+        self, endpoints: Sequence[EndpointId], flows: FlowColumns
+    ) -> NDArray[np.int64]:
+        source, target, port = (column(flows, name) for name in _KEY)
+        if not len(source) == len(target) == len(port):
+            raise RemoteProtocolError("key columns of different length")
+        if len(source) and max(int(source.max()), int(target.max())) >= len(endpoints):
+            raise RemoteProtocolError("a row names an endpoint beyond the table")
+        if len(self._blocks) >= MAX_BLOCKS:
+            self._blocks.clear()
+        numbers = np.fromiter(
+            (
+                self._number_of(FlowId(endpoints[a], endpoints[b], p))
+                for a, b, p in zip(source.tolist(), target.tolist(), port.tolist(), strict=True)
+            ),
+            np.int64,
+            len(source),
+        )
+        if len(np.unique(numbers)) != len(numbers):
+            raise RemoteProtocolError("a flow stands in two rows")
+        return numbers
+
+    def _number_of(self, flow: FlowId) -> int:
+        number = self._number.get(flow)
+        if number is not None:
+            return number
+        if self._free:
+            number = self._free.pop()
+            self._flows[number] = flow
+        else:
+            number = len(self._flows)
+            self._flows.append(flow)
+        if number >= len(self._seen_ns):
+            self._seen_ns = np.concatenate([self._seen_ns, np.zeros_like(self._seen_ns)])
+        self._number[flow] = number
+        return number
+
+
+def paths_of(summary: Summary) -> list[PathRow]:
+    """Return the summary's traced paths; RemoteProtocolError where columns do not agree."""
+    paths = summary.paths
+    rows = [column(paths, name).tolist() for name in _WAY]
+    try:
+        return [
+            PathRow(
+                FlowId(summary.endpoints[a], summary.endpoints[b], port),
+                bool(reply),
+                outer,
+                paths.routes[route],
+            )
+            for a, b, port, reply, outer, route in zip(*rows, strict=True)
+        ]
+    except (IndexError, ValueError) as error:
+        raise RemoteProtocolError(f"path columns do not agree: {error}") from error

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent reports about itself and its RNICs in a window, for people to read."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.wire.columns import unpack
+from netagent.wire.messages import CounterColumns, Health, Summary
+
+STAMPS = ("kernel", "process", "rnic")
+"""Names of who takes the stamps t2 and t5, by the number in `Summary.stamps`. A larger number marks
+an endpoint of another host."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An agent's report on one window of its host."""
+
+    start_ns: int
+    health: Health
+    counters: Mapping[str, Mapping[str, int]]
+    """RDMA device -> counter -> its increase in the window."""
+    omitted: int
+    """Number of counters that the agent left out; it leaves out the least important ones."""
+    stamps: Mapping[EndpointId, str]
+    """The host's own endpoints -> one of `STAMPS`."""
+
+
+def report_of(summary: Summary) -> Report:
+    """Return what `summary` reports; RemoteProtocolError where its columns do not agree."""
+    if summary.stamps and len(summary.stamps) != len(summary.endpoints):
+        raise RemoteProtocolError(
+            f"{len(summary.stamps)} stamps for {len(summary.endpoints)} endpoints"
+        )
+    stamps = {
+        endpoint: STAMPS[number]
+        for endpoint, number in zip(summary.endpoints, summary.stamps, strict=False)
+        if number < len(STAMPS)
+    }
+    counters = summary.counters
+    return Report(summary.start_ns, summary.health, _grown(counters), counters.omitted, stamps)
+
+
+def _grown(columns: CounterColumns) -> dict[str, dict[str, int]]:
+    grown: dict[str, dict[str, int]] = defaultdict(dict)
+    rows = (unpack(columns, name) for name in ("device", "counter", "delta"))
+    try:
+        for device, counter, delta in zip(*rows, strict=True):
+            grown[columns.devices[device]][columns.counters[counter]] = delta
+    except (IndexError, ValueError) as error:
+        raise RemoteProtocolError(f"counter columns do not agree: {error}") from error
+    return dict(grown)

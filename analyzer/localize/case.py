@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One closed window as localisers see it: what was observed, and what is explained so far."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize.topology import LearnedTopology, Way
+from analyzer.questions import Failed
+from netagent.model.anomaly import Subject
+from netagent.model.endpoint import Endpoint
+from netagent.model.finding import Finding
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, Kind, rnic
+from netagent.model.verdict import Pair, Symptom, Verdict
+from netagent.model.window import Window
+
+OrderedPair = tuple[EndpointId, EndpointId]
+Endpoints = Mapping[EndpointId, Endpoint]
+Shift = tuple[float, float]
+"""A slow flow's round trip (ns) in healthy windows, and now."""
+MAX_PAIRS_QUOTED = 64
+"""Most pairs that one verdict quotes. Chosen: enough to recognise an incident by, short enough to
+store and read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A verdict and the flows that it accounts for, which may be none."""
+
+    verdict: Verdict
+    flows: tuple[FlowView, ...]
+
+
+@dataclass(slots=True)
+class Case:
+    """A window's probes between active endpoints, what hosts said beside them, what is explained.
+
+    Localisers take it one after the other; each sees in `rest` what those before it left.
+    """
+
+    window: Window
+    endpoints: Endpoints
+    """Active throughout the window."""
+    flows: tuple[FlowView, ...]
+    findings: tuple[Finding, ...] = ()
+    silent: Mapping[str, Failed | None] = field(default_factory=dict)
+    """Host whose agent sent no summary -> how its RPC fails; None where it answers."""
+    slow: Mapping[FlowId, Shift] = field(default_factory=dict)
+    now_ns: int = 0
+    """When the window was closed, Unix nanoseconds."""
+    standing: frozenset[Component] = frozenset()
+    """Components with an open incident."""
+    mute: AbstractSet[str] = frozenset()
+    """Hosts whose agents could not answer probes in all of the window: what is lost proves
+    nothing."""
+    tired: AbstractSet[str] = frozenset()
+    """Hosts too busy to be asked for a trace."""
+    healing: AbstractSet[OrderedPair] = frozenset()
+    """Unordered pairs whose losses were explained a window ago."""
+    explained: list[Explained] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    """Evidence that could not be had."""
+    rest: tuple[FlowView, ...] = field(init=False)
+    """Flows that no verdict accounts for."""
+    _parts: dict[EndpointId, frozenset[Component]] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.rest = self.flows
+
+    def explain(self, found: Iterable[Explained]) -> None:
+        """Take these flows out of what is left."""
+        found = list(found)
+        self.explained += found
+        taken = {view.flow for each in found for view in each.flows}
+        self.rest = tuple(view for view in self.rest if view.flow not in taken)
+
+    def votable(self) -> tuple[FlowView, ...]:
+        """Return the flows whose losses say something of what they cross.
+
+        What was explained a window ago and is no more has just been healed, and the rest of its
+        losses are in this window. A mute agent could not answer.
+        """
+        if not self.healing and not self.mute:
+            return self.rest
+        return tuple(
+            view
+            for view in self.rest
+            if unordered(pair_of(view.flow)) not in self.healing
+            and not self.mute & {self.endpoints[e].host for e in pair_of(view.flow)}
+        )
+
+    def own_parts(self, key: EndpointId) -> frozenset[Component]:
+        """Return what all packets of an endpoint cross on its own host."""
+        parts = self._parts.get(key)
+        if parts is None:
+            parts = self._parts[key] = _own_parts(self.endpoints[key])
+        return parts
+
+    def hosts(self, pair: OrderedPair) -> set[str]:
+        """Return the hosts of a pair's ends, as far as they are known."""
+        return {self.endpoints[key].host for key in pair if key in self.endpoints}
+
+
+def pair_of(flow: FlowId) -> OrderedPair:
+    """Return the ordered pair of a flow."""
+    return flow.source, flow.target
+
+
+def unordered(pair: OrderedPair) -> OrderedPair:
+    """Return the pair, smaller endpoint first."""
+    return (pair[0], pair[1]) if pair[0] <= pair[1] else (pair[1], pair[0])
+
+
+def subjects_of(verdict: Verdict) -> frozenset[Subject]:
+    """Return what deviates by a verdict: failing pairs, or a component that fell silent."""
+    if verdict.symptom is Symptom.SILENCE and verdict.component is not None:
+        return frozenset({verdict.component})  # what its peers lost meanwhile is not it
+    return frozenset(unordered((pair.source, pair.target)) for pair in verdict.failing)
+
+
+def way_of(view: FlowView, case: Case, topology: LearnedTopology) -> Way:
+    """Return what a flow's probes and replies crossed in the window, host to host and back."""
+    flow = view.flow
+    ends = (case.endpoints[flow.source], case.endpoints[flow.target])
+    way = topology.way(flow, ends, at_ns=case.window.start_ns, lost=view.lost > 0)
+    own = case.own_parts(flow.source) | case.own_parts(flow.target)
+    return Way(way.certain | own, way.maybe, way.unseen)
+
+
+def _own_parts(endpoint: Endpoint) -> frozenset[Component]:
+    return frozenset(
+        {
+            rnic(endpoint.host, endpoint.rnic),
+            Component(Kind.HOST, endpoint.host),
+            Component(Kind.CONTAINER, endpoint.id.container),
+            Component(Kind.ENDPOINT, str(endpoint.id)),
+        }
+    )
+
+
+def own_rnics(flow: FlowId, endpoints: Endpoints) -> frozenset[Component]:
+    """Return the RDMA devices of a flow's two endpoints.
+
+    No vote is held on them: probes cannot tell an endpoint from the only device it has. Their
+    hosts' findings can.
+    """
+    ends = (endpoints[key] for key in (flow.source, flow.target))
+    return frozenset(rnic(end.host, end.rdma.device) for end in ends if end.rdma)
+
+
+def pairs_quoted(flows: Iterable[FlowView]) -> tuple[Pair, ...]:
+    """Return the flows summed by ordered pair, at most MAX_PAIRS_QUOTED: most losses first."""
+    sums: dict[OrderedPair, list[int]] = defaultdict(lambda: [0, 0])
+    for view in flows:
+        tally = sums[pair_of(view.flow)]
+        tally[0] += view.sent
+        tally[1] += view.lost
+    pairs = [Pair(*pair, sent, lost) for pair, (sent, lost) in sums.items()]
+    pairs.sort(key=lambda p: (-p.lost, p.sent, p.source, p.target))
+    return tuple(pairs[:MAX_PAIRS_QUOTED])

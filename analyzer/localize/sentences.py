@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence in sentences, for people. Nothing decides by them."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from netagent.model.evidence import Evidence, EvidenceKind
+
+Values = Mapping[str, Any]
+
+
+def sentences(evidence: Iterable[Evidence | str]) -> list[str]:
+    """Return the lines that say what was seen, in order."""
+    return [line for each in evidence for line in _lines(each)]
+
+
+def _lines(evidence: Evidence | str) -> list[str]:
+    if isinstance(evidence, str):
+        return [evidence]
+    said = _SAY[evidence.kind](evidence.values)
+    return [said] if isinstance(said, str) else said
+
+
+def _tally(v: Values) -> str:
+    return f"{v['lost']} of {v['crossed']} probes{_size(v)} that cross {v['component']} are lost"
+
+
+def _direction(v: Values) -> str:
+    return (
+        f"{v['lost']} of {v['crossed']} probes{_size(v)} that cross {v['component']} from "
+        f"{v['source']} to {v['target']} are lost, {v['back_lost']} of {v['back_crossed']} that "
+        "cross it the other way only"
+    )
+
+
+def _beside(v: Values) -> str:
+    return (
+        f"{v['lost']} of {v['sent']} probes{_size(v)} that cross another {v['kind']} are lost "
+        "as well"
+    )
+
+
+def _size(v: Values) -> str:
+    return " of the largest size" if v.get("large") else ""
+
+
+def _pooled(v: Values) -> str:
+    return f"counted over {v['windows']} windows: each alone has too few losses"
+
+
+def _counted(v: Values) -> str:
+    counts = ", ".join(f"{name or '?'} {reached}/{v['sent']}" for name, reached in v["routers"])
+    return f"packets that reached each router, {v['source']}: {counts}"
+
+
+def _timed(v: Values) -> str:
+    times = ", ".join(
+        f"{name or '?'} {rtt_ns / 1e3:.0f} us" if rtt_ns else f"{name or '?'} none"
+        for name, rtt_ns in v["routers"]
+    )
+    end_to_end = f"{v['before_ns'] / 1e3:.0f} us -> {v['now_ns'] / 1e3:.0f} us"
+    return f"how late each router answered, {v['source']}: {times}; end to end {end_to_end}"
+
+
+def _path(v: Values) -> str:
+    what = "reply" if v["reply"] else "probe"
+    way = " > ".join(hop or "?" for hop in v["way"])
+    return f"{what} {way}: {v['lost']}/{v['sent']} lost"
+
+
+def _shift(v: Values) -> str:
+    times = f"{v['before_ns'] / 1e3:.0f} us -> {v['now_ns'] / 1e3:.0f} us"
+    return f"{v['source']} -> {v['target']} port {v['port']}: {times}"
+
+
+def _no_summary(v: Values) -> str:
+    return f"no summary of {v['host']} for the window; RPC: {v['rpc']}"
+
+
+def _refused(v: Values) -> str:
+    return (
+        f"{v['probes']} probes were answered by ICMP port unreachable: the path and the "
+        "containers' network stacks work, only the responder is gone"
+    )
+
+
+def _spared(v: Values) -> str:
+    return f"probes from and to {v['host']}: {v['lost']} lost; none of them accuses a path"
+
+
+def _walk(v: Values) -> list[str]:
+    steps = ["  " * level + text for level, text in v["steps"]]
+    return [f"walk {v['source']} -> {v['target']}:", *steps]
+
+
+def _trace(v: Values) -> list[str]:
+    return [f"trace {v['source']} -> {v['target']}: {v['text']}", *v["lines"]]
+
+
+_SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
+    EvidenceKind.TALLY: _tally,
+    EvidenceKind.BESIDE: _beside,
+    EvidenceKind.DIRECTION: _direction,
+    EvidenceKind.PARTS: lambda v: f"{' and '.join(v['parts'])} explain the losses better",
+    EvidenceKind.POOLED: _pooled,
+    EvidenceKind.LARGE_ONLY: lambda _: (
+        "smaller probes on the same paths are all answered: an MTU or a size filter"
+    ),
+    EvidenceKind.COUNTED: _counted,
+    EvidenceKind.TIMED: _timed,
+    EvidenceKind.PATH: _path,
+    EvidenceKind.TRACE_END: lambda v: (
+        f"  its latest trace ends after {v['router'] or 'a silent router'}"
+    ),
+    EvidenceKind.SHIFT: _shift,
+    EvidenceKind.FINDING: lambda v: str(v["text"]),
+    EvidenceKind.READ: lambda v: f"{v['name']}: {v['text']}",
+    EvidenceKind.CROSSED: lambda v: f"probes that cross it: {v['lost']} of {v['sent']} lost",
+    EvidenceKind.NO_SUMMARY: _no_summary,
+    EvidenceKind.REFUSED: _refused,
+    EvidenceKind.SPARED: _spared,
+    EvidenceKind.FLOW: lambda v: f"{v['role']}: {v['text']}",
+    EvidenceKind.WALK: _walk,
+    EvidenceKind.TRACE: _trace,
+}

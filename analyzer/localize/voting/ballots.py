@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Votes into verdicts: loss and latency over the components that flows cross."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize.case import (
+    Case,
+    Explained,
+    pair_of,
+    pairs_quoted,
+    unordered,
+    way_of,
+)
+from analyzer.localize.topology import LearnedTopology, Way
+from analyzer.localize.voting import hops
+from analyzer.localize.voting.directions import OneWay, one_way
+from analyzer.localize.voting.election import MIN_LOST, Ballot, Election, elect
+from netagent.model.evidence import Evidence, EvidenceKind
+from netagent.model.path import Component, Kind
+from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
+
+HEALTHY_QUOTED = 6
+"""Most healthy pairs in a verdict. Chosen: enough to compare with, short enough to read."""
+PATHS_QUOTED = 4
+"""Most failing flows whose paths a verdict quotes. Chosen: enough to see what they share, short
+enough to read."""
+VOTE_CONFIDENCE = 0.94
+"""Largest confidence of a vote (DESIGN 10). Chosen: a vote infers, and stays below what a walk or a
+host's own finding states."""
+MAX_UNTRACED = 0.2
+"""Largest share of an election's failing flows whose ways may be partly unknown. Chosen: with more,
+the vote could name a neighbour of what is at fault."""
+ENDPOINT_RATE = 0.9
+"""Least loss rate of a component outside the fabric that is named while paths are unknown. Chosen:
+a dead endpoint loses nearly every probe, and a fault on an unknown path loses some."""
+MIN_SLOW_SHARE = 0.6
+"""Least share slow of the flows that cross a component blamed for it. Chosen: a slow component
+slows most of them; the lateness of a few has other causes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Flows as ballots, and what they elect."""
+
+    ballots: dict[Ballot, FlowView]
+    elections: tuple[Election, ...]
+    large_only: bool = False
+    """Whether all lost probes were of the largest size."""
+    windows: int = 1
+    """Windows whose probes were voted on together."""
+
+    @property
+    def poor(self) -> bool:
+        """Whether several pairs lose probes, but too few to be sure that anything is at fault."""
+        first = next(iter(self.elections), None)
+        return first is not None and first.suspicious and not (first.shared and first.stands_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Packets counted per router to break a tie, and what is missing elsewhere."""
+
+    lines: tuple[Evidence, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+def poll(
+    case: Case,
+    flows: Sequence[FlowView],
+    topology: LearnedTopology,
+    counted: Sequence[Ballot] = (),
+    cleared: Collection[Component] = (),
+) -> Poll:
+    """Put the losses of `flows` to the vote."""
+    lost = sum(view.lost for view in flows)
+    if lost < MIN_LOST:
+        return Poll({}, ())
+    large_only = lost == sum(view.lost_large for view in flows)
+    ballots = {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in flows}
+    elections = elect(list(ballots), standing=case.standing, counted=counted, cleared=cleared)
+    return Poll(ballots, tuple(elections), large_only)
+
+
+def by_votes(
+    polled: Poll, topology: LearnedTopology, counted: Counted | None = None
+) -> list[Explained]:
+    """Return verdicts for the losses that were put to the vote, the undecided last."""
+    return [
+        _by_election(election, polled, topology, counted or Counted())
+        for election in polled.elections
+        if election.suspects[0].lost + sum(b.lost for b in election.doubtful) >= MIN_LOST
+    ]
+
+
+def _ballot(view: FlowView, way: Way, *, large_only: bool) -> Ballot:
+    # Where only the largest probes are lost, the small ones say nothing.
+    sent, lost = (view.sent_large, view.lost_large) if large_only else (view.sent, view.lost)
+    pair = unordered(pair_of(view.flow))
+    return Ballot(pair, sent, lost, way.certain, view.flow, way.maybe, way.unseen)
+
+
+def _by_election(
+    election: Election, polled: Poll, topology: LearnedTopology, counted: Counted
+) -> Explained:
+    best = election.suspects[0]
+    flows = tuple(polled.ballots[b] for b in election.explains)
+    rate = best.lost / max(1, best.crossed)
+    dead = any(v.unconnected for v in flows)
+    symptom = Symptom.UNCONNECTIVITY if dead and rate > 0.5 else Symptom.LOSS
+    size = " of the largest size" if polled.large_only else ""
+    large = {"large": polled.large_only}
+    tally = {"component": str(best.component), "lost": best.lost, "crossed": best.crossed}
+    facts = [Evidence(EvidenceKind.TALLY, tally | large)]
+    facts += [*counted.lines, *_paths(flows, topology)]
+    if polled.windows > 1:
+        facts.append(Evidence(EvidenceKind.POOLED, {"windows": polled.windows}))
+    if polled.large_only:
+        facts.append(Evidence(EvidenceKind.LARGE_ONLY))
+    blind = _blind(election) and (rate < ENDPOINT_RATE or best.component.kind in hops.FABRIC)
+    if election.shared and not election.stands_out:
+        lost, sent = election.beside
+        beside = {"kind": best.component.kind.value, "lost": lost, "sent": sent}
+        facts.append(Evidence(EvidenceKind.BESIDE, beside | large))
+    if election.parts:
+        facts.append(Evidence(EvidenceKind.PARTS, {"parts": [*map(str, election.parts)]}))
+    if blind or not election.decided:
+        flows += tuple(polled.ballots[b] for b in election.doubtful)
+        undecided = _undecided(election, flows, facts, counted.missing, symptom)
+        return Explained(undecided, flows)
+    said = f"{100 * rate:.0f} % of the probes{size} that cross {best.component} are lost"
+    if way := _one_way(best.component, polled, topology):
+        said = (
+            f"{100 * way.rate:.0f} % of the probes{size} that cross {best.component} from "
+            f"{way.source} to {way.target} are lost, {100 * way.back_rate:.0f} % the other way"
+        )
+        told = {"component": str(best.component), **asdict(way)}
+        facts.insert(1, Evidence(EvidenceKind.DIRECTION, told | large))
+    verdict = Verdict(
+        best.component, best.component.layer, symptom, _confidence(best), said,
+        failing=pairs_quoted(flows), healthy=_neighbours(best.component, polled.ballots),
+        alternatives=election.suspects[1:], evidence=tuple(facts), missing=counted.missing,
+    )  # fmt: skip
+    return Explained(verdict, flows)
+
+
+def _one_way(component: Component, polled: Poll, topology: LearnedTopology) -> OneWay | None:
+    if component.kind is not Kind.LINK:
+        return None
+    votes = ((ballot, view.flow) for ballot, view in polled.ballots.items())
+    return one_way(component, votes, topology)
+
+
+def _blind(election: Election) -> bool:
+    """Return whether too many of the lost probes took ways that are partly unknown."""
+    unseen = sum(ballot.unseen > 0 for ballot in election.explains)
+    lost = sum(ballot.lost for ballot in election.doubtful if ballot.unseen)
+    return unseen > MAX_UNTRACED * len(election.explains) or lost > election.suspects[0].lost
+
+
+def _undecided(
+    election: Election,
+    flows: Sequence[FlowView],
+    facts: Sequence[Evidence],
+    missing: Sequence[str],
+    symptom: Symptom,
+) -> Verdict:
+    wanted = list(missing)
+    if election.pairs < 2:
+        wanted.append("a second failing pair that shares a component")
+    wanted += _untraced(election)
+    wanted.append("a comparison of the datapath's and the RNIC's flow tables with OpenFlow's")
+    return Verdict(
+        None, None, symptom, round(election.suspects[0].score, 3),
+        "insufficient evidence: no component explains the losses better than the others",
+        failing=pairs_quoted(flows), alternatives=election.suspects,
+        evidence=tuple(facts), missing=tuple(wanted),
+    )  # fmt: skip
+
+
+def _untraced(election: Election) -> list[str]:
+    untraced = sum(not ballot.whole for ballot in (*election.explains, *election.doubtful))
+    return [f"the underlay paths of {untraced} failing flows"] if untraced else []
+
+
+def _confidence(best: Suspect) -> float:
+    return round(min(best.score, VOTE_CONFIDENCE), 3)
+
+
+def _neighbours(component: Component, ballots: dict[Ballot, FlowView]) -> tuple[Pair, ...]:
+    # Healthy pairs that cross most of what the failing ones cross, but not the suspect.
+    near: set[Component] = set()
+    for ballot in ballots:
+        if ballot.lost and component in ballot.components:
+            near |= ballot.components
+    fine = [
+        view
+        for ballot, view in ballots.items()
+        if component not in ballot.components and not view.lost and near & ballot.components
+    ]
+    return pairs_quoted(fine)[:HEALTHY_QUOTED]
+
+
+def _paths(flows: Sequence[FlowView], topology: LearnedTopology) -> list[Evidence]:
+    lines: list[Evidence] = []
+    for view in sorted(flows, key=lambda v: -v.lost)[:PATHS_QUOTED]:
+        for reply in (False, True):
+            hops = topology.hops(view.flow, reply=reply)
+            if hops is None:
+                continue
+            a, b = view.flow.source, view.flow.target
+            ends = (b, a) if reply else (a, b)
+            way = [str(ends[0]), *hops, str(ends[1])]
+            lost = {"lost": view.lost, "sent": view.sent}
+            lines.append(Evidence(EvidenceKind.PATH, {"way": way, "reply": reply} | lost))
+            after = topology.ends_after(view.flow, reply=reply)
+            if after is not None:
+                lines.append(Evidence(EvidenceKind.TRACE_END, {"router": after}))
+    return lines
+
+
+def poll_latency(
+    case: Case,
+    flows: Sequence[FlowView],
+    topology: LearnedTopology,
+    counted: Sequence[Ballot] = (),
+) -> Poll:
+    """Vote on which component the slow flows share; each flow counts as one probe."""
+    slow = sum(v.flow in case.slow for v in flows)
+    if slow < MIN_LOST:
+        return Poll({}, ())
+    ballots = {
+        _ballot(
+            replace(v, sent=1, lost=int(v.flow in case.slow)),
+            way_of(v, case, topology),
+            large_only=False,
+        ): v
+        for v in flows
+    }
+    elections = tuple(elect(list(ballots), counted=counted, rounds=1))
+    best = elections[0].suspects[0] if elections else None
+    if best is None or best.lost < MIN_SLOW_SHARE * max(best.crossed, slow):
+        return Poll({}, ())
+    return Poll(ballots, elections)
+
+
+def by_latency(case: Case, polled: Poll, counted: Counted | None = None) -> list[Explained]:
+    """Return the verdict on the component that most slow flows share, if one stands out.
+
+    Where several components explain the slow flows equally well, and counts from routers do not
+    decide between them, the verdict names none and lists them.
+    """
+    if not polled.elections or not polled.elections[0].shared:
+        return []
+    election = polled.elections[0]
+    best = election.suspects[0]
+    mine = tuple(polled.ballots[b] for b in election.explains)
+    lines = [_shift(v, case) for v in mine[:8]]
+    facts = (*(counted.lines if counted else ()), *lines)
+    if not election.decided and counted is None:
+        return []
+    if not election.decided:
+        wanted = [*_untraced(election), "routers whose answers become late where flows do"]
+        undecided = Verdict(
+            None, None, Symptom.LATENCY, round(best.score, 3),
+            f"insufficient evidence: {len(mine)} flows became slow, and several parts explain it",
+            failing=pairs_quoted(mine), alternatives=election.suspects,
+            evidence=facts, missing=tuple(wanted),
+        )  # fmt: skip
+        return [Explained(undecided, mine)]
+    verdict = Verdict(
+        best.component, best.component.layer, Symptom.LATENCY, _confidence(best),
+        f"{best.lost} of {best.crossed} flows that cross {best.component} became slow",
+        failing=pairs_quoted(mine), healthy=_neighbours(best.component, polled.ballots),
+        alternatives=election.suspects[1:], evidence=facts,
+    )  # fmt: skip
+    return [Explained(verdict, mine)]
+
+
+def _shift(view: FlowView, case: Case) -> Evidence:
+    flow, (before_ns, now_ns) = view.flow, case.slow[view.flow]
+    ends = {"source": str(flow.source), "target": str(flow.target), "port": flow.source_port}
+    return Evidence(EvidenceKind.SHIFT, ends | {"before_ns": before_ns, "now_ns": now_ns})

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where on a path packets are lost: what to count when end-to-end probes leave a tie.
+
+In a fabric of two segments, every probe that crosses one link of a spine crosses the other. So no
+number of probes decides between them. Packets that end at a router on the way do.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise, zip_longest
+from types import MappingProxyType
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize.case import Endpoints, Shift
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.voting.election import Ballot, Election
+from analyzer.questions import Ask, Asking
+from netagent.model.endpoint import Endpoint
+from netagent.model.evidence import Evidence, EvidenceKind
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, Kind, link, rnic, switch
+from netagent.model.verdict import Suspect
+from netagent.wire.messages import PathAnswer, PathReply, PathRequest
+
+FLOWS_PER_LEAF = 2
+"""Most flows counted from one leaf. Chosen: one may take a healthy link, a third adds little."""
+MAX_FLOWS = 6
+"""Most flows counted for one election. Chosen: bounds what hosts send and routers answer."""
+PACKETS = 100
+"""Packets sent to each router of a counted flow (DESIGN 2). Chosen: shows a loss of a few per cent;
+routers limit the rate of their answers."""
+SMALL_BYTES = 64
+"""Bytes of a counted packet where small probes are lost too. Chosen: the smallest common size."""
+VXLAN_OVERHEAD_BYTES = 50
+"""Bytes around an overlay IP packet: outer IPv4 (20), UDP (8), VXLAN (8) and inner Ethernet (14);
+RFC 7348, section 5."""
+REACHED = 0.5
+"""Probability that a packet which ends at a router crosses what is broken in it. Chosen: nothing is
+known of the router's inside."""
+CLEARED = 0.01
+"""Probability below which a suspect's counted losses are too few for its guilt, which clears it.
+Chosen: one suspect in a hundred is cleared wrongly."""
+DEAD_RATE = 0.9
+"""Share lost across a component from which it counts as dead. Chosen: the vote on a dead component
+needs no counts to be sure."""
+FABRIC = {Kind.SWITCH, Kind.LINK}
+UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
+SURE_HOPS = 2
+"""Routers at the begin of a path whose silence proves a loss. Chosen: a leaf and the spine above it
+answer over the link that the packet took; farther answers may take another."""
+SLOW_WEIGHT = 20
+"""Probes that one router's median answer time counts as. Chosen: it sums up many answers, which are
+not independent."""
+MOST_SHIFTS = 4
+"""Largest step between routers, in multiples of the flow's shift, that may be the shift itself.
+Chosen: the shift is known roughly; a larger step has another cause."""
+LEAST_SHIFT_NS = 500_000.0
+"""Least shift, in nanoseconds, assumed of a slow flow. Chosen: routers' answer times differ by less
+without any fault, and the same floor is in `detect.latency.ShiftFloor`."""
+
+
+def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:
+    """Whether packets to routers on the way could break a tie, or confirm who loses a part.
+
+    While losses are few, one stray loss elsewhere makes a switch a better suspect than its link.
+    """
+    kinds = {component.kind for component in election.tied}
+    best = election.suspects[0]
+    if not election.decided:
+        return len(election.tied) > 1 and kinds <= UNDERLAY
+    partial = best.lost < DEAD_RATE * best.crossed
+    return partial and best.component.kind in FABRIC and best.component not in standing
+
+
+def choose(
+    election: Election, flows: Iterable[FlowView], topology: LearnedTopology
+) -> list[FlowId]:
+    """Return losing flows to count on, from each side of the tied suspects."""
+    tied = set(election.tied)
+    chosen: dict[str, list[FlowId]] = {}
+    sources: set[EndpointId] = set()
+    for view in sorted(flows, key=lambda v: (-v.lost, v.flow)):
+        hops = topology.hops(view.flow, reply=False)
+        if not view.lost or not hops or view.flow.source in sources:
+            continue
+        mine = chosen.setdefault(hops[0], [])
+        if len(mine) < FLOWS_PER_LEAF and tied & _crossed_to(hops, len(hops)):
+            mine.append(view.flow)
+            sources.add(view.flow.source)
+    return [flow for mine in chosen.values() for flow in mine][:MAX_FLOWS]
+
+
+def question(flow: FlowId, source: Endpoint, *, large: bool) -> PathRequest:
+    """Return what to ask the host of the flow's source: packets as large as its probes' outer."""
+    return PathRequest(
+        source=flow.source,
+        target=flow.target,
+        source_port=flow.source_port,
+        count=PACKETS,
+        size=source.mtu + VXLAN_OVERHEAD_BYTES if large else SMALL_BYTES,
+    )
+
+
+def count(
+    flows: Iterable[FlowId], endpoints: Endpoints, *, large: bool
+) -> Asking[dict[FlowId, PathAnswer]]:
+    """Ask the flows' hosts to count packets per router; flows without an answer are left out."""
+    flows = list(flows)
+    if not flows:
+        return {}
+    replies = yield [
+        Ask(endpoints[flow.source].host, question(flow, endpoints[flow.source], large=large))
+        for flow in flows
+    ]
+    return {
+        flow: reply.paths[0]
+        for flow, reply in zip(flows, replies, strict=True)
+        if isinstance(reply, PathReply) and reply.paths
+    }
+
+
+def ballots(
+    answers: Mapping[FlowId, PathAnswer],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+) -> list[Ballot]:
+    """Return a ballot per flow and router: packets lost on the way there.
+
+    An answer proves the way there. Silence of a router beyond SURE_HOPS proves nothing, since its
+    answer may come back over other links than those the packet took.
+    """
+    made: list[Ballot] = []
+    for flow, answer in answers.items():
+        source = endpoints[flow.source]
+        hops = _routers(flow, answer, topology)
+        for n, reached in enumerate(answer.answered[: len(hops)], start=1):
+            sent, lost = answer.sent, answer.sent - reached
+            if n > SURE_HOPS:
+                sent, lost = reached, 0
+            if sent:
+                # A packet that ends at a router is not forwarded by it.
+                last = {switch(hops[n - 1])} if hops[n - 1] else set()
+                crossed = _crossed_to(hops, n) - last | {rnic(source.host, source.rnic)}
+                made.append(_ballot(flow, n, sent, lost, crossed, dict.fromkeys(last, REACHED)))
+    return made
+
+
+def cleared(
+    suspects: Iterable[Suspect], answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology
+) -> frozenset[Component]:
+    """Return the suspects that lost too few of the counted packets to be at fault.
+
+    A link or switch counts as passed only where packets passed it in more than one direction. A
+    healthy direction does not clear the other.
+    """
+    passed: dict[Component, dict[tuple[str, ...], tuple[int, int]]] = defaultdict(dict)
+    for flow, answer in answers.items():
+        hops = _routers(flow, answer, topology)
+        reached = [answer.sent, *answer.answered[: len(hops)]]
+        for n in range(2, len(reached)):
+            link_way, switch_way = hops[n - 2 : n], hops[max(0, n - 3) : n]
+            if not all(link_way):
+                continue
+            at, gone = reached[n - 1], reached[n - 1] - reached[n]
+            _add(passed[link(*link_way)], tuple(link_way), at, gone)
+            _add(passed[switch(link_way[0])], tuple(switch_way), at, gone)
+    return frozenset(
+        suspect.component
+        for suspect in suspects
+        if len(ways := passed.get(suspect.component, {})) > 1
+        and _too_few(suspect, [sum(each) for each in zip(*ways.values(), strict=True)])
+    )
+
+
+def _add(
+    ways: dict[tuple[str, ...], tuple[int, int]], way: tuple[str, ...], sent: int, lost: int
+) -> None:
+    before = ways.get(way, (0, 0))
+    ways[way] = (before[0] + sent, before[1] + lost)
+
+
+def _too_few(suspect: Suspect, counted: Sequence[int]) -> bool:
+    # Probes cross a part there and back, so a packet is lost at half the probes' rate or more.
+    sent, lost = counted
+    rate = suspect.lost / max(1, suspect.crossed) / 2
+    chance = sum(math.comb(sent, n) * rate**n * (1 - rate) ** (sent - n) for n in range(lost + 1))
+    return chance < CLEARED
+
+
+def late_ballots(
+    answers: Mapping[FlowId, PathAnswer],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+    slow: Mapping[FlowId, Shift],
+) -> list[Ballot]:
+    """Return a ballot per slow flow and router: whether the slowness begins on the way there.
+
+    A router's own time to answer is unknown. But a packet that a farther router answered early was
+    not late at a nearer one. So routers of one flow are compared only with each other, and only a
+    step of about the flow's shift counts.
+    """
+    made: list[Ballot] = []
+    for flow, answer in answers.items():
+        source = endpoints[flow.source]
+        hops = _routers(flow, answer, topology)
+        late = _late(answer.rtt_ns[: len(hops)], slow[flow])
+        near = _crossed_to(hops, 1) | {rnic(source.host, source.rnic)}
+        told = {n: is_late for n, is_late in enumerate(late, start=1) if is_late is not None}
+        if told and True not in told.values():
+            # The slowness may lie before the first router or beyond the last. One ballot spares
+            # everything between them.
+            last = max(told)
+            if crossed := _crossed_to(hops, last) - near:
+                made.append(_ballot(flow, last, SLOW_WEIGHT, 0, crossed))
+            continue
+        for n, is_late in told.items():
+            crossed = near | _crossed_to(hops, n)
+            made.append(_ballot(flow, n, SLOW_WEIGHT, SLOW_WEIGHT * is_late, crossed))
+    return made
+
+
+def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
+    """Return whether packets were late at each router; None where the router does not show it.
+
+    The list is empty where no router shows it. A round trip of 0 means that a router did not
+    answer.
+    """
+    if len(rtts_ns) < 2 or not rtts_ns[0] or not any(rtts_ns[1:]):
+        return []
+    shift_ns = max(shift[1] - shift[0], LEAST_SHIFT_NS)
+    half_ns, most_ns = shift_ns / 2, MOST_SHIFTS * shift_ns
+    least_ns = accumulate((rtt_ns or math.inf for rtt_ns in reversed(rtts_ns)), min)
+    way_ns = list(least_ns)[::-1]
+    beyond_ns = [way - way_ns[0] if rtt else 0.0 for way, rtt in zip(way_ns, rtts_ns, strict=True)]
+    if max(beyond_ns) > most_ns:
+        return []
+    return [
+        # A router that is slow to answer gives an upper bound of the way there, and no more.
+        None if not rtt or (beyond > half_ns and rtt - way > half_ns) else beyond > half_ns
+        for rtt, way, beyond in zip(rtts_ns, way_ns, beyond_ns, strict=True)
+    ]
+
+
+def _ballot(
+    flow: FlowId,
+    n: int,
+    sent: int,
+    lost: int,
+    crossed: Collection[Component],
+    maybe: Mapping[Component, float] = MappingProxyType({}),
+) -> Ballot:
+    pair = (flow.source, flow.target)
+    return Ballot(pair, sent, lost, frozenset(crossed), (flow, n), maybe)
+
+
+def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> list[str]:
+    # Routers that answered now go before those of the last complete path: after a failure flows
+    # take other paths.
+    known = topology.hops(flow, reply=False) or ()
+    now = tuple(map(topology.name, answer.hops))
+    return [a or b for a, b in zip_longest(now[: len(known)], known, fillvalue="")]
+
+
+def counted(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> list[Evidence]:
+    """Return the counts as evidence."""
+    return [
+        Evidence(
+            EvidenceKind.COUNTED,
+            {
+                "source": str(flow.source),
+                "sent": answer.sent,
+                "routers": _beside(_routers(flow, answer, topology), answer.answered),
+            },
+        )
+        for flow, answer in answers.items()
+        if answer.sent
+    ]
+
+
+def timed(
+    answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology, slow: Mapping[FlowId, Shift]
+) -> list[Evidence]:
+    """Return the routers' round trips as evidence."""
+    return [
+        Evidence(
+            EvidenceKind.TIMED,
+            {
+                "source": str(flow.source),
+                "routers": _beside(_routers(flow, answer, topology), answer.rtt_ns),
+                "before_ns": slow[flow][0],
+                "now_ns": slow[flow][1],
+            },
+        )
+        for flow, answer in answers.items()
+        if any(answer.rtt_ns)
+    ]
+
+
+def _beside(hops: Sequence[str], numbers: Sequence[int]) -> list[list[str | int]]:
+    return [[hop, number] for hop, number in zip(hops, numbers, strict=False)]
+
+
+def _crossed_to(hops: Sequence[str], count: int) -> set[Component]:
+    way = hops[:count]
+    return {switch(name) for name in way if name} | {
+        link(a, b) for a, b in pairwise(way) if a and b
+    }

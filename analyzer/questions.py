@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions to agents, and their answers.
+
+Whoever needs to know more is a generator: it yields questions, is sent the replies in the same
+order, and returns what it found. Nothing in it waits; the rim does (`analyzer.server.asker`).
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
+
+from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest, Status
+from netagent.wire.trace import TraceReply, TraceRequest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRequest:
+    """Asks an agent for its status, to learn whether it answers."""
+
+
+Request = StatusRequest | CheckRequest | PathRequest | TraceRequest
+Answer = Status | CheckReply | PathReply | TraceReply
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to the agent of `host`."""
+
+    host: str
+    request: Request
+
+
+class Why(StrEnum):
+    """Why there is no answer."""
+
+    REFUSED = "refused"
+    """Nothing listens on the RPC port: the host answers, the agent does not run."""
+    TIMEOUT = "timeout"
+    """The connection was accepted, and nobody answered in time."""
+    UNREACHABLE = "unreachable"
+    """Not even the host answered, or nobody knows where it is."""
+    CANNOT = "cannot"
+    """The agent says that its host is not able to."""
+    ODD = "odd"
+    """The agent answered something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No answer; `text` is the reason, for people."""
+
+    why: Why
+    text: str
+
+
+Reply = Answer | Failed
+Asking = Generator[Sequence[Ask], Sequence[Reply], T]
+"""Yields questions, is sent one reply for each, returns a T."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question to put to an agent now."""
+
+    id: int
+    host: str
+    request: Request
+    deadline_ns: int
+    """Instant until which an answer counts, by the clock of `step`."""

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recording in which names and addresses are replaced, the same ones always by the same. Pure.
+
+Names keep their order, since decisions that are a tie otherwise are made in it: so an anonymized
+recording replays to the same incidents, under other names. What a diagnosis had learned before the
+recording began is left out: it is a graph in which names cannot be found with certainty.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from ipaddress import IPv4Address
+from typing import Any
+
+import msgspec
+
+from analyzer.replay import records
+from netagent.model.errors import RemoteProtocolError
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import Registration
+
+IPV4 = r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])"
+MAC = r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])"
+IPV6 = r"(?<![0-9a-zA-Z:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![0-9a-zA-Z:.])"
+EDGE = r"[A-Za-z0-9_.-]"
+"""What a name goes on with; a name within a longer one is another name."""
+GID = "::"
+"""What IPv6 addresses and GIDs become: nothing is decided by them."""
+APART = {"rpc_url"}
+"""Fields that are left empty: nothing is decided by them, and they may name a domain."""
+NET = 10 << 24
+"""First address, as a number, that anonymized addresses get in their order: 10.0.0.0 (RFC 1918)."""
+
+
+class Names:
+    """Names found in a recording."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+        """Name -> what it is the name of."""
+        self.addresses: set[str] = set()
+
+    def find(self, record: records.Record) -> None:
+        """Take in the names of a record."""
+        match record:
+            case records.Header():
+                self._topology(record)
+            case records.Roster():
+                for state in record.hosts:
+                    self._add("host", [state.agent.host])
+                    self._endpoints(each.endpoint for each in state.records)
+                for task in record.tasks:
+                    self._task(task.id, task.containers)
+            case records.Registered():
+                self._registration(record.registration)
+            case records.TaskPut():
+                self._task(record.task.id, record.task.containers)
+            case _:
+                pass
+        for text in _strings(_plain(record)):
+            self.addresses.update(re.findall(IPV4, text))
+
+    def _topology(self, header: records.Header) -> None:
+        topology = header.topology
+        self._add("switch", topology.names.values())
+        self._add("switch", (name for link in topology.links for name in link))
+        self._add("host", (each.host for each in topology.uplinks))
+
+    def _task(self, task: str, containers: Iterable[str]) -> None:
+        self._add("task", [task])
+        self._add("container", containers)
+
+    def _registration(self, registration: Registration) -> None:
+        self._add("host", [registration.host])
+        self._endpoints(registration.endpoints)
+
+    def _endpoints(self, endpoints: Iterable[Any]) -> None:
+        for each in endpoints:
+            self._add("container", [each.id.container])
+            self._add("task", [each.task])
+            self._add("host", [each.host])
+            self._add("port", [each.port])
+
+    def _add(self, kind: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name:
+                self.kinds.setdefault(name, kind)
+
+    def renamer(self) -> Callable[[str], str]:
+        """Return what replaces all of them in a text."""
+        ordered = sorted(self.kinds)
+        width = len(str(len(ordered)))
+        by_name = {
+            name: f"{self.kinds[name]}-{n:0{width}d}" for n, name in enumerate(ordered, start=1)
+        }
+        addresses = sorted({a for a in self.addresses if _is_address(a)}, key=IPv4Address)
+        by_address = {a: str(IPv4Address(NET + n)) for n, a in enumerate(addresses, start=1)}
+        longest = sorted(by_name, key=lambda name: (-len(name), name))
+        names = "|".join(map(re.escape, longest)) or r"(?!)"
+        pattern = re.compile(
+            rf"(?P<mac>{MAC})|(?P<ip>{IPV4})|(?P<ip6>{IPV6})|(?<!{EDGE})(?P<name>{names})(?!{EDGE})"
+        )
+
+        def replaced(found: re.Match[str]) -> str:
+            text = found[0]
+            if found["mac"]:
+                return "02:00:00:00:00:00"
+            if found["ip6"]:
+                return GID
+            return by_address.get(text, text) if found["ip"] else by_name[text]
+
+        return lambda text: pattern.sub(replaced, text)
+
+
+def _is_address(text: str) -> bool:
+    return all(int(part) < 256 for part in text.split("."))
+
+
+def anonymize(record: records.Record, renamed: Callable[[str], str]) -> records.Record | None:
+    """Return `record` with every name replaced; None where it is left out."""
+    match record:
+        case records.State():
+            return None
+        case records.Header():
+            plain = msgspec.to_builtins(record) | {"whole": False}
+            return _record(_renamed(plain, renamed))
+        case _:
+            return _record(_renamed(_plain(record), renamed))
+
+
+def _plain(record: records.Record) -> Any:
+    """Return a record as plain data, with what it holds as bytes opened."""
+    plain = msgspec.to_builtins(record, builtin_types=(bytes,))
+    for field in ("payload", "body"):
+        if field in plain:
+            plain[field] = {"opened": decode(plain[field], Any)}
+    return plain
+
+
+def _record(plain: Any) -> records.Record:
+    for field in ("payload", "body"):
+        if isinstance(plain.get(field), dict):
+            plain[field] = encode(plain[field]["opened"])
+    return records.unpack(encode(plain))
+
+
+def _renamed(plain: Any, renamed: Callable[[str], str]) -> Any:
+    match plain:
+        case str():
+            return renamed(plain)
+        case dict():
+            return {
+                _renamed(key, renamed): "" if key in APART else _renamed(value, renamed)
+                for key, value in plain.items()
+            }
+        case list() | tuple():
+            return [_renamed(each, renamed) for each in plain]
+        case _:
+            return plain
+
+
+def _strings(plain: Any) -> Iterator[str]:
+    match plain:
+        case str():
+            yield plain
+        case dict():
+            for key, value in plain.items():
+                yield from _strings(key)
+                yield from _strings(value)
+        case list() | tuple():
+            for each in plain:
+                yield from _strings(each)
+        case _:
+            return
+
+
+def anonymized(read: Callable[[], Iterator[records.Record]]) -> Iterator[records.Record]:
+    """Yield a recording with its names replaced; `read` gives it from its beginning, twice.
+
+    Raises DamagedRecording, and RemoteProtocolError where it is none.
+    """
+    names = Names()
+    for record in read():
+        names.find(record)
+    renamed, written = names.renamer(), 0
+    for record in read():
+        if isinstance(record, records.End):
+            yield records.End(records=written)
+            return
+        made = anonymize(record, renamed)
+        if made is not None:
+            written += 1
+            yield made
+    raise RemoteProtocolError("the recording has no end")

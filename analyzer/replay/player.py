@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a recording: the same code over the same input, as fast as it goes. Pure."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from analyzer.diagnosis.engine import Diagnosis, IncidentChanged, Remark
+from analyzer.replay import records
+from analyzer.replay.frames import DamagedRecording, payloads
+from analyzer.replay.state import thaw
+from analyzer.roster.registry import Registry
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.verdict import Incident
+from netagent.wire.codec import decode
+from netagent.wire.messages import Summary
+
+
+@dataclass(slots=True)
+class Played:
+    """The result of a replay."""
+
+    header: records.Header
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    """Id -> the incident as last reported, in the order in which they opened."""
+    differences: list[str] = field(default_factory=list)
+    """Differences between the replay's reports and the recording's; empty where there are none."""
+    whole: bool = True
+    """Whether the replay began with all that the diagnosis knew when the recording began."""
+    told: int = 0
+    """Number of reported changes of incidents."""
+    summaries: int = 0
+    first_ns: int = 0
+    last_ns: int = 0
+    until_ns: int | None = None
+    """Where it was ended on request, before the recording's end."""
+
+    @property
+    def seconds(self) -> float:
+        """Return how much time the recording covers."""
+        return (self.last_ns - self.first_ns) / 1e9
+
+
+def read(source: BinaryIO) -> Iterator[records.Record]:
+    """Yield the records of a recording.
+
+    Raises DamagedRecording, which names the place, also where the end is missing.
+    """
+    ended, number, offset = False, -1, 0
+    for offset, number, payload in payloads(source):
+        if ended:
+            raise DamagedRecording(offset, number, "it goes on after its end")
+        try:
+            record = records.unpack(payload)
+        except RemoteProtocolError as error:
+            raise DamagedRecording(offset, number, str(error)) from error
+        if not number and not isinstance(record, records.Header):
+            raise DamagedRecording(offset, number, "it does not begin with a header")
+        if isinstance(record, records.End):
+            ended = True
+            if record.records != number:
+                why = f"{number} frames before its end, which counts {record.records}"
+                raise DamagedRecording(offset, number, why)
+        yield record
+    if not ended:
+        raise DamagedRecording(offset, max(number, 0), "its end is missing")
+
+
+def play(recording: Iterator[records.Record], *, until_ns: int | None = None) -> Played:
+    """Run a recording, at most up to the instant `until_ns`.
+
+    Raises DamagedRecording, and RemoteProtocolError where it does not begin with a header.
+    """
+    header = next(recording, None)
+    if not isinstance(header, records.Header):
+        raise RemoteProtocolError("no recording: it does not begin with a header")
+    player = _Player(header)
+    for record in recording:
+        if until_ns is not None and getattr(record, "now_ns", 0) > until_ns:
+            player.played.until_ns = until_ns
+            break
+        player.take(record)
+    player.compare()
+    return player.played
+
+
+class _Player:
+    def __init__(self, header: records.Header) -> None:
+        self.played = Played(header, whole=header.whole)
+        self._roster = Registry()
+        self._goes_on = False
+        """Whether the newest header is that of a further part of the same run."""
+        self._diagnosis = self._made(header)
+        self._recorded: list[Incident] = []
+        self._replayed: list[Incident] = []
+
+    def _made(self, header: records.Header) -> Diagnosis:
+        return Diagnosis(
+            self._roster,
+            header.topology,
+            window_s=header.window_s,
+            probe_port=header.probe_port,
+        )
+
+    def take(self, record: records.Record) -> None:
+        now_ns = getattr(record, "now_ns", 0)
+        if now_ns:
+            self.played.first_ns = self.played.first_ns or now_ns
+            self.played.last_ns = max(self.played.last_ns, now_ns)
+        match record:
+            case records.Told():
+                self._recorded.append(record.incident)
+            case records.Lost():
+                self.played.differences.append(f"{record.records} records were lost here")
+            case records.Header():
+                self._goes_on = record.run == self.played.header.run
+                self.played.header = record
+            case records.Roster() | records.State():
+                self._begin(record)
+            case _:
+                self._join(record)
+        self._drain()
+
+    def _begin(self, record: records.Roster | records.State) -> None:
+        if self._goes_on:
+            return  # known already: the recording was put together from parts
+        if isinstance(record, records.State):
+            self._diagnosis = thaw(record.body, self._roster)
+        else:
+            self._roster = Registry.restore(record.hosts, record.tasks)
+            self._diagnosis = self._made(self.played.header)
+
+    def _drain(self) -> None:
+        while (event := self._diagnosis.next_event()) is not None:
+            if isinstance(event, IncidentChanged):
+                self._tell(event.incident)
+            elif isinstance(event, Remark) and event.error is not None:
+                self.played.differences.append(f"{event.event}: {event.error!r}")
+
+    def _tell(self, incident: Incident) -> None:
+        self.played.told += 1
+        self.played.incidents[incident.id] = incident
+        self._replayed.append(incident)
+
+    def _join(self, record: records.Record) -> None:
+        roster = self._roster
+        match record:
+            case records.Registered():
+                _forgiving(lambda: roster.apply(record.registration, record.now_ns))
+            case records.Heard():
+                roster.heard(record.host, record.start_ns, record.now_ns)
+            case records.Forgotten():
+                roster.forget(record.host, record.now_ns)
+            case records.Expired():
+                roster.expire(record.now_ns)
+            case records.TaskPut():
+                _forgiving(lambda: roster.put_task(record.task, record.now_ns))
+            case records.TaskDeleted():
+                roster.delete_task(record.task, record.now_ns)
+            case _:
+                self._diagnose(record)
+
+    def _diagnose(self, record: records.Record) -> None:
+        diagnosis = self._diagnosis
+        match record:
+            case records.Restored():
+                diagnosis.restore(record.incidents, record.now_ns)
+            case records.Began():
+                diagnosis.begin(record.now_ns)
+            case records.Ingested():
+                self.played.summaries += 1
+                summary = decode(record.payload, Summary)
+                _forgiving(lambda: diagnosis.ingest(summary, record.now_ns))
+            case records.Stepped():
+                diagnosis.step(record.now_ns)
+            case records.Answered():
+                diagnosis.answer(record.question, records.reply_of(record), record.now_ns)
+            case _:
+                pass  # the end
+
+    def compare(self) -> None:
+        """Compare the replay's reports with the recording's, in order."""
+        for number, (then, now) in enumerate(zip(self._recorded, self._replayed, strict=False)):
+            if not records.same(then, now):
+                self.played.differences.append(
+                    f"change {number}: {then.id} ({then.verdict.component or 'undecided'}) then, "
+                    f"{now.id} ({now.verdict.component or 'undecided'}) now, or its evidence"
+                )
+                return
+        then_count, now_count = len(self._recorded), len(self._replayed)
+        if then_count != now_count and self.played.until_ns is None:
+            self.played.differences.append(f"{then_count} changes then, {now_count} now")
+
+
+def _forgiving(work: Callable[[], object]) -> None:
+    """Do what may be refused: it was refused when it was recorded, too."""
+    with contextlib.suppress(RemoteProtocolError):
+        work()

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roster of the cluster, and the ping lists that agents get."""

@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roster: tasks, agents and endpoints, as schedulers declare them and agents register them.
+
+Theory of operation. Each host has records of the endpoints that it claims, live or recently gone.
+The cluster's view of an endpoint is the best claim: a live one before a gone one, then the newest.
+So a container that moves needs no special case, and where one host gives up its claim the other's
+counts. An agent that dies deregisters nothing: silence is no statement. Every change of a view
+updates the active groups, (task, rail) -> endpoints that may be probed, and returns the hosts whose
+ping lists it changes.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from netagent.model.endpoint import Endpoint, EndpointState, oddity
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.model.task import Task
+from netagent.wire.messages import Registration
+
+REMEMBER_NS = 600 * 10**9
+"""Nanoseconds that a vanished endpoint stays known. Chosen: late windows about it raise no alarm,
+and memory stays bounded."""
+
+RETIRED_INSTANCES = 16
+"""Replaced agent instances remembered per host, whose late messages change nothing. Chosen: memory
+stays bounded, and few messages are delayed over several restarts."""
+
+CONFLICTS_KEPT = 100
+"""Reports of endpoints claimed twice; the oldest are dropped. Chosen: enough to find the cause, and
+memory stays bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """An agent as it last registered. All instants are Unix nanoseconds of the analyzer's clock."""
+
+    host: str
+    instance: str
+    generation: int
+    rpc_url: str
+    registered_ns: int
+    """When this instance first registered."""
+    last_seen_ns: int
+    last_window_ns: int = 0
+    """Start of the newest window it summarised, by its own clock; 0 before the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRecord:
+    """An endpoint and its history; `endpoint.task` is the declared task where one lists it."""
+
+    endpoint: Endpoint
+    registered_ns: int
+    """When its host first claimed it."""
+    since_ns: int
+    """When it entered its present state."""
+    deregistered_ns: int | None = None
+    """When its host gave it up; None while registered."""
+
+    @property
+    def live(self) -> bool:
+        """Whether its host claims it, crashed or not."""
+        return self.deregistered_ns is None
+
+    @property
+    def active(self) -> bool:
+        """Whether it is registered and up, so that it may be probed."""
+        return self.live and self.endpoint.state is EndpointState.UP
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """An endpoint that two hosts claim; the newer claim wins."""
+
+    endpoint: EndpointId
+    winner: str
+    loser: str
+    wall_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostState:
+    """One host's part of the registry, for the store."""
+
+    agent: Agent
+    records: tuple[EndpointRecord, ...]
+    retired: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Host:
+    agent: Agent
+    records: dict[EndpointId, EndpointRecord] = field(default_factory=dict)
+    retired: deque[str] = field(default_factory=lambda: deque(maxlen=RETIRED_INSTANCES))
+
+
+class Registry:
+    """Tasks, agents and endpoints. Does no I/O and reads no clock: `wall_ns` is Unix time."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, _Host] = {}
+        self._declared: dict[str, Task] = {}
+        self._task_of: dict[str, str] = {}  # container -> task that declares it
+        self._claims: dict[EndpointId, set[str]] = defaultdict(set)
+        self._views: dict[EndpointId, EndpointRecord] = {}
+        self._containers: dict[str, set[EndpointId]] = defaultdict(set)
+        self._members: dict[str, set[EndpointId]] = defaultdict(set)  # task -> live endpoints
+        self._groups: dict[tuple[str, int], dict[EndpointId, Endpoint]] = defaultdict(dict)
+        self._underlays: dict[str, tuple[str, int]] = {}
+        self._conflicts: deque[Conflict] = deque(maxlen=CONFLICTS_KEPT)
+        self.revision = 0
+        """Grows with every change of a task or of an endpoint's view."""
+
+    # --- what agents say ------------------------------------------------------------------------
+
+    def apply(self, registration: Registration, wall_ns: int) -> set[str]:
+        """Take a host's full state; return the hosts whose ping list changes. Idempotent.
+
+        An older generation or a replaced instance changes nothing. Raises RemoteProtocolError where
+        the registration contradicts itself.
+        """
+        _validate(registration)
+        host = self._hosts.get(registration.host)
+        if host is not None and _stale(registration, host):
+            return set()
+        if host is None:
+            host = self._hosts[registration.host] = _Host(_agent(registration, wall_ns))
+        elif host.agent.instance != registration.instance:
+            host.retired.append(host.agent.instance)
+            host.agent = replace(
+                _agent(registration, wall_ns), last_window_ns=host.agent.last_window_ns
+            )
+        else:
+            host.agent = replace(
+                _agent(registration, wall_ns),
+                registered_ns=host.agent.registered_ns,
+                last_window_ns=host.agent.last_window_ns,
+            )
+        return self._refresh(self._claim(host, registration.endpoints, wall_ns), wall_ns)
+
+    def heard(self, host: str, window_start_ns: int, wall_ns: int) -> None:
+        """Note that a summary of `host` came; a host that never registered stays unknown."""
+        known = self._hosts.get(host)
+        if known is not None:
+            known.agent = replace(
+                known.agent,
+                last_seen_ns=max(wall_ns, known.agent.last_seen_ns),
+                last_window_ns=max(window_start_ns, known.agent.last_window_ns),
+            )
+
+    def forget(self, host: str, wall_ns: int) -> set[str]:
+        """Drop a host that left the cluster for good; return the hosts whose ping list changes."""
+        gone = self._hosts.pop(host, None)
+        if gone is None:
+            return set()
+        for endpoint in gone.records:
+            self._unclaim(endpoint, host)
+        return self._refresh(gone.records, wall_ns)
+
+    def expire(self, wall_ns: int) -> set[str]:
+        """Drop endpoints that vanished REMEMBER_NS ago; return the hosts to store again."""
+        changed = set()
+        for name, host in self._hosts.items():
+            old = [
+                i
+                for i, record in host.records.items()
+                if record.deregistered_ns is not None
+                and record.deregistered_ns + REMEMBER_NS <= wall_ns
+            ]
+            for endpoint in old:
+                del host.records[endpoint]
+                self._unclaim(endpoint, name)
+            if old:
+                changed.add(name)
+                self._refresh(old, wall_ns)
+        return changed
+
+    # --- what schedulers say --------------------------------------------------------------------
+
+    def put_task(self, task: Task, wall_ns: int) -> set[str]:
+        """Declare `task`; return the hosts whose ping list changes. Idempotent.
+
+        Raises RemoteProtocolError where another task declares one of its containers.
+        """
+        other = self.declarer(task.containers, besides=task.id)
+        if other is not None:
+            raise RemoteProtocolError(f"task {other} declares some containers of {task.id}")
+        self.revision += 1
+        before = self._declared.get(task.id, Task(task.id)).containers
+        self._declared[task.id] = replace(task, declared=True)
+        for container in before:
+            self._task_of.pop(container, None)
+        self._task_of.update(dict.fromkeys(task.containers, task.id))
+        return self._refresh(self._endpoints_in({*before, *task.containers}), wall_ns)
+
+    def delete_task(self, task: str, wall_ns: int) -> set[str] | None:
+        """Withdraw a declaration; return the hosts whose ping list changes, None if unknown."""
+        gone = self._declared.pop(task, None)
+        if gone is None:
+            return None
+        self.revision += 1
+        for container in gone.containers:
+            self._task_of.pop(container, None)
+        return self._refresh(self._endpoints_in(gone.containers), wall_ns)
+
+    # --- lookups --------------------------------------------------------------------------------
+
+    def endpoint(self, endpoint: EndpointId) -> EndpointRecord | None:
+        """Return the record of `endpoint`, also if it vanished recently; None if unknown."""
+        return self._views.get(endpoint)
+
+    def endpoints(self, task: str | None = None, *, vanished: bool = False) -> list[EndpointRecord]:
+        """Return registered endpoints (of `task`) in order; `vanished` adds recently gone ones."""
+        if task is not None and not vanished:
+            return [self._views[i] for i in sorted(self._members.get(task, ()))]
+        return [
+            record
+            for _, record in sorted(self._views.items())
+            if (vanished or record.live) and task in {None, record.endpoint.task}
+        ]
+
+    def active_endpoints(self, task: str) -> list[Endpoint]:
+        """Return the endpoints of `task` that may be probed, in order."""
+        records = (self._views[i] for i in sorted(self._members.get(task, ())))
+        return [record.endpoint for record in records if record.active]
+
+    def endpoints_of(self, host: str) -> list[EndpointRecord]:
+        """Return the registered endpoints that `host` holds, in order."""
+        known = self._hosts.get(host)
+        views = [self._views[i] for i in sorted(known.records)] if known else []
+        return [record for record in views if record.live and record.endpoint.host == host]
+
+    def tasks_of(self, host: str) -> set[str]:
+        """Return the tasks of which `host` holds registered endpoints."""
+        return {r.endpoint.task for r in self.endpoints_of(host) if r.endpoint.task}
+
+    def group(self, task: str, rail: int) -> Iterable[Endpoint]:
+        """Return the endpoints of `task` on `rail` that may be probed, in no order."""
+        return self._groups.get((task, rail), {}).values()
+
+    def host_of_underlay(self, address: str) -> tuple[str, int] | None:
+        """Return the host and rail whose tunnel endpoint is `address`."""
+        owner = self._underlays.get(address)
+        return owner if owner is not None and owner[0] in self._hosts else None
+
+    def agent(self, host: str) -> Agent | None:
+        """Return the agent of `host`, silent or not; None if unknown."""
+        known = self._hosts.get(host)
+        return known.agent if known else None
+
+    def agents(self) -> list[Agent]:
+        """Return every agent, by host."""
+        return [self._hosts[name].agent for name in sorted(self._hosts)]
+
+    def task(self, task: str) -> Task | None:
+        """Return the task as declared, else as learned from endpoints; None if unknown."""
+        if task in self._declared:
+            return self._declared[task]
+        members = self._members.get(task)
+        return _learned(task, members) if members else None
+
+    def declarer(self, containers: Iterable[str], *, besides: str) -> str | None:
+        """Return a task other than `besides` that declares one of `containers`."""
+        owners = {self._task_of.get(container, besides) for container in containers}
+        return min(owners - {besides}, default=None)
+
+    def tasks(self) -> list[Task]:
+        """Return declared and learned tasks, by id."""
+        known = (self.task(task) for task in sorted({*self._declared, *self._members}))
+        return [task for task in known if task is not None]
+
+    def conflicts(self) -> list[Conflict]:
+        """Return the latest reports of endpoints claimed by two hosts, oldest first."""
+        return list(self._conflicts)
+
+    # --- for the store --------------------------------------------------------------------------
+
+    def export_host(self, host: str) -> HostState | None:
+        """Return the host's part as a value."""
+        known = self._hosts.get(host)
+        if known is None:
+            return None
+        return HostState(known.agent, tuple(known.records.values()), tuple(known.retired))
+
+    @classmethod
+    def restore(cls, hosts: Iterable[HostState], tasks: Iterable[Task]) -> Self:
+        """Return a registry from exported hosts and declared tasks."""
+        registry = cls()
+        for task in tasks:
+            registry.put_task(task, 0)
+        for state in hosts:
+            host = registry._hosts[state.agent.host] = _Host(state.agent)
+            host.retired.extend(state.retired)
+            host.records.update((record.endpoint.id, record) for record in state.records)
+            for endpoint in host.records:
+                registry._claims[endpoint].add(state.agent.host)
+        registry._refresh(list(registry._claims), 0)
+        registry._conflicts.clear()  # they were reported when they arose
+        return registry
+
+    # --- the inside -----------------------------------------------------------------------------
+
+    # Replaces a host's records by what it claims now; returns the endpoints that differ.
+    def _claim(self, host: _Host, endpoints: tuple[Endpoint, ...], wall_ns: int) -> set[EndpointId]:
+        after = {e.id: _record(e, host.records.get(e.id), wall_ns) for e in endpoints}
+        for endpoint, record in host.records.items():
+            if endpoint not in after:
+                gone = record if not record.live else replace(record, deregistered_ns=wall_ns)
+                after[endpoint] = gone
+        changed = {i for i, record in after.items() if host.records.get(i) != record}
+        for endpoint in changed:
+            self._claims[endpoint].add(host.agent.host)
+        host.records = after
+        return changed
+
+    def _unclaim(self, endpoint: EndpointId, host: str) -> None:
+        self._claims[endpoint].discard(host)
+        if not self._claims[endpoint]:
+            del self._claims[endpoint]
+
+    def _endpoints_in(self, containers: Iterable[str]) -> set[EndpointId]:
+        return {i for container in containers for i in self._containers.get(container, ())}
+
+    def _refresh(self, endpoints: Iterable[EndpointId], wall_ns: int) -> set[str]:
+        touched: set[str] = set()
+        for endpoint in sorted(endpoints):
+            before, after = self._views.get(endpoint), self._best(endpoint)
+            if before != after:
+                touched |= self._replace_view(endpoint, before, after)
+                self._report_conflict(before, after, wall_ns)
+        return touched
+
+    # Returns the best claim, with the declared task where one lists its container.
+    def _best(self, endpoint: EndpointId) -> EndpointRecord | None:
+        claims = [self._hosts[host].records[endpoint] for host in self._claims.get(endpoint, ())]
+        if not claims:
+            return None
+        best = max(claims, key=lambda r: (r.live, r.registered_ns, r.endpoint.host))
+        task = self._task_of.get(endpoint.container, best.endpoint.task)
+        if task == best.endpoint.task:
+            return best
+        return replace(best, endpoint=replace(best.endpoint, task=task))
+
+    def _replace_view(
+        self, endpoint: EndpointId, before: EndpointRecord | None, after: EndpointRecord | None
+    ) -> set[str]:
+        self.revision += 1
+        if before is not None:
+            self._unindex(before)
+        if after is not None:
+            self._index(after)
+        else:
+            del self._views[endpoint]
+        old = before.endpoint if before is not None and before.active else None
+        new = after.endpoint if after is not None and after.active else None
+        return self._touched(old, new) if old != new else set()
+
+    def _index(self, record: EndpointRecord) -> None:
+        endpoint = record.endpoint
+        self._views[endpoint.id] = record
+        self._containers[endpoint.id.container].add(endpoint.id)
+        self._underlays[endpoint.underlay] = (endpoint.host, endpoint.id.rail)
+        if record.live and endpoint.task:
+            self._members[endpoint.task].add(endpoint.id)
+        if record.active and endpoint.task:
+            self._groups[endpoint.task, endpoint.id.rail][endpoint.id] = endpoint
+
+    def _unindex(self, record: EndpointRecord) -> None:
+        endpoint = record.endpoint
+        _discard(self._containers, endpoint.id.container, endpoint.id)
+        _discard(self._members, endpoint.task, endpoint.id)
+        group = self._groups.get((endpoint.task, endpoint.id.rail), {})
+        group.pop(endpoint.id, None)
+        if not group:
+            self._groups.pop((endpoint.task, endpoint.id.rail), None)
+
+    # Returns the hosts whose lists differ when `old` becomes `new`. The groups have `new` already.
+    def _touched(self, old: Endpoint | None, new: Endpoint | None) -> set[str]:
+        touched: set[str] = set()
+        for side in (old, new):
+            if side is not None and side.task:
+                others = {e.host for e in self.group(side.task, side.id.rail)} - {side.host}
+                touched |= others | ({side.host} if others else set())
+        return touched
+
+    def _report_conflict(
+        self, before: EndpointRecord | None, after: EndpointRecord | None, wall_ns: int
+    ) -> None:
+        if before is None or after is None or before.endpoint.host == after.endpoint.host:
+            return
+        loser = self._hosts.get(before.endpoint.host)
+        claim = loser.records.get(before.endpoint.id) if loser is not None else None
+        if claim is not None and claim.live:
+            self._conflicts.append(
+                Conflict(before.endpoint.id, after.endpoint.host, before.endpoint.host, wall_ns)
+            )
+
+
+def _validate(registration: Registration) -> None:
+    seen = set()
+    for endpoint in registration.endpoints:
+        if endpoint.host != registration.host:
+            raise RemoteProtocolError(
+                f"{registration.host} registers {endpoint.id} as an endpoint of {endpoint.host}"
+            )
+        if endpoint.id in seen:
+            raise RemoteProtocolError(f"{registration.host} registers {endpoint.id} twice")
+        seen.add(endpoint.id)
+        if odd := oddity(endpoint):
+            raise RemoteProtocolError(f"{endpoint.id}: {odd}")
+
+
+def _stale(registration: Registration, host: _Host) -> bool:
+    if registration.instance == host.agent.instance:
+        return registration.generation < host.agent.generation
+    return registration.instance in host.retired
+
+
+def _agent(registration: Registration, wall_ns: int) -> Agent:
+    return Agent(
+        host=registration.host,
+        instance=registration.instance,
+        generation=registration.generation,
+        rpc_url=registration.rpc_url,
+        registered_ns=wall_ns,
+        last_seen_ns=wall_ns,
+    )
+
+
+def _record(endpoint: Endpoint, before: EndpointRecord | None, wall_ns: int) -> EndpointRecord:
+    if before is None or not before.live:
+        return EndpointRecord(endpoint, wall_ns, wall_ns)
+    since_ns = before.since_ns if before.endpoint.state is endpoint.state else wall_ns
+    return EndpointRecord(endpoint, before.registered_ns, since_ns)
+
+
+def _learned(task: str, members: set[EndpointId]) -> Task:
+    rails = tuple(sorted({i.rail for i in members}))
+    return Task(task, tuple(sorted({i.container for i in members})), len(rails), rails)
+
+
+def _discard(index: dict[str, set[EndpointId]], key: str, endpoint: EndpointId) -> None:
+    members = index.get(key)
+    if members is not None:
+        members.discard(endpoint)
+        if not members:
+            del index[key]

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps the diagnosis, and puts its questions to agents: all that is asynchronous about it."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import structlog
+
+from analyzer.diagnosis.engine import Diagnosis, Event, IncidentChanged
+from analyzer.questions import (
+    Answer,
+    Ask,
+    Asking,
+    Failed,
+    Question,
+    Reply,
+    Request,
+    StatusRequest,
+    Why,
+)
+from netagent.model.errors import CapabilityMissing, NetAgentError, Unreachable
+from netagent.model.verdict import Incident
+from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest, Status
+from netagent.wire.trace import TraceReply, TraceRequest
+
+T = TypeVar("T")
+
+TICK_S = 0.1
+"""Seconds from a summary to the step that judges it. Chosen: summaries of one window come together,
+and one step takes them all."""
+IDLE_S = 1.0
+"""Longest pause between two steps, in seconds. Chosen: the wall clock may be set meanwhile."""
+LEAST_S = 0.05
+"""Shortest pause between two steps, and shortest deadline of a question, in seconds. Chosen: a
+diagnosis that is due at once must not take the whole loop."""
+WALK_S = 5.0
+"""Seconds an agent may take to answer a question of `drive`. Chosen: a person waits for it."""
+
+log = structlog.get_logger()
+
+
+class Agents(Protocol):
+    """Puts questions to agents; `analyzer.fleet.Fleet` in production."""
+
+    async def status(self, host: str, *, deadline_s: float = ...) -> Status:
+        """Return the agent's status; raises Unreachable."""
+
+    async def check(
+        self, host: str, request: CheckRequest, *, deadline_s: float = ...
+    ) -> CheckReply:
+        """Return walks through the host's flow tables; raises Unreachable."""
+
+    async def path(self, host: str, request: PathRequest, *, deadline_s: float = ...) -> PathReply:
+        """Return outer paths, and counts per router if asked for; raises Unreachable."""
+
+    async def trace(
+        self, host: str, request: TraceRequest, *, deadline_s: float = ...
+    ) -> TraceReply:
+        """Return what a host's trace saw; raises Unreachable, or RemoteProtocolError if refused."""
+
+
+class Asker:
+    """Runs one diagnosis against the agents of a cluster."""
+
+    def __init__(
+        self,
+        diagnosis: Diagnosis,
+        agents: Agents,
+        clock: Callable[[], int],
+        tell: Callable[[Incident], None],
+    ) -> None:
+        self._diagnosis, self._agents, self._clock = diagnosis, agents, clock
+        self._tell = tell
+        self._wake = asyncio.Event()
+        self._ticking = False
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Step whenever a summary or an answer came or a deadline passed, until cancelled."""
+        try:
+            while True:
+                self._step()
+                await self._rest()
+        finally:
+            for task in self._asking:
+                task.cancel()
+            await asyncio.gather(*self._asking, return_exceptions=True)
+
+    def news(self) -> None:
+        """Note that summaries were ingested: step within TICK_S."""
+        if not self._ticking:
+            self._ticking = True
+            asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        self._wake.set()
+
+    def _step(self) -> None:
+        for question in self._diagnosis.step(self._clock()):
+            task = asyncio.create_task(self._ask(question))
+            self._asking.add(task)
+            task.add_done_callback(self._asked)
+        while (event := self._diagnosis.next_event()) is not None:
+            self._say(event)
+
+    def _asked(self, task: asyncio.Task[None]) -> None:
+        self._asking.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("answer_not_taken", exc_info=error)  # a bug; its deadline answers for it
+
+    async def _rest(self) -> None:
+        due_ns, now_ns = self._diagnosis.deadline(), self._clock()
+        rest_s = IDLE_S if due_ns is None else (due_ns - now_ns) / 1e9
+        try:
+            async with asyncio.timeout(min(max(rest_s, LEAST_S), IDLE_S)):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+        self._wake.clear()
+
+    async def _ask(self, question: Question) -> None:
+        left_s = max(LEAST_S, (question.deadline_ns - self._clock()) / 1e9)
+        reply = await self._put(question.host, question.request, left_s)
+        self._diagnosis.answer(question.id, reply, self._clock())
+        self._wake.set()
+
+    async def drive(self, asking: Asking[T]) -> T:
+        """Put the questions of `asking` to agents, and return its result."""
+        replies: Sequence[Reply] | None = None
+        while True:
+            try:
+                asks = next(asking) if replies is None else asking.send(replies)
+            except StopIteration as done:
+                value: T = done.value
+                return value
+            replies = await asyncio.gather(*map(self._answer, asks))
+
+    async def _answer(self, ask: Ask) -> Reply:
+        return await self._put(ask.host, ask.request, WALK_S)
+
+    async def _put(self, host: str, request: Request, deadline_s: float) -> Reply:
+        try:
+            return await self._call(host, request, deadline_s)
+        except Unreachable as error:
+            failed = Failed(_WHY.get(error.reason, Why.UNREACHABLE), error.reason)
+        except CapabilityMissing as error:
+            failed = Failed(Why.CANNOT, str(error))
+        except NetAgentError as error:
+            failed = Failed(Why.ODD, str(error))
+        except Exception as error:  # supervision: the question is answered, whatever it was
+            log.exception("question_failed", host=host, request=type(request).__name__)
+            return Failed(Why.ODD, f"{type(error).__name__}: {error}")
+        if not isinstance(request, StatusRequest) or failed.why is Why.ODD:
+            values = {"why": failed.why.value, "text": failed.text}
+            log.warning("not_answered", host=host, request=type(request).__name__, **values)
+        return failed
+
+    async def _call(self, host: str, request: Request, deadline_s: float) -> Answer:
+        match request:
+            case StatusRequest():
+                return await self._agents.status(host, deadline_s=deadline_s)
+            case CheckRequest():
+                return await self._agents.check(host, request, deadline_s=deadline_s)
+            case PathRequest():
+                return await self._agents.path(host, request, deadline_s=deadline_s)
+            case TraceRequest():
+                return await self._agents.trace(host, request, deadline_s=deadline_s)
+
+    def _say(self, event: Event) -> None:
+        if isinstance(event, IncidentChanged):
+            incident = event.incident
+            log.info(
+                "incident_changed",
+                incident=incident.id,
+                state=incident.state.value,
+                component=str(incident.verdict.component or "insufficient evidence"),
+                symptom=incident.verdict.symptom.value,
+                confidence=incident.verdict.confidence,
+            )
+            self._tell(incident)
+        elif event.error is not None:
+            log.error(event.event, exc_info=event.error, **event.values)
+        else:
+            log.info(event.event, **event.values)
+
+
+_WHY = {"refused": Why.REFUSED, "timeout": Why.TIMEOUT}

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records a running analyzer: always into a ring, and with each incident into a file of its own."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+
+import netagent
+from analyzer.config import Config, Recording
+from analyzer.diagnosis.engine import Diagnosis
+from analyzer.replay import records
+from analyzer.replay.state import freeze
+from analyzer.replay.tape import TapedDiagnosis, TapedRegistry
+from analyzer.server.ring import Ring
+from netagent.model.errors import CapabilityMissing
+from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import Incident, IncidentState
+
+STATE_FLOWS = 8_000
+"""Most known flows for which the diagnosis' state is recorded. Chosen: at some 1.3 kB a flow it
+stays within MAX_BODY_BYTES; the event loop stands still while it is written."""
+APART_S = 30.0
+"""Seconds from one batch of incident recordings to the next. Chosen: incidents come in groups, and
+each recording copies the whole ring."""
+SUFFIX = ".recording"
+EXPORTS = 4
+"""Most files for downloads; a fifth download overwrites the first. Chosen: bounds the disk where
+downloads are not finished."""
+
+log = structlog.get_logger()
+
+
+class Recorder:
+    """The ring of one analyzer, and the recordings of its incidents."""
+
+    def __init__(
+        self,
+        config: Config,
+        registry: TapedRegistry,
+        topology: DeclaredTopology,
+        started_ns: int,
+    ) -> None:
+        self._settings: Recording = config.recording
+        self._config, self._registry, self._topology = config, registry, topology
+        self._started_ns = started_ns
+        self._folder = Path(config.database).parent / "recording"
+        self.diagnosis: Diagnosis = TapedDiagnosis(
+            registry,
+            topology,
+            window_s=config.window_s,
+            probe_port=config.probe_port,
+            tape=self._write,
+        )
+        self._ring = Ring(self._folder, max_bytes=self._settings.bytes, opening=self._opening)
+        self._wanted: dict[str, None] = {}
+        """Incidents without a recording so far, oldest first."""
+        self._news = asyncio.Event()
+        self._exports = 0
+
+    @property
+    def lost(self) -> int:
+        """Return the number of records lost since the analyzer started."""
+        return self._ring.lost
+
+    def begin(self) -> None:
+        """Record from now on."""
+        if not self._settings.enabled:
+            return
+        try:
+            self._ring.begin()
+        except OSError as error:
+            log.warning("not_recording", folder=str(self._folder), error=str(error))
+            return
+        self._registry.tape = self._write
+
+    def _write(self, record: records.Record) -> None:
+        self._ring.write(record)
+
+    def _opening(self) -> Sequence[records.Record] | None:
+        if self.diagnosis.judging:
+            return None
+        small = self.diagnosis.flows <= STATE_FLOWS
+        state = freeze(self.diagnosis) if small else None
+        header = records.Header(
+            netagent=netagent.__version__,
+            run=self._started_ns,
+            whole=state is not None,
+            window_s=self._config.window_s,
+            probe_port=self._config.probe_port,
+            topology=self._topology,
+        )
+        states = [records.State(body=state)] if state is not None else []
+        return [header, self._registry.roster(), *states]
+
+    def saw(self, incident: Incident) -> None:
+        """Write a recording of an incident that is certain, and once more when it is over."""
+        if incident.state is not IncidentState.OPEN and self._settings.keep:
+            self._wanted[incident.id] = None
+            self._news.set()
+
+    async def run(self) -> None:
+        """Write to disk until cancelled."""
+        if not self._settings.enabled:
+            await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._ring.run())
+            group.create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            wanted, self._wanted = list(self._wanted), {}
+            for name in wanted[-self._settings.keep :]:
+                await self._save(name)
+            await asyncio.sleep(APART_S)
+
+    async def _save(self, incident: str) -> None:
+        try:
+            size = await self._ring.export(self._folder / f"{incident}{SUFFIX}")
+            await asyncio.to_thread(self._trim)
+        except OSError as error:
+            log.warning("incident_not_recorded", incident=incident, error=str(error))
+        else:
+            log.info("incident_recorded", incident=incident, bytes=size)
+
+    def _trim(self) -> None:
+        files = sorted(self._folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime)
+        for path in files[: -self._settings.keep]:
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+
+    async def stop(self) -> None:
+        """Write the records that are still in memory."""
+        if self._settings.enabled:
+            await self._ring.flush()
+
+    async def export(self) -> Path:
+        """Write all that is kept as one recording to a file, for the caller to delete.
+
+        Raises CapabilityMissing where nothing is recorded or the disk refuses.
+        """
+        if not self._settings.enabled:
+            raise CapabilityMissing("recording", "set enabled = true under [recording]")
+        self._exports += 1
+        to = self._folder / f"export-{self._exports % EXPORTS}"
+        try:
+            await self._ring.export(to)
+        except OSError as error:
+            raise CapabilityMissing("recording", f"{to}: {error.strerror}") from error
+        return to

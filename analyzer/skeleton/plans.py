@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decides which skeleton each task's ping lists follow, if any, and why. Reads no clock.
+
+Theory of operation. A task begins on its basic list. Once its endpoints have stayed the same for
+some minutes, its skeleton is inferred from the traffic since then. Where the skeleton is certain,
+the pairs it leaves out become rare. From then on each new stretch of traffic is compared with it.
+The first stretch that does not fit brings the basic list back: too large a list costs probes, a
+wrong skeleton costs detection. Where traffic fits again (a checkpoint ended), the skeleton comes
+back; else a new one is inferred from the traffic since then.
+
+A decision has three steps, since inferring takes seconds: `cases` returns the tasks to judge,
+`analyzer.skeleton.judging` judges them in a thread, and `settle` takes the judgement.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.intake.traffic import TrafficBook
+from analyzer.roster.registry import Registry
+from analyzer.skeleton.judging import FINE_NS, Case, Judgement, S, Used, history, key
+from analyzer.skeleton.series import TrafficSeries
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId
+from netagent.model.task import Task
+
+LOOK_NS = 5 * S
+"""Least nanoseconds between two judgements of a task. Chosen: the default window's width, since no
+new traffic comes before."""
+INFER_NS = 10 * S
+"""Least nanoseconds from a failed inference to the next one. Chosen: a skeleton soon after there is
+enough traffic, against the time of inferring."""
+AGAIN_NS = 300 * S
+"""Least nanoseconds from a successful inference to the next one. Chosen: more traffic may show a
+better skeleton, but a fitting one is in no hurry."""
+MAX_SHARE = 0.1
+"""Largest share of the time spent inferring one task's skeleton. Chosen: leaves the core to the
+diagnosis; a large task is inferred less often."""
+LATE_NS = 3 * S
+"""Nanoseconds after the end of a window until its traffic is expected to have come. Chosen: an
+agent sends a window within that time unless it has to retry."""
+FINE_S = 180.0
+"""Seconds that a request for fine ticks lasts. Chosen: long enough to learn a skeleton from; an
+analyzer that dies leaves no host sampling finely for longer."""
+FINE_AGAIN_NS = 60 * S
+"""Nanoseconds after which a request for fine ticks is renewed, while a skeleton rests on them.
+Chosen: two renewals may fail before a request ends."""
+FINE_PAUSE_NS = (600 * S, 3600 * S)
+"""First and longest pause, in nanoseconds, after fine ticks from which nothing was learned. Chosen:
+such a task may never be learned, and sampling ten times a second costs the hosts CPU."""
+FINE_RETRY_NS = 10 * S
+"""Nanoseconds after which agents are asked again where one did not agree to fine ticks. Chosen: a
+busy agent has answered by then."""
+FINE_RETRIES = 5
+"""Most repetitions of one request for fine ticks. Chosen: a dead agent must not keep the others
+busy; the next regular request includes it."""
+LEARNING = "not enough traffic yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a task's ping lists follow. Instants are Unix nanoseconds."""
+
+    version: int
+    """Grows with each change."""
+    since_ns: int
+    used: Used | None
+    """None: the basic list."""
+    reason: str
+    """Why the task has the basic list; with a skeleton, what lowers its confidence."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """The state of one task. Instants are Unix nanoseconds."""
+
+    members: tuple[Endpoint, ...]
+    plan: Plan
+    from_ns: int
+    kept: Used | None = None
+    look_ns: int = 0
+    infer_ns: int = 0
+    busy: bool = False
+    fine_ns: int | None = None
+    """When fine ticks were last requested; None: request them once the task is busy."""
+    fine_pause_ns: int = FINE_PAUSE_NS[0]
+    fine_retry_ns: int | None = None
+    """When to repeat the last request for fine ticks; None: all agents agreed."""
+    fine_retries: int = 0
+
+
+class Skeletons:
+    """The plans of all tasks."""
+
+    def __init__(self, registry: Registry, *, window_s: int = 5, enabled: bool = True) -> None:
+        self._registry, self._enabled = registry, enabled
+        self._late_ns = window_s * S + LATE_NS
+        self._lives: dict[str, _Life] = {}
+        self._revision = -1
+        """Revision of the registry that `refresh` saw last."""
+
+    def uses(self, task: str, source: EndpointId, target: EndpointId) -> bool:
+        """Whether `task` uses a pair; True for every pair while it has no skeleton."""
+        life = self._lives.get(task)
+        return life is None or life.plan.used is None or life.plan.used.uses(source, target)
+
+    def plan(self, task: str) -> Plan | None:
+        """Return the plan of `task`; None before `refresh` has seen the task."""
+        life = self._lives.get(task)
+        return life.plan if life else None
+
+    def plans(self) -> dict[str, Plan]:
+        """Return the plans of all tasks."""
+        return {task: life.plan for task, life in self._lives.items()}
+
+    def recent(
+        self, task: str, book: TrafficBook, tick_ns: int | None, now_ns: int
+    ) -> TrafficSeries | None:
+        """Return the recent traffic of `task`, as for inference; None where none is known."""
+        life, known = self._lives.get(task), self._registry.task(task)
+        if life is None or known is None:
+            return None
+        used = life.plan.used or life.kept
+        ticks = [tick_ns] if tick_ns else [used.tick_ns] if used else book.ticks_ns()[::-1]
+        members = tuple(self._registry.active_endpoints(task))
+        until_ns = now_ns - self._late_ns
+        from_ns = life.from_ns if life.plan.used else 0
+        case = Case(known, members, None, None, from_ns, until_ns, infer=False)
+        found = (history(case, book, each) for each in ticks)
+        return next((each for each in found if each is not None and each.rate.size), None)
+
+    # --- in steps --------------------------------------------------------------------------------
+
+    def refresh(self, now_ns: int) -> set[str]:
+        """Read tasks and members from the registry; return the hosts whose ping list changes.
+
+        A task whose members change loses its skeleton.
+        """
+        if self._revision == self._registry.revision:
+            return set()
+        self._revision = self._registry.revision
+        tasks = {task.id: task for task in self._registry.tasks()}
+        touched: set[str] = set()
+        for gone in self._lives.keys() - tasks.keys():
+            del self._lives[gone]
+        for name, task in tasks.items():
+            members = tuple(self._registry.active_endpoints(name))
+            life = self._lives.get(name)
+            if life is None:
+                plan = Plan(1, now_ns, None, self._excuse(task, members) or LEARNING)
+                self._lives[name] = _Life(members, plan, now_ns)
+            elif [key(e) for e in life.members] != [key(e) for e in members]:
+                touched |= self._restart(life, task, members, now_ns)
+            elif excuse := self._excuse(task, members):
+                touched |= self._change(life, None, excuse, now_ns)
+        return touched
+
+    def _restart(
+        self, life: _Life, task: Task, members: tuple[Endpoint, ...], now_ns: int
+    ) -> set[str]:
+        left, came = (
+            len({key(e) for e in one} - {key(e) for e in other})
+            for one, other in ((life.members, members), (members, life.members))
+        )
+        reason = f"membership changed: {came} endpoints came, {left} left"
+        hosts = _hosts(life.members)
+        life.members, life.from_ns, life.infer_ns = members, now_ns, now_ns
+        life.fine_ns, life.fine_pause_ns = None, FINE_PAUSE_NS[0]
+        touched = self._change(life, None, self._excuse(task, members) or reason, now_ns)
+        return touched | hosts if touched else set()
+
+    def _excuse(self, task: Task, members: Sequence[Endpoint]) -> str:
+        """Return why a task may have no skeleton, whatever its traffic; empty where it may."""
+        if not self._enabled:
+            return "skeletons are switched off in the analyzer's configuration"
+        if not task.skeleton:
+            return "the task opted out"
+        expected = len(task.containers) * task.rnics_per_container if task.declared else 0
+        if len(members) < expected:
+            return f"{len(members)} of {expected} endpoints are up"
+        if len(_hosts(members)) < 2:
+            return "all endpoints are on one host: no network pair"
+        if len({(each.host, each.id.rail) for each in members}) < len(members):
+            return "two of its endpoints are on one rail of one host"
+        return ""
+
+    def cases(self, now_ns: int) -> list[Case]:
+        """Return the tasks to judge now."""
+        found = []
+        for name, life in self._lives.items():
+            task = self._registry.task(name)
+            if task is None or now_ns < life.look_ns or self._excuse(task, life.members):
+                continue
+            life.look_ns = now_ns + LOOK_NS
+            infer = now_ns >= life.infer_ns
+            until_ns = now_ns - self._late_ns
+            fits = life.kept is not None and life.kept.members == frozenset(map(key, life.members))
+            kept = life.kept if fits else None
+            case = Case(task, life.members, life.plan.used, kept, life.from_ns, until_ns, infer)
+            found.append(case)
+        return found
+
+    def settle(self, case: Case, judgement: Judgement, *, now_ns: int, took_ns: int) -> set[str]:
+        """Take the judgement of a case; return the hosts whose ping list changes."""
+        life = self._lives.get(case.task.id)
+        if (
+            life is None
+            or life.members != case.members
+            or life.plan.used is not case.used
+            or self._registry.task(case.task.id) != case.task
+            or self._excuse(case.task, life.members)
+        ):
+            return set()  # the task changed while it was judged
+        if case.infer:
+            again_ns = INFER_NS if judgement.used is None else AGAIN_NS
+            life.infer_ns = now_ns + max(again_ns, round(took_ns / MAX_SHARE))
+        if judgement.busy and not life.busy:
+            life.fine_ns, life.fine_pause_ns = None, FINE_PAUSE_NS[0]
+        life.busy = judgement.busy
+        if judgement.broke:
+            life.kept, life.from_ns, life.infer_ns = case.used, now_ns, now_ns
+            life.fine_ns = None
+        elif judgement.used is not None:
+            life.kept = judgement.used
+        return self._change(life, judgement.used, judgement.reason, now_ns)
+
+    def _change(self, life: _Life, used: Used | None, reason: str, now_ns: int) -> set[str]:
+        plan = life.plan
+        if used is plan.used:
+            life.plan = replace(plan, reason=reason or plan.reason)
+            return set()
+        life.plan = Plan(plan.version + 1, now_ns, used, reason)
+        return _hosts(life.members)
+
+    # --- fine ticks -------------------------------------------------------------------------------
+
+    def to_sample(self, now_ns: int) -> dict[str, float]:
+        """Return the hosts that shall sample in fine ticks now -> seconds."""
+        hosts: dict[str, float] = {}
+        for name, life in self._lives.items():
+            task = self._registry.task(name)
+            if (
+                task is None
+                or self._excuse(task, life.members)
+                or not self._wants_fine(life, now_ns)
+            ):
+                continue
+            life.fine_ns, life.fine_retry_ns = now_ns, None
+            hosts |= dict.fromkeys(_hosts(life.members), FINE_S)
+        return hosts
+
+    def not_sampled(self, hosts: Collection[str], now_ns: int) -> None:
+        """Ask again soon: `hosts` did not agree to the `to_sample` of `now_ns`."""
+        for life in self._lives.values():
+            if life.fine_ns != now_ns or not _hosts(life.members) & set(hosts):
+                continue
+            life.fine_retries = (life.fine_retries + 1) % (FINE_RETRIES + 1)
+            if life.fine_retries:
+                life.fine_retry_ns = now_ns + FINE_RETRY_NS
+
+    def _wants_fine(self, life: _Life, now_ns: int) -> bool:
+        used = life.plan.used or life.kept
+        if used is not None and used.tick_ns > FINE_NS and life.plan.used is not None:
+            return False  # its iterations are long enough
+        if life.fine_ns is None:
+            return life.busy
+        since_ns = now_ns - life.fine_ns
+        if life.fine_retry_ns is not None:
+            return now_ns >= life.fine_retry_ns
+        if used is not None and used.tick_ns <= FINE_NS:
+            return since_ns >= FINE_AGAIN_NS
+        if life.busy and since_ns >= FINE_S * S + life.fine_pause_ns:
+            life.fine_pause_ns = min(2 * life.fine_pause_ns, FINE_PAUSE_NS[1])
+            return True
+        return False
+
+
+def _hosts(members: Iterable[Endpoint]) -> set[str]:
+    return {each.host for each in members}

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables, and all SQL: summaries, registry, tasks, versions of ping lists, incidents."""
+
+from collections.abc import AsyncIterator, Collection, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import duckdb
+
+from analyzer.roster.pinglist import ListVersion
+from analyzer.roster.registry import HostState
+from analyzer.store.writer import Row, Statement, Writer
+from netagent.model.errors import ConfigError, RemoteProtocolError
+from netagent.model.task import Task
+from netagent.model.verdict import Incident, IncidentState
+from netagent.wire.codec import ContentType, decode, encode
+
+T = TypeVar("T")
+
+SCHEMA = 1
+"""Version of the tables; a file with another version is refused."""
+
+TRIM_ROWS = 5000
+"""Most summaries deleted in one transaction. Chosen: agents wait behind it only briefly."""
+
+REPLAY_ROWS = 500
+"""Summaries read at once after a restart. Chosen: bounds memory."""
+
+MEMORY_LIMIT = "512MB"
+"""Most memory for DuckDB's buffers, which by default take most of the machine's. Chosen: the
+analyzer's own data needs the rest."""
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS summaries (
+    host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, received_ns BIGINT NOT NULL,
+    bytes BIGINT NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (host, start_ns));
+CREATE TABLE IF NOT EXISTS hosts (host VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
+CREATE TABLE IF NOT EXISTS tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
+CREATE TABLE IF NOT EXISTS versions (
+    host VARCHAR PRIMARY KEY, version BIGINT NOT NULL, digest BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS incidents (
+    id VARCHAR PRIMARY KEY, state VARCHAR NOT NULL, updated_ns BIGINT NOT NULL,
+    body VARCHAR NOT NULL);
+"""
+
+INSERT_SUMMARIES = """
+INSERT INTO summaries
+SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]),
+       unnest(?::BIGINT[]), unnest(?::BLOB[])
+ON CONFLICT DO NOTHING RETURNING host, start_ns
+"""
+
+
+class Store:
+    """The database of one analyzer."""
+
+    def __init__(self, path: str) -> None:
+        """Open or create the file at `path`. Raises ConfigError that says what to do."""
+        self._path = path
+        self._writer = Writer(path, _open, _insert)
+
+    # --- summaries ------------------------------------------------------------------------------
+
+    async def put(self, host: str, start_ns: int, received_ns: int, payload: bytes) -> bool:
+        """Store a summary; return False if (host, start_ns) is there already.
+
+        Raises CapabilityMissing where the database cannot be written.
+        """
+        stored: bool = await self._writer.submit(Row(host, start_ns, received_ns, payload))
+        return stored
+
+    async def replay(self, since_ns: int) -> AsyncIterator[tuple[int, bytes]]:
+        """Yield (received_ns, payload) of the summaries received at or after `since_ns`."""
+        cursor = await self._run(lambda c: c.cursor(), alone=True)
+        select = (
+            "SELECT received_ns, payload FROM summaries WHERE received_ns >= ? ORDER BY received_ns"
+        )
+        await self._run(lambda _: cursor.execute(select, [since_ns]), alone=True)
+        try:
+            while rows := await self._run(lambda _: cursor.fetchmany(REPLAY_ROWS), alone=True):
+                for received_ns, payload in rows:
+                    yield received_ns, payload
+        finally:
+            await self._run(lambda _: cursor.close(), alone=True)
+
+    async def trim(self, *, before_ns: int, max_bytes: int) -> int:
+        """Delete summaries received before `before_ns`, and the oldest beyond `max_bytes`.
+
+        Return the number deleted. Their space in the file is free after the checkpoint.
+        """
+        excess_ns = await self._run(lambda c: _excess_ns(c, max_bytes))
+        cutoff_ns = max(before_ns, excess_ns)
+        deleted = 0
+        while step := await self._run(lambda c: _delete_oldest(c, cutoff_ns)):
+            deleted += step
+        if deleted:
+            await self._run(lambda c: c.execute("CHECKPOINT"), alone=True)
+        return deleted
+
+    async def usage(self) -> tuple[int, int]:
+        """Return the number of stored summaries, and their bytes."""
+        row: tuple[int, int] = await self._run(
+            lambda c: c.execute(
+                "SELECT count(*), coalesce(sum(bytes), 0) FROM summaries"
+            ).fetchone()
+        )
+        return row[0], int(row[1])
+
+    # --- registry -------------------------------------------------------------------------------
+
+    async def put_host(self, state: HostState) -> None:
+        """Store one host's part of the registry."""
+        values = [state.agent.host, _text(state)]
+        await self._run(lambda c: c.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?)", values))
+
+    async def forget_host(self, host: str) -> None:
+        """Drop one host's part of the registry; versions of its ping list never go back."""
+        await self._run(lambda c: c.execute("DELETE FROM hosts WHERE host = ?", [host]))
+
+    async def hosts(self) -> list[HostState]:
+        """Return every host's part of the registry."""
+        return await self._bodies("SELECT body FROM hosts ORDER BY host", HostState)
+
+    async def put_task(self, task: Task) -> None:
+        """Store a declared task."""
+        values = [task.id, _text(task)]
+        await self._run(lambda c: c.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?)", values))
+
+    async def delete_task(self, task: str) -> None:
+        """Drop a declared task."""
+        await self._run(lambda c: c.execute("DELETE FROM tasks WHERE id = ?", [task]))
+
+    async def tasks(self) -> list[Task]:
+        """Return the declared tasks."""
+        return await self._bodies("SELECT body FROM tasks ORDER BY id", Task)
+
+    async def put_versions(self, versions: Collection[ListVersion]) -> None:
+        """Store versions of ping lists."""
+        rows = [[v.host, v.version, v.digest] for v in versions]
+
+        def work(connection: duckdb.DuckDBPyConnection) -> None:
+            for row in rows:
+                connection.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?)", row)
+
+        await self._run(work)
+
+    async def versions(self) -> list[ListVersion]:
+        """Return the version of every host's ping list."""
+        rows = await self._run(lambda c: c.execute("SELECT * FROM versions").fetchall())
+        return [ListVersion(*row) for row in rows]
+
+    # --- incidents ------------------------------------------------------------------------------
+
+    async def put_incidents(self, incidents: Iterable[Incident]) -> None:
+        """Store incidents as they now are."""
+        rows = [[i.id, i.state.value, i.updated_ns, _text(i)] for i in incidents]
+
+        def work(connection: duckdb.DuckDBPyConnection) -> None:
+            for row in rows:
+                connection.execute("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", row)
+
+        await self._run(work)
+
+    async def incidents(self) -> list[Incident]:
+        """Return every incident kept, by last update."""
+        return await self._bodies("SELECT body FROM incidents ORDER BY updated_ns, id", Incident)
+
+    async def trim_incidents(self, before_ns: int) -> None:
+        """Drop incidents that recovered and were last touched before `before_ns`."""
+        delete = "DELETE FROM incidents WHERE state = ? AND updated_ns < ?"
+        values = [IncidentState.RECOVERED.value, before_ns]
+        await self._run(lambda c: c.execute(delete, values))
+
+    # --- the inside -----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Finish the queued jobs, checkpoint and close the file."""
+        await self._writer.close()
+
+    async def _bodies(self, select: str, kind: type[T]) -> list[T]:
+        rows = await self._run(lambda c: c.execute(select).fetchall())
+        try:
+            return [decode(row[0].encode(), kind, ContentType.JSON) for row in rows]
+        except RemoteProtocolError as error:
+            raise ConfigError(
+                self._path, f"holds what this version cannot read ({error}); {RESTORE}"
+            ) from error
+
+    async def _run(self, statement: Statement, *, alone: bool = False) -> Any:
+        return await self._writer.submit(statement, alone=alone)
+
+
+RESTORE = "move it away to start empty, or restore a copy"
+
+
+def _open(path: str) -> duckdb.DuckDBPyConnection:
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        connection = duckdb.connect(
+            path,
+            config={"memory_limit": MEMORY_LIMIT, "threads": 2, "autoload_known_extensions": 0},
+        )
+    except OSError as error:
+        raise ConfigError(path, f"cannot be created: {error.strerror}") from None
+    except duckdb.Error as error:
+        raise ConfigError(path, _diagnosis(str(error))) from error
+    try:
+        connection.execute(TABLES)
+        connection.execute(
+            "INSERT INTO meta SELECT ? WHERE NOT EXISTS (SELECT * FROM meta)", [SCHEMA]
+        )
+        row = connection.execute("SELECT max(schema) FROM meta").fetchone()
+    except duckdb.Error as error:
+        connection.close()
+        raise ConfigError(path, _diagnosis(str(error))) from error
+    if row is None or row[0] != SCHEMA:
+        connection.close()
+        found = row[0] if row else "no"
+        raise ConfigError(path, f"has schema {found}, this version speaks {SCHEMA}; {RESTORE}")
+    return connection
+
+
+def _diagnosis(complaint: str) -> str:
+    first = complaint.splitlines()[0]
+    if "lock" in first:
+        _, _, holder = first.partition("Conflicting lock is held in ")
+        who = holder.partition(". See")[0] or "another process"
+        return f"is in use by {who}; stop that one, or set another database file"
+    if "No such file" in first or "Permission denied" in first:
+        return f"cannot be opened: {first}; check the folder and its permissions"
+    return f"is damaged or no DuckDB file ({first}); {RESTORE}"
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, rows: list[Row]) -> set[tuple[str, int]]:
+    if not rows:
+        return set()
+    unique = list({(row.host, row.start_ns): row for row in reversed(rows)}.values())
+    columns = [
+        [row.host for row in unique],
+        [row.start_ns for row in unique],
+        [row.received_ns for row in unique],
+        [len(row.payload) for row in unique],
+        [row.payload for row in unique],
+    ]
+    return set(connection.execute(INSERT_SUMMARIES, columns).fetchall())
+
+
+# Returns the instant before which rows must be deleted for the rest to fit `max_bytes`.
+def _excess_ns(connection: duckdb.DuckDBPyConnection, max_bytes: int) -> int:
+    row = connection.execute(
+        """
+        SELECT max(received_ns) FROM (
+            SELECT received_ns, sum(bytes) OVER (ORDER BY received_ns DESC, host, start_ns
+                ROWS UNBOUNDED PRECEDING) AS kept FROM summaries)
+        WHERE kept > ?
+        """,
+        [max_bytes],
+    ).fetchone()
+    return row[0] + 1 if row is not None and row[0] is not None else 0
+
+
+def _delete_oldest(connection: duckdb.DuckDBPyConnection, before_ns: int) -> int:
+    row = connection.execute(
+        """
+        SELECT max(received_ns) FROM (
+            SELECT received_ns FROM summaries WHERE received_ns < ? ORDER BY received_ns LIMIT ?)
+        """,
+        [before_ns, TRIM_ROWS],
+    ).fetchone()
+    if row is None or row[0] is None:
+        return 0
+    deleted = connection.execute("DELETE FROM summaries WHERE received_ns <= ?", [row[0]])
+    count = deleted.fetchone()
+    return int(count[0]) if count else 0
+
+
+def _text(value: object) -> str:
+    return encode(value, ContentType.JSON).decode()

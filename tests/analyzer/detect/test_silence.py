@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from analyzer.detect.contract import Seen
+from analyzer.detect.silence import Silence
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.windows import WindowState
+from analyzer.questions import Failed, Why
+from netagent.model.path import Component, Kind
+from netagent.model.window import Window
+from tests.analyzer.asking import drive
+
+ANSWERS = object()
+AGENT = Component(Kind.AGENT, "h1")
+
+
+def seen(*absent, patience=(), heard=(), expected=("h1", "h2")):
+    state = WindowState(Window(0, 5), rows=dict.fromkeys(heard))
+    return Seen(
+        *(state, FlowNumbers(), (), {}),
+        frozenset(expected),
+        frozenset(absent),
+        frozenset(patience),
+    )
+
+
+def windows(silence, why, count, **more):
+    """Return how many anomalies each window in a row raised, in which h1 sent nothing."""
+    reply = ANSWERS if why is None else Failed(why, why.value)
+    return [len(drive(silence.detect(seen("h1", **more)), lambda _: reply)) for _ in range(count)]
+
+
+def test_nobody_is_asked_when_nobody_is_missing():
+    asked = []
+    assert drive(Silence().detect(seen()), asked.append) == []
+    assert asked == []
+
+
+def test_each_missing_host_is_asked_once():
+    asked = []
+
+    def reply(ask):
+        asked.append(ask.host)
+        return ANSWERS
+
+    drive(Silence().detect(seen("h2", "h1")), reply)
+    assert asked == ["h1", "h2"]
+
+
+@pytest.mark.parametrize(
+    ("why", "raised"),
+    [
+        (Why.REFUSED, [1, 1, 1, 1]),
+        (Why.TIMEOUT, [0, 1, 1, 1]),
+        (Why.UNREACHABLE, [0, 1, 1, 1]),
+        (None, [0, 0, 1, 1]),
+        (Why.ODD, [0, 0, 1, 1]),
+        (Why.CANNOT, [0, 0, 1, 1]),
+    ],
+)
+def test_how_long_a_silence_lasts_before_it_counts(why, raised):
+    assert windows(Silence(), why, 4) == raised
+
+
+@pytest.mark.parametrize(("why", "raised"), [(Why.TIMEOUT, [0, 0, 0]), (Why.REFUSED, [1, 1, 1])])
+def test_an_agent_that_may_be_slow_is_waited_for_unless_it_refuses(why, raised):
+    silence = Silence()
+    assert windows(silence, why, 3, patience=("h1",)) == raised
+    assert silence.undecided == (frozenset({"h1"}) if why is Why.TIMEOUT else frozenset())
+
+
+def test_a_summary_in_between_begins_the_count_anew():
+    silence = Silence()
+    assert windows(silence, Why.TIMEOUT, 1) == [0]
+    drive(silence.detect(seen(heard=("h1",))), None)
+    assert windows(silence, Why.TIMEOUT, 2) == [0, 1]
+
+
+def test_how_its_rpc_answers_is_kept_with_the_host():
+    silence = Silence()
+    windows(silence, Why.REFUSED, 1)
+    assert silence.silent["h1"].why is Why.REFUSED
+    silence = Silence()
+    windows(silence, None, 3)
+    assert silence.silent == {"h1": None}
+
+
+@pytest.mark.parametrize(
+    ("more", "over"),
+    [({}, False), ({"heard": ("h1",)}, True), ({"expected": ("h2",)}, True)],
+)
+def test_it_is_over_when_the_host_speaks_or_is_expected_no_more(more, over):
+    assert Silence().over([AGENT], seen(**more)) == over

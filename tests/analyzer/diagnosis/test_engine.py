@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The diagnosis over a simulated fabric: summaries and answers in, questions and events out.
+
+The same on a real network: tests/ovs/test_end_to_end.py.
+"""
+
+import random
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from analyzer.diagnosis import engine
+from analyzer.localize.sentences import sentences
+from analyzer.localize.tracing.wants import Wants
+from analyzer.questions import Failed, Why
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.evidence import EvidenceKind
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.path import Component, link, switch
+from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import IncidentState, Symptom
+from netagent.probing.session import ProbeMeasured
+from netagent.wire.messages import Health, Registration
+from tests.analyzer.diagnosis.world import HOSTS, START, WIDTH, World
+
+
+def said(incident):
+    return sentences(incident.verdict.evidence)
+
+
+def components(incidents):
+    return [i.verdict.component for i in incidents]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lossy_link_is_found_confirmed_and_recovers(seed):
+    world = World(seed)
+    assert world.live(4) == []
+    truth = link("leaf-s1-r1", "spine-0")
+    world.fabric.loss = {truth: 0.2}
+    assert components(world.live(2)) == [truth]
+    (incident,) = world.told.values()
+    assert incident.state is IncidentState.CONFIRMED
+    counts = [each for each in incident.verdict.evidence if each.kind is EvidenceKind.COUNTED]
+    assert counts  # what broke the tie stays, though it was counted in the first window only
+    assert len(counts) == len({str(each) for each in counts})
+    world.fabric.loss = {}
+    assert world.live(2) == []
+    assert len(world.told.values()) == 1
+
+
+def test_losses_too_few_for_one_window_are_told_by_two():
+    truth, by_two = link("leaf-s1-r0", "spine-0"), 0
+    for seed in range(8):
+        world = World(seed, rails=1, tasks=1, probes=6)  # half of all probes cross the link
+        world.live(3)
+        world.fabric.loss = {truth: 0.05}
+        first = components(world.live(1))
+        (incident,) = world.live(2)
+        assert incident.verdict.component == truth
+        by_two += not first and any("2 windows" in line for line in said(incident))
+        world.fabric.loss = {}
+        assert world.live(2) == []
+    assert by_two >= 4
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_one_pairs_losses_that_are_over_accuse_nobody(seed):
+    world = World(seed)
+    world.live(3)
+    one = link("leaf-s1-r1", "spine-0")
+    flow = next(f for f in world.fabric.flows if one in world.fabric.crossed(f, reply=False))
+    lossy = world.fabric.lost
+    world.fabric.lost = lambda f, **size: f == flow and world.fabric.rng.random() < 0.5
+    assert world.live(1) == []
+    world.fabric.lost = lambda f, **size: world.fabric.rng.random() < 0.004
+    assert set(components(world.live(1))) <= {None}
+    world.fabric.lost = lossy
+    assert world.live(2) == []
+
+
+def test_a_dead_spine_is_one_incident():
+    world = World()
+    world.live(3)
+    world.fabric.loss = {switch("spine-1"): 1.0}
+    assert components(world.live(2)) == [switch("spine-1")]
+
+
+LEAVES = [f"leaf-s{segment}-r{rail}" for segment in (0, 1) for rail in (0, 1)]
+DECLARED = DeclaredTopology(
+    links=frozenset((leaf, f"spine-{n}") for leaf in LEAVES for n in (0, 1)),
+)
+
+
+@pytest.mark.parametrize("declared", [DECLARED, DeclaredTopology()], ids=["declared", "learned"])
+@pytest.mark.parametrize("windows", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_spine_that_dies_while_few_ways_were_traced_is_no_fault_of_the_other(
+    seed, windows, declared
+):
+    """What a dead spine carries is never traced to its end: the other half of a way is known."""
+    world, chance = World(seed, declared), random.Random(seed)
+    begun = {key: chance.randrange(12) / 3 for key in world.fabric.routes}
+    world.traced = lambda flow, reply: begun[flow, reply] <= world.window
+    world.live(windows)
+    world.fabric.loss = {switch("spine-1"): 1.0}
+    world.live(4)
+    named = {i.verdict.component for i in world.told.values()}
+    if declared is DECLARED:
+        assert named == {switch("spine-1")}
+    else:  # hardly anybody told of a second spine
+        assert named <= {switch("spine-1"), None}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["traced before", "traced in that window"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_lost_before_routers_turned_is_no_fault_of_the_way_they_turned_to(seed, known):
+    world = World(seed, DECLARED)
+    world.traced = lambda flow, reply: known or world.window >= 3
+    world.live(3)
+    fabric, dead = world.fabric, "spine-0"
+    hit = {key for key, hops in fabric.routes.items() if dead in hops}
+    lossy = fabric.lost
+    fabric.lost = lambda f, **size: (
+        ({(f, False), (f, True)} & hit and fabric.rng.random() < 0.5) or lossy(f, **size)
+    )
+    fabric.routes = {
+        key: tuple("spine-1" if hop == dead else hop for hop in hops)
+        for key, hops in fabric.routes.items()
+    }
+    world.live(1)
+    fabric.lost = lossy
+    world.live(3)
+    named = {i.verdict.component for i in world.told.values()}
+    assert named == {switch(dead)} if known else named <= {switch(dead), None}
+
+
+def test_a_dead_agent_is_no_dead_path_while_it_is_gone_nor_in_the_window_it_returns():
+    world = World()
+    world.live(3)
+    world.silent = {"h2": "refused"}
+    gone = [Component.parse(f"container t{t}-c2") for t in (0, 1)]
+    world.fabric.loss = dict.fromkeys(gone, 1.0)
+    assert components(world.live(2)) == [Component.parse("agent h2")]
+    world.silent = {}
+    world.fabric.loss = dict.fromkeys(gone, 0.5)  # it came back in the middle of the window
+    assert world.live(1) == []
+    world.fabric.loss = {}
+    assert world.live(2) == []
+    assert components(world.told.values()) == [Component.parse("agent h2")]
+
+
+def test_an_agent_that_does_not_answer_in_time_is_told_of_after_two_windows_and_is_no_dead_path():
+    world = World()
+    world.live(12)  # it is no young agent any more
+    world.silent = {"h2": "timeout"}
+    gone = [Component.parse(f"container t{t}-c2") for t in (0, 1)]
+    world.fabric.loss = dict.fromkeys(gone, 1.0)
+    assert world.live(1) == []
+    assert components(world.live(1)) == [Component.parse("agent h2")]
+
+
+def test_an_agent_that_began_lately_may_be_slow_to_answer_but_not_refuse(monkeypatch):
+    monkeypatch.setattr(engine, "YOUNG_NS", 100 * WIDTH)
+    world = World()
+    world.live(3)
+    world.silent = {"h1": "timeout"}
+    world.fabric.loss = dict.fromkeys([Component.parse("container t0-c1")], 1.0)
+    assert world.live(4) == []
+    world.silent = {"h1": "refused"}
+    assert components(world.live(1)) == [Component.parse("agent h1")]
+
+
+def test_an_agent_that_makes_a_trace_may_be_slow_to_answer(monkeypatch):
+    world = World()
+    world.live(12)
+    traced = {"h2"}
+    monkeypatch.setattr(Wants, "busy", property(lambda _: traced))
+    world.silent = {"h2": "timeout"}
+    assert world.live(4) == []
+    traced.clear()
+    assert components(world.live(1)) == [Component.parse("agent h2")]
+
+
+def test_an_agent_that_stood_still_accuses_nobody():
+    world = World()
+    world.live(3)
+    gone = [Component.parse(f"container t{t}-c1") for t in (0, 1)]
+    world.fabric.loss = dict.fromkeys(gone, 0.6)
+    make = world.summaries
+
+    def stalled():
+        for summary in make():
+            health = Health(stalled_ms=3000 if summary.host == "h1" else 0)
+            yield structs.replace(summary, health=health)
+
+    world.summaries = stalled
+    assert world.live(2) == []
+
+
+def test_a_hosts_finding_is_believed_for_its_flows():
+    world = World()
+    world.live(3)
+    rnic = Component.parse("rnic h3/rnic0")
+    world.fabric.loss = {rnic: 1.0}
+    world.findings = {"h3": (Finding(FindingKind.RNIC_DOWN, rnic, "no carrier", 1),)}
+    (incident,) = world.live(1)
+    assert (incident.verdict.component, incident.state) == (rnic, IncidentState.CONFIRMED)
+    assert incident.tasks == ("t0", "t1")
+    assert [f.component for f in world.diagnosis.findings()] == [rnic]
+
+
+def test_endpoints_that_just_registered_are_not_judged():
+    world = World()
+    world.fabric.loss = {switch("leaf-s0-r0"): 1.0}
+    for host in HOSTS:
+        endpoints = tuple(
+            replace(e, task=e.task) for e in world.fabric.endpoints.values() if e.host == host
+        )
+        leaving = Registration(host=host, instance="1", generation=2, rpc_url="", endpoints=())
+        back = Registration(host=host, instance="1", generation=3, rpc_url="", endpoints=endpoints)
+        world.registry.apply(leaving, START)
+        world.registry.apply(back, START + 1)
+    assert world.live(1) == []
+
+
+def test_history_from_before_a_restart_opens_nothing_and_restored_incidents_end():
+    world = World()
+    world.diagnosis.begin(START + 10 * WIDTH)
+    world.fabric.loss = {switch("spine-0"): 1.0}
+    assert world.live(3) == []
+    world.fabric.loss = {}
+    before = World()
+    before.live(3)
+    before.fabric.loss = {switch("spine-0"): 1.0}
+    before.live(2)
+    world.diagnosis.restore(before.diagnosis.incidents(), START)
+    assert components(world.diagnosis.incidents()) == [switch("spine-0")]
+    world.window = 10
+    assert world.live(2) == []
+    assert next(iter(world.told.values())).state is IncidentState.RECOVERED
+
+
+def test_the_topology_is_told_as_learned():
+    world = World()
+    world.live(2)
+    told = world.diagnosis.topology()
+    assert len(told["links"]) == 8
+    assert told["leaves"]["172.30.0.0"] == "leaf-s0-r0"
+
+
+def slowed(world, truth, factor):
+    """Make every answered probe that crosses `truth` slower from now on."""
+    fabric = world.fabric
+    for host, tally in world.tallies.items():
+        for flow in fabric.flows:
+            if fabric.endpoints[flow.source].host != host:
+                continue
+            crossed = fabric.crossed(flow, reply=False) + fabric.crossed(flow, reply=True)
+            rtt_ns = round(300_000 * (factor if truth in crossed else 1))
+            for seq in range(4):
+                tally.add(ProbeMeasured(flow, seq, rtt_ns, 0, 0))
+
+
+def live_slow(world, truth, factor, windows):
+    incidents = []
+    for _ in range(windows):
+        slowed(world, truth, factor)
+        incidents = world.live(1)
+    return incidents
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "while an agent is dead"])
+def test_a_slow_rnic_is_found_whatever_else_is_wrong_and_recovers(elsewhere):
+    world, truth = World(), Component.parse("rnic h3/rnic0")
+    assert live_slow(world, truth, 1, 6) == []
+    if elsewhere:
+        world.silent = {"h0": "refused"}
+    found = live_slow(world, truth, 20, 2)
+    assert truth in components(found)
+    (incident,) = (i for i in found if i.verdict.component == truth)
+    assert incident.verdict.symptom is Symptom.LATENCY
+    assert truth in components(live_slow(world, truth, 20, 10))  # never becomes the norm
+    world.silent = {}
+    assert live_slow(world, truth, 1, 3) == []
+
+
+def test_a_slow_link_is_told_from_its_spine_by_where_routers_become_late():
+    world, truth = World(), link("leaf-s0-r0", "spine-1")
+    assert live_slow(world, truth, 1, 6) == []
+    world.fabric.slow_ns = {truth: 5_000_000}
+    (incident,) = live_slow(world, truth, 20, 3)
+    assert incident.verdict.component == truth
+    late = [line for line in said(incident) if line.startswith("how late each router answered")]
+    assert any("leaf-s0-r0 200 us, spine-1 5400 us, leaf-s1-r0 5600 us" in line for line in late)
+
+
+def test_a_slow_link_is_a_tie_where_routers_tell_nothing():
+    world, truth = World(), link("leaf-s0-r0", "spine-1")
+    assert live_slow(world, truth, 1, 6) == []
+    answers = iter(range(99))
+    asked = world.path
+
+    def path(request):  # one of four in time, and as ever
+        return Failed(Why.TIMEOUT, "timeout") if next(answers) % 4 else asked(request)
+
+    world.path = path
+    (incident,) = live_slow(world, truth, 20, 4)
+    assert incident.verdict.component is None
+    assert truth in [suspect.component for suspect in incident.verdict.alternatives]
+
+
+def test_an_odd_summary_is_refused_and_the_rest_is_judged():
+    world = World()
+    world.live(3)
+    world.fabric.loss = {switch("spine-1"): 1.0}
+    good = next(world.summaries())
+    for change in (
+        {"width_ns": 1},
+        {"start_ns": good.start_ns + 1},
+        {"flows": structs.replace(good.flows, mean_ln=b"\xff\xff\xff\x7f" * 48)},
+    ):
+        with pytest.raises(RemoteProtocolError):
+            world.diagnosis.ingest(structs.replace(good, host="h9", **change), world.now_ns())
+    assert components(world.live(2)) == [switch("spine-1")]

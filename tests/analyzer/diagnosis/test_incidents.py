@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.diagnosis.incidents import ADOPT_NS, YOUNG_NS, IncidentBook
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component
+from netagent.model.verdict import IncidentState, Pair, Symptom, Verdict
+
+LINK = Component.parse("link leaf-0 -- spine-0")
+SPINE = Component.parse("switch spine-0")
+AGENT = Component.parse("agent h2")
+A, B, C = (EndpointId(name, 0) for name in "abc")
+
+
+def verdict(component, *, confidence=0.9, pairs=((A, B),), symptom=Symptom.LOSS):
+    layer = component.layer if component else None
+    failing = tuple(Pair(a, b, 10, 5) for a, b in pairs)
+    return Verdict(component, layer, symptom, confidence, "why", failing=failing)
+
+
+def apply(kept, *verdicts, at=0, over=()):
+    """Let a window pass; the symptoms in `over` are seen no more."""
+    return kept.apply(
+        verdicts,
+        over=lambda symptom, subjects: symptom in over and bool(subjects),
+        now_ns=at,
+        task_of=lambda _: "t",
+    )
+
+
+def test_a_fact_is_confirmed_at_once_and_a_vote_by_the_next_window():
+    kept = IncidentBook()
+    (fact,) = apply(kept, verdict(LINK, confidence=0.97))
+    assert fact.state is IncidentState.CONFIRMED
+    kept = IncidentBook()
+    (voted,) = apply(kept, verdict(LINK))
+    assert voted.state is IncidentState.OPEN
+    (again,) = apply(kept, verdict(LINK), at=5)
+    assert (again.id, again.state) == (voted.id, IncidentState.CONFIRMED)
+    assert again.tasks == ("t",)
+
+
+def test_detection_dates_from_the_first_loss_of_its_pairs():
+    kept = IncidentBook()
+    kept.saw({(A, B)}, now_ns=3)
+    kept.saw({(A, B), (B, C)}, now_ns=8)
+    (incident,) = apply(kept, verdict(LINK), at=9)
+    assert (incident.detected_ns, incident.localized_ns) == (3, 9)
+    kept.saw(set(), now_ns=20)
+    kept.saw({(A, B)}, now_ns=30)
+    (other,) = apply(kept, verdict(AGENT, pairs=((B, A),)), at=31 + YOUNG_NS)
+    assert other.detected_ns == 30
+
+
+def test_it_recovers_when_what_raised_it_sees_no_more_of_it():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    assert apply(kept, at=5, over=[Symptom.LATENCY, Symptom.SILENCE]) == []
+    (over,) = apply(kept, at=10, over=[Symptom.LOSS])
+    assert (over.state, over.recovered_ns) == (IncidentState.RECOVERED, 10)
+    assert kept.standing() == frozenset()
+
+
+def test_it_does_not_recover_while_it_is_still_named():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    (still,) = apply(kept, verdict(LINK), at=5, over=[Symptom.LOSS])
+    assert still.state is IncidentState.CONFIRMED
+
+
+def test_a_silent_agent_is_over_when_it_speaks_whatever_its_peers_lost():
+    kept, asked = IncidentBook(), []
+    apply(kept, verdict(AGENT, confidence=0.98, symptom=Symptom.SILENCE))
+    kept.apply((), over=lambda *what: asked.append(what) or False, now_ns=5, task_of=lambda _: "t")
+    assert asked == [(Symptom.SILENCE, {AGENT})]  # its own subject, and not its peers' pairs
+    (over,) = apply(kept, at=10, over=[Symptom.SILENCE])
+    assert over.state is IncidentState.RECOVERED
+
+
+def test_a_young_incident_is_revised_not_doubled():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    (revised,) = apply(kept, verdict(SPINE, confidence=0.95), at=5)
+    assert len(kept.open()) == 1
+    assert revised.verdict.component == SPINE
+    assert revised.notes == (f"revised: was {LINK}",)
+    assert kept.standing() == {SPINE}
+
+
+def test_an_old_incident_or_other_pairs_are_not_revised():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    apply(kept, verdict(SPINE, confidence=0.95, pairs=((B, C),)), at=5)
+    apply(kept, verdict(AGENT, confidence=0.95), at=YOUNG_NS + 1)
+    assert kept.standing() == {LINK, SPINE, AGENT}
+
+
+def test_insufficient_evidence_opens_only_if_it_lasts():
+    kept = IncidentBook()
+    assert apply(kept, verdict(None, confidence=0.4)) == []
+    (unknown,) = apply(kept, verdict(None, confidence=0.4), at=5)
+    assert unknown.verdict.component is None
+    (named,) = apply(kept, verdict(LINK), at=10)
+    assert (named.id, named.verdict.component) == (unknown.id, LINK)
+
+
+def test_insufficient_evidence_about_pairs_with_an_incident_is_no_second_one():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    for at in (5, 10):
+        changed = apply(kept, verdict(LINK), verdict(None), at=at)
+        assert [i.verdict.component for i in changed] == [LINK]
+    other = verdict(None, pairs=((B, C),))
+    changed = apply(kept, verdict(LINK), other, at=15)
+    assert [i.verdict.component for i in changed] == [LINK, None]
+
+
+def test_a_restart_keeps_what_is_open():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    apply(kept, verdict(AGENT, pairs=((B, C),), confidence=0.97), at=1)
+    (over,) = apply(kept, verdict(LINK), at=5, over=[Symptom.LOSS])[1:]
+    after = IncidentBook()
+    after.restore([*kept.open(), over], now_ns=6)
+    assert after.open() == kept.open()
+    assert after.standing() == {LINK}
+    (over,) = apply(after, at=10, over=[Symptom.LOSS])
+    assert over.verdict.component == LINK
+
+
+def test_what_was_open_before_a_restart_and_is_not_seen_again_is_over_in_time():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    apply(kept, verdict(AGENT, pairs=((B, C),), confidence=0.97), at=1)
+    after = IncidentBook()
+    after.restore(kept.open(), now_ns=100)
+    assert apply(after, verdict(LINK), at=99 + ADOPT_NS)[0].verdict.component == LINK
+    (orphan,) = apply(after, at=100 + ADOPT_NS)
+    assert (orphan.verdict.component, orphan.state) == (AGENT, IncidentState.RECOVERED)
+    assert "restarted" in orphan.notes[-1]
+    assert after.standing() == {LINK}
+
+
+def test_the_same_windows_give_the_same_names():
+    def ids():
+        kept = IncidentBook()
+        made = apply(kept, verdict(LINK), verdict(AGENT, pairs=((B, C),)), at=7)
+        return [incident.id for incident in made]
+
+    assert ids() == ids()
+    assert len(set(ids())) == 2
+
+
+COMPONENTS = st.sampled_from([LINK, SPINE, AGENT, None])
+
+
+@given(
+    st.lists(st.tuples(st.lists(COMPONENTS, max_size=3, unique=True), st.booleans()), max_size=30)
+)
+def test_no_component_has_two_open_incidents_and_no_id_is_reused(script):
+    kept, opened = IncidentBook(), {}
+    for at, (components, fine) in enumerate(script):
+        made = [verdict(c, pairs=((A, B) if c == LINK else (B, C),)) for c in components]
+        over = [Symptom.LOSS] if fine else []
+        for incident in apply(kept, *made, at=at * 5_000_000_000, over=over):
+            detected_ns = opened.setdefault(incident.id, incident.detected_ns)
+            assert detected_ns == incident.detected_ns
+    still = [incident.verdict.component for incident in kept.open()]
+    assert len(still) == len(set(still))

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.intake.reports import STAMPS, report_of
+from netagent.collect.windows import NOT_OURS
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.probing.session import Stamps
+from netagent.wire.columns import pack
+from netagent.wire.messages import CounterColumns, Health, Summary
+
+A, B = EndpointId("a", 0), EndpointId("b", 0)
+
+
+def summary(**fields) -> Summary:
+    return Summary(host="h0", instance="i", start_ns=5, width_ns=1, **fields)
+
+
+def test_the_numbers_of_stamps_are_the_agents():
+    assert [each.name.lower() for each in Stamps] == list(STAMPS)
+
+
+def test_a_report_has_health_counters_and_who_stamps():
+    columns = pack(
+        CounterColumns,
+        device=(0, 1, 1),
+        counter=(0, 0, 1),
+        delta=(3, 4, 1 << 40),
+        devices=("mlx5_0", "mlx5_1"),
+        counters=("link_downed", "port_rcv_data"),
+    )
+    health = Health(pending=2)
+    stamps = bytes([Stamps.RNIC, NOT_OURS])
+    report = report_of(summary(endpoints=(A, B), stamps=stamps, counters=columns, health=health))
+    assert report.stamps == {A: "rnic"}
+    assert report.health.pending == 2
+    assert report.counters == {
+        "mlx5_0": {"link_downed": 3},
+        "mlx5_1": {"link_downed": 4, "port_rcv_data": 1 << 40},
+    }
+
+
+def test_a_summary_without_them_reports_nothing():
+    report = report_of(summary(endpoints=(A,)))
+    assert (report.stamps, report.counters) == ({}, {})
+
+
+@given(st.binary(max_size=9), st.binary(max_size=9), st.binary(max_size=17), st.binary(max_size=3))
+def test_columns_that_do_not_agree_are_refused(device, counter, delta, stamps):
+    columns = CounterColumns(
+        device=device, counter=counter, delta=delta, devices=("d",), counters=("c",)
+    )
+    odd = summary(endpoints=(A, B), counters=columns, stamps=stamps)
+    rows = len(device) / 2
+    agree = (
+        rows == len(counter) / 2 == len(delta) / 8
+        and not any(device + counter)
+        and len(stamps) in {0, 2}
+    )
+    if agree and rows == int(rows):
+        report_of(odd)
+    else:
+        with pytest.raises(RemoteProtocolError):
+            report_of(odd)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from msgspec import structs
+
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.take import take
+from netagent.collect.windows import TracedPath, WindowTally
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.window import Window
+from netagent.probing.session import ProbeReplied
+from netagent.wire.messages import CounterColumns, Health, TrafficBlock
+
+WIDTH_NS = 5_000_000_000
+FLOW = FlowId(EndpointId("a", 0), EndpointId("b", 0), 40000)
+
+
+def summary(**changes):
+    tally = WindowTally(large_class=2)
+    tally.add(ProbeReplied(FLOW, 1, 0))
+    path = TracedPath(FLOW, reply=False, outer_port=1, hops=("leaf",))
+    made = tally.close(
+        Window(0, WIDTH_NS), host="h0", instance="i", paths=[path], findings=(), health=Health()
+    )
+    return structs.replace(made, **changes)
+
+
+def taken(message, *, with_paths=True):
+    return take(message, FlowNumbers(), width_ns=WIDTH_NS, with_paths=with_paths)
+
+
+def test_all_of_a_summary_is_decoded_at_once():
+    whole = taken(summary())
+    assert whole.rows.sent.tolist() == [1]
+    assert [row.hops for row in whole.paths] == [("leaf",)]
+    assert (whole.report.start_ns, whole.traffic) == (0, ())
+    assert taken(summary(), with_paths=False).paths is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"width_ns": 1},
+        {"start_ns": 1},
+        {"stamps": b"\0" * 9},
+        {"counters": CounterColumns(device=b"\1\0")},
+        {"traffic": (TrafficBlock(start_ns=0, tick_ns=1),)},
+        {"endpoints": ()},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_makes_no_sense_anywhere_is_refused_whole(change):
+    with pytest.raises(RemoteProtocolError):
+        taken(summary(**change))

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.windows import GRACE_NS, KEPT, Watermarks
+from netagent.wire.messages import Summary
+
+WIDTH = 5_000_000_000
+
+
+def rows(host, window):
+    return FlowNumbers().decode(
+        Summary(host=host, instance="i", start_ns=window * WIDTH, width_ns=WIDTH)
+    )
+
+
+def add(marks, host, window, now_ns=0):
+    marks.add(rows(host, window), (), now_ns=now_ns or (window + 1) * WIDTH)
+
+
+def starts(states):
+    return [state.window.start_ns // WIDTH for state in states]
+
+
+def test_a_window_closes_when_all_reported_or_after_the_grace():
+    marks = Watermarks()
+    add(marks, "a", 3)
+    end = 4 * WIDTH
+    assert marks.close({"a", "b"}, now_ns=end + GRACE_NS - 1) == []
+    add(marks, "b", 3)
+    assert starts(marks.close({"a", "b"}, now_ns=end)) == [3]
+    add(marks, "a", 4)
+    assert starts(marks.close({"a", "b"}, now_ns=5 * WIDTH + GRACE_NS)) == [4]
+
+
+def test_a_running_window_does_not_close_early():
+    marks = Watermarks()
+    add(marks, "a", 3, now_ns=3 * WIDTH)
+    assert marks.close({"a"}, now_ns=4 * WIDTH - 1) == []
+
+
+def test_a_window_nobody_reported_is_judged_too():
+    marks = Watermarks()
+    marks.ensure(WIDTH, now_ns=4 * WIDTH + 1)
+    (state,) = marks.close({"a"}, now_ns=4 * WIDTH + GRACE_NS)
+    assert (state.window.start_ns, state.rows) == (3 * WIDTH, {})
+    marks.ensure(WIDTH, now_ns=4 * WIDTH + GRACE_NS)
+    assert marks.close({"a"}, now_ns=4 * WIDTH + 2 * GRACE_NS) == []
+
+
+def test_history_is_taken_in_and_judged_no_more():
+    marks = Watermarks()
+    marks.begin(now_ns=100 * WIDTH)
+    for window in (7, 8, 100):
+        add(marks, "a", window, now_ns=100 * WIDTH)
+    assert starts(marks.close({"a"}, now_ns=101 * WIDTH)) == [100]
+
+
+def test_late_and_early_summaries_are_counted():
+    marks = Watermarks()
+    for window in (3, 4):
+        add(marks, "a", window)
+    marks.close({"a"}, now_ns=6 * WIDTH)
+    add(marks, "b", 3)
+    add(marks, "c", 1)
+    add(marks, "d", 1000, now_ns=5 * WIDTH)
+    assert (marks.late, marks.ahead) == (2, 1)
+    assert set(marks.recent(2)[1].rows) == {"a", "b"}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 3)), max_size=80)
+)
+def test_each_window_is_returned_once_and_in_order(script):
+    marks, now_ns, closed = Watermarks(), 0, []
+    for host, window, wait in script:
+        now_ns += wait * GRACE_NS
+        add(marks, host, window, now_ns=now_ns)
+        closed += starts(marks.close({"a", "b"}, now_ns=now_ns))
+    closed += starts(marks.close(set(), now_ns=1000 * WIDTH))
+    assert closed == sorted(set(closed))
+    assert len(marks.recent(1000)) <= KEPT

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pairs are walked, and what follows; whole walks are in `test_walks`."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize.overlay import (
+    MAX_PAIRS,
+    PAIRS_PER_GROUP,
+    SIBLINGS,
+    choose,
+    explain,
+    siblings,
+)
+from netagent.model.ids import FlowId
+from netagent.model.path import flow_table
+from ovs_checks.walk.reach import Reach
+from tests.analyzer.cluster import endpoint
+
+HOSTS = tuple(f"h{n}" for n in range(9))
+MADE = [endpoint(host, f"{host}c{n}", rail) for host in HOSTS for n in (0, 1) for rail in (0, 1)]
+ENDPOINTS = {one.id: one for one in MADE}
+IDS = sorted(ENDPOINTS)
+pairs = st.tuples(st.sampled_from(IDS), st.sampled_from(IDS)).filter(lambda p: p[0] != p[1])
+
+
+def view(source, target, lost, port=1):
+    return FlowView(FlowId(source, target, port), 9, lost, 0, 0, 0, 0, 0)
+
+
+def group(a, b):
+    return frozenset((ENDPOINTS[a].host, ENDPOINTS[b].host)), a.rail
+
+
+@given(st.sets(pairs, max_size=60))
+def test_both_ways_of_a_few_pairs_of_each_pair_of_hosts_are_walked(failing):
+    chosen = choose(failing, ENDPOINTS)
+    assert len(chosen) == len(set(chosen)) <= 2 * MAX_PAIRS
+    assert {(b, a) for a, b in chosen} == set(chosen)
+    assert set(chosen) <= failing | {(b, a) for a, b in failing}
+    walked = [group(*pair) for pair in chosen[::2]]
+    assert all(walked.count(one) <= PAIRS_PER_GROUP for one in walked)
+    if len(chosen) < 2 * MAX_PAIRS:
+        assert set(walked) == {group(min(pair), max(pair)) for pair in failing}
+
+
+FEW = st.builds(view, st.sampled_from(IDS[:3]), st.sampled_from(IDS[:9]), st.integers(0, 1))
+
+
+@given(st.lists(FEW, max_size=40))
+def test_siblings_are_healthy_ways_of_the_same_sources_and_few(flows):
+    sources = set(IDS[:2])
+    found = siblings([(source, IDS[-1]) for source in sources], flows)
+    healthy = {(v.flow.source, v.flow.target) for v in flows if not v.lost}
+    assert len(found) == len(set(found))
+    assert set(found) <= healthy
+    for source in sources:
+        mine = [pair for pair in found if pair[0] == source]
+        assert len(mine) == min(SIBLINGS, len({p for p in healthy if p[0] == source}))
+
+
+A, B, C = IDS[0:9:4]
+TABLE = flow_table("h0", "br-int", 40)
+
+
+def test_pairs_stopped_by_one_entry_are_one_verdict_with_all_flows_of_their_hosts():
+    reaches = {(A, B): Reach("missed", TABLE, "no flow"), (B, A): Reach("delivered", None, "ok")}
+    failing = [view(A, B, 9), view(B, A, 9, port=2), view(A, C, 9)]
+    (explained,), missing = explain(reaches, failing, ENDPOINTS)
+    assert explained.verdict.component == TABLE
+    assert explained.verdict.summary == "missed: no flow"
+    assert list(explained.flows) == failing[:2]
+    assert missing == []
+
+
+def test_what_a_walk_cannot_tell_is_missing_and_blames_nobody():
+    explained, missing = explain({(A, B): Reach("cannot_tell", TABLE, "a hash")}, [], ENDPOINTS)
+    assert explained == []
+    assert missing == [f"overlay walk {A} -> {B}: a hash"]

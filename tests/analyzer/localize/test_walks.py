@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Overlay walks of failing pairs: real questions, answered over the lab's own flow tables."""
+
+import pytest
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize import overlay
+from analyzer.localize.case import Case, unordered
+from analyzer.localize.contract import Context
+from analyzer.localize.overlay import Overlay
+from analyzer.localize.sentences import sentences
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.tracing.doubts import Doubts
+from analyzer.localize.voting import hops
+from analyzer.questions import Failed, Why
+from analyzer.roster.registry import Registry
+from netagent.commands.check import answer_one
+from netagent.host.ports import ContainerPort
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.window import Window
+from netagent.wire.conversion import walk_to_wire
+from netagent.wire.messages import CheckReply, Registration
+from tests.analyzer.asking import drive
+from tests.lab.pipeline import destination_match, tunnel_flow
+from tests.lab.shape import vtep
+from tests.ovs_checks.hosts import A2, CONTAINERS, host
+
+
+def endpoint(container, rail):
+    found = container.endpoint(rail)
+    return Endpoint(
+        EndpointId(container.id, rail), container.task, f"h{container.host}", found.address,
+        found.mac, vtep(container.host, rail), f"rnic{rail}", "br-int", found.port,
+    )  # fmt: skip
+
+
+ENDPOINTS = {e.id: e for c in CONTAINERS for rail in (0, 1) for e in [endpoint(c, rail)]}
+A, B, C = (EndpointId(f"train-a-{n}", 0) for n in (0, 2, 1))
+TO_B = destination_match(A2)
+
+
+def registry():
+    made = Registry()
+    for name in {e.host for e in ENDPOINTS.values()}:
+        mine = tuple(e for e in ENDPOINTS.values() if e.host == name)
+        made.apply(
+            Registration(host=name, instance="i", generation=1, rpc_url="", endpoints=mine), 0
+        )
+    return made
+
+
+class Agents:
+    """Four agents, whose flow tables `change` may disturb by host number."""
+
+    def __init__(self, change=None, dead=()):
+        self.change, self.dead = change or {}, dead
+        self.asked = []
+
+    def reply(self, ask):
+        name, request = ask.host, ask.request
+        self.asked.append(name)
+        if name in self.dead:
+            return Failed(Why.TIMEOUT, "timeout")
+        number = int(name[1:])
+        snapshot = host(number, self.change.get(number, list))
+        ports = {
+            e.id: ContainerPort(e.id, e.task, e.port, e.address, e.mac)
+            for e in ENDPOINTS.values()
+            if e.host == name
+        }
+        walks = [walk_to_wire(answer_one(q, snapshot, ports)) for q in request.questions]
+        return CheckReply(walks=tuple(walks), wall_ns=1)
+
+
+def view(source, target, *, lost):
+    return FlowView(FlowId(source, target, 1), 6, lost, 0, 2, 0, lost, 1000)
+
+
+def diagnose(agents, *, dead=((A, B), (B, A)), healthy=((A, C), (C, A), (B, C), (C, B))):
+    """Return what is explained of pairs that cannot talk, and what is missing."""
+    flows = [view(*pair, lost=6) for pair in dead] + [view(*pair, lost=0) for pair in healthy]
+    case = Case(Window(0, 5), ENDPOINTS, tuple(flows))
+    context = Context(registry(), LearnedTopology(), Doubts(18515), 18515)
+    return drive(Overlay(context).explain(case), agents.reply), case.missing
+
+
+def without(flows):
+    return [f for f in flows if not (TO_B in f and "table=40," in f)]
+
+
+@pytest.mark.parametrize(
+    ("change", "component", "words"),
+    [
+        (without, "flow h0/br-int/table=40", "missed"),
+        (
+            lambda flows: [*flows, f"table=40,priority=200,{TO_B},actions=resubmit(,30)"],
+            "flow h0/br-int/table=40",
+            "loop",
+        ),
+        (
+            lambda flows: [*flows, f"table=30,priority=200,{TO_B},actions=drop"],
+            "flow h0/br-int/table=30",
+            "dropped",
+        ),
+        (
+            lambda flows: [*without(flows), tunnel_flow(A2, remote=vtep(3, 0)).text()],
+            "flow h0/br-int/table=40",
+            "wrong tunnel",
+        ),
+        (
+            lambda flows: [*without(flows), tunnel_flow(A2, vni=1501).text()],
+            "flow h0/br-int/table=40",
+            "wrong vni",
+        ),
+    ],
+    ids=["deleted", "loop", "drop", "wrong remote", "wrong VNI"],
+)
+def test_the_entry_at_fault_is_named_and_accounts_for_both_directions(change, component, words):
+    explained, missing = diagnose(Agents({0: change}))
+    assert missing == []
+    (found,) = explained
+    assert str(found.verdict.component) == component
+    assert found.verdict.summary.startswith(words)
+    assert found.verdict.confidence > 0.95
+    assert {unordered((v.flow.source, v.flow.target)) for v in found.flows} == {unordered((A, B))}
+    assert any("table=" in line for line in sentences(found.verdict.evidence))
+
+
+def test_a_fault_at_the_far_end_is_named_there():
+    gone = f"reg2={A2.ofport:#x}"
+    change = {2: lambda flows: [f for f in flows if not (gone in f and "table=50," in f)]}
+    explained, _ = diagnose(Agents(change))
+    assert [str(e.verdict.component) for e in explained] == ["flow h2/br-int/table=50"]
+
+
+def test_whole_tables_accuse_nobody():
+    assert diagnose(Agents()) == ([], [])
+
+
+def test_an_agent_that_does_not_answer_is_missing_evidence_and_no_verdict():
+    explained, missing = diagnose(Agents(dead=("h2",)))
+    assert explained == []
+    assert any("h2" in text for text in missing)
+
+
+def test_each_host_is_asked_once_per_round():
+    agents = Agents()
+    diagnose(agents)
+    assert sorted(agents.asked) == sorted(["h0", "h2"] * 2)
+
+
+def test_pairs_are_chosen_from_every_group_and_bounded():
+    dead = [(a, b) for a in ENDPOINTS for b in ENDPOINTS if a != b and a.rail == b.rail]
+    chosen = overlay.choose(dead, ENDPOINTS)
+    assert len(chosen) <= 2 * overlay.MAX_PAIRS
+    assert all((b, a) in chosen for a, b in chosen)
+
+
+def test_counts_that_cannot_be_had_are_left_out():
+    asking = hops.count([FlowId(A, B, 1)], ENDPOINTS, large=False)
+    assert drive(asking, lambda _: Failed(Why.TIMEOUT, "timeout")) == {}

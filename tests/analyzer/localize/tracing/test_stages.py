@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize.sentences import sentences
+from analyzer.localize.tracing import stages
+from bpf.trace import journey
+from netagent.model.endpoint import Endpoint, RdmaAddress
+from netagent.model.ids import EndpointId, FlowId
+from netagent.wire.trace import DropRow, StageRow, TraceReply
+
+A, B = EndpointId("a", 0), EndpointId("b", 0)
+TUNNELS = {A: "vxlan0", B: "vxlan0"}
+
+
+def endpoint(key, host, address, rdma=None):
+    return Endpoint(key, "t", host, address, "", "172.30.0.1", "rnic0", "br-int", "p", rdma=rdma)
+
+
+ENDPOINTS = {A: endpoint(A, "h0", "10.0.0.10"), B: endpoint(B, "h1", "10.0.0.11")}
+
+
+def reply(drops=(), **packets):
+    return TraceReply(
+        kind="drops", flow="", netns=1, lasted_ns=1,
+        stages=tuple(StageRow(stage=s, packets=n, bytes=0) for s, n in packets.items()),
+        drops=drops,
+    )  # fmt: skip
+
+
+SENT = dict.fromkeys(("port_receive", "lookup", "actions", "output", "port_transmit"), 20)
+SENT |= {"encapsulate": 20, "uplink_transmit": 20}
+TAKEN = dict.fromkeys(("uplink_receive", "decapsulate", "tunnel_receive", "lookup"), 20)
+TAKEN |= {"actions": 20, "output": 20, "port_transmit": 20}
+
+
+def test_the_question_names_the_pair_and_the_port_of_its_transport():
+    sent, received = stages.questions((A, B), ENDPOINTS, port=18515, vni=1001)
+    assert received.flow == "udp,nw_src=10.0.0.10,nw_dst=10.0.0.11,tun_id=1001"
+    assert sent.flow == f"{received.flow},in_port=p"  # before it has a VNI, the port tells tenants
+    rdma = RdmaAddress("rxe0", "::ffff:10.0.0.11", (17,), 1, 1024)
+    by_rdma = ENDPOINTS | {B: endpoint(B, "h1", "10.0.0.11", rdma)}
+    assert stages.questions((A, B), by_rdma, port=18515)[1].flow.endswith("tp_dst=4791")
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "named"),
+    [
+        (SENT | {"uplink_transmit": 0}, dict.fromkeys(TAKEN, 0), "rnic h0/rnic0"),
+        (SENT, TAKEN | dict.fromkeys(set(TAKEN) - {"uplink_receive"}, 0), "tunnel h1/vxlan0"),
+        (SENT, TAKEN | {"output": 0, "port_transmit": 0}, "tunnel h1/vxlan0"),
+        (SENT | dict.fromkeys(set(SENT) - {"port_receive", "lookup"}, 0), TAKEN, "vswitch h0"),
+        (SENT, dict.fromkeys(TAKEN, 0), None),  # the underlay's: the vote tells which link
+        (SENT, TAKEN, None),
+    ],
+)
+def test_the_part_at_which_packets_end_is_named(sender, receiver, named):
+    traced = stages.judge((A, B), reply(**sender), reply(**receiver))
+    found = stages.component(traced, ENDPOINTS, TUNNELS)
+    assert (str(found) if found else None) == named
+
+
+def test_traces_that_began_at_different_times_blame_no_underlay():
+    late = dict.fromkeys(TAKEN, 9)
+    assert stages.judge((A, B), reply(**SENT), reply(**late)).verdict.where is None
+    filtered = late | dict.fromkeys(set(TAKEN) - {"uplink_receive"}, 0)
+    traced = stages.judge((A, B), reply(**SENT), reply(**filtered))
+    assert traced.verdict.host == "receiver"
+
+
+def test_the_verdict_quotes_stage_reason_and_counts():
+    drop = DropRow(
+        reason="TC_EGRESS", location="__dev_queue_xmit+0x1", after="encapsulate", device="rnic0",
+        packets=20,
+    )  # fmt: skip
+    traced = stages.judge((A, B), reply((drop,), **SENT | {"uplink_transmit": 0}), None)
+    view = FlowView(FlowId(A, B, 1), 20, 20, 0, 0, 0, 20, 4000)
+    explained = stages.explain(traced, (view,), ENDPOINTS, TUNNELS)
+    assert explained.flows == (view,)
+    assert journey.PLACES["encapsulate", "uplink_transmit"] in explained.verdict.summary
+    evidence = "\n".join(sentences(explained.verdict.evidence))
+    assert "TC_EGRESS" in evidence
+    assert "encapsulate 20" in evidence
+    assert stages.with_trace(explained, traced).verdict.evidence[0] == explained.verdict.evidence[0]
+
+
+def test_without_a_trace_nothing_is_settled():
+    traced = stages.judge((A, B), None, None)
+    assert traced.verdict.missing
+    assert stages.explain(traced, (), ENDPOINTS, TUNNELS) is None

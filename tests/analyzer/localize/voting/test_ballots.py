@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole windows of a simulated fabric: the verdict must be the truth that was put in."""
+
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as replace_answer
+
+from analyzer.localize.sentences import sentences
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.voting import hops
+from analyzer.localize.voting.ballots import Counted, by_latency, by_votes, poll, poll_latency
+from analyzer.simulate.fabric import Fabric
+from netagent.model.evidence import EvidenceKind
+from netagent.model.path import Component, link, rnic, switch
+from netagent.model.verdict import Symptom
+
+LEAF_SPINE = link("leaf-s0-r0", "spine-1")
+SEEDS = range(30)
+
+
+def verdicts(fabric, *, count=True, missing=(), flows=None, topology=None, standing=()):
+    """Vote as the engine does: count packets per router where the first vote is a tie."""
+    case = fabric.case(standing=frozenset(standing))
+    flows = flows(case.flows) if flows else case.flows
+    topology = topology or fabric.topology()
+    polled = poll(case, flows, topology)
+    counted = Counted(missing=missing)
+    ties = [e for e in polled.elections if hops.worth_counting(e)] if count else []
+    if ties:
+        chosen = hops.choose(ties[0], flows, topology)
+        answers = {f: fabric.count(f, large=polled.large_only) for f in chosen}
+        ballots = hops.ballots(answers, fabric.endpoints, topology)
+        cleared = hops.cleared(ties[0].suspects, answers, topology)
+        polled = poll(case, flows, topology, ballots, cleared)
+        counted = Counted(tuple(hops.counted(answers, topology)), missing)
+    return [e.verdict for e in by_votes(polled, topology, counted)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("truth", "probability"),
+    [
+        (LEAF_SPINE, 1.0),
+        (LEAF_SPINE, 0.1),
+        (switch("spine-0"), 1.0),
+        (switch("leaf-s1-r1"), 1.0),
+        (rnic("h2", "rnic1"), 1.0),
+        (rnic("h2", "rnic1"), 0.2),
+        (Component.parse("container t1-c3"), 1.0),
+    ],
+    ids=str,
+)
+def test_one_fault_gives_one_verdict_and_it_is_the_truth(truth, probability, seed):
+    fabric = Fabric(seed=seed, loss={truth: probability}, probes=12)
+    decided = [v for v in verdicts(fabric) if v.component is not None]
+    assert [v.component for v in decided] == [truth]
+    assert decided[0].layer is truth.layer
+    assert decided[0].failing
+
+
+ENDS = ("leaf-s0-r0", "spine-1")
+
+
+@pytest.mark.parametrize("ends", [ENDS, ENDS[::-1]], ids=" to ".join)
+@pytest.mark.parametrize("seed", range(8))
+def test_a_link_that_loses_one_way_is_said_to(ends, seed):
+    """Of the probes that cross it, a third crosses it the other way only, and loses nothing."""
+    fabric = Fabric(seed=seed, loss_one_way={ends: 0.1}, probes=30)
+    (verdict,) = (v for v in verdicts(fabric) if v.component is not None)
+    assert verdict.component == LEAF_SPINE
+    words = f" % of the probes that cross {LEAF_SPINE} from {ends[0]} to {ends[1]} are lost, 0 % "
+    rate, said, rest = verdict.summary.partition(words)
+    assert (said, rest) == (words, "the other way")
+    assert 5 <= int(rate) <= 15
+    tally, direction = verdict.evidence[:2]
+    assert (tally.kind, direction.kind) == (EvidenceKind.TALLY, EvidenceKind.DIRECTION)
+    assert (direction.values["source"], direction.values["target"]) == ends
+    assert direction.values["lost"] == tally.values["lost"]
+    assert direction.values["crossed"] + direction.values["back_crossed"] == tally.values["crossed"]
+    (line,) = sentences([direction])
+    assert f"that cross {LEAF_SPINE} from {ends[0]} to {ends[1]} are lost, 0 of " in line
+    assert line.endswith(" that cross it the other way only")
+
+
+@pytest.mark.parametrize("probability", [0.1, 1.0])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_link_that_loses_both_ways_is_not_said_to_lose_one_way(seed, probability):
+    fabric = Fabric(seed=seed, loss={LEAF_SPINE: probability}, probes=30)
+    (verdict,) = (v for v in verdicts(fabric) if v.component is not None)
+    assert verdict.summary.endswith(f" % of the probes that cross {LEAF_SPINE} are lost")
+    assert not any(e.kind is EvidenceKind.DIRECTION for e in verdict.evidence)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_direction_changes_neither_who_is_named_nor_how_surely(seed, monkeypatch):
+    def asked():
+        found = verdicts(Fabric(seed=seed, loss_one_way={ENDS: 0.1}, probes=30))
+        return [(v.component, v.confidence, v.failing, v.alternatives) for v in found]
+
+    said = asked()
+    monkeypatch.setattr("analyzer.localize.voting.ballots.one_way", lambda *_: None)
+    assert asked() == said
+
+
+def test_two_faults_at_once_give_two_verdicts():
+    pair = {switch("spine-0"): 1.0, rnic("h3", "rnic0"): 1.0}
+    found = {v.component for v in verdicts(Fabric(seed=3, loss=pair))}
+    assert found == set(pair)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_background_loss_accuses_nobody(seed):
+    assert [v.component for v in verdicts(Fabric(seed=seed, background=0.002))] in ([], [None])
+
+
+PORTS = {
+    link(f"leaf-s{s}-r{r}", f"spine-{n}"): 0.003 for s in (0, 1) for r in (0, 1) for n in (0, 1)
+} | {rnic(f"h{h}", f"rnic{r}"): 0.003 for h in range(4) for r in (0, 1)}
+
+
+@pytest.mark.parametrize("standing", [(), (switch("spine-0"),)], ids=["fresh", "standing"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_loss_that_is_alike_on_every_port_accuses_no_switch(seed, standing):
+    fabric = Fabric(seed=seed, loss=PORTS, probes=12)
+    found = verdicts(fabric, standing=standing)
+    assert {v.component for v in found} <= {None}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_two_lossy_links_of_a_rail_accuse_nothing_healthy(seed):
+    lossy = {link("leaf-s0-r0", "spine-0"), link("leaf-s0-r0", "spine-1")}
+    fabric = Fabric(seed=seed, loss=dict.fromkeys(lossy, 0.05), probes=12)
+    # The leaf between them loses exactly what they lose: it may be named, but nothing else.
+    found = {v.component for v in verdicts(fabric)}
+    assert found <= {*lossy, switch("leaf-s0-r0"), None}
+    across = {link("leaf-s0-r0", "spine-0"), link("leaf-s1-r0", "spine-1")}
+    found = {
+        v.component
+        for v in verdicts(Fabric(seed=seed, loss=dict.fromkeys(across, 0.05), probes=12))
+    }
+    assert found <= {*across, None}
+
+
+def test_a_healthy_fabric_has_no_verdict():
+    assert verdicts(Fabric()) == []
+
+
+def test_loss_of_large_packets_only_is_told_as_such():
+    found = verdicts(Fabric(seed=1, loss={LEAF_SPINE: 1.0}, large_only=True))
+    assert [v.component for v in found] == [LEAF_SPINE]
+    assert any("smaller probes" in line for line in sentences(found[0].evidence))
+
+
+def test_a_lone_failing_pair_is_insufficient_evidence_and_says_what_is_missing():
+    fabric = Fabric(seed=2)
+    one = next(f for f in fabric.flows if fabric.leaf(f.source) != fabric.leaf(f.target))
+
+    def one_dead(flows):
+        pair = (one.source, one.target)
+        return [_dead(v) if (v.flow.source, v.flow.target) == pair else v for v in flows]
+
+    found = verdicts(fabric, flows=one_dead, missing=("x",))
+    assert [v.component for v in found] == [None]
+    assert "x" in found[0].missing
+    assert any("second failing pair" in text for text in found[0].missing)
+    assert found[0].alternatives
+
+
+def _dead(view):
+    return type(view)(view.flow, view.sent, view.sent, 0, 2, 2, view.sent, 2000)
+
+
+def test_without_traces_the_paths_are_named_as_missing():
+    fabric = Fabric(seed=1, loss={LEAF_SPINE: 0.3})
+    found = verdicts(fabric, topology=LearnedTopology())
+    assert all(v.component != LEAF_SPINE for v in found)
+    assert any("underlay paths" in text for text in found[-1].missing)
+
+
+def test_healthy_neighbours_are_quoted():
+    found = verdicts(Fabric(seed=5, loss={LEAF_SPINE: 1.0}))
+    assert found[0].healthy
+    assert all(pair.lost == 0 for pair in found[0].healthy)
+
+
+SHIFT = (4.2e6, 9e6)
+
+
+def latency_verdicts(fabric, own_ns):
+    """Vote as the engine does; `own_ns` is what a router takes to answer, by flow and place."""
+    topology = fabric.topology()
+    (culprit,) = fabric.slow_ns
+    slow = {f: SHIFT for f in fabric.flows if culprit in topology.crossed(f)}
+    case = fabric.case(slow=slow)
+    polled = poll_latency(case, case.flows, topology)
+    losing = [replace(v, lost=int(v.flow in slow)) for v in case.flows]
+    chosen = hops.choose(polled.elections[0], losing, topology)
+    answers = {}
+    for flow in chosen:
+        answer = fabric.count(flow)
+        rtts = tuple(rtt_ns + own_ns(flow, n) for n, rtt_ns in enumerate(answer.rtt_ns))
+        answers[flow] = replace_answer(answer, rtt_ns=rtts)
+    ballots = hops.late_ballots(answers, fabric.endpoints, topology, slow)
+    polled = poll_latency(case, case.flows, topology, ballots)
+    return [e.verdict for e in by_latency(case, polled, Counted())]
+
+
+@pytest.mark.parametrize(
+    "own_ns",
+    [
+        pytest.param(lambda flow, n: 0, id="routers answer at once"),
+        pytest.param(lambda flow, n: 8_600_000 + flow.source_port % 7 * 10**6, id="hosts are busy"),
+    ],
+)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_slow_link_is_found_by_where_answers_become_late(seed, own_ns):
+    fabric = Fabric(seed=seed, slow_ns={LEAF_SPINE: 4_800_000})
+    (verdict,) = latency_verdicts(fabric, own_ns)
+    assert (verdict.component, verdict.symptom) == (LEAF_SPINE, Symptom.LATENCY)
+
+
+@pytest.mark.parametrize(
+    "own_ns",
+    [
+        pytest.param(lambda flow, n: n * 40_000_000, id="steps beyond the shift"),
+        pytest.param(lambda flow, n: (n == 1) * 30_000_000, id="a spine answers late"),
+    ],
+)
+def test_routers_that_tell_nothing_leave_a_slow_tie_undecided(own_ns):
+    fabric = Fabric(seed=1, slow_ns={LEAF_SPINE: 4_800_000})
+    (verdict,) = latency_verdicts(fabric, own_ns)
+    assert verdict.component is None
+    tied = {s.component for s in verdict.alternatives[:2]}
+    assert tied == {LEAF_SPINE, link("leaf-s1-r0", "spine-1")}
+    assert verdict.missing
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_routers_that_are_all_as_late_do_not_clear_the_way_to_the_first(seed):
+    fabric = Fabric(seed=seed, slow_ns={switch("leaf-s1-r1"): 4_800_000})
+    (verdict,) = latency_verdicts(fabric, lambda flow, n: 0)
+    assert verdict.component == switch("leaf-s1-r1")
+
+
+def test_everything_slow_at_once_accuses_nobody():
+    fabric = Fabric(seed=1)
+    case = fabric.case(slow=dict.fromkeys(fabric.flows, (2e5, 5e6)))
+    polled = poll_latency(case, case.flows, fabric.topology())
+    assert by_latency(case, polled) == []
+
+
+def test_a_tie_that_cannot_be_counted_stays_undecided():
+    found = verdicts(Fabric(seed=1, loss={LEAF_SPINE: 1.0}), count=False)
+    assert [v.component for v in found] == [None]
+    tied = {s.component for s in found[0].alternatives[:2]}
+    assert tied == {LEAF_SPINE, link("leaf-s1-r0", "spine-1")}

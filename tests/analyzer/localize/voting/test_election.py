@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.localize.voting.election import MIN_LOST, Ballot, elect
+from netagent.model.path import Component, link, rnic, switch
+
+NEAR, FAR = link("leaf-0", "spine-0"), link("leaf-1", "spine-0")
+SPINE, LEAF = switch("spine-0"), switch("leaf-0")
+RNIC = rnic("h0", "rnic0")
+
+
+def ballot(n, *components, sent=10, lost=0):
+    return Ballot((f"a{n}", f"b{n}"), sent, lost, frozenset(components), n)
+
+
+def test_no_loss_is_no_election():
+    assert elect([ballot(1, NEAR)]) == []
+
+
+def test_losses_that_cross_nothing_known_elect_nobody():
+    assert elect([ballot(1, lost=10)]) == []
+
+
+def test_what_alone_all_losses_cross_is_named():
+    lossy = [ballot(n, NEAR, SPINE, LEAF, lost=8) for n in range(3)]
+    fine = [ballot(n, SPINE) for n in range(3, 9)] + [ballot(n, LEAF) for n in range(9, 15)]
+    (election,) = elect(lossy + fine)
+    assert election.decided
+    assert election.suspects[0].component == NEAR
+    assert (election.suspects[0].lost, election.suspects[0].crossed) == (24, 30)
+    assert set(election.explains) == set(lossy)
+
+
+def test_the_same_crossings_tie_and_packets_part_of_the_way_break_the_tie():
+    lossy = [ballot(n, NEAR, FAR, lost=9) for n in range(3)]
+    fine = [ballot(n, LEAF) for n in range(3, 9)]
+    (tie,) = elect(lossy + fine)
+    assert not tie.decided
+    assert set(tie.tied) == {NEAR, FAR}
+    counted = [ballot(20, NEAR, sent=100)]
+    (told,) = elect(lossy + fine, counted=counted)
+    assert told.decided
+    assert told.suspects[0].component == FAR
+    assert told.suspects[0].crossed == 30  # tallies stay those of the probes
+
+
+def test_one_pair_is_never_enough():
+    lossy = [Ballot(("a", "b"), 10, 10, frozenset({NEAR}), n) for n in range(3)]
+    fine = [ballot(n, LEAF) for n in range(3, 20)]
+    (election,) = elect(lossy + fine)
+    assert election.suspects[0].component == NEAR
+    assert not election.decided
+
+
+def test_two_faults_are_named_one_after_the_other():
+    one = [ballot(n, NEAR, lost=10) for n in range(4)]
+    two = [ballot(n, RNIC, lost=9) for n in range(4, 7)]
+    fine = [ballot(n, LEAF) for n in range(10, 40)]
+    named = [e.suspects[0].component for e in elect(one + two + fine) if e.decided]
+    assert set(named) == {NEAR, RNIC}
+
+
+def test_a_component_with_an_open_incident_is_preferred_where_it_hardly_matters():
+    lossy = [ballot(n, NEAR, FAR, lost=9) for n in range(3)]
+    fine = [ballot(n, LEAF) for n in range(3, 9)]
+    (election,) = elect(lossy + fine, standing=[FAR])
+    assert election.decided
+    assert election.suspects[0].component == FAR
+
+
+def test_a_stray_loss_elsewhere_does_not_acquit():
+    lossy = [ballot(n, NEAR, SPINE, sent=40, lost=12) for n in range(4)]
+    fine = [ballot(n, SPINE, sent=40) for n in range(4, 12)]
+    stray = [ballot(12, SPINE, sent=40, lost=1)]
+    assert elect(lossy + fine + stray)[0].suspects[0].component == NEAR
+
+
+OTHER = switch("spine-1")
+
+
+def test_losses_that_something_unseen_may_have_caused_accuse_nobody_and_health_still_acquits():
+    unseen = [Ballot((f"a{n}", "b"), 10, 6, frozenset({OTHER}), n, unseen=0.5) for n in range(6)]
+    fine = [ballot(n, OTHER) for n in range(10, 16)]
+    assert not any(election.decided for election in elect(unseen + fine))
+    for election in elect(unseen + fine):
+        assert election.doubtful  # what is told of is that a part of the way was not seen
+
+
+def test_of_two_ways_the_one_is_named_that_is_not_known_to_be_fine():
+    either = {SPINE: 0.5, OTHER: 0.5}
+    lossy = [Ballot((f"a{n}", "b"), 10, 10, frozenset({LEAF}), n, either) for n in range(6)]
+    fine = [ballot(n, LEAF, OTHER) for n in range(10, 20)]
+    election = elect(lossy + fine)[0]
+    assert election.decided
+    assert election.suspects[0].component == SPINE
+    assert set(election.explains) == set(lossy)
+    assert (election.suspects[0].lost, election.suspects[0].crossed) == (60, 60)
+
+
+def test_of_two_ways_of_which_nothing_else_is_known_none_is_named():
+    either = {SPINE: 0.5, OTHER: 0.5}
+    lossy = [Ballot((f"a{n}", "b"), 10, 5, frozenset(), n, either) for n in range(6)]
+    fine = [ballot(n, LEAF) for n in range(10, 20)]
+    (election,) = elect(lossy + fine)
+    assert not election.decided
+    assert {SPINE, OTHER} <= set(election.tied)
+
+
+def test_what_loses_as_much_as_others_of_its_kind_does_not_stand_out():
+    alike = [ballot(n, SPINE, LEAF, sent=100, lost=4) for n in range(5)]
+    alike += [ballot(n, OTHER, LEAF, sent=100, lost=3) for n in range(5, 10)]
+    fine = [ballot(n, LEAF, sent=100) for n in range(10, 40)]
+    election = elect(alike + fine, standing=[SPINE])[0]
+    assert election.suspects[0].component == SPINE
+    assert election.beside == (15, 500)
+    assert not election.stands_out
+    assert not election.decided
+
+
+def test_two_links_explain_more_than_the_switch_between_them():
+    """Each loses by itself; a switch that all of it crosses is nothing but where they meet."""
+    more = [link("leaf-0", f"spine-{n}") for n in range(4)]
+    lossy = [ballot(n, more[n % 2], LEAF, sent=100, lost=6) for n in range(6)]
+    fine = [ballot(n, more[2 + n % 2], LEAF, sent=100) for n in range(6, 18)]
+    election = elect(lossy + fine)[0]
+    if election.suspects[0].component == LEAF:
+        assert set(election.parts) == {more[0], more[1]}
+    assert LEAF not in {e.suspects[0].component for e in elect(lossy + fine) if e.decided}
+    whole = [ballot(n, more[n % 4], LEAF, sent=100, lost=6) for n in range(16)]
+    (election,) = elect(whole)[:1]
+    assert election.parts == ()
+
+
+def test_what_was_cleared_is_no_suspect():
+    lossy = [ballot(n, NEAR, FAR, lost=9) for n in range(3)]
+    fine = [ballot(n, LEAF) for n in range(3, 9)]
+    (election,) = elect(lossy + fine, cleared={NEAR})
+    assert election.decided
+    assert election.suspects[0].component == FAR
+
+
+COMPONENTS = [NEAR, FAR, SPINE, LEAF, RNIC, Component.parse("container c")]
+BALLOTS = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(0, 30), st.sets(st.sampled_from(COMPONENTS))),
+    max_size=25,
+).map(
+    lambda rows: [
+        ballot(n, *parts, sent=sent, lost=min(lost, sent))
+        for n, (sent, lost, parts) in enumerate(rows)
+    ]
+)
+
+
+@given(BALLOTS, BALLOTS)
+def test_whoever_is_named_lost_enough_and_its_tallies_are_those_of_the_ballots(ballots, counted):
+    for election in elect(ballots, counted=counted):
+        best = election.suspects[0]
+        mine = [b for b in ballots if best.component in b.components]
+        assert best.crossed <= sum(b.sent for b in mine)
+        assert abs(sum(s.score for s in election.suspects) - 1) < 0.5
+        if election.decided:
+            assert best.lost >= MIN_LOST
+            assert all(best.component in b.components and b.lost for b in election.explains)
+
+
+@given(BALLOTS)
+def test_the_order_of_ballots_does_not_matter(ballots):
+    ahead, back = elect(ballots), elect(ballots[::-1])
+    assert [e.suspects[0].component for e in ahead] == [e.suspects[0].component for e in back]

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from msgspec import structs
+
+from analyzer.questions import Failed, Why
+from analyzer.replay import records
+from netagent.model.errors import RemoteProtocolError
+from netagent.wire.messages import CheckReply, PathReply
+from netagent.wire.trace import TraceReply
+
+HEADER = records.Header(netagent="1", window_s=5, probe_port=1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Failed(Why.REFUSED, "refused"),
+        CheckReply(walks=(), wall_ns=3),
+        PathReply(paths=()),
+        TraceReply(kind="drops", flow="udp", netns=1, lasted_ns=2),
+    ],
+    ids=lambda reply: type(reply).__name__,
+)
+def test_a_reply_is_what_it_was(reply):
+    record = records.unpack(records.pack(records.answered(7, reply, 9)))
+    assert (record.question, record.now_ns) == (7, 9)
+    assert records.reply_of(record) == reply
+
+
+@pytest.mark.parametrize("change", [{"kind": "other"}, {"kind": "check"}, {"body": b"\xc1"}])
+def test_a_reply_that_is_none_is_refused(change):
+    record = records.answered(7, Failed(Why.ODD, "x"), 9)
+    with pytest.raises(RemoteProtocolError):
+        records.reply_of(structs.replace(record, **change))
+
+
+def test_a_later_format_and_what_is_no_record_are_refused():
+    assert records.unpack(records.pack(HEADER)) == HEADER
+    with pytest.raises(RemoteProtocolError, match="update"):
+        records.unpack(records.pack(structs.replace(HEADER, format=records.FORMAT + 1)))
+    with pytest.raises(RemoteProtocolError):
+        records.unpack(b"\x80")

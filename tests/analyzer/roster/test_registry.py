@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.roster import pinglist
+from analyzer.roster.registry import REMEMBER_NS, Registry
+from netagent.model.endpoint import EndpointState, RdmaAddress
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.model.task import Task
+from netagent.wire.messages import Registration
+from tests.analyzer.cluster import SECOND, endpoint, registration
+
+HOSTS = ("h0", "h1", "h2")
+
+CRASHED = EndpointState.CRASHED
+
+
+def ids(records):
+    return [str(record.endpoint.id) for record in records]
+
+
+def lists_of(registry, hosts=HOSTS):
+    """Every host's targets, built naively from nothing but the lookups."""
+    active = [r.endpoint for r in registry.endpoints() if r.active]
+    return {
+        host: sorted(
+            (str(mine.id), str(theirs.id), theirs.address)
+            for mine in active
+            for theirs in active
+            if mine.host == host
+            and theirs.host != host
+            and mine.task == theirs.task != ""
+            and mine.id.rail == theirs.id.rail
+        )
+        for host in hosts
+    }
+
+
+# --- one host -------------------------------------------------------------------------------------
+
+
+def test_a_registration_makes_agent_endpoints_and_learned_task_known():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0", 0), endpoint("h0", "a0", 1)), 5)
+    agent = registry.agent("h0")
+    assert (agent.instance, agent.rpc_url, agent.last_seen_ns) == ("one", "https://h0:8421", 5)
+    assert ids(registry.endpoints()) == ["a0/rail0", "a0/rail1"]
+    assert ids(registry.endpoints_of("h0")) == ["a0/rail0", "a0/rail1"]
+    assert registry.tasks() == [Task("train-a", ("a0",), 2, (0, 1), declared=False)]
+    assert registry.agents() == [agent]
+
+
+def test_unknown_names_are_none_or_empty():
+    registry = Registry()
+    assert registry.agent("h9") is None
+    assert registry.endpoint(EndpointId("x", 0)) is None
+    assert registry.task("t") is None
+    assert registry.host_of_underlay("172.30.0.99") is None
+    assert registry.endpoints_of("h9") == []
+    assert registry.endpoints("t") == []
+    assert registry.delete_task("t", 0) is None
+    assert registry.forget("h9", 0) == set()
+    assert registry.export_host("h9") is None
+    registry.heard("h9", 1, 2)
+    assert registry.agents() == []
+
+
+def test_what_a_registration_lacks_is_deregistered_and_remembered_for_ten_minutes():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1 * SECOND)
+    registry.apply(registration("h0", generation=2), 7 * SECOND)
+    gone = registry.endpoint(EndpointId("a0", 0))
+    assert gone.deregistered_ns == 7 * SECOND
+    assert not gone.live
+    assert registry.endpoints() == registry.endpoints_of("h0") == []
+    assert ids(registry.endpoints(vanished=True)) == ["a0/rail0"]
+    assert registry.task("train-a") is None
+    assert registry.expire(7 * SECOND + REMEMBER_NS - 1) == set()
+    assert registry.expire(7 * SECOND + REMEMBER_NS) == {"h0"}
+    assert registry.endpoint(EndpointId("a0", 0)) is None
+
+
+def test_an_endpoint_that_comes_back_is_new():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
+    registry.apply(registration("h0", generation=2), 2)
+    registry.apply(registration("h0", endpoint("h0", "a0"), generation=3), 9)
+    record = registry.endpoint(EndpointId("a0", 0))
+    assert (record.registered_ns, record.since_ns, record.deregistered_ns) == (9, 9, None)
+
+
+def test_an_older_generation_and_a_replaced_instance_change_nothing():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0"), generation=5), 1)
+    assert registry.apply(registration("h0", generation=4), 2) == set()
+    assert ids(registry.endpoints()) == ["a0/rail0"]
+    registry.apply(registration("h0", endpoint("h0", "a1"), instance="two"), 3)
+    assert ids(registry.endpoints()) == ["a1/rail0"]
+    registry.apply(registration("h0", endpoint("h0", "a0"), generation=6), 4)
+    assert registry.agent("h0").instance == "two"
+    assert ids(registry.endpoints()) == ["a1/rail0"]
+
+
+def test_a_crashed_endpoint_stays_known_since_when_and_is_no_target():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
+    registry.apply(registration("h1", endpoint("h1", "a1")), 2)
+    down = registration("h0", endpoint("h0", "a0", state=CRASHED), generation=2)
+    assert registry.apply(down, 8) == {"h0", "h1"}
+    record = registry.endpoint(EndpointId("a0", 0))
+    assert (record.live, record.active, record.since_ns, record.registered_ns) == (
+        True,
+        False,
+        8,
+        1,
+    )
+    assert registry.apply(down, 9) == set()
+    again = registry.endpoint(EndpointId("a0", 0))
+    assert (again.endpoint.state, again.since_ns) == (CRASHED, 8)
+    assert [str(e.id) for e in registry.group("train-a", 0)] == ["a1/rail0"]
+
+
+def test_summaries_show_that_an_agent_lives_and_never_go_back():
+    registry = Registry()
+    registry.apply(registration("h0"), 5)
+    registry.heard("h0", 100, 9)
+    registry.heard("h0", 50, 7)
+    agent = registry.agent("h0")
+    assert (agent.last_seen_ns, agent.last_window_ns) == (9, 100)
+    registry.apply(registration("h0", instance="two"), 11)
+    assert registry.agent("h0").last_window_ns == 100
+    assert registry.agent("h0").registered_ns == 11
+
+
+def test_a_registration_that_contradicts_itself_is_refused_whole():
+    registry = Registry()
+    foreign = registration("h0", endpoint("h1", "a0"))
+    twice = registration("h0", endpoint("h0", "a0"), endpoint("h0", "a0"))
+    for bad in (foreign, twice):
+        with pytest.raises(RemoteProtocolError):
+            registry.apply(bad, 1)
+    assert registry.agents() == []
+
+
+def test_underlay_addresses_lead_to_host_and_rail_until_the_host_is_forgotten():
+    registry = Registry()
+    mine = endpoint("h0", "a0", 1)
+    registry.apply(registration("h0", mine), 1)
+    registry.apply(registration("h0", generation=2), 2)
+    assert registry.host_of_underlay(mine.underlay) == ("h0", 1)
+    registry.forget("h0", 3)
+    assert registry.host_of_underlay(mine.underlay) is None
+
+
+# --- several hosts --------------------------------------------------------------------------------
+
+
+def test_of_two_hosts_that_claim_an_endpoint_the_newer_wins_and_it_is_reported():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
+    registry.apply(registration("h1", endpoint("h1", "a0")), 2)
+    assert registry.endpoint(EndpointId("a0", 0)).endpoint.host == "h1"
+    assert registry.endpoints_of("h0") == []
+    [report] = registry.conflicts()
+    assert (report.winner, report.loser, report.wall_ns) == ("h1", "h0", 2)
+    other = registration("h0", endpoint("h0", "a0"), endpoint("h0", "b0"), generation=2)
+    registry.apply(other, 3)  # repeating an old claim does not win it back
+    assert registry.endpoint(EndpointId("a0", 0)).endpoint.host == "h1"
+    registry.apply(registration("h1", generation=2), 4)
+    assert registry.endpoint(EndpointId("a0", 0)).endpoint.host == "h0"
+
+
+def test_a_container_that_moved_cleanly_is_no_conflict():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
+    registry.apply(registration("h0", generation=2), 2)
+    registry.apply(registration("h1", endpoint("h1", "a0")), 3)
+    registry.expire(2 + REMEMBER_NS)
+    assert registry.endpoint(EndpointId("a0", 0)).endpoint.host == "h1"
+    assert registry.conflicts() == []
+
+
+def test_a_forgotten_host_takes_its_endpoints_along():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
+    registry.apply(registration("h1", endpoint("h1", "a1")), 2)
+    assert registry.forget("h0", 3) == {"h0", "h1"}
+    assert ids(registry.endpoints(vanished=True)) == ["a1/rail0"]
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def test_a_declared_task_is_known_before_its_containers_and_claims_them():
+    registry = Registry()
+    assert registry.put_task(Task("job", ("a0", "a1"), 1, (0,)), 1) == set()
+    assert registry.task("job").declared
+    registry.apply(registration("h0", endpoint("h0", "a0", task="")), 2)
+    assert registry.endpoint(EndpointId("a0", 0)).endpoint.task == "job"
+    assert registry.apply(registration("h1", endpoint("h1", "a1", task="")), 3) == {"h0", "h1"}
+    assert ids(registry.endpoints("job")) == ["a0/rail0", "a1/rail0"]
+    assert registry.delete_task("job", 4) == {"h0", "h1"}
+    assert registry.endpoint(EndpointId("a0", 0)).endpoint.task == ""
+    assert registry.tasks() == []
+
+
+def test_declaring_a_task_again_replaces_it_and_another_may_not_take_its_containers():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0", task="")), 1)
+    registry.put_task(Task("job", ("a0", "a1")), 1)
+    with pytest.raises(RemoteProtocolError):
+        registry.put_task(Task("other", ("a1", "b0")), 2)
+    registry.put_task(Task("job", ("a1",)), 3)
+    assert registry.endpoint(EndpointId("a0", 0)).endpoint.task == ""
+    registry.put_task(Task("other", ("a0",)), 4)
+    assert [task.id for task in registry.tasks()] == ["job", "other"]
+    assert registry.declarer(["a1", "zz"], besides="other") == "job"
+
+
+# --- properties -----------------------------------------------------------------------------------
+
+fleets = st.lists(
+    st.tuples(
+        st.sampled_from(HOSTS),
+        st.lists(
+            st.tuples(st.integers(0, 2), st.integers(0, 1), st.sampled_from(EndpointState)),
+            unique_by=lambda e: e[:2],
+            max_size=4,
+        ),
+    ),
+    max_size=8,
+)
+
+
+def stream(fleet, *, shared=False):
+    """Registrations as agents would send them: generations count up per host."""
+    generations = dict.fromkeys(HOSTS, 0)
+    for host, endpoints in fleet:
+        generations[host] += 1
+        yield registration(
+            host,
+            *(
+                endpoint(host, f"c{n}" if shared else f"{host}-c{n}", rail, state=state)
+                for n, rail, state in endpoints
+            ),
+            generation=generations[host],
+        )
+
+
+def standing(registry):
+    return (
+        [record.endpoint for record in registry.endpoints()],
+        [(agent.host, agent.generation) for agent in registry.agents()],
+        registry.tasks(),
+        lists_of(registry),
+    )
+
+
+@given(fleets, st.randoms(use_true_random=False))
+def test_any_order_of_registrations_with_repeats_converges(fleet, random):
+    messages = list(stream(fleet))
+    straight, shuffled = Registry(), Registry()
+    for n, message in enumerate(messages):
+        straight.apply(message, n)
+    again = messages * 2
+    random.shuffle(again)
+    for n, message in enumerate(again):
+        shuffled.apply(message, n)
+    assert standing(straight) == standing(shuffled)
+
+
+@given(fleets, st.booleans())
+def test_every_host_whose_list_changes_is_named_and_repeating_names_nobody(fleet, shared):
+    registry = Registry()
+    for n, message in enumerate(stream(fleet, shared=shared)):
+        before = lists_of(registry)
+        named = registry.apply(message, n)
+        after = lists_of(registry)
+        assert {host for host in HOSTS if before[host] != after[host]} <= named
+        assert registry.apply(message, n + 1) == set()
+
+
+@given(fleets, st.booleans())
+def test_groups_and_lists_agree_with_the_naive_ones(fleet, shared):
+    registry = Registry()
+    for n, message in enumerate(stream(fleet, shared=shared)):
+        registry.apply(message, n)
+    for host, naive in lists_of(registry).items():
+        mine = [r.endpoint for r in registry.endpoints_of(host) if r.active]
+        built = pinglist.active(host, mine, registry.group)
+        assert [(str(t.source), str(t.target), t.address) for t in built] == naive
+
+
+@given(fleets, st.booleans())
+def test_a_restored_registry_stands_where_the_exported_one_stood(fleet, shared):
+    registry = Registry()
+    registry.put_task(Task("job", ("c0", "h0-c0")), 0)
+    for n, message in enumerate(stream(fleet, shared=shared)):
+        registry.apply(message, n)
+    states = [registry.export_host(agent.host) for agent in registry.agents()]
+    restored = Registry.restore(states, [t for t in registry.tasks() if t.declared])
+    assert standing(restored) == standing(registry)
+    assert restored.endpoints(vanished=True) == registry.endpoints(vanished=True)
+    late = Registration(host="h0", instance="old", generation=0, rpc_url="", endpoints=())
+    assert restored.apply(late, 99) == registry.apply(late, 99)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"gid": "rubbish"},
+        {"qpns": ()},
+        {"qpns": (1 << 24,)},
+        {"qpns": tuple(range(1, 66))},
+        {"qkey": 1 << 32},
+        {"mtu": 1500},
+    ],
+)
+def test_an_rdma_address_that_makes_no_sense_is_refused(odd):
+    good = RdmaAddress("mlx5_0", "::ffff:10.0.0.1", (17,), 1, 1024)
+    registry = Registry()
+    registry.apply(registration("h0", replace(endpoint("h0", "a0", 0), rdma=good)), 5)
+    bad = replace(endpoint("h1", "a1", 0), rdma=replace(good, **odd))
+    with pytest.raises(RemoteProtocolError, match="a1/rail0"):
+        registry.apply(registration("h1", bad), 5)

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop around a diagnosis, against agents that answer, refuse, stand still or break."""
+
+import asyncio
+
+import pytest
+from structlog.testing import capture_logs
+
+from analyzer.diagnosis.engine import IncidentChanged, Remark
+from analyzer.questions import Ask, Failed, Question, StatusRequest, Why
+from analyzer.server.asker import LEAST_S, Asker
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
+from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
+from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest
+from netagent.wire.trace import TraceReply, TraceRequest
+
+CHECK = CheckRequest(questions=())
+WALKS = CheckReply(walks=(), wall_ns=1)
+TRACED = TraceReply(kind="drops", flow="udp", netns=1, lasted_ns=1)
+INCIDENT = Incident(
+    "i1", IncidentState.OPEN, Verdict(None, None, Symptom.LOSS, 0.1, "why"), 1, 2, 3
+)
+
+
+class Agents:
+    """Each host does what its name says."""
+
+    def __init__(self):
+        self.still, self.deadlines = asyncio.Event(), []
+
+    async def check(self, host, request, *, deadline_s=0.0):
+        self.deadlines.append(deadline_s)
+        match host:
+            case "refuses":
+                raise Unreachable(host, "refused")
+            case "times-out":
+                raise Unreachable(host, "timeout")
+            case "is-nowhere":
+                raise Unreachable(host, "no route")
+            case "cannot":
+                raise CapabilityMissing("walks", "install Open vSwitch")
+            case "is-odd":
+                raise RemoteProtocolError("no CheckReply")
+            case "breaks":
+                raise ZeroDivisionError
+            case "stands-still":
+                await self.still.wait()
+        return WALKS
+
+    async def path(self, host, request, *, deadline_s=0.0):
+        return PathReply(paths=())
+
+    async def trace(self, host, request, *, deadline_s=0.0):
+        return TRACED
+
+
+class Diagnosis:
+    """Asks what the test wants, once; remembers the answers."""
+
+    def __init__(self, *questions, events=()):
+        self.questions, self.events = list(questions), list(events)
+        self.answers, self.steps = {}, 0
+
+    def step(self, now_ns):
+        self.steps += 1
+        due, self.questions = self.questions, []
+        return due
+
+    def answer(self, question, reply, now_ns):
+        self.answers[question] = reply
+
+    def next_event(self):
+        return self.events.pop(0) if self.events else None
+
+    def deadline(self):
+        return None
+
+
+def question(number, host="answers", request=CHECK, *, in_s=3):
+    return Question(number, host, request, in_s * 10**9)
+
+
+async def running(diagnosis, until, agents=None, told=None):
+    told = [] if told is None else told
+    asker = Asker(diagnosis, agents or Agents(), lambda: 0, told.append)
+    work = asyncio.create_task(asker.run())
+    async with asyncio.timeout(10):
+        while not until():  # noqa: ASYNC110 - it rings nothing
+            await asyncio.sleep(0)
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
+    return asker
+
+
+@pytest.mark.parametrize(
+    ("host", "reply"),
+    [
+        ("answers", WALKS),
+        ("refuses", Failed(Why.REFUSED, "refused")),
+        ("times-out", Failed(Why.TIMEOUT, "timeout")),
+        ("is-nowhere", Failed(Why.UNREACHABLE, "no route")),
+        ("cannot", Failed(Why.CANNOT, "walks unavailable: install Open vSwitch")),
+        ("is-odd", Failed(Why.ODD, "no CheckReply")),
+        ("breaks", Failed(Why.ODD, "ZeroDivisionError: ")),
+    ],
+)
+def test_every_question_is_answered_whatever_the_agent_does(host, reply):
+    diagnosis = Diagnosis(question(7, host))
+    asyncio.run(running(diagnosis, lambda: diagnosis.answers))
+    assert diagnosis.answers == {7: reply}
+
+
+def test_each_kind_of_question_goes_to_its_own_call_with_the_time_that_is_left():
+    agents = Agents()
+    path = PathRequest(source=None, target=None)
+    trace = TraceRequest(kind="drops", flow="udp")
+    diagnosis = Diagnosis(
+        question(1, in_s=2), question(2, request=path), question(3, request=trace)
+    )
+    asyncio.run(running(diagnosis, lambda: len(diagnosis.answers) == 3, agents))
+    assert diagnosis.answers == {1: WALKS, 2: PathReply(paths=()), 3: TRACED}
+    assert agents.deadlines == [2.0]
+
+
+def test_a_question_that_is_late_already_is_still_put():
+    agents = Agents()
+    diagnosis = Diagnosis(question(1, in_s=-3))
+    asyncio.run(running(diagnosis, lambda: diagnosis.answers, agents))
+    assert agents.deadlines == [LEAST_S]
+
+
+def test_news_that_come_together_wake_it_once_and_later_ones_again(monkeypatch):
+    async def told():
+        asker, timers = Asker(Diagnosis(), Agents(), lambda: 0, print), []
+        monkeypatch.setattr(
+            asyncio.get_running_loop(), "call_later", lambda _, then: timers.append(then)
+        )
+        asker.news()
+        asker.news()
+        before = len(timers), asker._wake.is_set()
+        timers[0]()
+        woken = asker._wake.is_set()
+        asker.news()
+        return before, woken, len(timers)
+
+    assert asyncio.run(told()) == ((1, False), True, 2)
+
+
+def test_one_agent_that_stands_still_holds_up_no_other_and_is_let_go_at_the_end():
+    diagnosis = Diagnosis(question(1, "stands-still"), question(2))
+    asker = asyncio.run(running(diagnosis, lambda: diagnosis.answers))
+    assert diagnosis.answers == {2: WALKS}
+    assert asker._asking == set()
+
+
+def test_an_answer_is_looked_at_without_waiting_for_a_tick():
+    diagnosis = Diagnosis(question(1))
+    asyncio.run(running(diagnosis, lambda: diagnosis.answers and diagnosis.steps > 1))
+
+
+def test_incidents_are_told_and_remarks_logged():
+    told, error = [], ValueError("a bug")
+    events = [
+        IncidentChanged(INCIDENT),
+        Remark("pair_traced", {"pair": "a -> b"}),
+        Remark("window_not_judged", {"start_ns": 5}, error),
+    ]
+    diagnosis = Diagnosis(events=events)
+    with capture_logs() as logs:
+        asyncio.run(running(diagnosis, lambda: not diagnosis.events, told=told))
+    assert told == [INCIDENT]
+    assert [each["event"] for each in logs] == [
+        "incident_changed", "pair_traced", "window_not_judged"
+    ]  # fmt: skip
+    assert logs[-1]["exc_info"] is error
+
+
+def test_an_answer_that_the_diagnosis_cannot_take_is_logged_and_stops_nothing():
+    diagnosis = Diagnosis(question(1), question(2))
+    taken = diagnosis.answer
+
+    def answer(number, reply, now_ns):
+        taken(number, reply, now_ns)
+        if number == 1:
+            raise ZeroDivisionError
+
+    diagnosis.answer = answer
+    with capture_logs() as logs:
+        asyncio.run(running(diagnosis, lambda: len(diagnosis.answers) == 2 and diagnosis.steps > 1))
+    assert "answer_not_taken" in [each["event"] for each in logs]
+
+
+def test_what_somebody_waits_for_is_asked_step_by_step():
+    def asking():
+        replies = yield [Ask("answers", CHECK), Ask("refuses", CHECK)]
+        more = yield [Ask("times-out", CHECK)]
+        return [*replies, *more]
+
+    asker = Asker(Diagnosis(), Agents(), lambda: 0, print)
+    found = asyncio.run(asker.drive(asking()))
+    assert found == [WALKS, Failed(Why.REFUSED, "refused"), Failed(Why.TIMEOUT, "timeout")]
+
+
+def test_a_status_that_cannot_be_had_is_no_news():
+    class Silent(Agents):
+        async def status(self, host, *, deadline_s=0.0):
+            raise Unreachable(host, "timeout")
+
+    diagnosis = Diagnosis(question(1, request=StatusRequest()))
+    with capture_logs() as logs:
+        asyncio.run(running(diagnosis, lambda: diagnosis.answers, Silent()))
+    assert diagnosis.answers == {1: Failed(Why.TIMEOUT, "timeout")}
+    assert logs == []

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyzer as a process: mutual TLS, clean stop, kill -9, command line."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from analyzer import cli
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import Accepted, Registered, Summary
+from tests.analyzer.certificates import Authority
+from tests.analyzer.cluster import SECOND, endpoint, registration
+
+ROOT = Path(__file__).parents[3]
+
+MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+class Process:
+    """`netagent-analyzer serve` with its log read up to the line that says where it listens."""
+
+    def __init__(self, folder, tls=None, listen="127.0.0.1:0"):
+        self.config = folder / "analyzer.toml"
+        text = f'listen = "{listen}"\ndatabase = "state/netagent.duckdb"\n'
+        if tls:
+            cert, key = tls.sign("analyzer")
+            text += f'[tls]\nca = "{tls.ca}"\ncert = "{cert}"\nkey = "{key}"\n'
+        self.config.write_text(text)
+
+    def __enter__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "analyzer.cli", "serve", "--config", str(self.config)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        self.log = []
+        for line in self.process.stderr:
+            self.log.append(json.loads(line))
+            if self.log[-1]["event"] == "listening":
+                self.url = self.log[-1]["url"]
+                return self
+        raise AssertionError(self.log)
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stderr.close()
+
+    def stop(self):
+        """Stop as an operator does; return exit status, seconds and the rest of the log."""
+        began = time.monotonic()
+        self.process.terminate()
+        rest = [json.loads(line) for line in self.process.stderr]
+        return self.process.wait(), time.monotonic() - began, rest
+
+    def client(self, context=None):
+        return httpx.Client(base_url=self.url, verify=context or False, trust_env=False, timeout=10)
+
+
+def summary(start_ns):
+    message = Summary(host="h0", instance="one", start_ns=start_ns, width_ns=5 * SECOND)
+    return {"content": encode(message), "headers": MSGPACK}
+
+
+def test_over_mutual_tls_each_host_speaks_for_itself_and_strangers_not_at_all(authority, tmp_path):
+    body = {"content": encode(registration("h0", endpoint("h0", "a0"))), "headers": MSGPACK}
+    path = "/v1/hosts/h0/endpoints"
+    stranger = Authority(tmp_path, "stranger")
+    foreign = authority.client()
+    foreign.load_cert_chain(*map(str, stranger.sign("h0")))
+    with Process(tmp_path, authority) as analyzer:
+        with analyzer.client(authority.client("h0")) as h0:
+            answer = h0.put(path, **body)
+            assert decode(answer.content, Registered).pinglist.targets == ()
+            assert decode(h0.post("/v1/summaries", **summary(5)).content, Accepted)
+            assert h0.put("/v1/tasks/t", json={"containers": []}).status_code == 403
+        with analyzer.client(authority.client("h1")) as h1:
+            refused = h1.put(path, **body)
+            assert refused.status_code == 403
+            assert "h1" in refused.json()["error"]
+            assert h1.post("/v1/summaries", **summary(10)).status_code == 403
+            assert h1.get("/v1/endpoints").status_code == 200
+        with analyzer.client(authority.client("admin")) as admin:
+            assert admin.put("/v1/tasks/t", json={"containers": []}).status_code == 200
+        for context in (authority.client(), foreign):
+            with analyzer.client(context) as nobody, pytest.raises(httpx.HTTPError):
+                nobody.get("/v1/endpoints")
+        plain = analyzer.url.replace("https", "http")
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"{plain}/v1/endpoints", trust_env=False)
+        assert analyzer.stop()[0] == 0
+
+
+def test_plain_http_beyond_loopback_is_refused_at_the_start(tmp_path, capsys):
+    config = tmp_path / "analyzer.toml"
+    config.write_text('listen = "0.0.0.0:0"\n')
+    assert cli.main(["serve", "--config", str(config)]) == 2
+    assert "not loopback" in capsys.readouterr().err
+
+
+def test_an_address_in_use_is_a_configuration_error(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = tmp_path / "analyzer.toml"
+        config.write_text(f'listen = "127.0.0.1:{taken.getsockname()[1]}"\n')
+        assert cli.main(["serve", "--config", str(config)]) == 2
+    assert "cannot listen" in capsys.readouterr().err
+
+
+async def poll_while(client, stop):
+    """Hold two long polls, call `stop`, and return what the polls were answered."""
+    polls = [
+        asyncio.create_task(client.get(path))
+        for path in (
+            "/v1/hosts/h0/pinglist?after=0&wait_s=50",
+            f"/v1/incidents/events?after={2**62}&wait_s=50",
+        )
+    ]
+    metrics = ""
+    while "netagent_long_polls 2" not in metrics:
+        metrics = (await client.get("/metrics")).text
+    stopped = asyncio.create_task(asyncio.to_thread(stop))
+    return [(await poll).status_code for poll in polls], await stopped
+
+
+def test_sigterm_stops_within_three_seconds_whoever_is_waiting(authority, tmp_path):
+    async def inside(analyzer):
+        async with httpx.AsyncClient(
+            base_url=analyzer.url, verify=authority.client("admin"), trust_env=False, timeout=60
+        ) as client:
+            return await poll_while(client, analyzer.stop)
+
+    with Process(tmp_path, authority) as analyzer:
+        host, port = analyzer.url.rpartition("/")[2].split(":")
+        with socket.create_connection((host, int(port))):  # somebody who never says hello
+            polls, (status, seconds, rest) = asyncio.run(inside(analyzer))
+    assert polls == [204, 200]
+    assert status == 0
+    assert seconds < 3
+    assert rest[-1]["event"] == "stopped"
+
+
+def test_what_was_acknowledged_survives_kill_9_of_the_analyzer(tmp_path):
+    acknowledged = []
+    for life in range(2):
+        with Process(tmp_path) as analyzer, analyzer.client() as client:
+            message = registration("h0", endpoint("h0", f"a{life}"), generation=life + 1)
+            client.put("/v1/hosts/h0/endpoints", content=encode(message), headers=MSGPACK)
+            for n in range(20):
+                start_ns = (life * 100 + n) * 5 * SECOND
+                assert client.post("/v1/summaries", **summary(start_ns)).status_code == 200
+                acknowledged.append(start_ns)
+            analyzer.process.send_signal(signal.SIGKILL)
+            analyzer.process.wait()
+    with Process(tmp_path) as analyzer, analyzer.client() as client:
+        [replay] = [line for line in analyzer.log if line["event"] == "replayed"]
+        assert replay["summaries"] == len(acknowledged)
+        for start_ns in acknowledged:
+            again = decode(client.post("/v1/summaries", **summary(start_ns)).content, Accepted)
+            assert again.duplicate
+        states = [(e["id"], e["state"]) for e in listed(client, "?vanished=true")]
+        assert states == [("a0/rail0", "gone"), ("a1/rail0", "up")]
+        assert analyzer.stop()[0] == 0
+
+
+def listed(client, query):
+    return client.get(f"/v1/endpoints{query}").json()["endpoints"]
+
+
+def test_a_second_analyzer_on_the_same_database_is_refused_with_the_remedy(tmp_path, capsys):
+    with Process(tmp_path) as analyzer:
+        assert cli.main(["serve", "--config", str(analyzer.config)]) == 2
+        assert f"PID {analyzer.process.pid}" in capsys.readouterr().err
+
+
+def test_the_commands_reach_an_analyzer_over_mutual_tls(authority, tmp_path, capsys, monkeypatch):
+    cert, key = map(str, authority.sign("admin"))
+    with Process(tmp_path, authority) as analyzer:
+        for name, value in (
+            ("NETAGENT_ANALYZER_URL", analyzer.url),
+            ("NETAGENT_CA", str(authority.ca)),
+            ("NETAGENT_CERT", cert),
+            ("NETAGENT_KEY", key),
+        ):
+            monkeypatch.setenv(name, value)
+        with analyzer.client(authority.client("h0")) as h0:
+            body = encode(registration("h0", endpoint("h0", "a0")))
+            h0.put("/v1/hosts/h0/endpoints", content=body, headers=MSGPACK)
+        for verb, words in (
+            (["tasks"], "train-a  learned"),
+            (["endpoints"], "a0/rail0  up"),
+            (["incidents"], "no incidents"),
+        ):
+            assert cli.main(verb) == 0
+            assert words in capsys.readouterr().out
+        assert cli.main(["show", "none"]) == 1
+        assert "no incident 'none'" in capsys.readouterr().err
+        monkeypatch.delenv("NETAGENT_CERT")
+        monkeypatch.delenv("NETAGENT_KEY")
+        assert cli.main(["tasks"]) == 2
+        assert "--cert" in capsys.readouterr().err

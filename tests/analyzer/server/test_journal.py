@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from analyzer.server.journal import Journal
+from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
+from tests.waiting import until
+
+OPEN, CONFIRMED, RECOVERED = IncidentState.OPEN, IncidentState.CONFIRMED, IncidentState.RECOVERED
+
+
+def incident(name="i1", state=OPEN, updated_ns=1):
+    verdict = Verdict(None, None, Symptom.LOSS, 0.1, "cannot tell")
+    return Incident(name, state, verdict, 1, 2, updated_ns)
+
+
+class Disk:
+    def __init__(self):
+        self.written = []
+
+    async def put_incidents(self, incidents):
+        self.written += incidents
+
+
+class Bench:
+    def __init__(self, *stored, wall_ns=1000):
+        self.disk, self.told = Disk(), []
+        self.journal = Journal(stored, wall_ns=wall_ns, announce=lambda: self.told.append(1))
+
+    def take(self, *changed, wall_ns=2000):
+        for incident in changed:
+            self.journal.note(incident)
+        asyncio.run(self.journal.take(self.disk, wall_ns))
+
+    def events(self, after=0):
+        return [(e.event, e.incident.id) for e in self.journal.events(after)]
+
+
+def test_each_change_is_stored_and_told_once():
+    bench = Bench()
+    for state in (OPEN, OPEN, CONFIRMED, RECOVERED):
+        bench.take(incident(state=state))
+    bench.take()
+    assert bench.events() == [
+        ("opened", "i1"),
+        ("confirmed", "i1"),
+        ("recovered", "i1"),
+    ]  # seen again, with nothing new: stored, not told
+    assert len(bench.disk.written) == len(bench.told) == 4
+
+
+def test_what_changes_is_taken_as_it_comes_and_in_order():
+    bench = Bench()
+    bench.take(incident(), incident(state=CONFIRMED), incident("i2"))
+    assert bench.events() == [("opened", "i1"), ("confirmed", "i1"), ("opened", "i2")]
+
+    async def follow():
+        work = asyncio.create_task(bench.journal.follow(bench.disk, lambda: 3000))
+        bench.journal.note(incident("i3"))
+        await until(lambda: bench.events(after=2003), within_s=5)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(follow())
+    assert bench.events()[-1] == ("opened", "i3")
+
+
+def test_event_numbers_grow_whatever_the_clock_does():
+    bench = Bench()
+    bench.take(incident("i1"), incident("i2"), wall_ns=5000)
+    bench.take(incident("i3"), wall_ns=10)
+    numbers = [event.seq for event in bench.journal.events(0)]
+    assert numbers == [5000, 5001, 5002] == sorted(set(numbers))
+    assert bench.journal.seq == 5002
+    assert bench.events(after=5001) == [("opened", "i3")]
+
+
+def test_what_could_not_be_stored_is_not_told_and_tried_again():
+    class Full(Disk):
+        async def put_incidents(self, _):
+            raise OSError("disk full")
+
+    bench = Bench()
+    disk, bench.disk = bench.disk, Full()
+    with pytest.raises(OSError):
+        bench.take(incident())
+    assert bench.events() == []
+    bench.disk = disk
+    bench.take()
+    assert bench.events() == [("opened", "i1")]
+
+
+def test_old_recovered_incidents_are_forgotten():
+    bench = Bench(incident("a", RECOVERED, 1), incident("b", RECOVERED, 5), incident("c", OPEN, 1))
+    bench.journal.forget(5)
+    assert {i.id for i in bench.journal.incidents()} == {"b", "c"}
+
+
+def test_incidents_are_listed_latest_first():
+    early, late = incident("early"), replace(incident("late"), detected_ns=9)
+    bench = Bench(early, late)
+    assert [i.id for i in bench.journal.incidents()] == ["late", "early"]

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+
+import pytest
+
+from analyzer.intake.traffic import TrafficBook
+from analyzer.server import planner
+from analyzer.server.planner import Planner
+from analyzer.skeleton.judging import Judgement
+from analyzer.skeleton.plans import Skeletons
+from netagent.model.errors import Unreachable
+from netagent.model.task import Task
+from tests.analyzer.skeleton.test_plans import Cloud
+from tests.waiting import until
+
+S = 10**9
+
+
+class Service:
+    def __init__(self):
+        self.replanned = []
+
+    def replan(self, hosts):
+        self.replanned.append(set(hosts))
+
+
+class Fleet:
+    """Agents of which some do not answer."""
+
+    def __init__(self, *silent):
+        self.silent, self.asked = silent, []
+
+    async def sample(self, host, request):
+        self.asked.append(host)
+        if host in self.silent:
+            raise Unreachable(host, "timeout")
+
+
+def planner_of(cloud, fleet=None):
+    made = Planner(cloud.skeletons, cloud.book, Service(), fleet or Fleet(), lambda: cloud.now * S)
+    return made, made._service
+
+
+def run_until(work, reached):
+    async def main():
+        running = asyncio.create_task(work.run())
+
+        def well():
+            assert not running.done()
+            return reached()
+
+        await until(well, within_s=20)
+        running.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr(planner, "STEP_S", 0.001)
+
+
+def test_a_task_whose_traffic_cannot_be_judged_stops_no_other(monkeypatch):
+    cloud = Cloud()
+    cloud.registry.put_task(Task("aaa", ("x0", "x1"), 1, (0,), declared=True), 0)
+
+    def judge(case, book):
+        if case.task.id == "aaa":
+            raise ZeroDivisionError
+        return Judgement(None, "fine")
+
+    monkeypatch.setattr(planner, "judge", judge)
+    monkeypatch.setattr(Skeletons, "_excuse", lambda *_: "")
+    work, _ = planner_of(cloud)
+    failed = "its traffic could not be judged: ZeroDivisionError"
+    expected = {"aaa": failed, "train-a": "fine"}
+
+    def reasons():
+        return {task: plan.reason for task, plan in cloud.skeletons.plans().items()}
+
+    run_until(work, lambda: reasons() == expected)
+
+
+def test_membership_is_followed_while_a_task_is_thought_about(monkeypatch):
+    cloud = Cloud()
+    cloud.plays()
+    cloud.run(330)
+    assert cloud.plan.used is not None
+    slow = asyncio.Event()
+
+    async def think(self, case):
+        await slow.wait()
+
+    monkeypatch.setattr(Planner, "_judge", think)
+    cloud.now += 10
+    work, service = planner_of(cloud)
+    cloud.register(3, generation=2, container="other")
+    run_until(work, lambda: service.replanned)
+    assert cloud.plan.used is None
+
+
+def test_agents_that_do_not_answer_are_asked_again():
+    cloud = Cloud()
+    cloud.plays()
+    cloud.run(10)
+    fleet = Fleet("h3")
+    work, _ = planner_of(cloud, fleet)
+    run_until(work, lambda: len(fleet.asked) >= 8)
+    cloud.now += 15
+    run_until(work, lambda: fleet.asked.count("h3") == 2)
+
+
+def test_an_empty_analyzer_has_nothing_to_plan():
+    cloud = Cloud()
+    cloud.skeletons, cloud.book = Skeletons(cloud.registry), TrafficBook()
+    cloud.registry.delete_task("train-a", 0)
+    work, service = planner_of(cloud)
+    run_until(work, lambda: cloud.skeletons.plans() is not None)
+    assert service.replanned == []

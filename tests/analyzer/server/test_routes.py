@@ -1,0 +1,706 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The routes, called without sockets; the diagnosis is a stand-in that records and plays."""
+
+import asyncio
+import contextlib
+import io
+
+import httpx
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.config import Config, Recording
+from analyzer.diagnosis.engine import IncidentChanged
+from analyzer.intake.reports import Report
+from analyzer.intake.take import Taken
+from analyzer.intake.traffic import traffic_of
+from analyzer.replay.player import play, read
+from analyzer.server import analyzer as assembly
+from analyzer.server.analyzer import Analyzer
+from analyzer.server.identity import PEER
+from analyzer.server.routes import application
+from analyzer.skeleton import recording
+from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, Layer
+from netagent.model.pinglist import PingList
+from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
+from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
+from netagent.wire.messages import Accepted, Health, Registered, Summary, TrafficBlock
+from tests.analyzer.cluster import SECOND, endpoint, registration
+from tests.waiting import until
+
+SPINE = Component(Kind.SWITCH, "spine-0")
+
+MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
+
+
+def incident(name="i1", state=IncidentState.OPEN, **fields):
+    pair = Pair(EndpointId("a0", 0), EndpointId("a1", 0), 10, 9)
+    verdict = Verdict(SPINE, Layer.UNDERLAY, Symptom.LOSS, 0.9, "spine-0 loses", failing=(pair,))
+    values = {"detected_ns": 1, "localized_ns": 2, "updated_ns": 3, **fields}
+    return Incident(name, state, verdict, **values)
+
+
+class Diagnosis:
+    """A diagnosis whose incidents the test sets."""
+
+    def __init__(self, *_):
+        self.seen, self.restored, self.events = [], [], []
+        self.fail, self.steps = None, 0
+
+    def restore(self, incidents, now_ns):
+        self.restored = incidents
+
+    def begin(self, now_ns):
+        self.began = True
+
+    def ingest(self, summary, now_ns):
+        if self.fail:
+            raise self.fail
+        self.seen.append((summary.host, summary.start_ns, now_ns))
+        return Taken(None, None, None, tuple(traffic_of(summary)))
+
+    def step(self, now_ns):
+        self.steps += 1
+        if self.fail:
+            raise self.fail
+        return []
+
+    def deadline(self):
+        return 0  # always something to do
+
+    def next_event(self):
+        return self.events.pop(0) if self.events else None
+
+    def change(self, *incidents):
+        self.events += map(IncidentChanged, incidents)
+
+    def report(self, host):
+        a0 = EndpointId("a0", 0)
+        return Report(7, Health(answered=3), {}, 0, {a0: "rnic"}) if host == "h0" else None
+
+    def findings(self):
+        return [Finding(FindingKind.RNIC_DOWN, Component(Kind.RNIC, "h0/rnic0"), "no carrier", 5)]
+
+    def topology(self):
+        return {"links": [["leaf-0", "spine-0"]]}
+
+    def diagnose(self, source, target):
+        yield from ()
+        if self.fail:
+            raise self.fail
+        return {"source": str(source), "target": str(target), "outcome": "delivered"}
+
+
+class Lab:
+    """An analyzer and a client that shows the certificate of `peer`."""
+
+    def __init__(self, analyzer):
+        self.analyzer, self.diagnosis = analyzer, analyzer.diagnosis
+        self.peer = None
+        app = application(analyzer)
+
+        async def identified(scope, receive, send):
+            scope["state"] = {PEER: self.peer}
+            await app(scope, receive, send)
+
+        transport = httpx.ASGITransport(identified, raise_app_exceptions=False)
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://analyzer")
+
+    async def register(self, *args, **fields):
+        message = registration(*args, **fields)
+        answer = await self.http.put(
+            f"/v1/hosts/{message.host}/endpoints", content=encode(message), headers=MSGPACK
+        )
+        assert answer.status_code == 200, answer.text
+        return decode(answer.content, Registered).pinglist
+
+    async def push(self, host="h0", start_ns=5 * SECOND):
+        message = Summary(host=host, instance="one", start_ns=start_ns, width_ns=5 * SECOND)
+        return await self.http.post("/v1/summaries", content=encode(message), headers=MSGPACK)
+
+    async def push_traffic(self, host, container, start_s, sent):
+        block = TrafficBlock(
+            start_ns=start_s * SECOND,
+            tick_ns=SECOND,
+            endpoint=b"\0\0",
+            sent=b"".join(value.to_bytes(8, "little") for value in sent),
+        )
+        message = Summary(
+            host=host,
+            instance="one",
+            start_ns=start_s * SECOND,
+            width_ns=5 * SECOND,
+            endpoints=(EndpointId(container, 0),),
+            traffic=(block,),
+        )
+        await self.http.post("/v1/summaries", content=encode(message), headers=MSGPACK)
+
+    async def events(self, after=None):
+        query = {"wait_s": 10} if after is None else {"wait_s": 10, "after": after}
+        return (await self.http.get("/v1/incidents/events", params=query)).json()
+
+
+@contextlib.asynccontextmanager
+async def running(folder, **fields):
+    config = Config(database=str(folder / "netagent.duckdb"), **fields)
+    analyzer = await Analyzer.start(config, "analyzer.toml", build=Diagnosis)
+    try:
+        yield Lab(analyzer)
+    finally:
+        await analyzer.stop()
+
+
+def on(folder, work, **fields):
+    """Run `work(lab)` against an analyzer whose database lies in `folder`."""
+
+    async def inside():
+        async with asyncio.timeout(20), running(folder, **fields) as lab:
+            return await work(lab)
+
+    return asyncio.run(inside())
+
+
+def problem(answer, status):
+    assert answer.status_code == status, answer.text
+    body = answer.json()
+    assert set(body) == {"error", "remedy"}
+    assert body["remedy"]
+    return body["error"]
+
+
+# --- agents ---------------------------------------------------------------------------------------
+
+
+def test_agents_register_and_get_their_lists_in_either_form(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        pinglist = await lab.register("h1", endpoint("h1", "a1"))
+        packed = await lab.http.get("/v1/hosts/h1/pinglist", headers=MSGPACK)
+        assert decode(packed.content, PingList) == pinglist
+        plain = await lab.http.get("/v1/hosts/h1/pinglist")
+        assert decode(plain.content, PingList, ContentType.JSON) == pinglist
+        as_json = await lab.http.put(
+            "/v1/hosts/h1/endpoints",
+            content=encode(registration("h1", endpoint("h1", "a1")), ContentType.JSON),
+        )
+        assert decode(as_json.content, Registered, ContentType.JSON).pinglist == pinglist
+        agents = (await lab.http.get("/v1/agents")).json()["agents"]
+        assert [(a["host"], a["silent_ms"] < 10_000) for a in agents] == [
+            ("h0", True),
+            ("h1", True),
+        ]
+        assert [a["health"] and a["health"]["answered"] for a in agents] == [3, None]
+        endpoints = (await lab.http.get("/v1/endpoints")).json()["endpoints"]
+        assert {e["id"]: e["stamps"] for e in endpoints} == {"a0/rail0": "rnic", "a1/rail0": None}
+
+    on(tmp_path, work)
+
+
+def test_a_long_poll_ends_when_the_list_changes_and_not_before(tmp_path):
+    async def work(lab):
+        before = await lab.register("h0", endpoint("h0", "a0"))
+        url = f"/v1/hosts/h0/pinglist?after={before.version}&wait_s=15"
+        poll = asyncio.create_task(lab.http.get(url, headers=MSGPACK))
+        await until(lambda: len(lab.analyzer.waiters))
+        await lab.register("h2", endpoint("h2", "b2", task="other"))
+        assert not poll.done()
+        await lab.register("h1", endpoint("h1", "a1"))
+        after = decode((await poll).content, PingList)
+        assert after.version > before.version
+        assert len(after.targets) == 1
+
+    on(tmp_path, work)
+
+
+def test_a_list_is_answered_at_once_when_the_version_asked_after_is_another(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        version = (await lab.register("h1", endpoint("h1", "a1"))).version
+        for after in (0, version - 1, version + 10**6):
+            answer = await lab.http.get(f"/v1/hosts/h1/pinglist?after={after}&wait_s=15")
+            assert answer.json()["version"] == version
+        assert (await lab.http.get(f"/v1/hosts/h1/pinglist?after={version}")).status_code == 204
+        problem(await lab.http.get("/v1/hosts/h1/pinglist?wait_s=1e9"), 400)
+        assert len(lab.analyzer.waiters) == 0
+
+    on(tmp_path, work)
+
+
+def test_long_polls_do_not_hold_a_stop(tmp_path):
+    async def work(lab):
+        polls = [
+            asyncio.create_task(lab.http.get("/v1/hosts/h0/pinglist?after=0&wait_s=15")),
+            asyncio.create_task(lab.events(after=2**62)),
+        ]
+        await until(lambda: len(lab.analyzer.waiters) == 2)
+        lab.analyzer.waiters.stop()
+        answers = await asyncio.gather(*polls)
+        assert answers[0].status_code == 204
+        assert answers[1] == {"next": 2**62, "events": []}
+        late = await lab.http.get("/v1/hosts/h0/pinglist?after=0&wait_s=15")
+        assert late.status_code == 204
+
+    on(tmp_path, work)
+
+
+def test_a_summary_is_taken_once_and_handed_on(tmp_path):
+    async def work(lab):
+        first, again = await lab.push(), await lab.push()
+        assert not decode(first.content, Accepted).duplicate
+        assert decode(again.content, Accepted).duplicate
+        assert [seen[:2] for seen in lab.diagnosis.seen] == [("h0", 5 * SECOND)]
+
+    on(tmp_path, work)
+
+
+@pytest.mark.parametrize("error", [RemoteProtocolError, ZeroDivisionError])
+def test_a_summary_that_the_diagnosis_cannot_use_is_stored_and_counted(tmp_path, error):
+    async def work(lab):
+        lab.diagnosis.fail = error("odd columns")
+        assert (await lab.push()).status_code == 200
+        assert lab.analyzer.counters.bad_summaries == 1
+        assert (await lab.analyzer.store.usage())[0] == 1
+
+    on(tmp_path, work)
+
+
+def test_a_restart_knows_registry_tasks_lists_and_the_latest_summaries(tmp_path):
+    async def before(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        pinglist = await lab.register("h1", endpoint("h1", "a1"))
+        await lab.push()
+        await lab.http.put("/v1/tasks/job", json={"containers": ["a0"], "rails": [0]})
+        listing = [(await lab.http.get(f"/v1/{what}")).json() for what in ("endpoints", "tasks")]
+        return pinglist.version, lab.diagnosis.seen, listing
+
+    async def after(lab):
+        pinglist = (await lab.http.get("/v1/hosts/h1/pinglist")).json()
+        listing = [(await lab.http.get(f"/v1/{what}")).json() for what in ("endpoints", "tasks")]
+        return pinglist, lab.diagnosis.seen, listing
+
+    version, seen, listing = on(tmp_path, before)
+    pinglist, replayed, again = on(tmp_path, after)
+    assert seen == replayed
+    assert listing == again
+    assert pinglist["version"] > version  # a0 went over to the declared task meanwhile
+    assert pinglist["targets"] == []
+
+
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
+    async def work(lab):
+        body = {"containers": ["a0", "a1"], "rnics_per_container": 2, "rails": [0, 1]}
+        put = await lab.http.put("/v1/tasks/train-a", json=body)
+        assert put.json()["endpoints_expected"] == 4
+        await lab.register("h0", endpoint("h0", "a0", task=""))
+        listed = (await lab.http.get("/v1/tasks")).json()["tasks"]
+        assert [(t["id"], t["endpoints_registered"]) for t in listed] == [("train-a", 1)]
+        assert (await lab.http.get("/v1/tasks/train-a")).json()["declared"]
+        taken = await lab.http.put("/v1/tasks/other", json={"containers": ["a1"]})
+        assert "train-a" in problem(taken, 409)
+        assert (await lab.http.delete("/v1/tasks/train-a")).json()["known"]
+        assert not (await lab.http.delete("/v1/tasks/train-a")).json()["known"]
+        problem(await lab.http.get("/v1/tasks/train-a"), 404)
+
+    on(tmp_path, work)
+
+
+def test_a_declared_parallelism_must_fit_the_task_and_an_opt_out_is_kept(tmp_path):
+    job = {"dp": 2, "pp": 1, "tp": 2, "ep": 1}
+    body = {"containers": ["a0", "a1"], "rails": [0, 1], "skeleton": False}
+
+    async def before(lab):
+        odd = await lab.http.put("/v1/tasks/t", json=body | {"parallelism": job | {"pp": 2}})
+        assert "takes 8 ranks, the task has 4" in problem(odd, 400)
+        put = await lab.http.put("/v1/tasks/t", json=body | {"parallelism": job})
+        return put.json()
+
+    async def after(lab):
+        return (await lab.http.get("/v1/tasks/t")).json()
+
+    declared = on(tmp_path, before)
+    assert (declared["skeleton"], declared["parallelism"]) == (False, job)
+    assert on(tmp_path, after) == declared
+
+
+def test_what_is_probed_and_why_is_told_of_every_task(tmp_path):
+    async def work(lab):
+        problem(await lab.http.get("/v1/tasks/t/skeleton"), 404)
+        await lab.http.put("/v1/tasks/t", json={"containers": ["a0"], "rails": [0]})
+        lab.analyzer.skeletons.refresh(lab.analyzer.clock())
+        told = (await lab.http.get("/v1/tasks/t/skeleton")).json()
+        assert (told["list"], told["reason"]) == ("basic", "0 of 1 endpoints are up")
+        assert (await lab.http.get("/v1/tasks/t")).json()["list"] == "basic"
+        metrics = (await lab.http.get("/metrics")).text
+        assert 'netagent_tasks{list="basic"} 1' in metrics
+
+    on(tmp_path, work)
+
+
+def test_what_a_task_sent_is_a_recording(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        await lab.register("h1", endpoint("h1", "a1"))
+        problem(await lab.http.get("/v1/tasks/train-a/traffic"), 404)
+        lab.peer = "h0"
+        problem(await lab.http.get("/v1/tasks/train-a/traffic"), 403)
+        lab.peer = None
+        start = lab.analyzer.clock() // SECOND - 30
+        for number in (0, 1):
+            await lab.push_traffic(f"h{number}", f"a{number}", start, [number + 1] * 10)
+        answer = await lab.http.get("/v1/tasks/train-a/traffic", params={"tick_ms": 1000})
+        series = recording.unpack(answer.content)
+        assert series.names == ("a0/rail0", "a1/rail0")
+        assert series.rate.tolist() == [[1] * 10, [2] * 10]
+        problem(await lab.http.get("/v1/tasks/train-a/traffic", params={"tick_ms": 100}), 404)
+
+    on(tmp_path, work)
+
+
+def test_an_acknowledgement_tells_when_a_summary_came_and_was_answered(tmp_path):
+    async def work(lab):
+        before = lab.analyzer.clock()
+        accepted = decode((await lab.push()).content, Accepted)
+        after = lab.analyzer.clock()
+        assert before <= accepted.received_ns <= accepted.replied_ns <= after
+
+    on(tmp_path, work)
+
+
+def test_endpoints_are_listed_by_task_and_host_with_those_that_vanished_on_request(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"), endpoint("h0", "b0", task="train-b"))
+        await lab.register("h1", endpoint("h1", "a1"), endpoint("h1", "b0", task="train-b"))
+        await lab.register("h1", endpoint("h1", "b0", task="train-b"), generation=2)
+
+        async def listed(query):
+            answer = (await lab.http.get(f"/v1/endpoints{query}")).json()
+            return [(e["id"], e["host"], e["state"]) for e in answer["endpoints"]]
+
+        assert await listed("?task=train-b") == [("b0/rail0", "h1", "up")]
+        assert await listed("?host=h0") == [("a0/rail0", "h0", "up")]
+        assert ("a1/rail0", "h1", "gone") in await listed("?vanished=true")
+        [conflict] = (await lab.http.get("/v1/endpoints")).json()["conflicts"]
+        assert (conflict["endpoint"], conflict["winner"]) == ("b0/rail0", "h1")
+
+    on(tmp_path, work)
+
+
+def test_a_host_that_left_is_forgotten(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        assert (await lab.http.delete("/v1/hosts/h0")).json() == {"host": "h0", "known": True}
+        assert (await lab.http.get("/v1/agents")).json() == {"agents": []}
+
+    on(tmp_path, work)
+
+
+# --- who may --------------------------------------------------------------------------------------
+
+
+def test_an_agent_speaks_for_its_own_host_and_declares_nothing(tmp_path):
+    async def work(lab):
+        lab.peer = "h0"
+        await lab.register("h0", endpoint("h0", "a0"))
+        assert (await lab.push("h0")).status_code == 200
+        assert "h0" in problem(await lab.push("h1"), 403)
+        body = encode(registration("h1"))
+        for path in ("h1", "h0"):
+            answer = await lab.http.put(
+                f"/v1/hosts/{path}/endpoints", content=body, headers=MSGPACK
+            )
+            problem(answer, 403 if path == "h1" else 400)
+        problem(await lab.http.put("/v1/tasks/t", json={"containers": []}), 403)
+        problem(await lab.http.delete("/v1/tasks/t"), 403)
+        problem(await lab.http.delete("/v1/hosts/h0"), 403)
+        assert (await lab.http.get("/v1/endpoints")).status_code == 200
+        assert lab.analyzer.registry.agent("h1") is None
+
+    on(tmp_path, work)
+
+
+def test_admins_are_whom_the_configuration_names(tmp_path):
+    async def work(lab):
+        for lab.peer, status in (("admin", 403), ("scheduler", 200), ("", 403)):
+            put = await lab.http.put("/v1/tasks/t", json={"containers": []})
+            assert put.status_code == status
+        lab.peer = "scheduler"
+        problem(await lab.push("h0"), 403)
+
+    on(tmp_path, work, admins=("scheduler",))
+
+
+# --- incidents ------------------------------------------------------------------------------------
+
+
+def test_incidents_are_announced_stored_and_kept_over_a_restart(tmp_path):
+    async def before(lab):
+        start = await lab.events()
+        assert start["events"] == []
+        poll = asyncio.create_task(lab.events(start["next"]))
+        lab.diagnosis.change(incident())
+        opened = await poll
+        assert [e["event"] for e in opened["events"]] == ["opened"]
+        assert opened["events"][0]["incident"]["component"] == "switch spine-0"
+        lab.diagnosis.change(incident(state=IncidentState.CONFIRMED, updated_ns=7))
+        confirmed = await lab.events(opened["next"])
+        assert [e["event"] for e in confirmed["events"]] == ["confirmed"]
+        both = await lab.events(start["next"])
+        assert [e["event"] for e in both["events"]] == ["opened", "confirmed"]
+        return confirmed["next"]
+
+    async def after(lab):
+        assert [i.id for i in lab.diagnosis.restored] == ["i1"]
+        assert (await lab.events())["next"] > seq
+        shown = (await lab.http.get("/v1/incidents/i1")).json()
+        assert (shown["state"], shown["layer"]) == ("confirmed", "underlay")
+        assert shown["failing"] == [
+            {"source": "a0/rail0", "target": "a1/rail0", "sent": 10, "lost": 9}
+        ]
+
+    seq = on(tmp_path, before)
+    on(tmp_path, after)
+
+
+def test_incidents_are_listed_by_state_and_time(tmp_path):
+    async def work(lab):
+        seq = (await lab.events())["next"]
+        lab.diagnosis.change(
+            incident("i1", IncidentState.RECOVERED, detected_ns=1, updated_ns=5, recovered_ns=5),
+            incident("i2", IncidentState.CONFIRMED, detected_ns=2, updated_ns=9),
+            incident("i3", IncidentState.OPEN, detected_ns=3, updated_ns=3),
+        )
+        await lab.events(seq)
+
+        async def listed(**query):
+            answer = await lab.http.get("/v1/incidents", params=query)
+            return [i["id"] for i in answer.json()["incidents"]]
+
+        assert await listed() == ["i3", "i2", "i1"]
+        assert await listed(state="active") == ["i3", "i2"]
+        assert await listed(state="recovered") == ["i1"]
+        assert await listed(since=5) == ["i2", "i1"]
+        problem(await lab.http.get("/v1/incidents?state=bad"), 400)
+        problem(await lab.http.get("/v1/incidents/none"), 404)
+
+    on(tmp_path, work)
+
+
+def test_diagnose_walks_between_known_endpoints_only(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"), endpoint("h0", "a0", 1))
+
+        async def ask(source, target):
+            return await lab.http.post("/v1/diagnose", json={"source": source, "target": target})
+
+        assert (await ask("a0/rail0", "a0/rail1")).json()["outcome"] == "delivered"
+        problem(await ask("a0/rail0", "a9/rail0"), 404)
+        problem(await ask("a0/rail0", "a9"), 400)
+        problem(await lab.http.post("/v1/diagnose", json={"source": "a0/rail0"}), 400)
+        lab.diagnosis.fail = Unreachable("h0", "timeout")
+        assert "h0: timeout" in problem(await ask("a0/rail0", "a0/rail1"), 502)
+        lab.diagnosis.fail = ZeroDivisionError()
+        assert problem(await ask("a0/rail0", "a0/rail1"), 500) == "internal error"
+
+    on(tmp_path, work)
+
+
+# --- the whole ------------------------------------------------------------------------------------
+
+
+def test_a_diagnosis_that_crashes_is_started_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(assembly, "RETRY_MIN_S", 0.001)
+
+    async def work(lab):
+        diagnosis = lab.diagnosis
+        diagnosis.fail = ZeroDivisionError()
+        [worker] = [w for w in lab.analyzer._workers if w.get_name() == "diagnosis"]
+        await until(lambda: diagnosis.steps >= 3)
+        diagnosis.fail = None
+        steps = diagnosis.steps
+        await until(lambda: diagnosis.steps > steps)
+        assert not worker.done()
+        assert lab.analyzer.counters.worker_crashes >= 3
+
+    on(tmp_path, work)
+
+
+def test_status_findings_topology_and_metrics_tell_how_things_are(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        await lab.push()
+        status = (await lab.http.get("/v1/status")).json()
+        assert (status["agents"], status["endpoints"], status["summaries_kept"]) == (1, 1, 1)
+        assert status["counters"]["summaries"] == 1
+        [finding] = (await lab.http.get("/v1/findings")).json()["findings"]
+        assert (finding["component"], finding["kind"]) == ("rnic h0/rnic0", "rnic-down")
+        topology = (await lab.http.get("/v1/topology")).json()
+        assert topology == {"links": [["leaf-0", "spine-0"]]}
+        metrics = (await lab.http.get("/metrics")).text.splitlines()
+        assert "netagent_summaries_total 1" in metrics
+        assert 'netagent_endpoints{state="up"} 1' in metrics
+        assert any(
+            line.startswith('netagent_agent_silence_seconds{host="h0"} ') for line in metrics
+        )
+
+    on(tmp_path, work)
+
+
+def test_the_openapi_document_has_every_route_and_an_example_for_each_body(tmp_path):
+    async def work(lab):
+        return (await lab.http.get("/schema/openapi.json")).json()
+
+    document = on(tmp_path, work)
+    operations = {
+        (method, path): operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert {
+        ("put", "/v1/hosts/{host}/endpoints"),
+        ("get", "/v1/hosts/{host}/pinglist"),
+        ("post", "/v1/summaries"),
+        ("put", "/v1/tasks/{task}"),
+        ("get", "/v1/incidents/events"),
+        ("post", "/v1/diagnose"),
+    } <= operations.keys()
+    assert all(operation["description"] for operation in operations.values())
+    for operation in operations.values():
+        for media in operation.get("requestBody", {"content": {}})["content"].values():
+            assert media["examples"]
+            assert media["schema"]["properties"]
+            assert "$ref" not in str(media["schema"])
+
+
+# --- bodies from anybody --------------------------------------------------------------------------
+
+ROUTES = (
+    ("PUT", "/v1/hosts/h0/endpoints"),
+    ("POST", "/v1/summaries"),
+    ("PUT", "/v1/tasks/t"),
+    ("POST", "/v1/diagnose"),
+)
+
+KEYS = st.sampled_from(
+    [
+        "host",
+        "instance",
+        "start_ns",
+        "width_ns",
+        "generation",
+        "rpc_url",
+        "endpoints",
+        "flows",
+        "containers",
+        "rails",
+        "source",
+        "target",
+        "schema",
+        "id",
+        "rail",
+        "container",
+    ]
+)
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | KEYS,
+    lambda inside: st.lists(inside, max_size=4) | st.dictionaries(KEYS, inside, max_size=6),
+    max_leaves=12,
+)
+
+bodies = st.one_of(
+    st.binary(max_size=200),
+    plain.map(msgpack.packb),
+    plain.map(lambda value: repr(value).replace("'", '"').encode()),
+    st.just(b"[" * 20_000),
+    st.just(b"\x91" * 20_000),
+)
+
+
+@pytest.fixture(scope="module")
+def lab_and_runner(tmp_path_factory):
+    with asyncio.Runner() as runner:
+        stack = contextlib.AsyncExitStack()
+        lab = runner.run(stack.enter_async_context(running(tmp_path_factory.mktemp("fuzz"))))
+        yield lab, runner
+        runner.run(stack.aclose())
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(ROUTES),
+    bodies,
+    st.sampled_from(["application/json", "application/msgpack", "text/plain", ""]),
+)
+def test_no_body_whatever_makes_the_server_fail(lab_and_runner, route, body, form):
+    lab, runner = lab_and_runner
+    headers = {"content-type": form} if form else {}
+    answer = runner.run(lab.http.request(*route, content=body, headers=headers))
+    if answer.status_code != 200:
+        assert answer.status_code in {400, 404, 409}
+        assert set(answer.json()) == {"error", "remedy"}
+
+
+def test_a_body_larger_than_any_message_is_refused(tmp_path):
+    async def work(lab):
+        for method, path in ROUTES:
+            answer = await lab.http.request(method, path, content=b"x" * (MAX_BODY_BYTES + 1))
+            problem(answer, 413)
+
+    on(tmp_path, work)
+
+
+def test_a_route_or_method_that_is_not_there_is_said_in_json(tmp_path):
+    async def work(lab):
+        problem(await lab.http.get("/nothing"), 404)
+        problem(await lab.http.post("/v1/agents"), 405)
+
+    on(tmp_path, work)
+
+
+# --- recordings -----------------------------------------------------------------------------------
+
+
+def test_what_a_real_diagnosis_is_given_is_recorded_and_replays(tmp_path):
+    async def work():
+        config = Config(database=str(tmp_path / "netagent.duckdb"))
+        analyzer = await Analyzer.start(config, "analyzer.toml")
+        lab = Lab(analyzer)
+        try:
+            await lab.register("h0", endpoint("h0", "a0"))
+            start_ns = analyzer.clock() // (5 * SECOND) * 5 * SECOND
+            await lab.push(start_ns=start_ns)
+            await until(lambda: not analyzer.diagnosis.judging)
+            answer = await lab.http.get("/v1/recording")
+            assert answer.headers["content-type"] == "application/octet-stream"
+            assert not list((tmp_path / "recording").glob("export-*"))
+            return answer.content
+        finally:
+            await analyzer.stop()
+
+    made = list(read(io.BytesIO(asyncio.run(work()))))
+    kinds = [type(record).__name__ for record in made]
+    assert kinds[:3] == ["Header", "Roster", "State"]
+    assert {"Registered", "Began", "Stepped", "Heard", "Ingested"} <= set(kinds)
+    played = play(iter(made))
+    assert (played.summaries, played.differences) == (1, [])
+
+
+def test_recordings_are_for_administrators_and_may_be_switched_off(tmp_path):
+    async def work(lab):
+        lab.peer = "h0"
+        problem(await lab.http.get("/v1/recording"), 403)
+        lab.peer = "admin"
+        refused = await lab.http.get("/v1/recording")
+        assert "recording" in problem(refused, 503)
+        assert "[recording]" in refused.json()["remedy"]
+        assert not (tmp_path / "recording").exists()
+
+    on(tmp_path, work, recording=Recording(enabled=False))

@@ -1,0 +1,378 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzer.intake.traffic import TrafficBook, traffic_of
+from analyzer.roster.registry import Registry
+from analyzer.simulate.workload import Disturbance, Template, generate
+from analyzer.skeleton.judging import judge, natural
+from analyzer.skeleton.plans import FINE_S, Skeletons
+from netagent.model.endpoint import EndpointState
+from netagent.model.ids import EndpointId
+from netagent.model.task import Parallelism, Task
+from netagent.wire.messages import UNKNOWN_BYTES, Summary, TrafficBlock
+from tests.analyzer.cluster import endpoint, registration
+
+S = 10**9
+EPOCH = 1_800_000_000
+JOB = Parallelism(4, 2, 2)
+HOSTS = 8
+STEP = 5
+TASK = Task("train-a", tuple(f"c{n}" for n in range(HOSTS)), 2, (0, 1), declared=True)
+NOISE = Disturbance(noise=0.1)
+SHORT = Template(period_s=20, plateau_s=10, burst_s=2, stage_shift_s=1)
+
+
+class Cloud:
+    """One task on eight hosts of two rails, and an analyzer that hears what they send."""
+
+    def __init__(self, *tasks, **options):
+        self.registry, self.book = Registry(), TrafficBook()
+        self.skeletons = Skeletons(self.registry, **options)
+        self.now = EPOCH
+        for task in tasks or (TASK,):
+            self.registry.put_task(task, 0)
+        for host in range(HOSTS):
+            self.register(host)
+        self.touched, self.reasons, self.rate, self.at = [], [], None, 0
+
+    def register(self, host, *, generation=1, state=EndpointState.UP, container=None):
+        own = [endpoint(f"h{host}", container or f"c{host}", rail, state=state) for rail in (0, 1)]
+        message = registration(f"h{host}", *own, generation=generation)
+        self.registry.apply(message, self.now * S)
+
+    def plays(self, job=JOB, *, seed=1, ticks=3000, template=SHORT, scale=1.0, tick_s=1.0):
+        """Send what `job` does from now on."""
+        work = generate(
+            job,
+            seed=seed,
+            ticks=ticks,
+            tick_s=tick_s,
+            rnics_per_host=2,
+            template=template,
+            disturbance=NOISE,
+        )
+        self.rate, self.at, self.tick_s = scale * work.series.rate, 0, tick_s
+        return work
+
+    def pause(self):
+        self.rate = np.full_like(self.rate, 100.0)
+
+    def run(self, seconds):
+        """Let time pass in windows; collect which hosts' lists changed, and every reason given."""
+        for _ in range(seconds // STEP):
+            self.now += STEP
+            if self.rate is not None:
+                self._send()
+            now_ns = self.now * S
+            self.touched.append(self.skeletons.refresh(now_ns))
+            for case in self.skeletons.cases(now_ns):
+                judgement = judge(case, self.book)
+                done = self.skeletons.settle(case, judgement, now_ns=now_ns, took_ns=10**6)
+                self.touched.append(done)
+            if (plan := self.plan) and plan.reason not in self.reasons[-1:]:
+                self.reasons.append(plan.reason)
+        return self
+
+    def _send(self):
+        ticks = round(STEP / self.tick_s)
+        part = self.rate[:, self.at : self.at + ticks]
+        self.at += ticks
+        for host in range(HOSTS):
+            sent = np.nan_to_num(part).astype("<u8")
+            sent[np.isnan(part)] = UNKNOWN_BYTES
+            block = TrafficBlock(
+                start_ns=(self.now - STEP) * S,
+                tick_ns=round(self.tick_s * S),
+                endpoint=b"\0\0\1\0",
+                sent=sent[2 * host : 2 * host + 2].tobytes(),
+            )
+            ids = tuple(EndpointId(f"c{host}", rail) for rail in (0, 1))
+            summary = Summary(
+                host=f"h{host}",
+                instance="one",
+                start_ns=(self.now - STEP) * S,
+                width_ns=STEP * S,
+                endpoints=ids,
+                traffic=(block,),
+            )
+            blocks = traffic_of(summary)
+            self.book.add(summary.host, summary.clock, blocks, set(ids), self.now * S)
+
+    @property
+    def plan(self):
+        return self.skeletons.plan("train-a")
+
+    def pairs(self):
+        """Return the pairs of rail 0 that are probed often, as numbers of containers."""
+        return {
+            (a, b)
+            for a in range(HOSTS)
+            for b in range(HOSTS)
+            if a < b
+            and self.skeletons.uses("train-a", EndpointId(f"c{a}", 0), EndpointId(f"c{b}", 0))
+        }
+
+
+EVERYTHING = {(a, b) for a in range(HOSTS) for b in range(HOSTS) if a < b}
+DP4_PP2 = {(a, b) for a, b in EVERYTHING if (b - a) % 2 == 0} | {(0, 1), (2, 3), (4, 5), (6, 7)}
+
+
+def learned(**played):
+    cloud = Cloud()
+    cloud.plays(**played)
+    return cloud.run(330)
+
+
+def test_a_task_begins_on_its_basic_list_and_goes_over_to_its_skeleton():
+    cloud = Cloud()
+    cloud.plays()
+    cloud.run(230)
+    assert cloud.plan.used is None
+    assert cloud.plan.reason == "not enough traffic yet"
+    assert cloud.pairs() == EVERYTHING
+    cloud.run(100)
+    assert cloud.plan.version == 2
+    assert cloud.pairs() == DP4_PP2
+    assert {f"h{n}" for n in range(HOSTS)} in cloud.touched
+    found = cloud.plan.used.skeleton
+    assert (found.dp, found.pp, found.tp, found.ep) == (4, 2, 2, 1)
+
+
+def test_a_skeleton_that_fits_stays():
+    cloud = learned()
+    version = cloud.plan.version
+    cloud.run(1200)
+    assert cloud.plan.version == version
+
+
+def test_a_pause_falls_back_at_once_and_the_skeleton_comes_back_by_itself():
+    cloud = learned()
+    rate, at = cloud.rate, cloud.at
+    cloud.pause()
+    cloud.run(50)
+    assert cloud.plan.used is None
+    assert "next to nothing" in cloud.plan.reason
+    assert cloud.pairs() == EVERYTHING
+    cloud.rate, cloud.at = rate, at
+    cloud.run(150)
+    assert cloud.pairs() == DP4_PP2
+
+
+def test_a_restart_with_another_parallelism_falls_back_and_is_learned_anew():
+    cloud = learned()
+    cloud.plays(Parallelism(1, 8, 2), seed=7)
+    cloud.run(90)
+    assert cloud.plan.used is None
+    assert cloud.pairs() == EVERYTHING
+    cloud.run(400)
+    assert cloud.pairs() == {(n, n + 1) for n in range(HOSTS - 1)}
+
+
+def test_membership_that_changes_ends_a_skeleton_in_the_same_step():
+    cloud = learned()
+    crashed = EndpointState.CRASHED
+    cloud.register(3, generation=2, state=crashed)
+    cloud.run(STEP)
+    assert cloud.plan.used is None
+    assert cloud.plan.reason == "14 of 16 endpoints are up"
+    cloud.register(3, generation=3)
+    cloud.run(150)
+    assert cloud.pairs() == DP4_PP2  # the same endpoints are back, and their traffic fits
+
+
+def test_who_comes_between_two_looks_is_probed():
+    cloud = learned()
+    assert cloud.skeletons.uses("train-a", EndpointId("c0", 0), EndpointId("new", 0))
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "why"),
+    [
+        (replace(TASK, skeleton=False), {}, "the task opted out"),
+        (TASK, {"enabled": False}, "skeletons are switched off in the analyzer's configuration"),
+        (replace(TASK, containers=(*TASK.containers, "c8")), {}, "16 of 18 endpoints are up"),
+        (Task("train-a"), {"beside": "h0"}, "two of its endpoints are on one rail of one host"),
+    ],
+)
+def test_reasons_to_stay_on_the_basic_list(task, options, why):
+    beside = options.pop("beside", None)
+    cloud = Cloud(task, **options)
+    if beside:
+        own = [endpoint(beside, name, rail) for name in ("c0", "more") for rail in (0, 1)]
+        cloud.registry.apply(registration(beside, *own, generation=2), cloud.now * S)
+    cloud.plays()
+    cloud.run(400)
+    assert (cloud.plan.used, cloud.plan.reason) == (None, why)
+    assert cloud.skeletons.to_sample(cloud.now * S) == {}
+
+
+def test_an_opt_out_takes_a_skeleton_back():
+    cloud = learned()
+    cloud.registry.put_task(replace(TASK, skeleton=False), cloud.now * S)
+    cloud.run(STEP)
+    assert cloud.plan.reason == "the task opted out"
+    assert cloud.pairs() == EVERYTHING
+
+
+def test_a_job_without_rhythm_stays_on_the_basic_list():
+    cloud = Cloud()
+    cloud.plays()
+    cloud.rate = np.random.default_rng(1).random(cloud.rate.shape) * 1e6  # somebody debugs
+    cloud.run(400)
+    assert cloud.plan.used is None
+    assert cloud.plan.reason == "the endpoints have no common rhythm"
+
+
+def test_a_declared_parallelism_tells_what_no_signal_does():
+    order = np.random.default_rng(2).permutation(HOSTS)
+    declared = replace(TASK, containers=tuple(f"c{n}" for n in order), parallelism=JOB)
+    cloud = Cloud(declared)
+    work = cloud.plays()
+    rows = np.argsort(order)  # container c_n runs the ranks of its place in the declaration
+    cloud.rate = work.series.rate.reshape(HOSTS, 2, -1)[rows].reshape(work.series.rate.shape)
+    cloud.run(330)
+    place = {int(container): at for at, container in enumerate(order)}
+    assert {tuple(sorted((place[a], place[b]))) for a, b in cloud.pairs()} == DP4_PP2
+
+
+def test_several_tasks_have_plans_of_their_own():
+    cloud = Cloud(TASK, Task("train-b", ("x0",), 1, (0,), declared=True))
+    cloud.plays()
+    cloud.run(330)
+    assert cloud.plan.used is not None
+    assert cloud.skeletons.plan("train-b").reason == "0 of 1 endpoints are up"
+    cloud.registry.delete_task("train-b", cloud.now * S)
+    cloud.run(STEP)
+    assert cloud.skeletons.plan("train-b") is None
+
+
+def test_an_answer_that_was_overtaken_changes_nothing():
+    cloud = Cloud()
+    cloud.plays()
+    cloud.run(240)
+    now_ns = (cloud.now + 30) * S
+    (case,) = cloud.skeletons.cases(now_ns)
+    judgement = judge(replace(case, until_ns=case.until_ns - 30 * S), cloud.book)
+    cloud.register(0, generation=2, container="other")
+    cloud.skeletons.refresh(now_ns)
+    assert cloud.skeletons.settle(case, judgement, now_ns=now_ns, took_ns=1) == set()
+    assert cloud.plan.used is None
+
+
+QUICK = Template(period_s=4, plateau_s=2, burst_s=0.5, stage_shift_s=0.4, microbatches=4)
+ALL_FINELY = {f"h{n}": FINE_S for n in range(HOSTS)}
+
+
+def test_iterations_of_seconds_are_learned_from_finer_ticks_which_go_on():
+    cloud = Cloud()
+    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
+    cloud.run(2 * STEP)
+    assert cloud.skeletons.to_sample(cloud.now * S) == ALL_FINELY
+    assert cloud.skeletons.to_sample(cloud.now * S) == {}
+    cloud.run(120)
+    assert cloud.pairs() == DP4_PP2
+    assert cloud.plan.used.tick_ns == S // 10
+    assert cloud.skeletons.to_sample(cloud.now * S) == ALL_FINELY
+
+
+def test_a_job_that_begins_long_after_its_containers_is_sampled_finely_then():
+    cloud = Cloud()
+    cloud.plays()
+    cloud.pause()
+    cloud.run(900)
+    assert cloud.plan.reason == "it sends next to nothing"
+    assert cloud.skeletons.to_sample(cloud.now * S) == {}
+    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
+    cloud.run(60)
+    assert cloud.skeletons.to_sample(cloud.now * S) == ALL_FINELY
+
+
+def test_the_quiet_before_a_job_is_no_history_of_it():
+    cloud = Cloud()
+    cloud.plays(tick_s=0.1, ticks=2000)
+    cloud.rate = np.full_like(cloud.rate, 2e3) * np.random.default_rng(1).random(cloud.rate.shape)
+    cloud.run(60)
+    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
+    cloud.run(30)
+    assert cloud.plan.used is None
+    recent = cloud.skeletons.recent("train-a", cloud.book, S // 10, cloud.now * S)
+    assert recent.rate.shape[1] < 300
+    cloud.run(60)
+    assert cloud.pairs() == DP4_PP2
+
+
+def test_a_host_that_did_not_agree_is_asked_again_soon():
+    cloud = Cloud()
+    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
+    cloud.run(120)
+    now_ns = cloud.now * S
+    assert cloud.skeletons.to_sample(now_ns) == ALL_FINELY
+    cloud.skeletons.not_sampled({"h3"}, now_ns)
+    assert cloud.skeletons.to_sample(now_ns + 5 * S) == {}
+    assert cloud.skeletons.to_sample(now_ns + 11 * S) == ALL_FINELY
+
+
+def test_a_host_that_never_agrees_is_not_asked_for_ever():
+    cloud = Cloud()
+    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
+    cloud.run(120)
+    asked = 0
+    for second in range(90):
+        now_ns = (cloud.now + second) * S
+        if cloud.skeletons.to_sample(now_ns):
+            asked += 1
+            cloud.skeletons.not_sampled({"h3"}, now_ns)
+    assert asked == 6
+
+
+def test_a_task_of_which_nothing_is_learned_is_seldom_sampled_finely():
+    cloud = Cloud()
+    cloud.plays(ticks=8000)
+    cloud.rate = np.random.default_rng(1).random(cloud.rate.shape) * 1e6
+    asked = 0
+    for _ in range(2 * 3600 // 60):
+        cloud.run(60)
+        asked += bool(cloud.skeletons.to_sample(cloud.now * S))
+    assert 3 <= asked <= 5
+
+
+def test_an_opt_out_while_a_task_is_thought_about_counts():
+    cloud = Cloud()
+    cloud.plays()
+    cloud.run(240)
+    for _ in range(4):
+        cloud.now += STEP
+        cloud._send()
+    (case,) = cloud.skeletons.cases(cloud.now * S)
+    judgement = judge(case, cloud.book)
+    assert judgement.used is not None
+    cloud.registry.put_task(replace(TASK, skeleton=False), cloud.now * S)
+    done = cloud.skeletons.settle(case, judgement, now_ns=cloud.now * S, took_ns=1)
+    assert (done, cloud.plan.used) == (set(), None)
+
+
+def test_traffic_that_is_late_for_all_is_waited_for():
+    cloud = learned()
+    cloud.rate = np.full_like(cloud.rate, np.nan)
+    cloud.run(20)
+    assert cloud.plan.used is not None
+    cloud.run(300)
+    assert cloud.plan.used is None
+    assert "missing" in cloud.plan.reason
+
+
+def test_recent_traffic_is_told_in_the_order_of_ranks():
+    cloud = learned()
+    recent = cloud.skeletons.recent("train-a", cloud.book, None, cloud.now * S)
+    assert recent.tick_s == 1
+    assert recent.names[:3] == ("c0/rail0", "c0/rail1", "c1/rail0")
+    assert recent.host.tolist() == sorted(recent.host.tolist())
+    assert cloud.skeletons.recent("train-a", cloud.book, 7, cloud.now * S) is None
+    assert cloud.skeletons.recent("no-such", cloud.book, None, cloud.now * S) is None
+
+
+def test_names_sort_as_people_count():
+    assert sorted(["w10", "w9", "w1a2", "v"], key=natural) == ["v", "w1a2", "w9", "w10"]

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from analyzer.roster.pinglist import ListVersion
+from analyzer.roster.registry import Registry
+from analyzer.store.tables import SCHEMA, Store
+from netagent.model.errors import CapabilityMissing, ConfigError
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, Layer
+from netagent.model.task import Task
+from netagent.model.verdict import Incident, IncidentState, Pair, Suspect, Symptom, Verdict
+from tests.analyzer.cluster import endpoint, registration
+
+ROOT = Path(__file__).parents[3]
+
+SPINE = Component(Kind.SWITCH, "spine-0")
+
+
+def incident(name="i1", state=IncidentState.OPEN, updated_ns=2):
+    pair = Pair(EndpointId("a0", 0), EndpointId("a1", 0), 10, 9)
+    verdict = Verdict(
+        SPINE,
+        Layer.UNDERLAY,
+        Symptom.LOSS,
+        0.9,
+        "spine-0 loses",
+        failing=(pair,),
+        alternatives=(Suspect(SPINE, 0.5, 1, 2),),
+        evidence=("table=40, priority=7 actions=drop",),
+    )
+    return Incident(name, state, verdict, 1, 2, updated_ns, tasks=("train-a",))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "deep" / "netagent.duckdb")
+
+
+def using(path, work):
+    """Run `work(store)` on the database at `path`, which is closed afterwards."""
+
+    async def inside():
+        store = Store(path)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(inside())
+
+
+def size_of(path):
+    return Path(path).stat().st_size
+
+
+async def replayed(store, since_ns=0):
+    return [item async for item in store.replay(since_ns)]
+
+
+def test_each_summary_is_stored_once_and_its_repeats_are_told(path):
+    async def work(store):
+        rows = [("h0", 5), ("h0", 10), ("h1", 5), ("h0", 5)]
+        together = await asyncio.gather(*(store.put(h, s, 7, b"x" * s) for h, s in rows))
+        again = await store.put("h0", 10, 8, b"other")
+        return together, again, await store.usage()
+
+    together, again, usage = using(path, work)
+    assert together == [True, True, True, False]
+    assert again is False
+    assert usage == (3, 20)
+
+
+def test_summaries_are_replayed_in_the_order_they_came(path):
+    async def work(store):
+        for n in (3, 1, 2, 0):
+            await store.put(f"h{n}", 5, n, b"%d" % n)
+        return await replayed(store, 1)
+
+    assert using(path, work) == [(1, b"1"), (2, b"2"), (3, b"3")]
+
+
+def test_writes_go_on_while_a_replay_is_read(path):
+    async def work(store):
+        await asyncio.gather(*(store.put("h0", n, n, b"x") for n in range(1200)))
+        seen = 0
+        async for _ in store.replay(0):
+            seen += 1
+            if seen in {1, 700}:
+                assert await store.put("h1", seen, 9999, b"y")
+        return seen
+
+    assert using(path, work) == 1200
+
+
+def test_everything_else_survives_a_restart(path):
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
+    state = registry.export_host("h0")
+    task = Task("job", ("a0",), 1, (0,), declared=True)
+    version = ListVersion("h0", 12, b"\x00digest")
+
+    async def write(store):
+        for _ in range(2):
+            await store.put_host(state)
+            await store.put_task(task)
+            await store.put_versions([ListVersion("h0", 11, b""), version])
+            await store.put_incidents([incident(), incident(updated_ns=3)])
+        await store.put_task(Task("gone"))
+        await store.delete_task("gone")
+        await store.put_host(registry.export_host("h0"))
+
+    async def read(store):
+        return (
+            await store.hosts(),
+            await store.tasks(),
+            await store.versions(),
+            await store.incidents(),
+        )
+
+    using(path, write)
+    assert using(path, read) == ([state], [task], [version], [incident(updated_ns=3)])
+
+    async def forget(store):
+        await store.forget_host("h0")
+        return await store.hosts(), await store.versions()
+
+    assert using(path, forget) == ([], [version])
+
+
+def test_old_summaries_and_those_beyond_the_bytes_are_deleted_oldest_first(path):
+    async def work(store):
+        await asyncio.gather(*(store.put("h0", n, n, b"x" * 100) for n in range(50)))
+        by_age = await store.trim(before_ns=10, max_bytes=10**9)
+        by_size = await store.trim(before_ns=0, max_bytes=1000)
+        idle = await store.trim(before_ns=0, max_bytes=1000)
+        return by_age, by_size, idle, [at for at, _ in await replayed(store)]
+
+    assert using(path, work) == (10, 30, 0, list(range(40, 50)))
+
+
+def test_the_file_stays_bounded_however_long_it_is_written(path):
+    async def work(store):
+        sizes = []
+        for round_ in range(24):
+            start = 100 * round_
+            await asyncio.gather(
+                *(store.put("h0", start + n, start + n, os.urandom(20_000)) for n in range(100))
+            )
+            await store.trim(before_ns=0, max_bytes=4_000_000)
+            sizes.append(size_of(path))
+        return sizes
+
+    sizes = using(path, work)
+    assert max(sizes[12:]) <= 1.5 * max(sizes[:12])
+    assert max(sizes) < 40_000_000
+
+
+def test_only_recovered_incidents_are_dropped_with_age(path):
+    async def work(store):
+        old = [incident("open", updated_ns=1), incident("done", IncidentState.RECOVERED, 1)]
+        await store.put_incidents([*old, incident("late", IncidentState.RECOVERED, 9)])
+        await store.trim_incidents(5)
+        return [i.id for i in await store.incidents()]
+
+    assert using(path, work) == ["open", "late"]
+
+
+def test_one_bad_write_fails_alone(path):
+    async def work(store):
+        results = await asyncio.gather(
+            store.put("h0", 1, 1, b""),
+            store.put("h0", 2**70, 1, b""),
+            store.put("h0", 2, 1, b""),
+            return_exceptions=True,
+        )
+        return results, await store.usage()
+
+    results, (kept, _) = using(path, work)
+    assert (results[0], results[2], kept) == (True, True, 2)
+    assert isinstance(results[1], Exception)
+
+
+def test_a_caller_that_gave_up_stops_nobody(path):
+    async def work(store):
+        gone = asyncio.ensure_future(store.put("h0", 1, 1, b""))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await store.put("h0", 2, 1, b"")
+
+    assert using(path, work) is True
+
+
+def test_a_closed_store_says_so(path):
+    async def work(store):
+        await store.close()
+        with pytest.raises(CapabilityMissing):
+            await store.put("h0", 1, 1, b"")
+
+    using(path, work)
+
+
+# --- files that cannot be used --------------------------------------------------------------------
+
+
+def refusal(path):
+    with pytest.raises(ConfigError) as caught:
+        Store(path)
+    return caught.value.message
+
+
+def test_a_database_in_use_names_who_holds_it(path):
+    script = "import sys, duckdb; c = duckdb.connect(sys.argv[1]); print(flush=True); input()"
+    using(path, lambda store: store.usage())
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with holder:
+        holder.stdout.readline()
+        message = refusal(path)
+        holder.stdin.close()
+    assert f"PID {holder.pid}" in message
+    assert "stop that one" in message
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path):
+    path = tmp_path / "x.duckdb"
+    path.write_bytes(b"not a database" * 1000)
+    assert "move it away" in refusal(str(path))
+    assert path.read_bytes().startswith(b"not a database")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "cannot be created" in refusal(str(tmp_path / "file" / "x.duckdb"))
+
+
+def test_a_database_of_another_schema_is_refused(path):
+    using(path, lambda store: store.usage())
+    with duckdb.connect(path) as connection:
+        connection.execute("UPDATE meta SET schema = ?", [SCHEMA + 1])
+    assert f"schema {SCHEMA + 1}" in refusal(path)
+
+
+def test_rows_of_another_version_are_refused_by_name(path):
+    using(path, lambda store: store.usage())
+    with duckdb.connect(path) as connection:
+        connection.execute("INSERT INTO tasks VALUES ('t', '{}')")
+    with pytest.raises(ConfigError, match="cannot read"):
+        using(path, lambda store: store.tasks())
+
+
+def test_work_that_fails_in_any_way_holds_up_nobody_else(path, monkeypatch):
+    async def work(store):
+        with monkeypatch.context() as patch:
+            patch.setattr(store._writer, "_group", lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                await store.put("h0", 0, 1, b"")
+        return await store.put("h0", 1, 1, b"")
+
+    assert using(path, work) is True
+
+
+# --- kill -9 --------------------------------------------------------------------------------------
+
+WRITER = """
+import asyncio, sys
+from analyzer.store.tables import Store
+
+async def host(store, name, first):
+    for n in range(first, first + 10**6):
+        await store.put(name, n, n, name.encode() * 500)
+        print(name, n, flush=True)
+
+async def main():
+    store = Store(sys.argv[1])
+    await asyncio.gather(*(host(store, f"h{i}", int(sys.argv[2])) for i in range(8)))
+
+asyncio.run(main())
+"""
+
+
+def test_what_was_acknowledged_survives_kill_9(path):
+    acknowledged = set()
+    rng = random.Random(7)
+    for life in range(4):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, path, str(life * 10**7)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        with writer:
+            for _ in range(rng.randrange(20, 400)):
+                acknowledged.add(tuple(writer.stdout.readline().split()))
+            writer.send_signal(signal.SIGKILL)
+            # A line cut short by the kill was not read whole: it acknowledged nothing.
+            rest = [line for line in writer.stdout if line.endswith("\n")]
+            acknowledged.update(tuple(line.split()) for line in rest)
+
+    async def read(store):
+        return [(payload[:2].decode(), str(at)) for at, payload in await replayed(store)]
+
+    stored = using(path, read)
+    assert len(acknowledged) > 80
+    assert acknowledged <= set(stored)
+    assert len(stored) == len(set(stored))
