@@ -2,18 +2,20 @@
 SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
-DEBIAN_PACKAGES := openvswitch-switch nftables iproute2 ethtool iputils-ping tcpdump openssl ca-certificates python3-venv
+DEBIAN_PACKAGES := openvswitch-switch nftables iproute2 ethtool iputils-ping tcpdump openssl ca-certificates python3-venv gcc libc6-dev
 # A development extra: the lab's training job (tests/lab/train.py) runs on Debian's PyTorch.
 DEBIAN_PACKAGES += python3-torch
 VM_PACKAGES := qemu-system-x86 mmdebstrap busybox-static cpio e2fsprogs kmod xz-utils zstd debian-archive-keyring
 DISTRIBUTIONS ?= debian-12 debian-13
 # What a guest is asked; those that bring the whole lab up and break it take minutes more.
 VM_TESTS ?= rdma or kernel or ovs
+# Marks of tests that need root, or more: one at a time.
+CAPABLE := netns or ovs or lab or kernel or rdma
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos eval-skeleton bench bench-vm fuzz wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos eval-skeleton bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -41,12 +43,12 @@ demo-skeleton: setup ## a real training job in the lab, and what netagent makes 
 	$(BIN)/python -m tests.lab demo-skeleton
 
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
-test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs
-test: setup ## every test of this machine, as root, with namespaces and Open vSwitch required
-	$(BIN)/python -m pytest -m "not vm"
+test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
+test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
+	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm"
 
 test-hermetic: setup ## tests that need neither root nor any capability
-	$(BIN)/python -m pytest -m "not netns and not ovs and not lab and not kernel and not rdma and not vm"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns or ovs or lab"
@@ -57,7 +59,7 @@ test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter 
 test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make test-vm DISTRIBUTIONS=debian-12)
 	for distribution in $(DISTRIBUTIONS); do \
 	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 1800 \
-	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,rdma,kernel -- \
+	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,rdma,kernel -- \
 	    $(BIN)/python -m pytest -m "$(VM_TESTS)" -p no:cacheprovider \
 	    -o faulthandler_timeout=900 || exit 1; \
 	done
@@ -91,7 +93,11 @@ bench-vm: setup-vm ## those of RDMA and eBPF, in a guest
 	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1800 -- $(BIN)/python -m tests.bench rdma bpf
 
 wheel: setup ## build the wheel
+	rm -rf build/dist build/lib # what an earlier tree had would be in it
 	$(BIN)/pip wheel -q --no-deps --no-build-isolation -w build/dist .
+
+try-wheel: wheel ## install the wheel into an empty environment and run its commands, without and with the analyzer's extra
+	tools/try-wheel.sh build/dist/*.whl
 
 clean: ## remove what was built
 	rm -rf build .venv *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -44,8 +44,7 @@ OVS = Capability(
     "apt-get install openvswitch-switch, and run as root",
     lambda: _netns_works() and all(map(shutil.which, ("ovs-vswitchd", "ovsdb-server"))),
 )
-
-
+CC = Capability("cc", "apt-get install gcc libc6-dev", lambda: shutil.which("cc") is not None)
 RDMA = Capability(
     "rdma",
     "boot a guest with rdma_rxe and pyverbs: make test-vm",

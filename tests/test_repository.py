@@ -40,7 +40,20 @@ def test_every_dependency_is_locked_with_its_hash():
         assert re.split(r"[<>=\[]", each)[0] in pinned
 
 
-@pytest.mark.parametrize("module", ["netagent", "netagent.agent"])
+def test_what_tests_import_of_each_other_is_checked_strictly():
+    mypy = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]
+    checked = (*mypy["modules"], *(f"{package}." for package in mypy["packages"]))
+    helpers = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in SOURCES
+        if path.is_relative_to(ROOT / "tests")
+        and not path.name.startswith("test_")
+        and path.name != "__init__.py"
+    ]
+    assert [each for each in helpers if not each.startswith(checked)] == []
+
+
+@pytest.mark.parametrize("module", ["netagent", "netagent.agent.assembly"])
 def test_the_agent_imports_nothing_large(module):
     """numpy, scipy, bcc, Litestar and DuckDB belong to workers and to the analyzer."""
     program = f"import {module}, sys; print(*sorted(m.split('.')[0] for m in sys.modules))"

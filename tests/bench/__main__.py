@@ -7,11 +7,12 @@ import platform
 import sys
 from collections.abc import Callable
 
-from tests.bench import agent_cost, bpf, flows, ingest, rdma, skeleton
+from tests.bench import agent_cost, bpf, flows, ingest, judging, rdma, skeleton
 from tests.conftest import KERNEL, RDMA
 
 BENCHES: dict[str, Callable[[], list[dict[str, object]]]] = {
     "ingest": ingest.run,
+    "judging": judging.run,
     "agent-cost": agent_cost.run,
     "skeleton": skeleton.run,
     "flows": flows.run,

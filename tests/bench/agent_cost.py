@@ -11,7 +11,7 @@ import socket
 import time
 from pathlib import Path
 
-from netagent.adapters import udp
+from netagent.adapters.probes import udp
 from netagent.wire import frame
 from tests.lab import Lab, Shape
 
@@ -60,8 +60,10 @@ def _send(peers: list[tuple[socket.socket, str]], seconds: float, rate: float) -
             probe = frame.Frame(sent % len(peers), sent)
             udp.send(peer, frame.encode(probe, size=size), (target, PORT))
             if sent % 16 == 0:
-                sum(1 for _ in udp.drain(peer))
-            sum(1 for _ in udp.drain_errors(peer))
+                while udp.receive(peer) is not None:
+                    pass
+            while udp.notice(peer) is not None:
+                pass
             sent += 1
         time.sleep(0.002)  # pacing, not synchronisation
     return sent

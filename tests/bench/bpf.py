@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from bpf.abi import Event
-from bpf.flowspec import parse_flow
-from bpf.host import read_facts
-from bpf.loader import Sizes, load
-from bpf.programs import KernelFacts, Program, choose
-from bpf.request import Caps, Request
+from bpf.kernel.host import read_facts
+from bpf.kernel.loader import Sizes, load
+from bpf.trace.abi import Event
+from bpf.trace.flowspec import parse_flow
+from bpf.trace.programs import KernelFacts, Program, choose
+from bpf.trace.request import Caps, Request
 from tests.conftest import KERNEL
 from tests.kernel.overlay import ADDRESSES, Overlay
 from tests.ovs.host import run as command
@@ -109,4 +109,4 @@ def _ran() -> tuple[int, int]:
     """Return (nanoseconds, runs) of our programs so far."""
     shown = json.loads(command("bpftool", "-j", "prog", "show"))
     ours = [each for each in shown if each.get("name", "").startswith("on_")]
-    return tuple(sum(each.get(key, 0) for each in ours) for key in ("run_time_ns", "run_cnt"))  # type: ignore[return-value] # two keys
+    return tuple(sum(each.get(key, 0) for each in ours) for key in ("run_time_ns", "run_cnt"))

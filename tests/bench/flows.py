@@ -20,17 +20,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ovs_checks.assemble import assemble
-from ovs_checks.batch import KINDS, Batch, Ends
-from ovs_checks.batch_state import Column, Packets
-from ovs_checks.kept import KeptTables
-from ovs_checks.notation import format_header, ipv4, mac
-from ovs_checks.parse import parse_header
-from ovs_checks.pipeline import walk
-from ovs_checks.switch import Snapshot
+from ovs_checks.batch.run import KINDS, Batch, Ends
+from ovs_checks.batch.state import Column, Packets
+from ovs_checks.openflow.kept import KeptTables
+from ovs_checks.openflow.notation import format_header, ipv4, mac
+from ovs_checks.openflow.parse import parse_header
+from ovs_checks.sources.vswitchd import Vswitchd
+from ovs_checks.switch.assemble import Row, assemble
+from ovs_checks.switch.snapshot import Snapshot
 from ovs_checks.translate.datapath import text_of
 from ovs_checks.translate.translation import translate
-from ovs_checks.vswitchd import Vswitchd
+from ovs_checks.walk.host import walk
 from tests.bench.tables import TUNNEL_PORT, VNIS, flows, peers
 from tests.conftest import OVS
 from tests.ovs_checks.live import LiveOvs, live_ovs
@@ -81,7 +81,7 @@ class _Text:
         self._told: dict[tuple[str, ...], str] = {}
         self._rows = source.rows()
 
-    def rows(self):  # type: ignore[no-untyped-def]
+    def rows(self) -> dict[str, list[Row]]:
         return self._rows
 
     def command(self, name: str, *arguments: str) -> str:
@@ -201,14 +201,14 @@ def packets(size: int) -> Packets:
     local = sum(1 for peer in everyone if peer.port)
     rng = np.random.default_rng(5)
     count = min(MAX_PAIRS, max(MIN_PAIRS, local * len(everyone)))
-    source = rng.integers(0, local, count)
-    target = source % VNIS + VNIS * rng.integers(0, len(everyone) // VNIS, count)
+    source = rng.integers(0, local, count).astype(np.int32)
+    target = source % VNIS + VNIS * rng.integers(0, len(everyone) // VNIS, count).astype(np.int32)
     macs = [mac(peer.mac) for peer in everyone]
     addresses = [ipv4(peer.address) for peer in everyone]
     return Packets(
         parse_header("udp,nw_ttl=64,udp_dst=4791"),
         {
-            "tp_src": Column.of(range(1 << 16), rng.integers(0, 1 << 16, count)),
+            "tp_src": Column.of(range(1 << 16), rng.integers(0, 1 << 16, count).astype(np.int32)),
             "in_port": Column.of([peer.port for peer in everyone], source),
             "eth_src": Column.of(macs, source),
             "nw_src": Column.of(addresses, source),

@@ -18,12 +18,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from netagent.adapters.clock import now_ns, wall_ns
-from netagent.adapters.rdma_resolver import Resolver
-from netagent.adapters.rdma_responders import Responders
-from netagent.adapters.transport import Outcome
+from netagent.adapters.rdma.resolver import Resolver
+from netagent.adapters.rdma.responder_client import ResponderClient
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import Target
 from netagent.probing.session import ProbeMeasured, ProbeReplied, ProbeSession
+from netagent.probing.transport import Outcome
 from netagent.wire import frame
 from tests.bench.rdma_bare import Bare, median_us
 from tests.bench.rdma_busy import SPINS
@@ -178,8 +178,8 @@ def _c(sides: tuple[Side, Side], *, busy: bool) -> float:
 
 
 def _index(side: Side) -> str:
-    from netagent.adapters import verbs  # noqa: PLC0415 - pyverbs may be absent where this is imported
-    from netagent.adapters.rdma_gids import choose_gid  # noqa: PLC0415 - beside it
+    from netagent.adapters.rdma import verbs  # noqa: PLC0415 - pyverbs may be absent where this is imported
+    from netagent.probing.rdma.gids import choose_gid  # noqa: PLC0415 - beside it
 
     device = verbs.Device(side.device)
     try:
@@ -192,7 +192,7 @@ def _fleet() -> dict[str, object]:
     with ExitStack() as stack:
         sides = stack.enter_context(bridged(2 * max(ENDPOINTS, TARGETS)))
         near, far = sides[:ENDPOINTS], sides[ENDPOINTS:]
-        resolver, responders = Resolver(), Responders(replies_per_second=1e6)
+        resolver, responders = Resolver(), ResponderClient(replies_per_second=1e6)
         stack.callback(resolver.close)
         stack.callback(responders.close)
         keys = [EndpointId(f"far{n}", 0) for n in range(TARGETS)]
@@ -209,7 +209,9 @@ def _fleet() -> dict[str, object]:
 
 
 class _Prober:
-    def __init__(self, number: int, side: Side, resolver: Resolver, answer: Responders) -> None:
+    def __init__(
+        self, number: int, side: Side, resolver: Resolver, answer: ResponderClient
+    ) -> None:
         own = EndpointId(f"near{number}", 0)
         self.transport = open_transport(side, resolver)
         self.targets = [Target(own, key, "", "", rdma) for key, rdma in answer.opened.items()]
@@ -245,7 +247,9 @@ class _Prober:
         return free
 
 
-def _drive(probers: list[_Prober], resolver: Resolver, responders: Responders) -> dict[str, object]:
+def _drive(
+    probers: list[_Prober], resolver: Resolver, responders: ResponderClient
+) -> dict[str, object]:
     # Each endpoint always has one probe to each of its targets under way.
     by_fd = {prober.transport.descriptors()[0]: prober for prober in probers}
     _fill(probers, resolver)

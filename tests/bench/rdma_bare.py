@@ -12,7 +12,8 @@ import sys
 import time
 from typing import Any
 
-from netagent.adapters import verbs
+from netagent.adapters.rdma import verbs
+from netagent.probing.rdma.gids import verbose_gid
 
 QKEY = 0x11111111
 SLOTS, SLOT_BYTES = 64, 128
@@ -26,7 +27,7 @@ class Bare:
         v = self.v = verbs.load()
         enums = v.enums
         self.context = v.device.Context(name=device)
-        wanted = verbs.verbose_gid(gid)
+        wanted = verbose_gid(gid)
         table = self.context.query_gid_table(64)
         self.gid_index = next(e.gid_index for e in table if e.gid_str() == wanted)
         self.domain = v.pd.PD(self.context)
@@ -59,7 +60,7 @@ class Bare:
     def aim(self, gid: str, qpn: int) -> None:
         """Send to this queue pair from now on."""
         addr = self.v.addr
-        dgid = addr.GID(verbs.verbose_gid(gid))
+        dgid = addr.GID(verbose_gid(gid))
         route = addr.GlobalRoute(dgid=dgid, sgid_index=self.gid_index, hop_limit=64)
         attributes = addr.AHAttr(gr=route, is_global=1, port_num=1)
         self.handle = addr.AH(self.domain, attr=attributes)

@@ -4,8 +4,8 @@
 import sys
 
 from netagent.adapters.clock import now_ns
-from netagent.adapters.rdma_channel import serve_parent
-from netagent.adapters.rdma_responder import Service, _Endpoint
+from netagent.adapters.rdma.channel import serve_parent
+from netagent.adapters.rdma.responder import Service, _Endpoint
 
 SPINS = 256
 """Polls of an endpoint between looks at everything else."""

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from netagent.adapters.transport import Outcome
 from netagent.probing.session import ProbeMeasured, ProbeReplied
+from netagent.probing.transport import Outcome
 from tests.conftest import RDMA
 from tests.rdma.pair import FLOWS, Duet, cabled, duet, eventually, resources
 
@@ -59,7 +59,7 @@ def measure(probes: int, warm_up: int = WARM_UP) -> dict[str, object]:
     # khugepaged fills up huge pages when it likes, which is no growth of ours. Children inherit it.
     ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
     with cabled(3) as sides:
-        before = resources()
+        before = resources(sides)
         with duet(sides) as pair:
             endure(pair, warm_up)
             first = {name: rss_kb(pid) for name, pid in _processes(pair).items()}
@@ -71,7 +71,7 @@ def measure(probes: int, warm_up: int = WARM_UP) -> dict[str, object]:
                 for name, pid in _processes(pair).items():
                     grown[name].append(rss_kb(pid) - first[name])
             seconds = time.monotonic() - began_s
-        eventually(lambda: resources() == before, "the clean-up")
+        eventually(lambda: resources(sides) == before, "the clean-up")
     return {
         "probes": probes,
         "answered": answered,

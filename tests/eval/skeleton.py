@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -136,7 +137,7 @@ def fidelity(jobs: int, seed: int) -> list[str]:
             continue
         disturbance = replace(draw_disturbance(rng), clock_s=0.1)
         seeds = [int(each) for each in rng.integers(1 << 32, size=2)]
-        made = {"seed": seeds[0], "template": template, "disturbance": disturbance}
+        made: dict[str, Any] = {"seed": seeds[0], "template": template, "disturbance": disturbance}
         rate = (work := generate(job, ticks=2 * HISTORY, **made)).series.rate
         past = replace(work.series, rate=rate[:, :HISTORY])
         found = infer(past)

@@ -18,16 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from netagent.model.errors import NetAgentError
-from ovs_checks.answers import open_answers
-from ovs_checks.bonds import parse_bonds
-from ovs_checks.bundle import unpack
-from ovs_checks.database_log import rows_of
-from ovs_checks.datapath_key import parse_key
-from ovs_checks.essence import essence
-from ovs_checks.frame import read_frame
-from ovs_checks.layers import parse_filters, parse_megaflows
-from ovs_checks.parse import parse_dump, parse_packet
-from ovs_checks.shows import (
+from netagent.model.unixctl import find_reply
+from netagent.wire.codec import ContentType, decode
+from netagent.wire.conversion import walk_from_wire
+from netagent.wire.walk import LocalWalk
+from ovs_checks.datapath.essence import essence
+from ovs_checks.datapath.key import parse_key
+from ovs_checks.datapath.layers import parse_filters, parse_megaflows
+from ovs_checks.openflow.frame import read_frame
+from ovs_checks.openflow.parse import parse_dump, parse_packet
+from ovs_checks.sources.answers import open_answers
+from ovs_checks.switch.bonds import parse_bonds
+from ovs_checks.switch.bundle import unpack
+from ovs_checks.switch.database_log import rows_of
+from ovs_checks.switch.rows import TABLES
+from ovs_checks.switch.shows import (
     parse_datapath_ports,
     parse_dpif,
     parse_fdb,
@@ -42,10 +47,7 @@ from ovs_checks.shows import (
     parse_routes,
     parse_tree,
 )
-from ovs_checks.switch_rows import TABLES
-from ovs_checks.underlay import read_underlay
-from ovs_checks.vswitchd import find_reply
-from ovs_checks.walk import LocalWalk
+from ovs_checks.switch.underlay import read_underlay
 
 DUMPS = Path(__file__).parent.parent / "ovs_checks" / "dumps"
 CRASHES = Path("build/fuzz")
@@ -65,6 +67,10 @@ SYNTAX = (
 def _dump(text: str) -> object:
     dump = parse_dump(text)
     return [flow.actions for flow in dump.flows], [str(problem) for problem in dump.problems]
+
+
+def _walk(text: str) -> object:
+    return walk_from_wire(decode(text.encode(errors="replace"), LocalWalk, ContentType.JSON))
 
 
 _TYPES = (b"\x08\0E", b"\x86\xdd`", b"\x08\x06", b"\x88G", b"\x81\0")
@@ -97,7 +103,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "manifest": lambda text: unpack({"manifest.json": text, "ovsdb.json": "{}"}),
     "underlay": lambda text: read_underlay(lambda _: text)[0].fault("1.2.3.4", kind="gre", mtu=9),
     "reply": lambda text: find_reply(text.encode(errors="replace")),
-    "walk": lambda text: LocalWalk.from_data(json.loads(text)),
+    "walk": _walk,
 }
 ALLOWED = (NetAgentError, json.JSONDecodeError)
 

@@ -20,8 +20,8 @@ from typing import Any
 import duckdb
 import httpx
 
+from tests.lab.commands import wait_for
 from tests.lab.config import ANALYZER_URL, agent_url
-from tests.lab.errors import LabError
 from tests.lab.lab import Lab
 
 SETTLE_S = 20.0
@@ -207,16 +207,12 @@ def run(lab: Lab, say: Say, *, kills: int = 50, seed: int = 1) -> Report:
         chaos = Chaos(lab, say, seed=seed)
         chaos.run(kills)
         lab.processes.signal("analyzer/analyzer", signal.SIGTERM)
-        _wait_gone(lab, "analyzer/analyzer")
+        wait_for(
+            "the analyzer to stop",
+            lambda: lab.processes.pid("analyzer/analyzer") is None,
+            timeout_s=10,
+        )
         chaos.audit()
     finally:
         lab.down()
     return chaos.report
-
-
-def _wait_gone(lab: Lab, name: str) -> None:
-    deadline = time.monotonic() + 10
-    while lab.processes.pid(name) is not None:
-        if time.monotonic() > deadline:
-            raise LabError(f"{name} did not stop", "see its log")
-        time.sleep(POLL_S)  # polling a process, with a bound

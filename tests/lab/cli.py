@@ -23,13 +23,14 @@ from tests.lab.workload import DEFAULT_TASKS
 
 _EXAMPLES = """\
 examples:
-  python -m tests.lab up                      4 hosts, 2 rails, agents, 2 tasks
-  python -m tests.lab up --no-agents --hosts 2 --rails 1 --segments 1
-  python -m tests.lab inject link-loss --percent 10
-  python -m tests.lab exec h0 -- ovs-ofctl dump-flows br-int
-  python -m tests.lab exec train-a-0 -- sh -c 'ping -I $LAB_RAIL0_INTERFACE 10.0.0.12'
-  python -m tests.lab heal
-  python -m tests.lab down
+  .venv/bin/python -m tests.lab up            4 hosts, 2 rails, agents, 2 tasks
+  .venv/bin/python -m tests.lab up --no-agents --hosts 2 --rails 1 --segments 1
+  .venv/bin/python -m tests.lab inject link-loss --percent 10
+  .venv/bin/python -m tests.lab exec h0 -- ovs-ofctl dump-flows br-int
+  .venv/bin/python -m tests.lab exec train-a-0 -- \\
+    sh -c 'ping -I $LAB_RAIL0_INTERFACE 10.0.0.12'
+  .venv/bin/python -m tests.lab heal
+  .venv/bin/python -m tests.lab down
 """
 
 Answer = tuple[Any, str]
@@ -177,7 +178,7 @@ def _parameters() -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.lab",
+        prog=".venv/bin/python -m tests.lab",
         description="A leaf-spine fabric, hosts and tenants in network namespaces.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -191,7 +192,7 @@ def _parser() -> argparse.ArgumentParser:
             verb,
             help=text,
             description=f"{text[0].upper()}{text[1:]}.",
-            epilog=f"example:\n  python -m tests.lab {example}",
+            epilog=f"example:\n  .venv/bin/python -m tests.lab {example}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(answer=answer)

@@ -2,12 +2,12 @@
 """Run a command; wait for a condition. Both bounded, both fail with what was seen."""
 
 import subprocess
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tests.lab.errors import LabError
+from tests.waiting import NotInTime, wait_until
 
 T = TypeVar("T")
 
@@ -29,13 +29,10 @@ def run(*argv: str, stdin: str | None = None, timeout_s: float = 30) -> str:
 
 def wait_for(what: str, condition: Callable[[], bool], *, timeout_s: float) -> None:
     """Return once `condition()` holds; raise `LabError` after `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
-    pause_s = 0.005
-    while not condition():
-        if time.monotonic() > deadline:
-            raise LabError(f"waited {timeout_s:g} s in vain for {what}")
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 0.2)
+    try:
+        wait_until(condition, what, timeout_s)
+    except NotInTime as error:
+        raise LabError(f"waited {timeout_s:g} s in vain for {what}") from error
 
 
 def in_parallel(work: Callable[[T], Any], items: Iterable[T]) -> None:

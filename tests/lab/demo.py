@@ -178,6 +178,7 @@ def run(
             observer = Observer(client)
             healthy = _watch_health(observer, say, SETTLE_S[transport], healthy_s)
             found = [_try(lab, observer, name, say, transport) for name in faults]
+            _record(client, output.with_suffix(".recording"), say)
     finally:
         lab.down()
     output.parent.mkdir(exist_ok=True)
@@ -189,6 +190,14 @@ def run(
     right = sum(each.right for each in found)
     say(f"\n{right} of {len(found)} right; {healthy} incidents in {healthy_s:.0f} s of health")
     return right == len(found) and not healthy
+
+
+def _record(client: httpx.Client, to: Path, say: Say) -> None:
+    answer = client.get("/v1/recording", timeout=60)
+    answer.raise_for_status()
+    to.parent.mkdir(exist_ok=True)
+    to.write_bytes(answer.content)
+    say(f"recorded: netagent-analyzer replay {to}")
 
 
 def _watch_health(observer: Observer, say: Say, settle_s: float, healthy_s: float) -> int:

@@ -117,7 +117,7 @@ class Lab:
         found = self.leftovers()
         if found:
             problem = f"a lab, or what is left of one, is up ({found[0]}, ...)"
-            raise LabError(problem, "run: python -m tests.lab down")
+            raise LabError(problem, "run: .venv/bin/python -m tests.lab down")
 
     def _build_network(self, state: State) -> None:
         shape = state.shape
@@ -312,7 +312,9 @@ class Lab:
         container = self._container(where)
         found = namespace(where) in namespaces.ours()
         if not (found if container is None else containers.exists(container)):
-            raise LabError(f"no namespace {namespace(where)}", "see: python -m tests.lab status")
+            raise LabError(
+                f"no namespace {namespace(where)}", "see: .venv/bin/python -m tests.lab status"
+            )
 
     def _variables(self, where: str, container: Container | None) -> Iterable[str]:
         rundir = self.directory / where.removeprefix(PREFIX)

@@ -117,7 +117,8 @@ def _learn(job: Training, observer: Observer, say: Say, report: Report) -> None:
 
 
 def _lists_follow(client: httpx.Client, told: dict[str, Any]) -> bool:
-    often, rare = set(), set()
+    often: set[tuple[str, ...]] = set()
+    rare: set[tuple[str, ...]] = set()
     for host in sorted({agent["host"] for agent in client.get("/v1/agents").json()["agents"]}):
         targets = client.get(f"/v1/hosts/{host}/pinglist").json()["targets"]
         for each in targets:

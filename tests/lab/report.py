@@ -25,8 +25,8 @@ def welcome(status: dict[str, Any]) -> str:
         "for curl:",
         *(f"  {line}" for line in curl),
         "next:",
-        "  python -m tests.lab inject --list",
-        "  python -m tests.lab exec train-a-0 -- \\",
+        "  .venv/bin/python -m tests.lab inject --list",
+        "  .venv/bin/python -m tests.lab exec train-a-0 -- \\",
         "    sh -c 'ping -c3 -I $LAB_RAIL0_INTERFACE 10.0.0.11'",
     ]
     return "\n".join(lines)

@@ -106,7 +106,7 @@ class Store:
         try:
             return decode(json.loads(self.path.read_text()))
         except FileNotFoundError as error:
-            raise LabError("no lab is up", "run: python -m tests.lab up") from error
+            raise LabError("no lab is up", "run: .venv/bin/python -m tests.lab up") from error
 
     def write(self, state: State) -> None:
         """Replace the state at once: a reader sees the old or the new, never half."""

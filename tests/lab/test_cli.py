@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,23 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
         cli.main([verb, "--help"])
     assert done.value.code == 0
     assert f"python -m tests.lab {verb}" in capsys.readouterr().out
+
+
+def test_a_python_without_the_packages_names_the_command_that_has_them() -> None:
+    """`-S` leaves site-packages out, as Debian's own python3 has none of ours."""
+    command = [sys.executable, "-S", "-m", "tests.lab", "exec", "h0", "--", "echo", "a b"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, env={}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    error, remedy = done.stderr.splitlines()
+    assert error.startswith(f"error: {sys.executable} has no module ")
+    assert remedy.startswith("remedy: run ")
+    assert remedy.endswith("run .venv/bin/python -m tests.lab exec h0 -- echo 'a b'")
+
+
+def test_what_the_page_shows_is_run_by_the_environment_s_python() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+    assert page.count("python -m tests.lab ") == page.count(".venv/bin/python -m tests.lab ") > 5
 
 
 def test_wrong_usage_is_exit_code_2() -> None:

@@ -86,7 +86,7 @@ class _Sum(torch.autograd.Function):  # type: ignore[misc]
         return grad, None
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]
     """One stage's share of a tensor parallel MLP."""
 
     def __init__(self, hidden: int, tp: int, group: Any) -> None:

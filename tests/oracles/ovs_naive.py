@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A flow-table lookup written straight from ovs-fields(7), slow and without any cleverness."""
 
-from ovs_checks.fields import FIELDS, read
-from ovs_checks.flow import Flow
-from ovs_checks.packet import Header
+from ovs_checks.openflow.fields import FIELDS, read
+from ovs_checks.openflow.flow import Flow
+from ovs_checks.openflow.packet import Header
 
 
 def lookup(flows: list[Flow], header: Header) -> Flow | None:

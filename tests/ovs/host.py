@@ -11,23 +11,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+from tests.waiting import wait_until
+
 SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> float:
-    """Return after how many seconds `condition` held; AssertionError if it never did."""
-    start_s, pause_s = time.monotonic(), 0.005
-    while not condition():
-        waited_s = time.monotonic() - start_s
-        if waited_s > timeout_s:
-            raise AssertionError(f"{what}: not within {timeout_s} s")
-        time.sleep(pause_s)
-        pause_s = min(0.1, pause_s * 1.5)
-    return time.monotonic() - start_s
 
 
 def run(*words: str, env: dict[str, str] | None = None) -> str:

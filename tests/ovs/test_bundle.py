@@ -7,11 +7,11 @@ import subprocess
 import pytest
 
 from netagent.cli import main
-from ovs_checks.answers import open_answers
-from ovs_checks.assemble import assemble
-from ovs_checks.bundle import mangled
-from ovs_checks.database_log import rows_of
-from ovs_checks.switch_rows import TABLES
+from ovs_checks.sources.answers import open_answers
+from ovs_checks.switch.assemble import assemble
+from ovs_checks.switch.bundle import mangled
+from ovs_checks.switch.database_log import rows_of
+from ovs_checks.switch.rows import TABLES
 from tests.conftest import OVS, require
 from tests.ovs_checks.live import live_ovs
 

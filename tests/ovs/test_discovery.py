@@ -10,16 +10,17 @@ from typing import Self
 
 import pytest
 
-from netagent.adapters.namespace import call_in_namespace
-from netagent.adapters.vswitchd import OVSDB_LOOKS
-from netagent.adapters.watcher import VSWITCHD_LOOK_S, Watcher
-from netagent.collect.hostfacts import HostView
+from netagent.adapters.host.setns import call_in_namespace
+from netagent.adapters.host.vswitchd import OVSDB_LOOKS
+from netagent.adapters.host.watcher import VSWITCHD_LOOK_S, Watcher
 from netagent.config import AgentConfig, AnalyzerConfig, OvsConfig
+from netagent.host.facts import HostView
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
 from tests.conftest import NETNS, OVS, require
-from tests.ovs.host import Host, run, wait_until
+from tests.ovs.host import Host, run
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ovs
 

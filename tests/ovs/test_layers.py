@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from netagent.cli import main
-from ovs_checks.assemble import assemble
-from ovs_checks.bundle import Bundle, Recorder, pack
-from ovs_checks.consistency import check, layers_of
+from ovs_checks.lint.layers import check, layers_of
+from ovs_checks.switch.assemble import assemble
+from ovs_checks.switch.bundle import Bundle, Recorder, pack
 from tests.conftest import OVS, require
 from tests.ovs_checks.live import LiveOvs, live_ovs
 from tests.ovs_checks.pipelines import MACS, pipelines

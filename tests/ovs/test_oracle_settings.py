@@ -13,15 +13,15 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from netagent.cli import main
-from ovs_checks.datapath_key import parse_key
-from ovs_checks.frame import read_frame
-from ovs_checks.packet import limit_tags
-from ovs_checks.parse import parse_header
-from ovs_checks.reach import entry
-from ovs_checks.trace import trace
+from ovs_checks.datapath.key import parse_key
+from ovs_checks.openflow.frame import read_frame
+from ovs_checks.openflow.packet import limit_tags
+from ovs_checks.openflow.parse import parse_header
+from ovs_checks.translate.text import trace
+from ovs_checks.walk.reach import entry
 from tests.conftest import OVS, require
-from tests.ovs.host import wait_until
 from tests.ovs_checks.live import LiveOvs, live_ovs
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 TOOLS = Path(__file__).parents[2] / "tools"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from netagent.cli import main
 from netagent.model.errors import RemoteProtocolError, Unreachable
-from ovs_checks.opinion import compare
-from ovs_checks.parse import parse_header
-from ovs_checks.pipeline import walk
-from ovs_checks.reach import walk_ingress
-from ovs_checks.trace import trace
-from ovs_checks.vswitchd import Vswitchd
-from ovs_checks.walk import LocalWalk
+from ovs_checks.openflow.parse import parse_header
+from ovs_checks.sources.vswitchd import Vswitchd
+from ovs_checks.translate.text import trace
+from ovs_checks.walk.host import walk
+from ovs_checks.walk.opinion import compare
+from ovs_checks.walk.reach import walk_ingress
+from ovs_checks.walk.values import LocalWalk
 from tests.conftest import OVS, require
 from tests.ovs_checks.live import LiveOvs, live_ovs
 from tests.ovs_checks.pipelines import packets, pipelines

@@ -13,8 +13,8 @@ import pytest
 
 from netagent.cli import main
 from tests.conftest import OVS, require
-from tests.ovs.host import wait_until
 from tests.ovs_checks.live import live_ovs
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,20 +18,13 @@ import pytest
 from netagent import __version__
 from tests.conftest import VM, require
 from tests.rdma.apart import PROBES
+from tests.waiting import wait_until
 from vagrant.vm import DISTRIBUTIONS, distribution, ensure, guest
 from vagrant.vm.errors import VmError
 from vagrant.vm.guest import NEVER_UP, TIMED_OUT, Options, boot, shell
 from vagrant.vm.images import TREE
 
 QUICK = Options(timeout_s=90, memory_mib=1024)
-
-
-def wait_for(condition: Callable[[], object], timeout_s: float = 60) -> None:
-    deadline, pause_s = time.monotonic() + timeout_s, 0.01
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.2)
 
 
 # --- without QEMU --------------------------------------------------------------------------------
@@ -221,8 +212,14 @@ def test_a_signal_ends_the_guest_and_leaves_nothing(debian_12, tmp_path, number)
         assert tool.stdout.readline() == b"up\n"
         (child,) = Path(f"/proc/{tool.pid}/task/{tool.pid}/children").read_text().split()
         tool.send_signal(number)
-    wait_for(lambda: not Path(f"/proc/{child}").exists() or "State:\tZ" in
-             Path(f"/proc/{child}/status").read_text())  # fmt: skip
+    wait_until(
+        lambda: (
+            not (process := Path(f"/proc/{child}")).exists()
+            or "State:\tZ" in (process / "status").read_text()
+        ),
+        "the guest's end",
+        60,
+    )
     if number == signal.SIGKILL:
         assert tool.returncode == -signal.SIGKILL  # it could not tidy up; the guest is gone
     else:

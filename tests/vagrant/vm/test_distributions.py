@@ -7,7 +7,7 @@ import pytest
 from vagrant.vm.distributions import DISTRIBUTIONS, distribution
 from vagrant.vm.errors import VmError
 
-VAGRANTFILE = Path(__file__).parents[2] / "vagrant" / "Vagrantfile"
+VAGRANTFILE = Path(__file__).parents[3] / "vagrant" / "Vagrantfile"
 
 
 def test_a_distribution_is_found_by_its_name():
