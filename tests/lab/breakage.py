@@ -95,12 +95,23 @@ def _stop_shaping(rim: Rim, fault: Fault) -> None:
             run("tc", "-n", where, "qdisc", "del", "dev", interface, "root")
 
 
-def _set_links(rim: Rim, fault: Fault) -> None:
+def _cut_links(rim: Rim, fault: Fault) -> None:
     """Bring the links of a spine to what all faults together, with or without this one, say."""
+    spine, cut = _cut(rim, fault)
+    fabric.configure_router(rim.shape, spine, cut=cut)
+
+
+def _mend_links(rim: Rim, fault: Fault) -> None:
+    """Do the same, and return when the links carry packets again."""
+    _cut_links(rim, fault)
+    spine, cut = _cut(rim, fault)
+    fabric.meet_leaves(rim.shape, spine, cut=cut)
+
+
+def _cut(rim: Rim, fault: Fault) -> tuple[str, set[str]]:
     linked = CATALOGUE[fault.name].kind is Kind.LINK
     spine = link_of(fault.target, rim.shape).spine if linked else fault.target
-    cut = cut_interfaces(spine, rim.faults, rim.shape)
-    fabric.configure_router(rim.shape, spine, cut=cut)
+    return spine, cut_interfaces(spine, rim.faults, rim.shape)
 
 
 # --- hosts -------------------------------------------------------------------------------------
@@ -192,8 +203,8 @@ def _revive_switch(rim: Rim, fault: Fault) -> None:
 _ACTIONS: dict[str, tuple[Action, Action]] = {
     **unseen.ACTIONS,
     "link-loss": (_lose, _stop_dropping),
-    "link-down": (_set_links, _set_links),
-    "spine-down": (_set_links, _set_links),
+    "link-down": (_cut_links, _mend_links),
+    "spine-down": (_cut_links, _mend_links),
     "slow-link": (_shape, _stop_shaping),
     "link-delay": (_delay, _stop_shaping),
     "mtu-blackhole": (_lose_large, _stop_dropping),

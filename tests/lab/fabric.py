@@ -2,12 +2,14 @@
 """Build the fabric: namespaces of routers and hosts, cables, routes, management network."""
 
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from pyroute2 import IPRoute
 
 from tests.lab import namespaces
 from tests.lab.commands import run
+from tests.lab.errors import LabError
 from tests.lab.routing import host_routes, router_routes
 from tests.lab.shape import (
     ANALYZER_ADDRESS,
@@ -133,6 +135,19 @@ def warm_up(shape: Shape, host: int, *, limit_s: int = 10) -> None:
         gateway = shape.router_address(shape.leaf_of(host, rail))
         ping = ("ping", "-q", "-i", "0.05", "-c", "1", "-w", str(limit_s), gateway)
         run("ip", "netns", "exec", namespace(f"h{host}"), *ping)
+
+
+def meet_leaves(shape: Shape, spine: str, *, cut: Collection[str] = ()) -> None:
+    """Resolve both ends of a spine's links but those in `cut`.
+
+    A leaf that asked in vain while the link was down asks again after 100 ms, and drops until then.
+    A leaf that some other fault keeps silent is left alone after a second.
+    """
+    for leaf in shape.leaf_names:
+        if f"to-{leaf}" not in cut:
+            ping = ("ping", "-q", "-i", "0.05", "-c", "1", "-w", "1", shape.router_address(leaf))
+            with suppress(LabError):
+                run("ip", "netns", "exec", namespace(spine), *ping)
 
 
 def build_management(shape: Shape) -> None:

@@ -158,8 +158,8 @@ def test_a_spine_that_is_down_loses_its_share_and_heals_exactly(lab: Lab) -> Non
     datagrams("na-train-a-0", PEER)
     assert 0 < received(lab, "train-a-1") - before < FLOWS
     lab.heal()
-    assert {router: lab.run(router, "ip", "route") for router in SHAPE.router_names} == routes
     assert lab.reaches("train-a-0", PEER) == 3
+    assert {router: lab.run(router, "ip", "route") for router in SHAPE.router_names} == routes
 
 
 def test_a_virtual_switch_comes_back_with_flows_and_addresses(lab: Lab) -> None:
