@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, learning, rdma, report
+from tests.lab import chaos, demo, learning, rdma, report, starts
 from tests.lab.errors import LabError
 from tests.lab.faults import CATALOGUE
 from tests.lab.lab import Bursts, Lab
@@ -149,6 +149,18 @@ def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
     return {"lines": report.lines()}, text
 
 
+def _starts(lab: Lab, options: argparse.Namespace) -> Answer:
+    delays_s = [float(delay) for delay in options.delays_s.split(",")]
+    made = starts.run(
+        lab, _progress, fault=options.fault, after=options.after, delays_s=delays_s,
+        runs=options.runs,
+    )  # fmt: skip
+    text = "\n".join(starts.lines(made))
+    if not all(start.right for start in made):
+        raise LabError(text, "not everything was right: see above")
+    return [asdict(start) for start in made], text
+
+
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
     text = "\n".join(report.lines())
@@ -226,6 +238,14 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
         _demo_skeleton,
     )  # fmt: skip
     learn.add_argument("--rounds", type=int, default=3, help="faults by each list (default: 3)")
+    fresh = add(
+        "starts", "break labs that have only just come up", "starts --delays-s 0 --runs 1", _starts
+    )
+    fresh.add_argument("--fault", default="spine-down", help="(default: %(default)s)")
+    fresh.add_argument("--after", help="fault to inject and heal before (default: none)")
+    fresh.add_argument("--delays-s", default="0,5,10,20", metavar="S,S,...",
+                       help="from the end of up (default: %(default)s)")  # fmt: skip
+    fresh.add_argument("--runs", type=int, default=20, help="for each delay (default: 20)")
     drill = add("chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos)
     drill.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
     drill.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
