@@ -127,22 +127,21 @@ def ballots(
 ) -> list[Ballot]:
     """Return a ballot per flow and router: packets lost on the way there.
 
-    An answer proves the way there. Silence of a router beyond SURE_HOPS proves nothing, since its
-    answer may come back over other links than those the packet took.
+    The answers of routers beyond SURE_HOPS may come back over other links than those the packets
+    took. What is lost there may be lost on the way back, which is not known.
     """
     made: list[Ballot] = []
     for flow, answer in answers.items():
         source = endpoints[flow.source]
         hops = _routers(flow, answer, topology)
         for n, reached in enumerate(answer.answered[: len(hops)], start=1):
-            sent, lost = answer.sent, answer.sent - reached
-            if n > SURE_HOPS:
-                sent, lost = reached, 0
-            if sent:
-                # A packet that ends at a router is not forwarded by it.
-                last = {switch(hops[n - 1])} if hops[n - 1] else set()
-                crossed = _crossed_to(hops, n) - last | {rnic(source.host, source.rnic)}
-                made.append(_ballot(flow, n, sent, lost, crossed, dict.fromkeys(last, REACHED)))
+            # A packet that ends at a router is not forwarded by it.
+            last = {switch(hops[n - 1])} if hops[n - 1] else set()
+            crossed = _crossed_to(hops, n) - last | {rnic(source.host, source.rnic)}
+            maybe = dict.fromkeys(last, REACHED)
+            unseen = 0.0 if n <= SURE_HOPS else 1.0
+            lost = answer.sent - reached
+            made.append(_ballot(flow, n, answer.sent, lost, crossed, maybe, unseen))
     return made
 
 
@@ -249,9 +248,10 @@ def _ballot(
     lost: int,
     crossed: Collection[Component],
     maybe: Mapping[Component, float] = MappingProxyType({}),
+    unseen: float = 0.0,
 ) -> Ballot:
     pair = (flow.source, flow.target)
-    return Ballot(pair, sent, lost, frozenset(crossed), (flow, n), maybe)
+    return Ballot(pair, sent, lost, frozenset(crossed), (flow, n), maybe, unseen)
 
 
 def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> list[str]:

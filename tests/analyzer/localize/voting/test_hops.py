@@ -4,6 +4,7 @@
 import pytest
 
 from analyzer.localize.voting import hops
+from analyzer.localize.voting.election import Ballot, elect
 from analyzer.simulate.fabric import Fabric
 from netagent.model.path import link, rnic, switch
 from netagent.model.verdict import Suspect
@@ -69,10 +70,42 @@ def test_who_reached_a_router_was_not_forwarded_by_it():
     assert [(b.lost, switch(SPINE) in b.components, switch(SPINE) in b.maybe) for b in made] == [
         (0, False, False),
         (0, False, True),
+        (100, True, False),
     ]
 
 
+def test_an_answer_that_may_come_back_another_way_proves_nothing_of_where_it_was_lost():
+    made = hops.ballots(answered(100, 90, 80), FABRIC.endpoints, FABRIC.topology())
+    assert [b.unseen for b in made] == [0, 0, 1]
+
+
 BACK = next(f for f in FABRIC.flows if FABRIC.routes[f, False] == (FAR, SPINE, NEAR) and f != FLOW)
+
+
+def test_packets_that_arrived_do_not_speak_for_the_link_that_lost_the_others():
+    """Counts as a lab gave them: the last link to `FAR` loses 5 % each way, and no other part."""
+    ends = {switch(NEAR), switch(FAR)}
+    lossy, other = ({link(NEAR, s), switch(s), link(s, FAR)} for s in (SPINE, "another-spine"))
+    lossy_on_the_way = (5, 22), (2, 8), (2, 8), (2, 8), (2, 18), (0, 161)
+    probes = [
+        Ballot(("a", n), sent, lost, frozenset(ends | lossy), n)
+        for n, (lost, sent) in enumerate(lossy_on_the_way)
+    ]
+    probes.append(Ballot(("a", "b"), 108, 0, frozenset(ends | other), "another spine"))
+    probes.append(Ballot(("c", "d"), 300, 0, frozenset({switch("another-rail")}), "another rail"))
+    again = next(
+        f for f in FABRIC.flows if FABRIC.routes[f, False] == (NEAR, SPINE, FAR) and f != FLOW
+    )
+    answers = {
+        **answered(100, 100, 97),
+        **answered(100, 100, 91, flow=again),
+        **answered(100, 90, 89, flow=BACK),
+    }
+    counted = hops.ballots(answers, FABRIC.endpoints, FABRIC.topology())
+    assert {link(NEAR, SPINE), link(SPINE, FAR)} <= set(elect(probes)[0].tied)
+    best = elect(probes, counted=counted)[0]
+    assert best.suspects[0].component == link(SPINE, FAR)
+    assert best.decided
 
 
 @pytest.mark.parametrize(
