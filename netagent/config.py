@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from netagent.model.errors import ConfigError
+from netagent.model.path import MAX_HOPS
 
 MIN_PROBE_BYTES = 64
 """Bytes of the smallest overlay IP packet of a probe. Chosen: IPv4 and UDP headers (28) and the
@@ -153,7 +154,7 @@ class TraceConfig(_Section, frozen=True, kw_only=True):
     """TTL-limited packets per second the host sends at most."""
     refresh_s: Annotated[float, Meta(ge=1, le=3600)] = 5
     """Seconds after which a flow's path is traced anew."""
-    max_hops: Annotated[int, Meta(ge=1, le=32)] = 6
+    max_hops: Annotated[int, Meta(ge=1, le=MAX_HOPS)] = 6
     """Routers between two hosts at most."""
 
 

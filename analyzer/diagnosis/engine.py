@@ -23,10 +23,10 @@ from analyzer.detect.latency import Slowness
 from analyzer.detect.loss import Loss
 from analyzer.detect.silence import Silence
 from analyzer.diagnosis.incidents import IncidentBook
-from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.flows import FlowNumbers, PathRow
 from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken, take
-from analyzer.intake.windows import Watermarks, WindowState
+from analyzer.intake.windows import AHEAD_NS, Watermarks, WindowState
 from analyzer.localize import overlay, story
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
 from analyzer.localize.claims import differences, own_findings
@@ -188,14 +188,22 @@ class Diagnosis:
             now_ns=now_ns,
             stalled_ms=summary.health.stalled_ms,
         )
-        if taken.paths is not None and self._topology.learn(
-            taken.paths, self._underlay, wall_ns=summary.start_ns
-        ):
-            self._paths[summary.host] = ((summary.endpoints, summary.paths), summary.start_ns)
+        if summary.start_ns > now_ns + AHEAD_NS:
+            return taken  # what it says would outlive all that comes
+        if taken.paths is not None:
+            self._learn(summary, taken.paths)
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
             self._findings[summary.host] = (summary.start_ns, findings)
             self._reports[summary.host] = taken.report
         return taken
+
+    def _learn(self, summary: Summary, paths: Sequence[PathRow]) -> None:
+        # A host traces what its own endpoints send: probes of its flows, replies to others'.
+        own = {record.endpoint.id for record in self._roster.endpoints_of(summary.host)}
+        mine = [p for p in paths if (p.flow.target if p.reply else p.flow.source) in own]
+        whole = self._topology.learn(mine, self._underlay, wall_ns=summary.start_ns)
+        if whole and len(mine) == len(paths):
+            self._paths[summary.host] = ((summary.endpoints, summary.paths), summary.start_ns)
 
     def _has_news(self, summary: Summary) -> bool:
         # Most windows bring the same paths as the one before; their bytes tell.
@@ -246,6 +254,11 @@ class Diagnosis:
     def flows(self) -> int:
         """Return the number of known flows."""
         return len(self._numbers)
+
+    @property
+    def routes(self) -> int:
+        """Return the number of remembered routes, one per direction of a flow."""
+        return self._topology.directions
 
     @property
     def judging(self) -> bool:

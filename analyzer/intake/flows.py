@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from analyzer.intake.columns import column, columns
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import MAX_HOPS
 from netagent.model.window import Window
 from netagent.wire.columns import typecodes
 from netagent.wire.messages import FlowColumns, Summary
@@ -153,8 +154,10 @@ class FlowNumbers:
 
 
 def paths_of(summary: Summary) -> list[PathRow]:
-    """Return the summary's traced paths; RemoteProtocolError where columns do not agree."""
+    """Return the summary's traced paths; RemoteProtocolError where they make no sense."""
     paths = summary.paths
+    if any(len(route) > MAX_HOPS for route in paths.routes):
+        raise RemoteProtocolError(f"a path of more than {MAX_HOPS} routers")
     rows = [column(paths, name).tolist() for name in _WAY]
     try:
         return [

@@ -42,6 +42,10 @@ BLIND = 0.2
 """Probability of an unseen way where a leaf is unknown too, as without any trace. Chosen: some ten
 flows that fail together still accuse the endpoint that they share."""
 
+PARTIAL_KEPT = 100_000
+"""Most directions remembered that were never traced to their end. Chosen: some ten megabytes; what
+comes beyond has one trace less to tell its way by."""
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -141,7 +145,7 @@ class LearnedTopology:
                 self._learn_whole(key, hops, row.outer_port, known, wall_ns)
             elif known is not None:
                 known.latest, known.seen_ns = hops, wall_ns
-            else:
+            elif key in self._partial or len(self._partial) < PARTIAL_KEPT:
                 self._partial[key] = (hops, wall_ns)
         for hops in crossed:
             self._cross(hops, wall_ns)
@@ -177,6 +181,11 @@ class LearnedTopology:
             if a and b:
                 ends = (min(a, b), max(a, b))
                 self._links[ends] = max(wall_ns, self._links.get(ends, wall_ns))
+
+    @property
+    def directions(self) -> int:
+        """Return how many directions of flows are remembered."""
+        return len(self._known) + len(self._partial)
 
     def leaf(self, underlay: str) -> str | None:
         """Return the router that the VTEP's traces begin with; None before the first trace."""

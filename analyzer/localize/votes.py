@@ -32,7 +32,7 @@ class Votes:
             chosen = hops.choose(tie, flows, self._topology)
             answers = yield from hops.count(chosen, case.endpoints, large=polled.large_only)
             ballots = hops.ballots(answers, case.endpoints, self._topology)
-            cleared = hops.cleared(tie.suspects, answers, self._topology)
+            cleared = hops.cleared(tie.suspects, answers, case.endpoints, self._topology)
             again = poll(case, flows, self._topology, ballots, cleared)
             polled = replace(again, windows=polled.windows)
             lines = hops.counted(answers, self._topology)

@@ -76,6 +76,9 @@ def _batched(
             read = dict(zip(pairs, map(walk_from_wire, reply.walks), strict=True))
         except (RemoteProtocolError, ValueError) as error:
             missing.append(f"flow tables of {host}: {error}")
+            continue
+        if any(walk.host != host for walk in read.values()):
+            missing.append(f"flow tables of {host}: it speaks of another host")
         else:
             found |= read
     return found

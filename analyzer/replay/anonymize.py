@@ -3,9 +3,12 @@
 
 Names keep their order, since decisions that are a tie otherwise are made in it: so an anonymized
 recording replays to the same incidents, under other names. What a diagnosis had learned before the
-recording began is left out: it is a graph in which names cannot be found with certainty.
+recording began is left out: it is a graph in which names cannot be found with certainty. What is
+not replaced: an address in another notation (hexadecimal in a flow), and a name that is a word of
+the recording itself, such as `link`.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Address
@@ -15,20 +18,51 @@ import msgspec
 
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
+from netagent.model.path import Kind
+from netagent.model.verdict import Incident, Verdict
 from netagent.wire.codec import decode, encode
-from netagent.wire.messages import Registration
+from netagent.wire.messages import CheckReply, PathReply, Registration, Status, Summary
+from netagent.wire.trace import TraceReply
 
-IPV4 = r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])"
+IPV4 = r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)"
 MAC = r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])"
 IPV6 = r"(?<![0-9a-zA-Z:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![0-9a-zA-Z:.])"
-EDGE = r"[A-Za-z0-9_.-]"
-"""What a name goes on with; a name within a longer one is another name."""
+EDGE = r"[A-Za-z0-9]"
+"""What a name goes on with. The parts of a longer name that are names are replaced: a domain that
+follows a host's name, or what an interface is called after."""
 GID = "::"
 """What IPv6 addresses and GIDs become: nothing is decided by them."""
 APART = {"rpc_url"}
 """Fields that are left empty: nothing is decided by them, and they may name a domain."""
 NET = 10 << 24
 """First address, as a number, that anonymized addresses get in their order: 10.0.0.0 (RFC 1918)."""
+
+
+def _words() -> Iterator[str]:
+    """Yield what messages are written with besides names: tags and values of enumerations."""
+    todo: list[Any] = list(msgspec.inspect.multi_type_info([records.Record, *_BODIES]))
+    known: set[object] = set()
+    while todo:
+        each = todo.pop()
+        of = getattr(each, "cls", None)
+        if of in known:
+            continue
+        known |= {of} - {None}
+        match each:
+            case msgspec.inspect.EnumType():
+                yield from (str(member.value) for member in each.cls)
+            case msgspec.inspect.StructType(tag=str() as tag):
+                yield tag
+        for name in getattr(each, "__struct_fields__", ()):
+            value = getattr(each, name)
+            inner = value if isinstance(value, tuple) else (value,)
+            todo += [i for i in inner if isinstance(i, _INSPECTED)]
+
+
+_BODIES = (Summary, Status, CheckReply, PathReply, TraceReply)
+_INSPECTED = (msgspec.inspect.Type, msgspec.inspect.Field)
+WORDS = frozenset(_words())
+"""No name is one of these: it would be replaced where it means something else."""
 
 
 class Names:
@@ -42,6 +76,21 @@ class Names:
     def find(self, record: records.Record) -> None:
         """Take in the names of a record."""
         match record:
+            case records.Heard() | records.Forgotten():
+                self._add("host", [record.host])
+            case records.Ingested():
+                self._summary(record.payload)
+            case records.Restored():
+                self._incidents(record.incidents)
+            case records.Told():
+                self._incidents([record.incident])
+            case _:
+                self._declared(record)
+        for text in _strings(_plain(record)):
+            self.addresses.update(re.findall(IPV4, text))
+
+    def _declared(self, record: records.Record) -> None:
+        match record:
             case records.Header():
                 self._topology(record)
             case records.Roster():
@@ -54,10 +103,10 @@ class Names:
                 self._registration(record.registration)
             case records.TaskPut():
                 self._task(record.task.id, record.task.containers)
+            case records.TaskDeleted():
+                self._add("task", [record.task])
             case _:
                 pass
-        for text in _strings(_plain(record)):
-            self.addresses.update(re.findall(IPV4, text))
 
     def _topology(self, header: records.Header) -> None:
         topology = header.topology
@@ -73,6 +122,31 @@ class Names:
         self._add("host", [registration.host])
         self._endpoints(registration.endpoints)
 
+    def _summary(self, payload: bytes) -> None:
+        with contextlib.suppress(RemoteProtocolError):  # refused, then as now
+            summary = decode(payload, Summary)
+            self._add("host", [summary.host])
+            self._add("container", (each.container for each in summary.endpoints))
+
+    def _incidents(self, incidents: Iterable[Incident]) -> None:
+        for incident in incidents:
+            self._add("task", incident.tasks)
+            self._verdict(incident.verdict)
+
+    def _verdict(self, verdict: Verdict) -> None:
+        named = [verdict.component, *(each.component for each in verdict.alternatives)]
+        for component in filter(None, named):
+            kind, names = component.kind, component.name.split(" -- ")
+            match kind:
+                case Kind.SWITCH | Kind.LINK:
+                    self._add("switch", names)
+                case Kind.CONTAINER | Kind.ENDPOINT:
+                    self._add("container", [names[0].rpartition("/")[0] or names[0]])
+                case _:  # of a host, whatever it is
+                    self._add("host", [names[0].partition("/")[0]])
+        for pair in (*verdict.failing, *verdict.healthy):
+            self._add("container", [pair.source.container, pair.target.container])
+
     def _endpoints(self, endpoints: Iterable[Any]) -> None:
         for each in endpoints:
             self._add("container", [each.id.container])
@@ -82,7 +156,7 @@ class Names:
 
     def _add(self, kind: str, names: Iterable[str]) -> None:
         for name in names:
-            if name:
+            if name and name not in WORDS:
                 self.kinds.setdefault(name, kind)
 
     def renamer(self) -> Callable[[str], str]:
@@ -97,8 +171,10 @@ class Names:
         longest = sorted(by_name, key=lambda name: (-len(name), name))
         names = "|".join(map(re.escape, longest)) or r"(?!)"
         pattern = re.compile(
-            rf"(?P<mac>{MAC})|(?P<ip>{IPV4})|(?P<ip6>{IPV6})|(?<!{EDGE})(?P<name>{names})(?!{EDGE})"
+            rf"(?P<mac>{MAC})|(?P<ip>{IPV4})|(?P<ip6>{IPV6})"
+            rf"|(?<!{EDGE})(?P<name>(?i:{names}))(?!{EDGE})"
         )
+        by_lower = {name.lower(): new for name, new in by_name.items()}
 
         def replaced(found: re.Match[str]) -> str:
             text = found[0]
@@ -106,7 +182,9 @@ class Names:
                 return "02:00:00:00:00:00"
             if found["ip6"]:
                 return GID
-            return by_address.get(text, text) if found["ip"] else by_name[text]
+            if found["ip"]:
+                return by_address.get(text, text)
+            return by_name.get(text) or by_lower[text.lower()]
 
         return lambda text: pattern.sub(replaced, text)
 
@@ -149,7 +227,10 @@ def _renamed(plain: Any, renamed: Callable[[str], str]) -> Any:
             return renamed(plain)
         case dict():
             return {
-                _renamed(key, renamed): "" if key in APART else _renamed(value, renamed)
+                # Keys are fields of messages, or addresses.
+                (renamed(key) if re.fullmatch(IPV4, key) else key): (
+                    "" if key in APART else _renamed(value, renamed)
+                )
                 for key, value in plain.items()
             }
         case list() | tuple():

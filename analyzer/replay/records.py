@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from analyzer.questions import Failed, Reply, Why
+from analyzer.replay.frames import MAX_BYTES
 from analyzer.roster.registry import HostState
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.task import Task
@@ -209,11 +210,14 @@ def pack(record: Record) -> bytes:
 
 def unpack(payload: bytes) -> Record:
     """Return the record that `payload` holds; RemoteProtocolError if it is none."""
-    record = decode(payload, cast("type[Record]", Record))  # mypy knows no union as a type
+    # A record wraps a body that may be as large as bodies get. Mypy knows no union as a type.
+    record = decode(payload, cast("type[Record]", Record), max_bytes=MAX_BYTES)
     if isinstance(record, Header) and record.format > FORMAT:
         raise RemoteProtocolError(
             f"a recording of format {record.format}; this netagent reads up to {FORMAT}: update it"
         )
+    if isinstance(record, Header) and not (record.window_s > 0 and 0 < record.probe_port < 1 << 16):
+        raise RemoteProtocolError("a header without a window, or without a port")
     return record
 
 

@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.diagnosis.engine import Diagnosis
+from analyzer.replay.frames import MAX_BYTES
 from analyzer.roster.registry import Registry
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
+from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import decode, encode
 
 PACKAGES = (
@@ -71,12 +73,15 @@ def thaw(state: bytes, roster: Registry) -> Diagnosis:
     Raises RemoteProtocolError for what is no such state.
     """
     try:
-        nodes, root = decode(state, list[Any])
-        attributes = _Reader(nodes, roster).value(root)
-        diagnosis = Diagnosis.__new__(Diagnosis)
-        vars(diagnosis).update(attributes)
+        nodes, root = decode(state, list[Any], max_bytes=MAX_BYTES)
+        attributes = dict(_Reader(nodes, roster).value(root))
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"no state of a diagnosis: {error!r}"[:200]) from error
+    diagnosis = Diagnosis(roster, DeclaredTopology())
+    odd = attributes.keys() ^ vars(diagnosis).keys()
+    if odd:
+        raise RemoteProtocolError(f"no state of this version's diagnosis: {', '.join(sorted(odd))}")
+    vars(diagnosis).update(attributes)
     return diagnosis
 
 

@@ -20,8 +20,8 @@ from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, IncidentState
 
 STATE_FLOWS = 8_000
-"""Most known flows for which the diagnosis' state is recorded. Chosen: at some 1.3 kB a flow it
-stays within MAX_BODY_BYTES; the event loop stands still while it is written."""
+"""Most known flows for which the diagnosis' state is recorded, with two routes each. Chosen: it is
+some 1.3 kB a flow, and the event loop stands still while it is written."""
 APART_S = 30.0
 """Seconds from one batch of incident recordings to the next. Chosen: incidents come in groups, and
 each recording copies the whole ring."""
@@ -79,11 +79,11 @@ class Recorder:
     def _write(self, record: records.Record) -> None:
         self._ring.write(record)
 
-    def _opening(self) -> Sequence[records.Record] | None:
-        if self.diagnosis.judging:
+    def _opening(self, *, urgent: bool) -> Sequence[records.Record] | None:
+        if self.diagnosis.judging and not urgent:
             return None
-        small = self.diagnosis.flows <= STATE_FLOWS
-        state = freeze(self.diagnosis) if small else None
+        known = max(self.diagnosis.flows, self.diagnosis.routes // 2)
+        state = freeze(self.diagnosis) if known <= STATE_FLOWS else None
         header = records.Header(
             netagent=netagent.__version__,
             run=self._started_ns,

@@ -12,14 +12,15 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
 from analyzer.replay import records
-from analyzer.replay.frames import frame, whole
+from analyzer.replay.frames import MAX_BYTES, frame, whole
 
 FLUSH_S = 1.0
 """Seconds between two writes to disk. Chosen: a crash loses a second of records, and the disk sees
@@ -34,8 +35,12 @@ SUFFIX = ".part"
 
 log = structlog.get_logger()
 
-Opening = Callable[[], Sequence[records.Record] | None]
-"""Returns the records that a file begins with; None where this is no moment to begin one."""
+
+class Opening(Protocol):
+    """Makes the records that a file begins with."""
+
+    def __call__(self, *, urgent: bool) -> Sequence[records.Record] | None:
+        """Return them; None where this is no moment to begin a file, and it is not urgent."""
 
 
 @dataclass(slots=True)
@@ -66,7 +71,8 @@ class Ring:
 
     def begin(self) -> None:
         """Begin the first file. Raises OSError where the folder cannot be used."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.chmod(0o700)  # names and addresses of the whole cluster are in it
         parts = self._parts()
         for path in parts[-1:]:
             with path.open("r+b") as file:  # a kill may have cut the last frame
@@ -79,8 +85,11 @@ class Ring:
         """Keep a record."""
         if not self._begun:
             return
-        if self._file_bytes > self._max_bytes // FILES:
-            self._next_file()  # or at the next record, where this is no moment for it
+        share = self._max_bytes // FILES
+        if self._file_bytes > share:
+            # Or at a later record, where this is no moment for it. But the disk must stay bounded
+            # also where a window is always under judgement.
+            self._next_file(urgent=self._file_bytes > 2 * share)
         if self._waiting_bytes > MAX_WAITING_BYTES:
             self.lost += 1
             self._gap += 1
@@ -90,8 +99,8 @@ class Ring:
             self._append(records.Lost(records=gap))
         self._append(record)
 
-    def _next_file(self) -> None:
-        opening = self._opening()
+    def _next_file(self, *, urgent: bool = False) -> None:
+        opening = self._opening(urgent=urgent)
         if opening is None:
             return
         self._number += 1
@@ -102,6 +111,10 @@ class Ring:
 
     def _append(self, record: records.Record) -> None:
         payload = records.pack(record)
+        if len(payload) > MAX_BYTES:
+            self.lost += 1
+            self._gap += 1
+            return
         self._waiting[-1].payloads.append(payload)
         self._waiting_bytes += len(payload)
 

@@ -4,6 +4,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+MAX_HOPS = 32
+"""Most routers of one direction of a path. Chosen: fabrics have five, the internet rarely 32."""
+
 
 class Layer(StrEnum):
     """Where a component lives."""

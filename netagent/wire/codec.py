@@ -44,14 +44,20 @@ def encode(message: object, form: ContentType = ContentType.MSGPACK) -> bytes:
     return packed
 
 
-def decode(body: bytes, kind: type[T], form: ContentType = ContentType.MSGPACK) -> T:
+def decode(
+    body: bytes,
+    kind: type[T],
+    form: ContentType = ContentType.MSGPACK,
+    *,
+    max_bytes: int = MAX_BODY_BYTES,
+) -> T:
     """Return the `kind` that `body` holds.
 
     Raises RemoteProtocolError for bytes that are no message of that kind, are truncated, or are
-    larger than MAX_BODY_BYTES.
+    more than `max_bytes`.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise RemoteProtocolError(f"body of {len(body)} bytes; {MAX_BODY_BYTES} at most")
+    if len(body) > max_bytes:
+        raise RemoteProtocolError(f"body of {len(body)} bytes; {max_bytes} at most")
     try:
         if form is ContentType.JSON:
             return msgspec.json.decode(body, type=kind)

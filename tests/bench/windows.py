@@ -53,7 +53,8 @@ class Cluster:
         }  # fmt: skip
         self.schedules = {key: self._schedule(*key) for key in self.endpoints}
         self.tallies = [WindowTally(large_class=2) for _ in range(self.hosts)]
-        self.met: list[dict[FlowId, None]] = [{} for _ in range(self.hosts)]
+        self.met: list[dict[tuple[FlowId, bool], None]] = [{} for _ in range(self.hosts)]
+        """Host -> flow and direction of what its endpoints sent."""
         self.window = 0
 
     def _schedule(self, host: int, rail: int) -> Schedule:
@@ -103,7 +104,8 @@ class Cluster:
 
     def _probe(self, host: int, flow: FlowId, size: int, now_ns: int, schedule: Schedule) -> None:
         tally = self.tallies[host]
-        self.met[host][flow] = None
+        self.met[host][flow, False] = None
+        self.met[int(flow.target.container[1:])][flow, True] = None
         if self._is_lost(flow):
             tally.add(ProbeLost(flow, 0, size, now_ns))
             schedule.lost(flow.target, now_ns=now_ns)
@@ -123,8 +125,7 @@ class Cluster:
     def _summary(self, host: int, window: Window) -> object:
         paths = [
             TracedPath(flow, reply=reply, outer_port=1, hops=self.route(flow, reply=reply))
-            for flow in self.met[host]
-            for reply in (False, True)
+            for flow, reply in self.met[host]
         ]
         return self.tallies[host].close(
             window, host=f"h{host}", instance="i", paths=paths, findings=(), health=Health()

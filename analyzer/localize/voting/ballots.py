@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Votes into verdicts: loss and latency over the components that flows cross."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -16,7 +17,14 @@ from analyzer.localize.case import (
 from analyzer.localize.topology import LearnedTopology, Way
 from analyzer.localize.voting import hops
 from analyzer.localize.voting.directions import OneWay, one_way
-from analyzer.localize.voting.election import MIN_LOST, Ballot, Election, elect
+from analyzer.localize.voting.election import (
+    MIN_LOST,
+    MIN_PAIRS,
+    MIN_RATE,
+    Ballot,
+    Election,
+    elect,
+)
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import Component, Kind
 from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
@@ -35,6 +43,9 @@ the vote could name a neighbour of what is at fault."""
 ENDPOINT_RATE = 0.9
 """Least loss rate of a component outside the fabric that is named while paths are unknown. Chosen:
 a dead endpoint loses nearly every probe, and a fault on an unknown path loses some."""
+MAX_OPEN = 128
+"""Most flows of a host whose ways are not wholly known that are put to the vote. Chosen: as many
+show a loss of a few per cent; the rates of each suspect are fitted to each of them."""
 MIN_SLOW_SHARE = 0.6
 """Least share slow of the flows that cross a component blamed for it. Chosen: a slow component
 slows most of them; the lateness of a few has other causes."""
@@ -78,7 +89,9 @@ def poll(
     if lost < MIN_LOST:
         return Poll({}, ())
     large_only = lost == sum(view.lost_large for view in flows)
-    ballots = {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in flows}
+    ballots = _thinned(
+        {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in flows}, case
+    )
     elections = elect(list(ballots), standing=case.standing, counted=counted, cleared=cleared)
     return Poll(ballots, tuple(elections), large_only)
 
@@ -87,6 +100,8 @@ def by_votes(
     polled: Poll, topology: LearnedTopology, counted: Counted | None = None
 ) -> list[Explained]:
     """Return verdicts for the losses that were put to the vote, the undecided last."""
+    if not polled.elections:
+        return _nobody(polled, topology)
     return [
         _by_election(election, polled, topology, counted or Counted())
         for election in polled.elections
@@ -94,11 +109,46 @@ def by_votes(
     ]
 
 
+def _nobody(polled: Poll, topology: LearnedTopology) -> list[Explained]:
+    """Return that no component loses more than the others, where losses are many all the same."""
+    lossy = [ballot for ballot in polled.ballots if ballot.lost]
+    lost, sent = sum(b.lost for b in lossy), sum(b.sent for b in polled.ballots)
+    if lost < max(MIN_LOST, MIN_RATE * sent) or len({ballot.pair for ballot in lossy}) < MIN_PAIRS:
+        return []
+    flows = tuple(polled.ballots[ballot] for ballot in lossy)
+    untraced = sum(not ballot.whole for ballot in lossy)
+    verdict = Verdict(
+        None, None, Symptom.LOSS, 0.0,
+        f"insufficient evidence: {lost} of {sent} probes are lost, whatever they cross",
+        failing=pairs_quoted(flows), evidence=tuple(_paths(flows, topology)),
+        missing=(f"the underlay paths of {untraced} failing flows",) if untraced else (),
+    )  # fmt: skip
+    return [Explained(verdict, flows)]
+
+
 def _ballot(view: FlowView, way: Way, *, large_only: bool) -> Ballot:
     # Where only the largest probes are lost, the small ones say nothing.
     sent, lost = (view.sent_large, view.lost_large) if large_only else (view.sent, view.lost)
     pair = unordered(pair_of(view.flow))
     return Ballot(pair, sent, lost, way.certain, view.flow, way.maybe, way.unseen)
+
+
+def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowView]:
+    """Leave out some of the ballots of hosts with many flows whose ways are not wholly known.
+
+    Every second, third ... flow in order is left, lossy or not, so that shares stay as they are.
+    """
+    opens: dict[str, list[Ballot]] = defaultdict(list)
+    for ballot, view in ballots.items():
+        if not ballot.whole:
+            opens[case.endpoints[view.flow.source].host].append(ballot)
+    left_out: set[Ballot] = set()
+    for mine in opens.values():
+        if len(mine) > MAX_OPEN:
+            mine.sort(key=lambda ballot: ballots[ballot].flow)
+            kept = {len(mine) * n // MAX_OPEN for n in range(MAX_OPEN)}
+            left_out.update(ballot for n, ballot in enumerate(mine) if n not in kept)
+    return {ballot: view for ballot, view in ballots.items() if ballot not in left_out}
 
 
 def _by_election(
@@ -172,7 +222,7 @@ def _undecided(
     wanted += _untraced(election)
     wanted.append("a comparison of the datapath's and the RNIC's flow tables with OpenFlow's")
     return Verdict(
-        None, None, symptom, round(election.suspects[0].score, 3),
+        None, None, symptom, _confidence(election.suspects[0]),
         "insufficient evidence: no component explains the losses better than the others",
         failing=pairs_quoted(flows), alternatives=election.suspects,
         evidence=tuple(facts), missing=tuple(wanted),
@@ -230,14 +280,17 @@ def poll_latency(
     slow = sum(v.flow in case.slow for v in flows)
     if slow < MIN_LOST:
         return Poll({}, ())
-    ballots = {
-        _ballot(
-            replace(v, sent=1, lost=int(v.flow in case.slow)),
-            way_of(v, case, topology),
-            large_only=False,
-        ): v
-        for v in flows
-    }
+    ballots = _thinned(
+        {
+            _ballot(
+                replace(v, sent=1, lost=int(v.flow in case.slow)),
+                way_of(v, case, topology),
+                large_only=False,
+            ): v
+            for v in flows
+        },
+        case,
+    )
     elections = tuple(elect(list(ballots), counted=counted, rounds=1))
     best = elections[0].suspects[0] if elections else None
     if best is None or best.lost < MIN_SLOW_SHARE * max(best.crossed, slow):
@@ -263,7 +316,7 @@ def by_latency(case: Case, polled: Poll, counted: Counted | None = None) -> list
     if not election.decided:
         wanted = [*_untraced(election), "routers whose answers become late where flows do"]
         undecided = Verdict(
-            None, None, Symptom.LATENCY, round(best.score, 3),
+            None, None, Symptom.LATENCY, _confidence(best),
             f"insufficient evidence: {len(mine)} flows became slow, and several parts explain it",
             failing=pairs_quoted(mine), alternatives=election.suspects,
             evidence=facts, missing=tuple(wanted),

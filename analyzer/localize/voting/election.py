@@ -18,7 +18,7 @@ the rest is voted on again (007, NSDI '18, does so greedily).
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -65,12 +65,26 @@ Chosen: counts are strong evidence, but must not raise what the probes exclude."
 LN_STANDING = 5.0
 """Nats added to the score of a component with an open incident. Chosen: odds of 150 to 1 keep one
 fault from changing its name between windows, and strong evidence still overrules them."""
+ALONE_RATE = 0.03
+"""Share lost across a suspect from which it stands out where others of its kind lose nothing at
+all, however few probes cross those. Chosen: stray losses are fewer; where few probes are lost, that
+others lost none may be chance."""
 PARTS = {
-    Kind.SWITCH: {Kind.LINK},
+    Kind.SWITCH: {Kind.LINK, Kind.RNIC},
     Kind.HOST: {Kind.RNIC, Kind.CONTAINER},
     Kind.CONTAINER: {Kind.ENDPOINT},
 }
-"""Kind of a component -> kinds of its parts: faults of two parts look like a fault of the whole."""
+"""Kind of a component -> kinds of its parts: faults of two parts look like a fault of the whole.
+RNICs count as parts of their leaf."""
+CLEAN = 0.25
+"""Largest loss rate of what crosses neither of two faulty parts, as a share of the rate of either.
+Chosen: a whole that is at fault loses elsewhere, too."""
+MAX_PARTS = 32
+"""Most parts of a component of which pairs are tried. Chosen: a switch with more lossy links than
+this is broken itself; two of 32 are 496 pairs."""
+MAX_OPEN_CANDIDATES = 256
+"""Most suspects where ways are not wholly known: those that may account for the most losses.
+Chosen: each is fitted to each such way, up to FIT_STEPS times."""
 LN_SECOND = 6.0
 """Nats by which two faults must explain more than one. Chosen: odds of 400 to 1."""
 FIT_STEPS, FIT_GAIN = 20, 0.01
@@ -147,7 +161,7 @@ class Election:
         Where losses are the same everywhere, the part that most probes cross explains most losses.
         """
         best, (lost, sent) = self.suspects[0], self.beside
-        if lost < MIN_LOST:
+        if not sent or (not lost and best.lost >= ALONE_RATE * best.crossed):
             return True
         if best.lost * sent <= lost * best.crossed:
             return False
@@ -189,6 +203,9 @@ def elect(
             break
         explained = {id(ballot) for ballot in election.explains}
         remaining = [ballot for ballot in remaining if id(ballot) not in explained]
+        named = election.suspects[0].component
+        # Packets that crossed what is named already were lost there, and accuse nothing else.
+        counted = [b for b in counted if named not in b.components and named not in b.maybe]
     return elections
 
 
@@ -205,12 +222,13 @@ def _better_informed(
         return election
     # Tallies stay those of the probes, since the evidence quotes them.
     suspects = tuple(replace(among[s.component], score=s.score) for s in second.suspects)
-    probes = {id(ballot) for ballot in ballots}
+    probes, tally = {id(ballot) for ballot in ballots}, _Tally(ballots)
     explains = tuple(b for b in second.explains if id(b) in probes)
     return replace(
         election,
         suspects=(*suspects, *(s for s in election.suspects if s.component not in among)),
         explains=explains,
+        evidence=tally.fit(suspects[0].component).likelihood - tally.fit(None).likelihood,
         pairs=len({ballot.pair for ballot in explains}),
         doubtful=tuple(b for b in second.doubtful if id(b) in probes),
         beside=_beside(suspects[0].component, ballots),
@@ -225,7 +243,10 @@ def _elect_one(
     without: Collection[Component] = (),
 ) -> Election | None:
     tally = _Tally(ballots)
-    candidates = tally.lost.keys() - without if among is None else tally.lost.keys() & among
+    if among is None:
+        candidates = tally.candidates().difference(without)
+    else:
+        candidates = tally.lost.keys() & set(among)
     fits = {component: tally.fit(component) for component in candidates}
     # A component that loses less than all others together explains nothing.
     fits = {component: fit for component, fit in fits.items() if fit.rate > fit.elsewhere}
@@ -262,20 +283,38 @@ def _parts(whole: Component, ballots: Sequence[Ballot]) -> tuple[Component, ...]
     mine = [b for b in ballots if b.whole and whole in b.components]
     if kinds is None or not any(b.lost for b in mine):
         return ()
-    candidates = sorted({c for b in mine if b.lost for c in b.components if c.kind in kinds})
+    elsewhere = {c for b in ballots if whole not in b.components for c in b.components}
+    lost_by = Counter[Component]()
+    for ballot in mine:
+        for component in ballot.components if ballot.lost else ():
+            if component.kind in kinds and _is_part(component, whole, elsewhere):
+                lost_by[component] += ballot.lost
+    candidates = sorted(sorted(lost_by, key=lambda c: (-lost_by[c], c))[:MAX_PARTS])
     lost, sent = sum(b.lost for b in mine), sum(b.sent for b in mine)
     best, found = log_likelihood(lost, sent) + LN_SECOND, tuple[Component, ...]()
     for one in candidates:
-        first = _Tally([b for b in mine if one in b.components])
+        crossing = [b for b in mine if one in b.components]
+        alone = _Tally(crossing).fit(None)
+        rate = loss_rate(sum(b.lost for b in crossing), sum(b.sent for b in crossing))
         rest = _Tally([b for b in mine if one not in b.components])
         for other in candidates:
             if other <= one:
                 continue
             fit = rest.fit(other)
-            likelihood = first.fit(None).likelihood + fit.likelihood
-            if likelihood > best and fit.lost >= MIN_LOST:
+            clean = fit.elsewhere < CLEAN * min(fit.rate, rate)
+            likelihood = alone.likelihood + fit.likelihood
+            if likelihood > best and fit.lost >= MIN_LOST and clean:
                 best, found = likelihood, (one, other)
     return found
+
+
+def _is_part(part: Component, whole: Component, elsewhere: Collection[Component]) -> bool:
+    if part.kind is Kind.LINK:
+        return whole.name in part.name.split(" -- ")
+    if whole.kind is Kind.SWITCH:
+        return part not in elsewhere  # all that an RNIC sends and gets crosses its leaf
+    # Names tell an RNIC's host and an endpoint's container, but not a container's host.
+    return part.kind is Kind.CONTAINER or part.name.rpartition("/")[0] == whole.name
 
 
 def _beside(component: Component, ballots: Iterable[Ballot]) -> tuple[int, int]:
@@ -332,10 +371,20 @@ class _Tally:
                 self._crossed[component] += ballot.sent
                 if ballot.lost:
                     self.lost[component] += ballot.lost
+        self._perhaps = Counter[Component]()
+        """Component -> lost probes whose way is not wholly known, and that may have crossed it."""
         for ballot in self._open:
             if ballot.lost:
                 for component in (*ballot.components, *ballot.maybe):
                     self.lost[component] += 0
+                    self._perhaps[component] += ballot.lost
+
+    def candidates(self) -> set[Component]:
+        """Return the components that may be at fault."""
+        if not self._open or len(self.lost) <= MAX_OPEN_CANDIDATES:
+            return set(self.lost)
+        ranked = sorted(self.lost, key=lambda c: (-self.lost[c] - self._perhaps[c], c))
+        return set(ranked[:MAX_OPEN_CANDIDATES])
 
     def fit(self, component: Component | None) -> _Fit:
         """Return how well `component` explains the ballots; None: all probes are alike."""

@@ -8,7 +8,7 @@ number of probes decides between them. Packets that end at a router on the way d
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise, zip_longest
+from itertools import accumulate, combinations, groupby, pairwise, zip_longest
 from types import MappingProxyType
 
 from analyzer.detect.flows import FlowView
@@ -19,7 +19,7 @@ from analyzer.questions import Ask, Asking
 from netagent.model.endpoint import Endpoint
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import Component, Kind, link, rnic, switch
+from netagent.model.path import MAX_HOPS, Component, Kind, link, rnic, switch
 from netagent.model.verdict import Suspect
 from netagent.wire.messages import PathAnswer, PathReply, PathRequest
 
@@ -116,8 +116,22 @@ def count(
     return {
         flow: reply.paths[0]
         for flow, reply in zip(flows, replies, strict=True)
-        if isinstance(reply, PathReply) and reply.paths
+        if isinstance(reply, PathReply) and reply.paths and _believable(reply.paths[0])
     }
+
+
+def _believable(answer: PathAnswer) -> bool:
+    """Whether a host may have counted so: it does the counting, and may have been taken over."""
+    # One that answers twice in a row speaks for the next one; no packet comes back to a router.
+    routers = [hop for hop, _ in groupby(filter(None, answer.hops))]
+    return (
+        0 < answer.sent <= PACKETS
+        and len(answer.hops) <= MAX_HOPS
+        and len(answer.answered) <= MAX_HOPS
+        and all(0 <= reached <= answer.sent for reached in answer.answered)
+        and all(rtt_ns >= 0 for rtt_ns in answer.rtt_ns)
+        and len(set(routers)) == len(routers)
+    )
 
 
 def ballots(
@@ -145,36 +159,52 @@ def ballots(
     return made
 
 
+_Passed = dict[tuple[tuple[str, ...], str], tuple[int, int]]
+"""Direction through a component, and who counted -> packets that came so far, packets lost."""
+
+
 def cleared(
-    suspects: Iterable[Suspect], answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology
+    suspects: Iterable[Suspect],
+    answers: Mapping[FlowId, PathAnswer],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
 ) -> frozenset[Component]:
     """Return the suspects that lost too few of the counted packets to be at fault.
 
-    A link or switch counts as passed only where packets passed it in more than one direction. A
-    healthy direction does not clear the other.
+    A link or switch counts as passed only where packets of two hosts passed it in two directions:
+    a healthy direction does not clear the other, and one host alone clears nothing. The first and
+    the last router of a path are passed by nothing that was counted.
     """
-    passed: dict[Component, dict[tuple[str, ...], tuple[int, int]]] = defaultdict(dict)
+    passed: dict[Component, _Passed] = defaultdict(dict)
     for flow, answer in answers.items():
+        host = endpoints[flow.source].host
         hops = _routers(flow, answer, topology)
         reached = [answer.sent, *answer.answered[: len(hops)]]
         for n in range(2, len(reached)):
-            link_way, switch_way = hops[n - 2 : n], hops[max(0, n - 3) : n]
-            if not all(link_way):
+            before, here, there = hops[n - 3] if n > 2 else "", hops[n - 2], hops[n - 1]
+            if not (here and there):
                 continue
-            at, gone = reached[n - 1], reached[n - 1] - reached[n]
-            _add(passed[link(*link_way)], tuple(link_way), at, gone)
-            _add(passed[switch(link_way[0])], tuple(switch_way), at, gone)
+            lost = reached[n - 1] - reached[n]
+            _add(passed[link(here, there)], ((here, there), host), reached[n - 1], lost)
+            if before:
+                # A switch may lose what comes in as well as what goes out.
+                lost = reached[n - 2] - reached[n]
+                _add(passed[switch(here)], ((before, here, there), host), reached[n - 2], lost)
     return frozenset(
         suspect.component
         for suspect in suspects
-        if len(ways := passed.get(suspect.component, {})) > 1
+        if _both_ways(ways := passed.get(suspect.component, {}))
         and _too_few(suspect, [sum(each) for each in zip(*ways.values(), strict=True)])
     )
 
 
-def _add(
-    ways: dict[tuple[str, ...], tuple[int, int]], way: tuple[str, ...], sent: int, lost: int
-) -> None:
+def _both_ways(ways: _Passed) -> bool:
+    return any(
+        way != other and host != another for (way, host), (other, another) in combinations(ways, 2)
+    )
+
+
+def _add(ways: _Passed, way: tuple[tuple[str, ...], str], sent: int, lost: int) -> None:
     before = ways.get(way, (0, 0))
     ways[way] = (before[0] + sent, before[1] + lost)
 

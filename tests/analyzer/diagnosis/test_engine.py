@@ -11,15 +11,18 @@ import pytest
 from msgspec import structs
 
 from analyzer.diagnosis import engine
+from analyzer.intake.windows import AHEAD_NS
 from analyzer.localize.sentences import sentences
 from analyzer.localize.tracing.wants import Wants
 from analyzer.questions import Failed, Why
+from netagent.collect.windows import TracedPath
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.evidence import EvidenceKind
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component, link, switch
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import IncidentState, Symptom
+from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured
 from netagent.wire.messages import Health, Registration
 from tests.analyzer.diagnosis.world import HOSTS, START, WIDTH, World
@@ -85,6 +88,72 @@ def test_a_dead_spine_is_one_incident():
     world.live(3)
     world.fabric.loss = {switch("spine-1"): 1.0}
     assert components(world.live(2)) == [switch("spine-1")]
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3])
+@pytest.mark.parametrize("truth", [switch("leaf-s0-r0"), switch("spine-0")], ids=str)
+def test_a_switch_that_loses_a_part_is_named_and_no_part_of_it(truth, rate):
+    for seed in range(4):
+        world = World(seed)
+        world.live(3)
+        world.fabric.loss = {truth: rate}
+        world.live(3)
+        named = {i.verdict.component for i in world.told.values()}
+        assert named == {truth}, seed
+
+
+@pytest.mark.parametrize("rate", [0.003, 0.01])
+def test_losses_alike_on_all_links_accuse_nobody(rate):
+    for seed in range(4):
+        world = World(seed)
+        world.live(3)
+        links = [link(leaf, f"spine-{n}") for leaf in LEAVES for n in (0, 1)]
+        world.fabric.loss = dict.fromkeys(links, rate)
+        world.live(4)
+        assert {i.verdict.component for i in world.told.values()} <= {None}, seed
+
+
+def test_losses_that_nothing_explains_are_told_all_the_same():
+    """A spine was dead before anything was traced across it, and none was declared."""
+    world = World(1)
+    world.traced = lambda _flow, _reply: False
+    world.fabric.loss = {switch("spine-1"): 1.0}
+    (incident,) = world.live(3)
+    assert incident.verdict.component is None
+    assert any("underlay paths" in line for line in incident.verdict.missing)
+
+
+def test_a_host_speaks_only_for_what_its_own_endpoints_send():
+    world = World(1)
+    world.live(3)
+    window = Window(world.now_ns() // WIDTH * WIDTH - WIDTH, WIDTH)
+    lies = [
+        TracedPath(flow, reply=reply, outer_port=1, hops=("nowhere",))
+        for flow, reply in world.fabric.routes
+    ]
+    summary = world.tallies["h0"].close(
+        window, host="h0", instance="1", paths=lies, findings=(), health=Health()
+    )
+    world.diagnosis.ingest(summary, world.now_ns())
+    told = world.diagnosis.topology()["leaves"]
+    own = {e.underlay for e in world.fabric.endpoints.values() if e.host == "h0"}
+    assert {underlay for underlay, leaf in told.items() if leaf == "nowhere"} == own
+
+
+def test_what_is_said_of_a_far_future_is_not_learned():
+    world = World(1)
+    world.live(3)
+    before = world.diagnosis.routes
+    flow = replace(next(iter(world.fabric.routes))[0], source_port=9)
+    host = world.fabric.endpoints[flow.source].host
+    for ahead_ns, routes in ((AHEAD_NS + 2 * WIDTH, before), (0, before + 1)):
+        summary = world.tallies[host].close(
+            Window(world.now_ns() // WIDTH * WIDTH + ahead_ns, WIDTH), host=host, instance="1",
+            paths=[TracedPath(flow, reply=False, outer_port=1, hops=("x",))], findings=(),
+            health=Health(),
+        )  # fmt: skip
+        world.diagnosis.ingest(summary, world.now_ns())
+        assert world.diagnosis.routes == routes
 
 
 LEAVES = [f"leaf-s{segment}-r{rail}" for segment in (0, 1) for rail in (0, 1)]

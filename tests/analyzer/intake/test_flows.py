@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from contextlib import nullcontext
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from analyzer.intake.flows import FlowNumbers, paths_of
 from netagent.collect.windows import TracedPath, WindowTally
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import MAX_HOPS
 from netagent.model.window import Window
 from netagent.probing.session import ProbeLost, ProbeMeasured, ProbeReplied
 from netagent.wire.codec import decode, encode
@@ -111,6 +114,15 @@ def test_odd_path_columns_are_refused():
     for change in ({"route": b"\5\0"}, {"reply": b""}, {"outer_port": b"\0"}):
         with pytest.raises(RemoteProtocolError):
             paths_of(replace(summary, paths=replace(summary.paths, **change)))
+
+
+def test_a_path_longer_than_any_is_refused():
+    flow = FlowId(EndpointId("a", 0), EndpointId("d", 0), 40000)
+    hops = tuple(map(str, range(MAX_HOPS + 1)))
+    for length, refused in ((MAX_HOPS, False), (MAX_HOPS + 1, True)):
+        summary = summary_of([], [TracedPath(flow, reply=False, outer_port=1, hops=hops[:length])])
+        with pytest.raises(RemoteProtocolError) if refused else nullcontext():
+            assert len(paths_of(summary)[0].hops) == length
 
 
 def test_numbers_of_flows_long_unseen_are_given_anew():

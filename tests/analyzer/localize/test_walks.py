@@ -2,6 +2,7 @@
 """Overlay walks of failing pairs: real questions, answered over the lab's own flow tables."""
 
 import pytest
+from msgspec import structs
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize import overlay
@@ -132,6 +133,18 @@ def test_a_fault_at_the_far_end_is_named_there():
     change = {2: lambda flows: [f for f in flows if not (gone in f and "table=50," in f)]}
     explained, _ = diagnose(Agents(change))
     assert [str(e.verdict.component) for e in explained] == ["flow h2/br-int/table=50"]
+
+
+def test_a_host_that_speaks_of_another_ones_tables_is_not_believed():
+    class Liar(Agents):
+        def reply(self, ask):
+            reply = super().reply(ask)
+            lies = [structs.replace(walk, host="h3") for walk in reply.walks]
+            return structs.replace(reply, walks=tuple(lies)) if ask.host == "h0" else reply
+
+    explained, missing = diagnose(Liar({0: without}))
+    assert explained == []
+    assert any("another host" in line for line in missing)
 
 
 def test_whole_tables_accuse_nobody():

@@ -2,10 +2,16 @@
 import io
 import re
 
+import pytest
+
 from analyzer.replay import records
 from analyzer.replay.anonymize import anonymized
 from analyzer.replay.frames import frame
 from analyzer.replay.player import play, read
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId
+from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
+from netagent.wire.messages import Registration
 from tests.analyzer.replay.test_player import recorded
 
 
@@ -47,3 +53,52 @@ def test_the_same_name_becomes_the_same_everywhere_and_order_is_kept():
             )
     names = sorted(ways)
     assert [ways[name] for name in names] == sorted(ways.values())
+
+
+NAMED = Registration(
+    host="gpu-0417", instance="i", generation=1, rpc_url="", endpoints=(
+        Endpoint(EndpointId("link", 0), "train", "gpu-0417", "10.1.2.3", "", "", "r", "b", "p"),
+    ),
+)  # fmt: skip
+
+
+def names_replaced(text, *more):
+    """Return `text` of a finding's summary, without names, beside some records."""
+    verdict = Verdict(None, None, Symptom.LOSS, 0.5, text)
+    incident = Incident("i", IncidentState.OPEN, verdict, 1, 1, 1, tasks=("a-task",))
+    told = [
+        records.Header(netagent="1", window_s=5, probe_port=1),
+        records.Registered(registration=NAMED, now_ns=1),
+        *more,
+        records.Told(incident=incident),
+    ]
+    data = b"".join(frame(records.pack(each)) for each in (*told, records.End(records=len(told))))
+    made = list(read(io.BytesIO(anonymous(data))))
+    return made[-2].incident.verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("on host gpu-0417.", "0417"),
+        ("probes to 10.1.2.3. It", "10.1.2.3"),
+        ("gpu-0417.corp.example", "0417"),
+        ("vxlan_gpu-0417", "0417"),
+        ("GPU-0417", "0417"),
+        ("of gone-host", "gone"),
+        ("of heard-host", "heard"),
+        ("of old-task", "old"),
+        ("of a-task", "a-task"),
+    ],
+)
+def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
+    more = (
+        records.Forgotten(host="gone-host", now_ns=1),
+        records.Heard(host="heard-host", start_ns=1, now_ns=1),
+        records.TaskDeleted(task="old-task", now_ns=1),
+    )
+    assert secret not in names_replaced(text, *more)
+
+
+def test_a_container_called_as_a_word_of_the_format_breaks_nothing():
+    assert names_replaced("link a -- b") == "link a -- b"

@@ -5,6 +5,7 @@ from msgspec import structs
 from analyzer.questions import Failed, Why
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
+from netagent.wire.codec import MAX_BODY_BYTES
 from netagent.wire.messages import CheckReply, PathReply
 from netagent.wire.trace import TraceReply
 
@@ -40,3 +41,14 @@ def test_a_later_format_and_what_is_no_record_are_refused():
         records.unpack(records.pack(structs.replace(HEADER, format=records.FORMAT + 1)))
     with pytest.raises(RemoteProtocolError):
         records.unpack(b"\x80")
+
+
+@pytest.mark.parametrize("change", [{"window_s": 0}, {"probe_port": 0}, {"probe_port": 65536}])
+def test_a_header_that_no_analyzer_writes_is_refused(change):
+    with pytest.raises(RemoteProtocolError):
+        records.unpack(records.pack(structs.replace(HEADER, **change)))
+
+
+def test_a_body_as_large_as_any_is_read_again():
+    record = records.Ingested(payload=bytes(MAX_BODY_BYTES), now_ns=1)
+    assert records.unpack(records.pack(record)) == record

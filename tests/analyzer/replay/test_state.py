@@ -53,6 +53,14 @@ def test_no_damaged_state_does_more_than_raise(data):
         assert thaw(bytes(damaged), Registry()) is not None
 
 
+def test_the_state_of_another_version_is_refused_with_what_differs():
+    nodes, root = decode(STATE, list)
+    (top,) = root
+    nodes[top][1] = [[key, value] for key, value in nodes[top][1] if key != "_book"]
+    with pytest.raises(RemoteProtocolError, match="_book"):
+        thaw(encode([nodes, root]), Registry())
+
+
 @pytest.mark.parametrize(
     "node",
     [

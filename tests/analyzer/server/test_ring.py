@@ -12,7 +12,7 @@ from analyzer.server.ring import Ring
 HEADER = records.Header(netagent="1", window_s=5, probe_port=1)
 
 
-def ring(folder, *, max_bytes=1 << 20, opening=lambda: [HEADER]):
+def ring(folder, *, max_bytes=1 << 20, opening=lambda **_: [HEADER]):
     made = Ring(folder / "recording", max_bytes=max_bytes, opening=opening)
     made.begin()
     return made
@@ -63,12 +63,43 @@ def test_the_oldest_files_go_and_each_begins_with_what_a_replay_needs(tmp_path):
 def test_a_file_is_begun_only_at_a_moment_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "FILES", 1 << 20)  # so that a file is full with its first record
     moments = iter([[HEADER], None, None, [HEADER]])
-    made = ring(tmp_path, opening=lambda: next(moments, None))
+    made = ring(tmp_path, opening=lambda **_: next(moments, None))
     for at in range(1, 6):
         made.write(step(at))
         asyncio.run(made.flush())
     kept = exported(made, tmp_path)[:-1]
     assert kept == [HEADER, step(1), step(2), step(3), HEADER, step(4), step(5)]
+
+
+def test_the_disk_stays_bounded_where_there_is_never_a_moment_for_a_new_file(tmp_path):
+    asked = []
+
+    def opening(*, urgent):
+        asked.append(urgent)
+        return [HEADER] if urgent or len(asked) == 1 else None
+
+    made = ring(tmp_path, max_bytes=4000, opening=opening)
+    for at in range(1, 2000):
+        made.write(step(at))
+        if at % 5 == 0:
+            asyncio.run(made.flush())
+    size = sum(path.stat().st_size for path in (tmp_path / "recording").iterdir())
+    assert size <= 4000 + 2 * (4000 // module.FILES) + 200
+    assert exported(made, tmp_path)[0] == HEADER
+
+
+def test_a_record_larger_than_a_frame_is_counted_as_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_BYTES", 100)
+    made = ring(tmp_path)
+    made.write(records.Ingested(payload=bytes(100), now_ns=1))
+    made.write(step(2))
+    assert exported(made, tmp_path)[:-1] == [HEADER, records.Lost(records=1), step(2)]
+
+
+def test_nobody_else_may_look_into_the_folder(tmp_path):
+    (tmp_path / "recording").mkdir(mode=0o755)
+    ring(tmp_path)
+    assert (tmp_path / "recording").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_frame_that_a_kill_cut_is_left_out_after_the_restart(tmp_path):

@@ -9,7 +9,14 @@ from msgspec.structs import replace as replace_answer
 from analyzer.localize.sentences import sentences
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting import hops
-from analyzer.localize.voting.ballots import Counted, by_latency, by_votes, poll, poll_latency
+from analyzer.localize.voting.ballots import (
+    MAX_OPEN,
+    Counted,
+    by_latency,
+    by_votes,
+    poll,
+    poll_latency,
+)
 from analyzer.simulate.fabric import Fabric
 from netagent.model.evidence import EvidenceKind
 from netagent.model.path import Component, link, rnic, switch
@@ -31,7 +38,7 @@ def verdicts(fabric, *, count=True, missing=(), flows=None, topology=None, stand
         chosen = hops.choose(ties[0], flows, topology)
         answers = {f: fabric.count(f, large=polled.large_only) for f in chosen}
         ballots = hops.ballots(answers, fabric.endpoints, topology)
-        cleared = hops.cleared(ties[0].suspects, answers, topology)
+        cleared = hops.cleared(ties[0].suspects, answers, fabric.endpoints, topology)
         polled = poll(case, flows, topology, ballots, cleared)
         counted = Counted(tuple(hops.counted(answers, topology)), missing)
     return [e.verdict for e in by_votes(polled, topology, counted)]
@@ -255,3 +262,14 @@ def test_a_tie_that_cannot_be_counted_stays_undecided():
     assert [v.component for v in found] == [None]
     tied = {s.component for s in found[0].alternatives[:2]}
     assert tied == {LEAF_SPINE, link("leaf-s1-r0", "spine-1")}
+
+
+def test_of_a_host_with_many_flows_on_unknown_ways_every_second_or_third_is_put_to_the_vote():
+    fabric = Fabric(seed=1, ports=40, tasks=1, background=0.05)
+    case, unknown = fabric.case(), LearnedTopology()
+    assert len(case.flows) > 4 * MAX_OPEN
+    polled = poll(case, case.flows, unknown)
+    assert len(polled.ballots) == 4 * MAX_OPEN
+    lost, sent = (sum(getattr(b, of) for b in polled.ballots) for of in ("lost", "sent"))
+    assert 0.6 < lost / sent / 0.05 < 1.4
+    assert len(poll(case, case.flows, fabric.topology()).ballots) == len(case.flows)

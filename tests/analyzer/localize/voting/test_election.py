@@ -132,6 +132,26 @@ def test_two_links_explain_more_than_the_switch_between_them():
     assert election.parts == ()
 
 
+def test_few_losses_that_by_chance_cross_one_spine_accuse_it_not():
+    mine = [ballot(n, LEAF, SPINE, sent=100, lost=int(n < 9)) for n in range(9)]
+    others = [ballot(n, LEAF, switch("spine-1"), sent=100, lost=int(n == 9)) for n in range(9, 18)]
+    local = [ballot(n, LEAF, sent=400) for n in range(18, 30)]
+    first = elect(mine + others + local)[0]
+    assert first.suspects[0].component == SPINE
+    assert first.shared
+    assert not first.stands_out
+
+
+def test_packets_lost_in_what_is_named_already_accuse_nothing_else():
+    lossy = [ballot(n, NEAR, SPINE, lost=8) for n in range(3)]
+    second = [ballot(n, LEAF, FAR, lost=2) for n in range(3, 6)]
+    fine = [ballot(n, SPINE) for n in range(6, 12)]
+    counted = [Ballot(("x", "y"), 100, 80, frozenset({NEAR, LEAF}), 100)]
+    one, other = elect(lossy + second + fine, counted=counted)
+    assert one.suspects[0].component == NEAR
+    assert {s.component: s.score for s in other.suspects}[LEAF] < 0.5
+
+
 def test_what_was_cleared_is_no_suspect():
     lossy = [ballot(n, NEAR, FAR, lost=9) for n in range(3)]
     fine = [ballot(n, LEAF) for n in range(3, 9)]

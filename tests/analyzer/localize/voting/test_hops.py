@@ -5,10 +5,11 @@ import pytest
 
 from analyzer.localize.voting import hops
 from analyzer.localize.voting.election import Ballot, elect
+from analyzer.questions import Ask
 from analyzer.simulate.fabric import Fabric
 from netagent.model.path import link, rnic, switch
 from netagent.model.verdict import Suspect
-from netagent.wire.messages import PathAnswer
+from netagent.wire.messages import PathAnswer, PathReply
 
 US = 1_000
 FABRIC = Fabric(seed=1)
@@ -120,11 +121,56 @@ def test_packets_that_arrived_do_not_speak_for_the_link_that_lost_the_others():
 def test_a_link_is_cleared_by_packets_that_passed_it_both_ways(there, back, cleared):
     answers = answered(*there) | (answered(*back, flow=BACK) if back else {})
     suspects = [Suspect(link(NEAR, SPINE), 1.0, 20, 200), Suspect(switch("elsewhere"), 0.0, 4, 9)]
-    found = hops.cleared(suspects, answers, FABRIC.topology())
+    found = hops.cleared(suspects, answers, FABRIC.endpoints, FABRIC.topology())
     assert found == ({link(NEAR, SPINE)} if cleared else frozenset())
+
+
+def test_a_link_is_not_cleared_by_one_host_nor_a_leaf_by_what_begins_there():
+    answers = answered(100, 100, 100) | answered(100, 100, 100, flow=BACK)
+    suspects = [Suspect(link(NEAR, SPINE), 1.0, 20, 200), Suspect(switch(NEAR), 1.0, 20, 200)]
+    topology = FABRIC.topology()
+    assert hops.cleared(suspects, answers, FABRIC.endpoints, topology) == {link(NEAR, SPINE)}
+    one_host = dict.fromkeys(FABRIC.endpoints, HOST)
+    assert hops.cleared(suspects, answers, one_host, topology) == frozenset()
+
+
+def test_a_spine_is_cleared_by_what_passed_it_and_not_by_what_died_on_its_way_in():
+    suspects = [Suspect(switch(SPINE), 1.0, 20, 200)]
+    for lost, cleared in ((0, {switch(SPINE)}), (10, set())):
+        there, back = (100, 100 - lost, 100 - lost), (100, 100 - lost, 100 - lost)
+        answers = answered(*there) | answered(*back, flow=BACK)
+        found = hops.cleared(suspects, answers, FABRIC.endpoints, FABRIC.topology())
+        assert found == cleared
+
+
+ASKED = Ask(HOST.host, hops.question(FLOW, HOST, large=False))
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"sent": 20_000, "answered": (20_000, 20_000, 11_000)},
+        {"answered": (100, 101, 100)},
+        {"answered": (100, -1, 100)},
+        {"answered": (100,) * 33},
+        {"hops": ("a", "b", "a")},
+        {"hops": tuple(map(str, range(33)))},
+        {"rtt_ns": (-1,)},
+        {"sent": 0, "answered": ()},
+    ],
+    ids=str,
+)
+def test_counts_that_nobody_can_have_made_are_no_answer(lie):
+    honest = {"source_port": 1, "outer_port": 1, "sent": 100, "answered": (100, 90, 90)}
+    for answer, taken in ((honest, 1), (honest | {"hops": ("a", "a", "b")}, 1), (honest | lie, 0)):
+        asking = hops.count([FLOW], FABRIC.endpoints, large=False)
+        assert next(asking) == [ASKED]
+        with pytest.raises(StopIteration) as done:
+            asking.send([PathReply(paths=(PathAnswer(**answer),))])
+        assert len(done.value.value) == taken
 
 
 def test_a_part_that_lost_too_few_probes_is_not_cleared_by_a_hundred_packets():
     answers = answered(100, 100, 100) | answered(100, 100, 100, flow=BACK)
     suspects = [Suspect(link(NEAR, SPINE), 1.0, 4, 200)]
-    assert hops.cleared(suspects, answers, FABRIC.topology()) == frozenset()
+    assert hops.cleared(suspects, answers, FABRIC.endpoints, FABRIC.topology()) == frozenset()
