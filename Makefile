@@ -80,7 +80,7 @@ floors: setup ## import-linter: a module imports only from lower floors
 
 check: lint types floors ## everything static
 
-chaos: setup ## kill agents, analyzer and vswitchd 50 times on a running lab (docs/chaos.md)
+chaos: setup ## kill agents, analyzer and vswitchd 50 times, in a lab of its own (docs/chaos.md)
 	$(BIN)/python -m tests.lab chaos
 
 eval-skeleton: setup ## how well skeletons are inferred from simulated traffic

@@ -91,7 +91,7 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", metavar="COMMAND", required=True)
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, text in VERBS.items():
-        description = f"{text[0].upper()}{text[1:]}."
+        description = f"{text[0].upper()}{text[1:]}" + ("" if text.endswith("?") else ".")
         verb = verbs.add_parser(name, help=text, description=description, formatter_class=formatter)
         if name == asked:
             module = _module(name)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about the tree itself."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from netagent.commands.flows import layers
 
 ROOT = Path(__file__).parent.parent
 SOURCES = sorted(p for name in ("netagent", "ovs_checks", "bpf", "analyzer", "vagrant", "tests")
@@ -70,3 +73,24 @@ def test_make_help_lists_every_target():
         ["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
     assert targets <= {line.split()[0] for line in listed.splitlines()}
+
+
+def test_no_page_runs_our_modules_by_a_python_that_lacks_their_needs():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    bare = [
+        f"{page.name}: {line.strip()}"
+        for page in pages
+        for line in page.read_text().splitlines()
+        if re.search(r"(?<!venv/bin/)python3? -m (tests|vagrant)", line)
+    ]
+    assert len(pages) > 10
+    assert bare == []
+
+
+@pytest.mark.parametrize("module", ["tables", "layers"])
+def test_every_check_of_flow_tables_is_in_the_docs(module):
+    checks = importlib.import_module(f"ovs_checks.lint.{module}").CHECKS
+    page = (ROOT / "docs" / "flows.md").read_text()
+    assert [name for name in checks if f"| `{name}` |" not in page] == []
+    if module == "layers":
+        assert [name for name in checks if f"  {name} " not in layers.EPILOG] == []

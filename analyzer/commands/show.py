@@ -13,9 +13,9 @@ from analyzer.commands.text import cut, instant, paragraph
 
 EPILOG = """\
 examples:
-  netagent-analyzer show 3f2a
-  netagent-analyzer show 3f2a --pairs 100
-  netagent-analyzer show 3f2a --json
+  netagent-analyzer show i6b0005c6-c96d
+  netagent-analyzer show i6b0005c6-c96d --pairs 100
+  netagent-analyzer show i6b0005c6-c96d --json
 
 exit status: 0, 1 if there is no such incident
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.bench [NAME ...]`: run benchmarks, one JSON line each."""
+"""`.venv/bin/python -m tests.bench [NAME ...]`: run benchmarks, one JSON line each."""
 
 import argparse
 import json
@@ -25,9 +25,10 @@ NEEDS = {"rdma": RDMA, "bpf": KERNEL}
 def main() -> int:
     """Run what is asked for; return 1 where that cannot run here. Without names, run what can."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench",
+        prog=".venv/bin/python -m tests.bench",
         description="Run benchmarks; one JSON line per result on stdout.",
-        epilog="example: python -m tests.bench ingest; exit status 1: it cannot run here",
+        epilog="example: .venv/bin/python -m tests.bench ingest (half a minute; all of them take\n"
+        "minutes, and flows needs root); exit status 1: it cannot run here",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHES)}")
     asked = parser.parse_args().names

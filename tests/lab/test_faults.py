@@ -2,6 +2,7 @@
 import pytest
 
 from netagent.model.path import Component
+from tests.lab.breakage import _ACTIONS
 from tests.lab.errors import LabError
 from tests.lab.faults import (
     CATALOGUE,
@@ -33,42 +34,48 @@ def state_for(spec: Spec) -> State:
     return RDMA_STATE if spec.rdma else STATE
 
 
-@pytest.mark.parametrize(
-    ("name", "layer", "component"),
-    [
-        ("link-loss", "underlay", "link leaf-s0-r0 -- spine-0"),
-        ("link-down", "underlay", "link leaf-s0-r0 -- spine-0"),
-        ("spine-down", "underlay", "switch spine-0"),
-        ("slow-link", "underlay", "link leaf-s0-r0 -- spine-0"),
-        ("mtu-blackhole", "underlay", "link leaf-s0-r0 -- spine-0"),
-        ("rnic-down", "rnic", "rnic h1/rnic0"),
-        ("rnic-flapping", "rnic", "rnic h1/rnic0"),
-        ("flow-deleted", "overlay", "flow h0/br-int/table=40"),
-        ("flow-loop", "overlay", "flow h0/br-int/table=40"),
-        ("flow-drop", "overlay", "flow h0/br-int/table=30"),
-        ("wrong-tunnel-remote", "overlay", "flow h0/br-int/table=40"),
-        ("wrong-vni", "overlay", "flow h0/br-int/table=40"),
-        ("flow-shadowed", "overlay", "flow h0/br-int/table=40"),
-        ("group-dead", "overlay", "flow h0/br-int/table=40"),
-        ("wrong-output-port", "overlay", "flow h2/br-int/table=50"),
-        ("wrong-reverse", "overlay", "flow h2/br-int/table=40"),
-        ("container-crash", "container", "container train-a-1"),
-        ("agent-killed", "agent", "agent h2"),
-        ("agent-frozen", "agent", "agent h2"),
-        ("vswitchd-killed", "overlay", "vswitch h2"),
-        ("link-delay", "underlay", "link leaf-s0-r0 -- spine-0"),
-        ("rdma-port-down", "rnic", "rnic h1/rxe-a1-r0"),
-        ("gid-change", "rnic", "rnic h1/rxe-a1-r0"),
-        ("rdma-drop", "overlay", "flow h0/br-int/table=30"),
-        ("tc-drop", "rnic", "rnic h1/rnic0"),
-        ("encap-mtu", "rnic", "rnic h1/rnic0"),
-        ("far-vni", "overlay", "tunnel h1/vxlan0"),
-        ("tunnel-source-filtered", "overlay", "tunnel h1/vxlan0"),
-        ("upcall-flood", "overlay", "vswitch h1"),
-    ],
-)
+TRUTHS = [
+    ("link-loss", "underlay", "link leaf-s0-r0 -- spine-0"),
+    ("link-down", "underlay", "link leaf-s0-r0 -- spine-0"),
+    ("spine-down", "underlay", "switch spine-0"),
+    ("slow-link", "underlay", "link leaf-s0-r0 -- spine-0"),
+    ("mtu-blackhole", "underlay", "link leaf-s0-r0 -- spine-0"),
+    ("rnic-down", "rnic", "rnic h1/rnic0"),
+    ("rnic-flapping", "rnic", "rnic h1/rnic0"),
+    ("flow-deleted", "overlay", "flow h0/br-int/table=40"),
+    ("flow-loop", "overlay", "flow h0/br-int/table=40"),
+    ("flow-drop", "overlay", "flow h0/br-int/table=30"),
+    ("wrong-tunnel-remote", "overlay", "flow h0/br-int/table=40"),
+    ("wrong-vni", "overlay", "flow h0/br-int/table=40"),
+    ("flow-shadowed", "overlay", "flow h0/br-int/table=40"),
+    ("group-dead", "overlay", "flow h0/br-int/table=40"),
+    ("wrong-output-port", "overlay", "flow h2/br-int/table=50"),
+    ("wrong-reverse", "overlay", "flow h2/br-int/table=40"),
+    ("container-crash", "container", "container train-a-1"),
+    ("agent-killed", "agent", "agent h2"),
+    ("agent-frozen", "agent", "agent h2"),
+    ("vswitchd-killed", "overlay", "vswitch h2"),
+    ("link-delay", "underlay", "link leaf-s0-r0 -- spine-0"),
+    ("rdma-port-down", "rnic", "rnic h1/rxe-a1-r0"),
+    ("gid-change", "rnic", "rnic h1/rxe-a1-r0"),
+    ("rdma-drop", "overlay", "flow h0/br-int/table=30"),
+    ("tc-drop", "rnic", "rnic h1/rnic0"),
+    ("encap-mtu", "rnic", "rnic h1/rnic0"),
+    ("far-vni", "overlay", "tunnel h1/vxlan0"),
+    ("tunnel-source-filtered", "overlay", "tunnel h1/vxlan0"),
+    ("upcall-flood", "overlay", "vswitch h1"),
+]
+
+
+@pytest.mark.parametrize(("name", "layer", "component"), TRUTHS)
 def test_each_fault_has_a_default_target_and_a_truth(name: str, layer: str, component: str) -> None:
     assert plan(name, None, {}, RDMA_STATE).truth == Truth(layer, component)
+
+
+def test_every_fault_is_done_somewhere_and_its_truth_is_checked() -> None:
+    done_by_flows = {name for name, spec in CATALOGUE.items() if spec.kind is Kind.FLOW}
+    assert done_by_flows | _ACTIONS.keys() == CATALOGUE.keys()
+    assert {name for name, _, _ in TRUTHS} == CATALOGUE.keys()
 
 
 @pytest.mark.parametrize("spec", CATALOGUE.values(), ids=CATALOGUE)

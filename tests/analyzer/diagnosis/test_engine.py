@@ -393,3 +393,8 @@ def test_an_odd_summary_is_refused_and_the_rest_is_judged():
         with pytest.raises(RemoteProtocolError):
             world.diagnosis.ingest(structs.replace(good, host="h9", **change), world.now_ns())
     assert components(world.live(2)) == [switch("spine-1")]
+
+
+def test_each_symptom_has_exactly_one_detector():
+    raised = [symptom for each in World().diagnosis._detectors for symptom in each.symptoms]
+    assert sorted(raised) == sorted(Symptom)
