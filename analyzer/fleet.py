@@ -57,6 +57,8 @@ class Fleet:
             trust_env=False,
             limits=httpx.Limits(max_connections=512, max_keepalive_connections=128),
         )
+        self._ending: set[asyncio.Task[bytes]] = set()
+        """Exchanges past their deadline; TLS handshakes end by the client's own timeout."""
 
     async def check(
         self, host: str, request: CheckRequest, *, deadline_s: float = 5.0
@@ -96,7 +98,8 @@ class Fleet:
         return await self._ask(host, "/v1/sample", request, kind=SampleReply, deadline_s=deadline_s)
 
     async def close(self) -> None:
-        """Drop every connection."""
+        """Drop every connection, once the last TLS handshakes have timed out."""
+        await asyncio.gather(*self._ending, return_exceptions=True)
         await self._client.aclose()
 
     async def _ask(
@@ -113,43 +116,68 @@ class Fleet:
             return decode(await self._exchange(host, url, body, deadline_s), kind)
 
     async def _exchange(self, host: str, url: str, body: bytes | None, deadline_s: float) -> bytes:
-        method = "GET" if body is None else "POST"
         seen: set[str] = set()
-
-        async def trace(event: str, _: dict[str, Any]) -> None:
-            seen.add(event)
-
-        # The client's own timeouts close what they give up; a cancelled TLS handshake leaks its
-        # socket (httpcore 1.0, AnyIOStream.start_tls). So they come a little before the deadline.
-        timeout = httpx.Timeout(0.9 * deadline_s)
-        headers = {"accept": ContentType.MSGPACK.value, "content-type": ContentType.MSGPACK.value}
+        work = asyncio.create_task(self._converse(host, url, body, seen, deadline_s))
         try:
-            async with (
-                asyncio.timeout(deadline_s),
-                self._client.stream(
-                    method,
-                    url,
-                    content=body,
-                    headers=headers,
-                    timeout=timeout,
-                    extensions={"trace": trace},
-                ) as response,
-            ):
-                _check_name(host, response)
-                return await _content(host, response)
+            done, _ = await asyncio.wait({work}, timeout=deadline_s)
+            if not done:
+                raise _late(host, seen)
+            return work.result()
         except (TimeoutError, httpx.TimeoutException):
-            connecting = CONNECTING in seen and CONNECTED not in seen
-            raise Unreachable(host, "connect timeout" if connecting else "timeout") from None
+            raise _late(host, seen) from None
         except httpx.InvalidURL as error:
             raise Unreachable(host, f"{url}: {error}") from error
         except httpx.HTTPError as error:
             if CONNECTING not in seen:
                 raise _Stale(host, str(error)) from error
             raise Unreachable(host, _reason(error)) from error
+        finally:
+            self._end(work, seen)
+
+    async def _converse(
+        self, host: str, url: str, body: bytes | None, seen: set[str], deadline_s: float
+    ) -> bytes:
+        """Ask and return the answer; add what the connection went through to `seen`."""
+
+        async def trace(event: str, _: dict[str, Any]) -> None:
+            seen.add(event)
+
+        # The client's own timeouts close what they give up. They come a little before the deadline.
+        async with self._client.stream(
+            "GET" if body is None else "POST",
+            url,
+            content=body,
+            headers=dict.fromkeys(("accept", "content-type"), ContentType.MSGPACK.value),
+            timeout=httpx.Timeout(0.9 * deadline_s),
+            extensions={"trace": trace},
+        ) as response:
+            _check_name(host, response)
+            return await _content(host, response)
+
+    def _end(self, work: asyncio.Task[bytes], seen: set[str]) -> None:
+        if work.done():
+            return
+        self._ending.add(work)
+        work.add_done_callback(self._ended)
+        # A TLS handshake that is cancelled leaks its socket (httpcore 1.0, AnyIOStream.start_tls).
+        if HANDSHAKING not in seen or seen & HANDSHAKEN:
+            work.cancel()
+
+    def _ended(self, work: asyncio.Task[bytes]) -> None:
+        self._ending.discard(work)
+        if not work.cancelled():
+            work.exception()  # or asyncio says that nobody asked for it
 
 
+HANDSHAKING = "connection.start_tls.started"
+HANDSHAKEN = {"connection.start_tls.complete", "connection.start_tls.failed"}
 CONNECTING = "connection.connect_tcp.started"
 CONNECTED = "connection.connect_tcp.complete"
+
+
+def _late(host: str, seen: set[str]) -> Unreachable:
+    connecting = CONNECTING in seen and CONNECTED not in seen
+    return Unreachable(host, "connect timeout" if connecting else "timeout")
 
 
 class _Stale(Unreachable):

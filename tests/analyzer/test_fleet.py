@@ -2,6 +2,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import socket
 import time
 
@@ -195,6 +196,26 @@ def test_a_frozen_process_is_a_timeout_although_the_kernel_accepts_for_it(author
         port = frozen.getsockname()[1]
         assert reason(f"http://127.0.0.1:{port}") == "timeout"
         assert reason(f"https://127.0.0.1:{port}", authority.client("analyzer")) == "timeout"
+
+
+def test_a_loop_that_stands_still_over_a_deadline_leaks_no_connection(authority):
+    """What is leaked is told of when it is collected, and fails the test."""
+
+    async def talk(port):
+        async def stand_still():
+            await asyncio.sleep(0.15)
+            time.sleep(0.1)  # noqa: ASYNC251 - past the timeout and the deadline
+
+        fleet = Fleet(lambda _: f"https://127.0.0.1:{port}", authority.client("analyzer"))
+        still = asyncio.create_task(stand_still())
+        with pytest.raises(Unreachable, match="timeout"):
+            await fleet.status("h0", deadline_s=0.2)
+        await still
+        await fleet.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        run(talk(frozen.getsockname()[1]))
+    gc.collect()
 
 
 def test_a_host_that_drops_connection_attempts_is_a_connect_timeout():
