@@ -15,6 +15,7 @@ from tests.lab.namespaces import in_thread, ours
 from tests.lab.ovs import kernel_datapath
 from tests.lab.shape import vtep
 from tests.lab.state import DIRECTORY
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ovs
 
@@ -107,9 +108,14 @@ def test_source_ports_spread_over_both_spines(lab: Lab) -> None:
     spines = [f"to-{spine}" for spine in SHAPE.spine_names]
     before = [transmitted(lab, "leaf-s0-r0", interface) for interface in spines]
     datagrams("na-train-a-0", PEER)
-    after = [transmitted(lab, "leaf-s0-r0", interface) for interface in spines]
-    sent = [now - then for now, then in zip(after, before, strict=True)]
-    assert sum(sent) >= FLOWS
+    sent: list[int] = []
+
+    def all_left() -> bool:
+        after = [transmitted(lab, "leaf-s0-r0", interface) for interface in spines]
+        sent[:] = [now - then for now, then in zip(after, before, strict=True)]
+        return sum(sent) >= FLOWS
+
+    wait_until(all_left, "datagrams at the leaf")
     assert min(sent) >= FLOWS // 8
 
 
@@ -154,9 +160,15 @@ def test_a_deleted_flow_breaks_one_tenant_until_healed(lab: Lab) -> None:
 def test_a_spine_that_is_down_loses_its_share_and_heals_exactly(lab: Lab) -> None:
     routes = {router: lab.run(router, "ip", "route") for router in SHAPE.router_names}
     lab.inject("spine-down")
-    before = received(lab, "train-a-1")
+    before, counts = received(lab, "train-a-1"), [0]
+
+    def arrived() -> bool:
+        counts.append(received(lab, "train-a-1") - before)
+        return 0 < counts[-1] == counts[-2]
+
     datagrams("na-train-a-0", PEER)
-    assert 0 < received(lab, "train-a-1") - before < FLOWS
+    wait_until(arrived, "datagrams by the other spine")
+    assert counts[-1] < FLOWS
     lab.heal()
     assert lab.reaches("train-a-0", PEER) == 3
     assert {router: lab.run(router, "ip", "route") for router in SHAPE.router_names} == routes
