@@ -168,7 +168,7 @@ def test_it_answers_while_the_agent_is_stopped(unshared):
     before = resources(unshared)
     with duet(unshared) as pair:
         assert pair.probe(50)[ProbeReplied] == 50
-        usual_ns = sorted(m.network_ns for m in pair.measured())[25]
+        usual_ns = min(m.network_ns for m in pair.measured())
         pair.responders.set_endpoints({})
         agent = spawn(STOPPED, unshared[1].device, unshared[1].gid)
         try:
@@ -184,7 +184,7 @@ def test_it_answers_while_the_agent_is_stopped(unshared):
             pair.transport.aim([pair.target])
             pair.warm()
             assert pair.probe(50)[ProbeReplied] == 50
-            stopped_ns = sorted(m.network_ns for m in pair.measured())[25]
+            stopped_ns = min(m.network_ns for m in pair.measured())
             assert stopped_ns < 10 * usual_ns
         finally:
             agent.kill()
