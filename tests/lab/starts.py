@@ -70,7 +70,11 @@ def _start(lab: Lab, name: str, after: str | None, delay_s: float) -> Start:
             said.update(components)
             return components
 
-        observer.wait(lambda: named() and False, timeout_s=ready_s - time.monotonic())
+        def only_look() -> bool:
+            named()
+            return False
+
+        observer.wait(only_look, timeout_s=ready_s - time.monotonic())
         truths = set()
         if after is not None:
             first = lab.inject(after)
@@ -84,7 +88,7 @@ def _start(lab: Lab, name: str, after: str | None, delay_s: float) -> Start:
         began_s = time.monotonic()
         found = observer.wait(lambda: truth in named(), timeout_s=NAME_WITHIN_S)
         named_s = round(time.monotonic() - began_s, 1) if found else None
-        observer.wait(lambda: named() and False, timeout_s=WATCH_S)
+        observer.wait(only_look, timeout_s=WATCH_S)
     return Start(name, after, delay_s, truth, named_s, tuple(sorted(said - truths)))
 
 

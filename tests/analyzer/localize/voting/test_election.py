@@ -132,6 +132,20 @@ def test_two_links_explain_more_than_the_switch_between_them():
     assert election.parts == ()
 
 
+def test_a_switch_that_loses_on_every_link_is_named_whatever_two_of_them_lose_most():
+    losses = {link("leaf-0", "spine-0"): 25, link("leaf-1", "spine-0"): 5, link("l2", "spine-0"): 8}
+    lossy = [
+        ballot((of, n), of, SPINE, sent=100, lost=lost)
+        for of, lost in losses.items()
+        for n in range(4)
+    ]
+    fine = [ballot(n, switch("spine-1"), sent=400) for n in range(10)]
+    election = elect(lossy + fine)[0]
+    assert election.suspects[0].component == SPINE
+    assert election.parts == ()
+    assert election.decided
+
+
 def test_few_losses_that_by_chance_cross_one_spine_accuse_it_not():
     mine = [ballot(n, LEAF, SPINE, sent=100, lost=int(n < 9)) for n in range(9)]
     others = [ballot(n, LEAF, switch("spine-1"), sent=100, lost=int(n == 9)) for n in range(9, 18)]
@@ -140,6 +154,16 @@ def test_few_losses_that_by_chance_cross_one_spine_accuse_it_not():
     assert first.suspects[0].component == SPINE
     assert first.shared
     assert not first.stands_out
+
+
+def test_where_few_are_lost_others_that_lost_none_may_have_been_lucky():
+    others = [ballot(n, LEAF, switch("spine-1"), sent=100) for n in range(8, 10)]
+    local = [ballot(n, LEAF, sent=400) for n in range(10, 20)]
+    for each, stands_out in ((1, False), (4, True)):  # 1 % and 4 %
+        mine = [ballot(n, LEAF, SPINE, sent=100, lost=each) for n in range(8)]
+        first = elect(mine + others + local)[0]
+        assert first.suspects[0].component == SPINE
+        assert first.stands_out is stands_out
 
 
 def test_packets_lost_in_what_is_named_already_accuse_nothing_else():
