@@ -15,7 +15,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos eval-skeleton bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos eval-skeleton eval-localize bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ chaos: setup ## kill agents, analyzer and vswitchd 50 times, in a lab of its own
 
 eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.skeleton
+
+eval-localize: setup ## how well silent drops in fat-trees are ranked, beside MaxCount and 007
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.localize
 
 bench: setup ## measured claims, as JSON lines
 	$(BIN)/python -m tests.bench

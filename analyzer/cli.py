@@ -29,6 +29,7 @@ VERBS = {
     "diagnose": "walk from one endpoint to another now, hop by hop",
     "record": "fetch a recording of what the analyzer was given lately, for `replay`",
     "replay": "run a recording again, by this netagent: the same incidents?",
+    "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
     "check-config": "check a configuration file without starting anything",
 }

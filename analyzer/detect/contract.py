@@ -48,7 +48,10 @@ class Detector(Protocol):
         """Return what deviates; questions may be yielded on the way."""
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
-        """Return whether an incident about `subjects` with one of its symptoms is over."""
+        """Return whether an incident about `subjects` with one of its symptoms is over.
+
+        What was not observed is not over: see `analyzer.detect.flows.unobserved`.
+        """
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Begin anew with these flow numbers: they are other flows now."""

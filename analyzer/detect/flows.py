@@ -2,10 +2,11 @@
 """Which flows lose probes, and which ordered pairs cannot talk at all."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, replace
 
 from analyzer.intake.flows import FlowNumbers, WindowRows
+from netagent.model.anomaly import Subject
 from netagent.model.ids import EndpointId, FlowId
 
 UNCONNECTED_RUN = 3
@@ -73,6 +74,24 @@ def together(flows: Iterable[FlowView], before: Iterable[FlowView]) -> tuple[Flo
         else view
         for view in flows
     )
+
+
+def ends_of(flow: FlowId) -> tuple[EndpointId, EndpointId]:
+    """Return the pair of a flow, smaller endpoint first."""
+    a, b = flow.source, flow.target
+    return (a, b) if a <= b else (b, a)
+
+
+def unobserved(
+    subjects: Collection[Subject], flows: Iterable[FlowView], endpoints: Container[EndpointId]
+) -> bool:
+    """Return whether no probe of these pairs was answered or lost, though they still exist.
+
+    Their agents are silent, or had other targets' turns.
+    """
+    pairs = {each for each in subjects if isinstance(each, tuple)}
+    there = [pair for pair in pairs if all(end in endpoints for end in pair)]
+    return bool(there) and not any(ends_of(view.flow) in pairs for view in flows)
 
 
 def unconnected_pairs(flows: Collection[FlowView]) -> set[tuple[EndpointId, EndpointId]]:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
+from analyzer.detect.flows import ends_of, unobserved
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
@@ -121,7 +122,7 @@ class Slowness:
         """Slow flows of the newest window -> their shift."""
 
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
-        """Return the unordered pairs with slow flows, and learn from all others."""
+        """Return the ends_of pairs with slow flows, and learn from all others."""
         yield from ()  # no question is needed
         now: dict[FlowId, Shift] = {}
         for rows in seen.state.rows.values():
@@ -132,9 +133,7 @@ class Slowness:
         for flow, (before_ns, now_ns) in self.slow.items():
             ends = {"source": str(flow.source), "target": str(flow.target)}
             times = {"port": flow.source_port, "before_ns": before_ns, "now_ns": now_ns}
-            shifts.setdefault(_unordered(flow), []).append(
-                Evidence(EvidenceKind.SHIFT, ends | times)
-            )
+            shifts.setdefault(ends_of(flow), []).append(Evidence(EvidenceKind.SHIFT, ends | times))
         window = seen.state.window
         return [
             Anomaly(pair, Symptom.LATENCY, window, tuple(each))
@@ -153,15 +152,10 @@ class Slowness:
         }
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
-        """Return whether none of these pairs has a slow flow."""
-        del seen  # what it showed is in `slow`
-        return not any(_unordered(flow) in subjects for flow in self.slow)
+        """Return whether none of these pairs has a slow flow, though they were probed."""
+        slow = any(ends_of(flow) in subjects for flow in self.slow)
+        return not slow and not unobserved(subjects, seen.flows, seen.endpoints)
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Begin anew with these numbers: they are other flows now."""
         self._baselines.forget(flows)
-
-
-def _unordered(flow: FlowId) -> tuple[EndpointId, EndpointId]:
-    a, b = flow.source, flow.target
-    return (a, b) if a <= b else (b, a)

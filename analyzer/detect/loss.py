@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
-from analyzer.detect.flows import FlowView, unconnected_pairs
+from analyzer.detect.flows import ends_of, unconnected_pairs, unobserved
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -29,9 +29,9 @@ class Loss:
     symptoms = frozenset({Symptom.LOSS, Symptom.UNCONNECTIVITY})
 
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
-        """Return the unordered pairs that lost a probe, with their counts."""
+        """Return the ends_of pairs that lost a probe, with their counts."""
         yield from ()  # no question is needed
-        lossy = {_pair(view) for view in seen.flows if view.lost}
+        lossy = {ends_of(view.flow) for view in seen.flows if view.lost}
         dead = {(min(pair), max(pair)) for pair in unconnected_pairs(seen.flows)}
         window = seen.state.window
         return [
@@ -45,7 +45,9 @@ class Loss:
         ]
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
-        """Return whether these pairs lose no more than CLEAN_RATE of their probes."""
+        """Return whether these pairs lose no more than CLEAN_RATE of their probes, or are gone."""
+        if unobserved(subjects, seen.flows, seen.endpoints):
+            return False
         counts = _tally(seen, {each for each in subjects if isinstance(each, tuple)}).values()
         return sum(lost for _, lost in counts) <= CLEAN_RATE * sum(sent for sent, _ in counts)
 
@@ -54,19 +56,14 @@ class Loss:
 
 
 def _tally(seen: Seen, pairs: AbstractSet[Pair]) -> dict[Pair, tuple[int, int]]:
-    """Return probes sent and lost of those of these unordered pairs that were probed."""
+    """Return probes sent and lost of those of these ends_of pairs that were probed."""
     if not pairs:
         return {}
     sent: Counter[Pair] = Counter()
     lost: Counter[Pair] = Counter()
     for view in seen.flows:
-        pair = _pair(view)
+        pair = ends_of(view.flow)
         if pair in pairs:
             sent[pair] += view.sent
             lost[pair] += view.lost
     return {pair: (count, lost[pair]) for pair, count in sent.items()}
-
-
-def _pair(view: FlowView) -> Pair:
-    a, b = view.flow.source, view.flow.target
-    return (a, b) if a <= b else (b, a)

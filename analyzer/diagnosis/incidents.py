@@ -5,7 +5,8 @@ An incident is keyed by its component. It opens with a decided verdict, or, unde
 same trouble lasts a second window. It is confirmed by the next window that agrees, or at once by a
 fact (a walk, a host's own finding). While it is young, a better verdict about the same failing
 pairs revises it instead of opening a second one. It recovers when a whole window passes in which
-its pairs are probed and lose nothing, or in which none of them exists any more.
+its pairs are probed and lose nothing, or in which none of them exists any more. While they exist
+and none of them is probed, as when the management network fails, nothing is known of it: it stays.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence

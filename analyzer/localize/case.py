@@ -4,7 +4,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.topology import LearnedTopology, Way
@@ -127,7 +127,7 @@ def way_of(view: FlowView, case: Case, topology: LearnedTopology) -> Way:
     ends = (case.endpoints[flow.source], case.endpoints[flow.target])
     way = topology.way(flow, ends, at_ns=case.window.start_ns, lost=view.lost > 0)
     own = case.own_parts(flow.source) | case.own_parts(flow.target)
-    return Way(way.certain | own, way.maybe, way.unseen)
+    return replace(way, certain=way.certain | own)
 
 
 def _own_parts(endpoint: Endpoint) -> frozenset[Component]:

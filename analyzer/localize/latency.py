@@ -6,7 +6,7 @@ from dataclasses import replace
 from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
-from analyzer.localize.voting.ballots import Counted, by_latency, poll_latency
+from analyzer.localize.voting.ballots import Counted, by_latency, poll_latency, poll_latency_again
 from analyzer.questions import Asking
 
 
@@ -30,6 +30,6 @@ class Latency:
         chosen = hops.choose(tie, slow, self._topology)
         answers = yield from hops.count(chosen, case.endpoints, large=False)
         ballots = hops.late_ballots(answers, case.endpoints, self._topology, case.slow)
-        polled = poll_latency(case, flows, self._topology, ballots)
+        polled = poll_latency_again(polled, ballots)
         lines = hops.timed(answers, self._topology, case.slow)
         return by_latency(case, polled, Counted(tuple(lines)))

@@ -53,6 +53,15 @@ Route = tuple[str, ...]
 """Routers, nearest first; "" where one is silent."""
 
 
+Direction = tuple[str, str]
+"""Names of two routers: the link from the first to the second."""
+Part = Component | Direction
+"""What can be at fault on a route: a switch, a link, or a link in one direction."""
+Leg = tuple[tuple[frozenset[Part], float], ...]
+"""One direction of a flow: what each possible route crosses, with the route's probability. What
+they lack to one is the probability of a route that no trace has shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """What the probes of a flow and their replies crossed in one window, as far as it is known."""
@@ -62,6 +71,8 @@ class Way:
     """Component that only some of the possible routes cross -> probability that it was crossed."""
     unseen: float = 0.0
     """Probability that a part of the way is one that no trace has shown."""
+    legs: tuple[Leg, ...] = ()
+    """The way there and the way back."""
 
     @property
     def whole(self) -> bool:
@@ -93,6 +104,11 @@ class _Leg:
     routes: Mapping[Route, float]
     unseen: float = 0.0
 
+    @property
+    def sure(self) -> Route | None:
+        """Return the only route that is possible, if no other is."""
+        return next(iter(self.routes)) if len(self.routes) == 1 and not self.unseen else None
+
 
 @dataclass(slots=True)
 class LearnedTopology:
@@ -114,6 +130,8 @@ class LearnedTopology:
     """Cache: route -> components that it crosses. All flows share a few routes."""
     _settled_ways: dict[tuple[Route, Route], Way] = field(default_factory=dict)
     """Cache: routes there and back -> components that both cross."""
+    _legs: dict[object, Leg] = field(default_factory=dict)
+    """Cache: possible routes -> what they cross."""
     _declared_ways: dict[tuple[str, str], tuple[Route, ...]] = field(default_factory=dict)
     _declared_leaf: dict[tuple[str, str], str] = field(init=False)
 
@@ -224,8 +242,10 @@ class LearnedTopology:
             self._leg((flow, False), leaves, at_ns, lost=lost),
             self._leg((flow, True), leaves[::-1], at_ns, lost=lost),
         ]
-        if all(len(leg.routes) == 1 and not leg.unseen for leg in legs):
-            return Way(frozenset().union(*(self._parts(r) for leg in legs for r in leg.routes)))
+        possible = tuple(map(self._possible_parts, legs))
+        sure = [leg.sure for leg in legs if leg.sure is not None]
+        if len(sure) == len(legs):
+            return Way(frozenset[Component]().union(*map(self._parts, sure)), legs=possible)
         missed: dict[Component, float] = defaultdict(lambda: 1.0)
         for leg in legs:
             crossed: dict[Component, float] = defaultdict(float)
@@ -236,7 +256,18 @@ class LearnedTopology:
                 missed[component] *= max(0.0, 1.0 - share)
         certain = frozenset(c for c, share in missed.items() if share < 1e-9)
         maybe = {c: 1.0 - share for c, share in missed.items() if c not in certain}
-        return Way(certain, maybe, 1.0 - (1.0 - legs[0].unseen) * (1.0 - legs[1].unseen))
+        unseen = 1.0 - (1.0 - legs[0].unseen) * (1.0 - legs[1].unseen)
+        return Way(certain, maybe, unseen, possible)
+
+    def _possible_parts(self, leg: _Leg) -> Leg:
+        key = (tuple(leg.routes.items()), leg.unseen)
+        found = self._legs.get(key)
+        if found is None:
+            found = self._legs[key] = tuple(
+                (self._parts(route) | _directions(route), share * (1.0 - leg.unseen))
+                for route, share in leg.routes.items()
+            )
+        return found
 
     def _settled(self, flow: FlowId, at_ns: int) -> Way | None:
         """Return the way of a flow whose routes both stand since before the window."""
@@ -248,8 +279,11 @@ class LearnedTopology:
             return None
         way = self._settled_ways.get((hops, back_hops))
         if way is None:
-            parts = self._parts(self._named(hops)) | self._parts(self._named(back_hops))
-            way = self._settled_ways[hops, back_hops] = Way(parts)
+            legs = tuple(_Leg({self._named(each): 1.0}) for each in (hops, back_hops))
+            way = self._settled_ways[hops, back_hops] = Way(
+                frozenset[Component]().union(*(self._parts(r) for leg in legs for r in leg.routes)),
+                legs=tuple(map(self._possible_parts, legs)),
+            )
         return way
 
     def _leaf_name(self, end: Endpoint) -> str | None:
@@ -343,6 +377,7 @@ class LearnedTopology:
                 del self._between[ends]
         self._components.clear()
         self._settled_ways.clear()
+        self._legs.clear()
 
     def links(self) -> set[tuple[str, str]]:
         """Return the links that remembered complete routes crossed, as sorted pairs of names."""
@@ -376,6 +411,10 @@ class _Memo(dict[K, V]):
     def __missing__(self, key: K) -> V:
         value = self[key] = self._function(key)
         return value
+
+
+def _directions(route: Route) -> frozenset[Direction]:
+    return frozenset((a, b) for a, b in pairwise(route) if a and b)
 
 
 def _shortest(links: Iterable[tuple[str, str]], first: str, last: str) -> tuple[Route, ...]:

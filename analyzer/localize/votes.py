@@ -7,7 +7,7 @@ from analyzer.detect.flows import FlowView, together
 from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
-from analyzer.localize.voting.ballots import Counted, Poll, by_votes, poll
+from analyzer.localize.voting.ballots import Counted, Poll, by_votes, poll, poll_again
 from analyzer.questions import Asking
 
 
@@ -33,8 +33,7 @@ class Votes:
             answers = yield from hops.count(chosen, case.endpoints, large=polled.large_only)
             ballots = hops.ballots(answers, case.endpoints, self._topology)
             cleared = hops.cleared(tie.suspects, answers, case.endpoints, self._topology)
-            again = poll(case, flows, self._topology, ballots, cleared)
-            polled = replace(again, windows=polled.windows)
+            polled = poll_again(polled, ballots, cleared)
             lines = hops.counted(answers, self._topology)
             counted = Counted(tuple(lines), tuple(case.missing))
         return self._doubts.better(case, by_votes(polled, self._topology, counted))
@@ -55,5 +54,6 @@ class Votes:
 
 def _agrees(pooled: Poll, polled: Poll) -> bool:
     """Return whether this window alone suspects what two windows together accuse."""
-    suspected = polled.elections[0].tied
-    return any(election.suspects[0].component in suspected for election in pooled.elections[:1])
+    suspected = {component for election in polled.elections for component in election.tied}
+    named = [election.suspects[0].component for election in pooled.elections if election.decided]
+    return not suspected or suspected.issuperset(named)

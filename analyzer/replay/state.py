@@ -9,8 +9,8 @@ recording.
 
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any, cast
 
@@ -197,7 +197,22 @@ def _object(kind: type, attributes: Mapping[str, Any]) -> Any:
         if (allowed is not None and name not in allowed) or name.startswith("__"):
             raise ValueError(f"{kind.__name__} has no {name}")
         object.__setattr__(made, name, value)
+    for name, value in _defaults(kind, attributes.keys()):
+        object.__setattr__(made, name, value)
     return made
+
+
+def _defaults(kind: type, known: Container[str]) -> Iterator[tuple[str, Any]]:
+    """Yield what a field is that an earlier version did not have; ValueError if nobody says."""
+    for each in fields(kind) if is_dataclass(kind) else ():
+        if each.name in known:
+            continue
+        if each.default_factory is not MISSING:
+            yield each.name, each.default_factory()
+        elif each.default is not MISSING:
+            yield each.name, each.default
+        else:
+            raise ValueError(f"a {kind.__name__} without {each.name}")
 
 
 def _class(name: str, base: type) -> type[Any]:

@@ -63,6 +63,10 @@ class Fabric:
     flows: list[FlowId] = field(init=False)
     routes: dict[tuple[FlowId, bool], tuple[str, ...]] = field(init=False)
     """Flow, and whether it is its reply -> names of the routers, nearest first."""
+    _crossed: dict[tuple[FlowId, tuple[str, ...]], list[Component]] = field(
+        init=False, default_factory=dict, repr=False
+    )
+    """Cache: flow and routers -> what a packet crosses."""
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
@@ -108,6 +112,12 @@ class Fabric:
     def crossed(self, flow: FlowId, *, reply: bool) -> list[Component]:
         """Return what one direction of a flow crosses, in no order."""
         hops = self.routes[flow, reply]
+        known = self._crossed.get((flow, hops))
+        if known is None:
+            known = self._crossed[flow, hops] = self._across(flow, hops)
+        return known
+
+    def _across(self, flow: FlowId, hops: tuple[str, ...]) -> list[Component]:
         ends = [self.endpoints[e] for e in (flow.source, flow.target)]
         return [
             *(rnic(e.host, e.rnic) for e in ends),
@@ -118,8 +128,8 @@ class Fabric:
 
     def lost(self, flow: FlowId, *, large: bool) -> bool:
         """Send a probe; return whether it, or its reply, is lost."""
-        rates = dict(self.loss) if large or not self.large_only else {}
-        crossed = self.crossed(flow, reply=False) + self.crossed(flow, reply=True)
+        rates = self.loss if large or not self.large_only else {}
+        crossed = self.crossed(flow, reply=False) + self.crossed(flow, reply=True) if rates else []
         # A component that is dead loses both ways; endpoints' own parts are crossed twice as well.
         return (
             self.rng.random() < self.background
@@ -170,9 +180,10 @@ class Fabric:
         source = self.endpoints[flow.source]
         crossed = [rnic(source.host, source.rnic), *map(switch, way)]
         crossed += [link(a, b) for a, b in pairwise(way)]
+        # A router's answer comes back the way that the packet went, and crosses all but the router.
+        crossed += [c for c in crossed if c != switch(way[-1])]
         if any(self.rng.random() < rates.get(c, 0.0) for c in crossed):
             return False
-        # A router's answer comes back the way that the packet went.
         return not any(self._lost_on(each, large=large) for each in (way, way[::-1]))
 
     def _late_ns(self, way: tuple[str, ...]) -> int:

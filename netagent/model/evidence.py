@@ -19,7 +19,8 @@ class EvidenceKind(StrEnum):
     `crossed` probes, `back_lost` of the `back_crossed` that cross it the other way only; `large`.
     """
     PARTS = "parts"
-    """`parts`: two components that explain the losses better."""
+    """`parts`: two components that explain the losses better; of earlier versions only, which did
+    not name both."""
     POOLED = "pooled"
     """`windows` counted together."""
     LARGE_ONLY = "large-only"

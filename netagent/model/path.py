@@ -82,6 +82,14 @@ def link(a: str, b: str) -> Component:
     return Component(Kind.LINK, " -- ".join(sorted((a, b))))
 
 
+def link_ends(component: Component) -> tuple[str, str]:
+    """Return the two switches of a link; ValueError if it is none."""
+    a, separator, b = component.name.partition(" -- ")
+    if component.kind is not Kind.LINK or not separator:
+        raise ValueError(f"{component} is no link")
+    return a, b
+
+
 def rnic(host: str, device: str) -> Component:
     """Return the RNIC `device` of `host`, with its cable and the switch port it is plugged into."""
     return Component(Kind.RNIC, f"{host}/{device}")

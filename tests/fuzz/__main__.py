@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from analyzer.localize.tomography.flowfile import COLUMNS, links_of, observed, rows_of_csv
+from analyzer.simulate.fattree import FatTree, Silent
 from netagent.model.errors import NetAgentError
 from netagent.model.unixctl import find_reply
 from netagent.wire.codec import ContentType, decode
@@ -104,6 +106,8 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "underlay": lambda text: read_underlay(lambda _: text)[0].fault("1.2.3.4", kind="gre", mtu=9),
     "reply": lambda text: find_reply(text.encode(errors="replace")),
     "walk": _walk,
+    "flow file": lambda text: observed(rows_of_csv(text.splitlines(), [])),
+    "edges": lambda text: links_of(text.splitlines()),
 }
 ALLOWED = (NetAgentError, json.JSONDecodeError)
 
@@ -143,7 +147,16 @@ def seeds() -> list[str]:
     texts.append(json.dumps(answers.rows()))
     for archive in sorted(DUMPS.glob("*.tar.gz")):
         texts += [answer.text for answer in getattr(open_answers(archive), "answers", ())]
+    texts.append(_flow_file())
     return [text for text in texts if text.strip()]
+
+
+def _flow_file() -> str:
+    rows = [",".join(COLUMNS)]
+    for flow in FatTree(4, Silent()).flows(40):
+        path = ";".join(map("|".join, flow.ways))
+        rows.append(f"{flow.source},{flow.target},{path},{flow.sent},{flow.lost},15.5,2")
+    return "\n".join(rows)
 
 
 def damaged(rng: random.Random, corpus: Sequence[str]) -> str:

@@ -23,11 +23,11 @@ from analyzer.localize.voting.election import (
     MIN_RATE,
     Ballot,
     Election,
-    elect,
+    Vote,
 )
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import Component, Kind
-from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
+from netagent.model.verdict import Pair, Symptom, Verdict
 
 HEALTHY_QUOTED = 6
 """Most healthy pairs in a verdict. Chosen: enough to compare with, short enough to read."""
@@ -46,6 +46,9 @@ a dead endpoint loses nearly every probe, and a fault on an unknown path loses s
 MAX_OPEN = 128
 """Most flows of a host whose ways are not wholly known that are put to the vote. Chosen: as many
 show a loss of a few per cent; the rates of each suspect are fitted to each of them."""
+MAX_LOSSY = 256
+"""Most flows of a host with losses that are put to the vote. Chosen: an agent with default settings
+probes a hundred flows of an endpoint in a window, and a host that lies must not cost more."""
 MIN_SLOW_SHARE = 0.6
 """Least share slow of the flows that cross a component blamed for it. Chosen: a slow component
 slows most of them; the lateness of a few has other causes."""
@@ -56,7 +59,9 @@ class Poll:
     """Flows as ballots, and what they elect."""
 
     ballots: dict[Ballot, FlowView]
-    elections: tuple[Election, ...]
+    vote: Vote | None = None
+    """None where too few probes are lost to hold one."""
+    elections: tuple[Election, ...] = ()
     large_only: bool = False
     """Whether all lost probes were of the largest size."""
     windows: int = 1
@@ -65,8 +70,12 @@ class Poll:
     @property
     def poor(self) -> bool:
         """Whether several pairs lose probes, but too few to be sure that anything is at fault."""
-        first = next(iter(self.elections), None)
-        return first is not None and first.suspicious and not (first.shared and first.stands_out)
+        lossy = [ballot for ballot in self.ballots if ballot.lost]
+        return (
+            sum(ballot.lost for ballot in lossy) >= MIN_LOST
+            and len({ballot.pair for ballot in lossy}) >= MIN_PAIRS
+            and not any(election.shared for election in self.elections)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,23 +86,26 @@ class Counted:
     missing: tuple[str, ...] = ()
 
 
-def poll(
-    case: Case,
-    flows: Sequence[FlowView],
-    topology: LearnedTopology,
-    counted: Sequence[Ballot] = (),
-    cleared: Collection[Component] = (),
-) -> Poll:
+def poll(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Poll:
     """Put the losses of `flows` to the vote."""
     lost = sum(view.lost for view in flows)
     if lost < MIN_LOST:
-        return Poll({}, ())
+        return Poll({})
     large_only = lost == sum(view.lost_large for view in flows)
     ballots = _thinned(
         {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in flows}, case
     )
-    elections = elect(list(ballots), standing=case.standing, counted=counted, cleared=cleared)
-    return Poll(ballots, tuple(elections), large_only)
+    vote = Vote(list(ballots), case.standing)
+    return Poll(ballots, vote, vote.elections, large_only)
+
+
+def poll_again(
+    polled: Poll, counted: Sequence[Ballot], cleared: Collection[Component] = ()
+) -> Poll:
+    """Return the poll as it ends with packets counted per router, which `cleared` some suspects."""
+    if polled.vote is None:
+        return polled
+    return replace(polled, elections=polled.vote.again(counted, cleared))
 
 
 def by_votes(
@@ -104,8 +116,8 @@ def by_votes(
         return _nobody(polled, topology)
     return [
         _by_election(election, polled, topology, counted or Counted())
-        for election in polled.elections
-        if election.suspects[0].lost + sum(b.lost for b in election.doubtful) >= MIN_LOST
+        for election in sorted(polled.elections, key=lambda each: not each.decided)
+        if sum(ballot.lost for ballot in election.explains) >= MIN_LOST
     ]
 
 
@@ -130,53 +142,66 @@ def _ballot(view: FlowView, way: Way, *, large_only: bool) -> Ballot:
     # Where only the largest probes are lost, the small ones say nothing.
     sent, lost = (view.sent_large, view.lost_large) if large_only else (view.sent, view.lost)
     pair = unordered(pair_of(view.flow))
-    return Ballot(pair, sent, lost, way.certain, view.flow, way.maybe, way.unseen)
+    return Ballot(
+        pair, sent, lost, way.certain, view.flow, way.maybe, way.unseen, way.legs,
+        pair_of(view.flow),
+    )  # fmt: skip
 
 
 def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowView]:
-    """Leave out some of the ballots of hosts with many flows whose ways are not wholly known.
+    """Leave out some of the ballots of hosts with many flows that are costly to weigh.
+
+    Those are flows whose ways are not wholly known, and flows with losses.
 
     Every second, third ... flow in order is left, lossy or not, so that shares stay as they are.
     """
     opens: dict[str, list[Ballot]] = defaultdict(list)
+    lossy: dict[str, list[Ballot]] = defaultdict(list)
     for ballot, view in ballots.items():
+        host = case.endpoints[view.flow.source].host
         if not ballot.whole:
-            opens[case.endpoints[view.flow.source].host].append(ballot)
+            opens[host].append(ballot)
+        elif ballot.lost:
+            lossy[host].append(ballot)
     left_out: set[Ballot] = set()
-    for mine in opens.values():
-        if len(mine) > MAX_OPEN:
-            mine.sort(key=lambda ballot: ballots[ballot].flow)
-            kept = {len(mine) * n // MAX_OPEN for n in range(MAX_OPEN)}
-            left_out.update(ballot for n, ballot in enumerate(mine) if n not in kept)
+    for most, hosts in ((MAX_OPEN, opens), (MAX_LOSSY, lossy)):
+        for mine in hosts.values():
+            if len(mine) > most:
+                mine.sort(key=lambda ballot: ballots[ballot].flow)
+                kept = {len(mine) * n // most for n in range(most)}
+                left_out.update(ballot for n, ballot in enumerate(mine) if n not in kept)
     return {ballot: view for ballot, view in ballots.items() if ballot not in left_out}
 
 
 def _by_election(
     election: Election, polled: Poll, topology: LearnedTopology, counted: Counted
 ) -> Explained:
-    best = election.suspects[0]
     flows = tuple(polled.ballots[b] for b in election.explains)
-    rate = best.lost / max(1, best.crossed)
+    best = next(iter(election.suspects), None)
+    rate = best.lost / max(1, best.crossed) if best else 1.0
     dead = any(v.unconnected for v in flows)
     symptom = Symptom.UNCONNECTIVITY if dead and rate > 0.5 else Symptom.LOSS
     size = " of the largest size" if polled.large_only else ""
     large = {"large": polled.large_only}
-    tally = {"component": str(best.component), "lost": best.lost, "crossed": best.crossed}
-    facts = [Evidence(EvidenceKind.TALLY, tally | large)]
+    facts: list[Evidence] = []
+    if best is not None:
+        tally = {"component": str(best.component), "lost": best.lost, "crossed": best.crossed}
+        facts.append(Evidence(EvidenceKind.TALLY, tally | large))
     facts += [*counted.lines, *_paths(flows, topology)]
     if polled.windows > 1:
         facts.append(Evidence(EvidenceKind.POOLED, {"windows": polled.windows}))
     if polled.large_only:
         facts.append(Evidence(EvidenceKind.LARGE_ONLY))
-    blind = _blind(election) and (rate < ENDPOINT_RATE or best.component.kind in hops.FABRIC)
-    if election.shared and not election.stands_out:
+    blind = (
+        best is not None
+        and _blind(election)
+        and (rate < ENDPOINT_RATE or best.component.kind in hops.FABRIC)
+    )
+    if best is not None and election.shared and not election.stands_out:
         lost, sent = election.beside
         beside = {"kind": best.component.kind.value, "lost": lost, "sent": sent}
         facts.append(Evidence(EvidenceKind.BESIDE, beside | large))
-    if election.parts:
-        facts.append(Evidence(EvidenceKind.PARTS, {"parts": [*map(str, election.parts)]}))
-    if blind or not election.decided:
-        flows += tuple(polled.ballots[b] for b in election.doubtful)
+    if best is None or blind or not election.decided:
         undecided = _undecided(election, flows, facts, counted.missing, symptom)
         return Explained(undecided, flows)
     said = f"{100 * rate:.0f} % of the probes{size} that cross {best.component} are lost"
@@ -188,7 +213,7 @@ def _by_election(
         told = {"component": str(best.component), **asdict(way)}
         facts.insert(1, Evidence(EvidenceKind.DIRECTION, told | large))
     verdict = Verdict(
-        best.component, best.component.layer, symptom, _confidence(best), said,
+        best.component, best.component.layer, symptom, _confidence(election), said,
         failing=pairs_quoted(flows), healthy=_neighbours(best.component, polled.ballots),
         alternatives=election.suspects[1:], evidence=tuple(facts), missing=counted.missing,
     )  # fmt: skip
@@ -205,8 +230,7 @@ def _one_way(component: Component, polled: Poll, topology: LearnedTopology) -> O
 def _blind(election: Election) -> bool:
     """Return whether too many of the lost probes took ways that are partly unknown."""
     unseen = sum(ballot.unseen > 0 for ballot in election.explains)
-    lost = sum(ballot.lost for ballot in election.doubtful if ballot.unseen)
-    return unseen > MAX_UNTRACED * len(election.explains) or lost > election.suspects[0].lost
+    return unseen > MAX_UNTRACED * len(election.explains)
 
 
 def _undecided(
@@ -222,7 +246,7 @@ def _undecided(
     wanted += _untraced(election)
     wanted.append("a comparison of the datapath's and the RNIC's flow tables with OpenFlow's")
     return Verdict(
-        None, None, symptom, _confidence(election.suspects[0]),
+        None, None, symptom, _confidence(election),
         "insufficient evidence: no component explains the losses better than the others",
         failing=pairs_quoted(flows), alternatives=election.suspects,
         evidence=tuple(facts), missing=tuple(wanted),
@@ -230,12 +254,13 @@ def _undecided(
 
 
 def _untraced(election: Election) -> list[str]:
-    untraced = sum(not ballot.whole for ballot in (*election.explains, *election.doubtful))
+    untraced = sum(not ballot.whole for ballot in election.explains)
     return [f"the underlay paths of {untraced} failing flows"] if untraced else []
 
 
-def _confidence(best: Suspect) -> float:
-    return round(min(best.score, VOTE_CONFIDENCE), 3)
+def _confidence(election: Election) -> float:
+    score = max((suspect.score for suspect in election.suspects), default=0.0)
+    return round(min(score, VOTE_CONFIDENCE), 3)
 
 
 def _neighbours(component: Component, ballots: dict[Ballot, FlowView]) -> tuple[Pair, ...]:
@@ -270,16 +295,11 @@ def _paths(flows: Sequence[FlowView], topology: LearnedTopology) -> list[Evidenc
     return lines
 
 
-def poll_latency(
-    case: Case,
-    flows: Sequence[FlowView],
-    topology: LearnedTopology,
-    counted: Sequence[Ballot] = (),
-) -> Poll:
+def poll_latency(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Poll:
     """Vote on which component the slow flows share; each flow counts as one probe."""
     slow = sum(v.flow in case.slow for v in flows)
     if slow < MIN_LOST:
-        return Poll({}, ())
+        return Poll({})
     ballots = _thinned(
         {
             _ballot(
@@ -291,11 +311,22 @@ def poll_latency(
         },
         case,
     )
-    elections = tuple(elect(list(ballots), counted=counted, rounds=1))
-    best = elections[0].suspects[0] if elections else None
+    vote = Vote(list(ballots))
+    return _slow_enough(Poll(ballots, vote, vote.elections[:1]))
+
+
+def poll_latency_again(polled: Poll, counted: Sequence[Ballot]) -> Poll:
+    """Return the poll as it ends with routers that were timed."""
+    again = poll_again(polled, counted)
+    return _slow_enough(replace(again, elections=again.elections[:1]))
+
+
+def _slow_enough(polled: Poll) -> Poll:
+    slow = sum(ballot.lost for ballot in polled.ballots)
+    best = next((s for election in polled.elections for s in election.suspects), None)
     if best is None or best.lost < MIN_SLOW_SHARE * max(best.crossed, slow):
-        return Poll({}, ())
-    return Poll(ballots, elections)
+        return Poll({})
+    return polled
 
 
 def by_latency(case: Case, polled: Poll, counted: Counted | None = None) -> list[Explained]:
@@ -316,14 +347,14 @@ def by_latency(case: Case, polled: Poll, counted: Counted | None = None) -> list
     if not election.decided:
         wanted = [*_untraced(election), "routers whose answers become late where flows do"]
         undecided = Verdict(
-            None, None, Symptom.LATENCY, _confidence(best),
+            None, None, Symptom.LATENCY, _confidence(election),
             f"insufficient evidence: {len(mine)} flows became slow, and several parts explain it",
             failing=pairs_quoted(mine), alternatives=election.suspects,
             evidence=facts, missing=tuple(wanted),
         )  # fmt: skip
         return [Explained(undecided, mine)]
     verdict = Verdict(
-        best.component, best.component.layer, Symptom.LATENCY, _confidence(best),
+        best.component, best.component.layer, Symptom.LATENCY, _confidence(election),
         f"{best.lost} of {best.crossed} flows that cross {best.component} became slow",
         failing=pairs_quoted(mine), healthy=_neighbours(best.component, polled.ballots),
         alternatives=election.suspects[1:], evidence=facts,

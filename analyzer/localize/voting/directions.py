@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.topology import Direction, LearnedTopology
 from analyzer.localize.voting.election import (
     MIN_EVIDENCE,
     MIN_LOST,
@@ -28,9 +28,6 @@ from analyzer.localize.voting.election import (
 )
 from netagent.model.ids import FlowId
 from netagent.model.path import Component, link
-
-Direction = tuple[str, str]
-"""Names of two routers: from the first to the second."""
 
 
 @dataclass(frozen=True, slots=True)

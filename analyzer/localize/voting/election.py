@@ -1,36 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Votes across components: which one explains the failing probes, and how surely.
+"""Votes across components: which of them, together, explain the failing probes, and how surely.
 
 Algorithm 1 of SkeletonHunter counts a vote per link for each failing path and takes the maximum;
-alone, that blames what most paths cross. Here each component is scored by likelihood instead. If
-component c alone is at fault, probes that cross it are lost with probability p and all others with
-probability q, so that what was seen has the log-likelihood
-
-    LL(c) = L(lost across c, crossed; p) + L(lost elsewhere, sent elsewhere; q)
-    L(k, n; p) = k ln p + (n - k) ln (1 - p)
-
-at the best p and q (q at least BACKGROUND). Healthy crossings speak against a component and losses
-elsewhere speak against it, so a link beats its switch when only that link loses, and the switch
-beats its links when all of them do. The posterior over the candidates is the confidence; how much
-better the best candidate is than "all probes are alike" is the evidence, and must be more than
-chance yields among so many candidates. The best candidate's losses are then taken as explained and
-the rest is voted on again (007, NSDI '18, does so greedily).
+alone, that blames what most paths cross. Here the likelihood of all probes decides, lost and
+answered ones, over any number of faults at once (`analyzer.localize.tomography`). Healthy crossings
+speak against a component, so a link beats its switch when only that link loses, and the switch
+beats its links when all of them do. A link loses in one direction or in both; what only one pair
+loses is that pair's until a second one shares it; and what one flow loses may have a reason of the
+flow's own. A component may lose three times what all others do and still be healthy, so a loss that
+is the same everywhere accuses nobody.
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from netagent.model.path import Component, Kind
+from analyzer.localize.tomography.observations import Builder
+from analyzer.localize.tomography.search import Blamed, Found, Settings, search
+from analyzer.localize.topology import Direction, Leg, Part
+from netagent.model.path import Component, Kind, link
 from netagent.model.verdict import Suspect
 
-BACKGROUND = 1e-4
-"""Share of probes lost for no reason worth an incident. Chosen: higher hides faults that lose
-little, lower makes an incident of stray losses."""
+BACKGROUND = 1e-5
+"""Share of the probes that each component loses for no reason worth an incident, at least. Chosen:
+ten of them make one in ten thousand; higher hides faults that lose little, lower makes an incident
+of stray losses."""
 MIN_EVIDENCE = 8.0
-"""Nats by which a fault must beat the hypothesis that all probes are alike. Chosen: odds of 3,000
-to 1, since hundreds of components are candidates in each window."""
+"""Nats by which a fault must explain more than all others do without it. Chosen: odds of 3,000 to
+1, since hundreds of components are candidates in each window."""
+SPREAD = 3.0
+"""Times what all others lose that a component may lose and be healthy. Chosen: healthy links differ
+by less, and a fault worth an incident by more."""
+OWN_REASON = 1e-3
+"""Probability that a flow lost its probes for a reason of its own, such as a wrong flow entry.
+Chosen: no single flow is then worth MIN_EVIDENCE."""
 MIN_LOST = 4
 """Least lost probes (or slow flows) that a suspect must account for. Chosen: fewer are stray
 losses; more delay the verdict in a small fabric."""
@@ -38,12 +41,18 @@ MIN_PAIRS = 2
 """Least failing pairs that share a suspect: SkeletonHunter, Algorithm 1, asks for two failing paths
 that share the link."""
 MIN_RATE = 0.01
-"""Least share of the probes across a suspect that are lost. Chosen: less is not worth an incident,
-and a part that most probes cross gathers losses of others."""
+"""Least share of the probes across a suspect that are lost. Chosen: less is not worth an
+incident."""
 MIN_CONFIDENCE = 0.8
 """Least posterior of a suspect that is named. Chosen: below it the verdict is "insufficient
 evidence", which costs an operator less than a wrong name."""
-
+ALONE_RATE = 0.03
+"""Share lost across a suspect from which it stands out where others of its kind lose nothing at
+all, however few probes cross those. Chosen: stray losses are fewer; where few probes are lost, that
+others lost none may be chance."""
+LN_PAIR = 0.7
+"""Nats for what a single pair loses. Chosen: small, so that it only decides between a pair and what
+nobody else crosses."""
 LN_PRIOR = {
     # Where two kinds are crossed by exactly the same probes, the narrower one is named. An
     # endpoint stands for its container only when the container's other endpoints are fine.
@@ -54,7 +63,7 @@ LN_PRIOR = {
     Kind.ENDPOINT: -1.4,
     Kind.HOST: -2.0,
 }
-"""Kind -> nats added to a component's score. Chosen: small against MIN_EVIDENCE, so that they only
+"""Kind -> nats added to a component's gain. Chosen: small against MIN_EVIDENCE, so that they only
 decide between components that the same probes cross."""
 TIE = 0.05
 """Share of the best suspect's posterior from which another suspect is not ruled out. Chosen: odds
@@ -63,40 +72,30 @@ COUNTABLE = 1e-4
 """Share of the best suspect's posterior from which counts per router may still raise a suspect.
 Chosen: counts are strong evidence, but must not raise what the probes exclude."""
 LN_STANDING = 5.0
-"""Nats added to the score of a component with an open incident. Chosen: odds of 150 to 1 keep one
+"""Nats added to the gain of a component with an open incident. Chosen: odds of 150 to 1 keep one
 fault from changing its name between windows, and strong evidence still overrules them."""
-ALONE_RATE = 0.03
-"""Share lost across a suspect from which it stands out where others of its kind lose nothing at
-all, however few probes cross those. Chosen: stray losses are fewer; where few probes are lost, that
-others lost none may be chance."""
-PARTS = {
-    Kind.SWITCH: {Kind.LINK, Kind.RNIC},
-    Kind.HOST: {Kind.RNIC, Kind.CONTAINER},
-    Kind.CONTAINER: {Kind.ENDPOINT},
-}
-"""Kind of a component -> kinds of its parts: faults of two parts look like a fault of the whole.
-RNICs count as parts of their leaf."""
-CLEAN = 0.25
-"""Largest loss rate of what crosses neither of two faulty parts, as a share of the rate of either.
-Chosen: a whole that is at fault loses elsewhere, too."""
-MAX_PARTS = 32
-"""Most parts of a component of which pairs are tried. Chosen: a switch with more lossy links than
-this is broken itself; two of 32 are 496 pairs."""
-MAX_OPEN_CANDIDATES = 256
-"""Most suspects where ways are not wholly known: those that may account for the most losses.
-Chosen: each is fitted to each such way, up to FIT_STEPS times."""
-LN_SECOND = 6.0
-"""Nats by which two faults must explain more than one. Chosen: odds of 400 to 1."""
-FIT_STEPS, FIT_GAIN = 20, 0.01
-"""Most rounds of fitting rates where ways are not wholly known, and least gain in nats that is
-worth another round. Chosen: bounds the time; a gain this small changes no verdict."""
+PAIR_SCORE = 0.5
+"""Posterior that suspects share where only a pair is sure to be at fault. Chosen: below that of any
+name."""
+LEAST_RATE = 1e-4
+"""Least share of lost probes where rates are compared. Chosen: strays occur everywhere."""
+MOST_FAULTS = 12
+"""Most faults of one vote. Chosen: more at once are a disaster that needs no list, and the time
+that a vote takes grows with the square of their number."""
+SUSPECTS = 8
+"""Most suspects of an election. Chosen: what an operator reads."""
+SETTINGS = Settings(cost=MIN_EVIDENCE, spread=SPREAD, background=BACKGROUND, most=MOST_FAULTS)
+
+_Pair = tuple[object, object]
+_Key = Component | Direction | tuple[str, _Pair]
+"""What is voted on: a component, a link in one direction, or what only a pair crosses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
     """One flow's probes, and every component that they and their replies crossed."""
 
-    pair: tuple[object, object]
+    pair: _Pair
     """Unordered pair of endpoints, as a sorted tuple."""
     sent: int
     lost: int
@@ -107,6 +106,10 @@ class Ballot:
     """Components that the probes may have crossed -> probability that they did."""
     unseen: float = 0.0
     """Probability that the probes crossed components of which no trace is known."""
+    legs: tuple[Leg, ...] = field(default=(), compare=False)
+    """The ways there and back, with their alternatives; a component on neither is crossed once."""
+    ordered: _Pair | None = None
+    """The pair as it was probed; None where that is `pair`."""
 
     @property
     def whole(self) -> bool:
@@ -116,49 +119,45 @@ class Ballot:
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """The best candidate for some losses; `explains` are the ballots it accounts for."""
+    """A fault among some losses; `explains` are the ballots it accounts for."""
 
     suspects: tuple[Suspect, ...]
-    """Best first; `score` is the posterior."""
+    """Best first; `score` is the posterior. Empty where only a pair is suspected."""
     explains: tuple[Ballot, ...]
     pairs: int
     """Failing pairs that cross the best suspect."""
     evidence: float
-    """Nats by which the best suspect beats the hypothesis that nothing is at fault."""
-    doubtful: tuple[Ballot, ...] = ()
-    """Ballots with losses that the best suspect, or a component on an unknown way, may have caused.
-    """
+    """Nats by which the best suspect explains more than all others without it."""
     beside: tuple[int, int] = (0, 0)
-    """Probes lost and sent that cross other components of the best suspect's kind, and not it."""
-    parts: tuple[Component, ...] = ()
-    """Two parts of the best suspect that explain its losses better than it does; else empty."""
+    """Probes lost and sent that cross other components of the best suspect's kind, and neither it
+    nor any other that is at fault."""
 
     @property
     def tied(self) -> tuple[Component, ...]:
         """Return the suspects that these ballots cannot rule out, the best one included."""
-        best = self.suspects[0].score
+        best = max((suspect.score for suspect in self.suspects), default=0.0)
         return tuple(s.component for s in self.suspects if s.score > TIE * best)
 
     @property
-    def suspicious(self) -> bool:
-        """Whether enough probes of enough pairs are lost to suspect a shared fault."""
-        best = self.suspects[0]
+    def shared(self) -> bool:
+        """Whether it is certain that several failing pairs share a fault, wherever it is."""
+        best = next(iter(self.suspects), None)
         return (
-            best.lost >= MIN_LOST
+            best is not None
+            and best.lost >= MIN_LOST
             and best.lost >= MIN_RATE * best.crossed
             and self.pairs >= MIN_PAIRS
+            and self.evidence >= MIN_EVIDENCE
+            and all(
+                best.component in b.components or best.component in b.maybe for b in self.explains
+            )
         )
-
-    @property
-    def shared(self) -> bool:
-        """Whether it is certain that the failing pairs share a fault, wherever it is."""
-        return self.suspicious and self.evidence >= MIN_EVIDENCE
 
     @property
     def stands_out(self) -> bool:
         """Whether the best suspect loses more than others of its kind, and not by chance.
 
-        Where losses are the same everywhere, the part that most probes cross explains most losses.
+        Few losses may be the same on all of them, and seem to be on the one that most probes cross.
         """
         best, (lost, sent) = self.suspects[0], self.beside
         if not sent or (not lost and best.lost >= ALONE_RATE * best.crossed):
@@ -171,307 +170,190 @@ class Election:
     @property
     def decided(self) -> bool:
         """Whether the best suspect may be named."""
-        sure = self.shared and self.suspects[0].score >= MIN_CONFIDENCE
-        return sure and self.stands_out and not self.parts
+        return self.shared and self.suspects[0].score >= MIN_CONFIDENCE and self.stands_out
 
 
 def elect(
     ballots: Sequence[Ballot],
     *,
-    standing: Iterable[Component] = (),
+    standing: Collection[Component] = (),
     counted: Sequence[Ballot] = (),
     cleared: Collection[Component] = (),
-    rounds: int = 4,
 ) -> list[Election]:
-    """Return elections over the losses in `ballots`, each over what the earlier ones left.
-
-    `counted` are packets sent part of the way only, so that they cross one suspect and not another.
-    They show which suspect is at fault, not whether one is. Components that they `cleared` are no
-    suspects. The list ends with the first election that decides nothing, since an operator would
-    look at its candidates, or when no loss is left.
-    """
-    elections: list[Election] = []
-    remaining = list(ballots)
-    for _ in range(rounds):
-        election = _elect_one(remaining, frozenset(standing), without=cleared)
-        if election is None:
-            break
-        if counted:
-            election = _better_informed(election, remaining, counted, frozenset(standing))
-        elections.append(election)
-        if not election.decided:
-            break
-        explained = {id(ballot) for ballot in election.explains}
-        remaining = [ballot for ballot in remaining if id(ballot) not in explained]
-        named = election.suspects[0].component
-        # Packets that crossed what is named already were lost there, and accuse nothing else.
-        counted = [b for b in counted if named not in b.components and named not in b.maybe]
-    return elections
+    """Return what is at fault by the losses in `ballots`, best first: `Vote`, and asked again."""
+    vote = Vote(ballots, standing)
+    return list(vote.again(counted, cleared) if counted or cleared else vote.elections)
 
 
-def _better_informed(
-    election: Election,
-    ballots: Sequence[Ballot],
-    counted: Sequence[Ballot],
-    standing: frozenset[Component],
-) -> Election:
-    least = COUNTABLE * election.suspects[0].score
-    among = {s.component: s for s in election.suspects if s.score > least}
-    second = _elect_one([*ballots, *counted], standing, among)
-    if second is None:
-        return election
-    # Tallies stay those of the probes, since the evidence quotes them.
-    suspects = tuple(replace(among[s.component], score=s.score) for s in second.suspects)
-    probes, tally = {id(ballot) for ballot in ballots}, _Tally(ballots)
-    explains = tuple(b for b in second.explains if id(b) in probes)
-    return replace(
-        election,
-        suspects=(*suspects, *(s for s in election.suspects if s.component not in among)),
-        explains=explains,
-        evidence=tally.fit(suspects[0].component).likelihood - tally.fit(None).likelihood,
-        pairs=len({ballot.pair for ballot in explains}),
-        doubtful=tuple(b for b in second.doubtful if id(b) in probes),
-        beside=_beside(suspects[0].component, ballots),
-        parts=_parts(suspects[0].component, ballots),
-    )
+class Vote:
+    """What is at fault by the losses in ballots; it can be asked again with counted packets."""
 
+    def __init__(self, ballots: Sequence[Ballot], standing: Collection[Component] = ()) -> None:
+        self._ballots, self._standing = list(ballots), standing
+        self._probes = len(self._ballots)
+        """How many of the ballots are probes; counted packets follow."""
+        self._builder = Builder[_Key]()
+        self._ways: dict[Leg, int] = {}
+        """Alternatives -> row of their leg."""
+        self._routed: dict[tuple[Leg, ...], frozenset[Part]] = {}
+        """Ways there and back -> all that may be crossed on them."""
+        self._own: dict[tuple[object, frozenset[Component]], int] = {}
+        """Ordered pair, and what else its probes cross -> row of their leg."""
+        self.elections: tuple[Election, ...] = ()
+        """Faults, decided or not, best first."""
+        self._among: frozenset[Component | None] | None = None
+        """Components that explain something: what counted packets may raise."""
+        if any(ballot.lost for ballot in self._ballots):
+            found = self._search(self._ballots, ())
+            self.elections = self._elections(found)
+            self._among = frozenset(
+                _component(key)
+                for each in found.blamed
+                for key, posterior in [(each.component, each.confidence), *each.rivals]
+                if posterior > COUNTABLE * each.confidence
+            ) | {_component(key) for key, gain in found.alone if gain > MIN_EVIDENCE}
 
-def _elect_one(
-    ballots: Sequence[Ballot],
-    standing: frozenset[Component],
-    among: Collection[Component] | None = None,
-    without: Collection[Component] = (),
-) -> Election | None:
-    tally = _Tally(ballots)
-    if among is None:
-        candidates = tally.candidates().difference(without)
-    else:
-        candidates = tally.lost.keys() & set(among)
-    fits = {component: tally.fit(component) for component in candidates}
-    # A component that loses less than all others together explains nothing.
-    fits = {component: fit for component, fit in fits.items() if fit.rate > fit.elsewhere}
-    if not fits:
-        return None
-    scores = {
-        component: fit.likelihood
-        + LN_PRIOR.get(component.kind, 0.0)
-        + (LN_STANDING if component in standing else 0.0)
-        for component, fit in fits.items()
-    }
-    suspects = _posterior(scores, fits)
-    named = suspects[0].component
-    best = fits[named]
-    mine = [b for b in ballots if b.lost and (named in b.components or named in b.maybe)]
-    explains = tuple(b for b in mine if b.whole or id(b) in best.explains)
-    explained = {id(ballot) for ballot in explains}
-    doubtful = tuple(
-        b for b in ballots if b.lost and id(b) not in explained and (b.unseen or named in b.maybe)
-    )
-    evidence = best.likelihood - tally.fit(None).likelihood
-    pairs = len({ballot.pair for ballot in explains})
-    beside = _beside(named, ballots)
-    return Election(suspects, explains, pairs, evidence, doubtful, beside, _parts(named, ballots))
+    def again(
+        self, counted: Sequence[Ballot], cleared: Collection[Component]
+    ) -> tuple[Election, ...]:
+        """Return the faults by the ballots and `counted` packets, too. It is asked once.
 
+        Those were sent part of the way only, so that they cross one suspect and not another. They
+        show which suspect is at fault, not whether one is. Components that they `cleared` are no
+        suspects.
+        """
+        if not self.elections:
+            return ()
+        self._ballots += counted
+        return self._elections(self._search(counted, cleared))
 
-def _parts(whole: Component, ballots: Sequence[Ballot]) -> tuple[Component, ...]:
-    """Return two parts of `whole` that explain its losses better than it does; empty if none do.
-
-    While one fault is assumed, a component that all failing probes cross explains the faults of two
-    of its parts. Two parts with a rate each must explain LN_SECOND more to count as two faults.
-    """
-    kinds = PARTS.get(whole.kind)
-    mine = [b for b in ballots if b.whole and whole in b.components]
-    if kinds is None or not any(b.lost for b in mine):
-        return ()
-    elsewhere = {c for b in ballots if whole not in b.components for c in b.components}
-    lost_by = Counter[Component]()
-    for ballot in mine:
-        for component in ballot.components if ballot.lost else ():
-            if component.kind in kinds and _is_part(component, whole, elsewhere):
-                lost_by[component] += ballot.lost
-    candidates = sorted(sorted(lost_by, key=lambda c: (-lost_by[c], c))[:MAX_PARTS])
-    lost, sent = sum(b.lost for b in mine), sum(b.sent for b in mine)
-    best, found = log_likelihood(lost, sent) + LN_SECOND, tuple[Component, ...]()
-    for one in candidates:
-        crossing = [b for b in mine if one in b.components]
-        alone = _Tally(crossing).fit(None)
-        rate = loss_rate(sum(b.lost for b in crossing), sum(b.sent for b in crossing))
-        rest = _Tally([b for b in mine if one not in b.components])
-        for other in candidates:
-            if other <= one:
-                continue
-            fit = rest.fit(other)
-            clean = fit.elsewhere < CLEAN * min(fit.rate, rate)
-            likelihood = alone.likelihood + fit.likelihood
-            if likelihood > best and fit.lost >= MIN_LOST and clean:
-                best, found = likelihood, (one, other)
-    return found
-
-
-def _is_part(part: Component, whole: Component, elsewhere: Collection[Component]) -> bool:
-    if part.kind is Kind.LINK:
-        return whole.name in part.name.split(" -- ")
-    if whole.kind is Kind.SWITCH:
-        return part not in elsewhere  # all that an RNIC sends and gets crosses its leaf
-    # Names tell an RNIC's host and an endpoint's container, but not a container's host.
-    return part.kind is Kind.CONTAINER or part.name.rpartition("/")[0] == whole.name
-
-
-def _beside(component: Component, ballots: Iterable[Ballot]) -> tuple[int, int]:
-    """Return probes lost and sent that cross others of the component's kind, on ways as long.
-
-    Probes that cross one switch only, as between neighbours at a leaf, show nothing about spines.
-    """
-    mine: list[int] = []
-    others: list[tuple[int, Ballot]] = []
-    for ballot in ballots:
-        if ballot.whole:
-            length = sum(each.kind is component.kind for each in ballot.components)
-            if component in ballot.components:
-                mine.append(length)
-            else:
-                others.append((length, ballot))
-    least = max(1, min(mine, default=1))
-    alike = [ballot for length, ballot in others if length >= least]
-    return sum(ballot.lost for ballot in alike), sum(ballot.sent for ballot in alike)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """How well one component explains all ballots, at the best rates."""
-
-    likelihood: float
-    rate: float
-    """Share lost of the probes that cross the component."""
-    elsewhere: float
-    """Share lost of all other probes."""
-    lost: int
-    """Lost probes that cross the component, or most likely do."""
-    crossed: int
-    """Probes that cross the component, or most likely do."""
-    explains: frozenset[int] = frozenset()
-    """`id` of the lossy ballots without a wholly known way that the component most likely lost."""
-
-
-class _Tally:
-    """Ballots, summed by component where their way is wholly known."""
-
-    def __init__(self, ballots: Sequence[Ballot]) -> None:
-        self._lost, self._sent = 0, 0
-        self._crossed: dict[Component, int] = defaultdict(int)
-        self.lost: dict[Component, int] = defaultdict(int)
-        """Component that lost probes crossed, or may have -> lost probes that certainly did."""
-        self._open = [ballot for ballot in ballots if not ballot.whole]
-        for ballot in ballots:
-            if not ballot.whole:
-                continue
-            self._lost += ballot.lost
-            self._sent += ballot.sent
-            for component in ballot.components:
-                self._crossed[component] += ballot.sent
-                if ballot.lost:
-                    self.lost[component] += ballot.lost
-        self._perhaps = Counter[Component]()
-        """Component -> lost probes whose way is not wholly known, and that may have crossed it."""
-        for ballot in self._open:
-            if ballot.lost:
-                for component in (*ballot.components, *ballot.maybe):
-                    self.lost[component] += 0
-                    self._perhaps[component] += ballot.lost
-
-    def candidates(self) -> set[Component]:
-        """Return the components that may be at fault."""
-        if not self._open or len(self.lost) <= MAX_OPEN_CANDIDATES:
-            return set(self.lost)
-        ranked = sorted(self.lost, key=lambda c: (-self.lost[c] - self._perhaps[c], c))
-        return set(ranked[:MAX_OPEN_CANDIDATES])
-
-    def fit(self, component: Component | None) -> _Fit:
-        """Return how well `component` explains the ballots; None: all probes are alike."""
-        lost, crossed = (
-            (self.lost.get(component, 0), self._crossed.get(component, 0)) if component else (0, 0)
+    def _search(self, more: Sequence[Ballot], without: Collection[Component]) -> Found[_Key]:
+        """Return what explains the losses, those of `more` ballots added."""
+        for ballot in more:
+            free = max(OWN_REASON, min(ballot.unseen, MOST_UNSEEN)) if ballot.lost else 0.0
+            legs = list(self._legs(ballot))
+            self._builder.flow(legs, ballot.sent, ballot.lost, free=free)
+        seen = self._builder.build()
+        components = [_component(key) for key in seen.components]
+        things: dict[object, int] = {}
+        return search(
+            seen,
+            SETTINGS,
+            prior=[_prior(each, self._standing) for each in components],
+            things=[
+                things.setdefault(each or key, len(things))
+                for each, key in zip(components, seen.components, strict=True)
+            ],
+            without=[
+                row
+                for row, each in enumerate(components)
+                if each is not None
+                and (each in without or (self._among is not None and each not in self._among))
+            ],
         )
-        inside, outside = (lost, crossed), (self._lost - lost, self._sent - crossed)
-        if self._open:
-            return _fit_open(component, inside, outside, self._open)
-        likelihood = log_likelihood(*inside) + log_likelihood(*outside)
-        return _Fit(likelihood, loss_rate(*inside), loss_rate(*outside), lost, crossed)
 
+    def _legs(self, ballot: Ballot) -> Iterator[int]:
+        """Yield the legs of a ballot: what is its own, then the ways there and back."""
+        routed = self._routed.get(ballot.legs)
+        if routed is None:
+            routed = frozenset(part for leg in ballot.legs for parts, _ in leg for part in parts)
+            self._routed[ballot.legs] = routed
+        pair, own = ballot.ordered or ballot.pair, ballot.components - routed
+        if (pair, own) not in self._own:
+            self._own[pair, own] = self._builder.leg([[*sorted(own), ("pair", pair)]])
+        yield self._own[pair, own]
+        for leg in ballot.legs:
+            if leg not in self._ways:
+                ways: list[list[_Key]] = [sorted(parts, key=str) for parts, _ in leg]
+                shares = [share for _, share in leg]
+                if (rest := 1.0 - sum(shares)) > 1e-9:
+                    ways, shares = [*ways, []], [*shares, rest]
+                self._ways[leg] = self._builder.leg(ways, shares)
+            yield self._ways[leg]
 
-def _fit_open(
-    component: Component | None,
-    inside: tuple[float, float],
-    outside: tuple[float, float],
-    ballots: Sequence[Ballot],
-) -> _Fit:
-    """Fit a component's rate where some ballots' ways are not wholly known.
+    def _elections(self, found: Found[_Key]) -> tuple[Election, ...]:
+        named = {component for each in found.blamed if (component := _component(each.component))}
+        return tuple(self._election(each, named) for each in found.blamed)
 
-    Such a ballot is a mixture: it crossed the component or not, and an unknown part of its way may
-    have lost more. Rates and shares are fitted in turn (expectation maximisation).
-    """
-    crosses = [
-        1.0 if component in b.components else b.maybe.get(component, 0.0) if component else 0.0
-        for b in ballots
-    ]
-    shares = [(share, 1.0 - share) for share in crosses]
-    likelihood = -math.inf
-    for _ in range(FIT_STEPS):
-        p, q = (
-            loss_rate(
-                part[0] + sum(s[side] * b.lost for s, b in zip(shares, ballots, strict=True)),
-                part[1] + sum(s[side] * b.sent for s, b in zip(shares, ballots, strict=True)),
-            )
-            for side, part in enumerate((inside, outside))
+    def _election(self, blamed: Blamed[_Key], named: Collection[Component]) -> Election:
+        explains = tuple(self._ballots[row] for row in blamed.flows.tolist() if row < self._probes)
+        scores = self._scores(blamed)
+        if not scores:
+            # Nobody but the pair: what is wrong is on its way all the same.
+            near = {c for ballot in explains for c in ballot.components}
+            scores = dict.fromkeys(near, PAIR_SCORE / max(1, len(near)))
+        ranked = sorted(scores, key=lambda c: (-scores[c], c))[:SUSPECTS]
+        lossy = set(blamed.flows.tolist())
+        return Election(
+            tuple(self._suspect(c, scores[c], lossy) for c in ranked),
+            explains,
+            len({ballot.pair for ballot in explains}),
+            blamed.gain,
+            self._beside(ranked[0], named) if ranked else (0, 0),
         )
-        shares, before = [], likelihood
-        likelihood = log_likelihood_at(*inside, p) + log_likelihood_at(*outside, q)
-        for share, b in zip(crosses, ballots, strict=True):
-            gained, parts = _mixture(share, b, p, q)
-            likelihood += gained
-            shares.append(parts)
-        if likelihood - before < FIT_GAIN:
-            break
-    mine = [b for (at, _), b in zip(shares, ballots, strict=True) if at > 1 / 2]
-    return _Fit(
-        likelihood,
-        p,
-        q,
-        round(inside[0]) + sum(b.lost for b in mine),
-        round(inside[1]) + sum(b.sent for b in mine),
-        frozenset(id(b) for b in mine if b.lost),
-    )
+
+    def _beside(self, best: Component, named: Collection[Component]) -> tuple[int, int]:
+        """Return probes lost and sent across others of a component's kind, on ways as long.
+
+        Probes that cross one switch only, as between neighbours at a leaf, show nothing of spines.
+        """
+        mine: list[int] = []
+        others: list[tuple[int, Ballot]] = []
+        for ballot in self._ballots[: self._probes]:
+            if ballot.whole:
+                length = sum(each.kind is best.kind for each in ballot.components)
+                if best in ballot.components:
+                    mine.append(length)
+                elif ballot.components.isdisjoint(named):
+                    others.append((length, ballot))
+        least = max(1, min(mine, default=1))
+        alike = [ballot for length, ballot in others if length >= least]
+        return sum(ballot.lost for ballot in alike), sum(ballot.sent for ballot in alike)
+
+    def _scores(self, blamed: Blamed[_Key]) -> dict[Component, float]:
+        scores: dict[Component, float] = {}
+        for key, posterior in [(blamed.component, blamed.confidence), *blamed.rivals]:
+            component = _component(key)
+            if component is not None:
+                scores[component] = scores.get(component, 0.0) + posterior
+        return scores
+
+    def _suspect(self, component: Component, score: float, lossy: Collection[int]) -> Suspect:
+        mine = [
+            ballot
+            for row, ballot in enumerate(self._ballots[: self._probes])
+            if component in ballot.components
+            or (component in ballot.maybe and (row in lossy or ballot.maybe[component] > 0.5))
+        ]
+        return Suspect(
+            component, min(1.0, score), sum(b.lost for b in mine), sum(b.sent for b in mine)
+        )
 
 
-def _mixture(share: float, b: Ballot, p: float, q: float) -> tuple[float, tuple[float, float]]:
-    """Return a ballot's log-likelihood, and how likely its probes crossed the component, or not."""
-    own = loss_rate(b.lost, b.sent)
-    terms = [
-        # weight, rate
-        (share * (1 - b.unseen), p),
-        ((1 - share) * (1 - b.unseen), q),
-        (share * b.unseen, max(p, own)),
-        ((1 - share) * b.unseen, max(q, own)),
-    ]
-    logs = [
-        math.log(weight) + log_likelihood_at(b.lost, b.sent, rate) if weight else -math.inf
-        for weight, rate in terms
-    ]
-    top = max(logs)
-    masses = [math.exp(each - top) for each in logs]
-    total = sum(masses)
-    # Where an unknown part of the way lost more, the ballot is no evidence for either rate.
-    inside, outside = masses[0], masses[1]
-    if own <= p:
-        inside += masses[2]
-    if own <= q:
-        outside += masses[3]
-    return top + math.log(total), (inside / total, outside / total)
+MOST_UNSEEN = 0.99
+"""Largest probability of other reasons for a flow's losses. Chosen: what is known of its way counts
+for something."""
+
+
+def _component(key: _Key) -> Component | None:
+    """Return the component that a key is of; None for a pair."""
+    if isinstance(key, Component):
+        return key
+    first, second = key
+    return link(first, second) if isinstance(second, str) else None
+
+
+def _prior(component: Component | None, standing: Collection[Component]) -> float:
+    if component is None:
+        return LN_PAIR
+    extra = LN_STANDING if component in standing else 0.0
+    return LN_PRIOR.get(component.kind, 0.0) + extra
 
 
 def loss_rate(lost: float, sent: float) -> float:
-    """Return the share lost, at least BACKGROUND and at most 1 - BACKGROUND."""
+    """Return the share lost, at least LEAST_RATE and at most 1 - LEAST_RATE."""
     rate = lost / sent if sent else 0.0
-    return min(max(rate, BACKGROUND), 1 - BACKGROUND)
+    return min(max(rate, LEAST_RATE), 1 - LEAST_RATE)
 
 
 def log_likelihood_at(lost: float, sent: float, rate: float) -> float:
@@ -485,13 +367,3 @@ def log_likelihood_at(lost: float, sent: float, rate: float) -> float:
 def log_likelihood(lost: float, sent: float) -> float:
     """Return the log-likelihood (nats) of `lost` of `sent` probes at the rate they show."""
     return log_likelihood_at(lost, sent, loss_rate(lost, sent)) if sent else 0.0
-
-
-def _posterior(
-    scores: Mapping[Component, float], fits: Mapping[Component, _Fit]
-) -> tuple[Suspect, ...]:
-    top = max(scores.values())
-    weights = {component: math.exp(score - top) for component, score in scores.items()}
-    total = math.fsum(weights.values())  # the same in whatever order sets give it
-    ranked = sorted(scores, key=lambda c: (-scores[c], c))[:8]
-    return tuple(Suspect(c, weights[c] / total, fits[c].lost, fits[c].crossed) for c in ranked)

@@ -13,13 +13,13 @@ from types import MappingProxyType
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Endpoints, Shift
-from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.topology import LearnedTopology, Leg, Part
 from analyzer.localize.voting.election import Ballot, Election
 from analyzer.questions import Ask, Asking
 from netagent.model.endpoint import Endpoint
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import MAX_HOPS, Component, Kind, link, rnic, switch
+from netagent.model.path import MAX_HOPS, Component, Kind, link, link_ends, rnic, switch
 from netagent.model.verdict import Suspect
 from netagent.wire.messages import PathAnswer, PathReply, PathRequest
 
@@ -66,7 +66,9 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
     While losses are few, one stray loss elsewhere makes a switch a better suspect than its link.
     """
     kinds = {component.kind for component in election.tied}
-    best = election.suspects[0]
+    best = next(iter(election.suspects), None)
+    if best is None:
+        return False
     if not election.decided:
         return len(election.tied) > 1 and kinds <= UNDERLAY
     partial = best.lost < DEAD_RATE * best.crossed
@@ -76,18 +78,22 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
 def choose(
     election: Election, flows: Iterable[FlowView], topology: LearnedTopology
 ) -> list[FlowId]:
-    """Return losing flows to count on, from each side of the tied suspects."""
+    """Return losing flows to count on, from each side of the tied suspects, on different ways."""
     tied = set(election.tied)
     chosen: dict[str, list[FlowId]] = {}
     sources: set[EndpointId] = set()
-    for view in sorted(flows, key=lambda v: (-v.lost, v.flow)):
-        hops = topology.hops(view.flow, reply=False)
-        if not view.lost or not hops or view.flow.source in sources:
-            continue
-        mine = chosen.setdefault(hops[0], [])
-        if len(mine) < FLOWS_PER_LEAF and tied & _crossed_to(hops, len(hops)):
-            mine.append(view.flow)
-            sources.add(view.flow.source)
+    ways: set[tuple[str, ...]] = set()
+    losing = [view for view in sorted(flows, key=lambda v: (-v.lost, v.flow)) if view.lost]
+    for again in (False, True):  # a way that is counted already shows little more
+        for view in losing:
+            hops = topology.hops(view.flow, reply=False)
+            if not hops or view.flow.source in sources or (hops[:2] in ways and not again):
+                continue
+            mine = chosen.setdefault(hops[0], [])
+            if len(mine) < FLOWS_PER_LEAF and tied & _crossed_to(hops, len(hops)):
+                mine.append(view.flow)
+                sources.add(view.flow.source)
+                ways.add(hops[:2])
     return [flow for mine in chosen.values() for flow in mine][:MAX_FLOWS]
 
 
@@ -281,7 +287,17 @@ def _ballot(
     unseen: float = 0.0,
 ) -> Ballot:
     pair = (flow.source, flow.target)
-    return Ballot(pair, sent, lost, frozenset(crossed), (flow, n), maybe, unseen)
+    # A router's answer comes back the way that the packet went.
+    routed = frozenset(each for each in crossed if each.kind in FABRIC)
+    ends = [link_ends(each) for each in routed if each.kind is Kind.LINK]
+    there = frozenset[Part]((*routed, *ends))
+    back = frozenset[Part]((*routed, *((b, a) for a, b in ends)))
+    legs: list[Leg] = [((there, 1.0),), ((back, 1.0),)]
+    legs += [
+        ((frozenset[Part]({component}), share), (frozenset[Part](), 1.0 - share))
+        for component, share in maybe.items()
+    ]
+    return Ballot(pair, sent, lost, frozenset(crossed), (flow, n), maybe, unseen, tuple(legs))
 
 
 def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> list[str]:

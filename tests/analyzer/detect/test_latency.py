@@ -5,15 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.detect.latency import BASELINE_WINDOWS, LatencyBaselines
+from analyzer.detect.contract import Seen
+from analyzer.detect.flows import FlowView
+from analyzer.detect.latency import BASELINE_WINDOWS, LatencyBaselines, Slowness
 from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.windows import WindowState
 from netagent.collect.windows import WindowTally
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured
 from netagent.wire.messages import Health
 
-FLOW = FlowId(EndpointId("a", 0), EndpointId("b", 0), 1)
+A, B = EndpointId("a", 0), EndpointId("b", 0)
+FLOW = FlowId(A, B, 1)
 NUMBERS = FlowNumbers()
 
 
@@ -76,3 +80,14 @@ def test_ordinary_jitter_is_never_slow(rtts_ns):
     baselines = learned(200_000, 260_000)
     for _ in range(5):
         assert not len(baselines.judge(window(*rtts_ns)))
+
+
+@pytest.mark.parametrize(("there", "probed", "over"), [
+    ((A, B), (), False), ((A, B), ((B, A),), True), ((A,), (), True),
+])  # fmt: skip
+def test_slowness_is_over_when_its_pairs_were_probed_and_are_not_slow(there, probed, over):
+    nobody = frozenset()
+    flows = tuple(FlowView(FlowId(*pair, 1), 5, 0, 0, 0, 0, 0, 0) for pair in probed)
+    state = WindowState(Window(0, 5))
+    seen = Seen(state, FlowNumbers(), flows, dict.fromkeys(there), nobody, nobody, nobody)
+    assert Slowness().over([(A, B)], seen) is over

@@ -19,9 +19,9 @@ def flow(source, target, sent, lost, *, port=1, run=0):
     return FlowView(FlowId(source, target, port), sent, lost, 0, 0, 0, run, 100)
 
 
-def seen(*flows):
-    state = WindowState(Window(0, 5))
-    return Seen(state, FlowNumbers(), flows, {}, frozenset(), frozenset(), frozenset())
+def seen(*flows, there=()):
+    state, nobody = WindowState(Window(0, 5)), frozenset()
+    return Seen(state, FlowNumbers(), flows, dict.fromkeys(there), nobody, nobody, nobody)
 
 
 def detected(*flows):
@@ -58,3 +58,10 @@ def test_an_incident_is_over_when_its_pairs_lose_one_in_a_thousand_at_most(lost,
 
 def test_a_pair_that_is_probed_no_more_does_not_keep_an_incident_open():
     assert Loss().over([(A, B)], seen(flow(A, C, 10, 10)))
+
+
+def test_a_pair_that_is_there_and_not_probed_in_a_window_is_not_over():
+    assert not Loss().over([(A, B)], seen(flow(A, C, 10, 10), there=(A, B, C)))
+    assert Loss().over([(A, B)], seen(flow(A, C, 10, 10), there=(A, C)))
+    assert Loss().over([(A, B)], seen(flow(B, A, 10, 0), there=(A, B, C)))
+    assert Loss().over([switch("s")], seen(there=(A, B)))  # no pair was ever hit

@@ -79,3 +79,23 @@ def test_nothing_but_our_own_values_is_made(node):
     nodes[root[0]] = ["dict", [["x", [len(nodes)]]]]
     with pytest.raises(RemoteProtocolError):
         thaw(encode([[*nodes, node], root]), Registry())
+
+
+def without(state, name):
+    nodes, root = decode(state, list)
+    for node in nodes:
+        if node[0] == "object":
+            node[2] = [[key, value] for key, value in node[2] if key != name]
+    return encode([nodes, root])
+
+
+def test_what_an_earlier_version_did_not_know_of_begins_as_new():
+    diagnosis = thaw(without(STATE, "_legs"), Registry())
+    assert diagnosis.routes == 0
+
+
+def test_what_an_earlier_version_lacks_and_nobody_can_make_up_is_named():
+    world = World(1)
+    world.live(3)
+    with pytest.raises(RemoteProtocolError, match="without outer_port"):
+        thaw(without(freeze(world.diagnosis), "outer_port"), world.registry)

@@ -57,8 +57,7 @@ def test_two_faults_are_named_one_after_the_other():
     one = [ballot(n, NEAR, lost=10) for n in range(4)]
     two = [ballot(n, RNIC, lost=9) for n in range(4, 7)]
     fine = [ballot(n, LEAF) for n in range(10, 40)]
-    named = [e.suspects[0].component for e in elect(one + two + fine) if e.decided]
-    assert set(named) == {NEAR, RNIC}
+    assert named(one + two + fine) == {NEAR, RNIC}
 
 
 def test_a_component_with_an_open_incident_is_preferred_where_it_hardly_matters():
@@ -83,13 +82,19 @@ def test_losses_that_something_unseen_may_have_caused_accuse_nobody_and_health_s
     unseen = [Ballot((f"a{n}", "b"), 10, 6, frozenset({OTHER}), n, unseen=0.5) for n in range(6)]
     fine = [ballot(n, OTHER) for n in range(10, 16)]
     assert not any(election.decided for election in elect(unseen + fine))
-    for election in elect(unseen + fine):
-        assert election.doubtful  # what is told of is that a part of the way was not seen
+
+
+EITHER = ((frozenset({SPINE}), 0.5), (frozenset({OTHER}), 0.5))
+
+
+def either(n, lost, *certain):
+    """Return a ballot whose probes crossed one of two spines."""
+    maybe = {SPINE: 0.5, OTHER: 0.5}
+    return Ballot((f"a{n}", "b"), 10, lost, frozenset(certain), n, maybe, legs=(EITHER,))
 
 
 def test_of_two_ways_the_one_is_named_that_is_not_known_to_be_fine():
-    either = {SPINE: 0.5, OTHER: 0.5}
-    lossy = [Ballot((f"a{n}", "b"), 10, 10, frozenset({LEAF}), n, either) for n in range(6)]
+    lossy = [either(n, 10, LEAF) for n in range(6)]
     fine = [ballot(n, LEAF, OTHER) for n in range(10, 20)]
     election = elect(lossy + fine)[0]
     assert election.decided
@@ -99,23 +104,20 @@ def test_of_two_ways_the_one_is_named_that_is_not_known_to_be_fine():
 
 
 def test_of_two_ways_of_which_nothing_else_is_known_none_is_named():
-    either = {SPINE: 0.5, OTHER: 0.5}
-    lossy = [Ballot((f"a{n}", "b"), 10, 5, frozenset(), n, either) for n in range(6)]
+    lossy = [either(n, 5) for n in range(6)]
     fine = [ballot(n, LEAF) for n in range(10, 20)]
     (election,) = elect(lossy + fine)
     assert not election.decided
     assert {SPINE, OTHER} <= set(election.tied)
 
 
-def test_what_loses_as_much_as_others_of_its_kind_does_not_stand_out():
-    alike = [ballot(n, SPINE, LEAF, sent=100, lost=4) for n in range(5)]
-    alike += [ballot(n, OTHER, LEAF, sent=100, lost=3) for n in range(5, 10)]
-    fine = [ballot(n, LEAF, sent=100) for n in range(10, 40)]
-    election = elect(alike + fine, standing=[SPINE])[0]
-    assert election.suspects[0].component == SPINE
-    assert election.beside == (15, 500)
-    assert not election.stands_out
-    assert not election.decided
+def named(*args, **kwargs):
+    return {e.suspects[0].component for e in elect(*args, **kwargs) if e.decided}
+
+
+def test_what_loses_as_much_as_others_of_its_kind_is_not_named():
+    everywhere = [ballot(n, (SPINE, OTHER)[n % 2], sent=400, lost=1 + n % 2) for n in range(40)]
+    assert not named(everywhere, standing=[SPINE])
 
 
 def test_two_links_explain_more_than_the_switch_between_them():
@@ -123,13 +125,10 @@ def test_two_links_explain_more_than_the_switch_between_them():
     more = [link("leaf-0", f"spine-{n}") for n in range(4)]
     lossy = [ballot(n, more[n % 2], LEAF, sent=100, lost=6) for n in range(6)]
     fine = [ballot(n, more[2 + n % 2], LEAF, sent=100) for n in range(6, 18)]
-    election = elect(lossy + fine)[0]
-    if election.suspects[0].component == LEAF:
-        assert set(election.parts) == {more[0], more[1]}
-    assert LEAF not in {e.suspects[0].component for e in elect(lossy + fine) if e.decided}
+    assert named(lossy + fine) == {more[0], more[1]}
     whole = [ballot(n, more[n % 4], LEAF, sent=100, lost=6) for n in range(16)]
-    (election,) = elect(whole)[:1]
-    assert election.parts == ()
+    beside = [ballot(n, switch("leaf-1"), sent=100) for n in range(16, 32)]
+    assert named(whole + beside) == {LEAF}
 
 
 def test_a_switch_that_loses_on_every_link_is_named_whatever_two_of_them_lose_most():
@@ -140,30 +139,22 @@ def test_a_switch_that_loses_on_every_link_is_named_whatever_two_of_them_lose_mo
         for n in range(4)
     ]
     fine = [ballot(n, switch("spine-1"), sent=400) for n in range(10)]
-    election = elect(lossy + fine)[0]
-    assert election.suspects[0].component == SPINE
-    assert election.parts == ()
-    assert election.decided
+    assert SPINE in named(lossy + fine)
 
 
 def test_few_losses_that_by_chance_cross_one_spine_accuse_it_not():
     mine = [ballot(n, LEAF, SPINE, sent=100, lost=int(n < 9)) for n in range(9)]
     others = [ballot(n, LEAF, switch("spine-1"), sent=100, lost=int(n == 9)) for n in range(9, 18)]
     local = [ballot(n, LEAF, sent=400) for n in range(18, 30)]
-    first = elect(mine + others + local)[0]
-    assert first.suspects[0].component == SPINE
-    assert first.shared
-    assert not first.stands_out
+    assert not named(mine + others + local)
 
 
 def test_where_few_are_lost_others_that_lost_none_may_have_been_lucky():
     others = [ballot(n, LEAF, switch("spine-1"), sent=100) for n in range(8, 10)]
     local = [ballot(n, LEAF, sent=400) for n in range(10, 20)]
-    for each, stands_out in ((1, False), (4, True)):  # 1 % and 4 %
+    for each, found in ((1, set()), (4, {SPINE})):  # 1 % and 4 %
         mine = [ballot(n, LEAF, SPINE, sent=100, lost=each) for n in range(8)]
-        first = elect(mine + others + local)[0]
-        assert first.suspects[0].component == SPINE
-        assert first.stands_out is stands_out
+        assert named(mine + others + local) == found
 
 
 def test_packets_lost_in_what_is_named_already_accuse_nothing_else():
@@ -171,9 +162,7 @@ def test_packets_lost_in_what_is_named_already_accuse_nothing_else():
     second = [ballot(n, LEAF, FAR, lost=2) for n in range(3, 6)]
     fine = [ballot(n, SPINE) for n in range(6, 12)]
     counted = [Ballot(("x", "y"), 100, 80, frozenset({NEAR, LEAF}), 100)]
-    one, other = elect(lossy + second + fine, counted=counted)
-    assert one.suspects[0].component == NEAR
-    assert {s.component: s.score for s in other.suspects}[LEAF] < 0.5
+    assert LEAF not in named(lossy + second + fine, counted=counted)
 
 
 def test_what_was_cleared_is_no_suspect():
@@ -199,10 +188,12 @@ BALLOTS = st.lists(
 @given(BALLOTS, BALLOTS)
 def test_whoever_is_named_lost_enough_and_its_tallies_are_those_of_the_ballots(ballots, counted):
     for election in elect(ballots, counted=counted):
+        if not election.suspects:
+            continue
         best = election.suspects[0]
         mine = [b for b in ballots if best.component in b.components]
         assert best.crossed <= sum(b.sent for b in mine)
-        assert abs(sum(s.score for s in election.suspects) - 1) < 0.5
+        assert all(0.0 <= s.score <= 1.0 for s in election.suspects)
         if election.decided:
             assert best.lost >= MIN_LOST
             assert all(best.component in b.components and b.lost for b in election.explains)
@@ -210,5 +201,4 @@ def test_whoever_is_named_lost_enough_and_its_tallies_are_those_of_the_ballots(b
 
 @given(BALLOTS)
 def test_the_order_of_ballots_does_not_matter(ballots):
-    ahead, back = elect(ballots), elect(ballots[::-1])
-    assert [e.suspects[0].component for e in ahead] == [e.suspects[0].component for e in back]
+    assert named(ballots) == named(ballots[::-1])

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much better each component explains the losses than what is blamed already does.
+
+A component that is blamed has a hazard h: a probe survives one crossing with probability exp(-h).
+Each component that a probe crosses also has the background's hazard. A flow that sent n and lost k
+on a way with the total hazard s has the likelihood
+
+    (1 - exp(-s))^k exp(-s (n - k))
+
+and a flow that may have taken several ways the mean of theirs, weighted by their probabilities:
+that is Flock's model (CoNEXT '23, section 4) with rates that are fitted, not given.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.localize.tomography.observations import (
+    NO_LEG,
+    Floats,
+    Ints,
+    spread,
+    sums,
+)
+from analyzer.localize.tomography.tables import Tables
+
+LEAST_S = 1e-12
+"""Smallest total hazard of a way. Chosen: keeps logarithms finite, and a way on which nothing is
+ever lost as good as impossible once something was."""
+BLOCK = 1_000_000
+"""Most crossings times hazards that are weighed at once. Chosen: bounds memory."""
+CHUNK = 4096
+"""Most groups whose ways are weighed at once. Chosen: bounds memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the groups' flows probably crossed, given the components that are blamed."""
+
+    hazard: Floats
+    """(n_groups,): mean total hazard of a group's ways."""
+    share: Floats
+    """(n_pairs,): probability that a flow of the pair's group crosses the pair's component."""
+    times: Floats
+    """(n_pairs,): how often it crosses it, where it does."""
+    ln: Floats
+    """(n_groups,): log-likelihood of what one of a group's flows lost."""
+    bound: Floats
+    """(n_groups,): probability that a flow of the group lost no probes for other reasons."""
+
+
+class Landscape:
+    """Log-likelihoods over one set of observations."""
+
+    def __init__(self, tables: Tables, background: float) -> None:
+        self.tables = tables
+        self.background = background
+        """Hazard of each crossing of a component that is not blamed."""
+        self.blamed: dict[int, float] = {}
+        """Component -> its hazard."""
+        self._seen = tables.seen
+        self._lengths = np.diff(self._seen.first_member).astype(np.float64)
+        self._across: dict[int, Ints] = {}
+        """Component -> alternatives that cross it."""
+        self._state: tuple[object, State] | None = None
+        """The newest state, and what it is of."""
+        self._row = np.zeros(len(tables.maybe.group), np.int64)
+        """Scratch: pair -> its row among the pairs of some groups."""
+        self._crossings = self._mean_length()
+        self._before = np.zeros((2, len(tables.maybe.group)))
+        """Shares and times of all pairs while nothing is blamed."""
+        every = np.arange(tables.groups)
+        self._before[:, tables.maybe.pairs_of] = self._shares(every, tables.maybe.prior)
+
+    def state(self, without: int | None = None) -> State:
+        """Return what is probable while `blamed`, but for `without`, are at fault."""
+        groups = self.tables.groups
+        now = (self.background, tuple(sorted(self.blamed.items())))
+        if self._state is None or self._state[0] != now:
+            share, times = self._before
+            nothing = State(np.zeros(groups), share, times, np.zeros(groups), np.zeros(groups))
+            every = np.arange(groups)
+            self._state = now, self._renewed(nothing, every, self.blamed)
+        if without is None:
+            return self._state[1]
+        # Only flows that may cross the component are seen in another light without it.
+        others = {c: hazard for c, hazard in self.blamed.items() if c != without}
+        return self._renewed(self._state[1], self._across_groups(without), others)
+
+    def _renewed(self, old: State, groups: Ints, blamed: Mapping[int, float]) -> State:
+        """Return `old` with what is known of `groups` found anew."""
+        tables, certain = self.tables, self.tables.certain
+        total = self.background * tables.length
+        of_way = self.background * self._lengths
+        for component, hazard in blamed.items():
+            mine = slice(certain.first[component], certain.first[component + 1])
+            np.add.at(total, certain.group[mine], hazard * certain.times[mine])
+            np.add.at(of_way, self._ways_across(component), hazard)
+        mean, alike = self._legs(of_way)
+        uneven = np.zeros(len(groups), np.bool_)
+        hazard_of = total[groups]
+        for legs in tables.open_legs[groups].T:
+            here = np.flatnonzero(legs != NO_LEG)
+            hazard_of[here] += mean[legs[here]]
+            uneven[here] |= ~alike[legs[here]]
+        hazard_of = np.maximum(hazard_of, LEAST_S)
+        n, k = tables.sent[groups], tables.lost[groups]
+        ln_of = k * np.log(-np.expm1(-hazard_of)) - (n - k) * hazard_of
+        share, times = old.share.copy(), old.times.copy()
+        pairs = self._pairs_of(groups)
+        share[pairs], times[pairs] = self._before[:, pairs]
+        # Where all alternatives lose alike, what was lost says nothing about which was taken.
+        for rows in np.array_split(np.flatnonzero(uneven), 1 + int(uneven.sum()) // CHUNK):
+            if len(rows):
+                hazard_of[rows], ln_of[rows], chance = self._posterior(groups[rows], total, of_way)
+                pairs = self._pairs_of(groups[rows])
+                share[pairs], times[pairs] = self._shares(groups[rows], chance)
+        hazards, ln, bound = old.hazard.copy(), old.ln.copy(), old.bound.copy()
+        hazards[groups] = hazard_of
+        ln[groups], bound[groups] = self._freed(groups, ln_of)
+        return State(hazards, share, times, ln, bound)
+
+    def _freed(self, groups: Ints, ln: Floats) -> tuple[Floats, Floats]:
+        """Return log-likelihoods with other reasons, which explain any loss alike, and bounds."""
+        n, k, prior = (x[groups] for x in (self.tables.sent, self.tables.lost, self.tables.free))
+        rate = np.clip(k / np.maximum(n, 1.0), 1e-12, 1.0 - 1e-12)
+        with np.errstate(divide="ignore"):
+            other = np.log(prior) + k * np.log(rate) + (n - k) * np.log1p(-rate)
+        here = np.log1p(-prior) + ln
+        whole = np.logaddexp(here, other)
+        return whole, np.exp(here - whole)
+
+    def _pairs_of(self, groups: Ints) -> Ints:
+        maybe = self.tables.maybe
+        counts = np.diff(maybe.first_pair)[groups]
+        return maybe.pairs_of[spread(maybe.first_pair[groups], counts)]
+
+    def _across_groups(self, component: int) -> Ints:
+        return np.unique(
+            np.concatenate(
+                [
+                    each.group[each.first[component] : each.first[component + 1]]
+                    for each in (self.tables.certain, self.tables.maybe)
+                ]
+            )
+        )
+
+    def suspects(self) -> Ints:
+        """Return the components that lost probes crossed, or may have."""
+        lossy = self.tables.lost > 0
+        found = [
+            np.repeat(np.arange(self.tables.components), np.diff(each.first))[lossy[each.group]]
+            for each in (self.tables.certain, self.tables.maybe)
+        ]
+        return np.unique(np.concatenate(found))
+
+    def likelihood(self) -> float:
+        """Return the log-likelihood of all that was seen, in nats."""
+        return float((self.tables.times * self.state().ln).sum())
+
+    def _ways_across(self, component: int) -> Ints:
+        if component not in self._across:
+            at = np.flatnonzero(self._seen.members == component)
+            self._across[component] = np.searchsorted(self._seen.first_member, at, "right") - 1
+        return self._across[component]
+
+    def _legs(self, of_way: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return legs' mean hazard, and whether their alternatives have the same hazard."""
+        counts = np.diff(self._seen.first_alternative)
+        starts = self._seen.first_alternative[:-1]
+        if not len(starts):
+            return np.zeros(0), np.zeros(0, np.bool_)
+        mean = np.add.reduceat(of_way * self._seen.weight, starts)
+        least, most = (fold.reduceat(of_way, starts) for fold in (np.minimum, np.maximum))
+        return mean, (counts == 1) | (most - least <= 1e-9 * most)
+
+    def _posterior(
+        self, groups: Ints, certain: Floats, of_way: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        """Return the groups' mean hazards, log-likelihoods, and the chances of their entries."""
+        seen, tables, maybe = self._seen, self.tables, self.tables.maybe
+        first, second = (self._padded(tables.open_legs[groups, slot], of_way) for slot in (0, 1))
+        total = certain[groups, None, None] + first[0][:, :, None] + second[0][:, None, :]
+        total = np.maximum(total, LEAST_S)
+        n, k = tables.sent[groups, None, None], tables.lost[groups, None, None]
+        with np.errstate(divide="ignore"):
+            ln = np.log(first[1])[:, :, None] + np.log(second[1])[:, None, :]
+        ln += k * np.log(-np.expm1(-total)) - (n - k) * total
+        most = ln.max(axis=(1, 2))
+        joint = np.exp(ln - most[:, None, None])
+        whole = joint.sum(axis=(1, 2))
+        joint /= whole[:, None, None]
+        counts = np.diff(maybe.first_entry)[groups]
+        entries, rows = spread(maybe.first_entry[groups], counts), _rows(counts)
+        leg = tables.open_legs[groups[rows], maybe.entry_slot[entries]]
+        column = maybe.entry_alternative[entries] - seen.first_alternative[leg]
+        is_first = maybe.entry_slot[entries] == 0
+        of_first, of_second = joint.sum(axis=2), joint.sum(axis=1)
+        chance = np.where(
+            is_first,
+            of_first[rows, np.minimum(column, of_first.shape[1] - 1)],
+            of_second[rows, np.minimum(column, of_second.shape[1] - 1)],
+        )
+        mean: Floats = (joint * total).sum(axis=(1, 2))
+        return mean, most + np.log(whole), chance
+
+    def _padded(self, legs: Ints, of_way: Floats) -> tuple[Floats, Floats]:
+        """Return (n, most alternatives) hazards and weights of legs; NO_LEG has one way of none."""
+        here = legs != NO_LEG
+        counts = np.where(here, np.diff(self._seen.first_alternative)[legs], 0)
+        most = max(1, int(counts.max(initial=1)))
+        hazards, weights = np.zeros((2, len(legs), most))
+        weights[~here, 0] = 1.0
+        row = np.repeat(np.arange(len(legs)), counts)
+        way = spread(np.where(here, self._seen.first_alternative[legs], 0), counts)
+        column = way - self._seen.first_alternative[legs[row]]
+        hazards[row, column], weights[row, column] = of_way[way], self._seen.weight[way]
+        return hazards, weights
+
+    def _shares(self, groups: Ints, chance: Floats) -> tuple[Floats, Floats]:
+        """Return shares and times of the groups' pairs, from the chances of their entries."""
+        maybe = self.tables.maybe
+        entries = spread(maybe.first_entry[groups], np.diff(maybe.first_entry)[groups])
+        pairs = self._pairs_of(groups)
+        row = self._row
+        row[pairs] = np.arange(len(pairs))
+        of_entry, slot = row[maybe.entry_pair[entries]], maybe.entry_slot[entries]
+        missed, crossings = np.ones(len(pairs)), np.zeros(len(pairs))
+        for each in (0, 1):
+            at = slot == each
+            share = sums(of_entry[at], chance[at], len(pairs))
+            missed *= np.maximum(0.0, 1.0 - share)
+            crossings += share
+        share = 1.0 - missed
+        return share, crossings / np.maximum(share, LEAST_S)
+
+    def gains(self, state: State, components: Ints, hazards: Floats) -> Floats:
+        """Return (n_components, n_hazards) nats that blaming each with each hazard would gain.
+
+        `hazards` are (n_hazards,), or (n_components, n_hazards); `state` is of what is blamed
+        besides.
+        """
+        certain, maybe = self.tables.certain, self.tables.maybe
+        hazards = np.broadcast_to(hazards, (len(components), hazards.shape[-1]))
+        made = np.zeros(hazards.shape)
+        counts = np.diff(certain.first)[components]
+        entry, row = spread(certain.first[components], counts), _rows(counts)
+        group, times = certain.group[entry], certain.times[entry]
+        sure = self.tables.free[group] == 0.0
+        self._add(made, row[sure], group[sure], times[sure], None, state, hazards)
+        row, group, times = row[~sure], group[~sure], times[~sure]
+        self._add(made, row, group, times, state.bound[group], state, hazards)
+        counts = np.diff(maybe.first)[components]
+        pair, row = spread(maybe.first[components], counts), _rows(counts)
+        group = maybe.group[pair]
+        share = state.share[pair] * state.bound[group]
+        self._add(made, row, group, state.times[pair], share, state, hazards)
+        return made
+
+    def _add(
+        self,
+        made: Floats,
+        row: Ints,
+        group: Ints,
+        times: Floats,
+        share: Floats | None,
+        state: State,
+        hazards: Floats,
+    ) -> None:
+        tables = self.tables
+        flows, lost = tables.times[group], tables.lost[group]
+        healthy = tables.sent[group] - lost
+        if share is None:
+            # What survived counts the same whatever else is crossed: only losses are looked at.
+            survived = sums(row, flows * healthy * times, len(made))
+            made -= survived[:, None] * hazards
+            kept = np.flatnonzero(lost)
+            row, group = row[kept], group[kept]
+            times, flows, lost = times[kept], flows[kept], lost[kept]
+        if not len(row):
+            return
+        now = state.hazard[group, None]
+        ln_now = np.log(-np.expm1(-now))
+        if share is not None:
+            with np.errstate(divide="ignore"):
+                ln_share, ln_missed = np.log(share)[:, None], np.log1p(-share)[:, None]
+        count = hazards.shape[1]
+        step = max(1, BLOCK // len(row))
+        for first in range(0, count, step):
+            block = slice(first, min(count, first + step))
+            more = hazards[row, block] * times[:, None]
+            ln = lost[:, None] * (np.log(-np.expm1(-(now + more))) - ln_now)
+            if share is not None:
+                ln = np.logaddexp(ln_missed, ln_share + ln - healthy[:, None] * more)
+            width = block.stop - block.start
+            cell = row[:, None] * width + np.arange(width)
+            summed = sums(cell.ravel(), (flows[:, None] * ln).ravel(), len(made) * width)
+            made[:, block] += summed.reshape(-1, width)
+
+    def fit_background(self, least: float) -> None:
+        """Set the background to the rate of the losses that nothing blamed explains."""
+        tables, crossings = self.tables, self._crossings
+        state = self.state()
+        weight = tables.times * crossings
+        for _ in range(FIT_STEPS):
+            chance = np.minimum(1.0, self.background * crossings / state.hazard)
+            chance *= state.bound
+            lost = float((tables.times * tables.lost * chance).sum())
+            fitted = max(least, lost / max(1.0, float((weight * tables.sent).sum())))
+            done = abs(fitted - self.background) <= 0.01 * self.background
+            state = State(
+                np.maximum(LEAST_S, state.hazard + (fitted - self.background) * crossings),
+                state.share,
+                state.times,
+                state.ln,
+                state.bound,
+            )
+            self.background = fitted
+            if done:
+                return
+
+    def elsewhere(self, state: State, components: Ints, least: float) -> Floats:
+        """Return (n_components,) backgrounds as flows that do not cross each component show them.
+
+        What is at fault and not blamed yet raises the background; its own flows must not raise
+        what it is compared with.
+        """
+        tables, crossings = self.tables, self._crossings
+        chance = np.minimum(1.0, self.background * crossings / state.hazard)
+        chance *= state.bound
+        lost = tables.times * tables.lost * chance
+        crossed = tables.times * tables.sent * crossings
+        certain, maybe = tables.certain, tables.maybe
+        sizes = np.diff(certain.first)[components]
+        group, row = certain.group[spread(certain.first[components], sizes)], _rows(sizes)
+        mine = [sums(row, x[group], len(components)) for x in (lost, crossed)]
+        sizes = np.diff(maybe.first)[components]
+        pair, row = spread(maybe.first[components], sizes), _rows(sizes)
+        group, share = maybe.group[pair], state.share[pair]
+        for n, each in enumerate((lost, crossed)):
+            mine[n] += sums(row, share * each[group], len(components))
+        rest = np.maximum(0.0, lost.sum() - mine[0]), np.maximum(1.0, crossed.sum() - mine[1])
+        rate: Floats = np.maximum(least, rest[0] / rest[1])
+        return rate
+
+    def _mean_length(self) -> Floats:
+        """Return (n_groups,) components crossed on a group's way, on average."""
+        tables, seen = self.tables, self._seen
+        counts = np.diff(seen.first_alternative)
+        length = sums(_rows(counts), seen.weight * self._lengths, len(counts))
+        total = tables.length.copy()
+        for slot in range(tables.open_legs.shape[1]):
+            here = tables.open_legs[:, slot] != NO_LEG
+            total[here] += length[tables.open_legs[here, slot]]
+        return total
+
+
+FIT_STEPS = 30
+"""Most rounds of fitting the background. Chosen: it settles within a few."""
+
+
+def _rows(counts: Ints) -> Ints:
+    return np.repeat(np.arange(len(counts)), counts)

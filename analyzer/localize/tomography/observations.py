@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What flows sent and lost, and every way that each of them may have taken, as arrays.
+
+A flow crosses one to three *legs* (there, back, its own ends), and takes one of the alternatives of
+each, which is a set of components. Flows share legs: all flows between two leaves have the same
+alternatives.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+K = TypeVar("K", bound=Hashable)
+"""What names a component."""
+
+NO_LEG = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Observations(Generic[K]):
+    """Flows over legs, legs over alternatives, alternatives over components."""
+
+    components: tuple[K, ...]
+    sent: Ints
+    """(n_flows,)"""
+    lost: Ints
+    """(n_flows,), at most `sent`."""
+    legs: Ints
+    """(n_flows, n_legs): row of the leg, NO_LEG where a flow has fewer."""
+    first_alternative: Ints
+    """(n_legs + 1,): alternatives of leg i are first_alternative[i] to first_alternative[i + 1]."""
+    weight: Floats
+    """(n_alternatives,): probability of each; they add up to one within a leg."""
+    first_member: Ints
+    """(n_alternatives + 1,)"""
+    members: Ints
+    """Rows of `components`, alternative after alternative."""
+    free: Floats
+    """(n_flows,): probability that something else than these components lost a flow's probes: a
+    way that nobody knows, or a reason of the flow's own. Below 1."""
+
+    @property
+    def flows(self) -> int:
+        """Return the number of flows."""
+        return len(self.sent)
+
+    def alternatives(self, leg: int) -> range:
+        """Return the rows of a leg's alternatives."""
+        return range(int(self.first_alternative[leg]), int(self.first_alternative[leg + 1]))
+
+    def crossed(self, alternative: int) -> Ints:
+        """Return the rows of the components that an alternative crosses."""
+        return self.members[self.first_member[alternative] : self.first_member[alternative + 1]]
+
+
+class Builder(Generic[K]):
+    """Collects flows one by one; legs with the same alternatives are kept once."""
+
+    def __init__(self) -> None:
+        self._component: dict[K, int] = {}
+        self._leg: dict[tuple[tuple[tuple[int, ...], float], ...], int] = {}
+        self._legs: list[tuple[int, ...]] = []
+        self._sent: list[int] = []
+        self._lost: list[int] = []
+        self._free: list[float] = []
+
+    def component(self, name: K) -> int:
+        """Return the row of a component, a new one where it is not known yet."""
+        return self._component.setdefault(name, len(self._component))
+
+    def leg(self, ways: Iterable[Sequence[K]], weights: Sequence[float] | None = None) -> int:
+        """Return the row of a leg that takes one of `ways`, all alike where no `weights` are given.
+
+        Raises ValueError where there is no way, or where the weights are not one for each.
+        """
+        rows = [tuple(map(self.component, way)) for way in ways]
+        weights = [1.0] * len(rows) if weights is None else list(weights)
+        total = sum(weights)
+        if not rows or len(rows) != len(weights) or min(weights) < 0 or not total > 0:
+            raise ValueError(f"{len(rows)} ways with weights {weights}")
+        key = tuple((way, w / total) for way, w in zip(rows, weights, strict=True))
+        return self._leg.setdefault(key, len(self._leg))
+
+    def flow(self, legs: Sequence[int], sent: int, lost: int, *, free: float = 0.0) -> None:
+        """Add a flow over these legs; ValueError where it lost more than it sent."""
+        if not 0 <= lost <= sent or not 0.0 <= free < 1.0:
+            raise ValueError(f"{lost} lost of {sent} sent, {free} of them for other reasons")
+        self._free.append(free)
+        self._legs.append(tuple(legs))
+        self._sent.append(sent)
+        self._lost.append(lost)
+
+    def build(self) -> Observations[K]:
+        """Return all that was added, components by name: the order of flows makes no difference."""
+        alternatives = [each for leg in self._leg for each in leg]
+        components = sorted(self._component, key=str)
+        row = np.empty(len(components), np.int64)
+        row[[self._component[name] for name in components]] = np.arange(len(components))
+        most = max(map(len, self._legs), default=1)
+        padded = [[*legs, *[NO_LEG] * (most - len(legs))] for legs in self._legs]
+        return Observations(
+            components=tuple(components),
+            sent=np.asarray(self._sent, np.int64),
+            lost=np.asarray(self._lost, np.int64),
+            legs=np.asarray(padded, np.int64).reshape(len(padded), most),
+            first_alternative=offsets([len(leg) for leg in self._leg]),
+            weight=np.asarray([weight for _, weight in alternatives], np.float64),
+            first_member=offsets([len(way) for way, _ in alternatives]),
+            members=row[np.asarray([c for way, _ in alternatives for c in way], np.int64)],
+            free=np.asarray(self._free, np.float64),
+        )
+
+
+def offsets(lengths: Sequence[int] | Ints) -> Ints:
+    """Return where each of consecutive runs of these lengths begins, and where the last ends."""
+    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)
+
+
+def spread(starts: Ints, lengths: Ints) -> Ints:
+    """Return the indices of all runs, one run after the other."""
+    if not len(lengths):
+        return np.zeros(0, np.int64)
+    begin = np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+    return begin + np.arange(int(lengths.sum()))
+
+
+def sums(rows: Ints, values: Floats, count: int) -> Floats:
+    """Return (count,) sums of `values` by row; zeros where nothing is summed."""
+    # numpy gives integers where there is nothing to sum.
+    return np.bincount(rows, values, minlength=count).astype(np.float64, copy=False)

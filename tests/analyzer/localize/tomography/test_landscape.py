@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.localize.tomography.landscape import Landscape
+from analyzer.localize.tomography.observations import Builder
+from analyzer.localize.tomography.tables import tables
+from tests.analyzer.localize.tomography.worlds import worlds
+from tests.oracles.tomography_naive import log_likelihood
+
+HAZARDS = np.array([1e-3, 0.05, 0.7, 4.0])
+BACKGROUND = 0.01
+
+
+def landscape(seen, background=BACKGROUND, **blamed):
+    names = {name: row for row, name in enumerate(seen.components)}
+    hazards = {names[name]: hazard for name, hazard in blamed.items() if name in names}
+    land = Landscape(tables(seen), background)
+    land.blamed.update(hazards)
+    return land
+
+
+def naive_gain(seen, land, component, hazard):
+    with_it = {**land.blamed, component: land.blamed.get(component, 0.0) + hazard}
+    before = log_likelihood(seen, land.background, land.blamed)
+    return log_likelihood(seen, land.background, with_it) - before
+
+
+@given(worlds(most_legs=1, free=True))
+def test_the_first_fault_gains_what_summing_over_all_ways_says(seen):
+    land, every = landscape(seen), np.arange(len(seen.components))
+    gains = land.gains(land.state(), every, HAZARDS)
+    for component in every:
+        for n, hazard in enumerate(HAZARDS):
+            wanted = naive_gain(seen, land, int(component), hazard)
+            assert gains[component, n] == pytest.approx(wanted, abs=1e-6, rel=1e-6)
+
+
+@given(worlds(most_ways=1, most_legs=3, free=True), st.floats(0.001, 3.0))
+def test_where_ways_are_known_so_does_a_fault_beside_another(seen, hazard):
+    land, every = landscape(seen, a=hazard), np.arange(len(seen.components))
+    gains = land.gains(land.state(), every, HAZARDS)
+    for component in every:
+        for n, more in enumerate(HAZARDS):
+            wanted = naive_gain(seen, land, int(component), more)
+            assert gains[component, n] == pytest.approx(wanted, abs=1e-6, rel=1e-6)
+
+
+def test_a_flow_that_lost_most_took_the_way_across_what_is_blamed():
+    builder = Builder()
+    leg = builder.leg([["a"], ["b"], ["c"]])
+    builder.flow([leg], 20, 19)
+    builder.flow([leg], 20, 0)
+    seen = builder.build()
+    land = landscape(seen, a=3.0)
+    state = land.state()
+    hit, spared = land.tables.group_of
+    assert state.hazard[hit] == pytest.approx(3.0 + BACKGROUND, rel=0.01)
+    assert state.hazard[spared] == pytest.approx(BACKGROUND, rel=0.01)
+
+
+@given(worlds(), st.floats(0.01, 3.0))
+def test_the_mean_hazard_lies_between_the_ways(seen, hazard):
+    land = landscape(seen, a=hazard)
+    hazards = land.state().hazard
+    assert (hazards >= BACKGROUND * 0.99).all()
+    assert (hazards <= (hazard + 4 * BACKGROUND) * 6).all()
+
+
+def test_the_background_is_what_nothing_blamed_explains():
+    builder = Builder()
+    builder.flow([builder.leg([["a", "b"]])], 1_000_000, 200)
+    builder.flow([builder.leg([["c", "d"]])], 1_000, 500)
+    seen = builder.build()
+    land = landscape(seen, background=0.1, c=-np.log(0.5))
+    land.fit_background(1e-9)
+    assert land.background == pytest.approx(1e-4, rel=0.05)

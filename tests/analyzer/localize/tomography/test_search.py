@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.localize.tomography.observations import Builder
+from analyzer.localize.tomography.search import Settings, search
+
+LEAVES, SPINES = 4, 4
+
+
+def crossed(*nodes):
+    return [*nodes, *(f"{a}->{b}" for a, b in pairwise(nodes))]
+
+
+def fabric(loss, *, seed=1, sent=200, ports=4, open_share=0.0, background=0.0):
+    """Return flows between all leaves; `loss` is component -> loss rate."""
+    rng, builder = random.Random(seed), Builder()
+    for a in range(LEAVES):
+        for b in range(LEAVES):
+            for _ in range(ports * (a != b)):
+                ways = [crossed(f"l{a}", f"s{n}", f"l{b}") for n in range(SPINES)]
+                way = rng.choice(ways)
+                survives = 1.0 - background
+                for component in way:
+                    survives *= 1.0 - loss.get(component, 0.0)
+                lost = sum(rng.random() > survives for _ in range(sent))
+                known = rng.random() >= open_share
+                builder.flow([builder.leg([way] if known else ways)], sent, lost)
+    return builder.build()
+
+
+def names(found):
+    return {each.component for each in found.blamed}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"l0->s1": 0.1},
+        {"s2": 0.2},
+        {"l0->s1": 0.3, "l0->s2": 0.1},
+        {"s3->l1": 0.2, "l2->s3": 0.2, "l0->s0": 0.05},
+        {"s0": 0.3, "l1->s1": 0.1},
+        {"l0->s0": 1.0},
+    ],
+    ids=" ".join,
+)
+def test_all_that_is_at_fault_is_blamed_and_nothing_else(loss, seed):
+    found = search(fabric(loss, seed=seed, ports=12))
+    assert names(found) == set(loss)
+    for each in found.blamed:
+        assert each.rate == pytest.approx(loss[each.component], rel=0.5)
+        assert each.confidence > 0.9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_some_flows_whose_path_is_known_tell_those_apart_whose_path_is_not(seed):
+    found = search(fabric({"l0->s1": 0.1}, seed=seed, ports=12, open_share=0.7))
+    assert names(found) == {"l0->s1"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ways_that_nothing_tells_apart_leave_the_blame_open(seed):
+    found = search(fabric({"l0->s1": 0.2}, seed=seed, ports=12, open_share=1.0))
+    (blamed,) = found.blamed
+    assert blamed.confidence < 0.5
+    alike = {blamed.component, *(name for name, p in blamed.rivals if p > 0.1)}
+    assert {f"l0->s{n}" for n in range(SPINES)} <= alike
+
+
+@pytest.mark.parametrize("rate", [0.0005, 0.003, 0.05])
+def test_loss_that_is_the_same_everywhere_blames_nothing(rate):
+    assert search(fabric({}, background=rate, ports=12, sent=400)).blamed == ()
+
+
+def test_nothing_lost_and_nothing_seen_blame_nothing():
+    assert search(fabric({})).blamed == ()
+    assert search(Builder().build()).blamed == ()
+
+
+def test_two_components_that_the_same_flows_cross_are_told_apart_by_the_prior_only():
+    builder = Builder()
+    for n in range(10):
+        builder.flow([builder.leg([["a", "b"] if n < 3 else ["c"]])], 100, 40 if n < 3 else 0)
+    seen = builder.build()
+    found = search(seen, prior=[0.0, -0.7, 0.0])
+    (blamed,) = found.blamed
+    assert blamed.component == "a"
+    assert blamed.confidence == pytest.approx(2 / 3, abs=0.02)
+    assert dict(blamed.rivals)["b"] == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_what_a_fault_explains_is_what_it_lost():
+    found = search(fabric({"l0->s1": 0.5}, ports=12))
+    (blamed,) = found.blamed
+    lossy = fabric({"l0->s1": 0.5}, ports=12).lost.sum()
+    assert blamed.explains == pytest.approx(float(lossy), rel=0.02)
+
+
+def test_no_more_are_blamed_than_allowed():
+    loss = {f"l0->s{n}": 0.3 for n in range(SPINES)}
+    assert len(search(fabric(loss, ports=12), Settings(most=2)).blamed) == 2
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000), st.randoms(use_true_random=False))
+def test_the_order_of_flows_changes_nothing(seed, rng):
+    rows = [
+        (["a", "b"], 50, 20), (["a", "c"], 50, 0), (["b", "d"], 50, seed % 30), (["c"], 50, 1),
+    ]  # fmt: skip
+    shuffled = rng.sample(rows, len(rows))
+
+    def found(rows):
+        builder = Builder()
+        for way, sent, lost in rows:
+            builder.flow([builder.leg([way])], sent, lost)
+        return {each.component: round(each.gain, 6) for each in search(builder.build()).blamed}
+
+    assert found(rows) == found(shuffled)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6))
+def test_more_healthy_evidence_never_raises_a_suspect(times):
+    def confidence(healthy):
+        builder = Builder()
+        builder.flow([builder.leg([["a", "b"]])], 20, 6)
+        for _ in range(healthy):
+            builder.flow([builder.leg([["a", "c"]])], 20, 0)
+        for _ in range(5):
+            builder.flow([builder.leg([["d"]])], 20, 0)
+        found = search(builder.build())
+        ranked = {each.component: each.confidence for each in found.blamed}
+        return ranked.get("a", 0.0)
+
+    assert confidence(2 * times) <= confidence(times) + 1e-9
+
+
+def test_a_component_that_loses_three_times_what_others_do_is_healthy_however_many_probes_show_it():
+    builder = Builder()
+    for n in range(20):
+        builder.flow([builder.leg([[f"c{n}"]])], 1_000_000, 300 if n == 0 else 100)
+    seen = builder.build()
+    assert search(seen).blamed == ()
+    assert names(search(seen, Settings(spread=0.5))) == {"c0"}
