@@ -42,6 +42,9 @@ OPEN = 0.8
 `likelihood`."""
 SHARED = 0.1
 """Share of the lost probes around a fault from which it rests on another one. Chosen."""
+LEAST_SET = 1e-4
+"""Probability below which a set that was met is not listed. Chosen: more evidence must not raise
+what is excluded."""
 LEAST_POSTERIOR = 0.001
 """Posterior below which a component that could take another's place is not listed. Chosen: odds of
 1,000 to 1."""
@@ -63,6 +66,8 @@ class Settings:
     """Least background: lost probes for each component that one crosses."""
     most: int = 64
     """Most components blamed."""
+    siblings: float = 0.0
+    """Nats by which a whole is preferred to two of its parts, and again for each further one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,9 @@ class Found(Generic[K]):
     rest: tuple[tuple[K, float], ...] = ()
     """Components that are not blamed, with the nats that blaming them as well would gain, best
     first; none that gains nothing."""
+    sets: tuple[frozenset[K], ...] = ()
+    """What was weighed against what is blamed, and that itself: most probable first, down to
+    LEAST_SET."""
 
 
 @dataclass(slots=True)
@@ -115,16 +123,20 @@ def search(
     *,
     prior: Sequence[float] | None = None,
     things: Sequence[int] | None = None,
+    wholes: Sequence[Collection[int]] | None = None,
     without: Collection[int] = (),
+    among: Collection[frozenset[int]] = (),
 ) -> Found[K]:
     """Return what explains the losses.
 
     `prior` are nats for each component, added to its gain: they decide between components that the
     same probes cross. Components with the same number in `things` are one thing, such as a link
     and its two directions: only one of them is blamed, and their posteriors are added up.
-    Components in `without` are not blamed.
+    `wholes` are the components that each one is a part of, as a link is of two switches.
+    Components in `without` are not blamed. Where sets are given in `among`, one of them is.
     """
-    return _Search(seen, settings or Settings(), prior, things, without).run()
+    made = _Search(seen, settings or Settings(), prior, things, wholes, without)
+    return made.choose(among) if among else made.run()
 
 
 class _Search(Generic[K]):
@@ -134,6 +146,7 @@ class _Search(Generic[K]):
         settings: Settings,
         prior: Sequence[float] | None,
         things: Sequence[int] | None,
+        wholes: Sequence[Collection[int]] | None,
         without: Collection[int],
     ) -> None:
         self._seen, self._settings = seen, settings
@@ -145,6 +158,7 @@ class _Search(Generic[K]):
         """Rows of the components that lost probes crossed, or may have."""
         self._faults: dict[int, _Fault] = {}
         self._things = np.arange(count) if things is None else np.asarray(things, np.int64)
+        self._wholes = wholes or [()] * count
         self._banned = frozenset(without)
         """Not to be blamed."""
         self._sets: dict[frozenset[int], float] = {}
@@ -163,6 +177,30 @@ class _Search(Generic[K]):
         self._alone = self._gains.copy()
         self._fill()
         self._retry()
+        return self._found()
+
+    def choose(self, among: Collection[frozenset[int]]) -> Found[K]:
+        """Return the best of these sets."""
+        self._land.fit_background(self._settings.background)
+        self._look(self._candidates)
+        self._alone = self._gains.copy()
+        every = np.asarray(sorted(frozenset[int]().union(*among)), np.int64)
+        best: dict[int, _Fault] = {}
+        for each in sorted(among, key=sorted):
+            self._faults = {c: _Fault(GRID[-1] / 2, 0.0, every, {c: 1.0}) for c in sorted(each)}
+            self._land.blamed = {c: fault.hazard for c, fault in self._faults.items()}
+            for _ in range(CHOICE_ROUNDS):
+                self._land.fit_background(self._settings.background)
+                for c, fault in self._faults.items():
+                    gain, hazard = self._scan(np.asarray([c]), without=c)
+                    fault.hazard = self._land.blamed[c] = float(hazard[0])
+                    fault.gain = float(gain[0])
+            self._note()
+            if not best or self._worth(each) > self._worth(frozenset(best)):
+                best = self._faults
+        self._faults = best
+        self._land.blamed = {c: fault.hazard for c, fault in best.items()}
+        self._land.fit_background(self._settings.background)
         return self._found()
 
     def _fill(self) -> None:
@@ -211,7 +249,8 @@ class _Search(Generic[K]):
             self._fill()
             found = self._note()
             self._banned = banned
-            if found > value + LEAST_BETTER:
+            better = self._worth(frozenset(self._faults)) - self._worth(frozenset(kept[0]))
+            if better > LEAST_BETTER:
                 value = found
                 untried = self._excluding()
                 continue
@@ -243,15 +282,34 @@ class _Search(Generic[K]):
         self._sets[blamed] = max(value, self._sets.get(blamed, -math.inf))
         return value
 
+    def _worth(self, blamed: frozenset[int]) -> float:
+        """Return what a set is worth, and more for every whole that others take for its parts.
+
+        A whole that does not fail evenly, as where it dies in the middle of a window, looks like
+        some of its parts. That several of them failed at once by themselves is far less likely.
+        """
+        more: dict[int, int] = {}
+        for other in self._sets:
+            (whole, *rest) = blamed - other or (None,)
+            parts = {c for c in other if whole in self._wholes[c]}
+            if whole is not None and not rest and parts >= other - blamed:
+                more[whole] = max(len(parts) - 1, more.get(whole, 0))
+        return self._sets[blamed] + self._settings.siblings * sum(more.values())
+
+    def _probabilities(self) -> dict[frozenset[int], float]:
+        """Return the sets that were met with the probability of each."""
+        worth = {each: self._worth(each) for each in self._sets}
+        top = max(worth.values())
+        weights = {each: math.exp(value - top) for each, value in worth.items()}
+        total = math.fsum(weights.values())
+        return {each: weight / total for each, weight in weights.items()}
+
     def _inclusion(self) -> dict[int, float]:
         """Return components with the probability of the sets that they are in."""
-        top = max(self._sets.values())
-        weights = {each: math.exp(value - top) for each, value in self._sets.items()}
-        total = math.fsum(weights.values())
         chance: dict[int, float] = defaultdict(float)
-        for each, weight in weights.items():
+        for each, probability in self._probabilities().items():
             for component in each:
-                chance[component] += weight / total
+                chance[component] += probability
         return chance
 
     def _next(self) -> int | None:
@@ -365,7 +423,13 @@ class _Search(Generic[K]):
             if self._alone[c] > 0.0
         )
         ranked = tuple(sorted(blamed, key=lambda each: -each.gain))
-        return Found(ranked, land.background, alone, rest)
+        chances = self._probabilities()
+        sets = tuple(
+            frozenset(names[c] for c in each)
+            for each in sorted(chances, key=lambda each: (-chances[each], sorted(each)))
+            if chances[each] >= LEAST_SET
+        )
+        return Found(ranked, land.background, alone, rest, sets)
 
     def _rested(self, blamed: Sequence[Blamed[K]]) -> list[Blamed[K]]:
         """Lower the confidence in what rests on faults that may be others.
@@ -471,6 +535,8 @@ LEAST_BETTER = 1.0
 MOST_ACQUITTALS = 2
 """Times that a component is blamed and found not to be needed until it is left alone. Chosen: once
 may be too early, while others were not blamed yet."""
+CHOICE_ROUNDS = 3
+"""Rounds of fitting each set where one of some is chosen. Chosen: more change little."""
 SETTLE_ROUNDS = 4
 """Most rounds of fitting what is blamed anew. Chosen: more change little."""
 DIGITS = 6

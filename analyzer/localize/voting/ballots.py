@@ -2,7 +2,8 @@
 """Votes into verdicts: loss and latency over the components that flows cross."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 
 from analyzer.detect.flows import FlowView
@@ -26,8 +27,8 @@ from analyzer.localize.voting.election import (
     Vote,
 )
 from netagent.model.evidence import Evidence, EvidenceKind
-from netagent.model.path import Component, Kind
-from netagent.model.verdict import Pair, Symptom, Verdict
+from netagent.model.path import Component, Kind, link_ends
+from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
 
 HEALTHY_QUOTED = 6
 """Most healthy pairs in a verdict. Chosen: enough to compare with, short enough to read."""
@@ -43,6 +44,9 @@ the vote could name a neighbour of what is at fault."""
 ENDPOINT_RATE = 0.9
 """Least loss rate of a component outside the fabric that is named while paths are unknown. Chosen:
 a dead endpoint loses nearly every probe, and a fault on an unknown path loses some."""
+HARD_RATE = 0.3
+"""Share lost across a switch from which what else its links lose is no fault of its own. Chosen: as
+losses in lumps differ by link; a few per cent do not hide a link that loses far more."""
 MAX_OPEN = 128
 """Most flows of a host whose ways are not wholly known that are put to the vote. Chosen: as many
 show a loss of a few per cent; the rates of each suspect are fitted to each of them."""
@@ -100,7 +104,7 @@ def poll(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Po
 
 
 def poll_again(
-    polled: Poll, counted: Sequence[Ballot], cleared: Collection[Component] = ()
+    polled: Poll, counted: Sequence[Ballot], cleared: AbstractSet[Component] = frozenset()
 ) -> Poll:
     """Return the poll as it ends with packets counted per router, which `cleared` some suspects."""
     if polled.vote is None:
@@ -116,9 +120,41 @@ def by_votes(
         return _nobody(polled, topology)
     return [
         _by_election(election, polled, topology, counted or Counted())
-        for election in sorted(polled.elections, key=lambda each: not each.decided)
+        for election in sorted(_folded(polled.elections), key=lambda each: not each.decided)
         if sum(ballot.lost for ballot in election.explains) >= MIN_LOST
     ]
+
+
+def _folded(elections: Sequence[Election]) -> list[Election]:
+    """Return elections without those on links of a switch that is named: their losses are its own.
+
+    What a switch loses beside that on one of its links is a fault of its own only where the switch
+    itself does not lose much.
+    """
+    left = list(elections)
+    for n, whole in enumerate(left):
+        if not whole.decided or whole.suspects[0].component.kind is not Kind.SWITCH:
+            continue
+        parts = [each for each in left if _is_part(each, whole.suspects[0])]
+        mine = {*whole.explains}
+        more = [b for part in parts for b in part.explains if b not in mine]
+        left[n] = replace(whole, explains=(*whole.explains, *dict.fromkeys(more)))
+    wholes = [each.suspects[0] for each in left if each.decided]
+    return [each for each in left if not any(_is_part(each, whole) for whole in wholes)]
+
+
+def _is_part(election: Election, whole: Suspect) -> bool:
+    """Return whether an election is about links of a switch, and no fault of its own."""
+    hard = whole.lost >= HARD_RATE * whole.crossed
+    return (
+        whole.component.kind is Kind.SWITCH
+        and (hard or not election.decided)
+        and bool(election.tied)
+        and all(
+            each.kind is Kind.LINK and whole.component.name in link_ends(each)
+            for each in election.tied
+        )
+    )
 
 
 def _nobody(polled: Poll, topology: LearnedTopology) -> list[Explained]:
@@ -144,7 +180,7 @@ def _ballot(view: FlowView, way: Way, *, large_only: bool) -> Ballot:
     pair = unordered(pair_of(view.flow))
     return Ballot(
         pair, sent, lost, way.certain, view.flow, way.maybe, way.unseen, way.legs,
-        pair_of(view.flow),
+        pair_of(view.flow), view.run if view.unconnected else 0,
     )  # fmt: skip
 
 

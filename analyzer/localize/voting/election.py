@@ -13,12 +13,13 @@ is the same everywhere accuses nobody.
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from analyzer.localize.tomography.observations import Builder
 from analyzer.localize.tomography.search import Blamed, Found, Settings, search
 from analyzer.localize.topology import Direction, Leg, Part
-from netagent.model.path import Component, Kind, link
+from netagent.model.path import Component, Kind, link, link_ends, switch
 from netagent.model.verdict import Suspect
 
 BACKGROUND = 1e-5
@@ -71,6 +72,9 @@ of 20 to 1."""
 COUNTABLE = 1e-4
 """Share of the best suspect's posterior from which counts per router may still raise a suspect.
 Chosen: counts are strong evidence, but must not raise what the probes exclude."""
+MOST_SETS = 64
+"""Most sets of components that counted packets choose from. Chosen: they are met with in the order
+of their probability."""
 LN_STANDING = 5.0
 """Nats added to the gain of a component with an open incident. Chosen: odds of 150 to 1 keep one
 fault from changing its name between windows, and strong evidence still overrules them."""
@@ -82,9 +86,14 @@ LEAST_RATE = 1e-4
 MOST_FAULTS = 12
 """Most faults of one vote. Chosen: more at once are a disaster that needs no list, and the time
 that a vote takes grows with the square of their number."""
+SIBLINGS = 6.0
+"""Nats by which a switch is preferred to several of its links. Chosen: they fail together because
+the switch does, which does not lose evenly where it dies within a window."""
 SUSPECTS = 8
 """Most suspects of an election. Chosen: what an operator reads."""
-SETTINGS = Settings(cost=MIN_EVIDENCE, spread=SPREAD, background=BACKGROUND, most=MOST_FAULTS)
+SETTINGS = Settings(
+    cost=MIN_EVIDENCE, spread=SPREAD, background=BACKGROUND, most=MOST_FAULTS, siblings=SIBLINGS
+)
 
 _Pair = tuple[object, object]
 _Key = Component | Direction | tuple[str, _Pair]
@@ -110,6 +119,8 @@ class Ballot:
     """The ways there and back, with their alternatives; a component on neither is crossed once."""
     ordered: _Pair | None = None
     """The pair as it was probed; None where that is `pair`."""
+    run: int = field(default=0, compare=False)
+    """Losses in a row at the end, if they are so many that the flow died."""
 
     @property
     def whole(self) -> bool:
@@ -178,7 +189,7 @@ def elect(
     *,
     standing: Collection[Component] = (),
     counted: Sequence[Ballot] = (),
-    cleared: Collection[Component] = (),
+    cleared: AbstractSet[Component] = frozenset(),
 ) -> list[Election]:
     """Return what is at fault by the losses in `ballots`, best first: `Vote`, and asked again."""
     vote = Vote(ballots, standing)
@@ -201,40 +212,45 @@ class Vote:
         """Ordered pair, and what else its probes cross -> row of their leg."""
         self.elections: tuple[Election, ...] = ()
         """Faults, decided or not, best first."""
-        self._among: frozenset[Component | None] | None = None
-        """Components that explain something: what counted packets may raise."""
+        self._sets: list[frozenset[_Key]] = []
+        """What may be at fault together: what counted packets choose from."""
         if any(ballot.lost for ballot in self._ballots):
-            found = self._search(self._ballots, ())
+            found = self._search(self._ballots)
             self.elections = self._elections(found)
-            self._among = frozenset(
-                _component(key)
-                for each in found.blamed
-                for key, posterior in [(each.component, each.confidence), *each.rivals]
-                if posterior > COUNTABLE * each.confidence
-            ) | {_component(key) for key, gain in found.alone if gain > MIN_EVIDENCE}
+            self._sets = _near(found)
 
     def again(
-        self, counted: Sequence[Ballot], cleared: Collection[Component]
+        self, counted: Sequence[Ballot], cleared: AbstractSet[Component]
     ) -> tuple[Election, ...]:
         """Return the faults by the ballots and `counted` packets, too. It is asked once.
 
         Those were sent part of the way only, so that they cross one suspect and not another. They
-        show which suspect is at fault, not whether one is. Components that they `cleared` are no
-        suspects.
+        show which suspects are at fault, not whether any are: so they choose from what the probes
+        left open. Components that they `cleared` are no suspects.
         """
         if not self.elections:
             return ()
         self._ballots += counted
-        return self._elections(self._search(counted, cleared))
+        kept = [each for each in self._sets if cleared.isdisjoint(map(_component, each))]
+        return self._elections(self._search(counted, cleared, kept))
 
-    def _search(self, more: Sequence[Ballot], without: Collection[Component]) -> Found[_Key]:
+    def _search(
+        self,
+        more: Sequence[Ballot],
+        without: Collection[Component] = (),
+        among: Sequence[frozenset[_Key]] = (),
+    ) -> Found[_Key]:
         """Return what explains the losses, those of `more` ballots added."""
         for ballot in more:
             free = max(OWN_REASON, min(ballot.unseen, MOST_UNSEEN)) if ballot.lost else 0.0
             legs = list(self._legs(ballot))
-            self._builder.flow(legs, ballot.sent, ballot.lost, free=free)
+            # A flow dies once: what it then loses in a row is one event, and not so many chances.
+            times = max(1, min(ballot.run, ballot.lost))
+            lost = ballot.lost // times
+            self._builder.flow(legs, max(lost, ballot.sent // times), lost, free=free)
         seen = self._builder.build()
         components = [_component(key) for key in seen.components]
+        row = {key: n for n, key in enumerate(seen.components)}
         things: dict[object, int] = {}
         return search(
             seen,
@@ -244,12 +260,11 @@ class Vote:
                 things.setdefault(each or key, len(things))
                 for each, key in zip(components, seen.components, strict=True)
             ],
+            wholes=_wholes(components),
             without=[
-                row
-                for row, each in enumerate(components)
-                if each is not None
-                and (each in without or (self._among is not None and each not in self._among))
+                n for n, each in enumerate(components) if each is not None and each in without
             ],
+            among=[frozenset(map(row.__getitem__, each)) for each in among],
         )
 
     def _legs(self, ballot: Ballot) -> Iterator[int]:
@@ -341,6 +356,33 @@ def _component(key: _Key) -> Component | None:
         return key
     first, second = key
     return link(first, second) if isinstance(second, str) else None
+
+
+def _near(found: Found[_Key]) -> list[frozenset[_Key]]:
+    """Return what may be at fault together: the sets that were met, and with each rival instead."""
+    base = frozenset(each.component for each in found.blamed)
+    near = dict.fromkeys((base, *found.sets))
+    swaps = [
+        (posterior / each.confidence, base - {each.component} | {key})
+        for each in found.blamed
+        for key, posterior in each.rivals
+        if posterior > COUNTABLE * each.confidence
+    ]
+    if len(base) == 1:
+        swaps += [(0.0, frozenset({key})) for key, gain in found.alone if gain > MIN_EVIDENCE]
+    near |= dict.fromkeys(each for _, each in sorted(swaps, key=lambda swap: -swap[0]))
+    return list(near)[:MOST_SETS]
+
+
+def _wholes(components: Sequence[Component | None]) -> list[list[int]]:
+    """Return the rows of the switches that each component is a link of."""
+    row = {each: n for n, each in enumerate(components) if each and each.kind is Kind.SWITCH}
+    return [
+        [row[end] for end in map(switch, link_ends(each)) if end in row]
+        if each is not None and each.kind is Kind.LINK
+        else []
+        for each in components
+    ]
 
 
 def _prior(component: Component | None, standing: Collection[Component]) -> float:

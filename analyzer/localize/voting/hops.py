@@ -38,6 +38,17 @@ RFC 7348, section 5."""
 REACHED = 0.5
 """Probability that a packet which ends at a router crosses what is broken in it. Chosen: nothing is
 known of the router's inside."""
+REACHED_IF_LOST, REACHED_IF_NOT = 0.95, 0.05
+"""The same where all that ends at a router is lost, or none of it. Chosen: it is one fact of the
+router, the same for all flows; where they agree, they show it."""
+MOST_COUNTED = 8
+"""Most lost packets of a flow and router that count. Chosen: enough to tell who loses; packets are
+counted after the window, when another share may be lost, and that shows nobody guilty."""
+DEAD_SHARE = 0.3
+"""Share of the packets lost from which they count as one. Chosen: they died of one cause."""
+MANY_LOST = 64
+"""Lost probes from which a vote that is decided needs no counts. Chosen: a stray loss elsewhere
+then weighs little."""
 CLEARED = 0.01
 """Probability below which a suspect's counted losses are too few for its guilt, which clears it.
 Chosen: one suspect in a hundred is cleared wrongly."""
@@ -71,8 +82,8 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
         return False
     if not election.decided:
         return len(election.tied) > 1 and kinds <= UNDERLAY
-    partial = best.lost < DEAD_RATE * best.crossed
-    return partial and best.component.kind in FABRIC and best.component not in standing
+    few = best.lost < min(MANY_LOST, DEAD_RATE * best.crossed)
+    return few and best.component.kind in FABRIC and best.component not in standing
 
 
 def choose(
@@ -151,6 +162,7 @@ def ballots(
     took. What is lost there may be lost on the way back, which is not known.
     """
     made: list[Ballot] = []
+    broken = _broken(answers, topology)
     for flow, answer in answers.items():
         source = endpoints[flow.source]
         hops = _routers(flow, answer, topology)
@@ -158,11 +170,28 @@ def ballots(
             # A packet that ends at a router is not forwarded by it.
             last = {switch(hops[n - 1])} if hops[n - 1] else set()
             crossed = _crossed_to(hops, n) - last | {rnic(source.host, source.rnic)}
-            maybe = dict.fromkeys(last, REACHED)
+            maybe = dict.fromkeys(last, broken.get(hops[n - 1], REACHED))
             unseen = 0.0 if n <= SURE_HOPS else 1.0
-            lost = answer.sent - reached
-            made.append(_ballot(flow, n, answer.sent, lost, crossed, maybe, unseen))
+            sent, lost = _tempered(answer.sent, answer.sent - reached)
+            made.append(_ballot(flow, n, sent, lost, crossed, maybe, unseen))
     return made
+
+
+def _tempered(sent: int, lost: int) -> tuple[int, int]:
+    most = 1 if lost >= DEAD_SHARE * sent else MOST_COUNTED
+    return (round(most * sent / lost), most) if lost > most else (sent, lost)
+
+
+def _broken(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> dict[str, float]:
+    """Return routers with the probability that packets which end there cross what is broken."""
+    shares: dict[str, list[bool]] = defaultdict(list)
+    for flow, answer in answers.items():
+        for hop, reached in zip(_routers(flow, answer, topology), answer.answered, strict=False):
+            shares[hop].append(reached < answer.sent)
+    return {
+        hop: REACHED_IF_LOST if all(lossy) else REACHED if any(lossy) else REACHED_IF_NOT
+        for hop, lossy in shares.items()
+    }
 
 
 _Passed = dict[tuple[tuple[str, ...], str], tuple[int, int]]

@@ -2,6 +2,7 @@
 """Whole windows of a simulated fabric: the verdict must be the truth that was put in."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from msgspec.structs import replace as replace_answer
@@ -135,6 +136,33 @@ def test_loss_that_is_alike_on_every_port_accuses_no_switch(seed, standing):
     fabric = Fabric(seed=seed, loss=PORTS, probes=12)
     found = verdicts(fabric, standing=standing)
     assert {v.component for v in found} <= {None}
+
+
+@pytest.mark.parametrize("ask", [True, False], ids=["counted", "not counted"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_spine_that_dies_within_a_window_is_not_taken_for_its_links(seed, ask, monkeypatch):
+    """As on a lab: each rail had its own turns before and after, so their shares differ.
+
+    Packets counted after the window are all lost.
+    """
+    if ask:
+        monkeypatch.setattr(hops, "worth_counting", lambda election: True)
+    spine, seen = switch("spine-0"), Random(seed)
+    fabric = Fabric(seed=seed, loss={spine: 1.0}, tasks=3, spines=4)
+    shares = {rail: seen.uniform(0.3, 1.0) for rail in range(2)}
+
+    def dying(flows):
+        return [
+            replace(view, lost=lost, lost_large=0, run=lost)
+            if view.lost
+            and (share := seen.gauss(shares[view.flow.source.rail], 0.2)) < 1
+            and (lost := round(view.sent * max(0.0, share))) < view.lost
+            else view
+            for view in flows
+        ]
+
+    found = {v.component for v in verdicts(fabric, count=ask, flows=dying)}
+    assert found == {spine} or (not ask and found == {None})
 
 
 @pytest.mark.parametrize("seed", SEEDS)
