@@ -3,7 +3,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from netagent.model.anomaly import Subject
@@ -33,6 +33,8 @@ class FlowView:
     """Losses in a row at the end of the window."""
     run_ms: int
     """Milliseconds from the first to the last loss of that run."""
+    number: int = field(default=-1, compare=False)
+    """Its number in the diagnosis's `FlowNumbers`; -1 where it has none."""
 
     @property
     def unconnected(self) -> bool:
@@ -49,13 +51,13 @@ class FlowView:
 def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
     """Return the flows of a window that sent anything."""
     columns = (
-        rows.flow, rows.sent, rows.lost, rows.refused,
-        rows.sent_large, rows.lost_large, rows.run, rows.run_ms,
+        rows.sent, rows.lost, rows.refused, rows.sent_large, rows.lost_large, rows.run,
+        rows.run_ms, rows.flow,
     )  # fmt: skip
     return [
-        FlowView(numbers.flow(number), *counters)
-        for number, *counters in zip(*(each.tolist() for each in columns), strict=True)
-        if counters[0]
+        FlowView(numbers.flow(values[-1]), *values)
+        for values in zip(*(each.tolist() for each in columns), strict=True)
+        if values[0]
     ]
 
 

@@ -415,6 +415,7 @@ class Diagnosis:
             seen.endpoints,
             seen.flows,
             tuple(finding for found in state.findings.values() for finding in found),
+            self._numbers,
             self._silence.silent,
             self._slowness.slow,
             now_ns=now_ns,

@@ -7,7 +7,7 @@ agents choose new source ports, so `recycle` frees numbers for other flows.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ cluster, so that only changing blocks fill it."""
 MAX_LN = 100.0
 """Limit of the moments of ln(ns) of a round trip. Chosen: far above any round trip (2**64 ns are
 44.4); what is not finite exceeds it too."""
+
+NO_END = -1
 
 _Block = tuple[tuple[EndpointId, ...], bytes, bytes, bytes]
 _MOMENTS = ("mean_ln", "var_ln")
@@ -72,16 +74,21 @@ class PathRow:
     hops: tuple[str, ...]
 
 
+@dataclass(slots=True, eq=False)
 class FlowNumbers:
     """Numbers flows 0, 1, 2 … in the order met."""
 
-    def __init__(self) -> None:
-        self._number: dict[FlowId, int] = {}
-        self._flows: list[FlowId] = []
-        self._free: list[int] = []
-        self._seen_ns = np.zeros(1024, np.int64)
-        """Start of the newest window that had the flow, by number."""
-        self._blocks: dict[_Block, NDArray[np.int64]] = {}
+    _number: dict[FlowId, int] = field(default_factory=dict)
+    _flows: list[FlowId] = field(default_factory=list)
+    _free: list[int] = field(default_factory=list)
+    _seen_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1024, np.int64))
+    """Start of the newest window that had the flow, by number."""
+    _blocks: dict[_Block, NDArray[np.int64]] = field(default_factory=dict)
+    _endpoint: dict[EndpointId, int] = field(default_factory=dict)
+    _endpoints: list[EndpointId] = field(default_factory=list)
+    _ends: NDArray[np.int64] = field(default_factory=lambda: np.full((2, 1024), NO_END))
+    """(2, n): numbers of the source and of the target, by number of the flow, as far as anybody
+    asked for them."""
 
     def __len__(self) -> int:
         return len(self._number)
@@ -89,6 +96,40 @@ class FlowNumbers:
     def flow(self, number: int) -> FlowId:
         """Return the flow of a number."""
         return self._flows[number]
+
+    def known(self, flow: FlowId) -> int | None:
+        """Return the number of a flow; None where it has none."""
+        return self._number.get(flow)
+
+    def number(self, flow: FlowId) -> int:
+        """Return the number of a flow, a new one where it has none."""
+        number = self._number.get(flow)
+        if number is not None:
+            return number
+        if self._free:
+            number = self._free.pop()
+            self._flows[number] = flow
+        else:
+            number = len(self._flows)
+            self._flows.append(flow)
+        if number >= len(self._seen_ns):
+            self._seen_ns = np.concatenate([self._seen_ns, np.zeros_like(self._seen_ns)])
+        self._number[flow] = number
+        return number
+
+    def ends(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (2, n) numbers of the flows' sources and targets; `endpoint` has their names."""
+        if self._ends.shape[1] < len(self._flows):
+            more = np.full((2, 2 * len(self._flows) - self._ends.shape[1]), NO_END)
+            self._ends = np.concatenate([self._ends, more], axis=1)
+        for number in numbers[self._ends[0, numbers] == NO_END].tolist():
+            flow = self._flows[number]
+            self._ends[:, number] = self._number_end(flow.source), self._number_end(flow.target)
+        return self._ends[:, numbers]
+
+    def endpoint(self, number: int) -> EndpointId:
+        """Return the endpoint of a number."""
+        return self._endpoints[number]
 
     def decode(self, summary: Summary) -> WindowRows:
         """Return the summary's flows; RemoteProtocolError where columns do not agree."""
@@ -113,6 +154,8 @@ class FlowNumbers:
         self._free += old
         if old:
             self._blocks.clear()
+            self._endpoint, self._endpoints = {}, []
+            self._ends = np.full((2, 1024), NO_END)
         return np.array(old, np.int64)
 
     def _number_rows(
@@ -127,7 +170,7 @@ class FlowNumbers:
             self._blocks.clear()
         numbers = np.fromiter(
             (
-                self._number_of(FlowId(endpoints[a], endpoints[b], p))
+                self.number(FlowId(endpoints[a], endpoints[b], p))
                 for a, b, p in zip(source.tolist(), target.tolist(), port.tolist(), strict=True)
             ),
             np.int64,
@@ -137,19 +180,10 @@ class FlowNumbers:
             raise RemoteProtocolError("a flow stands in two rows")
         return numbers
 
-    def _number_of(self, flow: FlowId) -> int:
-        number = self._number.get(flow)
-        if number is not None:
-            return number
-        if self._free:
-            number = self._free.pop()
-            self._flows[number] = flow
-        else:
-            number = len(self._flows)
-            self._flows.append(flow)
-        if number >= len(self._seen_ns):
-            self._seen_ns = np.concatenate([self._seen_ns, np.zeros_like(self._seen_ns)])
-        self._number[flow] = number
+    def _number_end(self, endpoint: EndpointId) -> int:
+        number = self._endpoint.setdefault(endpoint, len(self._endpoints))
+        if number == len(self._endpoints):
+            self._endpoints.append(endpoint)
         return number
 
 

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from analyzer.detect.flows import FlowView
+from analyzer.intake.flows import FlowNumbers
 from analyzer.localize.topology import LearnedTopology, Way
 from analyzer.questions import Failed
 from netagent.model.anomaly import Subject
@@ -46,6 +47,8 @@ class Case:
     """Active throughout the window."""
     flows: tuple[FlowView, ...]
     findings: tuple[Finding, ...] = ()
+    numbers: FlowNumbers | None = None
+    """Those of the flows; None where they have none."""
     silent: Mapping[str, Failed | None] = field(default_factory=dict)
     """Host whose agent sent no summary -> how its RPC fails; None where it answers."""
     slow: Mapping[FlowId, Shift] = field(default_factory=dict)

@@ -20,7 +20,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
 
-from analyzer.intake.flows import PathRow
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.intake.flows import FlowNumbers, PathRow
+from analyzer.localize.routes import NO_ROUTE, Route, RouteRows, Settled
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
@@ -48,10 +52,6 @@ comes beyond has one trace less to tell its way by."""
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-Route = tuple[str, ...]
-"""Routers, nearest first; "" where one is silent."""
-
 
 Direction = tuple[str, str]
 """Names of two routers: the link from the first to the second."""
@@ -133,6 +133,8 @@ class LearnedTopology:
     _legs: dict[object, Leg] = field(default_factory=dict)
     """Cache: possible routes -> what they cross."""
     _declared_ways: dict[tuple[str, str], tuple[Route, ...]] = field(default_factory=dict)
+    _rows: RouteRows = field(default_factory=RouteRows)
+    """Cache: number of a flow -> its newest routes."""
     _declared_leaf: dict[tuple[str, str], str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,8 +189,11 @@ class LearnedTopology:
     ) -> None:
         if known is None:
             self._partial.pop(key, None)
+            self._rows.turned.add(key[0])
             self._known[key] = _Known([(hops, wall_ns)], hops, outer_port, wall_ns)
             return
+        if hops != known.hops:
+            self._rows.turned.add(key[0])
         known.turn(hops, wall_ns)
         known.latest, known.outer_port, known.seen_ns = hops, outer_port, wall_ns
 
@@ -286,6 +291,27 @@ class LearnedTopology:
             )
         return way
 
+    def settled(self, numbers: NDArray[np.int64], flows: FlowNumbers, *, at_ns: int) -> Settled:
+        """Return the routes of the flows with these numbers, where both stand since before `at_ns`.
+
+        It is what `way` returns for each of them.
+        """
+        rows, named = self._rows, _Memo(self._named)
+        for number in rows.unknown(numbers, flows):
+            flow = flows.flow(number)
+            both = [self._known.get((flow, reply)) for reply in (False, True)]
+            newest = [known.routes[-1] for known in both if known is not None]
+            if len(newest) < len(both):
+                rows.put(number, (NO_ROUTE, NO_ROUTE), 0)
+                continue
+            routes = [rows.row(named[hops]) for hops, _ in newest]
+            rows.put(number, (routes[0], routes[1]), max(since_ns for _, since_ns in newest))
+        return rows.settled(numbers, at_ns=at_ns)
+
+    def leg(self, route: Route) -> Leg:
+        """Return what a route of names crosses, as the only way."""
+        return self._possible_parts(_Leg({route: 1.0}))
+
     def _leaf_name(self, end: Endpoint) -> str | None:
         seen = self._leaf_of.get(end.underlay)
         return self.name(seen) if seen else self._declared_leaf.get((end.host, end.rnic))
@@ -366,7 +392,7 @@ class LearnedTopology:
         return parts
 
     def expire(self, *, before_ns: int) -> None:
-        """Forget routes and links that no window since `before_ns` showed."""
+        """Forget routes and links that no window since `before_ns` showed, and flows' numbers."""
         self._known = {k: v for k, v in self._known.items() if v.seen_ns >= before_ns}
         self._partial = {k: v for k, v in self._partial.items() if v[1] >= before_ns}
         self._links = {k: seen_ns for k, seen_ns in self._links.items() if seen_ns >= before_ns}
@@ -378,6 +404,7 @@ class LearnedTopology:
         self._components.clear()
         self._settled_ways.clear()
         self._legs.clear()
+        self._rows = RouteRows()
 
     def links(self) -> set[tuple[str, str]]:
         """Return the links that remembered complete routes crossed, as sorted pairs of names."""

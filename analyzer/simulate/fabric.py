@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from analyzer.detect.flows import FlowView
-from analyzer.intake.flows import PathRow
+from analyzer.intake.flows import FlowNumbers, PathRow
 from analyzer.localize.case import Case
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
@@ -61,6 +61,7 @@ class Fabric:
     rng: Random = field(init=False)
     endpoints: dict[EndpointId, Endpoint] = field(init=False)
     flows: list[FlowId] = field(init=False)
+    numbers: FlowNumbers = field(init=False, default_factory=FlowNumbers)
     routes: dict[tuple[FlowId, bool], tuple[str, ...]] = field(init=False)
     """Flow, and whether it is its reply -> names of the routers, nearest first."""
     _crossed: dict[tuple[FlowId, tuple[str, ...]], list[Component]] = field(
@@ -158,6 +159,7 @@ class Fabric:
             lost_large=sum(lost for large, lost in outcomes if large),
             run=run,
             run_ms=max(0, run - 1) * RUN_MS,
+            number=self.numbers.number(flow),
         )
 
     def count(self, flow: FlowId, *, packets: int = 100, large: bool = False) -> PathAnswer:
@@ -193,14 +195,19 @@ class Fabric:
     def topology(self) -> LearnedTopology:
         """Return the topology as traces before the window would teach it."""
         learned = LearnedTopology()
-        rows = [PathRow(flow, reply, 1, hops) for (flow, reply), hops in self.routes.items()]
         for _ in range(2):  # leaves are known only after the first round
-            learned.learn(rows, self._underlay, wall_ns=-WINDOW.width_ns)
+            learned.learn(self.path_rows(), self.underlay, wall_ns=-WINDOW.width_ns)
         return learned
 
-    def _underlay(self, endpoint: EndpointId) -> str:
+    def path_rows(self) -> list[PathRow]:
+        """Return all routes as traces show them."""
+        return [PathRow(flow, reply, 1, hops) for (flow, reply), hops in self.routes.items()]
+
+    def underlay(self, endpoint: EndpointId) -> str:
+        """Return the address of an endpoint's VTEP."""
         return self.endpoints[endpoint].underlay
 
     def case(self, **changes: Any) -> Case:
         """Return a window of every flow's probes."""
-        return Case(WINDOW, self.endpoints, tuple(map(self.view, self.flows)), **changes)
+        views = tuple(map(self.view, self.flows))
+        return Case(WINDOW, self.endpoints, views, numbers=self.numbers, **changes)

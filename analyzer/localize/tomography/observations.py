@@ -7,6 +7,7 @@ alternatives.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -72,6 +73,10 @@ class Builder(Generic[K]):
     def component(self, name: K) -> int:
         """Return the row of a component, a new one where it is not known yet."""
         return self._component.setdefault(name, len(self._component))
+
+    def components(self) -> AbstractSet[K]:
+        """Return the components so far."""
+        return self._component.keys()
 
     def leg(self, ways: Iterable[Sequence[K]], weights: Sequence[float] | None = None) -> int:
         """Return the row of a leg that takes one of `ways`, all alike where no `weights` are given.

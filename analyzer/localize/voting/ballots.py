@@ -26,6 +26,7 @@ from analyzer.localize.voting.election import (
     Election,
     Vote,
 )
+from analyzer.localize.voting.fine import Fine, divide
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import Component, Kind, link_ends
 from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
@@ -63,6 +64,8 @@ class Poll:
     """Flows as ballots, and what they elect."""
 
     ballots: dict[Ballot, FlowView]
+    fine: Fine | None = None
+    """Flows that lost nothing and have no ballot."""
     vote: Vote | None = None
     """None where too few probes are lost to hold one."""
     elections: tuple[Election, ...] = ()
@@ -96,11 +99,12 @@ def poll(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Po
     if lost < MIN_LOST:
         return Poll({})
     large_only = lost == sum(view.lost_large for view in flows)
+    one_by_one, fine = divide(flows, case, topology, large_only=large_only)
     ballots = _thinned(
-        {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in flows}, case
+        {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in one_by_one}, case
     )
-    vote = Vote(list(ballots), case.standing)
-    return Poll(ballots, vote, vote.elections, large_only)
+    vote = Vote(list(ballots), case.standing, fine)
+    return Poll(ballots, fine, vote, vote.elections, large_only)
 
 
 def poll_again(
@@ -161,6 +165,7 @@ def _nobody(polled: Poll, topology: LearnedTopology) -> list[Explained]:
     """Return that no component loses more than the others, where losses are many all the same."""
     lossy = [ballot for ballot in polled.ballots if ballot.lost]
     lost, sent = sum(b.lost for b in lossy), sum(b.sent for b in polled.ballots)
+    sent += polled.fine.probes if polled.fine else 0
     if lost < max(MIN_LOST, MIN_RATE * sent) or len({ballot.pair for ballot in lossy}) < MIN_PAIRS:
         return []
     flows = tuple(polled.ballots[ballot] for ballot in lossy)
@@ -250,7 +255,7 @@ def _by_election(
         facts.insert(1, Evidence(EvidenceKind.DIRECTION, told | large))
     verdict = Verdict(
         best.component, best.component.layer, symptom, _confidence(election), said,
-        failing=pairs_quoted(flows), healthy=_neighbours(best.component, polled.ballots),
+        failing=pairs_quoted(flows), healthy=_neighbours(best.component, polled),
         alternatives=election.suspects[1:], evidence=tuple(facts), missing=counted.missing,
     )  # fmt: skip
     return Explained(verdict, flows)
@@ -260,7 +265,7 @@ def _one_way(component: Component, polled: Poll, topology: LearnedTopology) -> O
     if component.kind is not Kind.LINK:
         return None
     votes = ((ballot, view.flow) for ballot, view in polled.ballots.items())
-    return one_way(component, votes, topology)
+    return one_way(component, votes, topology, polled.fine)
 
 
 def _blind(election: Election) -> bool:
@@ -299,9 +304,10 @@ def _confidence(election: Election) -> float:
     return round(min(score, VOTE_CONFIDENCE), 3)
 
 
-def _neighbours(component: Component, ballots: dict[Ballot, FlowView]) -> tuple[Pair, ...]:
+def _neighbours(component: Component, polled: Poll) -> tuple[Pair, ...]:
     # Healthy pairs that cross most of what the failing ones cross, but not the suspect.
     near: set[Component] = set()
+    ballots = polled.ballots
     for ballot in ballots:
         if ballot.lost and component in ballot.components:
             near |= ballot.components
@@ -310,6 +316,7 @@ def _neighbours(component: Component, ballots: dict[Ballot, FlowView]) -> tuple[
         for ballot, view in ballots.items()
         if component not in ballot.components and not view.lost and near & ballot.components
     ]
+    fine += polled.fine.neighbours(component, near) if polled.fine else []
     return pairs_quoted(fine)[:HEALTHY_QUOTED]
 
 
@@ -336,19 +343,13 @@ def poll_latency(case: Case, flows: Sequence[FlowView], topology: LearnedTopolog
     slow = sum(v.flow in case.slow for v in flows)
     if slow < MIN_LOST:
         return Poll({})
+    late = [replace(v, sent=1, lost=int(v.flow in case.slow), run=0) for v in flows]
+    one_by_one, fine = divide(late, case, topology)
     ballots = _thinned(
-        {
-            _ballot(
-                replace(v, sent=1, lost=int(v.flow in case.slow)),
-                way_of(v, case, topology),
-                large_only=False,
-            ): v
-            for v in flows
-        },
-        case,
+        {_ballot(v, way_of(v, case, topology), large_only=False): v for v in one_by_one}, case
     )
-    vote = Vote(list(ballots))
-    return _slow_enough(Poll(ballots, vote, vote.elections[:1]))
+    vote = Vote(list(ballots), fine=fine)
+    return _slow_enough(Poll(ballots, fine, vote, vote.elections[:1]))
 
 
 def poll_latency_again(polled: Poll, counted: Sequence[Ballot]) -> Poll:
@@ -392,7 +393,7 @@ def by_latency(case: Case, polled: Poll, counted: Counted | None = None) -> list
     verdict = Verdict(
         best.component, best.component.layer, Symptom.LATENCY, _confidence(election),
         f"{best.lost} of {best.crossed} flows that cross {best.component} became slow",
-        failing=pairs_quoted(mine), healthy=_neighbours(best.component, polled.ballots),
+        failing=pairs_quoted(mine), healthy=_neighbours(best.component, polled),
         alternatives=election.suspects[1:], evidence=facts,
     )  # fmt: skip
     return [Explained(verdict, mine)]

@@ -26,6 +26,7 @@ from analyzer.localize.voting.election import (
     log_likelihood_at,
     loss_rate,
 )
+from analyzer.localize.voting.fine import Fine
 from netagent.model.ids import FlowId
 from netagent.model.path import Component, link
 
@@ -67,18 +68,24 @@ class _Count:
 
 
 def one_way(
-    component: Component, votes: Iterable[tuple[Ballot, FlowId]], topology: LearnedTopology
+    component: Component,
+    votes: Iterable[tuple[Ballot, FlowId]],
+    topology: LearnedTopology,
+    fine: Fine | None = None,
 ) -> OneWay | None:
     """Return the direction in which the link `component` loses, if only one does.
 
-    `votes` are all flows of a poll with their ballots. Return None where the link loses both ways,
-    or where too few probes cross it in one direction only: MIN_EVIDENCE must be reached.
+    `votes` are the flows of a poll with their ballots, `fine` all others. Return None where the
+    link loses both ways, or where too few probes cross it in one direction only: MIN_EVIDENCE must
+    be reached.
     """
     counts: dict[frozenset[Direction], _Count] = {}
     for ballot, flow in votes:
         ways = _directions(component, flow, topology)
         if ballot.whole and bool(ways) == (component in ballot.components):
             counts[ways] = counts.get(ways, _Count()) + _Count(ballot.lost, ballot.sent)
+    for ways, sent in (fine.directions(component) if fine else {}).items():
+        counts[ways] = counts.get(ways, _Count()) + _Count(0, sent)
     elsewhere = counts.pop(frozenset(), _Count())
     both = sum((n for ways, n in counts.items() if len(ways) > 1), start=_Count())
     single = {way: n for ways, n in counts.items() if len(ways) == 1 for way in ways}

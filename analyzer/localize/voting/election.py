@@ -12,13 +12,16 @@ is the same everywhere accuses nobody.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Any
 
 from analyzer.localize.tomography.observations import Builder
 from analyzer.localize.tomography.search import Blamed, Found, Settings, search
 from analyzer.localize.topology import Direction, Leg, Part
+from analyzer.localize.voting.fine import Fine
 from netagent.model.path import Component, Kind, link, link_ends, switch
 from netagent.model.verdict import Suspect
 
@@ -95,7 +98,7 @@ SETTINGS = Settings(
     cost=MIN_EVIDENCE, spread=SPREAD, background=BACKGROUND, most=MOST_FAULTS, siblings=SIBLINGS
 )
 
-_Pair = tuple[object, object]
+_Pair = tuple[Any, Any]
 _Key = Component | Direction | tuple[str, _Pair]
 """What is voted on: a component, a link in one direction, or what only a pair crosses."""
 
@@ -199,8 +202,15 @@ def elect(
 class Vote:
     """What is at fault by the losses in ballots; it can be asked again with counted packets."""
 
-    def __init__(self, ballots: Sequence[Ballot], standing: Collection[Component] = ()) -> None:
+    def __init__(
+        self,
+        ballots: Sequence[Ballot],
+        standing: Collection[Component] = (),
+        fine: Fine | None = None,
+    ) -> None:
         self._ballots, self._standing = list(ballots), standing
+        self._fine = fine
+        """Flows that lost nothing and have no ballot."""
         self._probes = len(self._ballots)
         """How many of the ballots are probes; counted packets follow."""
         self._builder = Builder[_Key]()
@@ -248,6 +258,8 @@ class Vote:
             times = max(1, min(ballot.run, ballot.lost))
             lost = ballot.lost // times
             self._builder.flow(legs, max(lost, ballot.sent // times), lost, free=free)
+        if not among:
+            self._count_fine()
         seen = self._builder.build()
         components = [_component(key) for key in seen.components]
         row = {key: n for n, key in enumerate(seen.components)}
@@ -266,6 +278,23 @@ class Vote:
             ],
             among=[frozenset(map(row.__getitem__, each)) for each in among],
         )
+
+    def _count_fine(self) -> None:
+        """Add the probes of the flows that are fine, by what they crossed of what any loss did."""
+        if self._fine is None:
+            return
+        crossed = frozenset(self._builder.components())
+        pairs = [ballot.ordered or ballot.pair for ballot in self._ballots]
+        for pair, sent in self._fine.of_pairs(pairs).items():
+            self._builder.flow([self._builder.leg([[("pair", pair)]])], sent, 0)
+        totals: dict[tuple[frozenset[_Key], int], int] = defaultdict(int)
+        for parts, sent in self._fine.legs():
+            mine: frozenset[_Key] = frozenset(crossed.intersection(parts))
+            totals[mine, len(parts) - len(mine)] += sent
+        for (mine, others), sent in totals.items():
+            elsewhere: list[_Key] = [("elsewhere", (n, n)) for n in range(others)]
+            leg = self._builder.leg([[*sorted(mine, key=str), *elsewhere]])
+            self._builder.flow([leg], sent, 0)
 
     def _legs(self, ballot: Ballot) -> Iterator[int]:
         """Yield the legs of a ballot: what is its own, then the ways there and back."""
@@ -316,14 +345,15 @@ class Vote:
         others: list[tuple[int, Ballot]] = []
         for ballot in self._ballots[: self._probes]:
             if ballot.whole:
-                length = sum(each.kind is best.kind for each in ballot.components)
+                length = _length(ballot, best.kind)
                 if best in ballot.components:
                     mine.append(length)
                 elif ballot.components.isdisjoint(named):
                     others.append((length, ballot))
         least = max(1, min(mine, default=1))
         alike = [ballot for length, ballot in others if length >= least]
-        return sum(ballot.lost for ballot in alike), sum(ballot.sent for ballot in alike)
+        fine = self._fine.beside(best.kind, {best, *named}, least) if self._fine else 0
+        return sum(ballot.lost for ballot in alike), sum(ballot.sent for ballot in alike) + fine
 
     def _scores(self, blamed: Blamed[_Key]) -> dict[Component, float]:
         scores: dict[Component, float] = {}
@@ -340,9 +370,18 @@ class Vote:
             if component in ballot.components
             or (component in ballot.maybe and (row in lossy or ballot.maybe[component] > 0.5))
         ]
+        fine = self._fine.crossed(component) if self._fine else 0
         return Suspect(
-            component, min(1.0, score), sum(b.lost for b in mine), sum(b.sent for b in mine)
+            component, min(1.0, score), sum(b.lost for b in mine), sum(b.sent for b in mine) + fine
         )
+
+
+def _length(ballot: Ballot, kind: Kind) -> int:
+    """Return how many components of a kind a ballot's probes crossed on their longer way."""
+    ways = [parts for leg in ballot.legs for parts, _ in leg]
+    if kind not in {Kind.SWITCH, Kind.LINK} or not ways:
+        return sum(each.kind is kind for each in ballot.components)
+    return max(sum(isinstance(p, Component) and p.kind is kind for p in parts) for parts in ways)
 
 
 MOST_UNSEEN = 0.99

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows that lost nothing on ways that are known: nearly all of a window, as columns.
+
+Each probe that arrived speaks for everything that it crossed, and for each thing by itself. So it
+makes no difference how these flows are put together: their probes are counted by route and by
+endpoint, and no ballot is made of any of them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize.case import Case, OrderedPair
+from analyzer.localize.routes import NO_ROUTE, Ints, Route
+from analyzer.localize.topology import LearnedTopology, Part
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, link
+
+Mask = NDArray[np.bool_]
+FABRIC = {Kind.SWITCH, Kind.LINK}
+
+
+@dataclass(frozen=True)
+class Fine:
+    """Flows that lost nothing, on settled routes."""
+
+    views: Sequence[FlowView]
+    rows: Ints
+    """(n_flows,): which of `views` they are."""
+    sent: Ints
+    there: Ints
+    """(n_flows,): row of `routes`."""
+    back: Ints
+    ends: Ints
+    """(2, n_flows): numbers of the endpoints in `own`."""
+    routes: Sequence[Route]
+    parts: Mapping[int, frozenset[Part]]
+    """Row of a route that is taken -> what it crosses."""
+    own: Mapping[int, frozenset[Component]]
+    """Number of an endpoint -> what all packets of it cross on its own host."""
+    names: Mapping[int, EndpointId]
+    """Number of an endpoint -> the endpoint."""
+
+    @cached_property
+    def probes(self) -> int:
+        """Return how many probes they sent."""
+        return int(self.sent.sum())
+
+    def legs(self) -> Iterator[tuple[frozenset[Part], int]]:
+        """Yield what probes crossed together, with their number; each probe is in four of these.
+
+        They are the routes there and back, and the two ends. What they shared with a pair that
+        lost others is `of_pairs`.
+        """
+        for places, crossed in ((self.there, self.parts), (self.back, self.parts)):
+            yield from _counted(places, self.sent, crossed)
+        for places in self.ends:
+            yield from _counted(places, self.sent, self.own)
+
+    def of_pairs(self, pairs: Collection[OrderedPair]) -> dict[OrderedPair, int]:
+        """Return the probes of some pairs, ordered as they were probed."""
+        number = {name: n for n, name in self.names.items()}
+        wanted = {
+            (number[a] << 32) + number[b]: (a, b) for a, b in pairs if a in number and b in number
+        }
+        keys = (self.ends[0] << 32) + self.ends[1]
+        rows = np.flatnonzero(np.isin(keys, np.fromiter(wanted, np.int64, len(wanted))))
+        met, place = np.unique(keys[rows], return_inverse=True)
+        sums = np.bincount(place.reshape(-1), self.sent[rows], minlength=len(met))
+        return {
+            wanted[key]: int(total) for key, total in zip(met.tolist(), sums, strict=True) if total
+        }
+
+    def across(self, component: Component) -> Mask:
+        """Return (n_flows,) which of them cross a component."""
+        return self._across_any(frozenset({component}))
+
+    def _across_any(self, parts: frozenset[Part]) -> Mask:
+        routes = self._routes_across(parts)
+        own = np.zeros(1 + max(self.own, default=0), np.bool_)
+        own[[n for n, mine in self.own.items() if not parts.isdisjoint(mine)]] = True
+        crossed: Mask = routes[self.there] | routes[self.back]
+        for ends in self.ends:
+            crossed |= own[ends]
+        return crossed
+
+    def _routes_across(self, parts: frozenset[Part]) -> Mask:
+        hit: Mask = np.zeros(len(self.routes), np.bool_)
+        hit[[row for row, mine in self.parts.items() if not parts.isdisjoint(mine)]] = True
+        return hit
+
+    def crossed(self, component: Component) -> int:
+        """Return how many of the probes crossed a component."""
+        return int(self.sent[self.across(component)].sum())
+
+    def length(self, kind: Kind) -> Ints:
+        """Return (n_flows,) how many components of a kind each crosses on its longer way."""
+        if kind not in FABRIC:
+            return np.full(len(self.sent), 2)
+        count = np.zeros(len(self.routes), np.int64)
+        for row, parts in self.parts.items():
+            count[row] = sum(isinstance(p, Component) and p.kind is kind for p in parts)
+        return np.maximum(count[self.there], count[self.back])
+
+    def beside(self, kind: Kind, named: Collection[Component], least: int) -> int:
+        """Return how many probes crossed none of `named`, on ways of at least `least` of a kind."""
+        mine = self.length(kind) >= least
+        for component in named:
+            mine = mine & ~self.across(component)
+        return int(self.sent[mine].sum())
+
+    def directions(self, component: Component) -> dict[frozenset[tuple[str, str]], int]:
+        """Return directions of a link -> probes that crossed it, or not, in just these."""
+        ways = sorted(
+            {
+                (a, b)
+                for row in self.parts
+                for a, b in pairwise(self.routes[row])
+                if a and b and link(a, b) == component
+            }
+        )
+        hits = [self._routes_across(frozenset({way})) for way in ways]
+        which = np.zeros(len(self.sent), np.int64)
+        for n, hit in enumerate(hits):
+            which |= (hit[self.there] | hit[self.back]).astype(np.int64) << n
+        sums = np.bincount(which, self.sent)
+        return {
+            frozenset(way for n, way in enumerate(ways) if bits >> n & 1): int(total)
+            for bits, total in enumerate(sums)
+            if total
+        }
+
+    def neighbours(self, component: Component, near: Collection[Component]) -> list[FlowView]:
+        """Return flows that cross any of `near`, and not the component."""
+        mine = self._across_any(frozenset(near) - {component}) & ~self.across(component)
+        return [self.views[n] for n in self.rows[mine].tolist()]
+
+
+def _counted(
+    places: Ints, sent: Ints, crossed: Mapping[int, frozenset[Part]]
+) -> Iterator[tuple[frozenset[Part], int]]:
+    for row, total in enumerate(np.bincount(places, sent).tolist()):
+        if total:
+            yield crossed[row], int(total)
+
+
+def divide(
+    flows: Sequence[FlowView], case: Case, topology: LearnedTopology, *, large_only: bool = False
+) -> tuple[list[FlowView], Fine | None]:
+    """Return the flows that have to be weighed one by one, and the others.
+
+    One by one are flows that lost anything, and those whose ways are not settled. Of the others,
+    only probes of the largest size are counted if `large_only`.
+    """
+    if case.numbers is None or any(view.number < 0 for view in flows):
+        return list(flows), None
+    count = len(flows)
+    numbers = np.fromiter((view.number for view in flows), np.int64, count)
+    sent, lost = np.fromiter(
+        ((view.sent_large if large_only else view.sent, view.lost) for view in flows),
+        np.dtype((np.int64, 2)),
+        count,
+    ).T
+    settled = topology.settled(numbers, case.numbers, at_ns=case.window.start_ns)
+    fine = (lost == 0) & (settled.there != NO_ROUTE)
+    rows = np.flatnonzero(fine)
+    there, back = settled.there[rows], settled.back[rows]
+    ends = case.numbers.ends(numbers[rows])
+    taken = np.unique(np.concatenate([there, back])).tolist()
+    names = {n: case.numbers.endpoint(n) for n in np.unique(ends).tolist()}
+    return [flows[n] for n in np.flatnonzero(~fine).tolist()], Fine(
+        flows, rows, sent[rows], there, back, ends, settled.routes,
+        {row: topology.leg(settled.routes[row])[0][0] for row in taken},
+        {n: case.own_parts(name) for n, name in names.items()}, names,
+    )  # fmt: skip

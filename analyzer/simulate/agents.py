@@ -1,0 +1,435 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agents of a simulated fabric: window after window, the messages that they would send.
+
+Every probe is drawn, as an agent with default settings sends it: an endpoint visits its targets in
+turn, four pings at a time, two on each of two source ports, sizes in turn. What a failure does to
+it follows from the components that it and its reply cross at that instant.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.questions import Failed, Reply, Request, StatusRequest, Why
+from analyzer.simulate.clos import PORTS, Clos, Ints
+from analyzer.simulate.failures import SECOND, Effect, Failure
+from netagent.model.finding import Finding
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, switch
+from netagent.wire.messages import (
+    FlowColumns,
+    Health,
+    PathAnswer,
+    PathColumns,
+    PathReply,
+    PathRequest,
+    Registration,
+    Status,
+    Summary,
+)
+
+WIDTH_NS = 5 * SECOND
+VISITS, PINGS = 25, 4
+"""Visits of an endpoint in a window, and pings of each: 20 probes per second."""
+VISIT_NS = WIDTH_NS // VISITS
+PING_NS = 1_000_000
+"""Nanoseconds between two pings of a visit. Chosen: the second is sent when the first answered."""
+SIZES = 3
+"""Classes of sizes, in turn; the last one is the largest."""
+DEAD = 0.999
+"""Probability of loss from which traces end before a component."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a healthy fabric shows."""
+
+    rtt_ns: float = 14_000.0
+    """Median network round trip: SkeletonHunter has 12 to 16 us."""
+    between: float = 0.08
+    """Standard deviation of the logarithm, between flows."""
+    within: float = 0.06
+    """Standard deviation of the logarithm, of one flow's round trips."""
+    loss: float = 0.0
+    """Probability that a probe is lost for no reason."""
+    tail: float = 0.002
+    """Share of the round trips that meet a queue, which multiplies them by up to TAIL."""
+
+
+TAIL = 8.0
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What the columns of one host's messages refer to."""
+
+    endpoints: tuple[EndpointId, ...]
+    row: Ints
+    """(n_rnics,): row of the endpoint, -1 where the host never speaks of it."""
+    source: Ints
+    """(n_pairs of the host,): rows of their ends."""
+    target: Ints
+    replied: Ints
+    """Pairs whose targets are on the host."""
+
+
+@dataclass
+class Agents:
+    """The agents of a fabric; `window()` is one window of all of them."""
+
+    clos: Clos
+    seed: int = 0
+    noise: Noise = field(default_factory=Noise)
+    start_ns: int = 1_000 * WIDTH_NS
+    failures: tuple[Failure, ...] = ()
+    """They start at `began_ns` and later."""
+    began_ns: int = 0
+    traced: bool = True
+    """Whether agents see outer headers, and so trace paths."""
+    crashed: frozenset[str] = frozenset()
+    """Hosts whose agents are gone; their containers' stacks still answer nobody."""
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng([self.seed, 1])
+        clos = self.clos
+        self.window_number = 0
+        self._base = np.log(self.noise.rtt_ns) + self.rng.normal(0, self.noise.between, clos.flows)
+        self._hash = self.rng.random(clos.flows)
+        self._run = np.zeros(clos.flows, np.int64)
+        self._run_since = np.zeros(clos.flows, np.int64)
+        self._turned: set[Component] = set()
+        """Switches that routers avoid by now."""
+        self._rotation = self.rng.integers(1 << 20, size=clos.shape.rnics)
+        self._phase = self.rng.integers(VISIT_NS, size=clos.shape.rnics)
+        rails = clos.shape.rails
+        pair_host = clos.source // rails
+        self._flow_first = PORTS * np.searchsorted(pair_host, np.arange(clos.shape.hosts + 1))
+        self._paths: list[PathColumns | None] = [None] * clos.shape.hosts
+        self._tables = [self._table(host) for host in range(clos.shape.hosts)]
+
+    # --- tables ---------------------------------------------------------------------------------
+
+    def _table(self, host: int) -> "_Table":
+        clos, rails = self.clos, self.clos.shape.rails
+        pairs = slice(self._flow_first[host] // PORTS, self._flow_first[host + 1] // PORTS)
+        replied = np.flatnonzero(clos.target // rails == host)
+        own = np.arange(host * rails, (host + 1) * rails)
+        every = np.concatenate([own, clos.target[pairs], clos.source[replied]])
+        _, first = np.unique(every, return_index=True)
+        order = every[np.sort(first)]
+        row = np.full(clos.shape.rnics, -1, np.int64)
+        row[order] = np.arange(len(order))
+        ends = tuple(clos.endpoints[n].id for n in order)
+        return _Table(ends, row, row[clos.source[pairs]], row[clos.target[pairs]], replied)
+
+    def registrations(self) -> list[Registration]:
+        """Return each agent's registration."""
+        clos, rails = self.clos, self.clos.shape.rails
+        return [
+            Registration(
+                host=f"h{host}", instance="i", generation=1, rpc_url="",
+                endpoints=tuple(clos.endpoints[host * rails : (host + 1) * rails]),
+            )
+            for host in range(clos.shape.hosts)
+        ]  # fmt: skip
+
+    # --- one window -----------------------------------------------------------------------------
+
+    def window(self) -> list[Summary]:
+        """Return the next window of every agent that lives."""
+        start_ns = self.start_ns + self.window_number * WIDTH_NS
+        self.window_number += 1
+        flow, at_ns, large = self._probes(start_ns)
+        lost, added_ns = self._crossed(flow, at_ns, large)
+        rows = self._rows(flow, at_ns, large, lost, added_ns)
+        self._turn(start_ns + WIDTH_NS)
+        return [
+            self._summary(host, start_ns, rows)
+            for host in range(self.clos.shape.hosts)
+            if f"h{host}" not in self.crashed
+        ]
+
+    def _probes(self, start_ns: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+        """Return flow, instant and largeness of every probe of a window, by flow and instant."""
+        clos = self.clos
+        counts = np.diff(clos.first_pair)
+        probing = np.flatnonzero(counts)
+        visit = (self.window_number - 1) * VISITS + np.arange(VISITS)
+        turn = visit[None, :] + self._rotation[probing, None]
+        number = turn // counts[probing, None]
+        # The order within a round changes from round to round.
+        target = (turn + number * (1 + self._rotation[probing, None] % 7)) % counts[probing, None]
+        pair = clos.first_pair[probing, None] + target
+        at = start_ns + np.arange(VISITS) * VISIT_NS + self._phase[probing, None]
+        ping = np.arange(PINGS)
+        port = (2 * number[..., None] + ping // 2) % PORTS
+        flow = (PORTS * pair[..., None] + port).ravel()
+        at_ns = (at[..., None] + ping * PING_NS).ravel()
+        large = ((number[..., None] + ping) % SIZES == SIZES - 1).ravel()
+        order = np.lexsort((at_ns, flow))
+        return flow[order], at_ns[order], large[order]
+
+    def _active(self, effect: Effect, failure: Failure, at_ns: Ints) -> NDArray[np.bool_]:
+        since = at_ns - (self.began_ns + failure.start_ns)
+        made = since >= 0
+        if effect.period_ns:
+            made &= since % effect.period_ns < effect.duty * effect.period_ns
+        if effect.reroute_ns:
+            made &= since < effect.reroute_ns
+        return made
+
+    def _crossings(self, effect: Effect) -> Ints:
+        """Return (n_flows,) how often a probe and its reply cross what an effect is at."""
+        clos, at = self.clos, effect.at
+        if isinstance(at, tuple) or at.kind in (Kind.SWITCH, Kind.LINK):
+            there, back = clos.crossings(at)
+            return there + back
+        ends = np.repeat(np.stack([clos.source, clos.target]), PORTS, axis=1)
+        if at.kind is Kind.HOST:
+            hit = ends // clos.shape.rails == int(at.name[1:])
+        else:
+            number = next(n for n in range(clos.shape.rnics) if clos.rnic(n) == at)
+            hit = ends == number
+        made: Ints = 2 * hit.sum(axis=0)
+        return made
+
+    def _crossed(
+        self, flow: Ints, at_ns: Ints, large: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], Floats]:
+        """Return which probes are lost, and by how much the others are late (ns)."""
+        lost = self.rng.random(len(flow)) < self.noise.loss
+        added = np.zeros(len(flow))
+        for failure in self.failures:
+            for effect in failure.effects:
+                times = self._crossings(effect)
+                times[self._hash >= effect.share] = 0
+                hit = np.flatnonzero(times[flow])
+                hit = hit[self._active(effect, failure, at_ns[hit])]
+                if effect.large_only:
+                    hit = hit[large[hit]]
+                if effect.loss:
+                    passes = (1.0 - effect.loss) ** times[flow[hit]]
+                    lost[hit] |= self.rng.random(len(hit)) >= passes
+                if effect.delay_ns:
+                    drawn = self.rng.lognormal(np.log(effect.delay_ns), effect.spread, len(hit))
+                    added[hit] += drawn
+        return lost, added
+
+    def _rows(
+        self, flow: Ints, at_ns: Ints, large: NDArray[np.bool_], lost: NDArray[np.bool_],
+        added_ns: Floats,
+    ) -> dict[str, NDArray[Any]]:  # fmt: skip
+        """Return the columns of flows that were probed; "flow" has their numbers."""
+        first = np.flatnonzero(np.diff(flow, prepend=-1))
+        probed = flow[first]
+
+        def total(values: NDArray[Any]) -> Ints:
+            summed: Ints = np.add.reduceat(values.astype(np.int64), first)
+            return summed
+
+        noise, count = self.noise, len(flow)
+        ln = self._base[flow] + self.rng.normal(0, noise.within, count)
+        tail = np.where(self.rng.random(count) < noise.tail, self.rng.random(count), 0.0)
+        rtt = np.exp(ln + tail * np.log(TAIL)) + added_ns
+        ln, fine = np.log(rtt), ~lost
+        answered = total(fine)
+        sums = np.add.reduceat(np.where(fine, ln, 0.0), first)
+        squares = np.add.reduceat(np.where(fine, ln * ln, 0.0), first)
+        some = np.maximum(answered, 1)
+        mean = np.where(answered, sums / some, 0.0)
+        least = np.minimum.reduceat(np.where(fine, rtt, np.inf), first)
+        most = np.maximum.reduceat(np.where(fine, rtt, 0.0), first)
+        run, since = self._runs(flow, at_ns, lost, first)
+        last_ns = at_ns[np.append(first[1:], len(flow)) - 1]
+        return {
+            "flow": probed,
+            "sent": total(np.ones(count)), "lost": total(lost),
+            "sent_large": total(large), "lost_large": total(large & lost),
+            "run": np.minimum(run, 65535),
+            "run_ms": np.where(run > 0, (last_ns - since) // 1_000_000, 0),
+            "count": answered,
+            "min_ns": np.where(answered > 0, least, 0), "max_ns": most,
+            "mean_ln": mean, "var_ln": np.maximum(0.0, squares / some - mean * mean),
+            "prober_ns": np.full(len(probed), 2_000), "responder_ns": np.full(len(probed), 3_000),
+        }  # fmt: skip
+
+    def _runs(
+        self, flow: Ints, at_ns: Ints, lost: NDArray[np.bool_], first: Ints
+    ) -> tuple[Ints, Ints]:
+        """Return losses in a row at the end of the window, and when each run began."""
+        probed, ends = flow[first], np.append(first[1:], len(flow))
+        place = np.arange(len(flow))
+        # The last probe that was answered, before the window if none was in it.
+        answered = np.maximum.reduceat(np.where(lost, -1, place), first)
+        whole = answered < first
+        run = np.where(whole, ends - first + self._run[probed], ends - 1 - answered)
+        begin = np.where(whole, first, np.minimum(answered + 1, ends - 1))
+        since = np.where(whole & (self._run[probed] > 0), self._run_since[probed], at_ns[begin])
+        self._run[probed], self._run_since[probed] = run, since
+        return run, since
+
+    def _summary(self, host: int, start_ns: int, rows: dict[str, NDArray[Any]]) -> Summary:
+        table = self._tables[host]
+        span = np.searchsorted(rows["flow"], self._flow_first[host : host + 2])
+        mine = slice(*span)
+        local = rows["flow"][mine].astype(np.int64) - self._flow_first[host]
+        pair, port = np.divmod(local, PORTS)
+
+        def column(name: str, code: str) -> bytes:
+            return rows[name][mine].astype(code).tobytes()
+
+        u32 = {
+            name: column(name, "<u4")
+            for name in ("sent", "lost", "sent_large", "lost_large", "run_ms", "count", "min_ns",
+                         "max_ns", "prober_ns", "responder_ns")
+        }  # fmt: skip
+        flows = FlowColumns(
+            source=table.source[pair].astype("<u2").tobytes(),
+            target=table.target[pair].astype("<u2").tobytes(),
+            source_port=(40_000 + port).astype("<u2").tobytes(),
+            refused=bytes(4 * len(local)), run=column("run", "<u2"),
+            mean_ln=column("mean_ln", "<f4"), var_ln=column("var_ln", "<f4"),
+            hist_len=bytes(2 * len(local)), **u32,
+        )  # fmt: skip
+        paths = self._paths_of(host) if self.traced else PathColumns()
+        return Summary(
+            host=f"h{host}", instance="i", start_ns=start_ns, width_ns=WIDTH_NS,
+            endpoints=table.endpoints, flows=flows, paths=paths,
+            findings=tuple(self._findings(host, start_ns + WIDTH_NS)), health=Health(),
+        )  # fmt: skip
+
+    def _findings(self, host: int, now_ns: int) -> list[Finding]:
+        return [
+            Finding(each.finding, each.truth, f"{each.truth}: {each.finding}", now_ns)
+            for each in self.failures
+            if each.finding and f"h{host}" in each.hosts
+            and self.began_ns + each.start_ns < now_ns
+        ]  # fmt: skip
+
+    # --- paths ----------------------------------------------------------------------------------
+
+    def _paths_of(self, host: int) -> PathColumns:
+        known = self._paths[host]
+        if known is None:
+            known = self._paths[host] = self._traced(host)
+        return known
+
+    def _traced(self, host: int) -> PathColumns:
+        clos, table = self.clos, self._tables[host]
+        own = np.arange(self._flow_first[host], self._flow_first[host + 1])
+        others = (PORTS * table.replied[:, None] + np.arange(PORTS)).ravel()
+        flow = np.concatenate([own, others])
+        reply = np.repeat([0, 1], [len(own), len(others)])
+        route = np.concatenate([clos.there[own], clos.back[others]])
+        used, row = np.unique(route, return_inverse=True)
+        ends = [table.row[each[flow // PORTS]] for each in (clos.source, clos.target)]
+        return PathColumns(
+            source=ends[0].astype("<u2").tobytes(), target=ends[1].astype("<u2").tobytes(),
+            source_port=(40_000 + flow % PORTS).astype("<u2").tobytes(),
+            reply=reply.astype("u1").tobytes(),
+            outer_port=(1_024 + flow % 60_000).astype("<u2").tobytes(),
+            route=row.astype("<u2").tobytes(),
+            routes=tuple(self._shown(clos.routes[int(r)]) for r in used),
+        )  # fmt: skip
+
+    def _dead(self) -> set[Component]:
+        """Return the switches and links that let nothing through now."""
+        now_ns = self.start_ns + self.window_number * WIDTH_NS
+        return {
+            effect.at
+            for failure in self.failures
+            for effect in failure.effects
+            if isinstance(effect.at, Component) and effect.loss >= DEAD and not effect.period_ns
+            and now_ns >= self.began_ns + failure.start_ns
+        }  # fmt: skip
+
+    def _shown(self, route: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what a trace shows of a route: it ends before what is dead."""
+        dead = self._dead()
+        for n, hop in enumerate(route):
+            cut = switch(hop) in dead or (
+                n and any(c.name in (f"{route[n - 1]} -- {hop}", f"{hop} -- {route[n - 1]}")
+                          for c in dead if c.kind is Kind.LINK)
+            )  # fmt: skip
+            if cut:
+                return route[:n]
+        return route
+
+    def _turn(self, now_ns: int) -> None:
+        """Let routers avoid what they know to be dead; traces show it in the next window."""
+        for failure in self.failures:
+            for effect in failure.effects:
+                at = effect.at
+                if not isinstance(at, Component) or effect.loss < DEAD or effect.period_ns:
+                    continue
+                since_ns = now_ns - self.began_ns - failure.start_ns
+                if since_ns >= 0 and at.kind in (Kind.SWITCH, Kind.LINK):
+                    self._paths = [None] * len(self._paths)
+                if effect.reroute_ns and since_ns >= effect.reroute_ns and at not in self._turned:
+                    self._turned.add(at)
+                    self._rerouted()
+
+    def _rerouted(self) -> None:
+        clos, without = self.clos, frozenset(each.name for each in self._turned)
+        for reply, rows in ((False, clos.there), (True, clos.back)):
+            gone = np.asarray([not without.isdisjoint(route) for route in clos.routes])
+            for flow in np.flatnonzero(gone[rows]).tolist():
+                draw = int(self.rng.integers(1 << 30))
+                rows[flow] = clos.route(flow, draw, reply=reply, without=without)
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def reply(self, host: str, request: Request) -> Reply:
+        """Answer a question as the agent of `host` would."""
+        if host in self.crashed:
+            return Failed(Why.REFUSED, "connection refused")
+        if isinstance(request, StatusRequest):
+            return Status(
+                host=host, instance="i", version="", endpoints=(), pinglist_version=1, targets=0,
+                last_window_ns=0, health=Health(),
+            )  # fmt: skip
+        if isinstance(request, PathRequest) and request.count and self.traced:
+            return PathReply(paths=(self._counted(request),))
+        return Failed(Why.CANNOT, "a simulated host has no flow tables")
+
+    def _counted(self, request: PathRequest) -> PathAnswer:
+        clos = self.clos
+        number = {each.id: n for n, each in enumerate(clos.endpoints)}
+        ends = number[request.source], number[request.target]
+        pairs = slice(*clos.first_pair[ends[0] : ends[0] + 2])
+        pair = int(clos.first_pair[ends[0]] + np.flatnonzero(clos.target[pairs] == ends[1])[0])
+        flow = PORTS * pair + request.source_port - 40_000
+        route = clos.routes[int(clos.there[flow])]
+        at_ns = np.asarray([self.start_ns + self.window_number * WIDTH_NS])
+        passes, answered = 1.0, []
+        for n, hop in enumerate(route):
+            steps: list[Component | tuple[str, str]] = [switch(route[n - 1])] if n else []
+            if n:
+                steps += [(route[n - 1], hop), (hop, route[n - 1])]
+            for failure in self.failures:
+                for effect in failure.effects:
+                    if not self._active(effect, failure, at_ns)[0]:
+                        continue
+                    at, hits = effect.at, 0
+                    if isinstance(at, tuple) or at.kind is Kind.SWITCH:
+                        hits = steps.count(at) + (at == switch(hop) and effect.loss >= DEAD)
+                    elif at.kind is Kind.LINK and n:
+                        hits = 2 * (at.name == " -- ".join(sorted((route[n - 1], hop))))
+                    elif at == clos.rnic(ends[0]) and not n:
+                        hits = 2
+                    passes *= (1.0 - effect.loss) ** hits
+            answered.append(int(self.rng.binomial(request.count, passes)))
+        reached = [max(answered[n:]) for n in range(len(answered))]
+        return PathAnswer(
+            source_port=request.source_port, outer_port=1, hops=tuple(route), sent=request.count,
+            answered=tuple(reached), rtt_ns=tuple(5_000 * (n + 1) for n in range(len(route))),
+        )  # fmt: skip
+
+    def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:
+        """Let failures begin at `now_ns`, or as much later as they say."""
+        self.failures, self.began_ns = tuple(replace(each) for each in failures), now_ns

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rail-optimised Clos fabric of two or three tiers, its tasks, and the flows that they probe.
+
+Each RNIC is cabled to the leaf of its segment and rail. In two tiers every leaf is cabled to every
+spine; in three, to the aggregation switches of its pod, and each of those to its own group of
+cores. Tasks are placed wherever hosts are free; in each, the hosts of one pipeline stage are
+replicas that talk to each other (all pairs), and so do neighbouring stages of one replica:
+SkeletonHunter, Figure 9.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, link, rnic, switch
+
+PORTS = 4
+"""Flows per ordered pair; the default of the agent's configuration."""
+FIRST_PORT = 40_000
+Route = tuple[str, ...]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How large a fabric is. `hosts` is a multiple of `hosts_per_segment`."""
+
+    hosts: int = 32
+    rails: int = 8
+    hosts_per_segment: int = 16
+    spines: int = 8
+    """Spines; in three tiers, aggregation switches per pod."""
+    segments_per_pod: int = 0
+    """0: two tiers."""
+    cores_per_group: int = 4
+    """Cores above each aggregation switch, shared with its fellows of other pods."""
+    replicas: int = 8
+    stages: int = 4
+    """A task has replicas times stages hosts; the last one takes what is left."""
+
+    @property
+    def rnics(self) -> int:
+        """Return the number of RNICs."""
+        return self.hosts * self.rails
+
+
+@dataclass
+class Clos:
+    """A fabric with its flows; RNIC n is rail n % rails of host n // rails."""
+
+    shape: Shape
+    seed: int = 0
+    routes: list[Route] = field(init=False, default_factory=list)
+    """Every route that a flow takes, or took."""
+    there: Ints = field(init=False)
+    """(n_flows,): row of `routes`; of the replies in `back`."""
+    back: Ints = field(init=False)
+    source: Ints = field(init=False)
+    """(n_pairs,): RNIC; flows PORTS * n to PORTS * n + 3 are of pair n."""
+    target: Ints = field(init=False)
+    first_pair: Ints = field(init=False)
+    """(n_rnics + 1,): pairs of RNIC n are first_pair[n] to first_pair[n + 1]."""
+
+    def __post_init__(self) -> None:
+        self._row: dict[Route, int] = {}
+        pairs = sorted(self._pairs())
+        self.source, self.target = (np.asarray(each, np.int64) for each in zip(*pairs, strict=True))
+        counts = np.bincount(self.source, minlength=self.shape.rnics)
+        self.first_pair = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        rng = np.random.default_rng(self.seed)
+        draws = rng.integers(1 << 30, size=(2, len(pairs) * PORTS))
+        self.there, self.back = (
+            np.asarray([self.route(n, int(d), reply=bool(r)) for n, d in enumerate(draws[r])])
+            for r in (0, 1)
+        )
+
+    def _pairs(self) -> set[tuple[int, int]]:
+        shape, made = self.shape, set[tuple[int, int]]()
+        for task in range(int(self.task_of.max()) + 1):
+            hosts = np.flatnonzero(self.task_of == task).tolist()
+            stages = [hosts[n :: shape.stages] for n in range(shape.stages)]
+            edges = {(a, b) for stage in stages for a in stage for b in stage if a != b}
+            for here, after in pairwise(stages):
+                edges |= {e for a, b in zip(here, after, strict=False) for e in ((a, b), (b, a))}
+            made |= {
+                (a * shape.rails + rail, b * shape.rails + rail)
+                for a, b in edges
+                for rail in range(shape.rails)
+            }
+        return made
+
+    @cached_property
+    def task_of(self) -> Ints:
+        """Return (n_hosts,) which task has a container on each host."""
+        order = np.random.default_rng([self.seed, 2]).permutation(self.shape.hosts)
+        made = np.empty(self.shape.hosts, np.int64)
+        made[order] = np.arange(self.shape.hosts) // (self.shape.replicas * self.shape.stages)
+        return made
+
+    def leaf(self, number: int) -> str:
+        """Return the name of the leaf that an RNIC is cabled to."""
+        host, rail = divmod(number, self.shape.rails)
+        return f"leaf-s{host // self.shape.hosts_per_segment}-r{rail}"
+
+    def pod(self, number: int) -> int:
+        """Return the pod of an RNIC, in three tiers."""
+        return (
+            number
+            // self.shape.rails
+            // self.shape.hosts_per_segment
+            // (self.shape.segments_per_pod or 1)
+        )
+
+    def ways(self, flow: int, *, reply: bool, without: frozenset[str] = frozenset()) -> list[Route]:
+        """Return the routes of equal cost of a direction of a flow, dead switches left out."""
+        ends = self.source[flow // PORTS], self.target[flow // PORTS]
+        a, b = map(int, ends[::-1] if reply else ends)
+        first, last, shape = self.leaf(a), self.leaf(b), self.shape
+        if first == last:
+            return [(first,)]
+        if not shape.segments_per_pod:
+            made: list[Route] = [(first, f"spine-{n}", last) for n in range(shape.spines)]
+        else:
+            p, q = self.pod(a), self.pod(b)
+            groups = range(shape.spines)
+            made = (
+                [(first, f"agg-p{p}-{g}", last) for g in groups]
+                if p == q
+                else [
+                    (first, f"agg-p{p}-{g}", f"core-{g}-{c}", f"agg-p{q}-{g}", last)
+                    for g in groups
+                    for c in range(shape.cores_per_group)
+                ]
+            )
+        return [way for way in made if without.isdisjoint(way)] or made
+
+    def route(
+        self, flow: int, draw: int, *, reply: bool, without: frozenset[str] = frozenset()
+    ) -> int:
+        """Return the row of the route that the hash value `draw` takes."""
+        ways = self.ways(flow, reply=reply, without=without)
+        way = ways[draw % len(ways)]
+        if way not in self._row:
+            self._row[way] = len(self.routes)
+            self.routes.append(way)
+        return self._row[way]
+
+    @property
+    def flows(self) -> int:
+        """Return the number of flows."""
+        return len(self.source) * PORTS
+
+    @cached_property
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoint of each RNIC: a container on each host, as large as the host."""
+        made = []
+        for number in range(self.shape.rnics):
+            host, rail = divmod(number, self.shape.rails)
+            task = self.task_of[host]
+            high, low = divmod(host, 256)
+            made.append(
+                Endpoint(
+                    EndpointId(f"t{task}-c{host}", rail),
+                    f"t{task}",
+                    f"h{host}",
+                    f"10.{rail}.{high}.{low}",
+                    "",
+                    f"172.{16 + rail}.{high}.{low}",
+                    f"mlx5_{rail}",
+                    "br-int",
+                    f"p{host}-{rail}",
+                )
+            )
+        return made
+
+    def flow(self, number: int) -> FlowId:
+        """Return the identity of a flow."""
+        pair, port = divmod(number, PORTS)
+        a, b = (self.endpoints[int(each[pair])].id for each in (self.source, self.target))
+        return FlowId(a, b, FIRST_PORT + port)
+
+    def rnic(self, number: int) -> Component:
+        """Return an RNIC as a component."""
+        endpoint = self.endpoints[number]
+        return rnic(endpoint.host, endpoint.rnic)
+
+    @cached_property
+    def links(self) -> list[tuple[str, str]]:
+        """Return every link that a route crosses, each once, sorted."""
+        return sorted({(min(e), max(e)) for route in self.routes for e in pairwise(route)})
+
+    @cached_property
+    def switches(self) -> list[str]:
+        """Return every switch that a route crosses, sorted."""
+        return sorted({hop for route in self.routes for hop in route})
+
+    def crossings(self, at: Component | tuple[str, str]) -> tuple[Ints, Ints]:
+        """Return (n_flows,) how often each flow crosses a switch, link or direction of a link.
+
+        First there, then back.
+        """
+        of_route = np.asarray([_times(at, route) for route in self.routes])
+        return of_route[self.there], of_route[self.back]
+
+
+def _times(at: Component | tuple[str, str], route: Route) -> int:
+    if isinstance(at, tuple):
+        return sum(each == at for each in pairwise(route))
+    return sum(switch(hop) == at for hop in route) + sum(
+        link(*each) == at for each in pairwise(route)
+    )

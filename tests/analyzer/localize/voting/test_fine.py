@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flows that are only counted: no verdict may change by it."""
+
+import pytest
+
+from analyzer.localize.voting.ballots import by_votes, poll
+from analyzer.localize.voting.fine import divide
+from analyzer.simulate.fabric import Fabric
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, link, rnic, switch
+
+LOSSES = [
+    {link("leaf-s0-r0", "spine-1"): 0.1},
+    {link("leaf-s0-r0", "spine-1"): 1.0},
+    {switch("spine-0"): 0.3, rnic("h2", "rnic1"): 0.2},
+    {switch("leaf-s1-r1"): 0.1},
+    {Component.parse("container t1-c3"): 0.3},
+    {link("leaf-s0-r0", "spine-1"): 0.1, link("leaf-s1-r1", "spine-0"): 0.05},
+]
+
+
+def told(case, topology):
+    polled = poll(case, case.flows, topology)
+    return [each.verdict for each in by_votes(polled, topology)], polled
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: ", ".join(map(str, loss)))
+def test_verdicts_are_the_same_as_where_every_flow_has_a_ballot(loss, seed):
+    fabric = Fabric(seed=seed, loss=loss, probes=12)
+    case, topology = fabric.case(), fabric.topology()
+    found, polled = told(case, topology)
+    case.numbers = None
+    naive, every = told(case, topology)
+    assert polled.fine is not None
+    assert every.fine is None
+    assert len(polled.ballots) + len(polled.fine.rows) == len(every.ballots)
+    # What is undecided may differ in how open it is: what others lose is averaged over other flows.
+    mine, theirs = ([v for v in each if v.component is not None] for each in (found, naive))
+    assert [v.component for v in mine] == [v.component for v in theirs]
+    for one, other in zip(mine, theirs, strict=True):
+        assert one.summary == other.summary
+        assert one.confidence == pytest.approx(other.confidence, abs=0.02)
+        assert one.failing == other.failing
+        assert [(a.component, a.lost, a.crossed) for a in one.alternatives if a.score > 0.02] == [
+            (a.component, a.lost, a.crossed) for a in other.alternatives if a.score > 0.02
+        ]
+
+
+def fine_of(fabric):
+    case = fabric.case()
+    _, fine = divide(case.flows, case, fabric.topology())
+    return fine, [case.flows[n] for n in fine.rows]
+
+
+def test_what_crosses_a_component_is_counted_as_flow_by_flow():
+    fabric = Fabric(loss={link("leaf-s0-r0", "spine-1"): 0.1})
+    fine, views = fine_of(fabric)
+    parts = {
+        c for v in views for reply in (False, True) for c in fabric.crossed(v.flow, reply=reply)
+    }
+    for component in parts:
+        assert fine.crossed(component) == sum(
+            view.sent
+            for view in views
+            if any(component in fabric.crossed(view.flow, reply=r) for r in (False, True))
+        )
+
+
+def test_each_probe_counts_on_both_ways_and_at_both_ends():
+    fine, views = fine_of(Fabric(loss={switch("spine-1"): 0.2}))
+    assert sum(sent for _, sent in fine.legs()) == 4 * sum(view.sent for view in views)
+
+
+def test_probes_of_a_pair_are_counted_as_it_was_probed():
+    fine, views = fine_of(Fabric(loss={switch("spine-1"): 0.2}))
+    pairs = {(v.flow.source, v.flow.target) for v in views}
+    found = fine.of_pairs(pairs)
+    for pair in pairs:
+        sent = sum(v.sent for v in views if (v.flow.source, v.flow.target) == pair)
+        assert found[pair] == sent
+    nobody = EndpointId("nobody", 0)
+    assert fine.of_pairs([(nobody, nobody)]) == {}
+
+
+def test_directions_of_a_link_add_up_to_all_probes():
+    fabric = Fabric(loss={switch("spine-1"): 0.2})
+    fine, _ = fine_of(fabric)
+    found = fine.directions(link("leaf-s0-r0", "spine-0"))
+    assert sum(found.values()) == fine.probes
+    crossed = sum(n for ways, n in found.items() if ways)
+    assert crossed == fine.crossed(link("leaf-s0-r0", "spine-0"))
+
+
+def test_neighbours_cross_what_failed_and_not_the_component():
+    fabric = Fabric(loss={switch("spine-1"): 0.2})
+    fine, _ = fine_of(fabric)
+    leaf, spine = switch("leaf-s0-r0"), switch("spine-0")
+    for view in fine.neighbours(spine, {leaf, spine}):
+        crossed = [c for r in (False, True) for c in fabric.crossed(view.flow, reply=r)]
+        assert leaf in crossed
+        assert spine not in crossed
+
+
+def test_ways_that_turned_in_this_window_are_weighed_one_by_one():
+    fabric = Fabric(loss={switch("spine-1"): 0.2})
+    topology = fabric.topology()
+    case = fabric.case()
+    divide(case.flows, case, topology)
+    flow = next(f for f in fabric.flows if len(fabric.routes[f, False]) > 1)
+    there = fabric.routes[flow, False]
+    fabric.routes[flow, False] = (there[0], "spine-new", there[2])
+    topology.learn(fabric.path_rows(), fabric.underlay, wall_ns=case.window.start_ns)
+    one_by_one, _ = divide(case.flows, case, topology)
+    assert flow in {view.flow for view in one_by_one}
+    later = fabric.case()
+    later.window = type(later.window)(later.window.end_ns, later.window.width_ns)
+    quiet = [view for view in later.flows if not view.lost]
+    _, fine = divide(quiet, later, topology)
+    place = [quiet[n].flow for n in fine.rows].index(flow)
+    assert "spine-new" in fine.routes[fine.there[place]]
+    assert Component(Kind.SWITCH, "spine-new") in fine.parts[fine.there[place]]
