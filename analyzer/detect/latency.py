@@ -2,16 +2,18 @@
 """Latency shift: a flow whose round trips left their own baseline.
 
 The mean of ln(RTT) of a window, and its least round trip, are compared with exponentially weighted
-baselines of the same flow's healthy windows. A shift counts only if it is large both as a factor
-and in time. This effect floor is needed because with many samples a test of significance rejects
-what operators call normal. The least of several round trips met no queue and no busy host. So a
-smaller shift of it counts: the way itself got longer. A shifted window never enters the baselines,
-or the anomaly would become the norm.
+baselines of the same flow's healthy windows, and with how much those differed among themselves: a
+flow whose stamps are the kernel's, on a busy host, has to leave its baseline by far more than one
+that the RNIC stamps. A shift counts only if it is large as a factor and in time, too: with many
+samples a test of significance rejects what operators call normal. The least of several round trips
+met no queue and no busy host, so it says that the way itself got longer. A shifted window never
+enters the baselines, or the anomaly would become the norm.
 """
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +30,15 @@ from netagent.model.verdict import Symptom
 BASELINE_WINDOWS = 4
 """Healthy windows needed before a flow may be called slow. Chosen: fewer make a baseline of one
 burst, more leave young flows unjudged."""
-WEIGHT = 0.2
-"""Weight of the newest window in a baseline (EWMA). Chosen: five windows of memory."""
+WEIGHT = 0.05
+"""Weight of the newest window in a baseline (EWMA). Chosen: twenty windows of memory, enough to
+know how much windows differ."""
+PRIOR_VAR = 0.25
+"""Variance of ln(RTT) between windows that is assumed before any is known. Chosen: a standard
+deviation of 0.5, as of kernel stamps on a busy host; it weighs as much as one window."""
+DEVIATIONS = 5.0
+"""Standard deviations by which a window must leave its baseline. Chosen: with tens of thousands of
+flows fewer are passed by chance in every window."""
 MIN_SAMPLES = 2
 """Least round trips in a window for its mean to count. Chosen: a single one may have met a
 queue."""
@@ -39,85 +48,118 @@ busy host, in most windows."""
 
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) in healthy windows, and now."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftFloor:
-    """The least shift that counts."""
+    """The least shift that counts, however little a flow's windows differ."""
 
-    factor: float = 3.0
-    """Least ratio of a window's geometric mean RTT to the baseline's."""
-    least_factor: float = 1.5
-    """Least ratio of a window's smallest RTT to the baseline's."""
-    shift_ns: float = 500_000.0
-    """Least increase of either, in nanoseconds."""
+    FORGOTTEN: ClassVar = frozenset({"least_factor"})
+    """Fields of earlier versions, which recordings may hold."""
+    factor: float = 1.3
+    """Least ratio of a window's geometric mean RTT, or of its least RTT, to the baseline's."""
+    shift_ns: float = 4_000.0
+    """Least increase of either, in nanoseconds. Chosen: 10 us more cost a training task a fifth
+    (SkeletonHunter, section 1), and a hop less than half of that."""
 
 
+@dataclass(slots=True)
+class Baseline:
+    """Mean and variance between healthy windows of one quantity, by flow number."""
+
+    mean: Floats = field(default_factory=lambda: np.zeros(1024))
+    var: Floats = field(default_factory=lambda: np.zeros(1024))
+
+    def grow(self, size: int) -> None:
+        """Have room for `size` flows."""
+        if size > len(self.mean):
+            more = np.zeros(max(size, 2 * len(self.mean)) - len(self.mean))
+            self.mean = np.concatenate([self.mean, more])
+            self.var = np.concatenate([self.var, more])
+
+    def shifted(
+        self, flow: Ints, now: Floats, windows: Ints, floor: ShiftFloor
+    ) -> NDArray[np.bool_]:
+        """Return which of the flows left their baseline upwards; `now` is ln(ns)."""
+        base, known = self.mean[flow], windows[flow]
+        deviation = np.sqrt((PRIOR_VAR + known * self.var[flow]) / (1 + known))
+        least = np.maximum(math.log(floor.factor), DEVIATIONS * deviation)
+        return (now - base > least) & (np.exp(now) - np.exp(base) > floor.shift_ns)
+
+    def learn(self, flow: Ints, now: Floats, weight: Floats) -> None:
+        """Take a healthy window in."""
+        off = now - self.mean[flow]
+        self.mean[flow] += weight * off
+        self.var[flow] = (1 - weight) * (self.var[flow] + weight * off * off)
+
+
+@dataclass(slots=True)
 class LatencyBaselines:
     """Baselines by flow number."""
 
-    def __init__(self, floor: ShiftFloor | None = None) -> None:
-        self._floor = floor or ShiftFloor()
-        self._mean = np.zeros(1024)
-        self._least = np.zeros(1024)
-        self._windows = np.zeros(1024, np.int64)
+    FORGOTTEN: ClassVar = frozenset({"_mean", "_least", "_windows"})
+    """Fields of earlier versions, which recordings may hold."""
+    _floor: ShiftFloor = field(default_factory=ShiftFloor)
+    _of_mean: Baseline = field(default_factory=Baseline)
+    _of_least: Baseline = field(default_factory=Baseline)
+    _known: Ints = field(default_factory=lambda: np.zeros(1024, np.int64))
+    """Healthy windows that a flow's baselines are made of."""
+    _slow: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1024, np.bool_))
+    """Whether a flow was slow when it was last measured."""
 
-    def judge(self, rows: WindowRows) -> NDArray[np.int64]:
-        """Return the numbers of the flows that were slow in this window, and learn the others."""
+    def judge(self, rows: WindowRows) -> tuple[Ints, Ints]:
+        """Return the flows that were slow in this window, and those that were before as well.
+
+        The others are learned.
+        """
         self._grow(int(rows.flow.max()) + 1 if len(rows.flow) else 0)
         measured = rows.count >= MIN_SAMPLES
         flow, mean = rows.flow[measured], rows.mean_ln[measured].astype(np.float64)
         least = np.log(np.maximum(rows.min_ns[measured], 1).astype(np.float64))
         many = rows.count[measured] >= LEAST_OF
-        shifted = self._shifted(mean, self._mean[flow], self._floor.factor)
-        shifted |= many & self._shifted(least, self._least[flow], self._floor.least_factor)
-        slow = shifted & (self._windows[flow] >= BASELINE_WINDOWS)
-        self._learn(flow[~slow], mean[~slow], least[~slow])
-        return flow[slow]
+        shifted = self._of_mean.shifted(flow, mean, self._known, self._floor)
+        shifted |= many & self._of_least.shifted(flow, least, self._known, self._floor)
+        slow = shifted & (self._known[flow] >= BASELINE_WINDOWS)
+        fine = flow[~slow]
+        weight = np.maximum(WEIGHT, 1.0 / (self._known[fine] + 1))
+        self._of_mean.learn(fine, mean[~slow], weight)
+        self._of_least.learn(fine, least[~slow], weight)
+        self._known[fine] += 1
+        again = flow[slow & self._slow[flow]]
+        self._slow[flow] = slow
+        return flow[slow], again
 
-    def _shifted(
-        self, now: NDArray[np.float64], base: NDArray[np.float64], factor: float
-    ) -> NDArray[np.bool_]:
-        by_time = np.exp(now) - np.exp(base) > self._floor.shift_ns
-        return (now - base > math.log(factor)) & by_time
-
-    def _learn(
-        self, flow: NDArray[np.int64], mean: NDArray[np.float64], least: NDArray[np.float64]
-    ) -> None:
-        seen = self._windows[flow]
-        weight = np.where(seen == 0, 1.0, np.maximum(WEIGHT, 1.0 / (seen + 1)))
-        self._mean[flow] += weight * (mean - self._mean[flow])
-        self._least[flow] += weight * (least - self._least[flow])
-        self._windows[flow] += 1
-
-    def forget(self, flows: NDArray[np.int64]) -> None:
+    def forget(self, flows: Ints) -> None:
         """Begin anew with these numbers: they are other flows now."""
-        self._windows[flows[flows < len(self._windows)]] = 0
+        known = flows[flows < len(self._known)]
+        self._known[known], self._slow[known] = 0, False
 
     def shift_ns(self, flow: int, mean_ln: float, min_ns: float) -> tuple[float, float]:
         """Return a slow flow's round trip in healthy windows and in the one just judged, in ns.
 
         It is the mean or the least round trip, whichever rose more.
         """
-        mean = (math.exp(self._mean[flow]), math.exp(mean_ln))
-        least = (math.exp(self._least[flow]), min_ns)
+        mean = (math.exp(self._of_mean.mean[flow]), math.exp(mean_ln))
+        least = (math.exp(self._of_least.mean[flow]), min_ns)
         return max(mean, least, key=lambda shift: shift[1] - shift[0])
 
     def _grow(self, size: int) -> None:
-        while size > len(self._mean):
-            self._mean = np.concatenate([self._mean, np.zeros_like(self._mean)])
-            self._least = np.concatenate([self._least, np.zeros_like(self._least)])
-            self._windows = np.concatenate([self._windows, np.zeros_like(self._windows)])
+        self._of_mean.grow(size)
+        self._of_least.grow(size)
+        if (more := len(self._of_mean.mean) - len(self._known)) > 0:
+            self._known = np.concatenate([self._known, np.zeros(more, np.int64)])
+            self._slow = np.concatenate([self._slow, np.zeros(more, np.bool_)])
 
 
 class Slowness:
-    """Sees flows that are slow for two windows in a row: in one, a burst of the task may be why."""
+    """Sees flows that are slow twice in a row: once, a burst of the task may be why."""
 
     symptoms = frozenset({Symptom.LATENCY})
 
     def __init__(self) -> None:
         self._baselines = LatencyBaselines()
-        self._before: frozenset[FlowId] = frozenset()
         self.slow: Mapping[FlowId, Shift] = {}
         """Slow flows of the newest window -> their shift."""
 
@@ -127,8 +169,7 @@ class Slowness:
         now: dict[FlowId, Shift] = {}
         for rows in seen.state.rows.values():
             now.update(self._shifts(rows, seen.numbers))
-        self.slow = {flow: shift for flow, shift in now.items() if flow in self._before}
-        self._before = frozenset(now)
+        self.slow = now
         shifts: dict[tuple[EndpointId, EndpointId], list[Evidence]] = {}
         for flow, (before_ns, now_ns) in self.slow.items():
             ends = {"source": str(flow.source), "target": str(flow.target)}
@@ -141,14 +182,14 @@ class Slowness:
         ]
 
     def _shifts(self, rows: WindowRows, numbers: FlowNumbers) -> dict[FlowId, Shift]:
-        slow = set(self._baselines.judge(rows).tolist())
-        if not slow:
+        _, again = self._baselines.judge(rows)
+        if not len(again):
             return {}
-        columns = (rows.flow, rows.mean_ln, rows.min_ns)
+        place = np.flatnonzero(np.isin(rows.flow, again))
+        columns = (rows.flow[place], rows.mean_ln[place], rows.min_ns[place])
         return {
             numbers.flow(number): self._baselines.shift_ns(number, mean, least)
             for number, mean, least in zip(*(c.tolist() for c in columns), strict=True)
-            if number in slow
         }
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:

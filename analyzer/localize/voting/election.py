@@ -50,6 +50,9 @@ incident."""
 MIN_CONFIDENCE = 0.8
 """Least posterior of a suspect that is named. Chosen: below it the verdict is "insufficient
 evidence", which costs an operator less than a wrong name."""
+TOGETHER = 4
+"""Probes that are lost together where something dies just before a window ends, and others lose
+some, too. Chosen: the pings of a visit."""
 ALONE_RATE = 0.03
 """Share lost across a suspect from which it stands out where others of its kind lose nothing at
 all, however few probes cross those. Chosen: stray losses are fewer; where few probes are lost, that
@@ -89,6 +92,8 @@ LEAST_RATE = 1e-4
 MOST_FAULTS = 12
 """Most faults of one vote. Chosen: more at once are a disaster that needs no list, and the time
 that a vote takes grows with the square of their number."""
+OWN = frozenset({Kind.RNIC, Kind.ENDPOINT, Kind.CONTAINER, Kind.HOST})
+"""Kinds of what packets cross on an endpoint's own host."""
 SIBLINGS = 6.0
 """Nats by which a switch is preferred to several of its links. Chosen: they fail together because
 the switch does, which does not lose evenly where it dies within a window."""
@@ -179,12 +184,35 @@ class Election:
         if best.lost * sent <= lost * best.crossed:
             return False
         apart = log_likelihood(best.lost, best.crossed) + log_likelihood(lost, sent)
-        return apart - log_likelihood(best.lost + lost, best.crossed + sent) >= MIN_EVIDENCE
+        apart -= log_likelihood(best.lost + lost, best.crossed + sent)
+        return apart >= MIN_EVIDENCE * (TOGETHER if lost else 1)
+
+    @property
+    def alike(self) -> tuple[Suspect, ...]:
+        """Return the best suspect and those around it that all the same probes cross.
+
+        So it is with an RNIC and the only endpoint on it, or a host and the only container on it:
+        no probe tells them apart, and who mends one looks at the other.
+        """
+        best = self.suspects[0]
+        same = [
+            each
+            for each in self.suspects
+            if each.component.kind in OWN and (each.lost, each.crossed) == (best.lost, best.crossed)
+        ]
+        kinds = {each.component.kind for each in same}
+        # Two of a kind are the two ends of the same probes.
+        return tuple(same) if best in same and len(kinds) == len(same) else (best,)
+
+    @property
+    def confidence(self) -> float:
+        """Return the probability that it is the best suspect, or one alike."""
+        return min(1.0, sum(s.score for s in self.alike)) if self.suspects else 0.0
 
     @property
     def decided(self) -> bool:
         """Whether the best suspect may be named."""
-        return self.shared and self.suspects[0].score >= MIN_CONFIDENCE and self.stands_out
+        return self.shared and self.confidence >= MIN_CONFIDENCE and self.stands_out
 
 
 def elect(

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One episode: some failures begin in a fabric that was well, and the diagnosis says what it says.
+
+The diagnosis gets the agents' messages as bytes and the answers to its questions. Which failures
+there are is known here only.
+"""
+
+import random
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
+from analyzer.roster.registry import Registry
+from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
+from analyzer.simulate.clos import Clos, Shape
+from analyzer.simulate.failures import TYPES, Failure, draw
+from netagent.model.path import Component, Kind
+from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import Incident
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import Summary
+
+LATE_NS = 200_000_000
+"""Nanoseconds from a window's end until all its messages are in. Chosen: as in a lab."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """An incident, as it stood when it changed."""
+
+    id: str
+    at_s: float
+    """Seconds from the begin of the episode's failures."""
+    component: str | None
+    layer: str | None
+    confidence: float
+    alternatives: tuple[str, ...]
+    state: str
+
+
+@dataclass(frozen=True)
+class Truth:
+    """A failure that there was."""
+
+    number: int
+    name: str
+    component: str
+    family: str
+    also: tuple[str, ...]
+    start_s: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of an episode."""
+
+    seed: int
+    truths: tuple[Truth, ...]
+    said: tuple[Said, ...]
+    seconds: float
+    """Simulated."""
+    broken: tuple[str, ...] = ()
+    """Windows that could not be judged."""
+
+
+@dataclass
+class Cluster:
+    """A fabric, its agents and an analyzer's diagnosis."""
+
+    shape: Shape
+    seed: int = 0
+    traced: bool = True
+    noise: Noise = field(default_factory=Noise)
+
+    def __post_init__(self) -> None:
+        self.clos = Clos(self.shape, self.seed)
+        self.agents = Agents(self.clos, self.seed, self.noise, traced=self.traced)
+        self.registry = Registry()
+        for message in self.agents.registrations():
+            self.registry.apply(message, 0)
+        declared = DeclaredTopology() if self.traced else self._declared()
+        self.diagnosis = Diagnosis(self.registry, declared)
+
+    def _declared(self) -> DeclaredTopology:
+        """Return the cabling, which an operator declares where no path is traced."""
+        made = DeclaredTopology(links=frozenset(self.clos.links))
+        uplinks = [
+            (end.host, end.rnic, self.clos.leaf(n)) for n, end in enumerate(self.clos.endpoints)
+        ]
+        kind = type(made).__dataclass_fields__["uplinks"]
+        del kind
+        from netagent.model.topology import Uplink  # noqa: PLC0415
+
+        return replace(made, uplinks=tuple(Uplink(*each) for each in uplinks))
+
+    @property
+    def now_ns(self) -> int:
+        """Return when the newest window is told."""
+        return self.agents.start_ns + self.agents.window_number * WIDTH_NS + LATE_NS
+
+    def window(self) -> list[Incident | str]:
+        """Let a window pass; return the incidents that changed, and what could not be judged."""
+        bodies = [encode(each) for each in self.agents.window()]
+        for body in bodies:
+            self.diagnosis.ingest(decode(body, Summary), self.now_ns)
+        questions = self.diagnosis.step(self.now_ns)
+        while questions:
+            for each in questions:
+                reply = self.agents.reply(each.host, each.request)
+                self.diagnosis.answer(each.id, reply, self.now_ns)
+            questions = self.diagnosis.step(self.now_ns)
+        told: list[Incident | str] = []
+        while (event := self.diagnosis.next_event()) is not None:
+            if isinstance(event, IncidentChanged):
+                told.append(event.incident)
+            elif event.event == "window_not_judged":
+                told.append(repr(event.error))
+        return told
+
+    def warm(self, windows: int) -> None:
+        """Let healthy windows pass."""
+        for _ in range(windows):
+            told = self.window()
+            if told:
+                raise AssertionError(f"said in health: {told}")
+
+
+def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: int) -> Outcome:
+    """Let failures of these types of Table 1 begin in the next window, and watch."""
+    agents = cluster.agents
+    agents.rng = np.random.default_rng([seed, 3])
+    rng = np.random.default_rng([seed, 4])
+    failures = _drawn(cluster.clos, rng, numbers)
+    began_ns = agents.start_ns + agents.window_number * WIDTH_NS
+    agents.fail(failures, now_ns=began_ns)
+    said: list[Said] = []
+    broken: list[str] = []
+    for _ in range(windows):
+        for each in cluster.window():
+            if isinstance(each, str):
+                broken.append(each)
+            else:
+                said.append(_said(each, (cluster.now_ns - began_ns) / 1e9))
+    truths = tuple(
+        Truth(
+            each.number, TYPES[each.number][0], str(each.truth), each.family.value,
+            tuple(sorted(map(str, each.also))), each.start_ns / 1e9,
+        )
+        for each in failures
+    )  # fmt: skip
+    return Outcome(seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken))
+
+
+def _drawn(clos: Clos, rng: np.random.Generator, numbers: tuple[int, ...]) -> list[Failure]:
+    """Return failures that begin at any moment of a window, none of them on another's part."""
+    made: list[Failure] = []
+    for number in numbers:
+        while True:
+            each = draw(number, clos, rng)
+            if not any(_touch(each, other) for other in made):
+                break
+        made.append(replace(each, start_ns=int(rng.integers(WIDTH_NS))))
+    return made
+
+
+def _touch(one: Failure, other: Failure) -> bool:
+    """Return whether two failures are at one component, or at a switch and a link of it."""
+    return bool(_places(one) & _places(other))
+
+
+def _places(failure: Failure) -> set[str]:
+    every: set[Component] = {failure.truth, *failure.also}
+    places = {each.name.partition("/")[0] for each in every if each.kind is not Kind.LINK}
+    for each in every:
+        if each.kind is Kind.LINK:
+            places |= {each.name, *(end for end in each.name.split(" -- ") if "leaf" not in end)}
+    return places
+
+
+def _said(incident: Incident, at_s: float) -> Said:
+    verdict = incident.verdict
+    return Said(
+        incident.id, round(at_s, 3),
+        str(verdict.component) if verdict.component else None,
+        verdict.layer.value if verdict.layer else None, verdict.confidence,
+        tuple(str(each.component) for each in verdict.alternatives), incident.state.value,
+    )  # fmt: skip
+
+
+def types_of(seed: int, *, most: int, among: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which types fail together in an episode: one to `most` of them."""
+    rng = random.Random(seed)
+    return tuple(rng.choice(among) for _ in range(1 + seed % most))

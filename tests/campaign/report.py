@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A campaign's score as lines of text."""
+
+from collections.abc import Sequence
+
+from analyzer.simulate.failures import TYPES
+from tests.campaign.episode import Outcome
+from tests.campaign.score import (
+    Score,
+    Tally,
+    false_alarms,
+    poisson,
+    quantile,
+    reliability,
+    wilson,
+)
+
+
+def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]:
+    """Return the score for a terminal of 80 columns."""
+    made = [
+        f"{'type':<32} {'n':>4} {'recall':>7} {'top 1':>7} {'top 2':>7} {'median':>7} {'p99':>6}"
+    ]
+    for number, tally in sorted(score.by_type.items()):
+        made.append(_row(f"{number:2d} {TYPES[number][0]}", tally))
+    total = score.total
+    made.append(_row("all", total))
+    made.append("")
+    made.append(_share("precision", score.right, score.named))
+    made.append(_share("recall", total.detected, total.failures))
+    made.append(_share("top 1", total.first, total.failures))
+    made.append(_share("top 2", total.second, total.failures))
+    alarms, days = false_alarms(outcomes, rnics)
+    if days:
+        low, high = (each / days * 10_000 for each in poisson(alarms))
+        made.append(
+            f"{alarms} false alarms in {days:.1f} RNIC-days of health: "
+            f"{low:.0f} to {high:.0f} in 10,000"
+        )
+    made.append("")
+    made.append("confidence, share right, verdicts")
+    made += [f"{p:10.3f} {ok:12.3f} {n:9d}" for p, ok, n in reliability(score.verdicts)]
+    if score.wrong:
+        made += ["", "named wrongly:"]
+        made += [f"  {what} ({n})" for what, n in sorted(score.wrong.items())][:40]
+    if score.broken:
+        made.append(f"{score.broken} windows could not be judged")
+    return made
+
+
+def _row(name: str, tally: Tally) -> str:
+    shares = [each / max(1, tally.failures) for each in (tally.detected, tally.first, tally.second)]
+    times = [quantile(tally.seconds, share) for share in (0.5, 0.99)]
+    return (
+        f"{name:<32} {tally.failures:4d} "
+        + " ".join(f"{100 * share:6.1f}%" for share in shares)
+        + f" {times[0]:6.1f}s {times[1]:5.1f}s"
+    )
+
+
+def _share(name: str, hits: int, of: int) -> str:
+    low, high = wilson(hits, of)
+    share = hits / max(1, of)
+    return f"{name:<10} {100 * share:6.2f} % ({100 * low:.2f} to {100 * high:.2f}; {hits} of {of})"
