@@ -71,6 +71,8 @@ class Baseline:
 
     mean: Floats = field(default_factory=lambda: np.zeros(1024))
     var: Floats = field(default_factory=lambda: np.zeros(1024))
+    windows: Ints = field(default_factory=lambda: np.zeros(1024, np.int64))
+    """How many healthy windows they are made of."""
 
     def grow(self, size: int) -> None:
         """Have room for `size` flows."""
@@ -78,21 +80,23 @@ class Baseline:
             more = np.zeros(max(size, 2 * len(self.mean)) - len(self.mean))
             self.mean = np.concatenate([self.mean, more])
             self.var = np.concatenate([self.var, more])
+            self.windows = np.concatenate([self.windows, more.astype(np.int64)])
 
-    def shifted(
-        self, flow: Ints, now: Floats, windows: Ints, floor: ShiftFloor
-    ) -> NDArray[np.bool_]:
+    def shifted(self, flow: Ints, now: Floats, floor: ShiftFloor) -> NDArray[np.bool_]:
         """Return which of the flows left their baseline upwards; `now` is ln(ns)."""
-        base, known = self.mean[flow], windows[flow]
+        base, known = self.mean[flow], self.windows[flow]
         deviation = np.sqrt((PRIOR_VAR + known * self.var[flow]) / (1 + known))
         least = np.maximum(math.log(floor.factor), DEVIATIONS * deviation)
-        return (now - base > least) & (np.exp(now) - np.exp(base) > floor.shift_ns)
+        large = (now - base > least) & (np.exp(now) - np.exp(base) > floor.shift_ns)
+        return large & (known >= BASELINE_WINDOWS)
 
-    def learn(self, flow: Ints, now: Floats, weight: Floats) -> None:
+    def learn(self, flow: Ints, now: Floats) -> None:
         """Take a healthy window in."""
+        weight = np.maximum(WEIGHT, 1.0 / (self.windows[flow] + 1))
         off = now - self.mean[flow]
         self.mean[flow] += weight * off
         self.var[flow] = (1 - weight) * (self.var[flow] + weight * off * off)
+        self.windows[flow] += 1
 
 
 @dataclass(slots=True)
@@ -104,8 +108,6 @@ class LatencyBaselines:
     _floor: ShiftFloor = field(default_factory=ShiftFloor)
     _of_mean: Baseline = field(default_factory=Baseline)
     _of_least: Baseline = field(default_factory=Baseline)
-    _known: Ints = field(default_factory=lambda: np.zeros(1024, np.int64))
-    """Healthy windows that a flow's baselines are made of."""
     _slow: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1024, np.bool_))
     """Whether a flow was slow when it was last measured."""
 
@@ -119,22 +121,19 @@ class LatencyBaselines:
         flow, mean = rows.flow[measured], rows.mean_ln[measured].astype(np.float64)
         least = np.log(np.maximum(rows.min_ns[measured], 1).astype(np.float64))
         many = rows.count[measured] >= LEAST_OF
-        shifted = self._of_mean.shifted(flow, mean, self._known, self._floor)
-        shifted |= many & self._of_least.shifted(flow, least, self._known, self._floor)
-        slow = shifted & (self._known[flow] >= BASELINE_WINDOWS)
-        fine = flow[~slow]
-        weight = np.maximum(WEIGHT, 1.0 / (self._known[fine] + 1))
-        self._of_mean.learn(fine, mean[~slow], weight)
-        self._of_least.learn(fine, least[~slow], weight)
-        self._known[fine] += 1
+        slow = self._of_mean.shifted(flow, mean, self._floor)
+        slow |= many & self._of_least.shifted(flow, least, self._floor)
+        self._of_mean.learn(flow[~slow], mean[~slow])
+        self._of_least.learn(flow[~slow & many], least[~slow & many])
         again = flow[slow & self._slow[flow]]
         self._slow[flow] = slow
         return flow[slow], again
 
     def forget(self, flows: Ints) -> None:
         """Begin anew with these numbers: they are other flows now."""
-        known = flows[flows < len(self._known)]
-        self._known[known], self._slow[known] = 0, False
+        known = flows[flows < len(self._slow)]
+        self._of_mean.windows[known], self._of_least.windows[known] = 0, 0
+        self._slow[known] = False
 
     def shift_ns(self, flow: int, mean_ln: float, min_ns: float) -> tuple[float, float]:
         """Return a slow flow's round trip in healthy windows and in the one just judged, in ns.
@@ -143,13 +142,13 @@ class LatencyBaselines:
         """
         mean = (math.exp(self._of_mean.mean[flow]), math.exp(mean_ln))
         least = (math.exp(self._of_least.mean[flow]), min_ns)
-        return max(mean, least, key=lambda shift: shift[1] - shift[0])
+        known = [mean, least] if self._of_least.windows[flow] else [mean]
+        return max(known, key=lambda shift: shift[1] - shift[0])
 
     def _grow(self, size: int) -> None:
         self._of_mean.grow(size)
         self._of_least.grow(size)
-        if (more := len(self._of_mean.mean) - len(self._known)) > 0:
-            self._known = np.concatenate([self._known, np.zeros(more, np.int64)])
+        if (more := len(self._of_mean.mean) - len(self._slow)) > 0:
             self._slow = np.concatenate([self._slow, np.zeros(more, np.bool_)])
 
 

@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from tests.campaign.episode import Outcome, Said, Truth
 
@@ -138,7 +139,7 @@ def false_alarms(outcomes: Iterable[Outcome], rnics: int) -> tuple[int, float]:
 def reliability(verdicts: Sequence[tuple[float, bool]]) -> list[tuple[float, float, int]]:
     """Return mean confidence, share that was right, and count, by bins of confidence."""
     rows = []
-    for low, high in zip(BINS, BINS[1:], strict=False):
+    for low, high in pairwise(BINS):
         mine = [each for each in verdicts if low <= each[0] < high]
         if mine:
             mean = sum(p for p, _ in mine) / len(mine)

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.take import take
+from analyzer.questions import Failed, StatusRequest
+from analyzer.simulate.agents import DEAD, WIDTH_NS, Agents, Noise
+from analyzer.simulate.clos import Clos, Shape
+from analyzer.simulate.failures import Effect, Failure, Family
+from netagent.model.path import Component, Kind, link, switch
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import PathRequest, Status, Summary
+
+SHAPE = Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2)
+
+
+def agents(**options):
+    return Agents(Clos(SHAPE, seed=1), seed=1, **options)
+
+
+def rows_of(summaries, numbers):
+    """Return flow -> (sent, lost, run, count, min, mean of ln) as an analyzer reads it."""
+    found = {}
+    for summary in summaries:
+        read = decode(encode(summary), Summary)
+        rows = take(read, numbers, width_ns=WIDTH_NS, with_paths=True).rows
+        columns = (rows.sent, rows.lost, rows.run, rows.count, rows.min_ns, rows.mean_ln)
+        for number, *values in zip(rows.flow.tolist(), *(c.tolist() for c in columns), strict=True):
+            found[numbers.flow(number)] = values
+    return found
+
+
+def fail(made, *effects, start_ns=0):
+    at = effects[0].at
+    truth = at if isinstance(at, Component) else link(*at)
+    failure = Failure(1, truth, Family.LINK, effects, start_ns=start_ns)
+    made.fail([failure], now_ns=made.start_ns + made.window_number * WIDTH_NS)
+
+
+def test_each_endpoint_sends_twenty_probes_a_second_and_health_loses_none():
+    made, numbers = agents(), FlowNumbers()
+    for _ in range(3):
+        found = rows_of(made.window(), numbers)
+        assert sum(values[0] for values in found.values()) == SHAPE.rnics * 100
+        assert sum(values[1] for values in found.values()) == 0
+    assert len(numbers) == made.clos.flows
+
+
+def test_round_trips_are_as_the_noise_says():
+    noise = Noise(rtt_ns=20_000, between=0.01, within=0.02, tail=0.0)
+    found = rows_of(agents(noise=noise).window(), FlowNumbers())
+    means = np.exp([values[5] for values in found.values()])
+    assert abs(np.median(means) / 20_000 - 1) < 0.02
+    assert all(values[4] <= np.exp(values[5]) * 1.001 for values in found.values())
+
+
+def test_a_dead_rnic_loses_all_of_its_flows_and_no_other():
+    made, numbers = agents(), FlowNumbers()
+    fail(made, Effect(made.clos.rnic(5), 1.0))
+    own = made.clos.endpoints[5].id
+    for flow, (sent, lost, run, *_) in rows_of(made.window(), numbers).items():
+        mine = own in (flow.source, flow.target)
+        assert lost == (sent if mine else 0)
+        assert run == lost
+
+
+def test_losses_in_a_row_are_counted_across_windows():
+    made, numbers = agents(), FlowNumbers()
+    fail(made, Effect(made.clos.rnic(5), 1.0))
+    own, runs = made.clos.endpoints[5].id, {}
+    for _ in range(3):
+        for flow, (_, lost, run, *_) in rows_of(made.window(), numbers).items():
+            if own in (flow.source, flow.target):
+                runs[flow] = runs.get(flow, 0) + lost
+                assert run == runs[flow]
+    made.fail([], now_ns=0)
+    assert not any(values[2] for values in rows_of(made.window(), numbers).values())
+
+
+def test_a_link_that_loses_one_way_loses_its_share():
+    made, numbers = agents(), FlowNumbers()
+    ends = made.clos.links[0]
+    fail(made, Effect(ends, 0.3))
+    there, back = made.clos.crossings(ends)
+    hit = {made.clos.flow(n) for n in np.flatnonzero(there + back).tolist()}
+    sent = lost = 0
+    for _ in range(20):
+        for flow, values in rows_of(made.window(), numbers).items():
+            assert flow in hit or not values[1]
+            sent += values[0] * (flow in hit)
+            lost += values[1]
+    assert abs(lost / sent - 0.3) < 0.05
+
+
+def test_a_slow_rnic_slows_its_flows_by_what_it_adds():
+    made, numbers = agents(noise=Noise(tail=0.0)), FlowNumbers()
+    fail(made, Effect(made.clos.rnic(5), delay_ns=80_000, spread=0.01))
+    own = made.clos.endpoints[5].id
+    for flow, values in rows_of(made.window(), numbers).items():
+        slow = own in (flow.source, flow.target)
+        assert (values[4] > 85_000) is slow
+
+
+def test_what_flaps_is_there_for_its_share_of_the_time():
+    made, numbers = agents(), FlowNumbers()
+    fail(made, Effect(made.clos.rnic(5), 1.0, period_ns=1_000_000_000, duty=0.25))
+    found = rows_of(made.window(), numbers)
+    own = made.clos.endpoints[5].id
+    mine = [v for flow, v in found.items() if own in (flow.source, flow.target)]
+    assert 0.15 < sum(v[1] for v in mine) / sum(v[0] for v in mine) < 0.35
+
+
+def test_routers_turn_away_from_a_dead_spine_and_traces_show_it():
+    made, numbers = agents(), FlowNumbers()
+    spine = next(each for each in made.clos.switches if each.startswith("spine"))
+    fail(made, Effect(switch(spine), 1.0, reroute_ns=2_000_000_000))
+    lost = [sum(v[1] for v in rows_of(made.window(), numbers).values()) for _ in range(3)]
+    assert lost[0] > 0
+    assert lost[1:] == [0, 0]
+    shown = {hop for summary in made.window() for route in summary.paths.routes for hop in route}
+    assert spine not in shown
+
+
+def test_traces_end_before_what_is_dead():
+    made = agents()
+    made.window()
+    ends = next(each for each in made.clos.links if each[1].startswith("spine"))
+    fail(made, Effect(link(*ends), 1.0))
+    made.window()
+    routes = {route for summary in made.window() for route in summary.paths.routes}
+    assert not any(ends in pairwise(route) for route in routes)
+    assert any(route[-1] == ends[0] and len(route) == 1 for route in routes)
+
+
+def test_a_crashed_agent_sends_and_answers_nothing():
+    made = agents(crashed=frozenset({"h3"}))
+    assert {summary.host for summary in made.window()} == {f"h{n}" for n in range(16)} - {"h3"}
+    assert isinstance(made.reply("h3", StatusRequest()), Failed)
+    assert isinstance(made.reply("h2", StatusRequest()), Status)
+
+
+def test_without_outer_headers_no_path_is_traced():
+    made = agents(traced=False)
+    assert not any(summary.paths.routes for summary in made.window())
+    request = request_of(made, 0, 100)
+    assert isinstance(made.reply(made.clos.endpoints[0].host, request), Failed)
+
+
+def request_of(made, flow, count):
+    named = made.clos.flow(flow)
+    return PathRequest(
+        source=named.source, target=named.target, source_port=named.source_port, count=count
+    )
+
+
+@pytest.mark.parametrize("loss", [0.2, 1.0])
+def test_packets_are_counted_up_to_what_loses_them(loss):
+    made = agents()
+    flow = next(f for f in range(made.clos.flows) if len(made.clos.routes[made.clos.there[f]]) == 3)
+    route = made.clos.routes[int(made.clos.there[flow])]
+    fail(made, Effect(switch(route[1]), loss))
+    made.window()
+    answer = made.reply("h0", request_of(made, flow, 100)).paths[0]
+    assert answer.hops == route
+    assert answer.answered[0] == 100
+    # A router that loses a part of what it forwards answers all that ends at it.
+    assert (answer.answered[1] == 0) is (loss >= DEAD)
+    assert answer.answered[2] < 100
+
+
+def test_the_same_seed_gives_the_same_messages():
+    one, other = ([encode(each) for each in agents().window()] for _ in "12")
+    assert one == other
+    assert one != [encode(each) for each in Agents(Clos(SHAPE, seed=1), seed=2).window()]
+
+
+def test_a_host_effect_hits_all_of_its_rnics():
+    made, numbers = agents(), FlowNumbers()
+    fail(made, Effect(Component(Kind.HOST, "h2"), 1.0))
+    for flow, values in rows_of(made.window(), numbers).items():
+        mine = any(end.container.endswith("-c2") for end in (flow.source, flow.target))
+        assert bool(values[1]) is mine

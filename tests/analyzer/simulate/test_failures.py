@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from analyzer.simulate.agents import Agents
+from analyzer.simulate.clos import Clos, Shape
+from analyzer.simulate.failures import TYPES, Family, draw
+from netagent.model.path import Kind, link
+
+CLOS = Clos(Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2), seed=1)
+KINDS = {
+    Family.LINK: Kind.LINK,
+    Family.SWITCH: Kind.SWITCH,
+    Family.RNIC: Kind.RNIC,
+    Family.HOST: Kind.HOST,
+    Family.CONTAINER: Kind.CONTAINER,
+}
+
+
+def test_there_are_the_nineteen_of_the_table():
+    assert list(TYPES) == list(range(1, 20))
+
+
+@pytest.mark.parametrize("number", TYPES)
+def test_a_failure_is_somewhere_in_the_fabric_and_does_something(number):
+    rng = np.random.default_rng(number)
+    for _ in range(20):
+        failure = draw(number, CLOS, rng)
+        assert failure.number == number
+        assert failure.truth.kind is KINDS[failure.family]
+        assert failure.truth not in failure.also
+        assert all(effect.loss > 0 or effect.delay_ns > 0 for effect in failure.effects)
+        assert bool(failure.finding) == bool(failure.hosts)
+        if failure.family is Family.LINK:
+            assert failure.truth in {link(*ends) for ends in CLOS.links}
+
+
+@pytest.mark.parametrize("number", TYPES)
+def test_a_failure_loses_or_slows_probes(number):
+    rng = np.random.default_rng(number)
+    made = Agents(CLOS, seed=1)
+    made.fail([draw(number, CLOS, rng)], now_ns=made.start_ns)
+    changed = 0
+    for _ in range(4):
+        for summary in made.window():
+            lost = np.frombuffer(summary.flows.lost, "<u4").sum()
+            slow = np.frombuffer(summary.flows.max_ns, "<u4").max() > 150_000
+            slow |= (np.frombuffer(summary.flows.mean_ln, "<f4") > np.log(30_000)).any()
+            changed += bool(lost) or bool(slow)
+    assert changed

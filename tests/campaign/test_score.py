@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from tests.campaign.episode import Outcome, Said, Truth
+from tests.campaign.report import lines
+from tests.campaign.score import false_alarms, poisson, reliability, score, wilson
+
+LINK = Truth(1, "CRC error", "link a -- b", "link", (), 1.0)
+RNIC = Truth(5, "RNIC", "rnic h/x", "rnic", ("endpoint c/rail0",), 2.0)
+
+
+def said(component, *alternatives, name="i", at_s=5.0, confidence=0.9, state="open"):
+    return Said(name, at_s, component, None, confidence, alternatives, state)
+
+
+def total(*outcomes):
+    return score(outcomes).total
+
+
+def test_a_failure_that_is_named_is_detected_and_localised():
+    made = score([Outcome(1, (LINK,), (said("link a -- b"),), 30)])
+    assert (made.total.detected, made.total.first, made.right, made.named) == (1, 1, 1, 1)
+    assert made.total.seconds == [4.0]
+    assert made.verdicts == [(0.9, True)]
+
+
+def test_what_nothing_tells_from_the_truth_counts_as_it():
+    assert total(Outcome(1, (RNIC,), (said("endpoint c/rail0"),), 30)).first == 1
+
+
+def test_a_wrong_name_is_no_detection_and_costs_precision():
+    made = score([Outcome(1, (LINK,), (said("link a -- c"),), 30)])
+    assert (made.total.detected, made.total.first, made.right, made.named) == (0, 0, 0, 1)
+    assert dict(made.wrong) == {"1 -> link a -- c": 1}
+
+
+def test_an_incident_that_names_nobody_detects_and_its_alternatives_are_top_two():
+    found = total(Outcome(1, (LINK,), (said(None, "link a -- c", "link a -- b"),), 30))
+    assert (found.detected, found.first, found.second) == (1, 0, 1)
+
+
+def test_the_last_word_of_an_incident_counts_but_not_that_it_is_over():
+    told = (said(None), said("link a -- b"), said("link a -- b", state="recovered"))
+    assert total(Outcome(1, (LINK,), told, 30)).first == 1
+
+
+def test_of_two_failures_each_needs_its_own_name():
+    found = total(Outcome(1, (LINK, RNIC), (said("rnic h/x"),), 30))
+    assert (found.failures, found.detected, found.first) == (2, 1, 1)
+
+
+def test_alarms_in_health_are_counted_per_rnic_and_day():
+    healthy = [Outcome(1, (), (said("link a -- b"), said(None, name="j")), 43_200)]
+    assert false_alarms(healthy, rnics=10) == (2, 5.0)
+    assert score(healthy).right == 0
+
+
+def test_intervals_hold_what_is_known_of_them():
+    low, high = wilson(100, 100)
+    assert (round(low, 3), high) == (0.963, 1.0)
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert poisson(0) == (0.0, pytest.approx(3.69, abs=0.1))
+    assert poisson(10)[0] == pytest.approx(4.8, abs=0.1)
+
+
+def test_reliability_is_by_bins():
+    rows = reliability([(0.94, True), (0.94, False), (0.5, True)])
+    assert rows == [(0.5, 1.0, 1), (0.94, 0.5, 2)]
+
+
+def test_the_report_fits_a_terminal():
+    outcomes = [Outcome(1, (LINK, RNIC), (said("rnic h/x"), said("link a -- c", name="j")), 30)]
+    outcomes.append(Outcome(2, (), (), 30))
+    told = lines(score(outcomes), outcomes, rnics=256)
+    assert all(len(line) <= 80 for line in told)
+    assert any("named wrongly" in line for line in told)
