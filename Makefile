@@ -15,7 +15,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos eval-skeleton eval-localize bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -88,6 +88,13 @@ eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
 
 eval-localize: setup ## how well silent drops in fat-trees are ranked, beside MaxCount and 007
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.localize
+
+campaign: setup ## some hundred simulated failures of all 19 types, 256 RNICs (minutes; docs/campaign.md)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --output build/campaign.jsonl
+
+campaign-full: setup ## two thousand episodes of them, 2,048 RNICs (hours)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --hosts 256 --episodes 2000 --healthy 200 \
+	  --output build/campaign-full.jsonl
 
 bench: setup ## measured claims, as JSON lines
 	$(BIN)/python -m tests.bench

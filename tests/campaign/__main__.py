@@ -67,8 +67,8 @@ def main() -> int:
     parser.add_argument("--healthy", type=int, default=20, help="without any (default: 20)")
     parser.add_argument("--most", type=int, default=3, help="failures at once (default: 3)")
     parser.add_argument("--types", default="", help="rows of Table 1, as 1,2,4 (default: all)")
-    parser.add_argument("--windows", type=int, default=12, help="of 5 s per episode (default: 12)")
-    parser.add_argument("--warm", type=int, default=12, help="windows before (default: 12)")
+    parser.add_argument("--windows", type=int, default=10, help="of 5 s per episode (default: 10)")
+    parser.add_argument("--warm", type=int, default=60, help="windows before (default: 60)")
     parser.add_argument("--seed", type=int, default=JUDGED, help="of the first episode")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--untraced", action="store_true", help="no outer header is seen")
@@ -89,6 +89,8 @@ def main() -> int:
     ]
     tasks += [(args.seed + args.episodes + n, (), args.windows) for n in range(args.healthy)]
     outcomes: list[Outcome] = []
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
     file = args.output.open("w") if args.output else None
     for n, outcome in enumerate(_outcomes(tasks, args.jobs), start=1):
         outcomes.append(outcome)

@@ -16,7 +16,7 @@ from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import TYPES, Failure, draw
 from netagent.model.path import Component, Kind
-from netagent.model.topology import DeclaredTopology
+from netagent.model.topology import DeclaredTopology, Uplink
 from netagent.model.verdict import Incident
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Summary
@@ -84,15 +84,11 @@ class Cluster:
 
     def _declared(self) -> DeclaredTopology:
         """Return the cabling, which an operator declares where no path is traced."""
-        made = DeclaredTopology(links=frozenset(self.clos.links))
-        uplinks = [
-            (end.host, end.rnic, self.clos.leaf(n)) for n, end in enumerate(self.clos.endpoints)
-        ]
-        kind = type(made).__dataclass_fields__["uplinks"]
-        del kind
-        from netagent.model.topology import Uplink  # noqa: PLC0415
-
-        return replace(made, uplinks=tuple(Uplink(*each) for each in uplinks))
+        uplinks = tuple(
+            Uplink(end.host, end.rnic, self.clos.leaf(n))
+            for n, end in enumerate(self.clos.endpoints)
+        )
+        return DeclaredTopology(links=frozenset(self.clos.links), uplinks=uplinks)
 
     @property
     def now_ns(self) -> int:
