@@ -5,10 +5,12 @@ An incident is keyed by its component. It opens with a decided verdict, or, unde
 same trouble lasts a second window. It is confirmed by the next window that agrees, or at once by a
 fact (a walk, a host's own finding). While it is young, a better verdict about the same failing
 pairs revises it instead of opening a second one. It recovers when a whole window passes in which
-its pairs are probed and lose nothing, or in which none of them exists any more. While they exist
-and none of them is probed, as when the management network fails, nothing is known of it: it stays.
+its pairs are probed and lose nothing, or in which none of them exists any more; where few probes
+are lost in a window, several such windows must pass. While they exist and none of them is probed,
+as when the management network fails, nothing is known of it: it stays.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -36,6 +38,11 @@ stays bounded."""
 ADOPT_NS = 60_000_000_000
 """Nanoseconds after a restart within which an open incident must be seen again. Chosen: some
 windows, in which agents connect again."""
+BY_CHANCE = 0.01
+"""Probability that trouble which goes on loses nothing for as long as it takes to be over. Chosen:
+one incident in a hundred is closed and opened again."""
+MOST_CLEAN = 12
+"""Most windows for which it is waited. Chosen: a minute."""
 ORPHANED = "the analyzer restarted and has not seen it since"
 
 Over = Callable[[Symptom, Collection[Subject]], bool]
@@ -49,6 +56,8 @@ class _Open:
     """All subjects that have deviated so far."""
     adopt_until_ns: int | None = None
     """Instant until which a restored incident must be seen again; None otherwise."""
+    clean: int = 0
+    """Windows in a row in which its subjects were well."""
 
 
 class IncidentBook:
@@ -110,7 +119,8 @@ class IncidentBook:
             notes = (*known.incident.notes, ORPHANED)
             known.incident = replace(known.incident, notes=notes)
             return True
-        return over(known.incident.verdict.symptom, known.subjects)
+        known.clean = known.clean + 1 if over(known.incident.verdict.symptom, known.subjects) else 0
+        return known.clean >= _windows(known.incident.verdict)
 
     def _lasting(self, undecided: Sequence[Verdict]) -> list[Verdict]:
         """Return undecided verdicts that last a second window and belong to no named incident.
@@ -138,7 +148,7 @@ class IncidentBook:
             known = self._opened(verdict, subjects, now_ns)
         else:
             self._agree(known, verdict, now_ns)
-        known.adopt_until_ns = None
+        known.adopt_until_ns, known.clean = None, 0
         room = max(0, PAIRS_KEPT - len(known.subjects))
         fitting = subjects if len(subjects) <= room else sorted(subjects, key=str)[:room]
         known.subjects.update(fitting)
@@ -217,6 +227,21 @@ class IncidentBook:
             updated_ns=now_ns,
             recovered_ns=now_ns,
         )
+
+
+def _windows(verdict: Verdict) -> int:
+    """Return in how many windows nothing may be lost before that means that the trouble is over.
+
+    What loses two probes in a window loses none in every seventh, though nothing was mended.
+    """
+    seen = {e.kind: e.values for e in verdict.evidence if isinstance(e, Evidence)}
+    tally, pooled = seen.get(EvidenceKind.TALLY), seen.get(EvidenceKind.POOLED)
+    if tally is None or not tally["lost"]:
+        return 1
+    # Other pairs than those that lost then may lose next, and are not its subjects.
+    a_window = tally["lost"] / (pooled["windows"] if pooled else 1) / 2
+    clean: int = math.ceil(-math.log(BY_CHANCE) / a_window)
+    return min(MOST_CLEAN, clean)
 
 
 def _is_counted(evidence: Evidence | str) -> bool:

@@ -45,6 +45,9 @@ the vote could name a neighbour of what is at fault."""
 ENDPOINT_RATE = 0.9
 """Least loss rate of a component outside the fabric that is named while paths are unknown. Chosen:
 a dead endpoint loses nearly every probe, and a fault on an unknown path loses some."""
+FEW_PERCENT = 0.02
+"""Rate below which a digit more is told. Chosen: what is less than two per cent would read as 0, 1
+or 2."""
 HARD_RATE = 0.3
 """Share lost across a switch from which what else its links lose is no fault of its own. Chosen: as
 losses in lumps differ by link; a few per cent do not hide a link that loses far more."""
@@ -65,8 +68,8 @@ class Poll:
     """Flows as ballots, and what they elect."""
 
     ballots: dict[Ballot, FlowView]
-    fine: Fine | None = None
-    """Flows that lost nothing and have no ballot."""
+    fine: tuple[Fine, ...] = ()
+    """Flows that lost nothing and have no ballot, of each window."""
     vote: Vote | None = None
     """None where too few probes are lost to hold one."""
     elections: tuple[Election, ...] = ()
@@ -77,12 +80,9 @@ class Poll:
 
     @property
     def poor(self) -> bool:
-        """Whether several pairs lose probes, but too few to be sure that anything is at fault."""
-        lossy = [ballot for ballot in self.ballots if ballot.lost]
-        return (
-            sum(ballot.lost for ballot in lossy) >= MIN_LOST
-            and len({ballot.pair for ballot in lossy}) >= MIN_PAIRS
-            and not any(election.shared for election in self.elections)
+        """Whether probes are lost, but too few to be sure what is at fault."""
+        return any(ballot.lost for ballot in self.ballots) and not any(
+            election.decided for election in self.elections
         )
 
 
@@ -97,15 +97,45 @@ class Counted:
 def poll(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Poll:
     """Put the losses of `flows` to the vote."""
     lost = sum(view.lost for view in flows)
-    if lost < MIN_LOST:
-        return Poll({})
-    large_only = lost == sum(view.lost_large for view in flows)
+    large_only = 0 < lost == sum(view.lost_large for view in flows)
     one_by_one, fine = divide(flows, case, topology, large_only=large_only)
+    if not lost:
+        return Poll({}, fine)
     ballots = _thinned(
         {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in one_by_one}, case
     )
+    if lost < MIN_LOST:
+        return Poll(ballots, fine, large_only=large_only)
     vote = Vote(list(ballots), case.standing, fine)
     return Poll(ballots, fine, vote, vote.elections, large_only)
+
+
+def pool(polled: Poll, before: Sequence[Poll], case: Case) -> Poll:
+    """Put what several windows in a row lost to the vote, each on the ways of its own time."""
+    every = [left(polled), *before]
+    ballots = {
+        replace(ballot, key=(n, ballot.key)): view
+        for n, each in enumerate(every)
+        for ballot, view in each.ballots.items()
+    }
+    lossy = [ballot for ballot in ballots if ballot.lost]
+    if sum(b.lost for b in lossy) < MIN_LOST or len({b.pair for b in lossy}) < MIN_PAIRS:
+        return Poll({})
+    fine = tuple(each.of_all_sizes() for each in polled.fine)
+    fine += tuple(fine for each in before for fine in each.fine)
+    vote = Vote(list(ballots), case.standing, fine)
+    return Poll(ballots, fine, vote, vote.elections, windows=len(every))
+
+
+def left(polled: Poll) -> Poll:
+    """Return what a poll leaves for later ones, of all sizes: not what it names somebody for."""
+    told = {b for election in polled.elections if election.decided for b in election.explains}
+    ballots = {
+        replace(ballot, sent=view.sent, lost=view.lost): view
+        for ballot, view in polled.ballots.items()
+        if ballot not in told
+    }
+    return Poll(ballots, tuple(fine.of_all_sizes().unquotable() for fine in polled.fine))
 
 
 def poll_again(
@@ -164,7 +194,7 @@ def _nobody(polled: Poll, topology: LearnedTopology) -> list[Explained]:
     """Return that no component loses more than the others, where losses are many all the same."""
     lossy = [ballot for ballot in polled.ballots if ballot.lost]
     lost, sent = sum(b.lost for b in lossy), sum(b.sent for b in polled.ballots)
-    sent += polled.fine.probes if polled.fine else 0
+    sent += sum(each.probes for each in polled.fine)
     if lost < max(MIN_LOST, MIN_RATE * sent) or len({ballot.pair for ballot in lossy}) < MIN_PAIRS:
         return []
     flows = tuple(polled.ballots[ballot] for ballot in lossy)
@@ -244,11 +274,11 @@ def _by_election(
     if best is None or blind or not election.decided:
         undecided = _undecided(election, flows, facts, counted.missing, symptom)
         return Explained(undecided, flows)
-    said = f"{100 * rate:.0f} % of the probes{size} that cross {best.component} are lost"
+    said = f"{_percent(rate)} of the probes{size} that cross {best.component} are lost"
     if way := _one_way(best.component, polled, topology):
         said = (
-            f"{100 * way.rate:.0f} % of the probes{size} that cross {best.component} from "
-            f"{way.source} to {way.target} are lost, {100 * way.back_rate:.0f} % the other way"
+            f"{_percent(way.rate)} of the probes{size} that cross {best.component} from "
+            f"{way.source} to {way.target} are lost, {_percent(way.back_rate)} the other way"
         )
         told = {"component": str(best.component), **asdict(way)}
         facts.insert(1, Evidence(EvidenceKind.DIRECTION, told | large))
@@ -259,6 +289,10 @@ def _by_election(
         alternatives=election.suspects[1:], evidence=tuple(facts), missing=counted.missing,
     )  # fmt: skip
     return Explained(verdict, flows)
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.1f} %" if 0 < rate < FEW_PERCENT else f"{100 * rate:.0f} %"
 
 
 def _one_way(component: Component, polled: Poll, topology: LearnedTopology) -> OneWay | None:
@@ -320,7 +354,7 @@ def _neighbours(component: Component, polled: Poll) -> tuple[Pair, ...]:
         for ballot, view in ballots.items()
         if component not in ballot.components and not view.lost and near & ballot.components
     ]
-    fine += polled.fine.neighbours(component, near) if polled.fine else []
+    fine += [view for each in polled.fine[:1] for view in each.neighbours(component, near)]
     return pairs_quoted(fine)[:HEALTHY_QUOTED]
 
 

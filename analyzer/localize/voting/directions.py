@@ -12,7 +12,7 @@ is compared with "both are lost with the same probability". Probes that cross th
 show nothing about the direction.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
@@ -71,7 +71,7 @@ def one_way(
     component: Component,
     votes: Iterable[tuple[Ballot, FlowId]],
     topology: LearnedTopology,
-    fine: Fine | None = None,
+    fine: Sequence[Fine] = (),
 ) -> OneWay | None:
     """Return the direction in which the link `component` loses, if only one does.
 
@@ -84,8 +84,9 @@ def one_way(
         ways = _directions(component, flow, topology)
         if ballot.whole and bool(ways) == (component in ballot.components):
             counts[ways] = counts.get(ways, _Count()) + _Count(ballot.lost, ballot.sent)
-    for ways, sent in (fine.directions(component) if fine else {}).items():
-        counts[ways] = counts.get(ways, _Count()) + _Count(0, sent)
+    for each in fine:
+        for ways, sent in each.directions(component).items():
+            counts[ways] = counts.get(ways, _Count()) + _Count(0, sent)
     elsewhere = counts.pop(frozenset(), _Count())
     both = sum((n for ways, n in counts.items() if len(ways) > 1), start=_Count())
     single = {way: n for ways, n in counts.items() if len(ways) == 1 for way in ways}

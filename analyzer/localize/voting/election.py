@@ -44,9 +44,9 @@ losses; more delay the verdict in a small fabric."""
 MIN_PAIRS = 2
 """Least failing pairs that share a suspect: SkeletonHunter, Algorithm 1, asks for two failing paths
 that share the link."""
-MIN_RATE = 0.01
-"""Least share of the probes across a suspect that are lost. Chosen: less is not worth an
-incident."""
+MIN_RATE = 0.001
+"""Least share of the probes across a suspect that are lost. Chosen: RDMA is slow from one packet in
+a thousand on; less is not worth an incident."""
 MIN_CONFIDENCE = 0.8
 """Least posterior of a suspect that is named. Chosen: below it the verdict is "insufficient
 evidence", which costs an operator less than a wrong name."""
@@ -234,11 +234,11 @@ class Vote:
         self,
         ballots: Sequence[Ballot],
         standing: Collection[Component] = (),
-        fine: Fine | None = None,
+        fine: Sequence[Fine] = (),
     ) -> None:
         self._ballots, self._standing = list(ballots), standing
         self._fine = fine
-        """Flows that lost nothing and have no ballot."""
+        """Flows that lost nothing and have no ballot, of each window."""
         self._probes = len(self._ballots)
         """How many of the ballots are probes; counted packets follow."""
         self._builder = Builder[_Key]()
@@ -309,16 +309,15 @@ class Vote:
 
     def _count_fine(self) -> None:
         """Add the probes of the flows that are fine, by what they crossed of what any loss did."""
-        if self._fine is None:
-            return
         crossed = frozenset(self._builder.components())
         pairs = [ballot.ordered or ballot.pair for ballot in self._ballots]
-        for pair, sent in self._fine.of_pairs(pairs).items():
-            self._builder.flow([self._builder.leg([[("pair", pair)]])], sent, 0)
         totals: dict[tuple[frozenset[_Key], int], int] = defaultdict(int)
-        for parts, sent in self._fine.legs():
-            mine: frozenset[_Key] = frozenset(crossed.intersection(parts))
-            totals[mine, len(parts) - len(mine)] += sent
+        for fine in self._fine:
+            for pair, sent in fine.of_pairs(pairs).items():
+                self._builder.flow([self._builder.leg([[("pair", pair)]])], sent, 0)
+            for parts, sent in fine.legs():
+                mine: frozenset[_Key] = frozenset(crossed.intersection(parts))
+                totals[mine, len(parts) - len(mine)] += sent
         for (mine, others), sent in totals.items():
             elsewhere: list[_Key] = [("elsewhere", (n, n)) for n in range(others)]
             leg = self._builder.leg([[*sorted(mine, key=str), *elsewhere]])
@@ -361,11 +360,16 @@ class Vote:
             explains,
             len({ballot.pair for ballot in explains}),
             blamed.gain,
-            self._beside(ranked[0], named) if ranked else (0, 0),
+            # Where all others are at fault as well, it is asked who among them stands out.
+            (self._beside(ranked[0], named) or self._beside(ranked[0], ()) or (0, 0))
+            if ranked
+            else (0, 0),
         )
 
-    def _beside(self, best: Component, named: Collection[Component]) -> tuple[int, int]:
+    def _beside(self, best: Component, named: Collection[Component]) -> tuple[int, int] | None:
         """Return probes lost and sent across others of a component's kind, on ways as long.
+
+        None where there are none.
 
         Probes that cross one switch only, as between neighbours at a leaf, show nothing of spines.
         """
@@ -380,8 +384,9 @@ class Vote:
                     others.append((length, ballot))
         least = max(1, min(mine, default=1))
         alike = [ballot for length, ballot in others if length >= least]
-        fine = self._fine.beside(best.kind, {best, *named}, least) if self._fine else 0
-        return sum(ballot.lost for ballot in alike), sum(ballot.sent for ballot in alike) + fine
+        fine = sum(each.beside(best.kind, {best, *named}, least) for each in self._fine)
+        sent = sum(ballot.sent for ballot in alike) + fine
+        return (sum(ballot.lost for ballot in alike), sent) if sent else None
 
     def _scores(self, blamed: Blamed[_Key]) -> dict[Component, float]:
         scores: dict[Component, float] = {}
@@ -398,7 +403,7 @@ class Vote:
             if component in ballot.components
             or (component in ballot.maybe and (row in lossy or ballot.maybe[component] > 0.5))
         ]
-        fine = self._fine.crossed(component) if self._fine else 0
+        fine = sum(each.crossed(component) for each in self._fine)
         return Suspect(
             component, min(1.0, score), sum(b.lost for b in mine), sum(b.sent for b in mine) + fine
         )

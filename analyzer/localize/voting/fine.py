@@ -7,7 +7,7 @@ endpoint, and no ballot is made of any of them.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -33,6 +33,8 @@ class Fine:
     rows: Ints
     """(n_flows,): which of `views` they are."""
     sent: Ints
+    """Probes that count: all, or those of the largest size."""
+    every: Ints
     there: Ints
     """(n_flows,): row of `routes`."""
     back: Ints
@@ -45,6 +47,14 @@ class Fine:
     """Number of an endpoint -> what all packets of it cross on its own host."""
     names: Mapping[int, EndpointId]
     """Number of an endpoint -> the endpoint."""
+
+    def of_all_sizes(self) -> "Fine":
+        """Return the same flows with probes of every size."""
+        return replace(self, sent=self.every)
+
+    def unquotable(self) -> "Fine":
+        """Return the same without the flows themselves, which take the most room."""
+        return replace(self, views=(), rows=self.rows[:0])
 
     @cached_property
     def probes(self) -> int:
@@ -151,21 +161,19 @@ def _counted(
 
 def divide(
     flows: Sequence[FlowView], case: Case, topology: LearnedTopology, *, large_only: bool = False
-) -> tuple[list[FlowView], Fine | None]:
+) -> tuple[list[FlowView], tuple[Fine, ...]]:
     """Return the flows that have to be weighed one by one, and the others.
 
     One by one are flows that lost anything, and those whose ways are not settled. Of the others,
     only probes of the largest size are counted if `large_only`.
     """
     if case.numbers is None or any(view.number < 0 for view in flows):
-        return list(flows), None
+        return list(flows), ()
     count = len(flows)
     numbers = np.fromiter((view.number for view in flows), np.int64, count)
-    sent, lost = np.fromiter(
-        ((view.sent_large if large_only else view.sent, view.lost) for view in flows),
-        np.dtype((np.int64, 2)),
-        count,
-    ).T
+    columns = ((view.sent, view.sent_large, view.lost) for view in flows)
+    every, large, lost = np.fromiter(columns, np.dtype((np.int64, 3)), count).T
+    sent = large if large_only else every
     settled = topology.settled(numbers, case.numbers, at_ns=case.window.start_ns)
     fine = (lost == 0) & (settled.there != NO_ROUTE)
     rows = np.flatnonzero(fine)
@@ -173,8 +181,9 @@ def divide(
     ends = case.numbers.ends(numbers[rows])
     taken = np.unique(np.concatenate([there, back])).tolist()
     names = {n: case.numbers.endpoint(n) for n in np.unique(ends).tolist()}
-    return [flows[n] for n in np.flatnonzero(~fine).tolist()], Fine(
-        flows, rows, sent[rows], there, back, ends, settled.routes,
+    counted = Fine(
+        flows, rows, sent[rows], every[rows], there, back, ends, settled.routes,
         {row: topology.leg(settled.routes[row])[0][0] for row in taken},
         {n: case.own_parts(name) for n, name in names.items()}, names,
     )  # fmt: skip
+    return [flows[n] for n in np.flatnonzero(~fine).tolist()], (counted,)

@@ -304,7 +304,7 @@ def test_of_a_host_with_many_flows_on_unknown_ways_every_second_or_third_is_put_
     lost, sent = (sum(getattr(b, of) for b in polled.ballots) for of in ("lost", "sent"))
     assert 0.6 < lost / sent / 0.05 < 1.4
     known = poll(case, case.flows, fabric.topology())
-    assert len(known.ballots) + len(known.fine.rows) == len(case.flows)
+    assert len(known.ballots) + len(known.fine[0].rows) == len(case.flows)
 
 
 def test_a_host_that_loses_everything_on_thousands_of_flows_costs_no_more_than_others():
@@ -313,4 +313,4 @@ def test_a_host_that_loses_everything_on_thousands_of_flows_costs_no_more_than_o
     flows = [_dead(v) if fabric.endpoints[v.flow.source].host == "h0" else v for v in case.flows]
     polled = poll(case, flows, fabric.topology())
     assert sum(ballot.lost > 0 for ballot in polled.ballots) == MAX_LOSSY
-    assert len(polled.fine.rows) == 3 * 3 * 400
+    assert len(polled.fine[0].rows) == 3 * 3 * 400
