@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
-from analyzer.localize.case import OrderedPair, subjects_of
+from analyzer.localize.case import MAX_PAIRS_QUOTED, OrderedPair, subjects_of
 from netagent.model.anomaly import Subject
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import Component, Layer
@@ -27,6 +27,8 @@ incident. Chosen: four default windows; later, another fault is likelier."""
 OVERLAP = 0.5
 """Least share of an incident's subjects that a verdict must share to revise it. Chosen: a majority
 means the same trouble."""
+OVERLAP_OF_SOME = 0.2
+"""The same where the verdict quotes only some of its pairs. Chosen: the others are not compared."""
 FACT_CONFIDENCE = 0.95
 """Confidence from which a verdict is a fact and confirms an incident at once (DESIGN 10). Chosen:
 above what a vote reaches, 0.94."""
@@ -198,7 +200,8 @@ class IncidentBook:
             voted = verdict.component is not None and verdict.component.layer in VOTED
             if not young or not shared or verdict.component is None or (key and fact and voted):
                 continue
-            if key is not None and shared < OVERLAP * len(known.subjects):
+            overlap = OVERLAP_OF_SOME if len(subjects) >= MAX_PAIRS_QUOTED else OVERLAP
+            if key is not None and shared < overlap * len(known.subjects):
                 continue
             old = known.incident
             if key is not None and verdict.confidence < old.verdict.confidence:

@@ -194,15 +194,12 @@ class Election:
         So it is with an RNIC and the only endpoint on it, or a host and the only container on it:
         no probe tells them apart, and who mends one looks at the other.
         """
-        best = self.suspects[0]
-        same = [
-            each
-            for each in self.suspects
-            if each.component.kind in OWN and (each.lost, each.crossed) == (best.lost, best.crossed)
-        ]
-        kinds = {each.component.kind for each in same}
-        # Two of a kind are the two ends of the same probes.
-        return tuple(same) if best in same and len(kinds) == len(same) else (best,)
+        best, same = self.suspects[0], dict[Kind, Suspect]()
+        for each in self.suspects:
+            kind = each.component.kind
+            if kind in OWN and (each.lost, each.crossed) == (best.lost, best.crossed):
+                same.setdefault(kind, each)  # another of the kind is at the other end, or at fault
+        return tuple(same.values()) if best.component.kind in same else (best,)
 
     @property
     def confidence(self) -> float:
