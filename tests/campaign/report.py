@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A campaign's score as lines of text."""
 
+import math
 from collections.abc import Sequence
 
 from analyzer.simulate.failures import TYPES
@@ -54,8 +55,12 @@ def _row(name: str, tally: Tally) -> str:
     return (
         f"{name:<32} {tally.failures:4d} "
         + " ".join(f"{100 * share:6.1f}%" for share in shares)
-        + f" {times[0]:6.1f}s {times[1]:5.1f}s"
+        + f" {_seconds(times[0]):>7} {_seconds(times[1]):>6}"
     )
+
+
+def _seconds(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}s"
 
 
 def _share(name: str, hits: int, of: int) -> str:

@@ -146,7 +146,9 @@ class Fine:
         }
 
     def neighbours(self, component: Component, near: Collection[Component]) -> list[FlowView]:
-        """Return flows that cross any of `near`, and not the component."""
+        """Return flows that cross any of `near`, and not the component, where they are at hand."""
+        if not self.views:
+            return []
         mine = self._across_any(frozenset(near) - {component}) & ~self.across(component)
         return [self.views[n] for n in self.rows[mine].tolist()]
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.diagnosis.incidents import ADOPT_NS, YOUNG_NS, IncidentBook
+from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component
 from netagent.model.verdict import IncidentState, Pair, Symptom, Verdict
@@ -60,6 +64,31 @@ def test_it_recovers_when_what_raised_it_sees_no_more_of_it():
     (over,) = apply(kept, at=10, over=[Symptom.LOSS])
     assert (over.state, over.recovered_ns) == (IncidentState.RECOVERED, 10)
     assert kept.standing() == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("lost", "windows", "needed"), [(400, 1, 1), (20, 1, 1), (4, 1, 3), (12, 6, 5), (6, 6, 10)]
+)
+def test_what_loses_little_is_over_only_after_as_many_windows_as_chance_leaves_clean(
+    lost, windows, needed
+):
+    kept = IncidentBook()
+    seen = [Evidence(EvidenceKind.TALLY, {"component": "x", "lost": lost, "crossed": 5000})]
+    if windows > 1:
+        seen.append(Evidence(EvidenceKind.POOLED, {"windows": windows}))
+    apply(kept, replace(verdict(LINK), evidence=tuple(seen)))
+    for n in range(1, needed):
+        assert apply(kept, at=n, over=[Symptom.LOSS]) == []
+    assert len(apply(kept, at=needed, over=[Symptom.LOSS])) == 1
+
+
+def test_what_loses_little_again_meanwhile_has_to_be_well_from_the_start():
+    kept = IncidentBook()
+    seen = (Evidence(EvidenceKind.TALLY, {"component": "x", "lost": 4, "crossed": 5000}),)
+    apply(kept, replace(verdict(LINK), evidence=seen))
+    assert apply(kept, at=1, over=[Symptom.LOSS]) == []
+    assert apply(kept, at=2) == []
+    assert [len(apply(kept, at=n, over=[Symptom.LOSS])) for n in (3, 4, 5)] == [0, 0, 1]
 
 
 def test_it_does_not_recover_while_it_is_still_named():

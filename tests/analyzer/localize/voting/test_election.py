@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -183,6 +184,20 @@ BALLOTS = st.lists(
         for n, (sent, lost, parts) in enumerate(rows)
     ]
 )
+
+
+def test_what_the_same_probes_cross_is_named_together_and_two_of_a_kind_are_not():
+    endpoint, other = Component.parse("endpoint c/rail0"), Component.parse("rnic h2/rnic0")
+    far = [ballot(n, SPINE, lost=0) for n in range(20, 60)]
+    alike = [ballot(n, RNIC, endpoint, lost=9) for n in range(4)]
+    (election,) = elect([*alike, *far])
+    assert {s.component for s in election.alike} == {RNIC, endpoint}
+    assert election.decided
+    assert election.confidence == pytest.approx(sum(s.score for s in election.alike), abs=1e-9)
+    both = [ballot(n, RNIC, other, lost=9) for n in range(4)]
+    (election,) = elect([*both, *far])
+    assert len(election.alike) == 1
+    assert not election.decided
 
 
 @given(BALLOTS, BALLOTS)

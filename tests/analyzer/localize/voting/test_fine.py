@@ -3,7 +3,7 @@
 
 import pytest
 
-from analyzer.localize.voting.ballots import by_votes, poll
+from analyzer.localize.voting.ballots import by_votes, left, poll, pool
 from analyzer.localize.voting.fine import divide
 from analyzer.simulate.fabric import Fabric
 from netagent.model.ids import EndpointId
@@ -80,6 +80,38 @@ def test_probes_of_a_pair_are_counted_as_it_was_probed():
         assert found[pair] == sent
     nobody = EndpointId("nobody", 0)
     assert fine.of_pairs([(nobody, nobody)]) == {}
+
+
+def test_of_the_largest_size_or_of_all():
+    fabric = Fabric(loss={switch("spine-1"): 0.2})
+    case, topology = fabric.case(), fabric.topology()
+    _, (large,) = divide(case.flows, case, topology, large_only=True)
+    _, (every,) = divide(case.flows, case, topology)
+    assert large.probes == sum(case.flows[n].sent_large for n in large.rows)
+    assert large.of_all_sizes().probes == every.probes > large.probes
+    kept = every.unquotable()
+    leaf = switch("leaf-s0-r0")
+    assert kept.crossed(leaf) == every.crossed(leaf) > 0
+    assert kept.neighbours(switch("spine-0"), {leaf}) == []
+
+
+def test_several_windows_together_see_what_one_does_not():
+    lossy = link("leaf-s0-r0", "spine-1")
+    fabric = Fabric(seed=3, loss={lossy: 0.02}, spines=4, tasks=3)
+    topology = fabric.topology()
+    polls = [poll(case := fabric.case(), case.flows, topology) for _ in range(6)]
+    one = [e.evidence for each in polls for e in each.elections]
+    pooled = pool(polls[0], [left(each) for each in polls[1:]], fabric.case())
+    assert pooled.windows == 6
+    assert pooled.elections[0].suspects[0].component in {lossy, link("leaf-s1-r0", "spine-1")}
+    assert pooled.elections[0].evidence > max(one, default=0.0)
+    (suspect,) = [s for s in pooled.elections[0].suspects if s.component == lossy]
+    crossing = sum(
+        view.sent
+        for view in (view for _ in polls for view in fabric.case().flows)
+        if any(lossy in fabric.crossed(view.flow, reply=r) for r in (False, True))
+    )
+    assert suspect.crossed == crossing
 
 
 def test_directions_of_a_link_add_up_to_all_probes():
