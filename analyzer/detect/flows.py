@@ -3,7 +3,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Container, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from netagent.model.anomaly import Subject
@@ -19,7 +19,7 @@ are minutes apart and may have different causes."""
 
 @dataclass(frozen=True, slots=True)
 class FlowView:
-    """One flow's probes in one window, or in two windows taken together."""
+    """One flow's probes in one window."""
 
     flow: FlowId
     sent: int
@@ -59,23 +59,6 @@ def views(rows: WindowRows, numbers: FlowNumbers) -> list[FlowView]:
         for values in zip(*(each.tolist() for each in columns), strict=True)
         if values[0]
     ]
-
-
-def together(flows: Iterable[FlowView], before: Iterable[FlowView]) -> tuple[FlowView, ...]:
-    """Return `flows` with their probes of the window before added."""
-    earlier = {view.flow: view for view in before}
-    return tuple(
-        replace(
-            view,
-            sent=view.sent + past.sent,
-            lost=view.lost + past.lost,
-            sent_large=view.sent_large + past.sent_large,
-            lost_large=view.lost_large + past.lost_large,
-        )
-        if (past := earlier.get(view.flow)) is not None
-        else view
-        for view in flows
-    )
 
 
 def ends_of(flow: FlowId) -> tuple[EndpointId, EndpointId]:

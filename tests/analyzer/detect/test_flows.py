@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
 
-from analyzer.detect.flows import FlowView, together, unconnected_pairs
+from analyzer.detect.flows import FlowView, unconnected_pairs
 from netagent.model.ids import EndpointId, FlowId
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
@@ -34,12 +34,3 @@ def test_with_many_targets_the_run_is_counted_over_all_source_ports():
 def test_losses_far_apart_are_no_unconnectivity():
     slow = replace(DEAD, lost=1, run=3, run_ms=120_000)
     assert unconnected_pairs([slow]) == set()
-
-
-def test_two_windows_are_added_flow_by_flow():
-    other = replace(FINE, flow=FlowId(B, A, 1))
-    before = [replace(DEAD, flow=FINE.flow, sent_large=3, lost_large=2), DEAD]
-    assert together([FINE, other], before) == (
-        replace(FINE, sent=12, lost=4, sent_large=5, lost_large=2),
-        other,
-    )

@@ -148,3 +148,53 @@ def test_a_component_that_loses_three_times_what_others_do_is_healthy_however_ma
     seen = builder.build()
     assert search(seen).blamed == ()
     assert names(search(seen, Settings(spread=0.5))) == {"c0"}
+
+
+def rows(seen, *components):
+    return frozenset(map(seen.components.index, components))
+
+
+def test_of_some_sets_the_best_is_chosen_and_no_other_component():
+    seen = fabric({"l0->s1": 0.1, "s2": 0.2}, ports=12)
+    among = [rows(seen, "s2", "l0"), rows(seen, "s2", "l0->s1"), rows(seen, "s2", "s1")]
+    found = search(seen, among=among)
+    assert names(found) == {"s2", "l0->s1"}
+    assert all(each.confidence > 0.9 for each in found.blamed)
+    found = search(seen, among=[rows(seen, "s2", "l0"), rows(seen, "s2")])
+    assert names(found) == {"s2", "l0"}  # not what it would find by itself
+
+
+def test_sets_that_explain_alike_share_the_confidence():
+    builder = Builder()
+    for _ in range(10):
+        builder.flow([builder.leg([["a", "b"]])], 100, 10)
+    for n in range(30):
+        builder.flow([builder.leg([[f"c{n}", f"d{n}"]])], 100, 0)
+    seen = builder.build()
+    found = search(seen, among=[rows(seen, "a"), rows(seen, "b")])
+    (blamed,) = found.blamed
+    assert blamed.confidence == pytest.approx(0.5, abs=0.05)
+    assert set(found.sets) == {frozenset({"a"}), frozenset({"b"})}
+
+
+def uneven(*rates):
+    """Return flows over the links of one switch, which lose differently much."""
+    builder, rng = Builder(), random.Random(1)
+    for link, rate in enumerate(rates):
+        for _ in range(10):
+            lost = sum(rng.random() < rate for _ in range(10))
+            builder.flow([builder.leg([["switch", f"link {link}"]])], 10, lost)
+    for n in range(60):
+        builder.flow([builder.leg([[f"other {n}", f"away {n}"]])], 20, 0)
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("siblings", "expected"), [(0.0, {"link 0", "link 1"}), (12.0, {"switch"})]
+)
+def test_a_whole_is_preferred_to_parts_that_explain_little_more(siblings, expected):
+    seen = uneven(0.3, 0.5)
+    wholes = [[seen.components.index("switch")] * c.startswith("link") for c in seen.components]
+    among = [rows(seen, "switch"), rows(seen, "link 0", "link 1")]
+    limits = Settings(cost=2.0, siblings=siblings)
+    assert names(search(seen, limits, wholes=wholes, among=among)) == expected
