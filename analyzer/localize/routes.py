@@ -18,6 +18,9 @@ Route = tuple[str, ...]
 """Routers, nearest first; "" where one is silent."""
 Ints = NDArray[np.int64]
 
+MOST_ROUTES = 200_000
+"""Most routes remembered; beyond, all are looked up again. Chosen: more than a fabric has, and a
+host that makes up a new one for each of its flows in every window must not fill the memory."""
 NO_ROUTE = -1
 UNKNOWN = -2
 
@@ -55,6 +58,9 @@ class RouteRows:
 
     def unknown(self, numbers: Ints, flows: FlowNumbers) -> list[int]:
         """Return those of the flows that have to be looked up."""
+        if len(self._routes) > MOST_ROUTES:
+            self._routes, self._row = [], {}  # whoever holds the old rows holds the old list
+            self._of.fill(UNKNOWN)
         size = self._of.shape[1]
         if len(numbers) and numbers.max() >= size:
             more = max(size, int(numbers.max()) + 1 - size)

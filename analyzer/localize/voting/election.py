@@ -128,7 +128,8 @@ class Ballot:
     ordered: _Pair | None = None
     """The pair as it was probed; None where that is `pair`."""
     run: int = field(default=0, compare=False)
-    """Losses in a row at the end, if they are so many that the flow died."""
+    """Losses in a row at the end where they mean that the flow died (`FlowView.unconnected`: three
+    within four seconds), else 0."""
 
     @property
     def whole(self) -> bool:

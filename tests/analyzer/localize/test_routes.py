@@ -4,6 +4,7 @@
 import numpy as np
 
 from analyzer.intake.flows import FlowNumbers
+from analyzer.localize import routes
 from analyzer.localize.routes import NO_ROUTE, RouteRows
 from netagent.model.ids import EndpointId, FlowId
 
@@ -36,6 +37,18 @@ def test_a_route_counts_from_the_window_after_the_one_that_showed_it():
     later = rows.settled(numbers, at_ns=6)
     assert later.there[0] == NO_ROUTE
     assert [later.routes[n] for n in (later.there[1], later.back[1])] == [("x", "y"), ("y", "x")]
+
+
+def test_routes_that_somebody_makes_up_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(routes, "MOST_ROUTES", 10)
+    rows, flows, numbers = made()
+    rows.unknown(numbers, flows)
+    for number in numbers.tolist():
+        rows.put(number, (rows.row((f"r{number}",)), rows.row(("leaf",))), 5)
+    before = rows.settled(numbers, at_ns=6)
+    assert rows.unknown(numbers, flows) == numbers.tolist()
+    assert rows.row(("new",)) == 0
+    assert [before.routes[n] for n in before.there[:2]] == [("r0",), ("r1",)]
 
 
 def test_a_turned_flow_that_nobody_numbers_any_more_is_passed_over():

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.localize.voting.election import MIN_LOST, Ballot, elect
+from analyzer.localize.voting import election as voting
+from analyzer.localize.voting.election import MIN_LOST, Ballot, Election, elect
 from netagent.model.path import Component, link, rnic, switch
+from netagent.model.verdict import Suspect
 
 NEAR, FAR = link("leaf-0", "spine-0"), link("leaf-1", "spine-0")
 SPINE, LEAF = switch("spine-0"), switch("leaf-0")
@@ -198,6 +202,46 @@ def test_what_the_same_probes_cross_is_named_together_and_two_of_a_kind_are_not(
     (election,) = elect([*both, *far])
     assert len(election.alike) == 1
     assert not election.decided
+
+
+def test_visits_lost_together_at_the_end_of_a_window_make_nobody_stand_out():
+    """As simulated: a spine died 50 ms before a window ended, and one link had its turn then."""
+
+    def of(lost, sent):
+        return Election((Suspect(NEAR, 1.0, lost, sent),), (), 7, 15.3, (68, 17_174))
+
+    assert not of(17, 484).stands_out
+    assert of(60, 484).stands_out
+
+
+def uneven():
+    """Return ballots of a switch that loses differently much on each of three links."""
+    lossy = [
+        ballot(10 * n + m, switch("s"), link("s", leaf), sent=20, lost=(5, 9, 13)[n])
+        for n, leaf in enumerate("abc")
+        for m in range(4)
+    ]
+    return lossy, [ballot(n, link("x", f"y{n}"), lost=0) for n in range(50, 90)]
+
+
+def score(ballots):
+    every = [s for e in elect(ballots) for s in e.suspects if s.component == switch("s")]
+    return max((s.score for s in every), default=0.0)
+
+
+def test_a_switch_is_preferred_to_links_of_it_that_explain_little_more(monkeypatch):
+    lossy, far = uneven()
+    preferred = score([*lossy, *far])
+    limits = replace(voting.SETTINGS, siblings=0.0)
+    monkeypatch.setattr(voting, "SETTINGS", limits)
+    assert preferred > score([*lossy, *far]) + 0.1
+
+
+def test_what_a_flow_loses_in_a_row_when_it_dies_is_one_event(monkeypatch):
+    monkeypatch.setattr(voting, "SETTINGS", replace(voting.SETTINGS, siblings=0.0))
+    lossy, far = uneven()
+    died = [replace(each, run=each.lost) for each in lossy]
+    assert score([*died, *far]) > score([*lossy, *far]) + 0.1
 
 
 @given(BALLOTS, BALLOTS)
