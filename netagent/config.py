@@ -150,8 +150,9 @@ class ProbeConfig(_Section, frozen=True, kw_only=True):
 class TraceConfig(_Section, frozen=True, kw_only=True):
     """``[trace]``: TTL-limited probes of the outer header."""
 
-    packets_per_second: Annotated[float, Meta(gt=0, le=10_000)] = 50
-    """TTL-limited packets per second the host sends at most."""
+    packets_per_second: Annotated[float, Meta(ge=0, le=10_000)] = 50
+    """TTL-limited packets per second the host sends at most; 0: no flow is traced. What the
+    analyzer asks for when it has to decide comes on top."""
     refresh_s: Annotated[float, Meta(ge=1, le=3600)] = 5
     """Seconds after which a flow's path is traced anew."""
     max_hops: Annotated[int, Meta(ge=1, le=MAX_HOPS)] = 6

@@ -103,15 +103,37 @@ class Answers:
 
     async def path(self, request: PathRequest) -> PathReply:
         """Return the outer path of a pair's flows, and where packets are lost if asked to count."""
+        if request.ways:
+            return await self._survey(request)
         ports = self._adapters.prober.ports(request.source)
         if not ports:
             raise RemoteProtocolError(f"{request.source} is not probed from this host")
         if request.source_port:
             ports = tuple(port for port in ports if port == request.source_port)
         flows = [FlowId(request.source, request.target, port) for port in ports]
-        count = min(request.count, MAX_COUNT)
+        count = max(0, min(request.count, MAX_COUNT))
         answers = await asyncio.gather(*(self._path(f, count, request.size) for f in flows))
         return PathReply(paths=tuple(answers))
+
+    async def _survey(self, request: PathRequest) -> PathReply:
+        ends = vteps_of(request, self._membership.pinglist.targets, self._membership.endpoints())
+        count = max(0, min(request.count, MAX_COUNT))
+        begun = self._adapters.tracer.begin_survey(
+            ends, ways=request.ways, count=count, size=request.size
+        )
+        if begun is None:
+            raise CapabilityMissing("counting", "too many counts are under way on this host")
+        while self._adapters.tracer.counting(begun):  # noqa: ASYNC110 - the tracer is stepped by a clock
+            await asyncio.sleep(TRACE_TICK_S)
+        return PathReply(
+            paths=tuple(
+                PathAnswer(
+                    source_port=0, outer_port=way.outer_port, hops=way.routers, sent=way.sent,
+                    answered=way.reached, rtt_ns=way.rtt_ns,
+                )
+                for way in begun.ways()
+            )
+        )  # fmt: skip
 
     async def _path(self, flow: FlowId, count: int, size: int) -> PathAnswer:
         traced = self._adapters.tracer.of_flow(flow)
@@ -143,6 +165,23 @@ class Answers:
             # prober settles probes from socket events, and knows no coroutine to wake
             await asyncio.sleep(0.01)
         return ProbeReply(probes=tuple(answers or ()))
+
+
+def vteps_of(
+    request: PathRequest, targets: Iterable[Target], own: Iterable[Endpoint]
+) -> tuple[str, str]:
+    """Return the VTEPs of a pair that is probed from this host.
+
+    Raises RemoteProtocolError where it is not: packets are sent to nobody else.
+    """
+    source = next((each.underlay for each in own if each.id == request.source), "")
+    pair = (request.source, request.target)
+    target = next((each.underlay for each in targets if (each.source, each.target) == pair), "")
+    if not (source and target):
+        raise RemoteProtocolError(
+            f"{request.target} is not on the ping list of {request.source} on this host"
+        )
+    return source, target
 
 
 def target_of(request: ProbeRequest, targets: Iterable[Target], own: Iterable[Endpoint]) -> Target:

@@ -166,10 +166,15 @@ class HopCount:
         self._routers = [""] * hops
         self._last_ns = 0
 
+    @property
+    def left(self) -> int:
+        """Return how many packets are still to be sent."""
+        return self._hops * self._count - self._next
+
     def take(self, idents: Sequence[int]) -> list[TtlProbe]:
         """Return the next packets, at most one per free identification."""
         probes: list[TtlProbe] = []
-        for ident in idents[: self._hops * self._count - self._next]:
+        for ident in idents[: self.left]:
             ttl = self._next % self._hops + 1
             self._next += 1
             probes.append(TtlProbe(self._flow, ttl, ident))

@@ -300,12 +300,16 @@ class PathRequest(Struct, frozen=True, kw_only=True):
     """Packets to send now to each router of the path; 0: answer with what is known already."""
     size: int = 64
     """Bytes of the outer IP packet, for `count`."""
+    ways: int = 0
+    """Distinct ways, at most, to find and count on with outer source ports of the host's own; 0:
+    the ways of the pair's flows. It needs no outer header to be seen."""
 
 
 class PathAnswer(Struct, frozen=True, kw_only=True):
-    """A flow's outer path."""
+    """A flow's outer path, or one of the ways that were asked for."""
 
     source_port: int
+    """0: of no flow, but of the host's own packets."""
     outer_port: int | None
     """None: not seen on the uplink, so nothing could be traced."""
     hops: tuple[str, ...] = ()
@@ -319,7 +323,7 @@ class PathAnswer(Struct, frozen=True, kw_only=True):
 
 
 class PathReply(Struct, frozen=True, kw_only=True):
-    """A row per source port."""
+    """A row per source port, or per way."""
 
     paths: tuple[PathAnswer, ...]
 

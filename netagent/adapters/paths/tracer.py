@@ -20,6 +20,7 @@ from netagent.probing.paths import (
     PathTracer,
 )
 from netagent.probing.schedule import TokenBucket
+from netagent.probing.ways import WaySurvey
 from netagent.wire import frame
 
 log = structlog.get_logger()
@@ -30,11 +31,15 @@ answers cost the routers."""
 MAX_COUNTS = 16
 """Counts that may be under way at once; a further one is refused. Chosen: they share
 `COUNT_PACKETS_PER_S`."""
+MAX_SURVEYS = 4
+"""Counts on ways that the host finds by itself, among those. Chosen: each takes some seconds of
+that rate."""
 STALE_NS = 120_000_000_000
 """Nanoseconds without a sighting after which an outer header is no longer traced. Chosen: a live
 flow is marked every five seconds, so it missed many."""
 FORGET_EVERY_NS = 1_000_000_000
 """Nanoseconds between two searches for stale outer headers. Chosen: each looks at all of them."""
+Count = HopCount | WaySurvey
 FlowOf = Callable[[outer.Sighting], FlowId | None]
 
 
@@ -49,6 +54,8 @@ class Tracer:
             max_hops=config.max_hops,
             now_ns=now_ns(),
         )
+        self._max_hops = config.max_hops
+        self._traces = config.packets_per_second > 0
         self._devices: set[str] = set()
         self._uplinks: dict[str, tuple[socket.socket, int]] = {}
         """Device -> its socket, and the index it had when that was opened."""
@@ -62,8 +69,8 @@ class Tracer:
         self._count_bucket = TokenBucket(
             COUNT_PACKETS_PER_S, COUNT_PACKETS_PER_S / 10, now_ns=now_ns()
         )
-        self._counts: dict[HopCount, int] = {}
-        self._counting: dict[int, HopCount] = {}  # ident -> whose
+        self._counts: dict[Count, int] = {}
+        self._counting: dict[int, Count] = {}  # ident -> whose
         self._ident = 0
         self.sent = 0
 
@@ -99,7 +106,8 @@ class Tracer:
                     self._saw(sighting, at_ns)
         if at_ns - self._forgot_ns >= FORGET_EVERY_NS:
             self._forget_stale(at_ns)
-        if self._changed:  # seldom: hundreds of flows need not be compared at every step
+        # Seldom: hundreds of flows need not be compared at every step.
+        if self._changed and self._traces:
             self._changed = False
             self._paths.follow({flow for flow, _ in self._outer.values()})
         self._exchange(at_ns)
@@ -132,10 +140,11 @@ class Tracer:
             self._send_counted(self._sockets, count, size, at_ns)
 
     def _send_counted(
-        self, sockets: traceroute.TraceSockets, count: HopCount, size: int, at_ns: int
+        self, sockets: traceroute.TraceSockets, count: Count, size: int, at_ns: int
     ) -> None:
         idents: list[int] = []
-        while len(idents) < COUNT_PACKETS_PER_S // 10 and self._count_bucket.take(1, now_ns=at_ns):
+        most = min(count.left, COUNT_PACKETS_PER_S // 10)  # one that waits takes nobody's share
+        while len(idents) < most and self._count_bucket.take(1, now_ns=at_ns):
             idents.append(COUNT_IDENTS[self._ident])
             self._ident = (self._ident + 1) % len(COUNT_IDENTS)
         for probe in count.take(idents):
@@ -162,7 +171,18 @@ class Tracer:
         self._counts[begun] = size
         return begun
 
-    def counting(self, count: HopCount) -> bool:
+    def begin_survey(
+        self, ends: tuple[str, str], *, ways: int, count: int, size: int
+    ) -> WaySurvey | None:
+        """Look for ways between two VTEPs, and count on each; None where too much is under way."""
+        surveys = sum(isinstance(count, WaySurvey) for count in self._counts)
+        if len(self._counts) >= MAX_COUNTS or surveys >= MAX_SURVEYS:
+            return None
+        begun = WaySurvey(*ends, max_hops=self._max_hops, most=ways, count=count)
+        self._counts[begun] = size
+        return begun
+
+    def counting(self, count: Count) -> bool:
         """Whether a count is still under way."""
         return count in self._counts
 

@@ -29,3 +29,17 @@ def test_a_path_is_a_line_per_flow(agent, answering, capsys):
 def test_no_path_is_exit_1(answering, capsys):
     assert main(["path", *PAIR, *answering(PathReply(paths=())), "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {"paths": []}
+
+
+def test_ways_are_asked_for_and_shown_with_what_arrived(agent, answering, capsys):
+    way = PathAnswer(
+        source_port=0, outer_port=49152, hops=("a", "b", "c"), sent=50, answered=(50, 50, 41)
+    )
+    assert (
+        main(["path", *PAIR, "--ways", "8", "--count", "50", *answering(PathReply(paths=(way,)))])
+        == 0
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == ["    - 49152  a b c", "             of 50 packets each, 50 50 41 arrived"]
+    request = decode(agent.asked[0][1], PathRequest)
+    assert (request.ways, request.count) == (8, 50)
