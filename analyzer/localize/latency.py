@@ -23,13 +23,13 @@ class Latency:
         """Return the verdict on the slow among the flows, if a component stands out."""
         flows = self._doubts.leave(case, case.votable())
         polled = poll_latency(case, flows, self._topology)
-        tie = next((e for e in polled.elections if hops.worth_counting(e)), None)
-        if tie is None:
-            return by_latency(case, polled)
+        ties = [e for e in polled.elections if hops.worth_counting(e)]
         slow = [replace(view, lost=1) for view in flows if view.flow in case.slow]
-        chosen = hops.choose(tie, slow, self._topology)
-        answers = yield from hops.count(chosen, case.endpoints, large=False)
-        ballots = hops.late_ballots(answers, case.endpoints, self._topology, case.slow)
-        polled = poll_latency_again(polled, ballots)
-        lines = hops.timed(answers, self._topology, case.slow)
-        return by_latency(case, polled, Counted(tuple(lines)))
+        wanted = hops.choose(ties, slow, case.endpoints, self._topology)
+        if not wanted:
+            return by_latency(case, polled)
+        counts = yield from hops.count(wanted, case.endpoints, self._topology, large=False)
+        ballots = hops.late_ballots(counts, case.endpoints, case.slow)
+        borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
+        polled = poll_latency_again(polled, ballots, borne_out=borne_out)
+        return by_latency(case, polled, Counted(tuple(hops.timed(counts, case.slow))))

@@ -23,6 +23,8 @@ MOST_ROUTES = 200_000
 host that makes up a new one for each of its flows in every window must not fill the memory."""
 NO_ROUTE = -1
 UNKNOWN = -2
+UNTRACED = -3
+"""Row of a flow that no trace has shown anything of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,8 @@ class Settled:
     """Routes of some flows."""
 
     there: Ints
-    """(n_flows,): row of `routes`; NO_ROUTE where it, or the way back, is not settled."""
+    """(n_flows,): row of `routes`; NO_ROUTE where it, or the way back, is not settled, UNTRACED
+    where neither was ever traced."""
     back: Ints
     routes: Sequence[Route]
     """By name."""

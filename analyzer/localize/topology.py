@@ -15,7 +15,7 @@ that are known, or declared, between its two leaves, or one that nobody has seen
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.intake.flows import FlowNumbers, PathRow
-from analyzer.localize.routes import NO_ROUTE, Route, RouteRows, Settled
+from analyzer.localize.routes import NO_ROUTE, UNTRACED, Route, RouteRows, Settled
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
@@ -130,6 +130,8 @@ class LearnedTopology:
     """Cache: route -> components that it crosses. All flows share a few routes."""
     _settled_ways: dict[tuple[Route, Route], Way] = field(default_factory=dict)
     """Cache: routes there and back -> components that both cross."""
+    _untraced_ways: dict[tuple[str | None, ...], Way] = field(default_factory=dict)
+    """Cache: two leaves -> what flows between them may cross of which no trace shows anything."""
     _legs: dict[object, Leg] = field(default_factory=dict)
     """Cache: possible routes -> what they cross."""
     _declared_ways: dict[tuple[str, str], tuple[Route, ...]] = field(default_factory=dict)
@@ -166,6 +168,8 @@ class LearnedTopology:
             elif known is not None:
                 known.latest, known.seen_ns = hops, wall_ns
             elif key in self._partial or len(self._partial) < PARTIAL_KEPT:
+                if key not in self._partial:
+                    self._rows.turned.add(row.flow)
                 self._partial[key] = (hops, wall_ns)
         for hops in crossed:
             self._cross(hops, wall_ns)
@@ -199,7 +203,10 @@ class LearnedTopology:
 
     def _cross(self, hops: Route, wall_ns: int) -> None:
         names = self._named(hops)
-        self._between[names[0], names[-1]][names] = wall_ns
+        ways = self._between[names[0], names[-1]]
+        if names not in ways:
+            self._untraced_ways.clear()
+        ways[names] = wall_ns
         for a, b in pairwise(hops):
             if a and b:
                 ends = (min(a, b), max(a, b))
@@ -242,11 +249,26 @@ class LearnedTopology:
         settled = self._settled(flow, at_ns)
         if settled is not None:
             return settled
-        leaves = tuple(map(self._leaf_name, ends))
+        leaves = tuple(map(self.leaf_of, ends))
+        if self._untraced(flow):
+            way = self._untraced_ways.get(leaves)
+            if way is None:
+                both = [self._possible(leaves, ()), self._possible(leaves[::-1], ())]
+                way = self._untraced_ways[leaves] = self._mixed(both)
+            return way
         legs = [
             self._leg((flow, False), leaves, at_ns, lost=lost),
             self._leg((flow, True), leaves[::-1], at_ns, lost=lost),
         ]
+        return self._mixed(legs)
+
+    def _untraced(self, flow: FlowId) -> bool:
+        """Return whether no trace has shown anything of a flow."""
+        keys = [(flow, False), (flow, True)]
+        return not any(key in self._known or key in self._partial for key in keys)
+
+    def _mixed(self, legs: Sequence[_Leg]) -> Way:
+        """Return the way there and back, each of which may be one of several."""
         possible = tuple(map(self._possible_parts, legs))
         sure = [leg.sure for leg in legs if leg.sure is not None]
         if len(sure) == len(legs):
@@ -294,7 +316,8 @@ class LearnedTopology:
     def settled(self, numbers: NDArray[np.int64], flows: FlowNumbers, *, at_ns: int) -> Settled:
         """Return the routes of the flows with these numbers, where both stand since before `at_ns`.
 
-        It is what `way` returns for each of them.
+        It is what `way` returns for each of them. `untraced_leg` has what is possible of flows of
+        which no trace has shown anything.
         """
         rows, named = self._rows, _Memo(self._named)
         for number in rows.unknown(numbers, flows):
@@ -302,7 +325,8 @@ class LearnedTopology:
             both = [self._known.get((flow, reply)) for reply in (False, True)]
             newest = [known.routes[-1] for known in both if known is not None]
             if len(newest) < len(both):
-                rows.put(number, (NO_ROUTE, NO_ROUTE), 0)
+                state = UNTRACED if self._untraced(flow) else NO_ROUTE
+                rows.put(number, (state, state), -1)
                 continue
             routes = [rows.row(named[hops]) for hops, _ in newest]
             rows.put(number, (routes[0], routes[1]), max(since_ns for _, since_ns in newest))
@@ -312,7 +336,16 @@ class LearnedTopology:
         """Return what a route of names crosses, as the only way."""
         return self._possible_parts(_Leg({route: 1.0}))
 
-    def _leaf_name(self, end: Endpoint) -> str | None:
+    def untraced_leg(self, leaves: tuple[str | None, str | None]) -> Leg:
+        """Return what untraced packets may cross from a leaf to another; None: it is not known."""
+        return self._possible_parts(self._possible(leaves, ()))
+
+    def untraced_routes(self, first: str | None, last: str | None) -> tuple[Route, ...]:
+        """Return the routes that untraced packets may take from a leaf to another."""
+        return tuple(self._possible((first, last), ()).routes)
+
+    def leaf_of(self, end: Endpoint) -> str | None:
+        """Return the name of an endpoint's leaf, traced or declared; None where it is not known."""
         seen = self._leaf_of.get(end.underlay)
         return self.name(seen) if seen else self._declared_leaf.get((end.host, end.rnic))
 
@@ -403,6 +436,7 @@ class LearnedTopology:
                 del self._between[ends]
         self._components.clear()
         self._settled_ways.clear()
+        self._untraced_ways.clear()
         self._legs.clear()
         self._rows = RouteRows()
 

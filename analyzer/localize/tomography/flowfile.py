@@ -255,6 +255,7 @@ def _slow(
         loss.weight,
         loss.first_member,
         loss.members,
+        np.ones(len(legs), np.int64),
         np.zeros(len(legs)),
     )
 

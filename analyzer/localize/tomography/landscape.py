@@ -11,8 +11,8 @@ and a flow that may have taken several ways the mean of theirs, weighted by thei
 that is Flock's model (CoNEXT '23, section 4) with rates that are fitted, not given.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,8 @@ from analyzer.localize.tomography.tables import Tables
 LEAST_S = 1e-12
 """Smallest total hazard of a way. Chosen: keeps logarithms finite, and a way on which nothing is
 ever lost as good as impossible once something was."""
+LEAST_COLD = 1e-280
+"""Least probability of ways that cross nothing blamed. Chosen: less is no number to divide by."""
 BLOCK = 1_000_000
 """Most crossings times hazards that are weighed at once. Chosen: bounds memory."""
 CHUNK = 4096
@@ -49,6 +51,32 @@ class State:
     """(n_groups,): log-likelihood of what one of a group's flows lost."""
     bound: Floats
     """(n_groups,): probability that a flow of the group lost no probes for other reasons."""
+    cold: Floats
+    """(n_pairs,): share of crossings on ways that cross nothing blamed. Once a flow's losses are
+    explained such ways are hardly probable, but a component on them may explain them as well."""
+    cold_hazard: Floats
+    """(n_groups,): mean total hazard of those ways."""
+    hot_hazard: Floats
+    """(n_groups,): mean total hazard of the others."""
+    all_cold: Floats
+    """(n_groups,): probability that a flow's ways cross nothing blamed, 1 where all are alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """What is probable of some groups' ways; entries are those of the groups, one after another."""
+
+    hazard: Floats
+    ln: Floats
+    chance: Floats
+    """(n_entries,)"""
+    cold: Floats
+    """(n_groups,): probability that no way crosses anything blamed."""
+    cold_hazard: Floats
+    cold_chance: Floats
+    """(n_entries,): chances if that is so."""
+    hot_hazard: Floats
+    """(n_groups,): mean hazard if it is not."""
 
 
 class Landscape:
@@ -80,7 +108,8 @@ class Landscape:
         now = (self.background, tuple(sorted(self.blamed.items())))
         if self._state is None or self._state[0] != now:
             share, times = self._before
-            nothing = State(np.zeros(groups), share, times, np.zeros(groups), np.zeros(groups))
+            zeros = np.zeros(groups)
+            nothing = State(zeros, share, times, zeros, zeros, share, zeros, zeros, zeros)
             every = np.arange(groups)
             self._state = now, self._renewed(nothing, every, self.blamed)
         if without is None:
@@ -94,10 +123,12 @@ class Landscape:
         tables, certain = self.tables, self.tables.certain
         total = self.background * tables.length
         of_way = self.background * self._lengths
+        is_cold = np.ones(len(of_way), np.bool_)
         for component, hazard in blamed.items():
             mine = slice(certain.first[component], certain.first[component + 1])
             np.add.at(total, certain.group[mine], hazard * certain.times[mine])
             np.add.at(of_way, self._ways_across(component), hazard)
+            is_cold[self._ways_across(component)] = False
         mean, alike = self._legs(of_way)
         uneven = np.zeros(len(groups), np.bool_)
         hazard_of = total[groups]
@@ -108,19 +139,29 @@ class Landscape:
         hazard_of = np.maximum(hazard_of, LEAST_S)
         n, k = tables.sent[groups], tables.lost[groups]
         ln_of = k * np.log(-np.expm1(-hazard_of)) - (n - k) * hazard_of
-        share, times = old.share.copy(), old.times.copy()
+        share, times, cold = old.share.copy(), old.times.copy(), old.cold.copy()
         pairs = self._pairs_of(groups)
         share[pairs], times[pairs] = self._before[:, pairs]
+        cold[pairs] = share[pairs]
+        cold_of, hot_of, all_cold = hazard_of.copy(), hazard_of.copy(), np.ones(len(groups))
         # Where all alternatives lose alike, what was lost says nothing about which was taken.
         for rows in np.array_split(np.flatnonzero(uneven), 1 + int(uneven.sum()) // CHUNK):
             if len(rows):
-                hazard_of[rows], ln_of[rows], chance = self._posterior(groups[rows], total, of_way)
-                pairs = self._pairs_of(groups[rows])
-                share[pairs], times[pairs] = self._shares(groups[rows], chance)
+                ways = self._posterior(groups[rows], total, of_way, is_cold)
+                hazard_of[rows], ln_of[rows] = ways.hazard, ways.ln
+                pairs, counts = self._pairs_of(groups[rows]), self._pair_counts(groups[rows])
+                share[pairs], times[pairs] = self._shares(groups[rows], ways.chance)
+                all_cold[rows] = ways.cold
+                of_cold = self._shares(groups[rows], ways.cold_chance)[0]
+                cold[pairs] = np.repeat(ways.cold, counts) * of_cold
+                cold_of[rows], hot_of[rows] = ways.cold_hazard, ways.hot_hazard
         hazards, ln, bound = old.hazard.copy(), old.ln.copy(), old.bound.copy()
-        hazards[groups] = hazard_of
+        colds, hots, alls = old.cold_hazard.copy(), old.hot_hazard.copy(), old.all_cold.copy()
+        hazards[groups], colds[groups], hots[groups] = hazard_of, cold_of, hot_of
+        alls[groups] = all_cold
         ln[groups], bound[groups] = self._freed(groups, ln_of)
-        return State(hazards, share, times, ln, bound)
+        cold = np.minimum(cold, share)
+        return State(hazards, share, times, ln, bound, cold, colds, hots, alls)
 
     def _freed(self, groups: Ints, ln: Floats) -> tuple[Floats, Floats]:
         """Return log-likelihoods with other reasons, which explain any loss alike, and bounds."""
@@ -132,10 +173,13 @@ class Landscape:
         whole = np.logaddexp(here, other)
         return whole, np.exp(here - whole)
 
+    def _pair_counts(self, groups: Ints) -> Ints:
+        counts: Ints = np.diff(self.tables.maybe.first_pair)[groups]
+        return counts
+
     def _pairs_of(self, groups: Ints) -> Ints:
         maybe = self.tables.maybe
-        counts = np.diff(maybe.first_pair)[groups]
-        return maybe.pairs_of[spread(maybe.first_pair[groups], counts)]
+        return maybe.pairs_of[spread(maybe.first_pair[groups], self._pair_counts(groups))]
 
     def _across_groups(self, component: int) -> Ints:
         return np.unique(
@@ -177,11 +221,13 @@ class Landscape:
         return mean, (counts == 1) | (most - least <= 1e-9 * most)
 
     def _posterior(
-        self, groups: Ints, certain: Floats, of_way: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return the groups' mean hazards, log-likelihoods, and the chances of their entries."""
-        seen, tables, maybe = self._seen, self.tables, self.tables.maybe
-        first, second = (self._padded(tables.open_legs[groups, slot], of_way) for slot in (0, 1))
+        self, groups: Ints, certain: Floats, of_way: Floats, is_cold: NDArray[np.bool_]
+    ) -> "_Ways":
+        """Return what is probable of the groups' ways."""
+        tables = self.tables
+        first, second = (
+            self._padded(tables.open_legs[groups, slot], of_way, is_cold) for slot in (0, 1)
+        )
         total = certain[groups, None, None] + first[0][:, :, None] + second[0][:, None, :]
         total = np.maximum(total, LEAST_S)
         n, k = tables.sent[groups, None, None], tables.lost[groups, None, None]
@@ -192,22 +238,45 @@ class Landscape:
         joint = np.exp(ln - most[:, None, None])
         whole = joint.sum(axis=(1, 2))
         joint /= whole[:, None, None]
+        mean: Floats = (joint * total).sum(axis=(1, 2))
+        is_cold_way = first[2][:, :, None] & second[2][:, None, :]
+        hot, cold = np.where(is_cold_way, 0.0, joint), np.where(is_cold_way, joint, 0.0)
+        # Each from its own ways: what is left of one has no digits where the other is all but sure.
+        all_hot, all_cold = hot.sum(axis=(1, 2)), cold.sum(axis=(1, 2))
+        hot /= np.maximum(all_hot, LEAST_COLD)[:, None, None]
+        cold /= np.maximum(all_cold, LEAST_COLD)[:, None, None]
+        return _Ways(
+            mean,
+            most + np.log(whole),
+            self._chances(groups, joint),
+            np.where(all_cold < LEAST_COLD, 0.0, all_cold),
+            np.maximum(LEAST_S, (cold * total).sum(axis=(1, 2))),
+            self._chances(groups, cold),
+            np.where(all_hot < LEAST_COLD, mean, (hot * total).sum(axis=(1, 2))),
+        )
+
+    def _chances(self, groups: Ints, joint: Floats) -> Floats:
+        """Return the chances of the groups' entries, from those of the ways there and back."""
+        maybe = self.tables.maybe
         counts = np.diff(maybe.first_entry)[groups]
         entries, rows = spread(maybe.first_entry[groups], counts), _rows(counts)
-        leg = tables.open_legs[groups[rows], maybe.entry_slot[entries]]
-        column = maybe.entry_alternative[entries] - seen.first_alternative[leg]
-        is_first = maybe.entry_slot[entries] == 0
+        leg = self.tables.open_legs[groups[rows], maybe.entry_slot[entries]]
+        column = maybe.entry_alternative[entries] - self._seen.first_alternative[leg]
         of_first, of_second = joint.sum(axis=2), joint.sum(axis=1)
-        chance = np.where(
-            is_first,
+        chances: Floats = np.where(
+            maybe.entry_slot[entries] == 0,
             of_first[rows, np.minimum(column, of_first.shape[1] - 1)],
             of_second[rows, np.minimum(column, of_second.shape[1] - 1)],
         )
-        mean: Floats = (joint * total).sum(axis=(1, 2))
-        return mean, most + np.log(whole), chance
+        return chances
 
-    def _padded(self, legs: Ints, of_way: Floats) -> tuple[Floats, Floats]:
-        """Return (n, most alternatives) hazards and weights of legs; NO_LEG has one way of none."""
+    def _padded(
+        self, legs: Ints, of_way: Floats, is_cold: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Return (n, most alternatives) hazards, weights, and what crosses nothing blamed.
+
+        NO_LEG has one way of none.
+        """
         here = legs != NO_LEG
         counts = np.where(here, np.diff(self._seen.first_alternative)[legs], 0)
         most = max(1, int(counts.max(initial=1)))
@@ -217,7 +286,9 @@ class Landscape:
         way = spread(np.where(here, self._seen.first_alternative[legs], 0), counts)
         column = way - self._seen.first_alternative[legs[row]]
         hazards[row, column], weights[row, column] = of_way[way], self._seen.weight[way]
-        return hazards, weights
+        cold = np.ones(hazards.shape, np.bool_)
+        cold[row, column] = is_cold[way]
+        return hazards, weights, cold
 
     def _shares(self, groups: Ints, chance: Floats) -> tuple[Floats, Floats]:
         """Return shares and times of the groups' pairs, from the chances of their entries."""
@@ -227,14 +298,13 @@ class Landscape:
         row = self._row
         row[pairs] = np.arange(len(pairs))
         of_entry, slot = row[maybe.entry_pair[entries]], maybe.entry_slot[entries]
-        missed, crossings = np.ones(len(pairs)), np.zeros(len(pairs))
+        share, crossings = np.zeros((2, len(pairs)))
         for each in (0, 1):
             at = slot == each
-            share = sums(of_entry[at], chance[at], len(pairs))
-            missed *= np.maximum(0.0, 1.0 - share)
-            crossings += share
-        share = 1.0 - missed
-        return share, crossings / np.maximum(share, LEAST_S)
+            of_slot = np.minimum(1.0, sums(of_entry[at], chance[at], len(pairs)))
+            share += of_slot * (1.0 - share)
+            crossings += of_slot
+        return share, crossings / np.where(share > 0.0, share, 1.0)
 
     def gains(self, state: State, components: Ints, hazards: Floats) -> Floats:
         """Return (n_components, n_hazards) nats that blaming each with each hazard would gain.
@@ -248,15 +318,32 @@ class Landscape:
         counts = np.diff(certain.first)[components]
         entry, row = spread(certain.first[components], counts), _rows(counts)
         group, times = certain.group[entry], certain.times[entry]
-        sure = self.tables.free[group] == 0.0
-        self._add(made, row[sure], group[sure], times[sure], None, state, hazards)
-        row, group, times = row[~sure], group[~sure], times[~sure]
-        self._add(made, row, group, times, state.bound[group], state, hazards)
+        lossy = self.tables.lost > 0
+        mixed = lossy & (state.all_cold > 0.0) & (state.all_cold < 1.0)
+        apart = mixed[group] | (self.tables.free[group] > 0.0)
+        self._add(made, row[~apart], group[~apart], times[~apart], state.hazard, (), hazards)
+        for kind in (mixed, ~mixed):
+            mine = apart & kind[group]
+            bound, cold = state.bound[group[mine]], state.all_cold[group[mine]]
+            hot, colder = (
+                (state.hot_hazard, bound * (1.0 - cold)),
+                (state.cold_hazard, bound * cold),
+            )
+            parts = (hot, colder) if kind is mixed else ((state.hazard, bound),)
+            self._add(made, row[mine], group[mine], times[mine], state.hazard, parts, hazards)
         counts = np.diff(maybe.first)[components]
         pair, row = spread(maybe.first[components], counts), _rows(counts)
         group = maybe.group[pair]
-        share = state.share[pair] * state.bound[group]
-        self._add(made, row, group, state.times[pair], share, state, hazards)
+        share, cold = (each[pair] * state.bound[group] for each in (state.share, state.cold))
+        # Where nothing is lost, it is the same what else a way crosses.
+        cold[~lossy[group]] = 0.0
+        kinds = (cold == 0.0, cold == share, (cold > 0.0) & (cold < share))
+        for n, mine in enumerate(kinds):
+            hot = (state.hot_hazard, share[mine] - cold[mine])
+            colder = (state.cold_hazard, cold[mine])
+            parts = ((hot,), (colder,), (hot, colder))[n]
+            times = state.times[pair[mine]]
+            self._add(made, row[mine], group[mine], times, state.hazard, parts, hazards)
         return made
 
     def _add(
@@ -265,14 +352,18 @@ class Landscape:
         row: Ints,
         group: Ints,
         times: Floats,
-        share: Floats | None,
-        state: State,
+        now: Floats,
+        parts: Sequence[tuple[Floats, Floats]],
         hazards: Floats,
     ) -> None:
+        """Add what more hazard changes; without `parts`, on all ways of a group.
+
+        Each part has the groups' hazards on some of their ways, and the share of those among all.
+        """
         tables = self.tables
         flows, lost = tables.times[group], tables.lost[group]
         healthy = tables.sent[group] - lost
-        if share is None:
+        if not parts:
             # What survived counts the same whatever else is crossed: only losses are looked at.
             survived = sums(row, flows * healthy * times, len(made))
             made -= survived[:, None] * hazards
@@ -281,19 +372,20 @@ class Landscape:
             times, flows, lost = times[kept], flows[kept], lost[kept]
         if not len(row):
             return
-        now = state.hazard[group, None]
-        ln_now = np.log(-np.expm1(-now))
-        if share is not None:
-            with np.errstate(divide="ignore"):
-                ln_share, ln_missed = np.log(share)[:, None], np.log1p(-share)[:, None]
         count = hazards.shape[1]
         step = max(1, BLOCK // len(row))
         for first in range(0, count, step):
             block = slice(first, min(count, first + step))
             more = hazards[row, block] * times[:, None]
-            ln = lost[:, None] * (np.log(-np.expm1(-(now + more))) - ln_now)
-            if share is not None:
-                ln = np.logaddexp(ln_missed, ln_share + ln - healthy[:, None] * more)
+            if not parts:
+                ln = lost[:, None] * _ln_more(now[group, None], more)
+            else:
+                with np.errstate(divide="ignore"):
+                    ln = np.log1p(-np.minimum(1.0, sum(share for _, share in parts)))[:, None]
+                    for hazard, share in parts:
+                        of_part = lost[:, None] * _ln_more(hazard[group, None], more)
+                        of_part -= healthy[:, None] * more
+                        ln = np.logaddexp(ln, np.log(share)[:, None] + of_part)
             width = block.stop - block.start
             cell = row[:, None] * width + np.arange(width)
             summed = sums(cell.ravel(), (flows[:, None] * ln).ravel(), len(made) * width)
@@ -310,13 +402,8 @@ class Landscape:
             lost = float((tables.times * tables.lost * chance).sum())
             fitted = max(least, lost / max(1.0, float((weight * tables.sent).sum())))
             done = abs(fitted - self.background) <= 0.01 * self.background
-            state = State(
-                np.maximum(LEAST_S, state.hazard + (fitted - self.background) * crossings),
-                state.share,
-                state.times,
-                state.ln,
-                state.bound,
-            )
+            hazard = np.maximum(LEAST_S, state.hazard + (fitted - self.background) * crossings)
+            state = replace(state, hazard=hazard)
             self.background = fitted
             if done:
                 return
@@ -359,6 +446,12 @@ class Landscape:
 
 FIT_STEPS = 30
 """Most rounds of fitting the background. Chosen: it settles within a few."""
+
+
+def _ln_more(now: Floats, more: Floats) -> Floats:
+    """Return by how much likelier a loss is on a way with more hazard than now, as logarithm."""
+    changed: Floats = np.log(np.expm1(-(now + more)) / np.expm1(-now))
+    return changed
 
 
 def _rows(counts: Ints) -> Ints:

@@ -41,6 +41,8 @@ class Observations(Generic[K]):
     """(n_alternatives + 1,)"""
     members: Ints
     """Rows of `components`, alternative after alternative."""
+    times: Ints
+    """(n_flows,): how many flows a row stands for, each with these counts."""
     free: Floats
     """(n_flows,): probability that something else than these components lost a flow's probes: a
     way that nobody knows, or a reason of the flow's own. Below 1."""
@@ -69,6 +71,7 @@ class Builder(Generic[K]):
         self._sent: list[int] = []
         self._lost: list[int] = []
         self._free: list[float] = []
+        self._times: list[int] = []
 
     def component(self, name: K) -> int:
         """Return the row of a component, a new one where it is not known yet."""
@@ -91,10 +94,13 @@ class Builder(Generic[K]):
         key = tuple((way, w / total) for way, w in zip(rows, weights, strict=True))
         return self._leg.setdefault(key, len(self._leg))
 
-    def flow(self, legs: Sequence[int], sent: int, lost: int, *, free: float = 0.0) -> None:
-        """Add a flow over these legs; ValueError where it lost more than it sent."""
+    def flow(
+        self, legs: Sequence[int], sent: int, lost: int, *, free: float = 0.0, times: int = 1
+    ) -> None:
+        """Add as many flows over these legs; ValueError where one lost more than it sent."""
         if not 0 <= lost <= sent or not 0.0 <= free < 1.0:
             raise ValueError(f"{lost} lost of {sent} sent, {free} of them for other reasons")
+        self._times.append(times)
         self._free.append(free)
         self._legs.append(tuple(legs))
         self._sent.append(sent)
@@ -118,6 +124,7 @@ class Builder(Generic[K]):
             first_member=offsets([len(way) for way, _ in alternatives]),
             members=row[np.asarray([c for way, _ in alternatives for c in way], np.int64)],
             free=np.asarray(self._free, np.float64),
+            times=np.asarray(self._times, np.int64),
         )
 
 

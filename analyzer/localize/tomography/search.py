@@ -175,7 +175,7 @@ class _Search(Generic[K]):
         land.fit_background(self._settings.background)
         self._look(self._candidates)
         self._alone = self._gains.copy()
-        self._fill()
+        self._fill(self._settings.most)
         self._retry()
         return self._found()
 
@@ -203,14 +203,14 @@ class _Search(Generic[K]):
         self._land.fit_background(self._settings.background)
         return self._found()
 
-    def _fill(self) -> None:
-        """Blame one component after the other, while one more explains enough.
+    def _fill(self, most: int) -> None:
+        """Blame one component after the other, up to so many, while one more explains enough.
 
         While nothing is blamed, all losses make the background, which may hide what is at fault
         where little else is seen: then the first one is looked for as if nothing else lost.
         """
         bold = False
-        while len(self._faults) < min(self._settings.most, len(self._candidates)):
+        while len(self._faults) < min(most, self._settings.most, len(self._candidates)):
             best = self._next()
             if best is None and not self._faults and not bold:
                 bold = True
@@ -246,7 +246,7 @@ class _Search(Generic[K]):
             self._release(component)
             self._settle()
             self._look(self._candidates)  # what the fault explained is open again
-            self._fill()
+            self._fill(len(kept[0]) + MORE)
             found = self._note()
             self._banned = banned
             better = self._worth(frozenset(self._faults)) - self._worth(frozenset(kept[0]))
@@ -287,14 +287,17 @@ class _Search(Generic[K]):
 
         A whole that does not fail evenly, as where it dies in the middle of a window, looks like
         some of its parts. That several of them failed at once by themselves is far less likely.
+        Parts that explain less than the whole make it no likelier.
         """
-        more: dict[int, int] = {}
-        for other in self._sets:
+        own = self._sets[blamed]
+        more: dict[int, float] = {}
+        for other, value in self._sets.items():
             (whole, *rest) = blamed - other or (None,)
             parts = {c for c in other if whole in self._wholes[c]}
             if whole is not None and not rest and parts >= other - blamed:
-                more[whole] = max(len(parts) - 1, more.get(whole, 0))
-        return self._sets[blamed] + self._settings.siblings * sum(more.values())
+                extra = self._settings.siblings * max(len(parts) - 1, 0) + min(0.0, value - own)
+                more[whole] = max(extra, more.get(whole, 0.0))
+        return own + math.fsum(more.values())
 
     def _probabilities(self) -> dict[frozenset[int], float]:
         """Return the sets that were met with the probability of each."""
@@ -375,7 +378,9 @@ class _Search(Generic[K]):
                 winner, hazard = int(among[best]), float(hazards[best])
                 self._release(component)
                 if gains[best] > self._settings.cost:
-                    first = old.first if winner == component else self._chances(among, gains)
+                    # It rests on the others that are blamed; alone it rests on nothing.
+                    kept = winner == component and self._faults
+                    first = old.first if kept else self._chances(among, gains)
                     self._blame(winner, _Fault(hazard, float(gains[best]), among, first))
                     moved |= winner != component
                     moved |= not math.isclose(hazard, old.hazard, rel_tol=0.04)
@@ -525,6 +530,9 @@ takes long. Chosen: bounds the time."""
 WORK = 12_000_000
 """Crossings of groups and components, times faults squared, that all retries together may look at.
 Chosen: some ten seconds."""
+MORE = 5
+"""Most components more that a retry may blame. Chosen: more than so many that seem to be one are
+rare, and a search costs the square of their number."""
 FEW = 8
 """Most faults with which LEAST_RETRIES are made. Chosen: each costs the square of their number."""
 NEAR = 30.0

@@ -106,12 +106,13 @@ def tables(seen: Observations[Any]) -> Tables:
     group_of = group_of.reshape(-1)
     legs, mixed = keys[:, :-3], keys[:, -1] >= 0
     summed = [
-        np.bincount(group_of, column, minlength=len(keys)) for column in (seen.sent, seen.lost)
+        np.bincount(group_of, seen.times * column, minlength=len(keys))
+        for column in (seen.sent, seen.lost)
     ]
     sent, lost = (
         np.where(mixed, column, total) for column, total in zip(keys[:, -2:].T, summed, strict=True)
     )
-    times = np.where(mixed, np.bincount(group_of, minlength=len(keys)), 1)
+    times = np.where(mixed, np.bincount(group_of, seen.times, minlength=len(keys)), 1)
     open_here = (legs != NO_LEG) & (alternatives[legs] > 1)
     order = np.argsort(~open_here, axis=1, kind="stable")[:, :MAX_OPEN_LEGS]
     open_legs = np.full((len(keys), MAX_OPEN_LEGS), NO_LEG, np.int64)

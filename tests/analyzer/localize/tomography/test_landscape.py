@@ -48,6 +48,18 @@ def test_where_ways_are_known_so_does_a_fault_beside_another(seen, hazard):
             assert gains[component, n] == pytest.approx(wanted, abs=1e-6, rel=1e-6)
 
 
+@given(worlds(most_legs=1), st.floats(0.01, 6.0))
+def test_what_nothing_explains_yet_may_explain_what_another_one_does(seen, hazard):
+    """Ways that cross nothing blamed are hardly probable then, and are weighed all the same."""
+    land = landscape(seen, a=hazard)
+    gains = land.gains(land.state(), np.arange(len(seen.components)), HAZARDS)
+    for component, name in enumerate(seen.components):
+        for n, more in enumerate(HAZARDS if name != "a" else ()):
+            wanted = naive_gain(seen, land, component, more)
+            if wanted > -20:  # a share that is nearly one cannot be told from one
+                assert gains[component, n] == pytest.approx(wanted, abs=1e-4, rel=1e-3)
+
+
 def test_a_flow_that_lost_most_took_the_way_across_what_is_blamed():
     builder = Builder()
     leg = builder.leg([["a"], ["b"], ["c"]])

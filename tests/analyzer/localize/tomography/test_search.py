@@ -198,3 +198,20 @@ def test_a_whole_is_preferred_to_parts_that_explain_little_more(siblings, expect
     among = [rows(seen, "switch"), rows(seen, "link 0", "link 1")]
     limits = Settings(cost=2.0, siblings=siblings)
     assert names(search(seen, limits, wholes=wholes, among=among)) == expected
+
+
+def test_a_whole_is_not_likelier_than_another_because_its_parts_were_looked_at():
+    """Two wholes explain alike; parts of one explain far less."""
+    builder = Builder()
+    for n in range(12):
+        leg = builder.leg([["x", f"x{n}"], ["y", f"y{n}"]])
+        for _ in range(4):
+            builder.flow([leg], 10, 10)
+            builder.flow([leg], 10, 0)
+    seen = builder.build()
+    row = {name: n for n, name in enumerate(seen.components)}
+    wholes = [[row[name[0]]] if len(name) > 1 else [] for name in seen.components]
+    found = search(seen, Settings(siblings=6.0), wholes=wholes)
+    (best,) = found.blamed
+    assert {best.component, *(c for c, _ in best.rivals[:1])} == {"x", "y"}
+    assert best.confidence == pytest.approx(0.5, abs=0.02)

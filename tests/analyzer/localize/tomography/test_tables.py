@@ -46,3 +46,15 @@ def test_three_legs_that_are_all_open_are_refused():
     builder.flow([leg, leg, leg], 10, 1)
     with pytest.raises(ValueError, match="more than 2 legs"):
         tables(builder.build())
+
+
+def test_a_row_that_stands_for_several_flows_is_as_so_many_rows():
+    one, other = Builder(), Builder()
+    for builder in (one, other):
+        legs = [builder.leg([["a"], ["b"]]), builder.leg([["c"]])]
+        for leg in legs:
+            for times in (3,) if builder is one else (1, 1, 1):
+                builder.flow([leg], 10, 4, times=times)
+    mine, theirs = (tables(builder.build()) for builder in (one, other))
+    for name in ("sent", "lost", "times"):
+        assert getattr(mine, name).tolist() == getattr(theirs, name).tolist()
