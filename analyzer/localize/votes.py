@@ -1,24 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vote on a window's losses, with packets counted per router where it is a tie."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import Counted, Poll, by_votes, left, poll, poll_again, pool
+from analyzer.localize.voting.election import Election
 from analyzer.questions import Asking
+from netagent.model.path import Component
 
 POOLED = 6
 """Most windows in a row whose probes are voted on together. Chosen: half a minute shows a loss of
 three in a thousand on a link that some hundred flows cross."""
+LASTING = 100.0
+"""Nats of evidence from which suspects that are still open are alike to probes. Chosen: far more
+than a verdict needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What is remembered of a window."""
+
+    end_ns: int
+    rest: Poll
+    """What nobody was named for."""
+    named: frozenset[Component]
+    is_open: bool
+    """Whether many losses are nobody's, which would be laid at the door of anybody else's."""
 
 
 class Votes:
     """Votes on losses, window after window."""
 
     settles = False
-    _before: tuple[tuple[int, Poll], ...] = ()
-    """End (ns) of the newest windows in a row, newest first, and what nobody was named for."""
+    _before: tuple[_Window, ...] = ()
+    """The newest windows in a row, newest first."""
 
     def __init__(self, context: Context) -> None:
         self._topology = context.topology
@@ -27,27 +48,47 @@ class Votes:
     def explain(self, case: Case) -> Asking[list[Explained]]:
         """Return verdicts on the losses that may be voted on, the undecided last."""
         flows = self._doubts.leave(case, case.votable())
-        polled, flows = self._poll(case, flows)
-        counted = Counted(missing=tuple(case.missing))
-        tie = next((e for e in polled.elections if hops.worth_counting(e, case.standing)), None)
-        if tie is not None:
-            chosen = hops.choose(tie, flows, self._topology)
-            answers = yield from hops.count(chosen, case.endpoints, large=polled.large_only)
-            ballots = hops.ballots(answers, case.endpoints, self._topology)
-            cleared = hops.cleared(tie.suspects, answers, case.endpoints, self._topology)
-            polled = poll_again(polled, ballots, cleared)
-            lines = hops.counted(answers, self._topology)
-            counted = Counted(tuple(lines), tuple(case.missing))
-        return self._doubts.better(case, by_votes(polled, self._topology, counted))
-
-    def _poll(self, case: Case, flows: tuple[FlowView, ...]) -> tuple[Poll, tuple[FlowView, ...]]:
-        polled = poll(case, flows, self._topology)
         before = self._in_a_row(case)
-        now = (case.window.end_ns, left(polled))
-        self._before = (now, *self._before[: len(before)])[: POOLED - 1]
-        if not polled.poor or not before:
+        own = poll(case, flows, self._topology)
+        polled, weighed = self._with_more(case, own, flows, before)
+        polled, explained = yield from self._settled(case, polled, weighed)
+        rest = left(polled if polled.windows == 1 else own)
+        named = frozenset(e.suspects[0].component for e in polled.elections if e.decided)
+        is_open = any(_lasting(e) and not e.decided for e in polled.elections)
+        newest = _Window(case.window.end_ns, rest, named, is_open)
+        self._before = (newest, *self._before[: len(before)])[: POOLED - 1]
+        if before and named and _lossy(rest):
+            pooled = self._beside(case, rest, before)
+            if _shared(pooled):
+                _, more = yield from self._settled(case, pooled, tuple(pooled.ballots.values()))
+                explained += more
+        return self._doubts.better(case, explained)
+
+    def _settled(
+        self, case: Case, polled: Poll, flows: Sequence[FlowView]
+    ) -> Asking[tuple[Poll, list[Explained]]]:
+        """Return a poll with packets counted per router where it is a tie, and its verdicts."""
+        counted = Counted(missing=tuple(case.missing))
+        ties = [e for e in polled.elections if hops.worth_counting(e, case.standing)]
+        if wanted := hops.choose(ties, flows, case.endpoints, self._topology):
+            counts = yield from hops.count(
+                wanted, case.endpoints, self._topology, large=polled.large_only
+            )
+            ballots = hops.ballots(counts, case.endpoints)
+            suspects = [suspect for tie in ties for suspect in tie.suspects]
+            polled = poll_again(
+                polled, ballots, hops.cleared(suspects, counts, case.endpoints),
+                borne_out=hops.judge(counts, ballots, case.endpoints, self._topology),
+            )  # fmt: skip
+            counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
+        return polled, by_votes(polled, self._topology, counted)
+
+    def _with_more(
+        self, case: Case, polled: Poll, flows: Sequence[FlowView], before: Sequence[Poll]
+    ) -> tuple[Poll, Sequence[FlowView]]:
+        """Return the poll, or one on several windows where this one leaves open who loses."""
+        if not polled.poor or not before or any(map(_lasting, polled.elections)):
             return polled, flows
-        # A component that loses little needs more probes than are sent in one window.
         for count in sorted({1, len(before)}):
             pooled = pool(polled, before[:count], case)
             if _agrees(pooled, polled):
@@ -56,14 +97,31 @@ class Votes:
             return pooled, tuple(pooled.ballots.values())  # packets that are counted may decide
         return polled, flows
 
+    def _beside(self, case: Case, rest: Poll, before: Sequence[Poll]) -> Poll:
+        """Return the poll on what several windows lost beside what is named in any of them."""
+        windows = list(takewhile(lambda each: not each.is_open, self._before[: len(before) + 1]))
+        if not windows:
+            return Poll({})
+        named = set(case.standing).union(*(each.named for each in windows))
+        return pool(rest, [each.rest for each in windows[1:]], case, named)
+
     def _in_a_row(self, case: Case) -> list[Poll]:
         """Return what the windows before left, newest first, as far as they follow each other."""
         found: list[Poll] = []
-        for n, (end_ns, polled) in enumerate(self._before):
-            if end_ns != case.window.start_ns - n * case.window.width_ns:
+        for n, each in enumerate(self._before):
+            if each.end_ns != case.window.start_ns - n * case.window.width_ns:
                 break
-            found.append(polled)
+            found.append(each.rest)
         return found
+
+
+def _lasting(election: Election) -> bool:
+    """Return whether more probes would show no more: what is open is not for want of them."""
+    return election.shared and election.evidence >= LASTING
+
+
+def _lossy(polled: Poll) -> bool:
+    return any(ballot.lost for ballot in polled.ballots)
 
 
 def _shared(polled: Poll) -> bool:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import (
@@ -23,6 +24,7 @@ from analyzer.localize.voting.election import (
     MIN_PAIRS,
     MIN_RATE,
     Ballot,
+    BorneOut,
     Election,
     Vote,
 )
@@ -54,9 +56,16 @@ losses in lumps differ by link; a few per cent do not hide a link that loses far
 MAX_OPEN = 128
 """Most flows of a host whose ways are not wholly known that are put to the vote. Chosen: as many
 show a loss of a few per cent; the rates of each suspect are fitted to each of them."""
+MOST_OPEN = 512
+"""Most flows of all hosts whose ways are not wholly known that are put to the vote. Chosen: each of
+them is weighed on every way that it may have taken, and of so many the shares are known to a few
+per cent."""
 MAX_LOSSY = 256
 """Most flows of a host with losses that are put to the vote. Chosen: an agent with default settings
 probes a hundred flows of an endpoint in a window, and a host that lies must not cost more."""
+MOST_TIMES = 4
+"""Most flows of a host that one of them stands for. Chosen: with the above, as many as the eight
+endpoints of a host have; one that makes up more weighs no more."""
 MIN_SLOW_SHARE = 0.1
 """Least share slow of the flows that cross a component blamed for it. Chosen: specific flows of an
 RNIC are slow in three of ten RNIC faults (SkeletonHunter's companion study); the lateness of fewer
@@ -110,13 +119,23 @@ def poll(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Po
     return Poll(ballots, fine, vote, vote.elections, large_only)
 
 
-def pool(polled: Poll, before: Sequence[Poll], case: Case) -> Poll:
-    """Put what several windows in a row lost to the vote, each on the ways of its own time."""
+def pool(
+    polled: Poll,
+    before: Sequence[Poll],
+    case: Case,
+    named: AbstractSet[Component] = frozenset(),
+) -> Poll:
+    """Put what several windows in a row lost to the vote, each on the ways of its own time.
+
+    What may have been lost on a component in `named` is left out.
+    """
     every = [left(polled), *before]
     ballots = {
         replace(ballot, key=(n, ballot.key)): view
         for n, each in enumerate(every)
         for ballot, view in each.ballots.items()
+        if not ballot.lost
+        or (named.isdisjoint(ballot.components) and named.isdisjoint(ballot.maybe))
     }
     lossy = [ballot for ballot in ballots if ballot.lost]
     if sum(b.lost for b in lossy) < MIN_LOST or len({b.pair for b in lossy}) < MIN_PAIRS:
@@ -139,12 +158,23 @@ def left(polled: Poll) -> Poll:
 
 
 def poll_again(
-    polled: Poll, counted: Sequence[Ballot], cleared: AbstractSet[Component] = frozenset()
+    polled: Poll,
+    counted: Sequence[Ballot],
+    cleared: AbstractSet[Component] = frozenset(),
+    *,
+    borne_out: BorneOut | None = None,
 ) -> Poll:
-    """Return the poll as it ends with packets counted per router, which `cleared` some suspects."""
+    """Return the poll as it ends with packets counted per router, which `cleared` some suspects.
+
+    Where hosts counted on ways that they found by themselves, `borne_out` says of an election
+    whether they bear it out.
+    """
     if polled.vote is None:
         return polled
-    return replace(polled, elections=polled.vote.again(counted, cleared))
+    elections = polled.vote.again(counted, cleared, freely=borne_out is not None)
+    if borne_out is not None:
+        elections = tuple(replace(e, doubtful=not borne_out(e)) for e in elections)
+    return replace(polled, elections=elections)
 
 
 def by_votes(
@@ -223,7 +253,8 @@ def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowVi
 
     Those are flows whose ways are not wholly known, and flows with losses.
 
-    Every second, third ... flow in order is left, lossy or not, so that shares stay as they are.
+    Every second, third ... flow in order is left, and stands for those that are not, so that shares
+    stay as they are; but for no more than a host that tells the truth has.
     """
     opens: dict[str, list[Ballot]] = defaultdict(list)
     lossy: dict[str, list[Ballot]] = defaultdict(list)
@@ -233,14 +264,31 @@ def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowVi
             opens[host].append(ballot)
         elif ballot.lost:
             lossy[host].append(ballot)
-    left_out: set[Ballot] = set()
-    for most, hosts in ((MAX_OPEN, opens), (MAX_LOSSY, lossy)):
-        for mine in hosts.values():
-            if len(mine) > most:
-                mine.sort(key=lambda ballot: ballots[ballot].flow)
-                kept = {len(mine) * n // most for n in range(most)}
-                left_out.update(ballot for n, ballot in enumerate(mine) if n not in kept)
-    return {ballot: view for ballot, view in ballots.items() if ballot not in left_out}
+    for mine in (*opens.values(), *lossy.values()):
+        mine.sort(key=lambda ballot: ballots[ballot].flow)
+    times: dict[Ballot, int] = {}
+    for mine in opens.values():
+        times |= _evenly(mine, MAX_OPEN)
+    every = sorted(times, key=lambda ballot: ballots[ballot].flow)
+    most = min(MOST_OPEN, len(every))
+    kept = [every[len(every) * n // most] for n in range(most)]
+    share = len(every) / max(1, most)
+    times = {ballot: round(times[ballot] * share) for ballot in kept}
+    for mine in lossy.values():
+        times |= _evenly(mine, MAX_LOSSY)
+    costly = {ballot for group in (opens, lossy) for mine in group.values() for ballot in mine}
+    return {
+        replace(ballot, times=times.get(ballot, 1)): view
+        for ballot, view in ballots.items()
+        if ballot in times or ballot not in costly
+    }
+
+
+def _evenly(ballots: Sequence[Ballot], most: int) -> dict[Ballot, int]:
+    """Return at most so many, with how many each stands for."""
+    count = min(most, len(ballots))
+    edges = [len(ballots) * n // count for n in range(count)] + [len(ballots)]
+    return {ballots[edge]: min(MOST_TIMES, after - edge) for edge, after in pairwise(edges)}
 
 
 def _by_election(
@@ -390,9 +438,11 @@ def poll_latency(case: Case, flows: Sequence[FlowView], topology: LearnedTopolog
     return _slow_enough(Poll(ballots, fine, vote, vote.elections))
 
 
-def poll_latency_again(polled: Poll, counted: Sequence[Ballot]) -> Poll:
+def poll_latency_again(
+    polled: Poll, counted: Sequence[Ballot], *, borne_out: BorneOut | None = None
+) -> Poll:
     """Return the poll as it ends with routers that were timed."""
-    return _slow_enough(poll_again(polled, counted))
+    return _slow_enough(poll_again(polled, counted, borne_out=borne_out))
 
 
 def _slow_enough(polled: Poll) -> Poll:

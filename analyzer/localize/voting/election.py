@@ -13,9 +13,10 @@ is the same everywhere accuses nobody.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from analyzer.localize.tomography.observations import Builder
@@ -130,6 +131,8 @@ class Ballot:
     run: int = field(default=0, compare=False)
     """Losses in a row at the end where they mean that the flow died (`FlowView.unconnected`: three
     within four seconds), else 0."""
+    times: int = 1
+    """How many flows it stands for."""
 
     @property
     def whole(self) -> bool:
@@ -151,6 +154,9 @@ class Election:
     beside: tuple[int, int] = (0, 0)
     """Probes lost and sent that cross other components of the best suspect's kind, and neither it
     nor any other that is at fault."""
+    doubtful: bool = False
+    """Whether counted packets leave only this suspect, and show nothing of it: it may have been
+    well when they were sent, as the others were."""
 
     @property
     def tied(self) -> tuple[Component, ...]:
@@ -210,7 +216,12 @@ class Election:
     @property
     def decided(self) -> bool:
         """Whether the best suspect may be named."""
-        return self.shared and self.confidence >= MIN_CONFIDENCE and self.stands_out
+        sure = self.confidence >= MIN_CONFIDENCE and not self.doubtful
+        return self.shared and sure and self.stands_out
+
+
+BorneOut = Callable[[Election], bool]
+"""Says whether counted packets bear out an election."""
 
 
 def elect(
@@ -237,6 +248,7 @@ class Vote:
         self._ballots, self._standing = list(ballots), standing
         self._fine = fine
         """Flows that lost nothing and have no ballot, of each window."""
+        self._fine_counted = False
         self._probes = len(self._ballots)
         """How many of the ballots are probes; counted packets follow."""
         self._builder = Builder[_Key]()
@@ -256,17 +268,26 @@ class Vote:
             self._sets = _near(found)
 
     def again(
-        self, counted: Sequence[Ballot], cleared: AbstractSet[Component]
+        self,
+        counted: Sequence[Ballot],
+        cleared: AbstractSet[Component],
+        *,
+        freely: bool = False,
     ) -> tuple[Election, ...]:
         """Return the faults by the ballots and `counted` packets, too. It is asked once.
 
         Those were sent part of the way only, so that they cross one suspect and not another. They
         show which suspects are at fault, not whether any are: so they choose from what the probes
         left open. Components that they `cleared` are no suspects.
+
+        Where the probes' ways are not known, they leave too much open to be listed: then, `freely`,
+        probes and counts together decide.
         """
         if not self.elections:
             return ()
         self._ballots += counted
+        if freely:
+            return self._elections(self._search(counted, cleared))
         kept = [each for each in self._sets if cleared.isdisjoint(map(_component, each))]
         return self._elections(self._search(counted, cleared, kept))
 
@@ -283,9 +304,11 @@ class Vote:
             # A flow dies once: what it then loses in a row is one event, and not so many chances.
             times = max(1, min(ballot.run, ballot.lost))
             lost = ballot.lost // times
-            self._builder.flow(legs, max(lost, ballot.sent // times), lost, free=free)
-        if not among:
+            sent = max(lost, ballot.sent // times)
+            self._builder.flow(legs, sent, lost, free=free, times=ballot.times)
+        if not self._fine_counted:
             self._count_fine()
+            self._fine_counted = True
         seen = self._builder.build()
         components = [_component(key) for key in seen.components]
         row = {key: n for n, key in enumerate(seen.components)}
@@ -310,12 +333,19 @@ class Vote:
         crossed = frozenset(self._builder.components())
         pairs = [ballot.ordered or ballot.pair for ballot in self._ballots]
         totals: dict[tuple[frozenset[_Key], int], int] = defaultdict(int)
+        mixed: dict[Leg, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for fine in self._fine:
             for pair, sent in fine.of_pairs(pairs).items():
                 self._builder.flow([self._builder.leg([[("pair", pair)]])], sent, 0)
             for parts, sent in fine.legs():
                 mine: frozenset[_Key] = frozenset(crossed.intersection(parts))
                 totals[mine, len(parts) - len(mine)] += sent
+            for ways, sent, flows in fine.mixtures():
+                if any(not crossed.isdisjoint(parts) for parts, _ in ways):
+                    before = mixed[ways]
+                    mixed[ways] = before[0] + sent, before[1] + flows
+        for ways, (sent, flows) in mixed.items():
+            self._builder.flow([self._open_leg(ways)], round(sent / flows), 0, times=flows)
         for (mine, others), sent in totals.items():
             elsewhere: list[_Key] = [("elsewhere", (n, n)) for n in range(others)]
             leg = self._builder.leg([[*sorted(mine, key=str), *elsewhere]])
@@ -331,14 +361,17 @@ class Vote:
         if (pair, own) not in self._own:
             self._own[pair, own] = self._builder.leg([[*sorted(own), ("pair", pair)]])
         yield self._own[pair, own]
-        for leg in ballot.legs:
-            if leg not in self._ways:
-                ways: list[list[_Key]] = [sorted(parts, key=str) for parts, _ in leg]
-                shares = [share for _, share in leg]
-                if (rest := 1.0 - sum(shares)) > 1e-9:
-                    ways, shares = [*ways, []], [*shares, rest]
-                self._ways[leg] = self._builder.leg(ways, shares)
-            yield self._ways[leg]
+        yield from map(self._open_leg, ballot.legs)
+
+    def _open_leg(self, leg: Leg) -> int:
+        """Return the row of a leg that may take several ways."""
+        if leg not in self._ways:
+            ways: list[list[_Key]] = [sorted(parts, key=str) for parts, _ in leg]
+            shares = [share for _, share in leg]
+            if (rest := 1.0 - sum(shares)) > 1e-9:
+                ways, shares = [*ways, []], [*shares, rest]
+            self._ways[leg] = self._builder.leg(ways, shares)
+        return self._ways[leg]
 
     def _elections(self, found: Found[_Key]) -> tuple[Election, ...]:
         named = {component for each in found.blamed if (component := _component(each.component))}
@@ -429,18 +462,27 @@ def _component(key: _Key) -> Component | None:
 
 
 def _near(found: Found[_Key]) -> list[frozenset[_Key]]:
-    """Return what may be at fault together: the sets that were met, and with each rival instead."""
+    """Return what may be at fault together: the sets that were met, and with rivals instead."""
     base = frozenset(each.component for each in found.blamed)
     near = dict.fromkeys((base, *found.sets))
     swaps = [
-        (posterior / each.confidence, base - {each.component} | {key})
+        [
+            (posterior / each.confidence, each.component, key)
+            for key, posterior in each.rivals
+            if posterior > COUNTABLE * each.confidence
+        ]
         for each in found.blamed
-        for key, posterior in each.rivals
-        if posterior > COUNTABLE * each.confidence
+    ]
+    made = [(share, base - {old} | {new}) for mine in swaps for share, old, new in mine]
+    made += [
+        (share * another, base - {old, other} | {new, instead})
+        for mine, theirs in combinations(swaps, 2)
+        for share, old, new in mine
+        for another, other, instead in theirs
     ]
     if len(base) == 1:
-        swaps += [(0.0, frozenset({key})) for key, gain in found.alone if gain > MIN_EVIDENCE]
-    near |= dict.fromkeys(each for _, each in sorted(swaps, key=lambda swap: -swap[0]))
+        made += [(0.0, frozenset({key})) for key, gain in found.alone if gain > MIN_EVIDENCE]
+    near |= dict.fromkeys(each for _, each in sorted(made, key=lambda swap: -swap[0]))
     return list(near)[:MOST_SETS]
 
 

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows that lost nothing on ways that are known: nearly all of a window, as columns.
+"""Flows that lost nothing on ways that are known, or not known at all: nearly all of a window.
 
 Each probe that arrived speaks for everything that it crossed, and for each thing by itself. So it
 makes no difference how these flows are put together: their probes are counted by route and by
 endpoint, and no ballot is made of any of them.
+
+A flow that no trace shows took one of the ways between its two leaves, and stayed on it. The chance
+that it lost nothing is its ends' times the mean over those ways, there and back by themselves. So
+such flows are counted by their pair of leaves, as so many flows of so many probes.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,8 +20,8 @@ from numpy.typing import NDArray
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Case, OrderedPair
-from analyzer.localize.routes import NO_ROUTE, Ints, Route
-from analyzer.localize.topology import LearnedTopology, Part
+from analyzer.localize.routes import NO_ROUTE, UNTRACED, Ints, Route
+from analyzer.localize.topology import LearnedTopology, Leg, Part
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, link
 
@@ -27,7 +31,7 @@ FABRIC = {Kind.SWITCH, Kind.LINK}
 
 @dataclass(frozen=True)
 class Fine:
-    """Flows that lost nothing, on settled routes."""
+    """Flows that lost nothing, on settled routes, or on none that any trace has shown."""
 
     views: Sequence[FlowView]
     rows: Ints
@@ -36,13 +40,15 @@ class Fine:
     """Probes that count: all, or those of the largest size."""
     every: Ints
     there: Ints
-    """(n_flows,): row of `routes`."""
+    """(n_flows,): row of `routes`, or of `open` beyond those."""
     back: Ints
     ends: Ints
     """(2, n_flows): numbers of the endpoints in `own`."""
     routes: Sequence[Route]
     parts: Mapping[int, frozenset[Part]]
-    """Row of a route that is taken -> what it crosses."""
+    """Row that is taken -> what is crossed for certain."""
+    open: Mapping[int, Leg]
+    """Row beyond `routes` -> ways that untraced flows may have taken."""
     own: Mapping[int, frozenset[Component]]
     """Number of an endpoint -> what all packets of it cross on its own host."""
     names: Mapping[int, EndpointId]
@@ -65,12 +71,21 @@ class Fine:
         """Yield what probes crossed together, with their number; each probe is in four of these.
 
         They are the routes there and back, and the two ends. What they shared with a pair that
-        lost others is `of_pairs`.
+        lost others is `of_pairs`; ways that are open are in `mixtures`.
         """
-        for places, crossed in ((self.there, self.parts), (self.back, self.parts)):
+        routed = {row: parts for row, parts in self.parts.items() if row not in self.open}
+        for places, crossed in ((self.there, routed), (self.back, routed)):
             yield from _counted(places, self.sent, crossed)
         for places in self.ends:
             yield from _counted(places, self.sent, self.own)
+
+    def mixtures(self) -> Iterator[tuple[Leg, int, int]]:
+        """Yield ways one of which each flow took, with the flows' probes and number."""
+        for places in (self.there, self.back):
+            probes, flows = np.bincount(places, self.sent), np.bincount(places, self.sent > 0)
+            for row, leg in self.open.items():
+                if row < len(probes) and probes[row]:
+                    yield leg, int(probes[row]), int(flows[row])
 
     def of_pairs(self, pairs: Collection[OrderedPair]) -> dict[OrderedPair, int]:
         """Return the probes of some pairs, ordered as they were probed."""
@@ -100,7 +115,7 @@ class Fine:
         return crossed
 
     def _routes_across(self, parts: frozenset[Part]) -> Mask:
-        hit: Mask = np.zeros(len(self.routes), np.bool_)
+        hit: Mask = np.zeros(1 + max(self.parts, default=0), np.bool_)
         hit[[row for row, mine in self.parts.items() if not parts.isdisjoint(mine)]] = True
         return hit
 
@@ -112,17 +127,26 @@ class Fine:
         """Return (n_flows,) how many components of a kind each crosses on its longer way."""
         if kind not in FABRIC:
             return np.full(len(self.sent), 2)
-        count = np.zeros(len(self.routes), np.int64)
+        count = np.zeros(1 + max(self.parts, default=0), np.int64)
         for row, parts in self.parts.items():
             count[row] = sum(isinstance(p, Component) and p.kind is kind for p in parts)
         return np.maximum(count[self.there], count[self.back])
 
     def beside(self, kind: Kind, named: Collection[Component], least: int) -> int:
-        """Return how many probes crossed none of `named`, on ways of at least `least` of a kind."""
-        mine = self.length(kind) >= least
+        """Return how many probes crossed none of `named`, on ways of at least `least` of a kind.
+
+        Only those count whose whole way is known.
+        """
+        mine = (self.length(kind) >= least) & self._routed
         for component in named:
             mine = mine & ~self.across(component)
         return int(self.sent[mine].sum())
+
+    @cached_property
+    def _routed(self) -> Mask:
+        count = len(self.routes)
+        routed: Mask = (self.there < count) & (self.back < count)
+        return routed
 
     def directions(self, component: Component) -> dict[frozenset[tuple[str, str]], int]:
         """Return directions of a link -> probes that crossed it, or not, in just these."""
@@ -130,6 +154,7 @@ class Fine:
             {
                 (a, b)
                 for row in self.parts
+                if row not in self.open
                 for a, b in pairwise(self.routes[row])
                 if a and b and link(a, b) == component
             }
@@ -138,7 +163,7 @@ class Fine:
         which = np.zeros(len(self.sent), np.int64)
         for n, hit in enumerate(hits):
             which |= (hit[self.there] | hit[self.back]).astype(np.int64) << n
-        sums = np.bincount(which, self.sent)
+        sums = np.bincount(which[self._routed], self.sent[self._routed])
         return {
             frozenset(way for n, way in enumerate(ways) if bits >> n & 1): int(total)
             for bits, total in enumerate(sums)
@@ -157,7 +182,7 @@ def _counted(
     places: Ints, sent: Ints, crossed: Mapping[int, frozenset[Part]]
 ) -> Iterator[tuple[frozenset[Part], int]]:
     for row, total in enumerate(np.bincount(places, sent).tolist()):
-        if total:
+        if total and row in crossed:
             yield crossed[row], int(total)
 
 
@@ -181,11 +206,48 @@ def divide(
     rows = np.flatnonzero(fine)
     there, back = settled.there[rows], settled.back[rows]
     ends = case.numbers.ends(numbers[rows])
-    taken = np.unique(np.concatenate([there, back])).tolist()
     names = {n: case.numbers.endpoint(n) for n in np.unique(ends).tolist()}
+    untraced = there == UNTRACED
+    legs: dict[int, Leg] = {}
+    if untraced.any():
+        leaf_of = {n: topology.leaf_of(case.endpoints[name]) for n, name in names.items()}
+        both = _between_leaves(ends[:, untraced], leaf_of, topology, len(settled.routes), legs)
+        there[untraced], back[untraced] = both
+    taken = np.unique(np.concatenate([there, back])).tolist()
+    parts = {
+        row: _certain(legs[row]) if row in legs else topology.leg(settled.routes[row])[0][0]
+        for row in taken
+    }
     counted = Fine(
-        flows, rows, sent[rows], every[rows], there, back, ends, settled.routes,
-        {row: topology.leg(settled.routes[row])[0][0] for row in taken},
+        flows, rows, sent[rows], every[rows], there, back, ends, settled.routes, parts, legs,
         {n: case.own_parts(name) for n, name in names.items()}, names,
     )  # fmt: skip
     return [flows[n] for n in np.flatnonzero(~fine).tolist()], (counted,)
+
+
+def _between_leaves(
+    ends: Ints,
+    leaf_of: Mapping[int, str | None],
+    topology: LearnedTopology,
+    first: int,
+    legs: dict[int, Leg],
+) -> tuple[Ints, Ints]:
+    """Return rows, from `first` on, of the legs there and back of untraced flows; fill `legs`."""
+    names = sorted({leaf or "" for leaf in leaf_of.values()})
+    number = {name: n for n, name in enumerate(names)}
+    leaf = np.zeros(1 + max(leaf_of), np.int64)
+    leaf[list(leaf_of)] = [number[each or ""] for each in leaf_of.values()]
+    a, b = leaf[ends]
+    keys = np.stack([a * len(names) + b, b * len(names) + a])
+    met, place = np.unique(keys, return_inverse=True)
+    for n, key in enumerate(met.tolist()):
+        source, target = (names[each] or None for each in divmod(key, len(names)))
+        legs[first + n] = topology.untraced_leg((source, target))
+    there, back = first + place.reshape(keys.shape)
+    return there, back
+
+
+def _certain(leg: Leg) -> frozenset[Part]:
+    """Return what a flow crossed whichever way it took."""
+    unseen = 1.0 - sum(share for _, share in leg) > 1e-9
+    return frozenset() if unseen else frozenset.intersection(*(parts for parts, _ in leg))

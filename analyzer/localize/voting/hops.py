@@ -3,18 +3,24 @@
 
 In a fabric of two segments, every probe that crosses one link of a spine crosses the other. So no
 number of probes decides between them. Packets that end at a router on the way do.
+
+Where no trace shows the ways of flows, as where RNICs encapsulate, all parallel links are such a
+tie. Then hosts look for the ways themselves, with packets of their own, and count on each.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, combinations, groupby, pairwise, zip_longest
+from statistics import median_low
 from types import MappingProxyType
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Endpoints, Shift
+from analyzer.localize.routes import Route
 from analyzer.localize.topology import LearnedTopology, Leg, Part
-from analyzer.localize.voting.election import Ballot, Election
+from analyzer.localize.voting.election import Ballot, BorneOut, Election
 from analyzer.questions import Ask, Asking
 from netagent.model.endpoint import Endpoint
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -27,6 +33,18 @@ FLOWS_PER_LEAF = 2
 """Most flows counted from one leaf. Chosen: one may take a healthy link, a third adds little."""
 MAX_FLOWS = 6
 """Most flows counted for one election. Chosen: bounds what hosts send and routers answer."""
+HOSTS_PER_SUSPECT = 2
+"""Hosts that count on ways across each suspect. Chosen: one of them may see what nobody else
+does."""
+MAX_SURVEYS = 8
+"""Most hosts that count on all ways for one election. Chosen: as `MAX_FLOWS`."""
+MOST_ASKED = 16
+"""Most hosts asked to count in a window, for all ties. Chosen: as `MAX_FLOWS`."""
+COUNTS_QUOTED = 8
+"""Most ways quoted with their counts. Chosen: what an operator reads."""
+WAY_PACKETS = 50
+"""Packets sent to each router of each way that a host finds by itself. Chosen: two hosts' together
+show a loss of a few per cent, within a window."""
 PACKETS = 100
 """Packets sent to each router of a counted flow (DESIGN 2). Chosen: shows a loss of a few per cent;
 routers limit the rate of their answers."""
@@ -55,6 +73,13 @@ Chosen: one suspect in a hundred is cleared wrongly."""
 DEAD_RATE = 0.9
 """Share lost across a component from which it counts as dead. Chosen: the vote on a dead component
 needs no counts to be sure."""
+LEAST_WAYS = 3
+"""Ways among which one can be late. Chosen: of two, nobody knows which one is as usual."""
+MAD_SCALE = 1.4826
+"""Standard deviations in a median absolute deviation, where the distribution is normal."""
+NOISES = 3.0
+"""Standard deviations of ways' round trips that half a flow's shift must exceed. Chosen: what is
+later then hardly is so by chance."""
 FABRIC = {Kind.SWITCH, Kind.LINK}
 UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
 SURE_HOPS = 2
@@ -86,15 +111,53 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
     return few and best.component.kind in FABRIC and best.component not in standing
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A flow to count on; or between whose two VTEPs to count, on up to so many `ways`."""
+
+    flow: FlowId
+    ways: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """What the host of a flow's source counted along one way."""
+
+    flow: FlowId
+    answer: PathAnswer
+    routers: Route
+    """Names, nearest first; "" where one was silent. What the answer counted goes with them."""
+    sure: int
+    """Routers at the begin whose silence proves a loss: their answers come back as the packet
+    went."""
+    own: bool = False
+    """Whether the host found the way by itself: no probe of the flow need have taken it."""
+
+
 def choose(
-    election: Election, flows: Iterable[FlowView], topology: LearnedTopology
-) -> list[FlowId]:
-    """Return losing flows to count on, from each side of the tied suspects, on different ways."""
+    elections: Iterable[Election],
+    flows: Iterable[FlowView],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+) -> list[Wanted]:
+    """Return losing flows to count on, for all ties together."""
+    losing = [view for view in sorted(flows, key=lambda v: (-v.lost, v.flow)) if view.lost]
+    chosen: dict[Wanted, None] = {}
+    for election in elections:
+        mine = _on_flows(election, losing, topology)
+        mine = mine or _on_ways(election, losing, endpoints, topology)
+        chosen |= dict.fromkeys(mine)
+    return list(chosen)[:MOST_ASKED]
+
+
+def _on_flows(
+    election: Election, losing: Sequence[FlowView], topology: LearnedTopology
+) -> list[Wanted]:
+    """Return flows whose ways are known, from each side of the suspects, on different ways."""
     tied = set(election.tied)
     chosen: dict[str, list[FlowId]] = {}
     sources: set[EndpointId] = set()
     ways: set[tuple[str, ...]] = set()
-    losing = [view for view in sorted(flows, key=lambda v: (-v.lost, v.flow)) if view.lost]
     for again in (False, True):  # a way that is counted already shows little more
         for view in losing:
             hops = topology.hops(view.flow, reply=False)
@@ -105,36 +168,92 @@ def choose(
                 mine.append(view.flow)
                 sources.add(view.flow.source)
                 ways.add(hops[:2])
-    return [flow for mine in chosen.values() for flow in mine][:MAX_FLOWS]
+    return [Wanted(flow) for mine in chosen.values() for flow in mine][:MAX_FLOWS]
 
 
-def question(flow: FlowId, source: Endpoint, *, large: bool) -> PathRequest:
+def _on_ways(
+    election: Election,
+    losing: Sequence[FlowView],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+) -> list[Wanted]:
+    """Return flows between whose ends to count, until each suspect is counted on by some hosts."""
+    tied = set(election.tied)
+    covered = Counter[Component]()
+    hosts: set[str] = set()
+    chosen: list[Wanted] = []
+    between: dict[tuple[str | None, ...], tuple[set[Component], int]] = {}
+    for view in losing:
+        source, target = (endpoints[each] for each in (view.flow.source, view.flow.target))
+        leaves = topology.leaf_of(source), topology.leaf_of(target)
+        if leaves not in between:
+            routes = topology.untraced_routes(*leaves)
+            up = {c for route in routes for c in _crossed_to(route, middle(route))}
+            between[leaves] = up & tied, len(routes)
+        near, ways = between[leaves]
+        if source.host in hosts or all(covered[c] >= HOSTS_PER_SUSPECT for c in near):
+            continue
+        covered.update(near)
+        hosts.add(source.host)
+        chosen.append(Wanted(view.flow, ways))
+    return chosen[:MAX_SURVEYS]
+
+
+def middle(route: Sequence[str]) -> int:
+    """Return how many routers of a whole route lead up, the topmost one included.
+
+    From those an answer has one way back, the one that the packet came by.
+    """
+    return (len(route) + 1) // 2
+
+
+def question(wanted: Wanted, source: Endpoint, *, large: bool) -> PathRequest:
     """Return what to ask the host of the flow's source: packets as large as its probes' outer."""
+    flow = wanted.flow
     return PathRequest(
         source=flow.source,
         target=flow.target,
-        source_port=flow.source_port,
-        count=PACKETS,
+        source_port=0 if wanted.ways else flow.source_port,
+        count=WAY_PACKETS if wanted.ways else PACKETS,
         size=source.mtu + VXLAN_OVERHEAD_BYTES if large else SMALL_BYTES,
+        ways=wanted.ways,
     )
 
 
 def count(
-    flows: Iterable[FlowId], endpoints: Endpoints, *, large: bool
-) -> Asking[dict[FlowId, PathAnswer]]:
+    wanted: Iterable[Wanted], endpoints: Endpoints, topology: LearnedTopology, *, large: bool
+) -> Asking[list[Count]]:
     """Ask the flows' hosts to count packets per router; flows without an answer are left out."""
-    flows = list(flows)
-    if not flows:
-        return {}
+    wanted = list(wanted)
+    if not wanted:
+        return []
     replies = yield [
-        Ask(endpoints[flow.source].host, question(flow, endpoints[flow.source], large=large))
-        for flow in flows
+        Ask(endpoints[w.flow.source].host, question(w, endpoints[w.flow.source], large=large))
+        for w in wanted
     ]
-    return {
-        flow: reply.paths[0]
-        for flow, reply in zip(flows, replies, strict=True)
-        if isinstance(reply, PathReply) and reply.paths and _believable(reply.paths[0])
-    }
+    counts = [
+        counted_on(each, answer, topology)
+        for each, reply in zip(wanted, replies, strict=True)
+        if isinstance(reply, PathReply)
+        for answer in reply.paths[: each.ways or 1]
+        if _believable(answer)
+    ]
+    return [each for each in counts if not each.own or _possible(each, endpoints, topology)]
+
+
+def _possible(count: Count, endpoints: Endpoints, topology: LearnedTopology) -> bool:
+    """Whether packets between a flow's leaves may take the way that its host says it found."""
+    flow = count.flow
+    leaves = [topology.leaf_of(endpoints[each]) for each in (flow.source, flow.target)]
+    return count.routers in topology.untraced_routes(leaves[0], leaves[1])
+
+
+def counted_on(wanted: Wanted, answer: PathAnswer, topology: LearnedTopology) -> Count:
+    """Return what was counted, with the names of the routers."""
+    if wanted.ways:
+        routers = tuple(map(topology.name, answer.hops))
+        return Count(wanted.flow, answer, routers, middle(routers), own=True)
+    return Count(wanted.flow, answer, _routers(wanted.flow, answer, topology), SURE_HOPS)
 
 
 def _believable(answer: PathAnswer) -> bool:
@@ -151,29 +270,26 @@ def _believable(answer: PathAnswer) -> bool:
     )
 
 
-def ballots(
-    answers: Mapping[FlowId, PathAnswer],
-    endpoints: Endpoints,
-    topology: LearnedTopology,
-) -> list[Ballot]:
-    """Return a ballot per flow and router: packets lost on the way there.
+def ballots(counts: Iterable[Count], endpoints: Endpoints) -> list[Ballot]:
+    """Return a ballot per way and router: packets lost on the way there.
 
-    The answers of routers beyond SURE_HOPS may come back over other links than those the packets
+    The answers of routers that are not sure may come back over other links than those the packets
     took. What is lost there may be lost on the way back, which is not known.
     """
+    counts = list(counts)
     made: list[Ballot] = []
-    broken = _broken(answers, topology)
-    for flow, answer in answers.items():
-        source = endpoints[flow.source]
-        hops = _routers(flow, answer, topology)
+    broken = _broken(counts)
+    for each in counts:
+        answer, hops = each.answer, each.routers
+        source = endpoints[each.flow.source]
         for n, reached in enumerate(answer.answered[: len(hops)], start=1):
             # A packet that ends at a router is not forwarded by it.
             last = {switch(hops[n - 1])} if hops[n - 1] else set()
             crossed = _crossed_to(hops, n) - last | {rnic(source.host, source.rnic)}
             maybe = dict.fromkeys(last, broken.get(hops[n - 1], REACHED))
-            unseen = 0.0 if n <= SURE_HOPS else 1.0
+            unseen = 0.0 if n <= each.sure else 1.0
             sent, lost = _tempered(answer.sent, answer.sent - reached)
-            made.append(_ballot(flow, n, sent, lost, crossed, maybe, unseen))
+            made.append(_ballot(each, n, sent, lost, crossed, maybe, unseen))
     return made
 
 
@@ -182,16 +298,52 @@ def _tempered(sent: int, lost: int) -> tuple[int, int]:
     return (round(most * sent / lost), most) if lost > most else (sent, lost)
 
 
-def _broken(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> dict[str, float]:
+def _broken(counts: Iterable[Count]) -> dict[str, float]:
     """Return routers with the probability that packets which end there cross what is broken."""
     shares: dict[str, list[bool]] = defaultdict(list)
-    for flow, answer in answers.items():
-        for hop, reached in zip(_routers(flow, answer, topology), answer.answered, strict=False):
-            shares[hop].append(reached < answer.sent)
+    for each in counts:
+        for hop, reached in zip(each.routers, each.answer.answered, strict=False):
+            shares[hop].append(reached < each.answer.sent)
     return {
         hop: REACHED_IF_LOST if all(lossy) else REACHED if any(lossy) else REACHED_IF_NOT
         for hop, lossy in shares.items()
     }
+
+
+def judge(
+    counts: Iterable[Count],
+    ballots: Sequence[Ballot],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+) -> BorneOut | None:
+    """Return what says of an election whether counts on ways that hosts found bear it out.
+
+    They were sent after the window. Where what lost its probes was well by then, the counts acquit
+    all that they passed, and what is left is whatever they did not. So they have to show something
+    of it: lost or late packets, or that no way crosses it any more. Or its flows were dead until
+    the end. None where no host found ways.
+    """
+    own = sorted((count for count in counts if count.own), key=lambda count: count.flow)
+    if not own:
+        return None
+    shown = {component for each in ballots if each.lost for component in each.components}
+    gone: dict[str, set[Component]] = {}
+    for flow, each_way in groupby(own, key=lambda count: count.flow):
+        leaves = (topology.leaf_of(endpoints[each]) for each in (flow.source, flow.target))
+        routes = topology.untraced_routes(*leaves)
+        could = {c for route in routes for c in _crossed_to(route, middle(route))}
+        found = {c for way in each_way for c in _crossed_to(way.routers, len(way.routers))}
+        gone[endpoints[flow.source].host] = could - found
+
+    def borne_out(election: Election) -> bool:
+        best = next(iter(election.suspects), None)
+        if best is None or best.component.kind not in FABRIC or best.component in shown:
+            return True
+        if sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2:
+            return True
+        return sum(best.component in each for each in gone.values()) >= HOSTS_PER_SUSPECT
+
+    return borne_out
 
 
 _Passed = dict[tuple[tuple[str, ...], str], tuple[int, int]]
@@ -199,10 +351,7 @@ _Passed = dict[tuple[tuple[str, ...], str], tuple[int, int]]
 
 
 def cleared(
-    suspects: Iterable[Suspect],
-    answers: Mapping[FlowId, PathAnswer],
-    endpoints: Endpoints,
-    topology: LearnedTopology,
+    suspects: Iterable[Suspect], counts: Iterable[Count], endpoints: Endpoints
 ) -> frozenset[Component]:
     """Return the suspects that lost too few of the counted packets to be at fault.
 
@@ -211,9 +360,9 @@ def cleared(
     the last router of a path are passed by nothing that was counted.
     """
     passed: dict[Component, _Passed] = defaultdict(dict)
-    for flow, answer in answers.items():
-        host = endpoints[flow.source].host
-        hops = _routers(flow, answer, topology)
+    for each in counts:
+        answer, hops = each.answer, each.routers
+        host = endpoints[each.flow.source].host
         reached = [answer.sent, *answer.answered[: len(hops)]]
         for n in range(2, len(reached)):
             before, here, there = hops[n - 3] if n > 2 else "", hops[n - 2], hops[n - 1]
@@ -253,22 +402,24 @@ def _too_few(suspect: Suspect, counted: Sequence[int]) -> bool:
 
 
 def late_ballots(
-    answers: Mapping[FlowId, PathAnswer],
-    endpoints: Endpoints,
-    topology: LearnedTopology,
-    slow: Mapping[FlowId, Shift],
+    counts: Iterable[Count], endpoints: Endpoints, slow: Mapping[FlowId, Shift]
 ) -> list[Ballot]:
     """Return a ballot per slow flow and router: whether the slowness begins on the way there.
 
     A router's own time to answer is unknown. But a packet that a farther router answered early was
     not late at a nearer one. So routers of one flow are compared only with each other, and only a
     step of about the flow's shift counts.
+
+    Where a host found its ways by itself, no flow took them for certain. There a router is compared
+    with those as far away on the other ways.
     """
-    made: list[Ballot] = []
-    for flow, answer in answers.items():
-        source = endpoints[flow.source]
-        hops = _routers(flow, answer, topology)
-        late = _late(answer.rtt_ns[: len(hops)], slow[flow])
+    counts = list(counts)
+    made = _late_ways([each for each in counts if each.own], endpoints, slow)
+    for each in counts:
+        if each.own:
+            continue
+        hops, source = each.routers, endpoints[each.flow.source]
+        late = _late(each.answer.rtt_ns[: len(hops)], slow[each.flow])
         near = _crossed_to(hops, 1) | {rnic(source.host, source.rnic)}
         told = {n: is_late for n, is_late in enumerate(late, start=1) if is_late is not None}
         if told and True not in told.values():
@@ -276,12 +427,48 @@ def late_ballots(
             # everything between them.
             last = max(told)
             if crossed := _crossed_to(hops, last) - near:
-                made.append(_ballot(flow, last, SLOW_WEIGHT, 0, crossed))
+                made.append(_ballot(each, last, SLOW_WEIGHT, 0, crossed))
             continue
         for n, is_late in told.items():
             crossed = near | _crossed_to(hops, n)
-            made.append(_ballot(flow, n, SLOW_WEIGHT, SLOW_WEIGHT * is_late, crossed))
+            made.append(_ballot(each, n, SLOW_WEIGHT, SLOW_WEIGHT * is_late, crossed))
     return made
+
+
+def _late_ways(
+    counts: Sequence[Count], endpoints: Endpoints, slow: Mapping[FlowId, Shift]
+) -> list[Ballot]:
+    """Return a ballot per way and router, for hosts to which some of their ways are late."""
+    made: list[Ballot] = []
+    for flow, each_way in groupby(sorted(counts, key=lambda c: c.flow), key=lambda c: c.flow):
+        ways = list(each_way)
+        source = endpoints[flow.source]
+        ballots: list[Ballot] = []
+        for n in range(1, 1 + max(len(way.answer.rtt_ns) for way in ways)):
+            shown = [w for w in ways if len(w.answer.rtt_ns) >= n and w.answer.rtt_ns[n - 1]]
+            beyond = _beyond([way.answer.rtt_ns[n - 1] for way in shown], slow[flow])
+            for way, is_late in zip(shown, beyond, strict=False):
+                crossed = _crossed_to(way.routers, n) | {rnic(source.host, source.rnic)}
+                lost = SLOW_WEIGHT * is_late
+                ballots.append(_ballot(way, n, SLOW_WEIGHT, lost, crossed))
+        if any(ballot.lost for ballot in ballots):  # else it may have passed by before they counted
+            made += ballots
+    return made
+
+
+def _beyond(rtts_ns: Sequence[int], shift: Shift) -> list[bool]:
+    """Return which of the round trips are later than the others by about a flow's shift.
+
+    The list is empty where they differ too much for that, or are too few.
+    """
+    if len(rtts_ns) < LEAST_WAYS:
+        return []
+    usual_ns = median_low(rtts_ns)
+    noise_ns = MAD_SCALE * median_low([abs(each - usual_ns) for each in rtts_ns])
+    least_ns = (shift[1] - shift[0]) / 2
+    if least_ns < NOISES * noise_ns:
+        return []
+    return [rtt_ns - usual_ns > least_ns for rtt_ns in rtts_ns]
 
 
 def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
@@ -307,7 +494,7 @@ def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
 
 
 def _ballot(
-    flow: FlowId,
+    count: Count,
     n: int,
     sent: int,
     lost: int,
@@ -315,7 +502,7 @@ def _ballot(
     maybe: Mapping[Component, float] = MappingProxyType({}),
     unseen: float = 0.0,
 ) -> Ballot:
-    pair = (flow.source, flow.target)
+    pair = (count.flow.source, count.flow.target)
     # A router's answer comes back the way that the packet went.
     routed = frozenset(each for each in crossed if each.kind in FABRIC)
     ends = [link_ends(each) for each in routed if each.kind is Kind.LINK]
@@ -326,49 +513,52 @@ def _ballot(
         ((frozenset[Part]({component}), share), (frozenset[Part](), 1.0 - share))
         for component, share in maybe.items()
     ]
-    return Ballot(pair, sent, lost, frozenset(crossed), (flow, n), maybe, unseen, tuple(legs))
+    key = (count.flow, count.answer.outer_port, n)
+    return Ballot(pair, sent, lost, frozenset(crossed), key, maybe, unseen, tuple(legs))
 
 
-def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> list[str]:
+def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> Route:
     # Routers that answered now go before those of the last complete path: after a failure flows
     # take other paths.
     known = topology.hops(flow, reply=False) or ()
     now = tuple(map(topology.name, answer.hops))
-    return [a or b for a, b in zip_longest(now[: len(known)], known, fillvalue="")]
+    return tuple(a or b for a, b in zip_longest(now[: len(known)], known, fillvalue=""))
 
 
-def counted(answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology) -> list[Evidence]:
-    """Return the counts as evidence."""
+def counted(counts: Iterable[Count]) -> list[Evidence]:
+    """Return the counts as evidence, those that lost most first."""
+    shown = sorted((each for each in counts if each.answer.sent), key=_least_share)
     return [
         Evidence(
             EvidenceKind.COUNTED,
             {
-                "source": str(flow.source),
-                "sent": answer.sent,
-                "routers": _beside(_routers(flow, answer, topology), answer.answered),
+                "source": str(each.flow.source),
+                "sent": each.answer.sent,
+                "routers": _beside(each.routers, each.answer.answered),
             },
         )
-        for flow, answer in answers.items()
-        if answer.sent
+        for each in shown[:COUNTS_QUOTED]
     ]
 
 
-def timed(
-    answers: Mapping[FlowId, PathAnswer], topology: LearnedTopology, slow: Mapping[FlowId, Shift]
-) -> list[Evidence]:
-    """Return the routers' round trips as evidence."""
+def _least_share(count: Count) -> float:
+    return min(count.answer.answered, default=0) / count.answer.sent
+
+
+def timed(counts: Iterable[Count], slow: Mapping[FlowId, Shift]) -> list[Evidence]:
+    """Return the routers' round trips as evidence, the latest first."""
+    shown = sorted((c for c in counts if any(c.answer.rtt_ns)), key=lambda c: -max(c.answer.rtt_ns))
     return [
         Evidence(
             EvidenceKind.TIMED,
             {
-                "source": str(flow.source),
-                "routers": _beside(_routers(flow, answer, topology), answer.rtt_ns),
-                "before_ns": slow[flow][0],
-                "now_ns": slow[flow][1],
+                "source": str(each.flow.source),
+                "routers": _beside(each.routers, each.answer.rtt_ns),
+                "before_ns": slow[each.flow][0],
+                "now_ns": slow[each.flow][1],
             },
         )
-        for flow, answer in answers.items()
-        if any(answer.rtt_ns)
+        for each in shown[:COUNTS_QUOTED]
     ]
 
 

@@ -171,5 +171,6 @@ def test_pairs_are_chosen_from_every_group_and_bounded():
 
 
 def test_counts_that_cannot_be_had_are_left_out():
-    asking = hops.count([FlowId(A, B, 1)], ENDPOINTS, large=False)
-    assert drive(asking, lambda _: Failed(Why.TIMEOUT, "timeout")) == {}
+    wanted = [hops.Wanted(FlowId(A, B, 1))]
+    asking = hops.count(wanted, ENDPOINTS, LearnedTopology(), large=False)
+    assert drive(asking, lambda _: Failed(Why.TIMEOUT, "timeout")) == []

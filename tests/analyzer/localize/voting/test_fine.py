@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flows that are only counted: no verdict may change by it."""
 
+from collections import Counter
+from itertools import pairwise
+
 import pytest
 
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.voting import ballots
 from analyzer.localize.voting.ballots import by_votes, left, poll, pool
 from analyzer.localize.voting.fine import divide
 from analyzer.simulate.fabric import Fabric
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, link, rnic, switch
+from netagent.model.topology import DeclaredTopology, Uplink
 
 LOSSES = [
     {link("leaf-s0-r0", "spine-1"): 0.1},
@@ -24,7 +30,7 @@ def told(case, topology):
     return [each.verdict for each in by_votes(polled, topology)], polled
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: ", ".join(map(str, loss)))
 def test_verdicts_are_the_same_as_where_every_flow_has_a_ballot(loss, seed):
     fabric = Fabric(seed=seed, loss=loss, probes=12)
@@ -151,3 +157,51 @@ def test_ways_that_turned_in_this_window_are_weighed_one_by_one():
     place = [quiet[n].flow for n in fine.rows].index(flow)
     assert "spine-new" in fine.routes[fine.there[place]]
     assert Component(Kind.SWITCH, "spine-new") in fine.parts[fine.there[place]]
+
+
+def untraced(fabric):
+    links = {(min(a, b), max(a, b)) for route in fabric.routes.values() for a, b in pairwise(route)}
+    uplinks = [Uplink(e.host, e.rnic, fabric.leaf(e.id)) for e in fabric.endpoints.values()]
+    return LearnedTopology(DeclaredTopology(links=frozenset(links), uplinks=tuple(uplinks)))
+
+
+@pytest.mark.parametrize("loss", LOSSES[1:5], ids=lambda loss: ", ".join(map(str, loss)))
+def test_flows_that_no_trace_shows_are_counted_as_if_each_had_a_ballot(loss, monkeypatch):
+    monkeypatch.setattr(ballots, "MAX_OPEN", 10_000)
+    monkeypatch.setattr(ballots, "MOST_OPEN", 10_000)
+    fabric = Fabric(loss=loss, probes=12)
+    case, topology = fabric.case(), untraced(fabric)
+    _, polled = told(case, topology)
+    case.numbers = None
+    _, every = told(case, topology)
+    assert every.fine == ()
+    assert len(polled.ballots) + len(polled.fine[0].rows) == len(every.ballots)
+    assert len(polled.elections) == len(every.elections)
+    for one, other in zip(polled.elections, every.elections, strict=True):
+        assert one.evidence == pytest.approx(other.evidence, rel=0.01)
+        mine, theirs = ({s.component: s.score for s in e.suspects} for e in (one, other))
+        for component in mine.keys() | theirs.keys():
+            assert mine.get(component, 0) == pytest.approx(theirs.get(component, 0), abs=0.06)
+
+
+def test_a_host_that_makes_up_flows_weighs_no_more(monkeypatch):
+    fabric = Fabric(seed=1, loss={switch("spine-0"): 0.5}, probes=12)
+    case, topology = fabric.case(), untraced(fabric)
+    monkeypatch.setattr(ballots, "MAX_OPEN", 2)
+    weight = Counter()
+    for ballot, view in poll(case, case.flows, topology).ballots.items():
+        if not ballot.whole:
+            weight[fabric.endpoints[view.flow.source].host] += ballot.times
+    assert max(weight.values()) == 2 * ballots.MOST_TIMES
+
+
+def test_more_than_so_many_open_flows_stand_for_the_others(monkeypatch):
+    fabric = Fabric(seed=1, loss={switch("spine-0"): 0.5}, probes=12)
+    case, topology = fabric.case(), untraced(fabric)
+    every = poll(case, case.flows, topology)
+    monkeypatch.setattr(ballots, "MOST_OPEN", 9)
+    some = poll(case, case.flows, topology)
+    assert len(some.ballots) == 9 < len(every.ballots)
+    assert sum(ballot.times for ballot in some.ballots) == pytest.approx(
+        len(every.ballots), rel=0.1
+    )

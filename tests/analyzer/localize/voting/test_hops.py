@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What routers' round trips say of where a flow became slow."""
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
+from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting import hops
-from analyzer.localize.voting.election import Ballot, elect
+from analyzer.localize.voting.election import Ballot, Election, elect
 from analyzer.questions import Ask
 from analyzer.simulate.fabric import Fabric
 from netagent.model.path import link, rnic, switch
+from netagent.model.topology import DeclaredTopology, Uplink
 from netagent.model.verdict import Suspect
 from netagent.wire.messages import PathAnswer, PathReply
 
@@ -25,7 +30,8 @@ def ballots(rtts_us, shift_us=(300, 5300)):
         source_port=FLOW.source_port, outer_port=1, sent=9, answered=(9,) * len(rtts), rtt_ns=rtts
     )
     shift = (shift_us[0] * US, shift_us[1] * US)
-    made = hops.late_ballots({FLOW: answer}, FABRIC.endpoints, FABRIC.topology(), {FLOW: shift})
+    counts = [hops.counted_on(hops.Wanted(FLOW), answer, FABRIC.topology())]
+    made = hops.late_ballots(counts, FABRIC.endpoints, {FLOW: shift})
     return [(ballot.components, bool(ballot.lost)) for ballot in made]
 
 
@@ -62,12 +68,13 @@ def test_routers_that_differ_by_less_than_any_shift_are_not_late(shift_us):
     assert ballots((200, 400, 440), shift_us) == [(ALL - START, False)]
 
 
-def answered(*reached, hops=(), flow=FLOW):
-    return {flow: PathAnswer(source_port=0, outer_port=1, hops=hops, sent=100, answered=reached)}
+def answered(*reached, flow=FLOW):
+    answer = PathAnswer(source_port=0, outer_port=1, sent=100, answered=reached)
+    return [hops.counted_on(hops.Wanted(flow), answer, FABRIC.topology())]
 
 
 def test_who_reached_a_router_was_not_forwarded_by_it():
-    made = hops.ballots(answered(100, 100, 0), FABRIC.endpoints, FABRIC.topology())
+    made = hops.ballots(answered(100, 100, 0), FABRIC.endpoints)
     assert [(b.lost, switch(SPINE) in b.components, switch(SPINE) in b.maybe) for b in made] == [
         (0, False, False),
         (0, False, True),
@@ -76,7 +83,7 @@ def test_who_reached_a_router_was_not_forwarded_by_it():
 
 
 def test_an_answer_that_may_come_back_another_way_proves_nothing_of_where_it_was_lost():
-    made = hops.ballots(answered(100, 90, 80), FABRIC.endpoints, FABRIC.topology())
+    made = hops.ballots(answered(100, 90, 80), FABRIC.endpoints)
     assert [b.unseen for b in made] == [0, 0, 1]
 
 
@@ -97,12 +104,12 @@ def test_packets_that_arrived_do_not_speak_for_the_link_that_lost_the_others():
     again = next(
         f for f in FABRIC.flows if FABRIC.routes[f, False] == (NEAR, SPINE, FAR) and f != FLOW
     )
-    answers = {
-        **answered(100, 100, 97),
-        **answered(100, 100, 91, flow=again),
-        **answered(100, 90, 89, flow=BACK),
-    }
-    counted = hops.ballots(answers, FABRIC.endpoints, FABRIC.topology())
+    counts = [
+        *answered(100, 100, 97),
+        *answered(100, 100, 91, flow=again),
+        *answered(100, 90, 89, flow=BACK),
+    ]
+    counted = hops.ballots(counts, FABRIC.endpoints)
     assert {link(NEAR, SPINE), link(SPINE, FAR)} <= set(elect(probes)[0].tied)
     best = elect(probes, counted=counted)[0]
     assert best.suspects[0].component == link(SPINE, FAR)
@@ -119,31 +126,30 @@ def test_packets_that_arrived_do_not_speak_for_the_link_that_lost_the_others():
     ],
 )
 def test_a_link_is_cleared_by_packets_that_passed_it_both_ways(there, back, cleared):
-    answers = answered(*there) | (answered(*back, flow=BACK) if back else {})
+    answers = answered(*there) + (answered(*back, flow=BACK) if back else [])
     suspects = [Suspect(link(NEAR, SPINE), 1.0, 20, 200), Suspect(switch("elsewhere"), 0.0, 4, 9)]
-    found = hops.cleared(suspects, answers, FABRIC.endpoints, FABRIC.topology())
+    found = hops.cleared(suspects, answers, FABRIC.endpoints)
     assert found == ({link(NEAR, SPINE)} if cleared else frozenset())
 
 
 def test_a_link_is_not_cleared_by_one_host_nor_a_leaf_by_what_begins_there():
-    answers = answered(100, 100, 100) | answered(100, 100, 100, flow=BACK)
+    answers = answered(100, 100, 100) + answered(100, 100, 100, flow=BACK)
     suspects = [Suspect(link(NEAR, SPINE), 1.0, 20, 200), Suspect(switch(NEAR), 1.0, 20, 200)]
-    topology = FABRIC.topology()
-    assert hops.cleared(suspects, answers, FABRIC.endpoints, topology) == {link(NEAR, SPINE)}
+    assert hops.cleared(suspects, answers, FABRIC.endpoints) == {link(NEAR, SPINE)}
     one_host = dict.fromkeys(FABRIC.endpoints, HOST)
-    assert hops.cleared(suspects, answers, one_host, topology) == frozenset()
+    assert hops.cleared(suspects, answers, one_host) == frozenset()
 
 
 def test_a_spine_is_cleared_by_what_passed_it_and_not_by_what_died_on_its_way_in():
     suspects = [Suspect(switch(SPINE), 1.0, 20, 200)]
     for lost, cleared in ((0, {switch(SPINE)}), (10, set())):
         there, back = (100, 100 - lost, 100 - lost), (100, 100 - lost, 100 - lost)
-        answers = answered(*there) | answered(*back, flow=BACK)
-        found = hops.cleared(suspects, answers, FABRIC.endpoints, FABRIC.topology())
+        answers = answered(*there) + answered(*back, flow=BACK)
+        found = hops.cleared(suspects, answers, FABRIC.endpoints)
         assert found == cleared
 
 
-ASKED = Ask(HOST.host, hops.question(FLOW, HOST, large=False))
+ASKED = Ask(HOST.host, hops.question(hops.Wanted(FLOW), HOST, large=False))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +169,7 @@ ASKED = Ask(HOST.host, hops.question(FLOW, HOST, large=False))
 def test_counts_that_nobody_can_have_made_are_no_answer(lie):
     honest = {"source_port": 1, "outer_port": 1, "sent": 100, "answered": (100, 90, 90)}
     for answer, taken in ((honest, 1), (honest | {"hops": ("a", "a", "b")}, 1), (honest | lie, 0)):
-        asking = hops.count([FLOW], FABRIC.endpoints, large=False)
+        asking = hops.count([hops.Wanted(FLOW)], FABRIC.endpoints, FABRIC.topology(), large=False)
         assert next(asking) == [ASKED]
         with pytest.raises(StopIteration) as done:
             asking.send([PathReply(paths=(PathAnswer(**answer),))])
@@ -171,6 +177,119 @@ def test_counts_that_nobody_can_have_made_are_no_answer(lie):
 
 
 def test_a_part_that_lost_too_few_probes_is_not_cleared_by_a_hundred_packets():
-    answers = answered(100, 100, 100) | answered(100, 100, 100, flow=BACK)
+    answers = answered(100, 100, 100) + answered(100, 100, 100, flow=BACK)
     suspects = [Suspect(link(NEAR, SPINE), 1.0, 4, 200)]
-    assert hops.cleared(suspects, answers, FABRIC.endpoints, FABRIC.topology()) == frozenset()
+    assert hops.cleared(suspects, answers, FABRIC.endpoints) == frozenset()
+
+
+# --- where nobody sees the ways of flows ----------------------------------------------------------
+
+UNTRACED = LearnedTopology(
+    DeclaredTopology(
+        links=frozenset(
+            (min(a, b), max(a, b)) for route in FABRIC.routes.values() for a, b in pairwise(route)
+        ),
+        uplinks=tuple(
+            Uplink(end.host, end.rnic, FABRIC.leaf(end.id)) for end in FABRIC.endpoints.values()
+        ),
+    )
+)
+SPINES = sorted({route[1] for route in FABRIC.routes.values() if len(route) > 1})
+TIE = Election(
+    tuple(Suspect(link(NEAR, spine), 0.5, 9, 90) for spine in SPINES), (), pairs=4, evidence=50.0
+)
+
+
+def way(spine, *reached, flow=FLOW, rtt_us=()):
+    answer = PathAnswer(
+        source_port=0, outer_port=int(spine.rpartition("-")[2]), hops=(NEAR, spine, FAR), sent=50,
+        answered=reached, rtt_ns=tuple(us * US for us in rtt_us),
+    )  # fmt: skip
+    return hops.counted_on(hops.Wanted(flow, len(SPINES)), answer, UNTRACED)
+
+
+def losing():
+    views = (FABRIC.view(f) for f in FABRIC.flows if len(FABRIC.routes[f, False]) == 3)
+    return [replace(view, lost=3) for view in views]
+
+
+def test_two_hosts_of_the_suspects_leaf_are_asked_for_every_way():
+    chosen = hops.choose([TIE], losing(), FABRIC.endpoints, UNTRACED)
+    assert [each.ways for each in chosen] == [len(SPINES)] * 2
+    assert {FABRIC.leaf(each.flow.source) for each in chosen} == {NEAR}
+    assert len({FABRIC.endpoints[each.flow.source].host for each in chosen}) == 2
+    request = hops.question(chosen[0], HOST, large=False)
+    assert (request.ways, request.source_port, request.count) == (len(SPINES), 0, hops.WAY_PACKETS)
+
+
+def test_packets_on_ways_that_a_host_found_tell_parallel_links_apart():
+    counts = [way(SPINES[0], 50, 41, 41), *(way(spine, 50, 50, 50) for spine in SPINES[1:])]
+    made = hops.ballots(counts, FABRIC.endpoints)
+    lost = {(b.components & {link(NEAR, s) for s in SPINES}): b.lost for b in made if b.key[2] == 2}
+    assert lost == {frozenset({link(NEAR, spine)}): 8 * (spine == SPINES[0]) for spine in SPINES}
+
+
+@pytest.mark.parametrize(
+    ("seen", "dead", "borne_out"),
+    [
+        pytest.param({SPINES[0]: 41}, False, True, id="its packets were lost"),
+        pytest.param({SPINES[0]: 50}, False, False, id="nothing was lost any more"),
+        pytest.param({SPINES[1]: 41}, False, True, id="no way crosses it any more"),
+        pytest.param({SPINES[0]: 50}, True, True, id="its flows were dead until the end"),
+    ],
+)
+def test_who_is_left_when_others_are_acquitted_is_named_only_with_evidence(seen, dead, borne_out):
+    other = next(
+        f for f in FABRIC.flows
+        if FABRIC.leaf(f.source) == NEAR and FABRIC.leaf(f.target) == FAR
+        and FABRIC.endpoints[f.source].host != HOST.host
+    )  # fmt: skip
+    counts = [
+        way(spine, 50, reached, reached, flow=flow)
+        for flow in (FLOW, other)
+        for spine, reached in seen.items()
+    ]
+    ballots = hops.ballots(counts, FABRIC.endpoints)
+    judge = hops.judge(counts, ballots, FABRIC.endpoints, UNTRACED)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x", run=5 if dead else 0)
+    best = replace(TIE, suspects=TIE.suspects[:1], explains=(lossy,))
+    assert judge(best) is borne_out
+    assert judge(replace(best, suspects=(Suspect(rnic("h", "r"), 1.0, 5, 9),)))
+    assert hops.judge([], [], FABRIC.endpoints, UNTRACED) is None
+
+
+@pytest.mark.parametrize(
+    ("rtts_us", "late"),
+    [
+        ((20, 20, 80), {2}),
+        ((20, 20, 20), set()),
+        ((20, 60, 100), set()),  # they differ too much to say
+    ],
+)
+def test_a_way_that_is_late_is_late_beside_the_others(rtts_us, late):
+    spines = [*SPINES, "spine-8", "spine-9"][:3]
+    counts = [
+        way(spine, 50, 50, 50, rtt_us=(9, rtt, rtt))
+        for spine, rtt in zip(spines, rtts_us, strict=True)
+    ]
+    made = hops.late_ballots(counts, FABRIC.endpoints, {FLOW: (14 * US, 74 * US)})
+    found = {
+        n for n, s in enumerate(spines) for b in made if b.lost and link(NEAR, s) in b.components
+    }
+    assert found == late
+    assert bool(made) is bool(late)  # what passed by before they counted acquits nobody
+
+
+def test_a_way_that_is_not_between_the_leaves_is_no_answer():
+    """A host counts where its own packets go, and nowhere else."""
+    wanted = hops.Wanted(FLOW, 4)
+    elsewhere = next(leaf for leaf in {r[0] for r in FABRIC.routes.values()} if leaf != NEAR)
+    for first, taken in ((NEAR, 1), (elsewhere, 0)):
+        asking = hops.count([wanted], FABRIC.endpoints, UNTRACED, large=False)
+        assert len(next(asking)) == 1
+        answer = PathAnswer(
+            source_port=0, outer_port=1, hops=(first, SPINES[0], FAR), sent=50, answered=(50, 9, 9)
+        )
+        with pytest.raises(StopIteration) as done:
+            asking.send([PathReply(paths=(answer,))])
+        assert len(done.value.value) == taken
