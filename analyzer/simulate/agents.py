@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from analyzer.questions import Failed, Reply, Request, StatusRequest, Why
-from analyzer.simulate.clos import PORTS, Clos, Ints
+from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints, Route
 from analyzer.simulate.failures import SECOND, Effect, Failure
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
@@ -41,6 +42,11 @@ SIZES = 3
 """Classes of sizes, in turn; the last one is the largest."""
 DEAD = 0.999
 """Probability of loss from which traces end before a component."""
+
+HOP_NS, ANSWER_STD_NS = 5_000, 3_000
+"""Round trip to each further router, and by how much medians of their answers differ. Chosen."""
+MAX_WAYS, PORTS_PER_WAY, MAX_PACKETS = 32, 4, 2_000
+"""As `netagent.probing.ways`."""
 
 Floats = NDArray[np.float64]
 
@@ -109,6 +115,7 @@ class Agents:
         rails = clos.shape.rails
         pair_host = clos.source // rails
         self._flow_first = PORTS * np.searchsorted(pair_host, np.arange(clos.shape.hosts + 1))
+        self._number = {each.id: n for n, each in enumerate(clos.endpoints)}
         self._paths: list[PathColumns | None] = [None] * clos.shape.hosts
         self._tables = [self._table(host) for host in range(clos.shape.hosts)]
 
@@ -291,7 +298,7 @@ class Agents:
         flows = FlowColumns(
             source=table.source[pair].astype("<u2").tobytes(),
             target=table.target[pair].astype("<u2").tobytes(),
-            source_port=(40_000 + port).astype("<u2").tobytes(),
+            source_port=(FIRST_PORT + port).astype("<u2").tobytes(),
             refused=bytes(4 * len(local)), run=column("run", "<u2"),
             mean_ln=column("mean_ln", "<f4"), var_ln=column("var_ln", "<f4"),
             hist_len=bytes(2 * len(local)), **u32,
@@ -330,7 +337,7 @@ class Agents:
         ends = [table.row[each[flow // PORTS]] for each in (clos.source, clos.target)]
         return PathColumns(
             source=ends[0].astype("<u2").tobytes(), target=ends[1].astype("<u2").tobytes(),
-            source_port=(40_000 + flow % PORTS).astype("<u2").tobytes(),
+            source_port=(FIRST_PORT + flow % PORTS).astype("<u2").tobytes(),
             reply=reply.astype("u1").tobytes(),
             outer_port=(1_024 + flow % 60_000).astype("<u2").tobytes(),
             route=row.astype("<u2").tobytes(),
@@ -393,20 +400,42 @@ class Agents:
                 host=host, instance="i", version="", endpoints=(), pinglist_version=1, targets=0,
                 last_window_ns=0, health=Health(),
             )  # fmt: skip
+        if isinstance(request, PathRequest) and request.ways:
+            return PathReply(paths=tuple(self._surveyed(request)))
         if isinstance(request, PathRequest) and request.count and self.traced:
-            return PathReply(paths=(self._counted(request),))
+            flow = PORTS * self._pair(request) + request.source_port - FIRST_PORT
+            route = self.clos.routes[int(self.clos.there[flow])]
+            return PathReply(paths=(self._counted(request, route),))
         return Failed(Why.CANNOT, "a simulated host has no flow tables")
 
-    def _counted(self, request: PathRequest) -> PathAnswer:
+    def _pair(self, request: PathRequest) -> int:
         clos = self.clos
-        number = {each.id: n for n, each in enumerate(clos.endpoints)}
-        ends = number[request.source], number[request.target]
-        pairs = slice(*clos.first_pair[ends[0] : ends[0] + 2])
-        pair = int(clos.first_pair[ends[0]] + np.flatnonzero(clos.target[pairs] == ends[1])[0])
-        flow = PORTS * pair + request.source_port - 40_000
-        route = clos.routes[int(clos.there[flow])]
+        a, b = (self._number[each] for each in (request.source, request.target))
+        pairs = slice(*clos.first_pair[a : a + 2])
+        return int(clos.first_pair[a] + np.flatnonzero(clos.target[pairs] == b)[0])
+
+    def _surveyed(self, request: PathRequest) -> list[PathAnswer]:
+        """Return what a host counts on the ways that it finds."""
+        without = frozenset(each.name for each in self._turned)
+        flow = PORTS * self._pair(request)
+        routes = self.clos.ways(flow, reply=False, without=without)
+        most = min(request.ways, MAX_WAYS)
+        drawn = self.rng.integers(len(routes), size=PORTS_PER_WAY * most)
+        drawn_routes = (routes[d] for d in drawn)
+        met = {each: n for n, each in enumerate(drawn_routes) if self._shown(each) == each}
+        count = min(request.count, MAX_PACKETS // max(1, len(routes[0]) * min(len(met), most)))
+        request = structs.replace(request, count=count)
+        return [
+            structs.replace(self._counted(request, route), outer_port=49_152 + n)
+            for route, n in sorted(met.items())[:most]
+        ]
+
+    def _counted(self, request: PathRequest, route: Route) -> PathAnswer:
+        """Return how many packets reach each router of a route, and how late they answer."""
+        own = self.clos.rnic(self._number[request.source])
         at_ns = np.asarray([self.start_ns + self.window_number * WIDTH_NS])
-        passes, answered = 1.0, []
+        passes, late_ns = 1.0, 0.0
+        answered, rtt_ns = [], []
         for n, hop in enumerate(route):
             steps: list[Component | tuple[str, str]] = [switch(route[n - 1])] if n else []
             if n:
@@ -420,14 +449,17 @@ class Agents:
                         hits = steps.count(at) + (at == switch(hop) and effect.loss >= DEAD)
                     elif at.kind is Kind.LINK and n:
                         hits = 2 * (at.name == " -- ".join(sorted((route[n - 1], hop))))
-                    elif at == clos.rnic(ends[0]) and not n:
+                    elif at == own and not n:
                         hits = 2
                     passes *= (1.0 - effect.loss) ** hits
+                    late_ns += effect.delay_ns * min(hits, 1)
             answered.append(int(self.rng.binomial(request.count, passes)))
+            # Routers answer in software: the median of many answers still differs.
+            rtt_ns.append(int((n + 1) * HOP_NS + late_ns + self.rng.normal(0, ANSWER_STD_NS)))
         reached = [max(answered[n:]) for n in range(len(answered))]
         return PathAnswer(
             source_port=request.source_port, outer_port=1, hops=tuple(route), sent=request.count,
-            answered=tuple(reached), rtt_ns=tuple(5_000 * (n + 1) for n in range(len(route))),
+            answered=tuple(reached), rtt_ns=tuple(max(1, each) for each in rtt_ns),
         )  # fmt: skip
 
     def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:

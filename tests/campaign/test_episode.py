@@ -6,15 +6,25 @@ import copy
 import pytest
 
 from analyzer.simulate.clos import Shape
-from analyzer.simulate.failures import TYPES
+from analyzer.simulate.failures import TYPES, Effect, Failure, Family
+from netagent.model.path import link
 from tests.campaign.episode import Cluster, episode, types_of
 from tests.campaign.score import score
+
+SHAPE = Shape(hosts=32, hosts_per_segment=8, spines=4)
 
 
 @pytest.fixture(scope="module")
 def warmed():
-    made = Cluster(Shape(hosts=32, hosts_per_segment=8, spines=4), seed=5)
+    made = Cluster(SHAPE, seed=5)
     made.warm(30)
+    return made
+
+
+@pytest.fixture(scope="module")
+def untraced():
+    made = Cluster(SHAPE, seed=5, traced=False)
+    made.warm(20)
     return made
 
 
@@ -24,6 +34,28 @@ def test_a_failure_of_each_type_is_named_alone(warmed, number):
     made = score([outcome])
     assert not outcome.broken
     assert (made.total.first, dict(made.wrong)) == (1, {})
+
+
+@pytest.mark.parametrize("number", [1, 2, 4, 19])
+def test_links_and_switches_are_named_where_no_way_is_traced(untraced, number):
+    outcome = episode(copy.deepcopy(untraced), 930 + number, (number,), windows=6)
+    made = score([outcome])
+    assert not outcome.broken
+    assert (made.total.first, dict(made.wrong)) == (1, {})
+
+
+def test_a_link_that_loses_little_is_named_beside_one_that_loses_much(warmed):
+    cluster = copy.deepcopy(warmed)
+    strong, weak = ("leaf-s0-r0", "spine-0"), ("leaf-s1-r3", "spine-2")
+    cluster.agents.fail(
+        [
+            Failure(1, link(*ends), Family.LINK, (Effect(ends, loss),))
+            for ends, loss in ((strong, 0.2), (weak, 0.007))
+        ],
+        now_ns=cluster.now_ns,
+    )
+    named = [each.verdict.component for _ in range(10) for each in cluster.window()]
+    assert {link(*strong), link(*weak)} == {component for component in named if component}
 
 
 def test_health_goes_on_without_a_word(warmed):

@@ -3,6 +3,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.take import take
@@ -183,3 +184,18 @@ def test_a_host_effect_hits_all_of_its_rnics():
     for flow, values in rows_of(made.window(), numbers).items():
         mine = any(end.container.endswith("-c2") for end in (flow.source, flow.target))
         assert bool(values[1]) is mine
+
+
+def test_a_host_finds_ways_and_counts_on_each_though_nothing_is_traced():
+    made = agents(traced=False)
+    pair = next(n for n in range(made.clos.flows) if len(made.clos.routes[made.clos.there[n]]) == 3)
+    request = structs.replace(request_of(made, pair, 50), source_port=0, ways=16)
+    lossy, dead = "spine-1", "spine-2"
+    fail(made, Effect(switch(lossy), 0.5), Effect(switch(dead), 1.0))
+    made.window()
+    answers = made.reply("h0", request).paths
+    assert {each.hops[1] for each in answers} <= {"spine-0", lossy}
+    for each in answers:
+        assert each.answered[0] == each.sent == 50
+        assert (each.answered[-1] < 50) is (lossy in each.hops)
+    assert made.reply("h0", structs.replace(request, ways=1)).paths
