@@ -69,7 +69,8 @@ def _complain(error: LabError, *, as_json: bool) -> None:
 
 def _up(lab: Lab, options: argparse.Namespace) -> Answer:
     transport = rdma.choose(options.transport)
-    shape = Shape(options.hosts, options.rails, options.segments, options.spines, transport)
+    sizes = options.hosts, options.rails, options.segments, options.spines
+    shape = Shape(*sizes, transport, traced=not options.untraced)
     traffic = None if options.no_traffic else Bursts(options.period_s, options.duty)
     tasks = [task for task in options.tasks.split(",") if task]
     lab.up(shape, agents=not options.no_agents, tasks=tasks, traffic=traffic)
@@ -257,6 +258,7 @@ def _up_arguments(up: argparse.ArgumentParser) -> None:
         value = getattr(default, name)
         up.add_argument(f"--{name}", type=int, default=value, help=f"(default: {value})")
     _transport_argument(up)
+    up.add_argument("--untraced", action="store_true", help="agents see no flow's way")
     up.add_argument("--no-agents", action="store_true", help="network and tasks only")
     tasks = ",".join(DEFAULT_TASKS)
     up.add_argument("--tasks", default=tasks, help=f"to start; '' for none (default: {tasks})")

@@ -25,8 +25,10 @@ transport = "{}"
 pings_per_visit = 1
 rate_per_endpoint = 16
 
+"""
+_TRACE = """
 [trace]
-packets_per_second = 20
+packets_per_second = {}
 """
 
 
@@ -40,10 +42,14 @@ def agent_toml(
     certificates: Certificates,
     host: int,
     transport: Transport = Transport.UDP,
+    *,
+    traced: bool = True,
 ) -> str:
     """Return the agent's configuration on a host."""
     name = f"h{host}"
     probe = "" if transport is Transport.UDP else _EMULATED.format(transport)
+    if not traced or transport is not Transport.UDP:
+        probe += _TRACE.format(20 if traced else 0)
     return f"""\
 host = "{name}"
 state_dir = "{directory / name / "agent"}"

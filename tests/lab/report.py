@@ -51,8 +51,9 @@ def status(values: dict[str, Any]) -> str:
 def status_line(values: dict[str, Any]) -> str:
     """Return the sizes in one line."""
     shape = values["shape"]
-    sizes = ", ".join(f"{count} {name}" for name, count in shape.items())
-    return f"lab is up: {sizes}, {len(values['containers'])} containers"
+    sizes = ", ".join(f"{count} {name}" for name, count in shape.items() if name != "traced")
+    untraced = "" if shape["traced"] else ", untraced"
+    return f"lab is up: {sizes}{untraced}, {len(values['containers'])} containers"
 
 
 def injected(fault: Fault) -> str:

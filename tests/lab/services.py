@@ -40,8 +40,9 @@ class Services:
         for host in range(self._shape.hosts):
             self._agent_config(host).parent.mkdir(exist_ok=True)
             text = config.agent_toml(
-                self._directory, self.certificates, host, self._shape.transport
-            )
+                self._directory, self.certificates, host, self._shape.transport,
+                traced=self._shape.traced,
+            )  # fmt: skip
             self._agent_config(host).write_text(text)
 
     def start(self) -> None:

@@ -75,6 +75,8 @@ class Shape:
     segments: int = 2
     spines: int = 2
     transport: Transport = Transport.UDP
+    traced: bool = True
+    """Whether agents trace the ways of flows. Where RNICs encapsulate, they see no outer header."""
 
     def __post_init__(self) -> None:
         limits = {

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab whose agents trace no flow, as where RNICs encapsulate: hosts look for the ways."""
+
+import pytest
+
+from netagent.model.ids import EndpointId
+from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.messages import PathReply, PathRequest
+from tests.conftest import OVS, ROOT, require
+from tests.lab import Lab
+from tests.lab.config import agent_url
+from tests.lab.demo import SETTLE_S, Observer, _try
+from tests.lab.shape import Shape, Transport
+
+pytestmark = pytest.mark.lab
+SHAPE = Shape(traced=False)
+
+
+@pytest.fixture(scope="module")
+def lab():
+    require(ROOT)
+    require(OVS)
+    made = Lab()
+    made.up(SHAPE)
+    try:
+        yield made
+    finally:
+        assert made.down() == []
+
+
+@pytest.fixture(scope="module")
+def observer(lab):
+    with lab.services().client() as client:
+        found = Observer(client)
+        assert found.wait(found.new, timeout_s=SETTLE_S[Transport.UDP]) == []
+        yield found
+
+
+def ways(lab):
+    """Return what arrived at each router of each way out of the first host, by the way."""
+    request = PathRequest(
+        source=EndpointId("train-a-0", 0), target=EndpointId("train-a-2", 0), ways=4, count=100
+    )
+    headers = {"content-type": "application/json"}
+    with lab.services().client(agent_url(0)) as client:
+        content = encode(request, ContentType.JSON)
+        answer = client.post("/v1/path", content=content, headers=headers, timeout=30)
+    assert answer.is_success, answer.text
+    return {
+        each.hops: each.answered
+        for each in decode(answer.content, PathReply, ContentType.JSON).paths
+    }
+
+
+def test_a_host_finds_every_way_and_counts_on_it(lab, observer):
+    found = ways(lab)
+    assert len(found) == SHAPE.spines
+    assert all(len(hops) == 3 for hops in found)
+    assert set(found.values()) == {(100, 100, 100)}
+    fault = lab.inject("link-loss", percent=20)
+    try:
+        counted = ways(lab)
+    finally:
+        lab.heal(fault.key)
+    near = [answered[1] for answered in counted.values()]
+    assert sorted(each < 100 for each in near) == [False, True]
+    over = observer.wait(
+        lambda: all(each["state"] == "recovered" for each in observer.new()), timeout_s=60
+    )
+    assert over
+
+
+@pytest.mark.parametrize("fault", ["link-loss", "spine-down", "rnic-down"])
+def test_a_fault_is_named_without_a_trace(lab, observer, fault):
+    assert observer.client.get("/v1/topology").json()["links"] == []
+    found = _try(lab, observer, fault, lambda text: None)
+    assert found.verdict is not None
+    assert found.verdict[:2] == found.truth
+    assert found.others == ()
+    assert found.over, found
