@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology, Uplink
 
@@ -48,6 +49,39 @@ class Skeletons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Share of the probes that goes to pairs which a task does not use; 0.01 to 0.5."""
 
 
+class SlownessOf(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From which rise on a task's flows are slow; what is not said is as for all."""
+
+    factor: Annotated[float, msgspec.Meta(ge=1)] | None = None
+    shift_us: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class Slowness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """From which rise of its round trips on a flow is slow: by both."""
+
+    factor: Annotated[float, msgspec.Meta(ge=1)] = FACTOR
+    """Ratio to what it was."""
+    shift_us: Annotated[float, msgspec.Meta(ge=0)] = SHIFT_NS / 1_000
+    """Microseconds more than it was."""
+    tasks: dict[str, SlownessOf] = {}
+    """Tasks with others: `[slowness.tasks.NAME]`."""
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        """The same as the detector takes it."""
+        tasks = (
+            (
+                name,
+                Floor(
+                    self.factor if of.factor is None else of.factor,
+                    1_000 * (self.shift_us if of.shift_us is None else of.shift_us),
+                ),
+            )
+            for name, of in sorted(self.tasks.items())
+        )
+        return Sensitivity(Floor(self.factor, 1_000 * self.shift_us), tuple(tasks))
+
+
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the diagnosis is given, kept so that it can be replayed (`netagent-analyzer record`)."""
 
@@ -80,6 +114,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names in certificates that may declare tasks and forget hosts."""
     retention: Retention = msgspec.field(default_factory=Retention)
     skeletons: Skeletons = msgspec.field(default_factory=Skeletons)
+    slowness: Slowness = msgspec.field(default_factory=Slowness)
     recording: Recording = msgspec.field(default_factory=Recording)
 
     @property

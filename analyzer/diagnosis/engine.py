@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.flows import FlowView, views
-from analyzer.detect.latency import Slowness
+from analyzer.detect.latency.floors import Floors, Sensitivity
+from analyzer.detect.latency.slowness import Slowness
 from analyzer.detect.loss import Loss
 from analyzer.detect.silence import Silence
 from analyzer.diagnosis.incidents import IncidentBook
@@ -135,6 +136,7 @@ class Diagnosis:
         *,
         window_s: int = 5,
         probe_port: int = 18515,
+        sensitivity: Sensitivity | None = None,
     ) -> None:
         self._roster = roster
         self._topology = LearnedTopology(topology)
@@ -143,7 +145,7 @@ class Diagnosis:
         self._windows = Watermarks()
         self._doubts = Doubts(probe_port)
         self._context = Context(roster, self._topology, self._doubts, probe_port)
-        self._silence, self._slowness = Silence(), Slowness()
+        self._silence, self._slowness = Silence(), Slowness(Floors(sensitivity or Sensitivity()))
         self._detectors: tuple[Detector, ...] = (self._silence, Loss(), self._slowness)
         self._localizers = tuple(make(self._context) for make in LOCALIZERS)
         self._book = IncidentBook()

@@ -18,6 +18,7 @@ from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import MAX_HOPS
 from netagent.model.window import Window
 from netagent.wire.columns import typecodes
+from netagent.wire.histogram import bucket_of
 from netagent.wire.messages import FlowColumns, Summary
 
 MAX_BLOCKS = 65_536
@@ -36,7 +37,7 @@ _MOMENTS = ("mean_ln", "var_ln")
 
 @dataclass(frozen=True, slots=True)
 class WindowRows:
-    """One host's window; arrays are (n_flows,), as in `FlowColumns`, without the histogram."""
+    """One host's window; arrays are (n_flows,), as in `FlowColumns`, but for the histogram's."""
 
     host: str
     instance: str
@@ -57,11 +58,23 @@ class WindowRows:
     var_ln: NDArray[np.float32]
     prober_ns: NDArray[np.uint32]
     responder_ns: NDArray[np.uint32]
+    hist_len: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    """How many entries of the two columns below are the flow's; empty in what an earlier version
+    recorded."""
+    hist_bucket: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
+    hist_count: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
 
 
 _KEY = ("source", "target", "source_port")
 _WAY = (*_KEY, "reply", "outer_port", "route")
-_COUNTED = tuple(each.name for each in fields(WindowRows) if each.name in typecodes(FlowColumns))
+_HISTOGRAM = ("hist_bucket", "hist_count")
+_COUNTED = tuple(
+    each.name
+    for each in fields(WindowRows)
+    if each.name in typecodes(FlowColumns) and each.name not in _HISTOGRAM
+)
+MAX_BUCKET = bucket_of(2**32)
+"""Last bucket of a histogram: round trips are of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,9 @@ class FlowNumbers:
         moments = (arrays[name] for name in _MOMENTS)
         if not all(((each >= 0) & (each < MAX_LN)).all() for each in moments):
             raise RemoteProtocolError("a moment of ln(ns) is out of range")
+        arrays |= columns(flows, _HISTOGRAM, int(arrays["hist_len"].sum()))
+        if (arrays["hist_bucket"] > MAX_BUCKET).any():
+            raise RemoteProtocolError("a bucket beyond any round trip")
         window = Window(summary.start_ns, summary.width_ns)
         return WindowRows(summary.host, summary.instance, window, numbers, **arrays)
 

@@ -93,6 +93,7 @@ class Names:
         match record:
             case records.Header():
                 self._topology(record)
+                self._add("task", (name for name, _ in record.sensitivity.tasks))
             case records.Roster():
                 for state in record.hosts:
                     self._add("host", [state.agent.host])

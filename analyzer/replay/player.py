@@ -101,6 +101,7 @@ class _Player:
             header.topology,
             window_s=header.window_s,
             probe_port=header.probe_port,
+            sensitivity=header.sensitivity,
         )
 
     def take(self, record: records.Record) -> None:

@@ -10,6 +10,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct, field
 
+from analyzer.detect.latency.floors import Sensitivity
 from analyzer.questions import Failed, Reply, Why
 from analyzer.replay.frames import MAX_BYTES
 from analyzer.roster.registry import HostState
@@ -39,6 +40,7 @@ class Header(Struct, frozen=True, kw_only=True, tag="header"):
     window_s: int
     probe_port: int
     topology: DeclaredTopology = field(default_factory=DeclaredTopology)
+    sensitivity: Sensitivity = field(default_factory=Sensitivity)
 
 
 class Roster(Struct, frozen=True, kw_only=True, tag="roster"):

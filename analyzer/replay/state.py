@@ -39,6 +39,13 @@ PACKAGES = (
     "ovs_checks.walk.",
 )
 """Whose classes a state may hold."""
+MOVED = {
+    "analyzer.detect.latency:Baseline": "analyzer.detect.latency.step:Baseline",
+    "analyzer.detect.latency:LatencyBaselines": "analyzer.detect.latency.step:LatencyBaselines",
+    "analyzer.detect.latency:ShiftFloor": "analyzer.detect.latency.floors:Floor",
+    "analyzer.detect.latency:Slowness": "analyzer.detect.latency.slowness:Slowness",
+}
+"""Classes by the names that earlier versions wrote -> where they are now."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
 DTYPES = {"<f8", "<f4", "<i8", "<u8", "<u4", "<u2", "|u1", "|b1"}
 SEQUENCES: Mapping[str, type] = {
@@ -218,7 +225,7 @@ def _defaults(kind: type, known: Container[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _class(name: str, base: type) -> type[Any]:
-    module, _, qualified = name.partition(":")
+    module, _, qualified = MOVED.get(name, name).partition(":")
     if not module.startswith(PACKAGES):
         raise ValueError(f"no class of ours: {name}")
     kind = getattr(sys.modules[module], qualified)

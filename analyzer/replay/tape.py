@@ -7,6 +7,7 @@ holds the calls in the order in which they were made.
 
 from collections.abc import Callable, Sequence
 
+from analyzer.detect.latency.floors import Sensitivity
 from analyzer.diagnosis.engine import Diagnosis, Event, IncidentChanged
 from analyzer.intake.take import Taken
 from analyzer.questions import Question, Reply
@@ -82,9 +83,12 @@ class TapedDiagnosis(Diagnosis):
         *,
         window_s: int,
         probe_port: int,
+        sensitivity: Sensitivity | None = None,
         tape: Tape,
     ) -> None:
-        super().__init__(roster, topology, window_s=window_s, probe_port=probe_port)
+        super().__init__(
+            roster, topology, window_s=window_s, probe_port=probe_port, sensitivity=sensitivity
+        )
         self._tape = tape
 
     def begin(self, now_ns: int) -> None:

@@ -52,6 +52,7 @@ class Recorder:
             topology,
             window_s=config.window_s,
             probe_port=config.probe_port,
+            sensitivity=config.slowness.sensitivity,
             tape=self._write,
         )
         self._ring = Ring(self._folder, max_bytes=self._settings.bytes, opening=self._opening)
@@ -90,6 +91,7 @@ class Recorder:
             whole=state is not None,
             window_s=self._config.window_s,
             probe_port=self._config.probe_port,
+            sensitivity=self._config.slowness.sensitivity,
             topology=self._topology,
         )
         states = [records.State(body=state)] if state is not None else []

@@ -14,12 +14,14 @@ import numpy as np
 from msgspec import structs
 from numpy.typing import NDArray
 
+from analyzer.intake.flows import MAX_BUCKET
 from analyzer.questions import Failed, Reply, Request, StatusRequest, Why
 from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints, Route
 from analyzer.simulate.failures import SECOND, Effect, Failure
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, switch
+from netagent.wire.histogram import LN_GAMMA
 from netagent.wire.messages import (
     FlowColumns,
     Health,
@@ -263,6 +265,8 @@ class Agents:
             "min_ns": np.where(answered > 0, least, 0), "max_ns": most,
             "mean_ln": mean, "var_ln": np.maximum(0.0, squares / some - mean * mean),
             "prober_ns": np.full(len(probed), 2_000), "responder_ns": np.full(len(probed), 3_000),
+            **_histogram(np.repeat(np.arange(len(first)), total(np.ones(count)))[fine], ln[fine],
+                         len(first)),
         }  # fmt: skip
 
     def _runs(
@@ -284,6 +288,8 @@ class Agents:
         table = self._tables[host]
         span = np.searchsorted(rows["flow"], self._flow_first[host : host + 2])
         mine = slice(*span)
+        before, own = rows["hist_len"][: span[0]].sum(), rows["hist_len"][mine].sum()
+        entries = slice(before, before + own)
         local = rows["flow"][mine].astype(np.int64) - self._flow_first[host]
         pair, port = np.divmod(local, PORTS)
 
@@ -301,7 +307,9 @@ class Agents:
             source_port=(FIRST_PORT + port).astype("<u2").tobytes(),
             refused=bytes(4 * len(local)), run=column("run", "<u2"),
             mean_ln=column("mean_ln", "<f4"), var_ln=column("var_ln", "<f4"),
-            hist_len=bytes(2 * len(local)), **u32,
+            hist_len=column("hist_len", "<u2"),
+            hist_bucket=rows["hist_bucket"][entries].astype("<u2").tobytes(),
+            hist_count=rows["hist_count"][entries].astype("<u4").tobytes(), **u32,
         )  # fmt: skip
         paths = self._paths_of(host) if self.traced else PathColumns()
         return Summary(
@@ -465,3 +473,14 @@ class Agents:
     def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:
         """Let failures begin at `now_ns`, or as much later as they say."""
         self.failures, self.began_ns = tuple(replace(each) for each in failures), now_ns
+
+
+def _histogram(row: Ints, ln: Floats, rows: int) -> dict[str, Ints]:
+    """Return the histogram's columns; `row` and `ln` of each round trip, ln(ns)."""
+    bucket = np.ceil(ln / LN_GAMMA).astype(np.int64)
+    key, count = np.unique(row * (MAX_BUCKET + 1) + bucket, return_counts=True)
+    return {
+        "hist_len": np.bincount(key // (MAX_BUCKET + 1), minlength=rows),
+        "hist_bucket": key % (MAX_BUCKET + 1),
+        "hist_count": count,
+    }

@@ -1,29 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A latency histogram in logarithmic buckets, which merges exactly.
-
-Bucket i holds (GAMMA**(i-1), GAMMA**i]; its representative 2*GAMMA**i/(GAMMA+1) is within 1 % of
-every value in it. Masson, Rim & Lee, "DDSketch", VLDB 2019.
-"""
+"""Round trips of a window: extremes, moments, and a histogram."""
 
 import math
 from dataclasses import dataclass, field
 
-RELATIVE_ERROR = 0.01
-"""Largest relative error of a quantile (alpha of DDSketch). Chosen: 1 % of a round trip is less
-than its noise."""
-GAMMA = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-"""Ratio of a bucket's bounds: (1 + alpha) / (1 - alpha) of the DDSketch paper, cited above."""
-_LN_GAMMA = math.log(GAMMA)
-
-
-def bucket_of(value_ns: int) -> int:
-    """Return the bucket of `value_ns`; values under 1 ns share bucket 0."""
-    return math.ceil(math.log(value_ns) / _LN_GAMMA) if value_ns > 1 else 0
-
-
-def value_of(bucket: int) -> float:
-    """Return the representative of `bucket`, in ns."""
-    return float(2 * GAMMA**bucket / (GAMMA + 1))
+from netagent.wire.histogram import LN_GAMMA, value_of
 
 
 @dataclass(slots=True)
@@ -47,7 +28,7 @@ class Digest:
         self.count += 1
         self.sum_ln += ln
         self.sum_ln2 += ln * ln
-        bucket = math.ceil(ln / _LN_GAMMA)
+        bucket = math.ceil(ln / LN_GAMMA)
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     @property

@@ -59,7 +59,7 @@ class FlowColumns(Struct, frozen=True, kw_only=True):
     hist_len: U16 = b""
     """How many (bucket, count) pairs of the histogram below belong to the row."""
     hist_bucket: U16 = b""
-    """See netagent.probing.digest; not one per row."""
+    """See `netagent.wire.histogram`; not one per row."""
     hist_count: U32 = b""
     """Parallel to hist_bucket."""
 

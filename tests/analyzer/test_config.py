@@ -12,6 +12,7 @@ from analyzer.config import (
     parse,
     split_address,
 )
+from analyzer.detect.latency.floors import Floor, Sensitivity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology, Uplink
 
@@ -80,9 +81,17 @@ def test_an_empty_file_listens_on_loopback(write):
     assert config.tls is None
 
 
+def test_a_task_may_be_watched_more_or_less_closely_and_inherits_the_rest(write):
+    text = "[slowness]\nshift_us = 8\n[slowness.tasks.train-a]\nfactor = 1.1\n"
+    asked = load(write(text)).slowness.sensitivity
+    assert asked == Sensitivity(Floor(1.3, 8_000.0), (("train-a", Floor(1.1, 8_000.0)),))
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
+        ("[slowness]\nfactor = 0.5\n", 2, "slowness.factor: expected float >= 1.0"),
+        ("[slowness.tasks.x]\nshift_ms = 1\n", None, "unknown key 'shift_ms'"),
         ('listen = "127.0.0.1:1"\nlissten = 3\n', 2, "unknown key 'lissten'"),
         ("[retention]\nage_s = 5\n\nages = 3\n", 4, "unknown key 'ages'"),
         ("[retention]\nage_s = 'long'\n", 2, "retention.age_s: expected int, got str"),

@@ -93,7 +93,7 @@ MOST_SHIFTS = 4
 Chosen: the shift is known roughly; a larger step has another cause."""
 LEAST_SHIFT_NS = 500_000.0
 """Least shift, in nanoseconds, assumed of a slow flow. Chosen: routers' answer times differ by less
-without any fault, and the same floor is in `detect.latency.ShiftFloor`."""
+without any fault, and the same floor is in `detect.latency.floors`."""
 
 
 def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:

@@ -89,9 +89,9 @@ def test_the_disk_stays_bounded_where_there_is_never_a_moment_for_a_new_file(tmp
 
 
 def test_a_record_larger_than_a_frame_is_counted_as_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "MAX_BYTES", 100)
+    monkeypatch.setattr(module, "MAX_BYTES", 200)
     made = ring(tmp_path)
-    made.write(records.Ingested(payload=bytes(100), now_ns=1))
+    made.write(records.Ingested(payload=bytes(200), now_ns=1))
     made.write(step(2))
     assert exported(made, tmp_path)[:-1] == [HEADER, records.Lost(records=1), step(2)]
 

@@ -13,6 +13,7 @@ from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Effect, Failure, Family
 from netagent.model.path import Component, Kind, link, switch
 from netagent.wire.codec import decode, encode
+from netagent.wire.histogram import value_of
 from netagent.wire.messages import PathRequest, Status, Summary
 
 SHAPE = Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2)
@@ -56,6 +57,17 @@ def test_round_trips_are_as_the_noise_says():
     means = np.exp([values[5] for values in found.values()])
     assert abs(np.median(means) / 20_000 - 1) < 0.02
     assert all(values[4] <= np.exp(values[5]) * 1.001 for values in found.values())
+
+
+def test_histograms_hold_the_round_trips_that_were_measured():
+    made, numbers = agents(noise=Noise(loss=0.1)), FlowNumbers()
+    for summary in made.window():
+        rows = take(summary, numbers, width_ns=WIDTH_NS, with_paths=False).rows
+        owner = np.repeat(np.arange(len(rows.flow)), rows.hist_len)
+        assert np.bincount(owner, rows.hist_count, len(rows.flow)).tolist() == rows.count.tolist()
+        value = np.array([value_of(bucket) for bucket in rows.hist_bucket.tolist()])
+        mean = np.bincount(owner, rows.hist_count * np.log(value)) / np.maximum(rows.count, 1)
+        assert np.allclose(mean, rows.mean_ln, atol=0.011)
 
 
 def test_a_dead_rnic_loses_all_of_its_flows_and_no_other():

@@ -7,42 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.detect.contract import Seen
-from analyzer.detect.flows import FlowView
-from analyzer.detect.latency import BASELINE_WINDOWS, LatencyBaselines, Slowness
+from analyzer.detect.latency.floors import FACTOR, SHIFT_NS
+from analyzer.detect.latency.step import BASELINE_WINDOWS, LatencyBaselines
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.windows import WindowState
-from netagent.collect.windows import WindowTally
-from netagent.model.ids import EndpointId, FlowId
-from netagent.model.window import Window
-from netagent.probing.session import ProbeMeasured
-from netagent.wire.messages import Health
+from tests.analyzer.detect.latency import trips
 
-A, B = EndpointId("a", 0), EndpointId("b", 0)
-FLOW = FlowId(A, B, 1)
 NUMBERS = FlowNumbers()
 
 
 def window(*rtts_ns):
-    tally = WindowTally(large_class=0)
-    for seq, rtt_ns in enumerate(rtts_ns):
-        tally.add(ProbeMeasured(FLOW, seq, round(rtt_ns), 0, 0))
-    summary = tally.close(
-        Window(0, 5), host="h", instance="i", paths=(), findings=(), health=Health()
-    )
-    return NUMBERS.decode(summary)
+    return trips.window(NUMBERS, {trips.flow(): rtts_ns})
+
+
+def judge(baselines, rows):
+    return baselines.judge(rows, np.full(len(rows.flow), FACTOR), np.full(len(rows.flow), SHIFT_NS))
 
 
 def learned(*rtts_ns, windows=BASELINE_WINDOWS):
     baselines = LatencyBaselines()
     for _ in range(windows):
-        slow, _ = baselines.judge(window(*rtts_ns))
+        slow, _ = judge(baselines, window(*rtts_ns))
         assert not len(slow)
     return baselines
 
 
 def slow_in(baselines, *rtts_ns):
-    slow, _ = baselines.judge(window(*rtts_ns))
+    slow, _ = judge(baselines, window(*rtts_ns))
     return slow.tolist()
 
 
@@ -57,10 +47,10 @@ def test_a_shift_is_slow_and_never_becomes_the_norm():
 def test_a_flow_is_told_only_when_it_is_slow_again():
     baselines = learned(15_000, 15_500, windows=60)
     spike = window(400_000, 410_000)
-    assert [each.tolist() for each in baselines.judge(spike)] == [[0], []]
-    assert [each.tolist() for each in baselines.judge(window(15_000, 15_000))] == [[], []]
-    assert [each.tolist() for each in baselines.judge(spike)] == [[0], []]
-    assert [each.tolist() for each in baselines.judge(spike)] == [[0], [0]]
+    assert [each.tolist() for each in judge(baselines, spike)] == [[0], []]
+    assert [each.tolist() for each in judge(baselines, window(15_000, 15_000))] == [[], []]
+    assert [each.tolist() for each in judge(baselines, spike)] == [[0], []]
+    assert [each.tolist() for each in judge(baselines, spike)] == [[0], [0]]
 
 
 def test_ten_microseconds_more_than_fifteen_are_seen_where_stamps_are_the_rnics():
@@ -107,7 +97,7 @@ def test_a_way_that_got_longer_is_seen_in_the_least_round_trip_whatever_the_nois
         return [900_000, *others]
 
     for _ in range(100):
-        baselines.judge(window(*noisy(6)))
+        judge(baselines, window(*noisy(6)))
     longer = [rtt_ns + 600_000 for rtt_ns in noisy(6)]
     assert slow_in(baselines, *longer[:4]) == []  # of too few, luck
     assert slow_in(baselines, *longer) == [0]
@@ -133,14 +123,3 @@ def test_ordinary_jitter_is_never_slow(rtts_ns):
     baselines = learned(200_000, 260_000)
     for _ in range(5):
         assert slow_in(baselines, *rtts_ns) == []
-
-
-@pytest.mark.parametrize(("there", "probed", "over"), [
-    ((A, B), (), False), ((A, B), ((B, A),), True), ((A,), (), True),
-])  # fmt: skip
-def test_slowness_is_over_when_its_pairs_were_probed_and_are_not_slow(there, probed, over):
-    nobody = frozenset()
-    flows = tuple(FlowView(FlowId(*pair, 1), 5, 0, 0, 0, 0, 0, 0) for pair in probed)
-    state = WindowState(Window(0, 5))
-    seen = Seen(state, FlowNumbers(), flows, dict.fromkeys(there), nobody, nobody, nobody)
-    assert Slowness().over([(A, B)], seen) is over

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slow flows: against their last windows, their last minutes, and what they were once.
+
+Three tests, of which each sees what the others do not: a window of seconds against the windows
+before it (`step`, at once), half a minute's distribution against five minutes (`spread`, tails),
+half an hour against a frozen reference (`drift`, what creeps). All leave alone what is no more than
+a floor, which a task may set for itself (`floors`).
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.detect.contract import Seen
+from analyzer.detect.flows import ends_of, unobserved
+from analyzer.detect.latency.drift import Drift
+from analyzer.detect.latency.floors import Floors
+from analyzer.detect.latency.merged import MEAN, P50, P75, Ints, Merged, merge
+from analyzer.detect.latency.spread import WIDTH_NS, Spread
+from analyzer.detect.latency.step import LatencyBaselines
+from analyzer.intake.flows import FlowNumbers, WindowRows
+from analyzer.questions import Asking
+from netagent.model.anomaly import Anomaly, Subject
+from netagent.model.evidence import Evidence, EvidenceKind
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.verdict import Symptom
+
+Shift = tuple[float, float]
+"""A slow flow's round trip (ns) in healthy windows, and now."""
+
+
+@dataclass(slots=True)
+class Slowness:
+    """Sees flows that are slow twice in a row: once, a burst of the task may be why."""
+
+    symptoms: ClassVar = frozenset({Symptom.LATENCY})
+    FORGOTTEN: ClassVar = frozenset({"_before"})
+    """Fields of earlier versions, which recordings may hold."""
+
+    _floors: Floors = field(default_factory=Floors)
+    _baselines: LatencyBaselines = field(default_factory=LatencyBaselines)
+    _spread: Spread = field(default_factory=Spread)
+    _drift: Drift = field(default_factory=Drift)
+    _half_minute: list[WindowRows] = field(default_factory=list)
+    """Windows of the half minute that is not over."""
+    _odd: dict[int, Shift] = field(default_factory=dict)
+    """Flows whose last half minute, and the one before, did not fit -> their shift."""
+    slow: Mapping[FlowId, Shift] = field(default_factory=dict)
+    """Slow flows of the newest window -> their shift."""
+
+    def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
+        """Return the ends_of pairs with slow flows, and learn from all others."""
+        yield from ()  # no question is needed
+        slow: set[int] = set()
+        now: dict[int, Shift] = {}
+        for rows in seen.state.rows.values():
+            found, again = self._baselines.judge(rows, *self._floor(rows.flow, seen))
+            slow.update(found.tolist())
+            now |= self._shifts(rows, again)
+        self._merge(seen, np.array(sorted(slow), np.int64))
+        longer = {n: self._drift.shift_ns(n) for n in self._drift.slow().tolist()}
+        self.slow = dict(_named(longer | self._odd | now, seen.numbers))
+        return self._anomalies(seen)
+
+    def _floor(self, flow: Ints, seen: Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self._floors.at(flow, seen.numbers, seen.endpoints)
+
+    def _shifts(self, rows: WindowRows, flows: Ints) -> dict[int, Shift]:
+        place = np.flatnonzero(np.isin(rows.flow, flows))
+        columns = (rows.flow[place], rows.mean_ln[place], rows.min_ns[place])
+        return {
+            number: self._baselines.shift_ns(number, mean, least)
+            for number, mean, least in zip(*(c.tolist() for c in columns), strict=True)
+        }
+
+    def _merge(self, seen: Seen, slow: Ints) -> None:
+        """Add the window to its half minute; judge that one when it is over."""
+        window = seen.state.window
+        half = window.start_ns // WIDTH_NS
+        waiting = self._half_minute
+        if waiting and waiting[0].window.start_ns // WIDTH_NS != half:
+            self._judge(seen, slow)  # its last windows never came
+        self._half_minute += seen.state.rows.values()
+        if window.end_ns // WIDTH_NS != half:
+            self._judge(seen, slow)
+
+    def _judge(self, seen: Seen, slow: Ints) -> None:
+        rows, self._half_minute = self._half_minute, []
+        if not rows:
+            return
+        merged = merge(rows)
+        factor, shift_ns = self._floor(merged.flow, seen)
+        odd, again = self._spread.judge(merged, factor, shift_ns)
+        self._odd = {int(merged.flow[n]): self._odd_shift(merged, int(n)) for n in again.tolist()}
+        spoiled = np.union1d(slow, merged.flow[odd])
+        self._drift.add(merged, spoiled, shift_ns, start_ns=rows[0].window.start_ns)
+
+    def _odd_shift(self, merged: Merged, place: int) -> Shift:
+        """Return what of the distribution rose most: its middle, upper quarter, or mean."""
+        before, now = self._spread.before_ns(int(merged.flow[place])), merged.seven[:, place]
+        rose = [(float(before[row]), float(now[row])) for row in (P50, P75, MEAN)]
+        return max(rose, key=lambda shift: shift[1] / max(1.0, shift[0]))
+
+    def _anomalies(self, seen: Seen) -> list[Anomaly]:
+        shifts: dict[tuple[EndpointId, EndpointId], list[Evidence]] = {}
+        for flow, (before_ns, now_ns) in self.slow.items():
+            ends = {"source": str(flow.source), "target": str(flow.target)}
+            times = {"port": flow.source_port, "before_ns": before_ns, "now_ns": now_ns}
+            shifts.setdefault(ends_of(flow), []).append(Evidence(EvidenceKind.SHIFT, ends | times))
+        window = seen.state.window
+        return [
+            Anomaly(pair, Symptom.LATENCY, window, tuple(each))
+            for pair, each in sorted(shifts.items())
+        ]
+
+    def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
+        """Return whether none of these pairs has a slow flow, though they were probed."""
+        slow = any(ends_of(flow) in subjects for flow in self.slow)
+        return not slow and not unobserved(subjects, seen.flows, seen.endpoints)
+
+    def forget(self, flows: NDArray[np.int64]) -> None:
+        """Begin anew with these numbers: they are other flows now."""
+        self._half_minute = []  # its rows have the old numbers
+        for each in (self._floors, self._baselines, self._spread, self._drift):
+            each.forget(flows)
+        for number in flows.tolist():
+            self._odd.pop(number, None)
+
+
+def _named(shifts: Mapping[int, Shift], numbers: FlowNumbers) -> Iterator[tuple[FlowId, Shift]]:
+    for number, shift in shifts.items():
+        yield numbers.flow(number), shift

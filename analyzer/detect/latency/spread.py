@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Half a minute whose seven numbers fit none of the five minutes before.
+
+SkeletonHunter, section 5.2, short-term: quartiles, least, mean, deviation and most of a path's
+round trips in 30 s, scored by their local outlier factor among the last ten such windows. It sees
+what the mean of ln(RTT) hides, such as a queue that stands a quarter of the time. An outlier counts
+only where much of the distribution rose, and by more than anybody would call normal; a window that
+does not fit never enters what later ones are compared with.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.detect.latency.merged import MAX, MEAN, P50, P75, STD, Floats, Ints, Merged
+from analyzer.detect.latency.outlier import factors
+
+WIDTH_NS = 30_000_000_000
+"""Nanoseconds of a window. The paper's, section 5.2."""
+LOOK_BACK = 10
+"""Windows that a new one is compared with: five minutes, as in the paper."""
+LEAST_BACK = 5
+"""Least of them before a flow is judged. Chosen: with fewer, each is far from the others."""
+NEIGHBOURS = 3
+"""Nearest windows that one is compared with. Chosen: a third of them, so that a burst that came
+twice in five minutes is still rare."""
+LEAST_COUNT = 8
+"""Least round trips of a window. Chosen: of fewer, a quartile is one of the two ends."""
+OUTLIER = 2.0
+"""Local outlier factor from which a window fits none of those before. Chosen: of healthy windows
+whose numbers rose as much, most have less; the size of the rise decides, and this one only takes
+away what a flow shows all the time."""
+REACH = 0.5
+"""Least distance, in a flow's own deviations. Chosen: nearer windows are alike."""
+LEAST_SCALE = np.array([0.03, 0.03, 0.03, 0.03, 0.05, 0.3, 0.3])
+"""Least deviation of the logarithm of each number. Chosen: three buckets of the histogram; the
+largest of a few round trips says little."""
+STD_SHARE = 0.05
+"""Share of the median that is added to the deviation before its logarithm is taken. Chosen: less
+is the width of the histogram's buckets."""
+
+
+@dataclass(slots=True)
+class Spread:
+    """The last windows of each flow that fitted."""
+
+    _past: NDArray[np.float32] = field(
+        default_factory=lambda: np.zeros((1024, LOOK_BACK, 7), np.float32)
+    )
+    """Logarithms of the seven numbers, by flow number; the place of the oldest is the next one."""
+    _fitted: Ints = field(default_factory=lambda: np.zeros(1024, np.int64))
+    """Windows that fitted so far."""
+    _odd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1024, np.bool_))
+    """Whether the flow's last window did not fit."""
+
+    def judge(self, merged: Merged, factor: Floats, shift_ns: Floats) -> tuple[Ints, Ints]:
+        """Return places in `merged` of windows that do not fit, and of those after another such.
+
+        `factor` and `shift_ns`, (n_flows,), are the least rise that counts, as a ratio and in time.
+        The other windows are learned.
+        """
+        self._grow(int(merged.flow.max()) + 1 if len(merged.flow) else 0)
+        judged = np.flatnonzero(merged.told >= LEAST_COUNT)
+        flow = merged.flow[judged]
+        new = _logarithms(merged.seven[:, judged])
+        odd = np.zeros(len(judged), np.bool_)
+        rose = np.flatnonzero(self._rose(merged, judged, factor[judged], shift_ns[judged]))
+        odd[rose] = self._outliers(flow[rose], new[rose])
+        again = odd & self._odd[flow]
+        self._odd[flow] = odd
+        fits = ~odd
+        self._past[flow[fits], self._fitted[flow[fits]] % LOOK_BACK] = new[fits]
+        self._fitted[flow[fits]] += 1
+        return judged[odd], judged[again]
+
+    def before_ns(self, flow: int) -> Floats:
+        """Return (7,) the median of what the flow's windows were that fitted."""
+        past = self._past[flow, : min(LOOK_BACK, int(self._fitted[flow]))].astype(np.float64)
+        made: Floats = np.exp(np.median(past, axis=0))
+        return made
+
+    def forget(self, flows: Ints) -> None:
+        """Begin anew with these numbers: they are other flows now."""
+        known = flows[flows < len(self._odd)]
+        self._fitted[known], self._odd[known] = 0, False
+
+    def _rose(
+        self, merged: Merged, judged: Ints, factor: Floats, shift_ns: Floats
+    ) -> NDArray[np.bool_]:
+        """Return which windows are slower in their middle, upper quarter, or all but the slowest.
+
+        One round trip among many is no rise, whatever it met.
+        """
+        flow, seven, told = merged.flow[judged], merged.seven[:, judged], merged.told[judged]
+        known = np.minimum(self._fitted[flow], LOOK_BACK)
+        # The median of those that are there: places beyond them are taken as the greatest.
+        past = np.where(
+            np.arange(LOOK_BACK)[None, :, None] < known[:, None, None], self._past[flow], np.inf
+        )
+        past = np.sort(past, axis=1)
+        middle = np.maximum(known - 1, 0) // 2
+        before = np.exp(past[np.arange(len(flow)), middle].astype(np.float64)).T
+        rest = (seven[MEAN] * told - seven[MAX]) / np.maximum(told - 1, 1)
+        rose = np.zeros(len(flow), np.bool_)
+        for now, then in ((seven[P50], before[P50]), (seven[P75], before[P75]),
+                          (rest, before[MEAN])):  # fmt: skip
+            rose |= (now >= factor * then) & (now - then >= shift_ns)
+        made: NDArray[np.bool_] = rose & (known >= LEAST_BACK)
+        return made
+
+    def _outliers(self, flow: Ints, new: Floats) -> NDArray[np.bool_]:
+        """Return which windows are outliers among those of their flow."""
+        known = np.minimum(self._fitted[flow], LOOK_BACK)
+        odd = np.zeros(len(flow), np.bool_)
+        for count in np.unique(known).tolist():
+            of = np.flatnonzero(known == count)
+            past = self._past[flow[of], :count].astype(np.float64)
+            off = np.abs(past - np.median(past, axis=1, keepdims=True))
+            scale = np.maximum(LEAST_SCALE, 1.4826 * np.median(off, axis=1))
+            score = factors(
+                past / scale[:, None], new[of] / scale, neighbours=NEIGHBOURS, reach=REACH
+            )
+            odd[of] = score >= OUTLIER
+        return odd
+
+    def _grow(self, size: int) -> None:
+        have = len(self._odd)
+        if size > have:
+            more = max(size, 2 * have) - have
+            self._past = np.concatenate([self._past, np.zeros((more, LOOK_BACK, 7), np.float32)])
+            self._fitted = np.concatenate([self._fitted, np.zeros(more, np.int64)])
+            self._odd = np.concatenate([self._odd, np.zeros(more, np.bool_)])
+
+
+def _logarithms(seven: Floats) -> Floats:
+    """Return (n_flows, 7) of (7, n_flows) in ns."""
+    made = np.maximum(seven, 1.0)
+    made[STD] += STD_SHARE * made[P50]
+    logs: Floats = np.log(made).T
+    return logs

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.detect.latency.merged import MAX, MEAN, MIN, P25, P50, P75, STD, merge
+from analyzer.intake.flows import FlowNumbers
+from netagent.probing.digest import Digest
+from netagent.wire.histogram import value_of
+from tests.analyzer.detect.latency.trips import flow, window
+
+TRIPS = st.lists(st.integers(1, 4_000_000_000), max_size=12)
+WINDOWS = st.lists(st.fixed_dictionaries({1: TRIPS, 2: TRIPS, 3: TRIPS}), min_size=1, max_size=6)
+
+
+def rows_of(windows):
+    numbers = FlowNumbers()
+    return numbers, [
+        window(numbers, {flow(port): trips for port, trips in each.items() if trips})
+        for each in windows
+    ]
+
+
+@given(WINDOWS)
+def test_windows_together_are_what_one_digest_of_all_is(windows):
+    numbers, rows = rows_of(windows)
+    merged = merge(rows)
+    for port in (1, 2, 3):
+        every = [rtt for each in windows for rtt in each[port]]
+        number = numbers.known(flow(port))
+        if not every:
+            assert number is None or number not in merged.flow
+            continue
+        place = merged.flow.tolist().index(number)
+        digest = Digest()
+        for rtt in every:
+            digest.add(rtt)
+        seven = merged.seven[:, place]
+        assert merged.count[place] == merged.told[place] == len(every)
+        assert merged.mean_ln[place] == pytest.approx(digest.mean_ln, abs=1e-5)
+        assert merged.var_ln[place] == pytest.approx(digest.var_ln, abs=1e-4)
+        assert (seven[MIN], seven[MAX]) == (min(every), max(every))
+        for row, share in ((P25, 0.25), (P50, 0.5), (P75, 0.75)):
+            assert seven[row] == pytest.approx(digest.quantile(share))
+        values = [value_of(b) for b, count in digest.buckets.items() for _ in range(count)]
+        assert seven[MEAN] == pytest.approx(np.mean(values))
+        assert seven[STD] == pytest.approx(np.std(values), abs=1e-3 * max(values))
+
+
+@given(WINDOWS, st.randoms())
+def test_order_says_nothing(windows, random):
+    _, rows = rows_of(windows)
+    shuffled = list(rows)
+    random.shuffle(shuffled)
+    one, other = merge(rows), merge(shuffled)
+    assert one.flow.tolist() == other.flow.tolist()
+    assert np.allclose(one.seven, other.seven)
+    assert np.allclose(one.mean_ln, other.mean_ln)
+
+
+def test_no_window_is_no_flow():
+    assert len(merge([]).flow) == 0

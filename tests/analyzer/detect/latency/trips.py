@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows of given round trips, as an agent sends them."""
+
+from netagent.collect.windows import WindowTally
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.window import Window
+from netagent.probing.session import ProbeMeasured
+from netagent.wire.messages import Health
+
+A, B = EndpointId("a", 0), EndpointId("b", 0)
+WIDTH_NS = 5_000_000_000
+
+
+def flow(port=1):
+    return FlowId(A, B, port)
+
+
+def summary(trips, start_ns=0):
+    """Return the summary of a window; `trips` is flow -> round trips in ns."""
+    tally = WindowTally(large_class=0)
+    for each, rtts_ns in trips.items():
+        for seq, rtt_ns in enumerate(rtts_ns):
+            tally.add(ProbeMeasured(each, seq, round(rtt_ns), 0, 0))
+    return tally.close(
+        Window(start_ns, WIDTH_NS), host="h", instance="i", paths=(), findings=(), health=Health()
+    )
+
+
+def window(numbers, trips, start_ns=0):
+    """Return the same as rows of `numbers`."""
+    return numbers.decode(summary(trips, start_ns))
