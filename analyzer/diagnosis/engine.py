@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from analyzer.detect.contract import Detector, Seen
+from analyzer.detect.delay import Delay
 from analyzer.detect.flows import FlowView, views
 from analyzer.detect.latency.floors import Floors, Sensitivity
 from analyzer.detect.latency.slowness import Slowness
@@ -35,6 +36,7 @@ from analyzer.localize.contract import Context, Localizer
 from analyzer.localize.facts import Facts
 from analyzer.localize.latency import Latency
 from analyzer.localize.overlay import Overlay
+from analyzer.localize.starved import Starved
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.traces import Traces
 from analyzer.localize.tracing.doubts import Doubts
@@ -60,7 +62,9 @@ from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, Symptom
 from netagent.wire.messages import PathColumns, Summary
 
-LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (Facts, Overlay, Traces, Votes, Latency)
+LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
+    Facts, Starved, Overlay, Traces, Votes, Latency,
+)  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
 is inferred."""
 
@@ -146,7 +150,10 @@ class Diagnosis:
         self._doubts = Doubts(probe_port)
         self._context = Context(roster, self._topology, self._doubts, probe_port)
         self._silence, self._slowness = Silence(), Slowness(Floors(sensitivity or Sensitivity()))
-        self._detectors: tuple[Detector, ...] = (self._silence, Loss(), self._slowness)
+        self._delay = Delay()
+        self._detectors: tuple[Detector, ...] = (
+            self._silence, self._delay, Loss(), self._slowness,
+        )  # fmt: skip
         self._localizers = tuple(make(self._context) for make in LOCALIZERS)
         self._book = IncidentBook()
         self._settled_before: frozenset[OrderedPair] = frozenset()
@@ -420,9 +427,10 @@ class Diagnosis:
             self._numbers,
             self._silence.silent,
             self._slowness.slow,
+            self._delay.late,
             now_ns=now_ns,
             standing=self._book.standing(),
-            mute=stalled | began | undecided,
+            mute=stalled | began | undecided | self._delay.starved.keys(),
             tired=undecided | (seen.expected - state.rows.keys()),
             healing=self._settled_before,
         )

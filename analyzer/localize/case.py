@@ -52,6 +52,8 @@ class Case:
     silent: Mapping[str, Failed | None] = field(default_factory=dict)
     """Host whose agent sent no summary -> how its RPC fails; None where it answers."""
     slow: Mapping[FlowId, Shift] = field(default_factory=dict)
+    late: Mapping[str, float] = field(default_factory=dict)
+    """Hosts that take long to send or to answer probes -> nanoseconds on average."""
     now_ns: int = 0
     """When the window was closed, Unix nanoseconds."""
     standing: frozenset[Component] = frozenset()
@@ -118,8 +120,8 @@ def unordered(pair: OrderedPair) -> OrderedPair:
 
 
 def subjects_of(verdict: Verdict) -> frozenset[Subject]:
-    """Return what deviates by a verdict: failing pairs, or a component that fell silent."""
-    if verdict.symptom is Symptom.SILENCE and verdict.component is not None:
+    """Return what deviates by a verdict: failing pairs, or a host that is silent or late."""
+    if verdict.symptom in (Symptom.SILENCE, Symptom.DELAY) and verdict.component is not None:
         return frozenset({verdict.component})  # what its peers lost meanwhile is not it
     return frozenset(unordered((pair.source, pair.target)) for pair in verdict.failing)
 

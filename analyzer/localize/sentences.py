@@ -117,6 +117,9 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.READ: lambda v: f"{v['name']}: {v['text']}",
     EvidenceKind.CROSSED: lambda v: f"probes that cross it: {v['lost']} of {v['sent']} lost",
     EvidenceKind.NO_SUMMARY: _no_summary,
+    EvidenceKind.LATE: lambda v: (
+        f"stamps of probes: {v['host']} takes {v['delay_ns'] / 1e6:.0f} ms of a round trip"
+    ),
     EvidenceKind.REFUSED: _refused,
     EvidenceKind.SPARED: _spared,
     EvidenceKind.FLOW: lambda v: f"{v['role']}: {v['text']}",

@@ -46,6 +46,8 @@ MOVED = {
     "analyzer.detect.latency:Slowness": "analyzer.detect.latency.slowness:Slowness",
 }
 """Classes by the names that earlier versions wrote -> where they are now."""
+NEWER = {"_delay"}
+"""Attributes of a diagnosis that earlier versions had not: they begin anew."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
 DTYPES = {"<f8", "<f4", "<i8", "<u8", "<u4", "<u2", "|u1", "|b1"}
 SEQUENCES: Mapping[str, type] = {
@@ -85,7 +87,7 @@ def thaw(state: bytes, roster: Registry) -> Diagnosis:
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"no state of a diagnosis: {error!r}"[:200]) from error
     diagnosis = Diagnosis(roster, DeclaredTopology())
-    odd = attributes.keys() ^ vars(diagnosis).keys()
+    odd = (attributes.keys() ^ vars(diagnosis).keys()) - NEWER
     if odd:
         raise RemoteProtocolError(f"no state of this version's diagnosis: {', '.join(sorted(odd))}")
     vars(diagnosis).update(attributes)

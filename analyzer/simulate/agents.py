@@ -35,6 +35,7 @@ from netagent.wire.messages import (
 )
 
 WIDTH_NS = 5 * SECOND
+TIMEOUT_NS = SECOND // 2
 VISITS, PINGS = 25, 4
 """Visits of an endpoint in a window, and pings of each: 20 probes per second."""
 VISIT_NS = WIDTH_NS // VISITS
@@ -155,13 +156,21 @@ class Agents:
         self.window_number += 1
         flow, at_ns, large = self._probes(start_ns)
         lost, added_ns = self._crossed(flow, at_ns, large)
-        rows = self._rows(flow, at_ns, large, lost, added_ns)
+        kept_ns = self._kept(flow, at_ns)
+        lost |= kept_ns.sum(axis=0) > TIMEOUT_NS
+        refused = self._refused(flow, at_ns) & ~lost
+        rows = self._rows(flow, at_ns, large, lost, added_ns, kept_ns, refused)
         self._turn(start_ns + WIDTH_NS)
         return [
             self._summary(host, start_ns, rows)
             for host in range(self.clos.shape.hosts)
-            if f"h{host}" not in self.crashed
+            if f"h{host}" not in self._gone(start_ns + WIDTH_NS)
         ]
+
+    def _gone(self, now_ns: int) -> set[str]:
+        """Return hosts whose agents are gone."""
+        killed = {f.kills for f in self.failures if self.began_ns + f.start_ns < now_ns}
+        return {*self.crashed, *(host for host in killed if host)}
 
     def _probes(self, start_ns: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
         """Return flow, instant and largeness of every probe of a window, by flow and instant."""
@@ -229,9 +238,37 @@ class Agents:
                     added[hit] += drawn
         return lost, added
 
+    def _at(self, host: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return (n_flows,) whether a flow's prober, and its responder, is on a host."""
+        rails, number = self.clos.shape.rails, int(host[1:])
+        ends = np.repeat(np.stack([self.clos.source, self.clos.target]), PORTS, axis=1) // rails
+        return ends[0] == number, ends[1] == number
+
+    def _kept(self, flow: Ints, at_ns: Ints) -> Floats:
+        """Return (2, n): nanoseconds that the prober's and the responder's host take."""
+        kept = np.stack([np.full(len(flow), 2_000.0), np.full(len(flow), 3_000.0)])
+        for failure in self.failures:
+            for effect in failure.effects:
+                if not effect.kept_ns or not isinstance(effect.at, Component):
+                    continue
+                is_active = self._active(effect, failure, at_ns)
+                for row, side in zip(kept, self._at(effect.at.name), strict=True):
+                    hit = np.flatnonzero(side[flow] & is_active)
+                    row[hit] += self.rng.lognormal(np.log(effect.kept_ns), effect.spread, len(hit))
+        return kept
+
+    def _refused(self, flow: Ints, at_ns: Ints) -> NDArray[np.bool_]:
+        """Return which probes a host without an agent refuses."""
+        refused = np.zeros(len(flow), np.bool_)
+        for failure in self.failures:
+            if failure.kills:
+                since = at_ns >= self.began_ns + failure.start_ns
+                refused |= self._at(failure.kills)[1][flow] & since
+        return refused
+
     def _rows(
         self, flow: Ints, at_ns: Ints, large: NDArray[np.bool_], lost: NDArray[np.bool_],
-        added_ns: Floats,
+        added_ns: Floats, kept_ns: Floats, refused: NDArray[np.bool_],
     ) -> dict[str, NDArray[Any]]:  # fmt: skip
         """Return the columns of flows that were probed; "flow" has their numbers."""
         first = np.flatnonzero(np.diff(flow, prepend=-1))
@@ -245,7 +282,7 @@ class Agents:
         ln = self._base[flow] + self.rng.normal(0, noise.within, count)
         tail = np.where(self.rng.random(count) < noise.tail, self.rng.random(count), 0.0)
         rtt = np.exp(ln + tail * np.log(TAIL)) + added_ns
-        ln, fine = np.log(rtt), ~lost
+        ln, fine = np.log(rtt), ~lost & ~refused
         answered = total(fine)
         sums = np.add.reduceat(np.where(fine, ln, 0.0), first)
         squares = np.add.reduceat(np.where(fine, ln * ln, 0.0), first)
@@ -254,6 +291,9 @@ class Agents:
         least = np.minimum.reduceat(np.where(fine, rtt, np.inf), first)
         most = np.maximum.reduceat(np.where(fine, rtt, 0.0), first)
         run, since = self._runs(flow, at_ns, lost, first)
+        prober_ns, responder_ns = (
+            np.add.reduceat(np.where(fine, row, 0.0), first) / some for row in kept_ns
+        )
         last_ns = at_ns[np.append(first[1:], len(flow)) - 1]
         return {
             "flow": probed,
@@ -264,7 +304,7 @@ class Agents:
             "count": answered,
             "min_ns": np.where(answered > 0, least, 0), "max_ns": most,
             "mean_ln": mean, "var_ln": np.maximum(0.0, squares / some - mean * mean),
-            "prober_ns": np.full(len(probed), 2_000), "responder_ns": np.full(len(probed), 3_000),
+            "refused": total(refused), "prober_ns": prober_ns, "responder_ns": responder_ns,
             **_histogram(np.repeat(np.arange(len(first)), total(np.ones(count)))[fine], ln[fine],
                          len(first)),
         }  # fmt: skip
@@ -298,14 +338,14 @@ class Agents:
 
         u32 = {
             name: column(name, "<u4")
-            for name in ("sent", "lost", "sent_large", "lost_large", "run_ms", "count", "min_ns",
-                         "max_ns", "prober_ns", "responder_ns")
+            for name in ("sent", "lost", "refused", "sent_large", "lost_large", "run_ms", "count",
+                         "min_ns", "max_ns", "prober_ns", "responder_ns")
         }  # fmt: skip
         flows = FlowColumns(
             source=table.source[pair].astype("<u2").tobytes(),
             target=table.target[pair].astype("<u2").tobytes(),
             source_port=(FIRST_PORT + port).astype("<u2").tobytes(),
-            refused=bytes(4 * len(local)), run=column("run", "<u2"),
+            run=column("run", "<u2"),
             mean_ln=column("mean_ln", "<f4"), var_ln=column("var_ln", "<f4"),
             hist_len=column("hist_len", "<u2"),
             hist_bucket=rows["hist_bucket"][entries].astype("<u2").tobytes(),
@@ -401,7 +441,7 @@ class Agents:
 
     def reply(self, host: str, request: Request) -> Reply:
         """Answer a question as the agent of `host` would."""
-        if host in self.crashed:
+        if host in self._gone(self.start_ns + self.window_number * WIDTH_NS):
             return Failed(Why.REFUSED, "connection refused")
         if isinstance(request, StatusRequest):
             return Status(

@@ -28,6 +28,7 @@ class Family(StrEnum):
     RNIC = "rnic"
     HOST = "host"
     CONTAINER = "container"
+    AGENT = "agent"
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Effect:
     duty: float = 1.0
     """Share of a period in which it is there."""
     large_only: bool = False
+    kept_ns: float = 0.0
+    """Median of how long the host keeps each probe that it sends or answers; log-normal."""
     reroute_ns: int = 0
     """Nanoseconds until routers avoid the switch; 0: they never do."""
 
@@ -70,6 +73,8 @@ class Failure:
     """Since the begin of the episode."""
     hosts: frozenset[str] = field(default=frozenset())
     """Hosts that state it."""
+    kills: str = ""
+    """Host whose agent is gone."""
 
 
 Draw = Callable[[Clos, np.random.Generator], Failure]
@@ -174,6 +179,18 @@ def _congestion(clos: Clos, rng: np.random.Generator) -> Failure:
     return Failure(19, link(*ends), Family.LINK, (effect,))
 
 
+def _starved(clos: Clos, rng: np.random.Generator) -> Failure:
+    host = Component(Kind.HOST, f"h{rng.integers(clos.shape.hosts)}")
+    kept_ns = float(np.exp(rng.uniform(np.log(0.1), np.log(0.4)))) * SECOND
+    return Failure(STARVED, host, Family.HOST, (Effect(host, kept_ns=kept_ns, spread=0.8),))
+
+
+def _killed(clos: Clos, rng: np.random.Generator) -> Failure:
+    host = f"h{rng.integers(clos.shape.hosts)}"
+    return Failure(KILLED, Component(Kind.AGENT, host), Family.AGENT, (), kills=host)
+
+
+STARVED, KILLED = 20, 21
 TYPES: dict[int, tuple[str, Draw]] = {
     1: ("CRC error", _crc),
     2: ("switch port down", _port_down),
@@ -195,5 +212,9 @@ TYPES: dict[int, tuple[str, Draw]] = {
     17: ("container crash", _crash),
     18: ("hugepage misconfiguration", _on_host(18, delay_ns=30_000)),
     19: ("congestion control issue", _congestion),
+    STARVED: ("starved host", _starved),
+    KILLED: ("agent killed", _killed),
 }  # fmt: skip
-"""Number in Table 1 -> its name, and how one is drawn."""
+"""Number in Table 1 -> its name, and how one is drawn. Beyond it: what is no fault of any path."""
+TABLE = tuple(range(1, 20))
+"""Numbers of Table 1."""

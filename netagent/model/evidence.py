@@ -43,6 +43,8 @@ class EvidenceKind(StrEnum):
     """`lost`, `sent`: probes that cross the component of a finding."""
     NO_SUMMARY = "no-summary"
     """`host`, `rpc`: how its agent's RPC answers."""
+    LATE = "late"
+    """`host`, `delay_ns`: how long it takes on average to send or to answer a probe."""
     REFUSED = "refused"
     """`probes` answered by ICMP port unreachable."""
     SPARED = "spared"

@@ -17,6 +17,8 @@ class Symptom(StrEnum):
     LATENCY = "latency"
     SILENCE = "silence"
     """A host's agent sends nothing; says nothing about any path."""
+    DELAY = "delay"
+    """A host takes long to send or to answer probes; says nothing about any path."""
 
 
 @dataclass(frozen=True, slots=True)

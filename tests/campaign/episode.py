@@ -99,7 +99,9 @@ class Cluster:
         """Let a window pass; return the incidents that changed, and what could not be judged."""
         bodies = [encode(each) for each in self.agents.window()]
         for body in bodies:
-            self.diagnosis.ingest(decode(body, Summary), self.now_ns)
+            summary = decode(body, Summary)
+            self.registry.heard(summary.host, summary.start_ns, self.now_ns)
+            self.diagnosis.ingest(summary, self.now_ns)
         questions = self.diagnosis.step(self.now_ns)
         while questions:
             for each in questions:

@@ -77,9 +77,9 @@ LEAST_WAYS = 3
 """Ways among which one can be late. Chosen: of two, nobody knows which one is as usual."""
 MAD_SCALE = 1.4826
 """Standard deviations in a median absolute deviation, where the distribution is normal."""
-NOISES = 3.0
+NOISES = 3.5
 """Standard deviations of ways' round trips that half a flow's shift must exceed. Chosen: what is
-later then hardly is so by chance."""
+later then hardly is so by chance, though many ways are looked at."""
 FABRIC = {Kind.SWITCH, Kind.LINK}
 UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
 SURE_HOPS = 2
@@ -440,14 +440,15 @@ def _late_ways(
 ) -> list[Ballot]:
     """Return a ballot per way and router, for hosts to which some of their ways are late."""
     made: list[Ballot] = []
-    for flow, each_way in groupby(sorted(counts, key=lambda c: c.flow), key=lambda c: c.flow):
-        ways = list(each_way)
+    by_flow = groupby(sorted(counts, key=lambda c: c.flow), key=lambda c: c.flow)
+    shown_of = {flow: _shown(list(ways)) for flow, ways in by_flow}
+    noise_ns = _noise([_rtts(ways, n) for each in shown_of.values() for n, ways in each.items()])
+    for flow, shown in shown_of.items():
         source = endpoints[flow.source]
         ballots: list[Ballot] = []
-        for n in range(1, 1 + max(len(way.answer.rtt_ns) for way in ways)):
-            shown = [w for w in ways if len(w.answer.rtt_ns) >= n and w.answer.rtt_ns[n - 1]]
-            beyond = _beyond([way.answer.rtt_ns[n - 1] for way in shown], slow[flow])
-            for way, is_late in zip(shown, beyond, strict=False):
+        for n, ways in shown.items():
+            beyond = _beyond(_rtts(ways, n), slow[flow], noise_ns)
+            for way, is_late in zip(ways, beyond, strict=False):
                 crossed = _crossed_to(way.routers, n) | {rnic(source.host, source.rnic)}
                 lost = SLOW_WEIGHT * is_late
                 ballots.append(_ballot(way, n, SLOW_WEIGHT, lost, crossed))
@@ -456,15 +457,37 @@ def _late_ways(
     return made
 
 
-def _beyond(rtts_ns: Sequence[int], shift: Shift) -> list[bool]:
+def _shown(ways: Sequence[Count]) -> dict[int, list[Count]]:
+    """Return the ways whose n-th router answered, by n from 1 on."""
+    length = max(len(way.answer.rtt_ns) for way in ways)
+    return {
+        n: [w for w in ways if len(w.answer.rtt_ns) >= n and w.answer.rtt_ns[n - 1]]
+        for n in range(1, 1 + length)
+    }
+
+
+def _rtts(ways: Sequence[Count], n: int) -> list[int]:
+    return [way.answer.rtt_ns[n - 1] for way in ways]
+
+
+def _noise(alike: Sequence[Sequence[int]]) -> float:
+    """Return the standard deviation of round trips that should be alike; few of each are known."""
+    off: list[int] = []
+    for rtts_ns in alike:
+        if len(rtts_ns) >= LEAST_WAYS:
+            usual_ns = median_low(rtts_ns)
+            off += sorted(abs(each - usual_ns) for each in rtts_ns)[1:]  # the first is the median
+    return MAD_SCALE * median_low(off) if off else 0.0
+
+
+def _beyond(rtts_ns: Sequence[int], shift: Shift, noise_ns: float) -> list[bool]:
     """Return which of the round trips are later than the others by about a flow's shift.
 
-    The list is empty where they differ too much for that, or are too few.
+    The list is empty where all that are alike differ too much for that, or these are too few.
     """
     if len(rtts_ns) < LEAST_WAYS:
         return []
     usual_ns = median_low(rtts_ns)
-    noise_ns = MAD_SCALE * median_low([abs(each - usual_ns) for each in rtts_ns])
     least_ns = (shift[1] - shift[0]) / 2
     if least_ns < NOISES * noise_ns:
         return []

@@ -65,7 +65,7 @@ def test_the_state_of_another_version_is_refused_with_what_differs():
     "node",
     [
         ["object", "subprocess:Popen", []],
-        ["object", "analyzer.detect.latency:np", []],
+        ["object", "analyzer.detect.latency.step:np", []],
         ["object", "analyzer.localize.case:Case", [["__class__", 1]]],
         ["enum", "netagent.model.path:Component", "switch"],
         ["array", "|O", [1], b"\0" * 8],

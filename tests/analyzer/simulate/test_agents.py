@@ -19,6 +19,9 @@ from netagent.wire.messages import PathRequest, Status, Summary
 SHAPE = Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2)
 
 
+OF_H3 = {e.id for e in Clos(SHAPE, seed=1).endpoints if e.host == "h3"}
+
+
 def agents(**options):
     return Agents(Clos(SHAPE, seed=1), seed=1, **options)
 
@@ -146,6 +149,35 @@ def test_traces_end_before_what_is_dead():
     routes = {route for summary in made.window() for route in summary.paths.routes}
     assert not any(ends in pairwise(route) for route in routes)
     assert any(route[-1] == ends[0] and len(route) == 1 for route in routes)
+
+
+def test_a_starved_host_is_late_and_loses_what_comes_after_the_time_out():
+    made, numbers = agents(), FlowNumbers()
+    fail(made, Effect(Component(Kind.HOST, "h3"), kept_ns=300_000_000, spread=0.8))
+    for summary in made.window():
+        rows = take(summary, numbers, width_ns=WIDTH_NS, with_paths=False).rows
+        far = np.array([numbers.flow(n).target in OF_H3 for n in rows.flow.tolist()])
+        hit = far | (summary.host == "h3")
+        assert not rows.lost[~hit].any()
+        if hit.any():
+            assert 0.1 < rows.lost[hit].sum() / rows.sent[hit].sum() < 0.5
+        late = rows.responder_ns if summary.host != "h3" else rows.prober_ns
+        assert (late[hit & (rows.count > 2)] > 50_000_000).all()
+        assert (rows.responder_ns[~far & (rows.count > 0)] < 4_000).all()
+
+
+def test_an_agent_that_is_killed_is_refused_and_says_nothing():
+    made, numbers = agents(), FlowNumbers()
+    failure = Failure(21, Component(Kind.AGENT, "h3"), Family.AGENT, (), kills="h3")
+    made.fail([failure], now_ns=made.start_ns)
+    summaries = made.window()
+    assert "h3" not in {each.host for each in summaries}
+    for summary in summaries:
+        rows = take(summary, numbers, width_ns=WIDTH_NS, with_paths=False).rows
+        far = np.array([numbers.flow(n).target in OF_H3 for n in rows.flow.tolist()])
+        assert (rows.refused == np.where(far, rows.sent, 0)).all()
+        assert not rows.lost.any()
+    assert isinstance(made.reply("h3", StatusRequest()), Failed)
 
 
 def test_a_crashed_agent_sends_and_answers_nothing():

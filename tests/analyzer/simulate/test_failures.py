@@ -4,7 +4,7 @@ import pytest
 
 from analyzer.simulate.agents import Agents
 from analyzer.simulate.clos import Clos, Shape
-from analyzer.simulate.failures import TYPES, Family, draw
+from analyzer.simulate.failures import KILLED, STARVED, TABLE, TYPES, Family, draw
 from netagent.model.path import Kind, link
 
 CLOS = Clos(Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2), seed=1)
@@ -14,11 +14,13 @@ KINDS = {
     Family.RNIC: Kind.RNIC,
     Family.HOST: Kind.HOST,
     Family.CONTAINER: Kind.CONTAINER,
+    Family.AGENT: Kind.AGENT,
 }
 
 
 def test_there_are_the_nineteen_of_the_table():
-    assert list(TYPES) == list(range(1, 20))
+    assert list(TABLE) == list(range(1, 20))
+    assert {*TYPES} == {*TABLE, STARVED, KILLED}
 
 
 @pytest.mark.parametrize("number", TYPES)
@@ -29,7 +31,8 @@ def test_a_failure_is_somewhere_in_the_fabric_and_does_something(number):
         assert failure.number == number
         assert failure.truth.kind is KINDS[failure.family]
         assert failure.truth not in failure.also
-        assert all(effect.loss > 0 or effect.delay_ns > 0 for effect in failure.effects)
+        assert failure.effects or failure.kills
+        assert all(e.loss > 0 or e.delay_ns > 0 or e.kept_ns > 0 for e in failure.effects)
         assert bool(failure.finding) == bool(failure.hosts)
         if failure.family is Family.LINK:
             assert failure.truth in {link(*ends) for ends in CLOS.links}
@@ -46,5 +49,6 @@ def test_a_failure_loses_or_slows_probes(number):
             lost = np.frombuffer(summary.flows.lost, "<u4").sum()
             slow = np.frombuffer(summary.flows.max_ns, "<u4").max() > 150_000
             slow |= (np.frombuffer(summary.flows.mean_ln, "<f4") > np.log(30_000)).any()
-            changed += bool(lost) or bool(slow)
+            refused = np.frombuffer(summary.flows.refused, "<u4").any()
+            changed += bool(lost) or bool(slow) or bool(refused)
     assert changed

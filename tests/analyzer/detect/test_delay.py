@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from analyzer.detect.contract import Seen
+from analyzer.detect.delay import LEAST_COUNT, STARVED_NS, Delay, delays_of
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.windows import WindowState
+from netagent.collect.windows import WindowTally
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, Kind
+from netagent.model.window import Window
+from netagent.probing.session import ProbeMeasured
+from netagent.wire.messages import Health
+
+HOSTS = ("h0", "h1", "h2", "h3")
+ENDS = {
+    host: Endpoint(
+        EndpointId(f"c-{host}", 0), "t", host, "10.0.0.1", "", "172.16.0.1", "r", "b", "p"
+    )
+    for host in HOSTS
+}
+KNOWN = {end.id: end for end in ENDS.values()}
+WIDTH_NS = 5_000_000_000
+HOST = Component(Kind.HOST, "h1")
+
+
+def window(numbers, late=(), *, count=20, lies=()):
+    """Return rows by host; hosts in `late` take STARVED_NS, and `lies` say that of all others."""
+    made = {}
+    for host in HOSTS:
+        tally = WindowTally(large_class=0)
+        for other in HOSTS:
+            for seq in range(count if other != host else 0):
+                own = STARVED_NS if host in late else 2_000
+                far = STARVED_NS if other in late or host in lies else 3_000
+                flow = FlowId(ENDS[host].id, ENDS[other].id, 1)
+                tally.add(ProbeMeasured(flow, seq, 14_000, own, far))
+        summary = tally.close(
+            Window(0, WIDTH_NS), host=host, instance="i", paths=(), findings=(), health=Health()
+        )
+        made[host] = numbers.decode(summary)
+    return made
+
+
+def seen(numbers, rows):
+    nobody = frozenset()
+    state = WindowState(Window(0, WIDTH_NS), rows)
+    return Seen(state, numbers, (), KNOWN, nobody, nobody, nobody)
+
+
+def detect(delay, what):
+    with pytest.raises(StopIteration) as done:
+        next(delay.detect(what))
+    return [each.subject for each in done.value.value]
+
+
+def judged(*windows):
+    """Return the detector, and what it said of each of these windows."""
+    numbers, delay = FlowNumbers(), Delay()
+    return delay, [detect(delay, seen(numbers, window(numbers, **each))) for each in windows]
+
+
+def test_a_late_host_is_told_the_second_time_and_starved_at_once():
+    delay, told = judged({"late": ("h1",)})
+    assert (told, list(delay.starved)) == ([[]], ["h1"])
+    delay, told = judged({"late": ("h1",)}, {"late": ("h1",)}, {})
+    assert told == [[], [HOST], []]
+    assert not delay.starved
+
+
+def test_one_host_alone_accuses_no_other():
+    delay, told = judged({"lies": ("h3",)}, {"lies": ("h3",)})
+    assert (told, list(delay.starved)) == ([[], []], [])
+
+
+def test_what_most_hosts_share_is_nobody_s_own():
+    delay, told = judged(*[{"late": HOSTS[:3]}] * 3)
+    assert told == [[], [], []]
+    assert list(delay.starved) == list(HOSTS[:3])  # yet what they lose proves nothing
+
+
+def test_few_round_trips_say_nothing():
+    numbers = FlowNumbers()
+    assert delays_of(window(numbers, HOSTS, count=LEAST_COUNT // 4), numbers, KNOWN) == {}
+
+
+def test_it_is_over_when_the_host_was_measured_and_is_in_time():
+    numbers, delay = FlowNumbers(), Delay()
+    for late, over in ((("h1",), False), ((), True)):
+        what = seen(numbers, window(numbers, late))
+        detect(delay, what)
+        assert delay.over([HOST], what) is over
+    what = seen(numbers, {})
+    detect(delay, what)
+    assert not delay.over([HOST], what)
+    gone = Seen(what.state, numbers, (), {}, frozenset(), frozenset(), frozenset())
+    assert delay.over([HOST], gone)
