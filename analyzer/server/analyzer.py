@@ -87,6 +87,8 @@ class Analyzer:
     clock: Clock
     started_ns: int
     counters: Counters = field(default_factory=Counters)
+    inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while an inquiry reads what is stored: one at a time."""
     service: AnalyzerService = field(init=False)
     _workers: list[asyncio.Task[None]] = field(default_factory=list)
 

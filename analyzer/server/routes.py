@@ -12,7 +12,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 import netagent
-from analyzer.server import tasks, views
+from analyzer.server import inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.documents import PROBLEM, config, gives, takes
 from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, changed, read, reply
@@ -326,6 +326,7 @@ def application(analyzer: Analyzer) -> Litestar:
         route_handlers=[
             *(register, pinglist, summaries, agents, forget),
             *tasks.ROUTES,
+            *inquiries.ROUTES,
             *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, metrics),
         ],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables, and all SQL: summaries, registry, tasks, versions of ping lists, incidents."""
 
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,9 @@ TRIM_ROWS = 5000
 REPLAY_ROWS = 500
 """Summaries read at once after a restart. Chosen: bounds memory."""
 
+READ_ROWS = 100
+"""Summaries read at once for a question. Chosen: others of the store wait for milliseconds."""
+
 MEMORY_LIMIT = "512MB"
 """Most memory for DuckDB's buffers, which by default take most of the machine's. Chosen: the
 analyzer's own data needs the rest."""
@@ -42,6 +45,16 @@ CREATE TABLE IF NOT EXISTS versions (
 CREATE TABLE IF NOT EXISTS incidents (
     id VARCHAR PRIMARY KEY, state VARCHAR NOT NULL, updated_ns BIGINT NOT NULL,
     body VARCHAR NOT NULL);
+"""
+
+COUNT_OF = """
+SELECT count(*) FROM summaries
+WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
+"""
+OF_HOSTS = """
+SELECT payload FROM summaries
+WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
+ORDER BY start_ns, host
 """
 
 INSERT_SUMMARIES = """
@@ -81,6 +94,25 @@ class Store:
             while rows := await self._run(lambda _: cursor.fetchmany(REPLAY_ROWS), alone=True):
                 for received_ns, payload in rows:
                     yield received_ns, payload
+        finally:
+            await self._run(lambda _: cursor.close(), alone=True)
+
+    async def count_of(self, hosts: Sequence[str], since_ns: int, until_ns: int) -> int:
+        """Return how many windows of these hosts begin from `since_ns` to `until_ns`."""
+        values = [list(hosts), since_ns, until_ns]
+        row: tuple[int] = await self._run(lambda c: c.execute(COUNT_OF, values).fetchone())
+        return row[0]
+
+    async def of_hosts(
+        self, hosts: Sequence[str], since_ns: int, until_ns: int
+    ) -> AsyncIterator[list[bytes]]:
+        """Yield their payloads, some at a time, oldest first."""
+        cursor = await self._run(lambda c: c.cursor(), alone=True)
+        values = [list(hosts), since_ns, until_ns]
+        await self._run(lambda _: cursor.execute(OF_HOSTS, values), alone=True)
+        try:
+            while rows := await self._run(lambda _: cursor.fetchmany(READ_ROWS), alone=True):
+                yield [payload for (payload,) in rows]
         finally:
             await self._run(lambda _: cursor.close(), alone=True)
 

@@ -88,6 +88,20 @@ def test_summaries_are_replayed_in_the_order_they_came(path):
     assert using(path, work) == [(1, b"1"), (2, b"2"), (3, b"3")]
 
 
+def test_windows_of_some_hosts_and_of_a_time_are_found_in_order(path):
+    async def work(store):
+        for host in ("h0", "h1", "h2"):
+            for start_ns in (30, 10, 20):
+                await store.put(host, start_ns, 99, f"{host} {start_ns}".encode())
+        parts = [part async for part in store.of_hosts(["h0", "h2"], 10, 20)]
+        found = [payload for part in parts for payload in part]
+        assert found == [b"h0 10", b"h2 10", b"h0 20", b"h2 20"]
+        assert await store.count_of(["h0", "h2"], 10, 20) == 4
+        assert await store.count_of([], 10, 20) == 0
+
+    using(path, work)
+
+
 def test_writes_go_on_while_a_replay_is_read(path):
     async def work(store):
         await asyncio.gather(*(store.put("h0", n, n, b"x") for n in range(1200)))

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Was it the network? What probes and hosts of a task said, and what nobody looked at.
+
+Most collective operations that time out do so for reasons of their own. An operator who is asked
+has to show that the network was well, and how well it was looked at: silence of a monitor proves
+nothing. So this counts what there is: windows of each host, probes of each pair, losses, round
+trips, findings. It says *innocent* only where nearly all of what could be looked at was.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import beta, binom
+
+from analyzer.intake.flows import MAX_BUCKET, FlowNumbers
+from analyzer.localize.claims import own_findings
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component
+from netagent.model.verdict import Incident
+from netagent.wire.histogram import value_of
+from netagent.wire.messages import Summary
+
+Pair = tuple[EndpointId, EndpointId]
+
+LEAST_SHARE = 0.9
+"""Least share of a host's windows, and of the pairs, that must have been looked at. Chosen: what
+stalls a task for the seconds of its time-out lies in a window that was."""
+SURE = 0.95
+"""Probability with which the true loss is below what is told of it."""
+USUAL_LOSS = 0.001
+"""Loss that a pair may show and still be well. Chosen: ten times the background of healthy
+fabrics."""
+BY_CHANCE = 1e-4
+"""Probability, over all pairs, that a well one is told as lossy. Chosen: one question in ten
+thousand."""
+REMARKS = frozenset({FindingKind.UNKNOWN_INPUT, FindingKind.TOPOLOGY_DIFFERS})
+"""Findings that say nothing against a network."""
+
+
+class Answer(StrEnum):
+    """What an inquiry ends with."""
+
+    INNOCENT = "innocent"
+    """All was well, and nearly all was looked at."""
+    SUSPECT = "suspect"
+    """Something was not well."""
+    CANNOT_TELL = "cannot tell"
+    """Nothing was found, and too little was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairSeen:
+    """An ordered pair's probes."""
+
+    pair: Pair
+    sent: int
+    lost: int
+    windows: int
+    """Windows in which it was probed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What was looked at, and what it showed."""
+
+    task: str
+    since_ns: int
+    until_ns: int
+    windows: int
+    """Windows that lie in that time."""
+    hosts: dict[str, int]
+    """The task's hosts -> how many of these windows have their summary."""
+    stalled: dict[str, int]
+    """Hosts whose agents stood still in a window -> milliseconds at most."""
+    pairs: tuple[PairSeen, ...]
+    unprobed: tuple[Pair, ...]
+    """Pairs of the ping lists that no window has."""
+    sent: int
+    lost: int
+    refused: int
+    lost_at_most: float
+    """Share of lost probes that the true one is below, at SURE; 1 where nothing was sent."""
+    rtt_us: dict[str, float]
+    """Median and p99 of all round trips, and the longest; empty where there is none."""
+    findings: tuple[Finding, ...]
+    incidents: tuple[Incident, ...]
+    walks: dict[str, int]
+    """How walks through the flow tables ended -> how many, now; empty where none was made."""
+
+
+@dataclass(slots=True)
+class Inquiry:
+    """Takes the summaries of a time; all instants are Unix nanoseconds."""
+
+    task: str
+    since_ns: int
+    until_ns: int
+    width_ns: int
+    endpoints: dict[EndpointId, str]
+    """The task's endpoints -> their host."""
+    expected: Collection[Pair] = ()
+    """Pairs of its ping lists."""
+    odd: int = 0
+    """Summaries that made no sense."""
+    _windows: dict[str, set[int]] = field(default_factory=dict)
+    _stalled: dict[str, int] = field(default_factory=dict)
+    _sent: Counter[Pair] = field(default_factory=Counter)
+    _lost: Counter[Pair] = field(default_factory=Counter)
+    _refused: int = 0
+    _seen: Counter[Pair] = field(default_factory=Counter)
+    _histogram: NDArray[np.int64] = field(
+        default_factory=lambda: np.zeros(MAX_BUCKET + 1, np.int64)
+    )
+    _longest_ns: int = 0
+    _findings: dict[tuple[FindingKind, Component], Finding] = field(default_factory=dict)
+
+    def add(self, summary: Summary) -> None:
+        """Take one summary of a host of the task; one that makes no sense is counted."""
+        numbers = FlowNumbers()
+        try:
+            rows = numbers.decode(summary)
+        except RemoteProtocolError:
+            self.odd += 1
+            return
+        host = summary.host
+        self._windows.setdefault(host, set()).add(summary.start_ns)
+        if stalled_ms := summary.health.stalled_ms:
+            self._stalled[host] = max(stalled_ms, self._stalled.get(host, 0))
+        containers = {end.container for end, at in self.endpoints.items() if at == host}
+        for finding in own_findings(summary, containers):
+            self._findings[finding.kind, finding.component] = finding
+        flows = [numbers.flow(number) for number in rows.flow.tolist()]
+        mine = np.array(
+            [self.endpoints.get(f.source) == host and f.target in self.endpoints for f in flows],
+            np.bool_,
+        )
+        probed: set[Pair] = set()
+        for n in np.flatnonzero(mine).tolist():
+            pair = flows[n].source, flows[n].target
+            self._sent[pair] += int(rows.sent[n])
+            self._lost[pair] += int(rows.lost[n])
+            self._refused += int(rows.refused[n])
+            if rows.sent[n]:
+                probed.add(pair)
+        self._seen.update(probed)
+        entries = np.repeat(mine, rows.hist_len)
+        np.add.at(self._histogram, rows.hist_bucket[entries], rows.hist_count[entries])
+        self._longest_ns = max(self._longest_ns, int(rows.max_ns[mine].max(initial=0)))
+
+    def looked(self, incidents: Iterable[Incident], walks: dict[str, int]) -> Looked:
+        """Return what was seen; `incidents` are any, of which those of the task and time are."""
+        hosts = sorted(set(self.endpoints.values()))
+        sent, lost = sum(self._sent.values()), sum(self._lost.values())
+        pairs = [
+            PairSeen(pair, count, self._lost[pair], self._seen[pair])
+            for pair, count in sorted(self._sent.items())
+            if count
+        ]
+        mine = [i for i in incidents if self._concerns(i, hosts)]
+        return Looked(
+            self.task, self.since_ns, self.until_ns, self._count(),
+            {host: len(self._windows.get(host, ())) for host in hosts}, self._stalled,
+            tuple(pairs), tuple(sorted(p for p in self.expected if not self._sent[p])),
+            sent, lost, self._refused,
+            float(beta.ppf(SURE, lost + 1, sent - lost)) if sent > lost else 1.0,
+            self._rtt(), tuple(self._findings.values()), tuple(mine), walks,
+        )  # fmt: skip
+
+    def _count(self) -> int:
+        """Return how many whole windows lie in the time."""
+        return max(0, self.until_ns // self.width_ns - -(-self.since_ns // self.width_ns))
+
+    def _rtt(self) -> dict[str, float]:
+        total = int(self._histogram.sum())
+        if not total:
+            return {}
+        below = np.cumsum(self._histogram)
+
+        def quantile(share: float) -> float:
+            return value_of(int(np.searchsorted(below, share * (total - 1), side="right"))) / 1e3
+
+        return {
+            "median": quantile(0.5), "p99": quantile(0.99), "longest": self._longest_ns / 1e3,
+        }  # fmt: skip
+
+    def _concerns(self, incident: Incident, hosts: Sequence[str]) -> bool:
+        over_ns = incident.recovered_ns
+        if incident.detected_ns > self.until_ns or (over_ns and over_ns < self.since_ns):
+            return False
+        component = incident.verdict.component
+        named = component is not None and component.name.partition("/")[0] in hosts
+        return self.task in incident.tasks or named
+
+
+def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
+    """Return what is to be said of it: the answer, what speaks against, what was not looked at."""
+    against = [
+        f"incident {i.id}: {i.verdict.component or 'insufficient evidence'}, {i.verdict.symptom}"
+        for i in looked.incidents
+    ]
+    against += [
+        f"{_said(each.pair)} lost {each.lost} of {each.sent} probes" for each in lossy(looked.pairs)
+    ]
+    against += [f.text for f in looked.findings if f.kind not in REMARKS]
+    against += [
+        f"{count} walks through the flow tables end as {how!r}"
+        for how, count in sorted(looked.walks.items())
+        if how not in ("delivered", "cannot_tell")
+    ]
+    missing = _missing(looked)
+    if against:
+        return Answer.SUSPECT, against, missing
+    hosts = all(count >= LEAST_SHARE * looked.windows for count in looked.hosts.values())
+    known = len(looked.pairs) + len(looked.unprobed)
+    pairs = len(looked.pairs) >= LEAST_SHARE * known
+    enough = looked.windows and looked.hosts and known and hosts and pairs
+    return (Answer.INNOCENT if enough else Answer.CANNOT_TELL), [], missing
+
+
+def lossy(pairs: Sequence[PairSeen]) -> list[PairSeen]:
+    """Return pairs that lost more than a well one does by chance."""
+    if not pairs:
+        return []
+    sent, lost = (np.array([getattr(p, name) for p in pairs]) for name in ("sent", "lost"))
+    chance = binom.sf(lost - 1, sent, USUAL_LOSS)
+    odd = np.flatnonzero((lost > 0) & (chance < BY_CHANCE / len(pairs)))
+    return [pairs[n] for n in odd.tolist()]
+
+
+def _missing(looked: Looked) -> list[str]:
+    missing = []
+    if not looked.windows:
+        missing.append("no whole window lies in that time")
+    if not looked.hosts:
+        missing.append("no host has an endpoint of the task")
+    for host, count in looked.hosts.items():
+        if count < looked.windows:
+            missing.append(f"{host} sent no summary of {looked.windows - count} of the windows")
+    missing += [f"{_said(pair)} was not probed" for pair in looked.unprobed]
+    missing += [
+        f"{host}'s agent stood still for {ms} ms: what it lost meanwhile proves nothing"
+        for host, ms in sorted(looked.stalled.items())
+        if ms > 0
+    ]
+    if not looked.walks:
+        missing.append("flow tables as they were then: they are read only when asked")
+    elif unknown := looked.walks.get("cannot_tell"):
+        missing.append(f"flow tables of {unknown} pairs: their hosts could not say")
+    return missing
+
+
+def _said(pair: Pair) -> str:
+    return f"{pair[0]} -> {pair[1]}"

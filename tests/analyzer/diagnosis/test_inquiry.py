@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inquiries over what simulated agents send."""
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.diagnosis.inquiry import (
+    BY_CHANCE,
+    USUAL_LOSS,
+    Answer,
+    Inquiry,
+    PairSeen,
+    answer,
+    lossy,
+)
+from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
+from analyzer.simulate.clos import Clos, Shape
+from analyzer.simulate.failures import Effect, Failure, Family
+from netagent.model.finding import FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, Layer, switch
+from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
+
+SHAPE = Shape(hosts=8, hosts_per_segment=4, spines=2, replicas=4, stages=2)
+TASK = "a-task"
+DELIVERED = {"delivered": 4}
+
+
+class Asked:
+    """A task of all endpoints of a simulated fabric."""
+
+    def __init__(self, **options):
+        self.agents = Agents(Clos(SHAPE, seed=1), seed=1, **options)
+        clos = self.agents.clos
+        self.begin_ns = self.agents.start_ns
+        self.ends = {each.id: each.host for each in clos.endpoints}
+        self.pairs = [
+            (clos.endpoints[a].id, clos.endpoints[b].id)
+            for a, b in zip(clos.source.tolist(), clos.target.tolist(), strict=True)
+        ]
+        self.summaries = []
+
+    def windows(self, count=6):
+        for _ in range(count):
+            self.summaries += self.agents.window()
+        return self
+
+    def looked(self, *incidents, walks=DELIVERED, windows=6, expected=None):
+        asked = Inquiry(
+            TASK, self.begin_ns, self.begin_ns + windows * WIDTH_NS, WIDTH_NS, self.ends,
+            self.pairs if expected is None else expected,
+        )  # fmt: skip
+        for each in self.summaries:
+            asked.add(each)
+        return asked.looked(incidents, walks)
+
+
+def incident(component, detected_ns, recovered_ns=None, tasks=(TASK,)):
+    a, b = EndpointId("x", 0), EndpointId("y", 0)
+    verdict = Verdict(component, Layer.UNDERLAY, Symptom.LOSS, 0.9, "", failing=(Pair(a, b, 1, 1),))
+    state = IncidentState.RECOVERED if recovered_ns else IncidentState.OPEN
+    return Incident(
+        "i1", state, verdict, detected_ns, detected_ns, detected_ns, recovered_ns, tasks
+    )
+
+
+def test_a_task_whose_probes_all_came_back_is_innocent_and_it_is_said_how_well_it_was_looked_at():
+    asked = Asked().windows()
+    looked = asked.looked()
+    said, against, missing = answer(looked)
+    assert (said, against, missing) == (Answer.INNOCENT, [], [])
+    assert looked.windows == 6
+    assert set(looked.hosts.values()) == {6}
+    assert looked.sent == SHAPE.rnics * 100 * 6
+    assert {each.pair for each in looked.pairs} == set(asked.pairs)
+    assert 0 < looked.lost_at_most < 3.1 / looked.sent
+    assert looked.rtt_us["median"] == pytest.approx(14, rel=0.05)
+    assert looked.rtt_us["median"] < looked.rtt_us["p99"] <= 1.02 * looked.rtt_us["longest"]
+
+
+def test_what_was_not_looked_at_is_told_and_too_little_is_no_innocence():
+    asked = Asked()
+    asked.windows(3)
+    asked.summaries += [each for each in asked.windows(0).agents.window() if each.host != "h2"]
+    asked.windows(2)
+    said, _, missing = answer(asked.looked(walks={}))
+    assert said is Answer.CANNOT_TELL  # one of six windows is a sixth of the time
+    assert "h2 sent no summary of 1 of the windows" in missing
+    assert any("flow tables as they were then" in line for line in missing)
+
+
+def test_pairs_that_nobody_probed_are_told():
+    asked = Asked().windows()
+    extra = [(EndpointId("c", n), EndpointId("d", n)) for n in range(len(asked.pairs))]
+    said, _, missing = answer(asked.looked(expected=[*asked.pairs, *extra]))
+    assert said is Answer.CANNOT_TELL
+    assert "c/rail0 -> d/rail0 was not probed" in missing
+
+
+@pytest.mark.parametrize("windows", [0, 6])
+def test_without_any_summary_nothing_can_be_told(windows):
+    looked = Asked().looked(windows=windows)
+    assert answer(looked)[0] is Answer.CANNOT_TELL
+    assert looked.lost_at_most == 1.0
+
+
+def test_a_lossy_link_speaks_against_the_network_by_the_pairs_that_cross_it():
+    asked = Asked()
+    at = asked.agents.clos.links[0]
+    failure = Failure(1, Component(Kind.LINK, " -- ".join(at)), Family.LINK, (Effect(at, 0.2),))
+    asked.agents.fail([failure], now_ns=asked.begin_ns)
+    said, against, _ = answer(asked.windows().looked())
+    assert said is Answer.SUSPECT
+    assert all(" lost " in line for line in against)
+    assert against
+
+
+@given(st.integers(0, 1_000_000))
+def test_pairs_that_lose_what_healthy_ones_lose_are_not_told(seed):
+    rng = np.random.default_rng(seed)
+    sent = rng.integers(1, 3_000, 300)
+    lost = rng.binomial(sent, USUAL_LOSS / 10)
+    ends = EndpointId("a", 0), EndpointId("b", 0)
+    pairs = [PairSeen(ends, int(s), int(k), 1) for s, k in zip(sent, lost, strict=True)]
+    assert lossy(pairs) == []
+    assert BY_CHANCE < 0.01
+    assert lossy([*pairs, PairSeen(ends, 1_000, 30, 6)]) == [PairSeen(ends, 1_000, 30, 6)]
+
+
+@pytest.mark.parametrize(("from_s", "to_s", "concerns"), [
+    (-60, -10, False), (-60, 10, True), (-60, None, True), (10, 20, True), (40, None, False),
+])  # fmt: skip
+def test_incidents_of_the_time_speak_against_it(from_s, to_s, concerns):
+    asked = Asked().windows()
+    over = asked.begin_ns + to_s * 10**9 if to_s is not None else None
+    found = incident(switch("spine-0"), asked.begin_ns + from_s * 10**9, over)
+    assert (answer(asked.looked(found))[0] is Answer.SUSPECT) is concerns
+
+
+def test_incidents_of_others_concern_it_only_on_its_own_hosts():
+    asked = Asked().windows()
+    elsewhere = incident(switch("spine-0"), asked.begin_ns, tasks=("other",))
+    assert answer(asked.looked(elsewhere))[0] is Answer.INNOCENT
+    here = incident(Component(Kind.HOST, "h3"), asked.begin_ns, tasks=())
+    assert answer(asked.looked(here))[0] is Answer.SUSPECT
+
+
+@pytest.mark.parametrize(("walks", "said"), [
+    ({"delivered": 3, "dropped": 1}, Answer.SUSPECT), ({"cannot_tell": 2}, Answer.INNOCENT),
+])  # fmt: skip
+def test_walks_that_end_elsewhere_speak_against_it(walks, said):
+    looked = Asked().windows().looked(walks=walks)
+    assert answer(looked)[0] is said
+    assert any("flow tables" in line for line in answer(looked)[2]) is (said is Answer.INNOCENT)
+
+
+def test_a_host_speaks_of_its_own_parts():
+    asked = Asked()
+    rnic = asked.agents.clos.rnic(8)
+    for hosts, said in (({"h1"}, Answer.SUSPECT), ({"h2"}, Answer.INNOCENT)):
+        failure = Failure(
+            7, rnic, Family.RNIC, (), finding=FindingKind.RNIC_DOWN, hosts=frozenset(hosts)
+        )
+        asked.agents.fail([failure], now_ns=asked.begin_ns)
+        asked.summaries = asked.agents.window()
+        begin_ns, asked.begin_ns = asked.begin_ns, asked.summaries[0].start_ns
+        assert answer(asked.looked(windows=1))[0] is said
+        asked.begin_ns = begin_ns
+
+
+def test_the_order_of_summaries_changes_nothing():
+    asked = Asked(noise=Noise(loss=0.001)).windows(3)
+    one = asked.looked(windows=3)
+    random.Random(1).shuffle(asked.summaries)
+    assert asked.looked(windows=3) == one
