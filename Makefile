@@ -58,7 +58,7 @@ test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter 
 
 test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make test-vm DISTRIBUTIONS=debian-12)
 	for distribution in $(DISTRIBUTIONS); do \
-	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 1800 \
+	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 2700 \
 	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,rdma,kernel -- \
 	    $(BIN)/python -m pytest -m "$(VM_TESTS)" -p no:cacheprovider \
 	    -o faulthandler_timeout=900 || exit 1; \

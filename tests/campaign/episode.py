@@ -20,6 +20,7 @@ from netagent.model.topology import DeclaredTopology, Uplink
 from netagent.model.verdict import Incident
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Summary
+from tests.campaign.baselines import Baselines
 
 LATE_NS = 200_000_000
 """Nanoseconds from a window's end until all its messages are in. Chosen: as in a lab."""
@@ -62,6 +63,10 @@ class Outcome:
     """Simulated."""
     broken: tuple[str, ...] = ()
     """Windows that could not be judged."""
+    blamed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What simpler methods blame, by their names."""
+    alarms: int = 0
+    """Windows in which a flow passed a fixed threshold."""
 
 
 @dataclass
@@ -95,13 +100,15 @@ class Cluster:
         """Return when the newest window is told."""
         return self.agents.start_ns + self.agents.window_number * WIDTH_NS + LATE_NS
 
-    def window(self) -> list[Incident | str]:
+    def window(self, beside: Baselines | None = None) -> list[Incident | str]:
         """Let a window pass; return the incidents that changed, and what could not be judged."""
         bodies = [encode(each) for each in self.agents.window()]
-        for body in bodies:
-            summary = decode(body, Summary)
+        summaries = [decode(body, Summary) for body in bodies]
+        for summary in summaries:
             self.registry.heard(summary.host, summary.start_ns, self.now_ns)
             self.diagnosis.ingest(summary, self.now_ns)
+        if beside is not None:
+            beside.window(summaries)
         questions = self.diagnosis.step(self.now_ns)
         while questions:
             for each in questions:
@@ -134,8 +141,9 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     agents.fail(failures, now_ns=began_ns)
     said: list[Said] = []
     broken: list[str] = []
+    beside = Baselines({each.id: each for each in cluster.clos.endpoints})
     for _ in range(windows):
-        for each in cluster.window():
+        for each in cluster.window(beside):
             if isinstance(each, str):
                 broken.append(each)
             else:
@@ -147,7 +155,10 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
         )
         for each in failures
     )  # fmt: skip
-    return Outcome(seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken))
+    return Outcome(
+        seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken), beside.blamed(),
+        beside.alarms,
+    )  # fmt: skip
 
 
 def _drawn(clos: Clos, rng: np.random.Generator, numbers: tuple[int, ...]) -> list[Failure]:

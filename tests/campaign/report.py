@@ -16,6 +16,8 @@ from tests.campaign.score import (
     wilson,
 )
 
+WINDOW_S = 5
+
 
 def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]:
     """Return the score for a terminal of 80 columns."""
@@ -38,6 +40,16 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
             f"{alarms} false alarms in {days:.1f} RNIC-days of health: "
             f"{low:.0f} to {high:.0f} in 10,000"
         )
+    if score.beside:
+        made += ["", "beside it, on flows that pass a fixed threshold:"]
+    for name, tally in score.beside.items():
+        made += [f"  {_share(f'{name} top 1', tally.first, tally.failures, 18)}"]
+        made += [f"  {_share(f'{name} precision', tally.detected, score.blamed[name], 18)}"]
+    healthy = [each for each in outcomes if not each.truths]
+    if healthy:
+        windows = sum(round(each.seconds / WINDOW_S) for each in healthy)
+        passed = sum(each.alarms for each in healthy)
+        made += [f"  {passed} of {windows} windows of health have such a flow"]
     made.append("")
     made.append("confidence, share right, verdicts")
     made += [f"{p:10.3f} {ok:12.3f} {n:9d}" for p, ok, n in reliability(score.verdicts)]
@@ -63,7 +75,7 @@ def _seconds(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1f}s"
 
 
-def _share(name: str, hits: int, of: int) -> str:
+def _share(name: str, hits: int, of: int, width: int = 10) -> str:
     low, high = wilson(hits, of)
-    share = hits / max(1, of)
-    return f"{name:<10} {100 * share:6.2f} % ({100 * low:.2f} to {100 * high:.2f}; {hits} of {of})"
+    span = f"({100 * low:.2f} to {100 * high:.2f}; {hits} of {of})"
+    return f"{name:<{width}} {100 * hits / max(1, of):6.2f} % {span}"

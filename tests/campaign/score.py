@@ -43,6 +43,10 @@ class Score:
     verdicts: list[tuple[float, bool]] = field(default_factory=list)
     """Confidence of each named incident as it stood last, and whether it was right."""
     broken: int = 0
+    beside: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    """Simpler methods by name; `detected` are failures among all that they blame."""
+    blamed: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """How many components they blame."""
     confusion: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """Family of a failure, and kind of what was named for it."""
 
@@ -115,6 +119,16 @@ def _add(made: Score, outcome: Outcome) -> None:
         if mine:
             first = min(said.at_s for said in outcome.said if said.component in _names(truth))
             tally.seconds.append(first - truth.start_s)
+    for name, blamed in outcome.blamed.items():
+        tally = made.beside[name]
+        tally.failures += len(outcome.truths)
+        made.blamed[name] += len(blamed)
+        count = len(outcome.truths)
+        for truth in outcome.truths:
+            tally.first += bool(_names(truth) & {*blamed[:count]})
+            tally.second += bool(_names(truth) & {*blamed[: count + 1]})
+        # An RNIC and its endpoint are one thing, blamed twice.
+        tally.detected += sum(each in every for each in blamed)
     # Incidents that name nobody detect as many of the failures that nobody named.
     for truth in outcome.truths:
         mine = [each for each in named if each.component in _names(truth)]

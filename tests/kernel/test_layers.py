@@ -28,7 +28,10 @@ def offloading() -> Iterator[Overlay]:
     overlay = Overlay()
     try:
         for host in overlay.hosts:
-            settings = ("other_config:hw-offload=true", "other_config:tc-policy=skip_hw")
+            settings = (
+                "other_config:hw-offload=true", "other_config:tc-policy=skip_hw",
+                "other_config:max-idle=300000",  # a bundle takes its time on a busy machine
+            )  # fmt: skip
             host.vsctl("set", "Open_vSwitch", ".", *settings)
         for host in overlay.hosts:
             host.forward()
