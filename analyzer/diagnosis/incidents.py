@@ -29,9 +29,9 @@ OVERLAP = 0.5
 means the same trouble."""
 OVERLAP_OF_SOME = 0.2
 """The same where the verdict quotes only some of its pairs. Chosen: the others are not compared."""
-FACT_CONFIDENCE = 0.95
+FACT_CONFIDENCE = 0.98
 """Confidence from which a verdict is a fact and confirms an incident at once (DESIGN 10). Chosen:
-above what a vote reaches, 0.94."""
+above what a vote reaches, 0.975."""
 VOTED = {Layer.UNDERLAY, Layer.HOST}
 """Layers that only votes name: they do not revise what a fact settled."""
 PAIRS_KEPT = 256

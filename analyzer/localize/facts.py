@@ -30,7 +30,7 @@ _SYMPTOMS_WITH_LOSS = {FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY}
 _ANSWERS = (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink")
 """An agent that answers its RPC, while several windows in a row lack its summary."""
 _SILENCE: Mapping[Why, tuple[float, str]] = {
-    Why.REFUSED: (0.98, "is not running: its host answers, but nothing listens on its RPC port"),
+    Why.REFUSED: (0.99, "is not running: its host answers, but nothing listens on its RPC port"),
     Why.TIMEOUT: (0.9, "is frozen: its RPC port accepts connections, but nobody answers"),
 }
 """How an agent's RPC fails -> confidence of the verdict, and its text. Chosen: a refusal is
@@ -113,7 +113,7 @@ def _stated(
         component,
         component.layer,
         (_SYMPTOMS | _SYMPTOMS_WITH_LOSS)[first.kind],
-        0.97 if agrees else 0.7,
+        0.99 if agrees else 0.7,
         first.text,
         failing=pairs_quoted(v for v in flows if v.lost),
         evidence=tuple(facts),

@@ -187,7 +187,7 @@ def _verdict(
         component,
         component.layer,
         Symptom.UNCONNECTIVITY,
-        0.97,
+        0.99,
         f"{reach.outcome.replace('_', ' ')}: {reach.reason}",
         failing=pairs_quoted(flows),
         evidence=tuple(evidence),

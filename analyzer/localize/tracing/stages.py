@@ -22,8 +22,8 @@ from netagent.wire.trace import TraceReply, TraceRequest
 DURATION_S = 3.0
 """Seconds that a trace counts packets. Chosen: some twenty probes of a pair pass meanwhile; see
 `probe.rate_per_endpoint`."""
-CONFIDENCE = 0.95
-"""Confidence of a verdict that a trace settles. Chosen: above a vote's 0.94, since a trace is a
+CONFIDENCE = 0.98
+"""Confidence of a verdict that a trace settles. Chosen: above a vote's 0.975, since a trace is a
 fact, and below a host's own finding."""
 MANY, MANY_SHARE = 3, 0.05
 """Least packets, and least share of those that entered a stage, whose loss there is no chance.

@@ -38,9 +38,12 @@ HEALTHY_QUOTED = 6
 PATHS_QUOTED = 4
 """Most failing flows whose paths a verdict quotes. Chosen: enough to see what they share, short
 enough to read."""
-VOTE_CONFIDENCE = 0.94
-"""Largest confidence of a vote (DESIGN 10). Chosen: a vote infers, and stays below what a walk or a
-host's own finding states."""
+VOTE_CONFIDENCE = 0.975
+"""Largest confidence of a vote (DESIGN 10). Of votes as sure as can be in simulated fabrics more
+are right (docs/campaign.md); a vote infers, and stays below what a walk or a host's own finding
+states."""
+OPEN_CONFIDENCE = 0.95
+"""The same where half of the failing flows took a way that nobody saw. Measured likewise."""
 MAX_UNTRACED = 0.2
 """Largest share of an election's failing flows whose ways may be partly unknown. Chosen: with more,
 the vote could name a neighbour of what is at fault."""
@@ -382,7 +385,9 @@ def _untraced(election: Election) -> list[str]:
 
 
 def _confidence(election: Election) -> float:
-    return round(min(election.confidence, VOTE_CONFIDENCE), 3)
+    unseen = sum(not ballot.whole for ballot in election.explains)
+    most = OPEN_CONFIDENCE if 2 * unseen >= len(election.explains) else VOTE_CONFIDENCE
+    return round(min(election.confidence, most), 3)
 
 
 def _or_alike(election: Election) -> str:

@@ -35,7 +35,7 @@ def apply(kept, *verdicts, at=0, over=()):
 
 def test_a_fact_is_confirmed_at_once_and_a_vote_by_the_next_window():
     kept = IncidentBook()
-    (fact,) = apply(kept, verdict(LINK, confidence=0.97))
+    (fact,) = apply(kept, verdict(LINK, confidence=0.98))
     assert fact.state is IncidentState.CONFIRMED
     kept = IncidentBook()
     (voted,) = apply(kept, verdict(LINK))
@@ -110,7 +110,7 @@ def test_a_silent_agent_is_over_when_it_speaks_whatever_its_peers_lost():
 def test_a_young_incident_is_revised_not_doubled():
     kept = IncidentBook()
     apply(kept, verdict(LINK))
-    (revised,) = apply(kept, verdict(SPINE, confidence=0.95), at=5)
+    (revised,) = apply(kept, verdict(SPINE, confidence=0.98), at=5)
     assert len(kept.open()) == 1
     assert revised.verdict.component == SPINE
     assert revised.notes == (f"revised: was {LINK}",)
@@ -120,8 +120,8 @@ def test_a_young_incident_is_revised_not_doubled():
 def test_an_old_incident_or_other_pairs_are_not_revised():
     kept = IncidentBook()
     apply(kept, verdict(LINK))
-    apply(kept, verdict(SPINE, confidence=0.95, pairs=((B, C),)), at=5)
-    apply(kept, verdict(AGENT, confidence=0.95), at=YOUNG_NS + 1)
+    apply(kept, verdict(SPINE, confidence=0.98, pairs=((B, C),)), at=5)
+    apply(kept, verdict(AGENT, confidence=0.98), at=YOUNG_NS + 1)
     assert kept.standing() == {LINK, SPINE, AGENT}
 
 
@@ -148,7 +148,7 @@ def test_insufficient_evidence_about_pairs_with_an_incident_is_no_second_one():
 def test_a_restart_keeps_what_is_open():
     kept = IncidentBook()
     apply(kept, verdict(LINK))
-    apply(kept, verdict(AGENT, pairs=((B, C),), confidence=0.97), at=1)
+    apply(kept, verdict(AGENT, pairs=((B, C),), confidence=0.98), at=1)
     (over,) = apply(kept, verdict(LINK), at=5, over=[Symptom.LOSS])[1:]
     after = IncidentBook()
     after.restore([*kept.open(), over], now_ns=6)
@@ -161,7 +161,7 @@ def test_a_restart_keeps_what_is_open():
 def test_what_was_open_before_a_restart_and_is_not_seen_again_is_over_in_time():
     kept = IncidentBook()
     apply(kept, verdict(LINK))
-    apply(kept, verdict(AGENT, pairs=((B, C),), confidence=0.97), at=1)
+    apply(kept, verdict(AGENT, pairs=((B, C),), confidence=0.98), at=1)
     after = IncidentBook()
     after.restore(kept.open(), now_ns=100)
     assert apply(after, verdict(LINK), at=99 + ADOPT_NS)[0].verdict.component == LINK

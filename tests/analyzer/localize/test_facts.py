@@ -100,7 +100,7 @@ def test_flapping_says_more_than_down():
 @pytest.mark.parametrize(
     ("how", "component", "sure"),
     [
-        (Failed(Why.REFUSED, "refused"), "agent h2", 0.98),
+        (Failed(Why.REFUSED, "refused"), "agent h2", 0.99),
         (Failed(Why.TIMEOUT, "timeout"), "agent h2", 0.9),
         (Failed(Why.UNREACHABLE, "connect timeout"), "host h2", 0.5),
         (Failed(Why.UNREACHABLE, "no route"), "host h2", 0.5),
