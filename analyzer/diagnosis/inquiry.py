@@ -14,8 +14,8 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom
 
+from analyzer.detect.chance import at_most, chances
 from analyzer.intake.flows import MAX_BUCKET, FlowNumbers
 from analyzer.localize.claims import own_findings
 from netagent.model.errors import RemoteProtocolError
@@ -168,7 +168,7 @@ class Inquiry:
             {host: len(self._windows.get(host, ())) for host in hosts}, self._stalled,
             tuple(pairs), tuple(sorted(p for p in self.expected if not self._sent[p])),
             sent, lost, self._refused,
-            float(beta.ppf(SURE, lost + 1, sent - lost)) if sent > lost else 1.0,
+            at_most(lost, sent, SURE),
             self._rtt(), tuple(self._findings.values()), tuple(mine), walks,
         )  # fmt: skip
 
@@ -228,7 +228,7 @@ def lossy(pairs: Sequence[PairSeen]) -> list[PairSeen]:
     if not pairs:
         return []
     sent, lost = (np.array([getattr(p, name) for p in pairs]) for name in ("sent", "lost"))
-    chance = binom.sf(lost - 1, sent, USUAL_LOSS)
+    chance = chances(lost, sent, USUAL_LOSS)
     odd = np.flatnonzero((lost > 0) & (chance < BY_CHANCE / len(pairs)))
     return [pairs[n] for n in odd.tolist()]
 

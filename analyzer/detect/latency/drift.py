@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
+from analyzer.detect.chance import deviations
 from analyzer.detect.latency.merged import Floats, Ints, Merged
 
 WIDTH_NS = 1_800_000_000_000
 """Nanoseconds of a window. The paper's, section 5.2."""
-SIGNIFICANT = float(norm.isf(1e-6))
+SIGNIFICANT = deviations(1e-6)
 """Standard errors by which the mean must rise. Chosen: with a hundred thousand flows chance passes
 fewer every hour."""
 DEVIATIONS = 0.5

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.detect.chance import at_most, chances, deviations
+
+
+def test_the_well_known_deviations():
+    assert deviations(0.025) == pytest.approx(1.96, abs=0.001)
+    assert deviations(1e-6) == pytest.approx(4.753, abs=0.001)
+
+
+@given(st.integers(1, 40), st.data(), st.floats(0.001, 0.5))
+def test_chances_are_the_sum_of_the_terms(of, data, rate):
+    hits = data.draw(st.integers(0, of))
+    terms = [comb(of, k) * rate**k * (1 - rate) ** (of - k) for k in range(hits, of + 1)]
+    assert chances(np.array([hits]), np.array([of]), rate)[0] == pytest.approx(sum(terms))
+
+
+def test_of_none_in_many_less_than_three_in_as_many_with_95_percent():
+    assert at_most(0, 1_000, 0.95) == pytest.approx(3 / 1_000, rel=0.01)
+    assert at_most(5, 5, 0.95) == at_most(0, 0, 0.95) == 1.0
