@@ -373,6 +373,7 @@ class Diagnosis:
             over=lambda symptom, subjects: self._detector(symptom).over(subjects, seen),
             now_ns=now_ns,
             task_of=self._task_of,
+            host_of=self._host_of,
         )
         self._events.extend(map(IncidentChanged, changed))
 
@@ -438,6 +439,10 @@ class Diagnosis:
     def _task_of(self, pair: OrderedPair) -> str | None:
         record = self._roster.endpoint(pair[0])
         return record.endpoint.task if record is not None else None
+
+    def _host_of(self, endpoint: EndpointId) -> str | None:
+        record = self._roster.endpoint(endpoint)
+        return record.endpoint.host if record is not None else None
 
     # --- out ------------------------------------------------------------------------------------
 

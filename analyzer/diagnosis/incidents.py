@@ -18,7 +18,8 @@ from hashlib import blake2b
 from analyzer.localize.case import MAX_PAIRS_QUOTED, OrderedPair, subjects_of
 from netagent.model.anomaly import Subject
 from netagent.model.evidence import Evidence, EvidenceKind
-from netagent.model.path import Component, Layer
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, Layer
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 
 YOUNG_NS = 20_000_000_000
@@ -47,6 +48,8 @@ MOST_CLEAN = 12
 """Most windows for which it is waited. Chosen: a minute."""
 ORPHANED = "the analyzer restarted and has not seen it since"
 
+HostOf = Callable[[EndpointId], str | None]
+"""Function that returns the host of an endpoint; None of one that is not known."""
 Over = Callable[[Symptom, Collection[Subject]], bool]
 """Function that asks a symptom's detector whether some subjects are well again."""
 
@@ -101,12 +104,13 @@ class IncidentBook:
         over: Over,
         now_ns: int,
         task_of: Callable[[OrderedPair], str | None],
+        host_of: HostOf = lambda _: None,
     ) -> list[Incident]:
         """Take the verdicts of a closed window; return the incidents that changed."""
         decided = [v for v in verdicts if v.component is not None]
         undecided = [v for v in verdicts if v.component is None]
-        changed = [self._take(verdict, now_ns, task_of) for verdict in decided]
-        changed += [self._take(v, now_ns, task_of) for v in self._lasting(undecided)[:1]]
+        changed = [self._take(verdict, now_ns, task_of, host_of) for verdict in decided]
+        changed += [self._take(v, now_ns, task_of, host_of) for v in self._lasting(undecided)[:1]]
         named = {v.component for v in verdicts}
         changed += [
             self._recover(key, now_ns)
@@ -142,10 +146,16 @@ class IncidentBook:
         ]
 
     def _take(
-        self, verdict: Verdict, now_ns: int, task_of: Callable[[OrderedPair], str | None]
+        self,
+        verdict: Verdict,
+        now_ns: int,
+        task_of: Callable[[OrderedPair], str | None],
+        host_of: HostOf,
     ) -> Incident:
         subjects = subjects_of(verdict)
-        known = self._open.get(verdict.component) or self._revised(verdict, subjects, now_ns)
+        known = self._open.get(verdict.component) or self._revised(
+            verdict, subjects, now_ns, host_of
+        )
         if known is None:
             known = self._opened(verdict, subjects, now_ns)
         else:
@@ -191,17 +201,18 @@ class IncidentBook:
         )
 
     def _revised(
-        self, verdict: Verdict, subjects: Collection[Subject], now_ns: int
+        self, verdict: Verdict, subjects: Collection[Subject], now_ns: int, host_of: HostOf
     ) -> _Open | None:
         for key, known in self._open.items():
             young = now_ns - known.incident.detected_ns < YOUNG_NS
             shared = len(known.subjects.intersection(subjects))
             fact = known.incident.verdict.confidence >= FACT_CONFIDENCE
             voted = verdict.component is not None and verdict.component.layer in VOTED
-            if not young or not shared or verdict.component is None or (key and fact and voted):
+            if not young or verdict.component is None or (key and fact and voted):
                 continue
             overlap = OVERLAP_OF_SOME if len(subjects) >= MAX_PAIRS_QUOTED else OVERLAP
-            if key is not None and shared < overlap * len(known.subjects):
+            is_mine = shared and (key is None or shared >= overlap * len(known.subjects))
+            if not is_mine and not _within(known.subjects, verdict.component, host_of):
                 continue
             old = known.incident
             if key is not None and verdict.confidence < old.verdict.confidence:
@@ -230,6 +241,20 @@ class IncidentBook:
             updated_ns=now_ns,
             recovered_ns=now_ns,
         )
+
+
+def _within(subjects: Collection[Subject], component: Component, host_of: HostOf) -> bool:
+    """Return whether all these pairs have an end in a container, or on a host.
+
+    A host that dies as a window ends has lost probes of one RNIC only by then.
+    """
+
+    def is_end(end: EndpointId) -> bool:
+        if component.kind is Kind.CONTAINER:
+            return end.container == component.name
+        return component.kind is Kind.HOST and host_of(end) == component.name
+
+    return all(isinstance(each, tuple) and any(map(is_end, each)) for each in subjects)
 
 
 def _windows(verdict: Verdict) -> int:

@@ -117,6 +117,20 @@ def test_a_young_incident_is_revised_not_doubled():
     assert kept.standing() == {SPINE}
 
 
+@pytest.mark.parametrize("whole", ["container a", "host h1"])
+def test_a_part_that_failed_first_is_revised_to_the_whole_though_other_pairs_are_quoted(whole):
+    kept, pairs = IncidentBook(), [(A, EndpointId("b", n)) for n in range(8)]
+    apply(kept, verdict(Component.parse("rnic h1/mlx5_6"), pairs=pairs))
+    more = [(A, EndpointId("c", n)) for n in range(70)]
+    found = verdict(Component.parse(whole), pairs=more)
+    elsewhere = verdict(Component.parse("host h2"), pairs=more)
+    kept.apply(
+        [found, elsewhere], over=lambda *_: False, now_ns=5, task_of=lambda _: "t",
+        host_of=lambda end: "h1" if end == A else "h3",
+    )  # fmt: skip
+    assert set(map(str, kept.standing())) == {whole, "host h2"}
+
+
 def test_an_old_incident_or_other_pairs_are_not_revised():
     kept = IncidentBook()
     apply(kept, verdict(LINK))
