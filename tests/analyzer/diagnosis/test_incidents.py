@@ -123,7 +123,7 @@ def test_a_part_that_failed_first_is_revised_to_the_whole_though_other_pairs_are
     apply(kept, verdict(Component.parse("rnic h1/mlx5_6"), pairs=pairs))
     more = [(A, EndpointId("c", n)) for n in range(70)]
     found = verdict(Component.parse(whole), pairs=more)
-    elsewhere = verdict(Component.parse("host h2"), pairs=more)
+    elsewhere = verdict(Component.parse("host h2"), pairs=[(B, C)])
     kept.apply(
         [found, elsewhere], over=lambda *_: False, now_ns=5, task_of=lambda _: "t",
         host_of=lambda end: "h1" if end == A else "h3",
