@@ -12,6 +12,7 @@ as when the management network fails, nothing is known of it: it stays.
 
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
@@ -68,6 +69,9 @@ class _Open:
 class IncidentBook:
     """All incidents of one analyzer."""
 
+    _echoes: AbstractSet[Component | None] = frozenset()
+    """Components that the window before accused of slowness that had an incident already."""
+
     def __init__(self) -> None:
         self._open: dict[Component | None, _Open] = {}
         self._pending: set[bool] = set()
@@ -107,7 +111,7 @@ class IncidentBook:
         host_of: HostOf = lambda _: None,
     ) -> list[Incident]:
         """Take the verdicts of a closed window; return the incidents that changed."""
-        decided = [v for v in verdicts if v.component is not None]
+        decided = self._beyond_echoes([v for v in verdicts if v.component is not None], now_ns)
         undecided = [v for v in verdicts if v.component is None]
         changed = [self._take(verdict, now_ns, task_of, host_of) for verdict in decided]
         changed += [self._take(v, now_ns, task_of, host_of) for v in self._lasting(undecided)[:1]]
@@ -127,6 +131,28 @@ class IncidentBook:
             return True
         known.clean = known.clean + 1 if over(known.incident.verdict.symptom, known.subjects) else 0
         return known.clean >= _windows(known.incident.verdict)
+
+    def _beyond_echoes(self, decided: Sequence[Verdict], now_ns: int) -> list[Verdict]:
+        """Return verdicts without those that another incident may account for, seen once only.
+
+        Slow pairs that have an incident already are slow by what comes and goes; while it is away,
+        chance chooses among the other ways of the same pairs.
+        """
+        echoes = {v.component for v in decided if self._echoed(v, now_ns)}
+        before, self._echoes = self._echoes, echoes
+        return [v for v in decided if v.component not in echoes - before]
+
+    def _echoed(self, verdict: Verdict, now_ns: int) -> bool:
+        if verdict.symptom is not Symptom.LATENCY or verdict.component in self._open:
+            return False
+        subjects = subjects_of(verdict)
+        return any(
+            known.incident.verdict.symptom is Symptom.LATENCY
+            and now_ns - known.incident.detected_ns >= YOUNG_NS  # else it is revised
+            and len(known.subjects.intersection(subjects)) >= OVERLAP * len(subjects)
+            for key, known in self._open.items()
+            if key is not None
+        )
 
     def _lasting(self, undecided: Sequence[Verdict]) -> list[Verdict]:
         """Return undecided verdicts that last a second window and belong to no named incident.

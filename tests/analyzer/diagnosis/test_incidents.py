@@ -131,6 +131,19 @@ def test_a_part_that_failed_first_is_revised_to_the_whole_though_other_pairs_are
     assert set(map(str, kept.standing())) == {whole, "host h2"}
 
 
+def test_slow_pairs_that_have_an_incident_open_another_only_if_it_lasts():
+    kept = IncidentBook()
+    slow = {"symptom": Symptom.LATENCY}
+    apply(kept, verdict(LINK, **slow))
+    assert apply(kept, verdict(SPINE, **slow), at=YOUNG_NS + 1) == []
+    assert apply(kept, verdict(LINK, **slow), at=YOUNG_NS + 2)
+    assert apply(kept, verdict(SPINE, **slow), at=YOUNG_NS + 3) == []
+    (opened,) = apply(kept, verdict(SPINE, **slow), at=YOUNG_NS + 4)
+    assert opened.verdict.component == SPINE
+    other = verdict(AGENT, pairs=((B, C),), **slow)
+    assert apply(kept, other, at=YOUNG_NS + 5)
+
+
 def test_an_old_incident_or_other_pairs_are_not_revised():
     kept = IncidentBook()
     apply(kept, verdict(LINK))
