@@ -2,7 +2,7 @@
 """The vote on a window's losses, with packets counted per router where it is a tie."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from analyzer.detect.flows import FlowView
@@ -12,7 +12,7 @@ from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import Counted, Poll, by_votes, left, poll, poll_again, pool
 from analyzer.localize.voting.election import Election
 from analyzer.questions import Asking
-from netagent.model.path import Component
+from netagent.model.path import Component, Kind
 
 POOLED = 6
 """Most windows in a row whose probes are voted on together. Chosen: half a minute shows a loss of
@@ -40,6 +40,8 @@ class Votes:
     settles = False
     _before: tuple[_Window, ...] = ()
     """The newest windows in a row, newest first."""
+    _gone: frozenset[Component] = frozenset()
+    """Switches that were named, and that no way which hosts found has crossed since."""
 
     def __init__(self, context: Context) -> None:
         self._topology = context.topology
@@ -54,6 +56,7 @@ class Votes:
         polled, explained = yield from self._settled(case, polled, weighed)
         rest = left(polled if polled.windows == 1 else own)
         named = frozenset(e.suspects[0].component for e in polled.elections if e.decided)
+        self._gone |= {component for component in named if component.kind is Kind.SWITCH}
         is_open = any(_lasting(e) and not e.decided for e in polled.elections)
         newest = _Window(case.window.end_ns, rest, named, is_open)
         self._before = (newest, *self._before[: len(before)])[: POOLED - 1]
@@ -76,10 +79,13 @@ class Votes:
             )
             ballots = hops.ballots(counts, case.endpoints)
             suspects = [suspect for tie in ties for suspect in tie.suspects]
+            self._gone -= hops.switches(counts)
+            cleared = hops.cleared(suspects, counts, case.endpoints)
             polled = poll_again(
-                polled, ballots, hops.cleared(suspects, counts, case.endpoints),
+                polled, ballots, cleared | hops.beyond(suspects, counts, self._gone),
                 borne_out=hops.judge(counts, ballots, case.endpoints, self._topology),
             )  # fmt: skip
+            polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
         return polled, by_votes(polled, self._topology, counted)
 

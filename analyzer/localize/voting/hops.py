@@ -11,7 +11,7 @@ tie. Then hosts look for the ways themselves, with packets of their own, and cou
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, groupby, pairwise, zip_longest
 from statistics import median_low
 from types import MappingProxyType
@@ -73,6 +73,9 @@ Chosen: one suspect in a hundred is cleared wrongly."""
 DEAD_RATE = 0.9
 """Share lost across a component from which it counts as dead. Chosen: the vote on a dead component
 needs no counts to be sure."""
+LINKS_OF_ONE = 3
+"""Links of a switch named at once from which it is the switch that no way crosses. Chosen: two may
+fail by themselves."""
 LEAST_WAYS = 3
 """Ways among which one can be late. Chosen: of two, nobody knows which one is as usual."""
 MAD_SCALE = 1.4826
@@ -178,7 +181,10 @@ def _on_ways(
     topology: LearnedTopology,
 ) -> list[Wanted]:
     """Return flows between whose ends to count, until each suspect is counted on by some hosts."""
-    tied = set(election.tied)
+    links = [each for each in election.tied if each.kind is Kind.LINK]
+    # Whoever is alive on other ways is not why none crosses a link of it here.
+    ends = {switch(end) for each in links for end in link_ends(each)}
+    tied = {*election.tied, *ends}
     covered = Counter[Component]()
     hosts: set[str] = set()
     chosen: list[Wanted] = []
@@ -188,8 +194,7 @@ def _on_ways(
         leaves = topology.leaf_of(source), topology.leaf_of(target)
         if leaves not in between:
             routes = topology.untraced_routes(*leaves)
-            up = {c for route in routes for c in _crossed_to(route, middle(route))}
-            between[leaves] = up & tied, len(routes)
+            between[leaves] = {c for route in routes for c in _told(route, tied)}, len(routes)
         near, ways = between[leaves]
         if source.host in hosts or all(covered[c] >= HOSTS_PER_SUSPECT for c in near):
             continue
@@ -197,6 +202,18 @@ def _on_ways(
         hosts.add(source.host)
         chosen.append(Wanted(view.flow, ways))
     return chosen[:MAX_SURVEYS]
+
+
+def _told(route: Sequence[str], tied: Collection[Component]) -> set[Component]:
+    """Return the suspects of which packets that come up a route tell.
+
+    Of a switch they tell nothing where a suspected link is on the way as well: both may be why no
+    way leads there.
+    """
+    up = _crossed_to(route, middle(route)) & set(tied)
+    whole = _crossed_to(route, len(route)) & set(tied)
+    is_linked = any(each.kind is Kind.LINK for each in whole)
+    return {each for each in up if each.kind is not Kind.SWITCH or not is_linked}
 
 
 def middle(route: Sequence[str]) -> int:
@@ -379,6 +396,63 @@ def cleared(
         for suspect in suspects
         if _both_ways(ways := passed.get(suspect.component, {}))
         and _too_few(suspect, [sum(each) for each in zip(*ways.values(), strict=True)])
+    )
+
+
+def switches(counts: Iterable[Count]) -> frozenset[Component]:
+    """Return the switches on ways that hosts found by themselves."""
+    return frozenset(switch(hop) for each in counts if each.own for hop in each.routers)
+
+
+def beyond(
+    suspects: Iterable[Suspect], counts: Iterable[Count], gone: Collection[Component]
+) -> frozenset[Component]:
+    """Return suspected links of switches that are `gone`, where hosts looked for ways.
+
+    No way crosses them, because none crosses the switch: packets go elsewhere. So nothing can
+    acquit them, and what is lost now is not lost there.
+    """
+    if not any(each.own for each in counts):
+        return frozenset()
+    names = {each.name for each in gone}
+    return frozenset(
+        each.component
+        for each in suspects
+        if each.component.kind is Kind.LINK and not names.isdisjoint(link_ends(each.component))
+    )
+
+
+def whole(elections: Sequence[Election], counts: Iterable[Count]) -> tuple[Election, ...]:
+    """Return the elections with those on several links of a switch made one on the switch.
+
+    That is so where no way that hosts found crosses it: then it is what these links have in common.
+    """
+    counts = list(counts)
+    seen = switches(counts)
+    mine: dict[Component, list[Election]] = defaultdict(list)
+    for each in elections:
+        best = each.suspects[0].component if each.decided else None
+        if best is not None and best.kind is Kind.LINK and any(count.own for count in counts):
+            for end in link_ends(best):
+                mine[switch(end)].append(each)
+    left = list(elections)
+    for component, parts in sorted(mine.items(), key=lambda item: (-len(item[1]), item[0])):
+        if component in seen or len(parts) < LINKS_OF_ONE or any(p not in left for p in parts):
+            continue
+        left = [each for each in left if each not in parts]
+        left.append(_together(component, parts))
+    return tuple(left)
+
+
+def _together(component: Component, parts: Sequence[Election]) -> Election:
+    best = [each.suspects[0] for each in parts]
+    suspect = Suspect(
+        component, min(each.score for each in best), sum(each.lost for each in best),
+        sum(each.crossed for each in best),
+    )  # fmt: skip
+    explains = tuple(dict.fromkeys(ballot for each in parts for ballot in each.explains))
+    return replace(
+        parts[0], suspects=(suspect,), explains=explains, pairs=sum(p.pairs for p in parts)
     )
 
 

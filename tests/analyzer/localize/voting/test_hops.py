@@ -213,13 +213,61 @@ def losing():
     return [replace(view, lost=3) for view in views]
 
 
+def leaves(flow):
+    return {FABRIC.leaf(flow.source), FABRIC.leaf(flow.target)}
+
+
 def test_two_hosts_of_the_suspects_leaf_are_asked_for_every_way():
-    chosen = hops.choose([TIE], losing(), FABRIC.endpoints, UNTRACED)
+    near = [view for view in losing() if NEAR in leaves(view.flow)]
+    chosen = hops.choose([TIE], near, FABRIC.endpoints, UNTRACED)
     assert [each.ways for each in chosen] == [len(SPINES)] * 2
     assert {FABRIC.leaf(each.flow.source) for each in chosen} == {NEAR}
     assert len({FABRIC.endpoints[each.flow.source].host for each in chosen}) == 2
     request = hops.question(chosen[0], HOST, large=False)
     assert (request.ways, request.source_port, request.count) == (len(SPINES), 0, hops.WAY_PACKETS)
+
+
+def test_where_others_lose_as_well_some_are_asked_whether_the_links_switches_are_alive():
+    chosen = hops.choose([TIE], losing(), FABRIC.endpoints, UNTRACED)
+    assert [NEAR in leaves(each.flow) for each in chosen].count(True) == 2
+    assert [NEAR in leaves(each.flow) for each in chosen].count(False) == 2
+
+
+def test_links_of_a_switch_that_is_gone_are_cleared_where_hosts_looked_for_ways():
+    suspects = [Suspect(link(NEAR, spine), 0.5, 9, 90) for spine in SPINES]
+    gone = {switch(SPINES[0])}
+    counts = [way(spine, 50, 50, 50) for spine in SPINES[1:]]
+    assert hops.beyond(suspects, counts, gone) == {link(NEAR, SPINES[0])}
+    assert hops.beyond(suspects, answered(100, 100, 100), gone) == frozenset()
+    assert hops.switches(counts) == {switch(hop) for hop in (NEAR, FAR, *SPINES[1:])}
+
+
+def one(component, lost=9):
+    suspect = Suspect(component, 1.0, lost, 10 * lost)
+    return Election(
+        (suspect,),
+        (Ballot((component, "x"), 9, 9, frozenset({component, switch("spine-7")})),),
+        4,
+        50.0,
+    )
+
+
+@pytest.mark.parametrize(("links", "seen", "named"), [
+    (3, False, ["switch spine-7"]), (3, True, None), (2, False, None),
+])  # fmt: skip
+def test_links_of_one_switch_that_no_way_crosses_are_that_switch(links, seen, named):
+    parts = [one(link(f"leaf-{n}", "spine-7")) for n in range(links)]
+    other = one(link("leaf-8", "spine-1"))
+    counts = [way(spine, 50, 50, 50) for spine in (*SPINES, *(["spine-7"] if seen else []))]
+    found = hops.whole([*parts, other], counts)
+    if named is None:
+        assert found == (*parts, other)
+        return
+    assert [str(each.suspects[0].component) for each in found] == [
+        str(other.suspects[0].component), *named
+    ]  # fmt: skip
+    assert (found[1].suspects[0].lost, found[1].decided) == (9 * links, True)
+    assert len(found[1].explains) == links
 
 
 def test_packets_on_ways_that_a_host_found_tell_parallel_links_apart():
