@@ -90,7 +90,7 @@ eval-localize: setup ## how well silent drops in fat-trees are ranked, beside Ma
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.localize
 
 campaign: setup ## some hundred simulated failures of all 19 types, 256 RNICs (minutes; docs/campaign.md)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --output build/campaign.jsonl
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --output build/campaign.jsonl --figure build/campaign.svg
 
 campaign-full: setup ## two thousand episodes of them, 2,048 RNICs (hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --hosts 256 --episodes 2000 --healthy 200 \

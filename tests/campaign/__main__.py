@@ -14,7 +14,8 @@ from pathlib import Path
 from analyzer.simulate.clos import Shape
 from analyzer.simulate.failures import TABLE
 from tests.campaign.episode import Cluster, Outcome, episode, types_of
-from tests.campaign.report import lines
+from tests.campaign.figures import draw
+from tests.campaign.report import lines, plain
 from tests.campaign.score import score
 
 EPILOG = """\
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--untraced", action="store_true", help="no outer header is seen")
     parser.add_argument("--output", type=Path, help="a JSON line of each episode goes there")
+    parser.add_argument("--figure", type=Path, help="an SVG goes there: confusion, reliability")
     parser.add_argument("--json", action="store_true", help="print the score as JSON")
     args = parser.parse_args()
     global _cluster  # noqa: PLW0603 - what forked processes share
@@ -106,8 +108,12 @@ def main() -> int:
         file.close()
     outcomes.sort(key=lambda each: each.seed)
     result = score(outcomes)
-    for line in lines(result, outcomes, rnics=args.hosts * 8):
-        print(line)
+    if args.figure:
+        draw(args.figure, result)
+    if args.json:
+        print(json.dumps(plain(result, outcomes, rnics=args.hosts * 8), indent=2))
+    else:
+        print("\n".join(lines(result, outcomes, rnics=args.hosts * 8)))
     return 1 if result.broken else 0
 
 

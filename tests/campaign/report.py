@@ -61,6 +61,36 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
     return made
 
 
+def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str, object]:
+    """Return the score as plain data."""
+    alarms, days = false_alarms(outcomes, rnics)
+    return {
+        "types": {number: _plain(tally) for number, tally in sorted(score.by_type.items())},
+        "all": _plain(score.total),
+        "named": score.named,
+        "right": score.right,
+        "wrong": score.wrong,
+        "health": {"alarms": alarms, "rnic_days": days},
+        "beside": {
+            name: _plain(tally) | {"blamed": score.blamed[name]}
+            for name, tally in score.beside.items()
+        },
+        "reliability": [
+            {"confidence": p, "right": ok, "verdicts": n}
+            for p, ok, n in reliability(score.verdicts)
+        ],
+        "not_judged": score.broken,
+    }
+
+
+def _plain(tally: Tally) -> dict[str, object]:
+    times = {f"p{share}_s": quantile(tally.seconds, share / 100) for share in (50, 99)}
+    return {
+        "failures": tally.failures, "detected": tally.detected, "top1": tally.first,
+        "top2": tally.second, **({} if not tally.seconds else times),
+    }  # fmt: skip
+
+
 def _row(name: str, tally: Tally) -> str:
     shares = [each / max(1, tally.failures) for each in (tally.detected, tally.first, tally.second)]
     times = [quantile(tally.seconds, share) for share in (0.5, 0.99)]
