@@ -20,7 +20,7 @@ from analyzer.localize.case import MAX_PAIRS_QUOTED, OrderedPair, subjects_of
 from netagent.model.anomaly import Subject
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component, Kind, Layer
+from netagent.model.path import Component, Kind, Layer, link_ends
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 
 YOUNG_NS = 20_000_000_000
@@ -238,7 +238,10 @@ class IncidentBook:
                 continue
             overlap = OVERLAP_OF_SOME if len(subjects) >= MAX_PAIRS_QUOTED else OVERLAP
             is_mine = shared and (key is None or shared >= overlap * len(known.subjects))
-            if not is_mine and not _within(known.subjects, verdict.component, host_of):
+            within = _is_link_of(key, verdict.component) or _within(
+                known.subjects, verdict.component, host_of
+            )
+            if not is_mine and not within:
                 continue
             old = known.incident
             if key is not None and verdict.confidence < old.verdict.confidence:
@@ -267,6 +270,13 @@ class IncidentBook:
             updated_ns=now_ns,
             recovered_ns=now_ns,
         )
+
+
+def _is_link_of(key: Component | None, component: Component) -> bool:
+    """Return whether a switch is named where one of its links was: it lost what the switch did."""
+    if key is None or key.kind is not Kind.LINK or component.kind is not Kind.SWITCH:
+        return False
+    return component.name in link_ends(key)
 
 
 def _within(subjects: Collection[Subject], component: Component, host_of: HostOf) -> bool:

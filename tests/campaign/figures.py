@@ -56,8 +56,8 @@ def _reliability(axes: Axes, bins: Sequence[tuple[float, float, int]]) -> None:
         axes.plot([confidence] * 2, [low, high], color="C0", linewidth=2)
         axes.plot(confidence, share, "o", color="C0")
         axes.annotate(
-            f"{count}", (confidence, share), xytext=(-6, -14 - 14 * (n % 2)), textcoords="offset points",
-            ha="right",
+            f"{count}", (confidence, share), xytext=(-6, -14 - 14 * (n % 2)), ha="right",
+            textcoords="offset points",
         )  # fmt: skip
     axes.set_xlim(0.3, 1.02)
     axes.set_ylim(0.3, 1.02)

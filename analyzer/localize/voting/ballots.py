@@ -188,7 +188,9 @@ def by_votes(
         return _nobody(polled, topology)
     return [
         _by_election(election, polled, topology, counted or Counted())
-        for election in sorted(_folded(polled.elections), key=lambda each: not each.decided)
+        for election in sorted(
+            _doubted(_folded(polled.elections)), key=lambda each: not each.decided
+        )
         if sum(ballot.lost for ballot in election.explains) >= MIN_LOST
     ]
 
@@ -209,6 +211,35 @@ def _folded(elections: Sequence[Election]) -> list[Election]:
         left[n] = replace(whole, explains=(*whole.explains, *dict.fromkeys(more)))
     wholes = [each.suspects[0] for each in left if each.decided]
     return [each for each in left if not any(_is_part(each, whole) for whole in wholes)]
+
+
+def _doubted(elections: Sequence[Election]) -> list[Election]:
+    """Return elections, of which those on links are doubtful while their switch is suspected.
+
+    That is so where nobody saw the ways: what a switch loses looks as if one of its links lost it.
+    """
+    suspected = {
+        component.name
+        for each in elections
+        if each.shared and not each.decided
+        for component in each.tied
+        if component.kind is Kind.SWITCH
+    }
+    return [
+        replace(each, doubtful=True)
+        if each.decided
+        and _is_open(each)
+        and (best := each.suspects[0].component).kind is Kind.LINK
+        and not suspected.isdisjoint(link_ends(best))
+        else each
+        for each in elections
+    ]
+
+
+def _is_open(election: Election) -> bool:
+    """Return whether half of the flows that it explains took ways that nobody saw."""
+    unseen = sum(not ballot.whole for ballot in election.explains)
+    return 2 * unseen >= len(election.explains)
 
 
 def _is_part(election: Election, whole: Suspect) -> bool:
@@ -385,8 +416,7 @@ def _untraced(election: Election) -> list[str]:
 
 
 def _confidence(election: Election) -> float:
-    unseen = sum(not ballot.whole for ballot in election.explains)
-    most = OPEN_CONFIDENCE if 2 * unseen >= len(election.explains) else VOTE_CONFIDENCE
+    most = OPEN_CONFIDENCE if _is_open(election) else VOTE_CONFIDENCE
     return round(min(election.confidence, most), 3)
 
 

@@ -109,9 +109,15 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
     if best is None:
         return False
     if not election.decided:
-        return len(election.tied) > 1 and kinds <= UNDERLAY
+        # Where nobody saw the ways, one that is suspected may stand for others that are alike.
+        is_alone = len(election.tied) == 1 and not (election.shared and _unseen(election))
+        return not is_alone and kinds <= UNDERLAY
     few = best.lost < min(MANY_LOST, DEAD_RATE * best.crossed)
     return few and best.component.kind in FABRIC and best.component not in standing
+
+
+def _unseen(election: Election) -> bool:
+    return any(not ballot.whole for ballot in election.explains)
 
 
 @dataclass(frozen=True, slots=True)

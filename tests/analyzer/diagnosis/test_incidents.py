@@ -131,6 +131,15 @@ def test_a_part_that_failed_first_is_revised_to_the_whole_though_other_pairs_are
     assert set(map(str, kept.standing())) == {whole, "host h2"}
 
 
+def test_a_link_that_was_named_first_is_revised_to_its_switch_and_no_other():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK, pairs=((B, C),)))
+    apply(kept, verdict(Component.parse("switch spine-1")), at=1)
+    (revised,) = apply(kept, verdict(SPINE, pairs=((A, C),)), at=2)
+    assert revised.notes == (f"revised: was {LINK}",)
+    assert len(kept.open()) == 2
+
+
 def test_slow_pairs_that_have_an_incident_open_another_only_if_it_lasts():
     kept = IncidentBook()
     slow = {"symptom": Symptom.LATENCY}
@@ -145,11 +154,11 @@ def test_slow_pairs_that_have_an_incident_open_another_only_if_it_lasts():
 
 
 def test_an_old_incident_or_other_pairs_are_not_revised():
-    kept = IncidentBook()
+    kept, other = IncidentBook(), Component.parse("switch spine-1")
     apply(kept, verdict(LINK))
-    apply(kept, verdict(SPINE, confidence=0.98, pairs=((B, C),)), at=5)
+    apply(kept, verdict(other, confidence=0.98, pairs=((B, C),)), at=5)
     apply(kept, verdict(AGENT, confidence=0.98), at=YOUNG_NS + 1)
-    assert kept.standing() == {LINK, SPINE, AGENT}
+    assert kept.standing() == {LINK, other, AGENT}
 
 
 def test_insufficient_evidence_opens_only_if_it_lasts():
