@@ -7,7 +7,7 @@ and the survivors tell why. What others measured of a host is taken by the media
 one of them alone can accuse nobody.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -27,9 +27,15 @@ from netagent.model.path import Component, Kind
 from netagent.model.verdict import Symptom
 
 STARVED_NS = 50_000_000
-"""Nanoseconds of mean delay from which a host's lost probes prove nothing. Chosen: a tenth of the
-probes' timeout of 500 ms; of delays that vary as they do, some then reach it. Hosts at work take
-some microseconds, busy ones a millisecond."""
+"""Nanoseconds of mean delay from which a host is late. Chosen: a tenth of the probes' timeout; of
+delays that vary as they do, some then reach it. Hosts at work take some microseconds, busy ones a
+millisecond."""
+LATE_NS = 3_000_000
+"""Nanoseconds of mean delay from which lateness may be why a host's probes are lost. Chosen: it may
+have begun as the window ended."""
+LATE_PER_LOSS_NS = 125_000_000
+"""Nanoseconds of mean delay for each lost probe, of a host whose lateness is why. Chosen: a quarter
+of the timeout of 500 ms; those that just came in time are as many, and nearly as late."""
 LEAST_COUNT = 10
 """Least round trips of a window for their mean to count. Chosen: one late one is no starvation."""
 SHARED = 0.5
@@ -44,19 +50,27 @@ class Delay:
     symptoms: ClassVar[AbstractSet[Symptom]] = frozenset({Symptom.DELAY})
 
     starved: Mapping[str, float] = field(default_factory=dict)
-    """Hosts that were late in the newest window -> by how much on average, in nanoseconds."""
+    """Hosts whose losses of the newest window prove nothing -> nanoseconds late on average."""
     late: Mapping[str, float] = field(default_factory=dict)
-    """Those of them that were in the window before as well, if few are."""
+    """Those of them that were late in the window before as well, if few are."""
+    _before: AbstractSet[str] = frozenset()
+    """Hosts that were late in the newest window."""
 
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the hosts that are late."""
         yield from ()  # no question is needed
         delays = delays_of(seen.state.rows, seen.numbers, seen.endpoints)
-        before = self.starved.keys()
-        self.starved = {host: ns for host, ns in sorted(delays.items()) if ns >= STARVED_NS}
-        is_shared = len(self.starved) > max(1.0, SHARED * len(delays))
-        again = {} if is_shared else {h: ns for h, ns in self.starved.items() if h in before}
-        self.late = again
+        slow = {host: ns for host, ns in sorted(delays.items()) if ns >= LATE_NS}
+        shares = _lost(slow, seen) if slow else {}
+        late = {host for host, ns in slow.items() if ns >= STARVED_NS}
+        self.starved = {
+            host: ns
+            for host, ns in slow.items()
+            if host in late or ns >= LATE_PER_LOSS_NS * shares.get(host, 0.0)
+        }
+        is_shared = len(late) > max(1.0, SHARED * len(delays))
+        again = {} if is_shared else {h: slow[h] for h in sorted(late & self._before)}
+        self.late, self._before = again, late
         window = seen.state.window
         return [Anomaly(Component(Kind.HOST, h), Symptom.DELAY, window) for h in again]
 
@@ -65,10 +79,21 @@ class Delay:
         hosts = {each.name for each in subjects if isinstance(each, Component)}
         here = hosts & {end.host for end in seen.endpoints.values()}
         measured = delays_of(seen.state.rows, seen.numbers, seen.endpoints).keys()
-        return here <= measured and not hosts & self.starved.keys()
+        return here <= measured and not hosts & self._before
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Remember hosts only."""
+
+
+def _lost(hosts: Collection[str], seen: Seen) -> dict[str, float]:
+    """Return the share of lost probes from and to each of some hosts."""
+    sent, lost = Counter[str](), Counter[str]()
+    for view in seen.flows:
+        ends = {seen.endpoints[end].host for end in (view.flow.source, view.flow.target)}
+        for host in ends & set(hosts):
+            sent[host] += view.sent
+            lost[host] += view.lost
+    return {host: lost[host] / count for host, count in sent.items()}
 
 
 def delays_of(

@@ -3,6 +3,7 @@ import pytest
 
 from analyzer.detect.contract import Seen
 from analyzer.detect.delay import LEAST_COUNT, STARVED_NS, Delay, delays_of
+from analyzer.detect.flows import FlowView
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from netagent.collect.windows import WindowTally
@@ -25,15 +26,15 @@ WIDTH_NS = 5_000_000_000
 HOST = Component(Kind.HOST, "h1")
 
 
-def window(numbers, late=(), *, count=20, lies=()):
-    """Return rows by host; hosts in `late` take STARVED_NS, and `lies` say that of all others."""
+def window(numbers, late=(), *, count=20, lies=(), late_ns=STARVED_NS):
+    """Return rows by host; hosts in `late` take `late_ns`, and `lies` say that of all others."""
     made = {}
     for host in HOSTS:
         tally = WindowTally(large_class=0)
         for other in HOSTS:
             for seq in range(count if other != host else 0):
-                own = STARVED_NS if host in late else 2_000
-                far = STARVED_NS if other in late or host in lies else 3_000
+                own = late_ns if host in late else 2_000
+                far = late_ns if other in late or host in lies else 3_000
                 flow = FlowId(ENDS[host].id, ENDS[other].id, 1)
                 tally.add(ProbeMeasured(flow, seq, 14_000, own, far))
         summary = tally.close(
@@ -43,10 +44,10 @@ def window(numbers, late=(), *, count=20, lies=()):
     return made
 
 
-def seen(numbers, rows):
+def seen(numbers, rows, flows=()):
     nobody = frozenset()
     state = WindowState(Window(0, WIDTH_NS), rows)
-    return Seen(state, numbers, (), KNOWN, nobody, nobody, nobody)
+    return Seen(state, numbers, flows, KNOWN, nobody, nobody, nobody)
 
 
 def detect(delay, what):
@@ -67,6 +68,22 @@ def test_a_late_host_is_told_the_second_time_and_starved_at_once():
     delay, told = judged({"late": ("h1",)}, {"late": ("h1",)}, {})
     assert told == [[], [HOST], []]
     assert not delay.starved
+
+
+@pytest.mark.parametrize(("late_ns", "lost", "proves_nothing"), [
+    (8_000_000, 5, True),  # it began as the window ended
+    (8_000_000, 10, False), (8_000_000, 100, False), (1_000_000, 0, False),
+    (STARVED_NS, 100, True),
+])  # fmt: skip
+def test_losses_that_lateness_explains_prove_nothing(late_ns, lost, proves_nothing):
+    numbers, delay = FlowNumbers(), Delay()
+    flows = tuple(
+        FlowView(FlowId(ENDS[a].id, ENDS[b].id, 1), 50, lost // 2, 0, 0, 0, 0, 0)
+        for a, b in (("h1", "h2"), ("h3", "h1"))
+    )
+    detect(delay, seen(numbers, window(numbers, ("h1",), late_ns=late_ns), flows))
+    assert ("h1" in delay.starved) is proves_nothing
+    assert not {"h0", "h2", "h3"} & delay.starved.keys()
 
 
 def test_one_host_alone_accuses_no_other():
