@@ -5,6 +5,8 @@ The demo shows more of them; here are one per way to a verdict: vote, tie broken
 finding, overlay walk, silence.
 """
 
+import signal
+import threading
 import time
 
 import pytest
@@ -15,6 +17,9 @@ from tests.lab.demo import SETTLE_S, Observer, _try
 from tests.lab.shape import Transport
 
 pytestmark = pytest.mark.lab
+WINDOW_NS = 5_000_000_000
+STOP_S, RUN_S = 0.2, 0.02
+"""An agent tells that it stood still from 250 ms on."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +49,47 @@ def test_a_ragged_start_raises_no_alarm_and_every_endpoint_is_probed(lab, observ
     assert status["targets"] == 12
     assert status["health"]["sent"] > 0
     assert observer.client.get("/v1/topology").json()["undeclared_links"] == []
+
+
+def inquiry(observer, since_ns):
+    answer = observer.client.get("/v1/tasks/train-a/inquiry", params={"since": since_ns})
+    return answer.json() if answer.is_success else {"answer": answer.text, "innocent": False}
+
+
+def test_a_task_that_is_well_is_innocent_and_its_tables_are_walked(observer):
+    since_ns = time.time_ns() - 3 * WINDOW_NS  # two whole windows at least
+    found = observer.wait(
+        lambda: (seen := inquiry(observer, since_ns))["innocent"] and seen, timeout_s=30
+    )
+    assert found, inquiry(observer, since_ns)
+    assert found["walks"] == {"delivered": 12}
+    assert found["sent"] > 500
+    assert set(found["hosts"]) == {"h0", "h1", "h2", "h3"}
+
+
+def test_a_host_that_gets_no_cpu_is_named_as_what_it_is_and_accuses_nobody(lab, observer):
+    """Its agent stands still for less than would be told, over and over."""
+    observer.remember()
+    began_ns, over = time.time_ns(), threading.Event()
+
+    def starve():
+        while not over.wait(RUN_S):
+            lab.processes.signal("h1/agent", signal.SIGSTOP)
+            over.wait(STOP_S)
+            lab.processes.signal("h1/agent", signal.SIGCONT)
+
+    starving = threading.Thread(target=starve)
+    starving.start()
+    try:
+        found = observer.wait(observer.new, timeout_s=40)
+    finally:
+        over.set()
+        starving.join()
+    assert [(each["component"], each["symptom"]) for each in found] == [("host h1", "delay")]
+    assert not inquiry(observer, began_ns)["innocent"]
+    assert observer.wait(
+        lambda: all(each["state"] == "recovered" for each in observer.new()), timeout_s=30
+    )
 
 
 @pytest.mark.parametrize(
