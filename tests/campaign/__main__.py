@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from analyzer.simulate.agents import Noise
 from analyzer.simulate.clos import Shape
 from analyzer.simulate.failures import TABLE
 from tests.campaign.episode import Cluster, Outcome, episode, types_of
@@ -24,6 +25,7 @@ examples:
   python -m tests.campaign --hosts 256 --episodes 2000 --jobs 2
   python -m tests.campaign --types 1,2,4 --most 1 --episodes 60
   python -m tests.campaign --untraced --types 1,2,3,4
+  python -m tests.campaign --episodes 0 --healthy 100 --loss 0.0005
 
 exit status: 0; 1 if a window could not be judged
 """
@@ -75,13 +77,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=JUDGED, help="of the first episode")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--untraced", action="store_true", help="no outer header is seen")
+    parser.add_argument(
+        "--loss", type=float, default=0.0, metavar="P", help="of any probe, for no reason"
+    )
     parser.add_argument("--output", type=Path, help="a JSON line of each episode goes there")
     parser.add_argument("--figure", type=Path, help="an SVG goes there: confusion, reliability")
     parser.add_argument("--json", action="store_true", help="print the score as JSON")
     args = parser.parse_args()
     global _cluster  # noqa: PLW0603 - what forked processes share
     began_s = time.monotonic()
-    _cluster = Cluster(_shape(args.hosts, args.tiers), seed=args.seed, traced=not args.untraced)
+    _cluster = Cluster(
+        _shape(args.hosts, args.tiers),
+        seed=args.seed,
+        traced=not args.untraced,
+        noise=Noise(loss=args.loss),
+    )
     _cluster.warm(args.warm)
     print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
     gc.collect()

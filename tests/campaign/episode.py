@@ -124,9 +124,9 @@ class Cluster:
         return told
 
     def warm(self, windows: int) -> None:
-        """Let healthy windows pass."""
+        """Let healthy windows pass: nobody may be named."""
         for _ in range(windows):
-            told = self.window()
+            told = [e for e in self.window() if isinstance(e, str) or e.verdict.component]
             if told:
                 raise AssertionError(f"said in health: {told}")
 
