@@ -22,7 +22,7 @@ def draw(path: Path, score: Score) -> None:
     _confusion(left, score)
     _reliability(right, reliability(score.verdicts))
     path.parent.mkdir(parents=True, exist_ok=True)
-    canvas.print_svg(str(path), metadata={"Date": None})
+    canvas.print_figure(str(path), metadata={"Date": None})
 
 
 def rows(score: Score) -> tuple[list[str], list[list[int]]]:

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows of given round trips, as an agent sends them."""
 
+from collections.abc import Iterable, Mapping
+
+from analyzer.intake.flows import FlowNumbers, WindowRows
 from netagent.collect.windows import WindowTally
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured
-from netagent.wire.messages import Health
+from netagent.wire.messages import Health, Summary
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
 WIDTH_NS = 5_000_000_000
 
 
-def flow(port=1):
+def flow(port: int = 1) -> FlowId:
     return FlowId(A, B, port)
 
 
-def summary(trips, start_ns=0):
+def summary(trips: Mapping[FlowId, Iterable[float]], start_ns: int = 0) -> Summary:
     """Return the summary of a window; `trips` is flow -> round trips in ns."""
     tally = WindowTally(large_class=0)
     for each, rtts_ns in trips.items():
@@ -26,6 +29,8 @@ def summary(trips, start_ns=0):
     )
 
 
-def window(numbers, trips, start_ns=0):
+def window(
+    numbers: FlowNumbers, trips: Mapping[FlowId, Iterable[float]], start_ns: int = 0
+) -> WindowRows:
     """Return the same as rows of `numbers`."""
     return numbers.decode(summary(trips, start_ns))
