@@ -139,6 +139,13 @@ def _drain(receiver: socket.socket) -> int:
         return received
 
 
+def _publish(path: Path, text: str) -> None:
+    """Replace a file at once: who reads it meanwhile sees the old text or the new, never half."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.rename(path)
+
+
 def run(directory: Path, rhythm: Rhythm) -> None:
     """Send until the lab goes away."""
     store, generator = Store(directory), Generator()
@@ -151,7 +158,7 @@ def run(directory: Path, rhythm: Rhythm) -> None:
                 generator.follow(store.read())
             except LabError:
                 return
-            (directory / "traffic.json").write_text(json.dumps(generator.counts))
+            _publish(directory / "traffic.json", json.dumps(generator.counts))
         if rhythm.bursting(now_s):
             generator.send(rhythm.packets)
         time.sleep(rhythm.wait_s(time.monotonic()))
