@@ -33,6 +33,7 @@ from analyzer.localize import overlay, story
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
 from analyzer.localize.claims import differences, own_findings
 from analyzer.localize.contract import Context, Localizer
+from analyzer.localize.dead_flows import DeadFlows
 from analyzer.localize.facts import Facts
 from analyzer.localize.latency import Latency
 from analyzer.localize.overlay import Overlay
@@ -63,7 +64,7 @@ from netagent.model.verdict import Incident, Symptom
 from netagent.wire.messages import PathColumns, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
-    Facts, Starved, Overlay, Traces, Votes, Latency,
+    Facts, Starved, Overlay, DeadFlows, Traces, Votes, Latency,
 )  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
 is inferred."""

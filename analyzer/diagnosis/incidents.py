@@ -234,12 +234,15 @@ class IncidentBook:
             shared = len(known.subjects.intersection(subjects))
             fact = known.incident.verdict.confidence >= FACT_CONFIDENCE
             voted = verdict.component is not None and verdict.component.layer in VOTED
-            if not young or verdict.component is None or (key and fact and voted):
+            port = _is_port_of(key, verdict)
+            if not young or verdict.component is None or (key and fact and voted and not port):
                 continue
             overlap = OVERLAP_OF_SOME if len(subjects) >= MAX_PAIRS_QUOTED else OVERLAP
             is_mine = shared and (key is None or shared >= overlap * len(known.subjects))
-            within = _is_link_of(key, verdict.component) or _within(
-                known.subjects, verdict.component, host_of
+            within = (
+                port
+                or _is_link_of(key, verdict.component)
+                or _within(known.subjects, verdict.component, host_of)
             )
             if not is_mine and not within:
                 continue
@@ -277,6 +280,14 @@ def _is_link_of(key: Component | None, component: Component) -> bool:
     if key is None or key.kind is not Kind.LINK or component.kind is not Kind.SWITCH:
         return False
     return component.name in link_ends(key)
+
+
+def _is_port_of(key: Component | None, verdict: Verdict) -> bool:
+    """Return whether a leaf is named where one of its RNICs was, whose hosts told of it sooner."""
+    if key is None or key.kind is not Kind.RNIC or verdict.component is None:
+        return False
+    suspects = {each.component for each in verdict.alternatives}
+    return verdict.component.kind is Kind.SWITCH and key in suspects
 
 
 def _within(subjects: Collection[Subject], component: Component, host_of: HostOf) -> bool:

@@ -7,6 +7,7 @@ that a dead agent is never a dead link.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Case, Explained, own_rnics, pairs_quoted, way_of
@@ -15,8 +16,8 @@ from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Asking, Failed, Why
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.finding import Finding, FindingKind
-from netagent.model.path import Component, Kind, rnic
-from netagent.model.verdict import Symptom, Verdict
+from netagent.model.path import Component, Kind, rnic, switch
+from netagent.model.verdict import Suspect, Symptom, Verdict
 
 _SYMPTOMS = {
     FindingKind.RNIC_DOWN: Symptom.UNCONNECTIVITY,
@@ -27,6 +28,11 @@ _SYMPTOMS = {
 }
 _SYMPTOMS_WITH_LOSS = {FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY}
 """What is no incident unless probes agree: an index may move while every address still works."""
+MIN_DARK = 2
+"""Fewest hosts whose RNICs at a leaf have no carrier, for the leaf to be at fault. Chosen: cables
+of two hosts do not break at once; one host's RNICs may share a card."""
+MAX_PORTS = 8
+"""Most RNICs that a verdict on their leaf quotes. Chosen: to be read."""
 _ANSWERS = (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink")
 """An agent that answers its RPC, while several windows in a row lack its summary."""
 _SILENCE: Mapping[Why, tuple[float, str]] = {
@@ -59,6 +65,9 @@ def settle(case: Case, topology: LearnedTopology) -> list[Explained]:
         if finding.kind in _SYMPTOMS or finding.kind in _SYMPTOMS_WITH_LOSS:
             by_component.setdefault(finding.component, []).append(finding)
     gone = _gone_with_containers(case)
+    for leaf, ports in sorted(_dark_leaves(case, by_component, topology).items()):
+        settled.append(_dark(leaf, {port: by_component[port] for port in ports}, case, topology))
+        gone |= ports
     for component, findings in sorted(by_component.items()):
         flows = _crossing(case, component, topology)
         if component.kind is Kind.RNIC and not flows:
@@ -83,6 +92,49 @@ def _gone_with_containers(case: Case) -> set[Component]:
             devices = gone if end.id.container in crashed else in_use
             devices.add(rnic(end.host, end.rdma.device))
     return gone - in_use
+
+
+def _dark_leaves(
+    case: Case, stated: Mapping[Component, list[Finding]], topology: LearnedTopology
+) -> dict[Component, set[Component]]:
+    """Return leaves none of whose RNICs, of two hosts or more, has a carrier; with those RNICs."""
+    dark = {part for part, findings in stated.items() if any(map(_without_carrier, findings))}
+    if len(dark) < MIN_DARK:
+        return {}
+    ports: dict[str, set[Component]] = {}
+    for end in case.endpoints.values():
+        leaf = topology.leaf_of(end)
+        if leaf is not None:
+            ports.setdefault(leaf, set()).add(rnic(end.host, end.rnic))
+    return {
+        switch(leaf): there
+        for leaf, there in ports.items()
+        if there <= dark and len({port.name.partition("/")[0] for port in there}) >= MIN_DARK
+    }
+
+
+def _without_carrier(finding: Finding) -> bool:
+    return finding.kind is FindingKind.RNIC_DOWN and finding.evidence.get("carrier") == "0"
+
+
+def _dark(
+    leaf: Component,
+    ports: Mapping[Component, list[Finding]],
+    case: Case,
+    topology: LearnedTopology,
+) -> Explained:
+    every = tuple({v.flow: v for port in ports for v in _crossing(case, port, topology)}.values())
+    told = _stated(leaf, [f for findings in ports.values() for f in findings], every)
+    lost, sent = sum(v.lost for v in every), sum(v.sent for v in every)
+    suspects = tuple(Suspect(port, 0.0, lost, sent) for port in sorted(ports)[:MAX_PORTS])
+    verdict = replace(
+        told.verdict,
+        symptom=Symptom.UNCONNECTIVITY,
+        summary=f"none of the {len(ports)} RNICs at {leaf.name} has a carrier",
+        alternatives=suspects,
+        evidence=told.verdict.evidence[-2 * MAX_PORTS :],
+    )
+    return Explained(verdict, every)
 
 
 def _crossing(case: Case, component: Component, topology: LearnedTopology) -> tuple[FlowView, ...]:

@@ -20,7 +20,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component
 from netagent.model.verdict import Symptom, Verdict
 from ovs_checks.translate.ends import Quote
-from ovs_checks.walk.reach import Destination, Reach, compose
+from ovs_checks.walk.reach import Reach, compose
 from ovs_checks.walk.values import LocalWalk
 from ovs_checks.walk.vni import infer_vni
 
@@ -35,6 +35,7 @@ SIBLINGS = 2
 source otherwise uses; two show whether it is always the same."""
 
 Walks = Mapping[OrderedPair, LocalWalk]
+_ANY: walks.Ports = {}
 
 
 class Overlay:
@@ -55,7 +56,7 @@ class Overlay:
             return []
         beside = [pair for pair in siblings(pairs, flows) if pair not in pairs]
         reaches, egress, missing = yield from reaches_of(
-            pairs, beside, case.endpoints, self._context
+            pairs, beside, case.endpoints, self._context, source_ports_of(flows)
         )
         explained, untold = explain(reaches, [v for v in flows if v.lost], case.endpoints)
         case.missing += [*missing, *untold]
@@ -68,6 +69,7 @@ def reaches_of(
     beside: Sequence[OrderedPair],
     endpoints: Endpoints,
     context: Context,
+    source_ports: walks.Ports = _ANY,
 ) -> Asking[tuple[dict[OrderedPair, Reach], Walks, list[str]]]:
     """Ask for the walks of `pairs`, of those `beside` for comparison; judge what arrives.
 
@@ -76,9 +78,11 @@ def reaches_of(
     """
     missing: list[str] = []
     port = context.probe_port
-    egress = yield from walks.egress([*pairs, *beside], endpoints, port, missing)
+    egress = yield from walks.egress([*pairs, *beside], endpoints, port, missing, source_ports)
     roster = context.roster
-    ingress = yield from walks.ingress(pairs, egress, endpoints, roster, port, missing)
+    ingress = yield from walks.ingress(
+        pairs, egress, endpoints, roster, port, missing, source_ports
+    )
     return judge(pairs, egress, ingress, endpoints), egress, missing
 
 
@@ -89,6 +93,12 @@ def choose(pairs: Iterable[OrderedPair], endpoints: Endpoints) -> list[OrderedPa
         groups[_group(a, b, endpoints)].append((a, b))
     chosen = [pair for group in groups.values() for pair in group[:PAIRS_PER_GROUP]]
     return [way for a, b in chosen[:MAX_PAIRS] for way in ((a, b), (b, a))]
+
+
+def source_ports_of(flows: Iterable[FlowView]) -> dict[OrderedPair, int]:
+    """Return a source port for each pair: that of a dead flow, if it has one."""
+    ordered = sorted(flows, key=lambda view: view.run)
+    return {pair_of(view.flow): view.flow.source_port for view in ordered}
 
 
 def siblings(pairs: Iterable[OrderedPair], flows: Iterable[FlowView]) -> list[OrderedPair]:
@@ -110,8 +120,7 @@ def judge(
     reaches: dict[OrderedPair, Reach] = {}
     for pair in pairs:
         if pair in egress:
-            target = endpoints[pair[1]]
-            there = Destination(target.host, target.port, target.underlay)
+            there = walks.expected(endpoints[pair[1]])
             reaches[pair] = compose(egress[pair], ingress.get(pair), there)
     for pair, reach in list(reaches.items()):
         back = (pair[1], pair[0])
@@ -140,8 +149,7 @@ def _with_vni(
     )
     if opinion.wrong != "source":
         return reach
-    target = endpoints[pair[1]]
-    there = Destination(target.host, target.port, target.underlay)
+    there = walks.expected(endpoints[pair[1]])
     return compose(egress[pair], ingress.get(pair), there, expected_vni=opinion.expected)
 
 
@@ -164,7 +172,7 @@ def explain(
         flows = tuple(
             v for v in failing if _group(v.flow.source, v.flow.target, endpoints) in groups
         )
-        explained.append(Explained(_verdict(component, pairs, reaches, flows), flows))
+        explained.append(Explained(verdict_of(component, pairs, reaches, flows), flows))
     return explained, missing
 
 
@@ -173,12 +181,13 @@ def _group(a: EndpointId, b: EndpointId, endpoints: Endpoints) -> object:
     return hosts, endpoints[a].task, a.rail
 
 
-def _verdict(
+def verdict_of(
     component: Component,
     pairs: Sequence[OrderedPair],
     reaches: Mapping[OrderedPair, Reach],
     flows: tuple[FlowView, ...],
 ) -> Verdict:
+    """Return the verdict on an entry that stops packets of these pairs."""
     reach = reaches[pairs[0]]
     quoted = {"flow": reach.flow, "nearest flow": reach.nearest, "shadowed flow": reach.shadowed}
     evidence = [_flow(role, quote) for role, quote in quoted.items() if quote is not None]

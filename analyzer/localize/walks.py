@@ -5,7 +5,8 @@ The walk starts at the source's host; where it ends in a tunnel, the far host is
 the very header.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
 
 from analyzer.localize.case import Endpoints, OrderedPair
 from analyzer.questions import Ask, Asking, Failed
@@ -14,25 +15,38 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.conversion import walk_from_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
+from ovs_checks.openflow.notation import format_mac, mac, or_zero
 from ovs_checks.translate.ends import End
+from ovs_checks.walk.reach import Destination
 from ovs_checks.walk.values import LocalWalk
 
 Question = EgressQuestion | IngressQuestion
 Walks = Mapping[OrderedPair, LocalWalk]
+Ports = Mapping[OrderedPair, int]
+"""The UDP source port to walk a pair with, where it matters."""
+_ANY: Ports = {}
+Key = TypeVar("Key", bound=Hashable)
 
+ANY_PORT = 40_000
+"""UDP source port of a packet that stands for all flows of a pair."""
 ROCE_PORT = 4791
 """UDP destination port of RoCE v2 (IBTA, annex A17)."""
 
 
 def egress(
-    pairs: Sequence[OrderedPair], endpoints: Endpoints, port: int, missing: list[str]
+    pairs: Sequence[OrderedPair],
+    endpoints: Endpoints,
+    port: int,
+    missing: list[str],
+    source_ports: Ports = _ANY,
 ) -> Asking[dict[OrderedPair, LocalWalk]]:
     """Return the walk of each pair through its source's host; `missing` gets what was not read."""
-    questions = {
-        pair: (endpoints[pair[0]].host, egress_question(pair, endpoints, port=port))
-        for pair in pairs
-    }
-    return (yield from _batched(questions, missing))
+    questions = {}
+    for pair in pairs:
+        source_port = source_ports.get(pair, ANY_PORT)
+        question = egress_question(pair, endpoints, port=port, source_port=source_port)
+        questions[pair] = (endpoints[pair[0]].host, question)
+    return (yield from batched(questions, missing))
 
 
 def ingress(
@@ -42,6 +56,7 @@ def ingress(
     roster: Registry,
     port: int,
     missing: list[str],
+    source_ports: Ports = _ANY,
 ) -> Asking[dict[OrderedPair, LocalWalk]]:
     """Return the walk through the far host, for pairs that leave by a tunnel to a known one."""
     questions: dict[OrderedPair, tuple[str, Question]] = {}
@@ -50,30 +65,33 @@ def ingress(
         end = egress[pair].tunnelled_to(there) if pair in egress else None
         far = roster.host_of_underlay(end.tun_dst) if end else None
         if end is not None and far is not None:
-            questions[pair] = (far[0], ingress_question(pair, end, endpoints, port=port))
-    return (yield from _batched(questions, missing))
+            source_port = source_ports.get(pair, ANY_PORT)
+            question = ingress_question(pair, end, endpoints, port=port, source_port=source_port)
+            questions[pair] = (far[0], question)
+    return (yield from batched(questions, missing))
 
 
-def _batched(
-    questions: Mapping[OrderedPair, tuple[str, Question]], missing: list[str]
-) -> Asking[dict[OrderedPair, LocalWalk]]:
-    by_host: dict[str, list[OrderedPair]] = {}
-    for pair, (host, _) in questions.items():
-        by_host.setdefault(host, []).append(pair)
+def batched(
+    questions: Mapping[Key, tuple[str, Question]], missing: list[str]
+) -> Asking[dict[Key, LocalWalk]]:
+    """Return the walk for each question to a host; `missing` gets what was not read."""
+    by_host: dict[str, list[Key]] = {}
+    for key, (host, _) in questions.items():
+        by_host.setdefault(host, []).append(key)
     if not by_host:
         return {}
     replies = yield [
-        Ask(host, CheckRequest(questions=tuple(questions[pair][1] for pair in pairs)))
-        for host, pairs in by_host.items()
+        Ask(host, CheckRequest(questions=tuple(questions[key][1] for key in keys)))
+        for host, keys in by_host.items()
     ]
-    found: dict[OrderedPair, LocalWalk] = {}
-    for (host, pairs), reply in zip(by_host.items(), replies, strict=True):
+    found: dict[Key, LocalWalk] = {}
+    for (host, keys), reply in zip(by_host.items(), replies, strict=True):
         if not isinstance(reply, CheckReply):
             why = reply.text if isinstance(reply, Failed) else "answers something else"
             missing.append(f"flow tables of {host}: {why}")
             continue
         try:
-            read = dict(zip(pairs, map(walk_from_wire, reply.walks), strict=True))
+            read = dict(zip(keys, map(walk_from_wire, reply.walks), strict=True))
         except (RemoteProtocolError, ValueError) as error:
             missing.append(f"flow tables of {host}: {error}")
             continue
@@ -84,13 +102,16 @@ def _batched(
     return found
 
 
-def egress_question(pair: OrderedPair, endpoints: Endpoints, *, port: int) -> EgressQuestion:
+def egress_question(
+    pair: OrderedPair, endpoints: Endpoints, *, port: int, source_port: int = ANY_PORT
+) -> EgressQuestion:
     """Return what to ask the source's host."""
     target = endpoints[pair[1]]
     return EgressQuestion(
         source=pair[0],
         target_address=target.address,
         target_mac=target.mac,
+        source_port=source_port,
         destination_port=probed_port(target, port),
     )
 
@@ -101,9 +122,13 @@ def probed_port(target: Endpoint, port: int) -> int:
 
 
 def ingress_question(
-    pair: OrderedPair, end: End, endpoints: Endpoints, *, port: int
+    pair: OrderedPair, end: End, endpoints: Endpoints, *, port: int, source_port: int = ANY_PORT
 ) -> IngressQuestion:
-    """Return what to ask the host that the walk of `pair` tunnels to."""
+    """Return what to ask the host that the walk of `pair` tunnels to.
+
+    Of the packet itself the source's host is believed only what one of its own flows wrote: a
+    packet that it makes up would be stopped by another host's flow.
+    """
     source, target = endpoints[pair[0]], endpoints[pair[1]]
     return IngressQuestion(
         rail=target.id.rail,
@@ -113,6 +138,12 @@ def ingress_question(
         source_address=source.address,
         source_mac=source.mac,
         target_address=target.address,
-        target_mac=target.mac,
+        target_mac=format_mac(end.header.eth_dst) if end.eth_dst_by else target.mac,
+        source_port=source_port,
         destination_port=probed_port(target, port),
     )
+
+
+def expected(target: Endpoint) -> Destination:
+    """Return where packets to an endpoint ought to arrive."""
+    return Destination(target.host, target.port, target.underlay, or_zero(mac, target.mac) or None)

@@ -62,7 +62,8 @@ class RnicWatch:
         for name, device in sorted(self._devices.items()):
             if reason := _why_down(device.link):
                 text = f"{name} {reason}"
-                yield Finding(FindingKind.RNIC_DOWN, rnic(self._host, name), text, wall_ns)
+                read = {"carrier": "0"} if device.link and device.link.up else {}
+                yield Finding(FindingKind.RNIC_DOWN, rnic(self._host, name), text, wall_ns, read)
             if device.flapping:
                 text = f"{name} went up or down {len(device.times_ns)} times lately"
                 evidence = {"transitions": str(device.counted)}

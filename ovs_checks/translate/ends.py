@@ -76,3 +76,6 @@ class End:
 
     shadowed: Quote | None = None
     """The flow that would have matched, and never does: `flow` matches all that it does."""
+
+    eth_dst_by: Quote | None = None
+    """`output`, `tunnelled`: the flow that wrote the destination's hardware address, if one did."""

@@ -156,7 +156,7 @@ def _walk(
             tun_id=end.tun_id,
             header=end.header,
         )
-    expected = Destination(far.snapshot.host, receiver.port, vtep)
+    expected = Destination(far.snapshot.host, receiver.port, vtep, header.eth_dst)
     return _Way(near, far, sender, header, expected, egress, ingress)
 
 

@@ -11,7 +11,14 @@ from typing import Literal
 
 from netagent.model.path import Component, flow_table, tunnel, vswitch
 from ovs_checks.datapath.key import DatapathKey
-from ovs_checks.openflow.notation import format_ipv4, format_ipv6, integer, ipv4, or_zero
+from ovs_checks.openflow.notation import (
+    format_ipv4,
+    format_ipv6,
+    format_mac,
+    integer,
+    ipv4,
+    or_zero,
+)
 from ovs_checks.openflow.packet import BRIDGE_LOCAL, Header, limit_tags
 from ovs_checks.switch.snapshot import Port, Snapshot, Tunnel
 from ovs_checks.translate.ends import End, Quote
@@ -27,6 +34,7 @@ Outcome = Literal[
     "wrong_tunnel",
     "wrong_vni",
     "wrong_port",
+    "wrong_mac",
     "no_underlay",
     "cannot_tell",
 ]
@@ -42,6 +50,9 @@ class Destination:
 
     vtep: str
     """The address at which that host receives the tunnel of this rail."""
+
+    mac: int | None = None
+    """Hardware address of the destination; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +263,14 @@ def _through_tunnel(
     steps += _steps(ingress, 1)
     far = _towards(ingress, expected)
     reach = _judge(ingress.host, far, expected, steps)
+    if (
+        reach.outcome in {"missed", "dropped"}
+        and end.eth_dst_by
+        and _misses_mac(end, far, expected)
+    ):
+        reason = f"sent {_addresses(end, expected)}; then {reach.reason}"
+        component = setter(egress.host, end, end.eth_dst_by)
+        return Reach("wrong_mac", component, reason, end.eth_dst_by, steps=steps)
     if reach.outcome == "delivered" or expected_vni in {None, end.tun_id}:
         return _bounced(reach, egress, end, ingress, far)
     reason = f"sent with VNI {end.tun_id}, but {expected_vni} is expected; then {reach.reason}"
@@ -276,7 +295,7 @@ def _judge(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) 
     reason = end.reason
     match end.kind:
         case "output" if (host, end.port) == (expected.host, expected.port):
-            return Reach("delivered", None, f"delivered to {end.port} on {host}", steps=steps)
+            return _delivered(host, end, expected, steps)
         case "output":
             outcome, reason = "wrong_port", f"sent out by {end.port} on {host}"
         case "tunnelled":
@@ -289,6 +308,34 @@ def _judge(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) 
     component = _component(host, end, flow)
     found = Reach(outcome, component, _explained(end, reason), flow, end.nearest, steps=steps)
     return _with_shadowed(found, end)
+
+
+def _delivered(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) -> Reach:
+    reason = f"delivered to {end.port} on {host}"
+    if not _misaddressed(end, expected):
+        return Reach("delivered", None, reason, steps=steps)
+    writer = end.eth_dst_by
+    component = setter(host, end, writer) if writer else vswitch(host)
+    return Reach(
+        "wrong_mac", component, f"{reason} {_addresses(end, expected)}", writer, steps=steps
+    )
+
+
+def _misaddressed(end: End, expected: Destination) -> bool:
+    return expected.mac is not None and end.header.eth_dst != expected.mac
+
+
+def _misses_mac(end: End, far: End, expected: Destination) -> bool:
+    """Tell whether the far end knows the destination, but not the address that it was sent under.
+
+    A router between the two may rewrite the address rightly: then the far end misses nothing.
+    """
+    return _misaddressed(end, expected) and "dl_dst" in far.field.split(",")
+
+
+def _addresses(end: End, expected: Destination) -> str:
+    is_at = f"but it is {format_mac(expected.mac or 0)}"
+    return f"under the address {format_mac(end.header.eth_dst)}, {is_at}"
 
 
 def _with_shadowed(reach: Reach, end: End) -> Reach:

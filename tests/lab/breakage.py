@@ -20,6 +20,8 @@ from tests.lab.state import Fault
 from tests.lab.targets import Kind, endpoint_of, host_of, link_of, rnic_of
 from tests.lab.workload import container_of
 
+STARVED = 0.9
+"""Share of the time for which a starved host's agent stands still."""
 FLAPPING_LIMIT_S = 600
 """A flapper ends by itself after this many seconds, whatever happens to the lab."""
 
@@ -54,21 +56,55 @@ def _ends(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
 def _drop(rim: Rim, fault: Fault, rule: str) -> None:
     """Drop what `rule` matches as it comes off the wire, at both ends: it is lost on the link."""
     for where, interface in _ends(rim, fault):
-        table = nft_table(fault)
-        hook = f'type filter hook ingress device "{interface}" priority 0'
-        text = f"table netdev {table} {{\n chain wire {{\n {hook};\n {rule} drop\n }}\n}}\n"
-        run("ip", "netns", "exec", where, "nft", "-f", "-", stdin=text)
+        _drop_at(fault, where, interface, rule)
+
+
+def _drop_at(fault: Fault, where: str, interface: str, rule: str) -> None:
+    table = nft_table(fault)
+    hook = f'type filter hook ingress device "{interface}" priority 0'
+    text = f"table netdev {table} {{\n chain wire {{\n {hook};\n {rule} drop\n }}\n}}\n"
+    run("ip", "netns", "exec", where, "nft", "-f", "-", stdin=text)
 
 
 def _stop_dropping(rim: Rim, fault: Fault) -> None:
     for where, _interface in _ends(rim, fault):
-        with suppress(LabError):  # already gone
-            run("ip", "netns", "exec", where, "nft", "delete", "table", "netdev", nft_table(fault))
+        _stop_dropping_at(fault, where)
+
+
+def _stop_dropping_at(fault: Fault, where: str) -> None:
+    with suppress(LabError):  # already gone
+        run("ip", "netns", "exec", where, "nft", "delete", "table", "netdev", nft_table(fault))
+
+
+def _some(fault: Fault) -> str:
+    # In hundredths of a percent: fractions of a percent are interesting, too.
+    return f"numgen random mod 10000 < {round(fault.parameters['percent'] * 100)}"
+
+
+def _lose_one_way(rim: Rim, fault: Fault) -> None:
+    link = link_of(fault.target, rim.shape)
+    _drop_at(fault, namespace(link.leaf), f"to-{link.spine}", _some(fault))
+
+
+def _lose_at_rnic(rim: Rim, fault: Fault) -> None:
+    for where, interface in _cable(rim, fault):
+        _drop_at(fault, where, interface, _some(fault))
+
+
+def _stop_dropping_at_rnic(rim: Rim, fault: Fault) -> None:
+    for where, _interface in _cable(rim, fault):
+        _stop_dropping_at(fault, where)
+
+
+def _cable(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
+    """Yield (namespace, interface) of both ends of an RNIC's cable."""
+    found = rnic_of(fault.target, rim.shape)
+    yield namespace(f"h{found.host}"), rnic(found.rail)
+    yield namespace(rim.shape.leaf_of(found.host, found.rail)), f"to-h{found.host}"
 
 
 def _lose(rim: Rim, fault: Fault) -> None:
-    # In hundredths of a percent: fractions of a percent are interesting, too.
-    _drop(rim, fault, f"numgen random mod 10000 < {round(fault.parameters['percent'] * 100)}")
+    _drop(rim, fault, _some(fault))
 
 
 def _lose_large(rim: Rim, fault: Fault) -> None:
@@ -93,6 +129,59 @@ def _stop_shaping(rim: Rim, fault: Fault) -> None:
     for where, interface in _ends(rim, fault):
         with suppress(LabError):  # already gone
             run("tc", "-n", where, "qdisc", "del", "dev", interface, "root")
+
+
+def _pulse(rim: Rim, fault: Fault) -> None:
+    ends = [part for end in _ends(rim, fault) for part in ("--queue", *end)]
+    values = fault.parameters
+    _start_pulser(rim, fault, *ends, "--kbit", str(values["kbit"]), "--duty", str(values["duty"]))
+
+
+def _stop_pulsing(rim: Rim, fault: Fault) -> None:
+    rim.processes.kill(_pulser(fault))
+    _stop_shaping(rim, fault)
+
+
+def _starve(rim: Rim, fault: Fault) -> None:
+    period_s = str(fault.parameters["period_s"])
+    starved = ("--starve", f"{fault.target}/agent", "--duty", str(STARVED))
+    _start_pulser(rim, fault, *starved, "--period-s", period_s)
+
+
+def _feed(rim: Rim, fault: Fault) -> None:
+    rim.processes.kill(_pulser(fault))
+    with suppress(LabError):  # it died meanwhile
+        rim.processes.signal(f"{fault.target}/agent", signal.SIGCONT)
+
+
+def _pulser(fault: Fault) -> str:
+    return f"pulser-{fault.target.replace('/', '-')}"
+
+
+def _start_pulser(rim: Rim, fault: Fault, *arguments: str) -> None:
+    rim.processes.start_working(
+        _pulser(fault),
+        *(sys.executable, "-m", "tests.lab.pulser", "--lab", str(rim.directory)),
+        *("--limit-s", str(FLAPPING_LIMIT_S), *arguments),
+    )
+
+
+def _darken(rim: Rim, fault: Fault) -> None:
+    ours = namespace(fault.target)
+    ends = [(wire.left, wire.left_interface) for wire in rim.shape.wires()]
+    ends += [(wire.right, wire.right_interface) for wire in rim.shape.wires()]
+    cut = [interface for where, interface in ends if where == ours]
+    fabric.configure_router(rim.shape, fault.target, cut=cut)
+
+
+def _light(rim: Rim, fault: Fault) -> None:
+    fabric.configure_router(rim.shape, fault.target)
+    for spine in rim.shape.spine_names:
+        fabric.meet_leaves(rim.shape, spine, cut=cut_interfaces(spine, rim.faults, rim.shape))
+    for host in range(rim.shape.hosts):
+        if fault.target in {rim.shape.leaf_of(host, rail) for rail in range(rim.shape.rails)}:
+            with suppress(LabError):  # some other fault may keep a rail dead
+                fabric.warm_up(rim.shape, host, limit_s=2)
 
 
 def _cut_links(rim: Rim, fault: Fault) -> None:
@@ -203,6 +292,11 @@ def _revive_switch(rim: Rim, fault: Fault) -> None:
 _ACTIONS: dict[str, tuple[Action, Action]] = {
     **unseen.ACTIONS,
     "link-loss": (_lose, _stop_dropping),
+    "one-way-loss": (_lose_one_way, _stop_dropping),
+    "rnic-loss": (_lose_at_rnic, _stop_dropping_at_rnic),
+    "leaf-down": (_darken, _light),
+    "link-pulses": (_pulse, _stop_pulsing),
+    "host-starved": (_starve, _feed),
     "link-down": (_cut_links, _mend_links),
     "spine-down": (_cut_links, _mend_links),
     "slow-link": (_shape, _stop_shaping),

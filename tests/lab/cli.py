@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, learning, rdma, report, starts
+from tests.lab import chaos, demo, drill, learning, rdma, report, starts
 from tests.lab.errors import LabError
 from tests.lab.faults import CATALOGUE
 from tests.lab.lab import Bursts, Lab
@@ -162,6 +162,14 @@ def _starts(lab: Lab, options: argparse.Namespace) -> Answer:
     return [asdict(start) for start in made], text
 
 
+def _drill(lab: Lab, options: argparse.Namespace) -> Answer:
+    tried = drill.run(lab, _progress, pairs=options.pairs, seed=options.seed, each=options.each)
+    text = "\n".join(drill.lines(tried))
+    if not all(one.right for one in tried):
+        raise LabError(text, "not everything was right: see above")
+    return [asdict(one) for one in tried], text
+
+
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
     text = "\n".join(report.lines())
@@ -247,9 +255,17 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     fresh.add_argument("--delays-s", default="0,5,10,20", metavar="S,S,...",
                        help="from the end of up (default: %(default)s)")  # fmt: skip
     fresh.add_argument("--runs", type=int, default=20, help="for each delay (default: 20)")
-    drill = add("chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos)
-    drill.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
-    drill.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
+    pairs = add(
+        "drill", "break a lab in two places at once, at random", "drill --pairs 3 --seed 7", _drill
+    )
+    pairs.add_argument("--pairs", type=int, default=30, help="(default: %(default)s)")
+    pairs.add_argument("--each", action="store_true", help="every fault alone instead")
+    pairs.add_argument("--seed", type=int, default=1, help="of what is drawn (default: 1)")
+    chaotic = add(
+        "chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos
+    )
+    chaotic.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
+    chaotic.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
 
 
 def _up_arguments(up: argparse.ArgumentParser) -> None:

@@ -26,6 +26,10 @@ from tests.lab.workload import Endpoint
 NO_PORT = 65_000
 """OpenFlow number of no port."""
 
+NO_MAC = "02:00:00:00:00:99"
+_DROPPED_PORTS = ("0x0/0x2", "0x2/0x3")
+"""Three quarters of all source ports; not the one that replies come from."""
+
 RDMA_PORT = 4791
 """UDP destination port of RoCE v2."""
 
@@ -46,26 +50,33 @@ class Spec:
     """For a fault in a flow: whether it is on the host that the way leads to."""
 
 
+_PULSES = {"kbit": 1000.0, "duty": 0.25}
 _SPECS = (
     Spec("link-loss", Kind.LINK, "a link drops packets at random", {"percent": 5}),
     Spec("link-down", Kind.LINK, "a link is cut; routing does not react"),
+    Spec("one-way-loss", Kind.LINK, "a link drops packets to the leaf at random", {"percent": 5}),
+    Spec("leaf-down", Kind.LEAF, "all interfaces of a leaf go down"),
     Spec("spine-down", Kind.SPINE, "all interfaces of a spine go down"),
     Spec("slow-link", Kind.LINK, "a link shapes to a low rate and queues", {"kbit": 1000}),
+    Spec("link-pulses", Kind.LINK, "a link queues for a part of the time", _PULSES),
     Spec("link-delay", Kind.LINK, "a link delays each packet, both ways", {"ms": 2}),
     Spec("mtu-blackhole", Kind.LINK, "a link drops large packets only", {"bytes": 1400}),
     Spec("rnic-down", Kind.RNIC, "an RNIC port is down"),
     Spec("rnic-flapping", Kind.RNIC, "an RNIC port goes down and up", {"period_s": 2}),
+    Spec("rnic-loss", Kind.RNIC, "an RNIC's cable drops packets at random", {"percent": 5}),
     Spec("rdma-port-down", Kind.ENDPOINT, "an RDMA port is down", rdma=True),
     Spec("gid-change", Kind.ENDPOINT, "an RDMA device gets another GID", rdma=True),
     Spec("flow-deleted", Kind.FLOW, "the tunnel flow is missing", table=Table.TUNNEL),
     Spec("flow-loop", Kind.FLOW, "the tunnel flow resubmits back", table=Table.TUNNEL),
     Spec("flow-drop", Kind.FLOW, "a drop of higher priority", table=Table.DESTINATION),
+    Spec("port-drop", Kind.FLOW, "some source ports are dropped", table=Table.DESTINATION),
     Spec("rdma-drop", Kind.FLOW, "RoCE only is dropped", table=Table.DESTINATION, rdma=True),
     Spec("wrong-tunnel-remote", Kind.FLOW, "tunnelled to the wrong host", table=Table.TUNNEL),
     Spec("wrong-vni", Kind.FLOW, "tunnelled with the wrong VNI", table=Table.TUNNEL),
     Spec("flow-shadowed", Kind.FLOW, "a wider flow hides the tunnel flow", table=Table.TUNNEL),
     Spec("group-dead", Kind.FLOW, "tunnelled by a group that is dead", table=Table.TUNNEL),
     Spec("wrong-output-port", Kind.FLOW, "delivered elsewhere", table=Table.DELIVERY, far=True),
+    Spec("wrong-mac", Kind.FLOW, "delivered to a wrong MAC", table=Table.DELIVERY, far=True),
     Spec("wrong-reverse", Kind.FLOW, "the way back leads astray", table=Table.TUNNEL, far=True),
     # Flow tables say that all is well:
     Spec("tc-drop", Kind.RNIC, "tc drops tunnelled packets leaving an uplink"),
@@ -76,6 +87,7 @@ _SPECS = (
     Spec("container-crash", Kind.CONTAINER, "a container vanishes, its ports stay configured"),
     Spec("agent-killed", Kind.HOST, "an agent dies (SIGKILL)"),
     Spec("agent-frozen", Kind.HOST, "an agent hangs (SIGSTOP)"),
+    Spec("host-starved", Kind.HOST, "an agent gets no CPU, over and over", {"period_s": 0.22}),
     Spec("vswitchd-killed", Kind.HOST, "an ovs-vswitchd dies (SIGKILL)"),
 )
 CATALOGUE = {spec.name: spec for spec in _SPECS}
@@ -83,7 +95,8 @@ CATALOGUE = {spec.name: spec for spec in _SPECS}
 # Of each set, one at a time on the same target: they change the same thing.
 _ALTERNATIVES = (
     {"rnic-down", "rnic-flapping"},
-    {"slow-link", "link-delay"},
+    {"slow-link", "link-delay", "link-pulses"},
+    {"agent-killed", "agent-frozen", "host-starved"},
     {"rdma-port-down", "gid-change"},
 )
 
@@ -154,6 +167,19 @@ def _spine_truth(_spec: Spec, target: str, state: State) -> Truth:
     return Truth("underlay", f"switch {target}")
 
 
+def _leaf_truth(_spec: Spec, target: str, state: State) -> Truth:
+    if target not in state.shape.leaf_names:
+        raise bad_target(target, Kind.LEAF)
+    return Truth("underlay", f"switch {target}")
+
+
+def _host_truth(_spec: Spec, target: str, state: State) -> Truth:
+    host = host_of(target, state.shape)
+    if not state.agents:
+        raise LabError("no agents run in this lab", "run: up without --no-agents")
+    return Truth("host", f"host h{host}")
+
+
 def _rnic_truth(_spec: Spec, target: str, state: State) -> Truth:
     found = rnic_of(target, state.shape)
     return Truth("rnic", f"rnic h{found.host}/{rnic(found.rail)}")
@@ -201,6 +227,7 @@ _Truth = Callable[[Spec, str, State], Truth]
 _TRUTHS: dict[Kind, _Truth] = {
     Kind.LINK: _link_truth,
     Kind.SPINE: _spine_truth,
+    Kind.LEAF: _leaf_truth,
     Kind.RNIC: _rnic_truth,
     Kind.FLOW: _flow_truth,
     Kind.CONTAINER: _container_truth,
@@ -209,6 +236,7 @@ _TRUTHS: dict[Kind, _Truth] = {
 }
 _OWN_TRUTHS: dict[str, _Truth] = {
     "far-vni": _tunnel_truth,
+    "host-starved": _host_truth,
     "tunnel-source-filtered": _tunnel_truth,
     "upcall-flood": _flooded_truth,
     "vswitchd-killed": _vswitch_truth,
@@ -275,36 +303,43 @@ def _disturb(
     endpoint = destination.endpoint
     if name == "wrong-output-port":
         return _misdelivered(flows, endpoint.ofport)
+    if name == "wrong-mac":
+        return _misaddressed(flows, endpoint.ofport)
     if name == "wrong-reverse":
         back = Destination(endpoint.container.host, _counterpart(destination))
         return _disturb(flows, "wrong-tunnel-remote", back, shape)
     added = _added(name, destination, shape)
-    if added is not None:
-        return (*flows, added)
+    if added:
+        return (*flows, *added)
     right = tunnel_flow(endpoint)
     others = tuple(flow for flow in flows if flow != right)
     wrong = _wrong(name, destination, shape)
     return (*others, wrong) if wrong else others
 
 
-def _added(name: str, destination: Destination, shape: Shape) -> Flow | None:
-    """Return the flow that a fault adds, if it adds one.
+def _added(name: str, destination: Destination, shape: Shape) -> tuple[Flow, ...]:
+    """Return the flows that a fault adds, if it adds any.
 
-    It carries no cookie, as if added by hand: nothing in it tells that the lab did it.
+    They carry no cookie, as if added by hand: nothing in them tells that the lab did it.
     """
     endpoint = destination.endpoint
     match = destination_match(endpoint)
     if name == "flow-drop":
-        return Flow(Table.DESTINATION, 200, match, "drop", 0)
+        return (Flow(Table.DESTINATION, 200, match, "drop", 0),)
+    if name == "port-drop":
+        return tuple(
+            Flow(Table.DESTINATION, 210, f"{match},udp,tp_src={ports}", "drop", 0)
+            for ports in _DROPPED_PORTS
+        )
     if name == "rdma-drop":
-        return Flow(Table.DESTINATION, 210, f"{match},udp,tp_dst={RDMA_PORT}", "drop", 0)
+        return (Flow(Table.DESTINATION, 210, f"{match},udp,tp_dst={RDMA_PORT}", "drop", 0),)
     if name == "flow-loop":
-        return Flow(Table.TUNNEL, 200, match, f"resubmit(,{int(Table.DESTINATION)})", 0)
+        return (Flow(Table.TUNNEL, 200, match, f"resubmit(,{int(Table.DESTINATION)})", 0),)
     if name == "flow-shadowed":
         wider = match.replace(f"reg1={endpoint.rail:#x},", "")
         astray = tunnel_flow(endpoint, remote=_wrong_remote(destination, shape))
-        return Flow(Table.TUNNEL, 200, wider, astray.actions, 0)
-    return None
+        return (Flow(Table.TUNNEL, 200, wider, astray.actions, 0),)
+    return ()
 
 
 def _wrong(name: str, destination: Destination, shape: Shape) -> Flow | None:
@@ -328,6 +363,17 @@ def _misdelivered(flows: tuple[Flow, ...], port: int) -> tuple[Flow, ...]:
     wrong = next((out for out in delivering if out != right), f"output:{NO_PORT}")
     return tuple(
         replace(flow, actions=wrong)
+        if flow.table is Table.DELIVERY and flow.actions == right
+        else flow
+        for flow in flows
+    )
+
+
+def _misaddressed(flows: tuple[Flow, ...], port: int) -> tuple[Flow, ...]:
+    """Deliver what is for one port under a hardware address that nobody has."""
+    right = f"output:{port}"
+    return tuple(
+        replace(flow, actions=f"set_field:{NO_MAC}->eth_dst,{right}")
         if flow.table is Table.DELIVERY and flow.actions == right
         else flow
         for flow in flows

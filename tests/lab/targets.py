@@ -15,6 +15,7 @@ class Kind(Enum):
 
     LINK = "leaf-s0-r0--spine-0"
     SPINE = "spine-0"
+    LEAF = "leaf-s0-r0"
     RNIC = "h1/rnic0"
     FLOW = "h0/train-a-2/rail0"
     CONTAINER = "train-a-1"
@@ -114,6 +115,7 @@ def default_target(kind: Kind, state: State) -> str:
     return {
         Kind.LINK: f"{leaf_name(0, 0)}--spine-0",
         Kind.SPINE: "spine-0",
+        Kind.LEAF: leaf_name(0, 0),
         Kind.RNIC: f"h{min(1, last)}/rnic0",
         Kind.HOST: f"h{min(2, last)}",
     }[kind]

@@ -137,3 +137,38 @@ def test_an_agent_that_answers_but_reports_nothing_is_named_too():
     _, (explained,) = settled(silent={"h2": None})
     assert str(explained.verdict.component) == "agent h2"
     assert explained.verdict.confidence < 0.9
+
+
+def dark(*names, carrier="0"):
+    return [
+        Finding(FindingKind.RNIC_DOWN, Component.parse(name), "no carrier", 1, {"carrier": carrier})
+        for name in names
+    ]
+
+
+AT_LEAF = ("rnic h0/rnic0", "rnic h1/rnic0")
+
+
+def test_a_leaf_whose_rnics_all_lost_their_carrier_is_at_fault_and_not_they():
+    _, (explained,) = settled(*dark(*AT_LEAF), loss=AT_LEAF)
+    verdict = explained.verdict
+    assert str(verdict.component) == "switch leaf-s0-r0"
+    assert verdict.summary == "none of the 2 RNICs at leaf-s0-r0 has a carrier"
+    assert {str(each.component) for each in verdict.alternatives} == set(AT_LEAF)
+    assert verdict.confidence > 0.9
+
+
+@pytest.mark.parametrize(
+    "findings",
+    [
+        dark("rnic h0/rnic0"),
+        dark("rnic h0/rnic0", "rnic h2/rnic0"),
+        dark("rnic h0/rnic0", "rnic h0/rnic1"),
+        [*dark("rnic h0/rnic0"), finding(FindingKind.RNIC_DOWN, "rnic h1/rnic0")],
+        dark(*AT_LEAF, carrier="1"),
+    ],
+)
+def test_rnics_that_are_not_a_whole_leaf_or_were_taken_down_are_themselves(findings):
+    named = {str(each.component) for each in findings}
+    _, explained = settled(*findings, loss=named)
+    assert {str(each.verdict.component) for each in explained} == named

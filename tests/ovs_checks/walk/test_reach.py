@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from netagent.wire.conversion import walk_from_wire, walk_to_wire
+from ovs_checks.openflow.notation import mac
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
 from ovs_checks.walk.opinion import compare, unanswered
@@ -16,13 +17,13 @@ from tests.lab.shape import vtep
 from tests.ovs_checks.hosts import A0, A1, A2, adding, bridge, host, name_of, probe, without
 
 
-def ask(source, destination, *, vni=1001, header=None, journey=True):
+def ask(source, destination, *, vni=1001, header=None, journey=True, target_mac=None):
     """Ask whether A0 reaches A1 over two snapshots; the walks travel as data in between."""
     header = header or probe(A0, A1)
     egress = walk_egress(source, A0.port, header)
     if journey:
         egress = walk_from_wire(walk_to_wire(egress))
-    expected = Destination("h1", A1.port, vtep(1, 0))
+    expected = Destination("h1", A1.port, vtep(1, 0), target_mac)
     end, ingress = egress.end, None
     if end.kind == "tunnelled" and end.tun_dst == vtep(1, 0) and destination:
         ingress = walk_ingress(
@@ -104,6 +105,38 @@ def test_a_wrong_port_at_the_far_end_blames_the_flow_that_sent_there():
     reach = ask(host(0), host(1, adding(wrong)))
     assert (reach.outcome, name_of(reach.component)) == ("wrong_port", "flow h1/br-int/table=50")
     assert "train-b-1-r0" in reach.reason
+
+
+NOBODY = "02:00:00:00:00:99"
+MAC = mac(A1.mac)
+REWRITTEN = f"actions=set_field:{NOBODY}->eth_dst"
+
+
+def test_what_is_delivered_under_another_address_blames_the_flow_that_wrote_it():
+    wrong = f"table=50,priority=200,reg2={A1.ofport:#x},{REWRITTEN},output:{A1.ofport}"
+    assert ask(host(0), host(1), target_mac=MAC).outcome == "delivered"
+    reach = ask(host(0), host(1, adding(wrong)), target_mac=MAC)
+    assert (reach.outcome, name_of(reach.component)) == ("wrong_mac", "flow h1/br-int/table=50")
+    assert reach.flow.priority == 200
+    assert reach.reason.endswith(f"under the address {NOBODY}, but it is {A1.mac}")
+    assert ask(host(0), host(1, adding(wrong))).outcome == "delivered"
+
+
+def test_what_is_sent_under_another_address_blames_the_source_and_no_table_that_misses_it():
+    wrong = f"table=30,priority=200,{TO_A1},{REWRITTEN},set_field:0x3e9->tun_id"
+    wrong += f",set_field:{vtep(1, 0)}->tun_dst,output:1"
+    reach = ask(host(0, adding(wrong)), host(1), target_mac=MAC)
+    assert (reach.outcome, name_of(reach.component)) == ("wrong_mac", "flow h0/br-int/table=30")
+    assert "then no flow matches" in reach.reason
+
+
+def test_an_address_that_nobody_rewrote_is_no_fault_of_the_source():
+    header = probe(A0, A1)._replace(eth_dst=mac(NOBODY))
+    anyone = "table=30,priority=1,reg1=0,actions=resubmit(,40)"
+    tunnelled = "table=40,priority=1,reg1=0,actions=set_field:0x3e9->tun_id"
+    tunnelled += f",set_field:{vtep(1, 0)}->tun_dst,output:1"
+    reach = ask(host(0, adding(anyone, tunnelled)), host(1), header=header, target_mac=MAC)
+    assert (reach.outcome, name_of(reach.component)) == ("missed", "flow h1/br-int/table=30")
 
 
 def test_what_is_not_understood_is_said():

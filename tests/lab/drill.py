@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Break a lab one or two faults at a time, at targets drawn by a seed, and count what is named.
+
+Whatever an incident names at any moment counts, also when it names the right component a moment
+later, and also while the lab heals.
+"""
+
+import json
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+
+from tests.lab.demo import SETTLE_S, WINDOW_S, Observer, Say
+from tests.lab.errors import LabError
+from tests.lab.faults import CATALOGUE, Spec
+from tests.lab.lab import Bursts, Lab
+from tests.lab.shape import Shape, Transport, host_number, rnic
+from tests.lab.state import Fault, State
+from tests.lab.targets import Kind, spelled
+
+NAME_WITHIN_S = 60.0
+"""Seconds to name both; what loses little, or is late for a part of the time, takes windows."""
+WATCH_S = 15.0
+"""Seconds for which what else opens is watched then: three windows."""
+RECOVER_WITHIN_S = 60.0
+"""Seconds after which the lab is not waited for any more."""
+_NEVER = frozenset({"what nobody names"})
+DRAWS = 200
+"""Most draws for one that fits the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What became of one fault, or of two at once."""
+
+    seed: int
+    faults: tuple[str, ...]
+    truths: tuple[str, ...]
+    named_s: tuple[float | None, ...]
+    """From each injection to its truth, or None."""
+    insufficient: bool
+    """Whether an incident without a name was open."""
+    wrong: tuple[str, ...]
+    """What else was named."""
+    recovered_s: float | None
+
+    @property
+    def right(self) -> bool:
+        """Whether nobody else was named, and an incident stands for what was not."""
+        return not self.wrong and (self.insufficient or None not in self.named_s)
+
+
+def run(lab: Lab, say: Say, *, pairs: int, seed: int, each: bool) -> list[Tried]:
+    """Return what became of every fault alone, or of `pairs` pairs; a JSON line of each is said."""
+    lab.up(Shape(), traffic=Bursts())
+    tried: list[Tried] = []
+    try:
+        with lab.services().client() as client:
+            observer = Observer(client)
+            observer.wait(lambda: False, timeout_s=SETTLE_S[Transport.UDP])
+            state = lab.state()
+            drawn = _singles(state, seed) if each else _pairs(state, seed, pairs)
+            for number, plans in drawn:
+                with suppress(_Impossible):
+                    tried.append(_try(lab, observer, number, plans))
+                    say(json.dumps(asdict(tried[-1]) | {"right": tried[-1].right}))
+    finally:
+        lab.down()
+    return tried
+
+
+def lines(tried: Sequence[Tried]) -> list[str]:
+    """Return the sums, for people."""
+    faults = sum(len(one.truths) for one in tried)
+    named = sum(s is not None for one in tried for s in one.named_s)
+    wrong = [(one, other) for one in tried for other in one.wrong]
+    unseen = [one for one in tried if None in one.named_s and not one.insufficient]
+    return [
+        f"{named} of {faults} faults named; {len(wrong)} others accused in {len(tried)} tries",
+        *(f"  {' + '.join(one.faults)}: wrongly {other}" for one, other in wrong),
+        *(f"  {' + '.join(one.faults)}: not all seen" for one in unseen),
+    ]
+
+
+class _Impossible(Exception):
+    """The machine cannot do a fault."""
+
+
+def _try(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) -> Tried:
+    rng = random.Random(seed)
+    _quiet(observer)
+    observer.remember()
+    faults: list[Fault] = []
+    began_ns: list[int] = []
+    said: set[str] = set()
+
+    def named() -> set[str]:
+        new = {str(one["component"] or "") for one in observer.new()}
+        said.update(new)
+        return new
+
+    def watch(timeout_s: float, until: frozenset[str] = _NEVER) -> None:
+        observer.wait(lambda: named() >= until, timeout_s=timeout_s)
+
+    try:
+        for name, target in plans:
+            watch(rng.uniform(0, WINDOW_S))
+            began_ns.append(time.time_ns())
+            faults.append(_injected(lab, name, target))
+        truths = [fault.truth.component for fault in faults]
+        watch(NAME_WITHIN_S, frozenset(truths))
+        watch(WATCH_S)
+        at_ns = {str(one["component"] or ""): one["localized_ns"] for one in observer.new()}
+    finally:
+        healed_ns = time.time_ns()
+        if faults:
+            lab.heal()
+    over = observer.wait(
+        lambda: named() is not None and _over(observer), timeout_s=RECOVER_WITHIN_S
+    )
+    return Tried(
+        seed,
+        tuple(fault.key for fault in faults),
+        tuple(truths),
+        tuple(
+            round((at_ns[truth] - began) / 1e9, 1) if at_ns.get(truth) else None
+            for truth, began in zip(truths, began_ns, strict=True)
+        ),
+        "" in said,
+        tuple(sorted(said - {"", *truths})),
+        round((time.time_ns() - healed_ns) / 1e9, 1) if over else None,
+    )
+
+
+def _injected(lab: Lab, name: str, target: str) -> Fault:
+    try:
+        return lab.inject(name, target)
+    except LabError as error:
+        if "in a guest" in (error.remedy or ""):
+            raise _Impossible(name) from error
+        raise
+
+
+def _over(observer: Observer) -> bool:
+    return all(one["state"] == "recovered" for one in observer.new())
+
+
+def _quiet(observer: Observer) -> None:
+    def settled() -> bool:
+        return all(one["state"] == "recovered" for one in observer.incidents())
+
+    if not observer.wait(settled, timeout_s=RECOVER_WITHIN_S):
+        raise LabError("the lab does not recover", "see: netagent-analyzer incidents")
+    observer.wait(lambda: False, timeout_s=2 * WINDOW_S)
+
+
+# --- what is drawn -----------------------------------------------------------------------------
+
+Plan = tuple[str, str]
+"""A fault's name, and its target."""
+
+
+def _singles(state: State, seed: int) -> Iterator[tuple[int, list[Plan]]]:
+    for n, spec in enumerate(_specs(state)):
+        rng = random.Random(seed + n)
+        yield seed + n, [(spec.name, rng.choice(targets(spec, state)))]
+
+
+def _pairs(state: State, seed: int, pairs: int) -> Iterator[tuple[int, list[Plan]]]:
+    for n in range(pairs):
+        yield seed + n, draw(state, seed + n)
+
+
+def draw(state: State, seed: int) -> list[Plan]:
+    """Return two faults that share no part: of one rail, of two layers, or any, in turn."""
+    rng = random.Random(seed)
+    specs = _specs(state)
+    for _ in range(DRAWS):
+        plans = [(spec.name, rng.choice(targets(spec, state))) for spec in rng.sample(specs, 2)]
+        (one, first), (other, second) = plans
+        if _places(one, first, state) & _places(other, second, state):
+            continue
+        if seed % 3 == 0 and not _rails(first, state) & _rails(second, state):
+            continue
+        if seed % 3 == 1 and _layer(one) == _layer(other):
+            continue
+        return plans
+    raise LabError(f"seed {seed} draws no pair", "take another seed")
+
+
+def _specs(state: State) -> list[Spec]:
+    rdma = state.shape.transport is Transport.RDMA
+    return [spec for spec in CATALOGUE.values() if rdma or not spec.rdma]
+
+
+def targets(spec: Spec, state: State) -> list[str]:
+    """Return everything in a lab that a fault may be aimed at."""
+    shape, containers = state.shape, state.containers
+    every: dict[Kind, list[str]] = {
+        Kind.LINK: [spelled(link) for link in shape.links()],
+        Kind.SPINE: list(shape.spine_names),
+        Kind.LEAF: list(shape.leaf_names),
+        Kind.RNIC: [f"{host}/{rnic(rail)}" for host in shape.host_names for rail in _all(shape)],
+        Kind.HOST: list(shape.host_names),
+        Kind.CONTAINER: [each.id for each in containers],
+        Kind.ENDPOINT: [f"{each.id}/rail{rail}" for each in containers for rail in _all(shape)],
+        Kind.FLOW: [
+            f"h{other.host}/{each.id}/rail{rail}"
+            for each in containers
+            for other in containers
+            if other.task == each.task and other.host != each.host
+            for rail in _all(shape)
+        ],
+    }
+    other = f"h{spec.parameters['source']:.0f}" if "source" in spec.parameters else None
+    return [each for each in every[spec.kind] if each.partition("/")[0] != other]
+
+
+def _all(shape: Shape) -> Iterable[int]:
+    return range(shape.rails)
+
+
+def _layer(name: str) -> object:
+    return _LAYERS.get(CATALOGUE[name].kind, "host")
+
+
+_LAYERS = {
+    Kind.LINK: "underlay", Kind.SPINE: "underlay", Kind.LEAF: "underlay", Kind.FLOW: "overlay",
+}  # fmt: skip
+
+
+def _rails(target: str, state: State) -> set[int]:
+    """Return the rails that a target belongs to: all, for one that has none of its own."""
+    found = {
+        rail for rail in _all(state.shape) if target.endswith((f"/rnic{rail}", f"/rail{rail}"))
+    }
+    found |= {rail for rail in _all(state.shape) if f"-r{rail}" in target}
+    return found or set(_all(state.shape))
+
+
+def _places(name: str, target: str, state: State) -> set[str]:
+    """Return the hosts and links without which a fault cannot be seen for itself."""
+    first, _, rest = target.partition("/")
+    kind = CATALOGUE[name].kind
+    if kind in {Kind.SPINE, Kind.LEAF}:
+        links = {spelled(link) for link in state.shape.links() if target in (link.leaf, link.spine)}
+        return links | {host for host in state.shape.host_names if _is_at(host, target, state)}
+    if kind is Kind.FLOW:
+        return {first, _host(rest.partition("/")[0], state)}
+    if kind in {Kind.CONTAINER, Kind.ENDPOINT}:
+        return {_host(first, state)}
+    return {first}
+
+
+def _is_at(host: str, leaf: str, state: State) -> bool:
+    number = host_number(host)
+    return leaf in {state.shape.leaf_of(number, rail) for rail in _all(state.shape)}
+
+
+def _host(container: str, state: State) -> str:
+    return next(f"h{each.host}" for each in state.containers if each.id == container)

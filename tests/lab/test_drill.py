@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from tests.lab.drill import Tried, draw, lines, targets
+from tests.lab.faults import CATALOGUE, Spec, plan
+from tests.lab.shape import Shape, Transport
+from tests.lab.state import State
+from tests.lab.workload import Container
+
+EVERYONE = tuple(Container(task, host) for task in ("train-a", "train-b") for host in range(4))
+STATE = State(Shape(), containers=EVERYONE)
+RIGHT = Tried(1, ("link-loss@x",), ("link x",), (4.2,), False, (), 9.0)
+
+
+@pytest.mark.parametrize("spec", CATALOGUE.values(), ids=lambda spec: spec.name)
+def test_every_target_of_a_fault_is_one_that_it_takes(spec: Spec) -> None:
+    rdma = tuple(Container(each.task, each.host, Transport.RDMA) for each in EVERYONE)
+    state = State(Shape(transport=Transport.RDMA), containers=rdma) if spec.rdma else STATE
+    found = targets(spec, state)
+    assert found
+    assert len({plan(spec.name, each, {}, state).key for each in found}) == len(found)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_two_faults_are_drawn_that_fit_a_lab_together(seed: int) -> None:
+    plans = draw(STATE, seed)
+    assert draw(STATE, seed) == plans
+    (one, first), (other, second) = plans
+    assert one != other
+    broken = STATE.with_fault(plan(one, first, {}, STATE))
+    assert plan(other, second, {}, broken).truth
+
+
+def test_a_miss_or_an_accusation_is_told() -> None:
+    wrong = Tried(2, ("a@x", "b@y"), ("link x", "rnic y"), (4.2, None), False, ("switch z",), None)
+    assert RIGHT.right
+    assert not wrong.right
+    assert lines([RIGHT, wrong]) == [
+        "2 of 3 faults named; 1 others accused in 2 tries",
+        "  a@x + b@y: wrongly switch z",
+        "  a@x + b@y: not all seen",
+    ]
