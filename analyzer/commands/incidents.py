@@ -61,7 +61,7 @@ def report(incidents: list[dict[str, Any]]) -> Iterator[str]:
 def _row(incident: dict[str, Any]) -> tuple[object, ...]:
     return (
         incident["id"],
-        incident["state"],
+        "unobserved" if incident.get("unobserved_ns") else incident["state"],
         clock(incident["detected_ns"]),
         incident["layer"] or "-",
         f"{incident['confidence']:.2f}",

@@ -69,6 +69,8 @@ def _head(incident: dict[str, Any]) -> Iterator[str]:
     yield f"  detected   {instant(detected_ns)}"
     yield f"  localized  {instant(incident['localized_ns'])}{_after(incident, 'localized_ns')}"
     yield f"  updated    {instant(incident['updated_ns'])}"
+    if incident.get("unobserved_ns"):
+        yield f"  unobserved {instant(incident['unobserved_ns'])}: nothing is measured of it since"
     if incident["recovered_ns"]:
         yield f"  recovered  {instant(incident['recovered_ns'])}{_after(incident, 'recovered_ns')}"
 

@@ -73,11 +73,11 @@ def report(event: dict[str, Any]) -> Iterator[str]:
     component = incident["component"] or "insufficient evidence"
     when = clock(incident["updated_ns"])
     yield cut(
-        f"{when} {event['event']:9} {component}  "
+        f"{when} {event['event']:10} {component}  "
         f"({incident['layer'] or 'layer unknown'}, {incident['confidence']:.2f})"
     )
     if event["event"] == "recovered":
         seconds = ((incident["recovered_ns"] or 0) - incident["detected_ns"]) / 1e9
-        yield f"{'':19}after {seconds:.1f} s; netagent-analyzer show {incident['id']}"
+        yield f"{'':20}after {seconds:.1f} s; netagent-analyzer show {incident['id']}"
     else:
-        yield from paragraph(f"{incident['summary']} (show {incident['id']})", " " * 19, " " * 19)
+        yield from paragraph(f"{incident['summary']} (show {incident['id']})", " " * 20, " " * 20)

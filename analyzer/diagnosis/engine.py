@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
-from analyzer.detect.flows import FlowView, views
+from analyzer.detect.flows import FlowView, unobserved, views
 from analyzer.detect.latency.floors import Floors, Sensitivity
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.detect.loss import Loss
@@ -375,6 +375,7 @@ class Diagnosis:
             now_ns=now_ns,
             task_of=self._task_of,
             host_of=self._host_of,
+            unseen=lambda subjects: unobserved(subjects, seen.flows, seen.endpoints),
         )
         self._events.extend(map(IncidentChanged, changed))
 

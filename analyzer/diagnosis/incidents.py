@@ -7,7 +7,7 @@ fact (a walk, a host's own finding). While it is young, a better verdict about t
 pairs revises it instead of opening a second one. It recovers when a whole window passes in which
 its pairs are probed and lose nothing, or in which none of them exists any more; where few probes
 are lost in a window, several such windows must pass. While they exist and none of them is probed,
-as when the management network fails, nothing is known of it: it stays.
+as when the management network fails, nothing is known of it: it stays, and says so.
 """
 
 import math
@@ -45,12 +45,17 @@ windows, in which agents connect again."""
 BY_CHANCE = 0.01
 """Probability that trouble which goes on loses nothing for as long as it takes to be over. Chosen:
 one incident in a hundred is closed and opened again."""
+UNSEEN_WINDOWS = 2
+"""Windows in a row without a probe of its pairs after which an incident is unobserved. Chosen:
+where targets are many, a pair may miss its turn in one."""
 MOST_CLEAN = 12
 """Most windows for which it is waited. Chosen: a minute."""
 ORPHANED = "the analyzer restarted and has not seen it since"
 
 HostOf = Callable[[EndpointId], str | None]
 """Function that returns the host of an endpoint; None of one that is not known."""
+Unseen = Callable[[Collection[Subject]], bool]
+"""Function that returns whether nothing was measured of subjects that still exist."""
 Over = Callable[[Symptom, Collection[Subject]], bool]
 """Function that asks a symptom's detector whether some subjects are well again."""
 
@@ -64,6 +69,8 @@ class _Open:
     """Instant until which a restored incident must be seen again; None otherwise."""
     clean: int = 0
     """Windows in a row in which its subjects were well."""
+    unseen: int = 0
+    """Windows in a row in which nothing was measured of its subjects."""
 
 
 class IncidentBook:
@@ -109,6 +116,7 @@ class IncidentBook:
         now_ns: int,
         task_of: Callable[[OrderedPair], str | None],
         host_of: HostOf = lambda _: None,
+        unseen: Unseen = lambda _: False,
     ) -> list[Incident]:
         """Take the verdicts of a closed window; return the incidents that changed."""
         decided = self._beyond_echoes([v for v in verdicts if v.component is not None], now_ns)
@@ -121,6 +129,24 @@ class IncidentBook:
             for key in list(self._open)
             if key not in named and self._is_over(key, over, now_ns)
         ]
+        return changed + self._observed(named, unseen, now_ns)
+
+    def _observed(
+        self, named: Collection[Component | None], unseen: Unseen, now_ns: int
+    ) -> list[Incident]:
+        """Return the incidents of which nothing is measured any more, and those seen again."""
+        changed = []
+        for key, known in self._open.items():
+            dark = key not in named and unseen(known.subjects)
+            known.unseen = known.unseen + 1 if dark else 0
+            since_ns = known.incident.unobserved_ns
+            if since_ns is None and known.unseen >= UNSEEN_WINDOWS:
+                since_ns = now_ns
+            elif since_ns is not None and not dark:
+                since_ns = None
+            if since_ns != known.incident.unobserved_ns:
+                known.incident = replace(known.incident, unobserved_ns=since_ns, updated_ns=now_ns)
+                changed.append(known.incident)
         return changed
 
     def _is_over(self, key: Component | None, over: Over, now_ns: int) -> bool:
@@ -272,6 +298,7 @@ class IncidentBook:
             state=IncidentState.RECOVERED,
             updated_ns=now_ns,
             recovered_ns=now_ns,
+            unobserved_ns=None,
         )
 
 

@@ -34,7 +34,8 @@ class Event:
     seq: int
     """Grows, over restarts too."""
     event: str
-    """`opened`, `confirmed`, `recovered`, or `revised` where the state stayed."""
+    """`opened`, `confirmed`, `recovered`; where the state stayed `revised`, or `unobserved` and
+    `observed` where nothing is measured of it any more, or is again."""
     incident: Incident
 
 
@@ -98,9 +99,13 @@ class Journal:
         before, self._known[incident.id] = self._known.get(incident.id), incident
         event = EVENT_OF[incident.state]
         if before is not None and before.state is incident.state:
-            if before.verdict.component == incident.verdict.component:
+            unseen = (before.unobserved_ns is None, incident.unobserved_ns is None)
+            if before.verdict.component != incident.verdict.component:
+                event = "revised"
+            elif unseen[0] != unseen[1]:
+                event = "observed" if unseen[1] else "unobserved"
+            else:
                 return  # seen again, with no news
-            event = "revised"
         self._events.append(Event(self._seq, event, incident))
 
     async def follow(self, store: Storage, clock: Callable[[], int]) -> None:

@@ -118,6 +118,7 @@ def incident(known: Incident) -> Plain:
         "localized_ns": known.localized_ns,
         "updated_ns": known.updated_ns,
         "recovered_ns": known.recovered_ns,
+        "unobserved_ns": known.unobserved_ns,
         "tasks": known.tasks,
         "failing": [_pair(pair) for pair in verdict.failing],
         "healthy": [_pair(pair) for pair in verdict.healthy],

@@ -90,3 +90,5 @@ class Incident:
     tasks: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     """What changed on the way: verdicts revised, components added."""
+    unobserved_ns: int | None = None
+    """Since when nothing is measured of it any more; None while something is."""

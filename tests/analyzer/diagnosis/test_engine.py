@@ -410,8 +410,17 @@ def test_what_is_not_observed_is_not_over():
     assert components(world.live(3)) == [truth]
     world.silent = dict.fromkeys(HOSTS, "unreachable")
     world.fabric.loss = {}
-    assert truth in components(world.live(3))
+    assert truth in components(world.live(1))
+
+    def told():
+        (incident,) = (i for i in world.told.values() if i.verdict.component == truth)
+        return incident
+
+    assert told().unobserved_ns is None
+    assert truth in components(world.live(2))
+    assert told().unobserved_ns is not None
+    assert told().state is IncidentState.CONFIRMED
     world.silent = {}
     world.live(2)
-    (incident,) = (i for i in world.told.values() if i.verdict.component == truth)
-    assert incident.state is IncidentState.RECOVERED
+    assert told().state is IncidentState.RECOVERED
+    assert told().unobserved_ns is None

@@ -23,13 +23,14 @@ def verdict(component, *, confidence=0.9, pairs=((A, B),), symptom=Symptom.LOSS)
     return Verdict(component, layer, symptom, confidence, "why", failing=failing)
 
 
-def apply(kept, *verdicts, at=0, over=()):
-    """Let a window pass; the symptoms in `over` are seen no more."""
+def apply(kept, *verdicts, at=0, over=(), unseen=False):
+    """Let a window pass; the symptoms in `over` are seen no more, or nothing is seen at all."""
     return kept.apply(
         verdicts,
         over=lambda symptom, subjects: symptom in over and bool(subjects),
         now_ns=at,
         task_of=lambda _: "t",
+        unseen=lambda _: unseen,
     )
 
 
@@ -233,3 +234,20 @@ def test_no_component_has_two_open_incidents_and_no_id_is_reused(script):
             assert detected_ns == incident.detected_ns
     still = [incident.verdict.component for incident in kept.open()]
     assert len(still) == len(set(still))
+
+
+def test_an_incident_is_unobserved_from_the_second_window_without_a_probe_until_the_next_one():
+    kept = IncidentBook()
+    apply(kept, verdict(LINK))
+    assert apply(kept, at=1, unseen=True) == []
+    (dark,) = apply(kept, at=2, unseen=True)
+    assert (dark.state, dark.unobserved_ns) == (IncidentState.OPEN, 2)
+    assert apply(kept, at=3, unseen=True) == []
+    (seen,) = apply(kept, at=4)
+    assert (seen.state, seen.unobserved_ns) == (IncidentState.OPEN, None)
+    apply(kept, at=5, unseen=True)
+    assert apply(kept, at=6) == []
+    for at in (7, 8):
+        apply(kept, at=at, unseen=True)
+    (over,) = apply(kept, at=9, over={Symptom.LOSS})
+    assert (over.state, over.unobserved_ns) == (IncidentState.RECOVERED, None)

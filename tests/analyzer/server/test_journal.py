@@ -51,6 +51,13 @@ def test_each_change_is_stored_and_told_once():
     assert len(bench.disk.written) == len(bench.told) == 4
 
 
+def test_what_nothing_is_measured_of_is_told_and_that_it_is_again():
+    bench = Bench()
+    for unobserved_ns in (None, 5, 5, None):
+        bench.take(replace(incident(state=CONFIRMED), unobserved_ns=unobserved_ns))
+    assert [event for event, _ in bench.events()] == ["confirmed", "unobserved", "observed"]
+
+
 def test_what_changes_is_taken_as_it_comes_and_in_order():
     bench = Bench()
     bench.take(incident(), incident(state=CONFIRMED), incident("i2"))
