@@ -65,6 +65,8 @@ class Case:
     """Hosts too busy to be asked for a trace."""
     healing: AbstractSet[OrderedPair] = frozenset()
     """Unordered pairs whose losses were explained a window ago."""
+    dead: frozenset[Component] = frozenset()
+    """Components that lose all that crosses them, by the vote on losses."""
     explained: list[Explained] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Evidence that could not be had."""
@@ -80,6 +82,8 @@ class Case:
         found = list(found)
         self.explained += found
         taken = {view.flow for each in found for view in each.flows}
+        if not taken:
+            return
         self.rest = tuple(view for view in self.rest if view.flow not in taken)
 
     def votable(self) -> tuple[FlowView, ...]:

@@ -8,6 +8,7 @@ from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import Counted, by_latency, poll_latency, poll_latency_again
 from analyzer.questions import Asking
+from netagent.model.path import Kind
 
 
 class Latency:
@@ -31,5 +32,8 @@ class Latency:
         counts = yield from hops.count(wanted, case.endpoints, self._topology, large=False)
         ballots = hops.late_ballots(counts, case.endpoints, case.slow)
         borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
-        polled = poll_latency_again(polled, ballots, borne_out=borne_out)
+        suspects = [suspect for each in polled.elections for suspect in each.suspects]
+        switches = {each for each in case.standing if each.kind is Kind.SWITCH}
+        cleared = hops.beyond(suspects, counts, switches - hops.switches(counts))
+        polled = poll_latency_again(polled, ballots, cleared, borne_out=borne_out)
         return by_latency(case, polled, Counted(tuple(hops.timed(counts, case.slow))))

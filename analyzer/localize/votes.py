@@ -55,6 +55,7 @@ class Votes:
         polled, weighed = self._with_more(case, own, flows, before)
         polled, explained = yield from self._settled(case, polled, weighed)
         rest = left(polled if polled.windows == 1 else own)
+        case.dead = rest.dead
         named = frozenset(e.suspects[0].component for e in polled.elections if e.decided)
         self._gone |= {component for component in named if component.kind is Kind.SWITCH}
         is_open = any(_lasting(e) and not e.decided for e in polled.elections)
@@ -81,9 +82,11 @@ class Votes:
             suspects = [suspect for tie in ties for suspect in tie.suspects]
             self._gone -= hops.switches(counts)
             cleared = hops.cleared(suspects, counts, case.endpoints)
+            every = [suspect for each in polled.elections for suspect in each.suspects]
             polled = poll_again(
-                polled, ballots, cleared | hops.beyond(suspects, counts, self._gone),
+                polled, ballots, cleared | hops.beyond(every, counts, self._gone),
                 borne_out=hops.judge(counts, ballots, case.endpoints, self._topology),
+                gone=self._gone if any(each.own for each in counts) else frozenset(),
             )  # fmt: skip
             polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))

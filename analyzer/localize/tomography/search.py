@@ -42,6 +42,9 @@ OPEN = 0.8
 `likelihood`."""
 SHARED = 0.1
 """Share of the lost probes around a fault from which it rests on another one. Chosen."""
+LEAST_PART = 0.2
+"""Least share of a flow's losses that is a component's for these to count as its own. Chosen: of
+four ways that are alike, one has a quarter."""
 LEAST_SET = 1e-4
 """Probability below which a set that was met is not listed. Chosen: more evidence must not raise
 what is excluded."""
@@ -485,8 +488,9 @@ class _Search(Generic[K]):
         among = self._rivals(component)
         gains, _ = self._scan(among, without=component)
         rivals = self._chances(among, gains)
+        taken = set(self._taken(but=component))
         for other, chance in self._inclusion().items():
-            if other not in self._faults:
+            if other not in self._faults and other not in taken:
                 rivals[other] = max(chance, rivals.get(other, 0.0))
         thing = self._things[component]
         explains, flows = self._explained(component, self._land.state().hazard)
@@ -518,9 +522,14 @@ class _Search(Generic[K]):
         groups = np.concatenate([sure, maybe])
         part = np.minimum(1.0, np.concatenate([of_sure, of_maybe]) / total[groups])
         part = part * state.bound[groups]
+        lost = grouped.lost[groups] * grouped.times[groups]
+        explained = float((part * lost).sum())
+        # Beside something dead it may be second on every way that is open: then the likeliest.
+        order = np.argsort(-part, kind="stable")
+        likeliest = np.zeros(len(part), np.bool_)
+        likeliest[order] = np.cumsum(lost[order]) <= explained
         likely = np.zeros(grouped.groups, np.bool_)
-        likely[groups[part > 0.5]] = True
-        explained = float((part * grouped.lost[groups] * grouped.times[groups]).sum())
+        likely[groups[(part > 0.5) | (likeliest & (part >= LEAST_PART))]] = True
         return explained, np.flatnonzero(likely[grouped.group_of] & (self._seen.lost > 0))
 
 

@@ -29,6 +29,7 @@ from analyzer.localize.voting.election import (
     Vote,
 )
 from analyzer.localize.voting.fine import Fine, divide
+from analyzer.localize.voting.survivors import survived
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import Component, Kind, link_ends
 from netagent.model.verdict import Pair, Suspect, Symptom, Verdict
@@ -89,6 +90,8 @@ class Poll:
     """Whether all lost probes were of the largest size."""
     windows: int = 1
     """Windows whose probes were voted on together."""
+    dead: frozenset[Component] = frozenset()
+    """What lost all that crossed it."""
 
     @property
     def poor(self) -> bool:
@@ -132,7 +135,7 @@ def pool(
 
     What may have been lost on a component in `named` is left out.
     """
-    every = [left(polled), *before]
+    every = [_of_survivors(each) for each in (left(polled), *before)]
     ballots = {
         replace(ballot, key=(n, ballot.key)): view
         for n, each in enumerate(every)
@@ -143,10 +146,22 @@ def pool(
     lossy = [ballot for ballot in ballots if ballot.lost]
     if sum(b.lost for b in lossy) < MIN_LOST or len({b.pair for b in lossy}) < MIN_PAIRS:
         return Poll({})
-    fine = tuple(each.of_all_sizes() for each in polled.fine)
-    fine += tuple(fine for each in before for fine in each.fine)
+    fine = tuple(fine for each in every for fine in each.fine)
     vote = Vote(list(ballots), case.standing, fine)
     return Poll(ballots, fine, vote, vote.elections, windows=len(every))
+
+
+def _of_survivors(polled: Poll) -> Poll:
+    """Return a poll in which flows that still got answers crossed nothing that was dead."""
+    if not polled.dead:
+        return polled
+    ballots = {
+        survived(ballot, polled.dead) if 2 * ballot.lost < ballot.sent else ballot: view
+        for ballot, view in polled.ballots.items()
+    }
+    return replace(
+        polled, ballots=ballots, fine=tuple(each.survived(polled.dead) for each in polled.fine)
+    )
 
 
 def left(polled: Poll) -> Poll:
@@ -157,7 +172,13 @@ def left(polled: Poll) -> Poll:
         for ballot, view in polled.ballots.items()
         if ballot not in told
     }
-    return Poll(ballots, tuple(fine.of_all_sizes().unquotable() for fine in polled.fine))
+    fine = tuple(fine.of_all_sizes().unquotable() for fine in polled.fine)
+    return Poll(ballots, fine, dead=dead(polled))
+
+
+def dead(polled: Poll) -> frozenset[Component]:
+    """Return what a poll names, and what lost all that crossed it."""
+    return polled.dead | {e.suspects[0].component for e in polled.elections if e.dead}
 
 
 def poll_again(
@@ -166,18 +187,35 @@ def poll_again(
     cleared: AbstractSet[Component] = frozenset(),
     *,
     borne_out: BorneOut | None = None,
+    gone: AbstractSet[Component] = frozenset(),
 ) -> Poll:
     """Return the poll as it ends with packets counted per router, which `cleared` some suspects.
 
     Where hosts counted on ways that they found by themselves, `borne_out` says of an election
-    whether they bear it out.
+    whether they bear it out, and `gone` are switches named before that none of these ways crosses.
     """
     if polled.vote is None:
         return polled
-    elections = polled.vote.again(counted, cleared, freely=borne_out is not None)
+    elections = polled.vote.again(counted, cleared, freely=borne_out is not None, gone=gone)
     if borne_out is not None:
-        elections = tuple(replace(e, doubtful=not borne_out(e)) for e in elections)
+        open_before = {component for each in polled.elections for component in each.tied}
+        named = [e.suspects[0].component if e.suspects else None for e in elections]
+        others = [{c for m, c in enumerate(named) if c and m != n} for n in range(len(named))]
+        elections = tuple(
+            replace(e, doubtful=not (borne_out(e, rest) and _tells_itself(e, open_before)))
+            for e, rest in zip(elections, others, strict=True)
+        )
     return replace(polled, elections=elections)
+
+
+def _tells_itself(election: Election, open_before: AbstractSet[Component]) -> bool:
+    """Return whether the best suspect is of the fabric, or was suspected by the probes alone.
+
+    Which endpoints a probe crosses is always known. Where one is suspected only once packets were
+    counted between switches, those have acquitted what was at fault, and was well meanwhile.
+    """
+    best = next(iter(election.suspects), None)
+    return best is None or best.component.kind in hops.FABRIC or best.component in open_before
 
 
 def by_votes(
@@ -290,24 +328,28 @@ def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowVi
     Every second, third ... flow in order is left, and stands for those that are not, so that shares
     stay as they are; but for no more than a host that tells the truth has.
     """
-    opens: dict[str, list[Ballot]] = defaultdict(list)
+    opens: dict[tuple[bool, str], list[Ballot]] = defaultdict(list)
     lossy: dict[str, list[Ballot]] = defaultdict(list)
     for ballot, view in ballots.items():
         host = case.endpoints[view.flow.source].host
         if not ballot.whole:
-            opens[host].append(ballot)
+            opens[2 * ballot.lost < ballot.sent, host].append(ballot)
         elif ballot.lost:
             lossy[host].append(ballot)
     for mine in (*opens.values(), *lossy.values()):
         mine.sort(key=lambda ballot: ballots[ballot].flow)
     times: dict[Ballot, int] = {}
-    for mine in opens.values():
-        times |= _evenly(mine, MAX_OPEN)
-    every = sorted(times, key=lambda ballot: ballots[ballot].flow)
-    most = min(MOST_OPEN, len(every))
-    kept = [every[len(every) * n // most] for n in range(most)]
-    share = len(every) / max(1, most)
-    times = {ballot: round(times[ballot] * share) for ballot in kept}
+    # The few that lose a little are not lost among the many that something dead leaves.
+    for arrives in (False, True):
+        some: dict[Ballot, int] = {}
+        for (alive, _), mine in opens.items():
+            if alive is arrives:
+                some |= _evenly(mine, MAX_OPEN)
+        every = sorted(some, key=lambda ballot: ballots[ballot].flow)
+        most = min(MOST_OPEN, len(every))
+        kept = [every[len(every) * n // most] for n in range(most)]
+        share = len(every) / max(1, most)
+        times |= {ballot: round(some[ballot] * share) for ballot in kept}
     for mine in lossy.values():
         times |= _evenly(mine, MAX_LOSSY)
     costly = {ballot for group in (opens, lossy) for mine in group.values() for ballot in mine}
@@ -464,20 +506,28 @@ def poll_latency(case: Case, flows: Sequence[FlowView], topology: LearnedTopolog
     slow = sum(v.flow in case.slow for v in flows)
     if slow < MIN_LOST:
         return Poll({})
-    late = [replace(v, sent=1, lost=int(v.flow in case.slow), run=0) for v in flows]
+    # All flows of a fabric: `replace` would take five times as long.
+    late = [FlowView(v.flow, 1, v.flow in case.slow, 0, 0, 0, 0, 0, v.number) for v in flows]
     one_by_one, fine = divide(late, case, topology)
     ballots = _thinned(
         {_ballot(v, way_of(v, case, topology), large_only=False): v for v in one_by_one}, case
     )
+    # What is slow arrived all the same.
+    ballots = {survived(ballot, case.dead): view for ballot, view in ballots.items()}
+    fine = tuple(each.survived(case.dead) for each in fine)
     vote = Vote(list(ballots), fine=fine)
     return _slow_enough(Poll(ballots, fine, vote, vote.elections))
 
 
 def poll_latency_again(
-    polled: Poll, counted: Sequence[Ballot], *, borne_out: BorneOut | None = None
+    polled: Poll,
+    counted: Sequence[Ballot],
+    cleared: AbstractSet[Component] = frozenset(),
+    *,
+    borne_out: BorneOut | None = None,
 ) -> Poll:
-    """Return the poll as it ends with routers that were timed."""
-    return _slow_enough(poll_again(polled, counted, borne_out=borne_out))
+    """Return the poll as it ends with routers that were timed, which `cleared` some suspects."""
+    return _slow_enough(poll_again(polled, counted, cleared, borne_out=borne_out))
 
 
 def _slow_enough(polled: Poll) -> Poll:

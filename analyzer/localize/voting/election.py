@@ -85,6 +85,10 @@ of their probability."""
 LN_STANDING = 5.0
 """Nats added to the gain of a component with an open incident. Chosen: odds of 150 to 1 keep one
 fault from changing its name between windows, and strong evidence still overrules them."""
+LN_GONE = 100.0
+"""Nats added to the gain of a switch that was named, and that no way which hosts find crosses any
+more. Chosen: where nobody saw the ways, all switches of a tier are alike to the probes, and it must
+not change its name with another one for what a second fault loses."""
 PAIR_SCORE = 0.5
 """Posterior that suspects share where only a pair is sure to be at fault. Chosen: below that of any
 name."""
@@ -103,6 +107,15 @@ SUSPECTS = 8
 SETTINGS = Settings(
     cost=MIN_EVIDENCE, spread=SPREAD, background=BACKGROUND, most=MOST_FAULTS, siblings=SIBLINGS
 )
+
+DEAD_RATE = 0.9
+"""Share lost across a component from which it counts as dead. Chosen: the vote on a dead component
+needs no counts to be sure."""
+FIT_ROUNDS = 4
+"""Rounds in which a suspect's rate and the probes that crossed it are fitted to each other, where
+ways are open. Chosen: more change little."""
+MOST_RATE = 0.999
+"""Largest share lost that is assumed meanwhile. Chosen: nothing is divided by zero."""
 
 _Pair = tuple[Any, Any]
 _Key = Component | Direction | tuple[str, _Pair]
@@ -195,6 +208,11 @@ class Election:
         return apart >= MIN_EVIDENCE * (TOGETHER if lost else 1)
 
     @property
+    def dead(self) -> bool:
+        """Whether the best suspect is named, and loses nearly all that crosses it."""
+        return self.decided and self.suspects[0].lost >= DEAD_RATE * self.suspects[0].crossed
+
+    @property
     def alike(self) -> tuple[Suspect, ...]:
         """Return the best suspect and those around it that all the same probes cross.
 
@@ -220,8 +238,8 @@ class Election:
         return self.shared and sure and self.stands_out
 
 
-BorneOut = Callable[[Election], bool]
-"""Says whether counted packets bear out an election."""
+BorneOut = Callable[[Election, Collection[Component]], bool]
+"""Says whether counted packets bear out an election beside others on some components."""
 
 
 def elect(
@@ -246,6 +264,7 @@ class Vote:
         fine: Sequence[Fine] = (),
     ) -> None:
         self._ballots, self._standing = list(ballots), standing
+        self._gone = frozenset[Component]()
         self._fine = fine
         """Flows that lost nothing and have no ballot, of each window."""
         self._fine_counted = False
@@ -273,6 +292,7 @@ class Vote:
         cleared: AbstractSet[Component],
         *,
         freely: bool = False,
+        gone: Collection[Component] = (),
     ) -> tuple[Election, ...]:
         """Return the faults by the ballots and `counted` packets, too. It is asked once.
 
@@ -281,10 +301,11 @@ class Vote:
         left open. Components that they `cleared` are no suspects.
 
         Where the probes' ways are not known, they leave too much open to be listed: then, `freely`,
-        probes and counts together decide.
+        probes and counts together decide. Switches that are `gone` are at fault already.
         """
         if not self.elections:
             return ()
+        self._gone = frozenset(gone)
         self._ballots += counted
         if freely:
             return self._elections(self._search(counted, cleared))
@@ -316,7 +337,9 @@ class Vote:
         return search(
             seen,
             SETTINGS,
-            prior=[_prior(each, self._standing) for each in components],
+            prior=[
+                _prior(each, self._standing) + LN_GONE * (each in self._gone) for each in components
+            ],
             things=[
                 things.setdefault(each or key, len(things))
                 for each, key in zip(components, seen.components, strict=True)
@@ -428,16 +451,28 @@ class Vote:
         return scores
 
     def _suspect(self, component: Component, score: float, lossy: Collection[int]) -> Suspect:
+        """Return a suspect with its probes; those of flows whose ways are open as expected."""
+        probes = self._ballots[: self._probes]
         mine = [
             ballot
-            for row, ballot in enumerate(self._ballots[: self._probes])
-            if component in ballot.components
-            or (component in ballot.maybe and (row in lossy or ballot.maybe[component] > 0.5))
+            for row, ballot in enumerate(probes)
+            if component in ballot.components or (component in ballot.maybe and row in lossy)
         ]
-        fine = sum(each.crossed(component) for each in self._fine)
-        return Suspect(
-            component, min(1.0, score), sum(b.lost for b in mine), sum(b.sent for b in mine) + fine
-        )
+        maybe = [
+            (ballot.sent * ballot.times, ballot.maybe[component])
+            for row, ballot in enumerate(probes)
+            if component in ballot.maybe and row not in lossy and not ballot.lost
+        ]
+        lost = sum(ballot.lost * ballot.times for ballot in mine)
+        sent = sum(ballot.sent * ballot.times for ballot in mine)
+        rate = 0.0
+        for _ in range(FIT_ROUNDS):
+            # What lost nothing hardly crossed what loses much.
+            survived = [(n, share, share * (1.0 - rate) ** n) for n, share in maybe]
+            crossed = sum(n * each / (each + 1.0 - share) for n, share, each in survived)
+            crossed += sent + sum(each.crossed(component, rate) for each in self._fine)
+            rate = min(lost / max(1.0, crossed), MOST_RATE)
+        return Suspect(component, min(1.0, score), lost, round(crossed))
 
 
 def _length(ballot: Ballot, kind: Kind) -> int:

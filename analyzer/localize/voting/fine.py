@@ -11,6 +11,7 @@ such flows are counted by their pair of leaves, as so many flows of so many prob
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -26,6 +27,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, link
 
 Mask = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 FABRIC = {Kind.SWITCH, Kind.LINK}
 
 
@@ -61,6 +63,12 @@ class Fine:
     def unquotable(self) -> "Fine":
         """Return the same without the flows themselves, which take the most room."""
         return replace(self, views=(), rows=self.rows[:0])
+
+    def survived(self, dead: AbstractSet[Component]) -> "Fine":
+        """Return the same flows without ways across what is dead: all their probes arrived."""
+        legs = {row: beyond(leg, dead) for row, leg in self.open.items()}
+        parts = {row: _certain(legs[row]) if row in legs else p for row, p in self.parts.items()}
+        return replace(self, open=legs, parts=parts)
 
     @cached_property
     def probes(self) -> int:
@@ -107,11 +115,13 @@ class Fine:
 
     def _across_any(self, parts: frozenset[Part]) -> Mask:
         routes = self._routes_across(parts)
+        crossed: Mask = routes[self.there] | routes[self.back] | self._ends_across(parts)
+        return crossed
+
+    def _ends_across(self, parts: frozenset[Part]) -> Mask:
         own = np.zeros(1 + max(self.own, default=0), np.bool_)
         own[[n for n, mine in self.own.items() if not parts.isdisjoint(mine)]] = True
-        crossed: Mask = routes[self.there] | routes[self.back]
-        for ends in self.ends:
-            crossed |= own[ends]
+        crossed: Mask = own[self.ends[0]] | own[self.ends[1]]
         return crossed
 
     def _routes_across(self, parts: frozenset[Part]) -> Mask:
@@ -119,9 +129,27 @@ class Fine:
         hit[[row for row, mine in self.parts.items() if not parts.isdisjoint(mine)]] = True
         return hit
 
-    def crossed(self, component: Component) -> int:
-        """Return how many of the probes crossed a component."""
-        return int(self.sent[self.across(component)].sum())
+    def crossed(self, component: Component, rate: float = 0.0) -> float:
+        """Return how many of the probes crossed a component, as expected where ways are open.
+
+        A flow that lost nothing hardly took a way that loses the share `rate`.
+        """
+        own = self._ends_across(frozenset({component}))
+        there, back = (self._shares(component, places, rate) for places in (self.there, self.back))
+        missed = np.where(own, 0.0, (1.0 - there) * (1.0 - back))
+        return float((self.sent * (1.0 - missed)).sum())
+
+    def _shares(self, component: Component, places: Ints, rate: float) -> Floats:
+        """Return (n_flows,) the probability that each crosses a component on one of its ways."""
+        share: Floats = self._routes_across(frozenset({component})).astype(np.float64)
+        of_flow = share[places]
+        for row, leg in self.open.items():
+            mine = sum(s for parts, s in leg if component in parts)
+            if 0.0 < mine < 1.0:
+                at = places == row
+                survived = mine * (1.0 - rate) ** self.sent[at]
+                of_flow[at] = survived / (survived + 1.0 - mine)
+        return of_flow
 
     def length(self, kind: Kind) -> Ints:
         """Return (n_flows,) how many components of a kind each crosses on its longer way."""
@@ -251,3 +279,12 @@ def _certain(leg: Leg) -> frozenset[Part]:
     """Return what a flow crossed whichever way it took."""
     unseen = 1.0 - sum(share for _, share in leg) > 1e-9
     return frozenset() if unseen else frozenset.intersection(*(parts for parts, _ in leg))
+
+
+def beyond(leg: Leg, dead: AbstractSet[Component]) -> Leg:
+    """Return a leg without the ways across what is dead; as it is where none is left."""
+    kept = [(parts, share) for parts, share in leg if dead.isdisjoint(parts)]
+    total = 1.0 - sum(share for parts, share in leg if not dead.isdisjoint(parts))
+    if len(kept) == len(leg) or total <= 1e-9:
+        return leg
+    return tuple((parts, share / total) for parts, share in kept)

@@ -20,7 +20,7 @@ from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Endpoints, Shift
 from analyzer.localize.routes import Route
 from analyzer.localize.topology import LearnedTopology, Leg, Part
-from analyzer.localize.voting.election import Ballot, BorneOut, Election
+from analyzer.localize.voting.election import DEAD_RATE, Ballot, BorneOut, Election
 from analyzer.questions import Ask, Asking
 from netagent.model.endpoint import Endpoint
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -70,9 +70,6 @@ then weighs little."""
 CLEARED = 0.01
 """Probability below which a suspect's counted losses are too few for its guilt, which clears it.
 Chosen: one suspect in a hundred is cleared wrongly."""
-DEAD_RATE = 0.9
-"""Share lost across a component from which it counts as dead. Chosen: the vote on a dead component
-needs no counts to be sure."""
 LINKS_OF_ONE = 3
 """Links of a switch named at once from which it is the switch that no way crosses. Chosen: two may
 fail by themselves."""
@@ -150,11 +147,11 @@ def choose(
     topology: LearnedTopology,
 ) -> list[Wanted]:
     """Return losing flows to count on, for all ties together."""
-    losing = [view for view in sorted(flows, key=lambda v: (-v.lost, v.flow)) if view.lost]
     chosen: dict[Wanted, None] = {}
+    losing = sorted((view for view in flows if view.lost), key=lambda v: (-v.lost, v.flow))
     for election in elections:
         mine = _on_flows(election, losing, topology)
-        mine = mine or _on_ways(election, losing, endpoints, topology)
+        mine = mine or _on_ways(election, (losing, flows), endpoints, topology)
         chosen |= dict.fromkeys(mine)
     return list(chosen)[:MOST_ASKED]
 
@@ -182,32 +179,43 @@ def _on_flows(
 
 def _on_ways(
     election: Election,
-    losing: Sequence[FlowView],
+    flows: tuple[Sequence[FlowView], Iterable[FlowView]],
     endpoints: Endpoints,
     topology: LearnedTopology,
 ) -> list[Wanted]:
-    """Return flows between whose ends to count, until each suspect is counted on by some hosts."""
+    """Return flows between whose ends to count, until each suspect is counted on by some hosts.
+
+    `flows` are those that lose, and all. One that loses nothing shows whether the switches at a
+    suspected link's ends are alive: then they are not why no way crosses the link.
+    """
+    losing, every = flows
     links = [each for each in election.tied if each.kind is Kind.LINK]
-    # Whoever is alive on other ways is not why none crosses a link of it here.
     ends = {switch(end) for each in links for end in link_ends(each)}
     tied = {*election.tied, *ends}
     covered = Counter[Component]()
     hosts: set[str] = set()
     chosen: list[Wanted] = []
     between: dict[tuple[str | None, ...], tuple[set[Component], int]] = {}
-    for view in losing:
-        source, target = (endpoints[each] for each in (view.flow.source, view.flow.target))
-        leaves = topology.leaf_of(source), topology.leaf_of(target)
-        if leaves not in between:
-            routes = topology.untraced_routes(*leaves)
-            between[leaves] = {c for route in routes for c in _told(route, tied)}, len(routes)
-        near, ways = between[leaves]
-        if source.host in hosts or all(covered[c] >= HOSTS_PER_SUSPECT for c in near):
-            continue
-        covered.update(near)
-        hosts.add(source.host)
-        chosen.append(Wanted(view.flow, ways))
-    return chosen[:MAX_SURVEYS]
+
+    def survey(views: Iterable[FlowView], wanted: Collection[Component], hosts_each: int) -> None:
+        for view in views:
+            if all(covered[c] >= hosts_each for c in wanted) or len(chosen) == MAX_SURVEYS:
+                return
+            source, target = (endpoints[each] for each in (view.flow.source, view.flow.target))
+            leaves = topology.leaf_of(source), topology.leaf_of(target)
+            if leaves not in between:
+                routes = topology.untraced_routes(*leaves)
+                between[leaves] = {c for route in routes for c in _told(route, tied)}, len(routes)
+            near, ways = between[leaves]
+            short = any(covered[c] < hosts_each for c in near.intersection(wanted))
+            if short and source.host not in hosts:
+                covered.update(near)
+                hosts.add(source.host)
+                chosen.append(Wanted(view.flow, ways))
+
+    survey(losing, tied, HOSTS_PER_SUSPECT)
+    survey(every, ends, 1)
+    return chosen
 
 
 def _told(route: Sequence[str], tied: Collection[Component]) -> set[Component]:
@@ -343,30 +351,47 @@ def judge(
 
     They were sent after the window. Where what lost its probes was well by then, the counts acquit
     all that they passed, and what is left is whatever they did not. So they have to show something
-    of it: lost or late packets, or that no way crosses it any more. Or its flows were dead until
-    the end. None where no host found ways.
+    of it: lost or late packets, or that no way of two hosts crosses it any more; of one host, where
+    its flows were dead until the end. None where no host found ways.
     """
     own = sorted((count for count in counts if count.own), key=lambda count: count.flow)
     if not own:
         return None
     shown = {component for each in ballots if each.lost for component in each.components}
-    gone: dict[str, set[Component]] = {}
+    missing: dict[str, list[tuple[set[Component], set[Component]]]] = {}
     for flow, each_way in groupby(own, key=lambda count: count.flow):
         leaves = (topology.leaf_of(endpoints[each]) for each in (flow.source, flow.target))
         routes = topology.untraced_routes(*leaves)
-        could = {c for route in routes for c in _crossed_to(route, middle(route))}
-        found = {c for way in each_way for c in _crossed_to(way.routers, len(way.routers))}
-        gone[endpoints[flow.source].host] = could - found
+        missing[endpoints[flow.source].host] = _missing(routes, [way.routers for way in each_way])
 
-    def borne_out(election: Election) -> bool:
+    def borne_out(election: Election, others: Collection[Component]) -> bool:
         best = next(iter(election.suspects), None)
         if best is None or best.component.kind not in FABRIC or best.component in shown:
             return True
-        if sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2:
-            return True
-        return sum(best.component in each for each in gone.values()) >= HOSTS_PER_SUSPECT
+        is_dead = sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2
+        # A way that crosses another one at fault as well may be missing for that one's sake.
+        hosts = [
+            any(best.component in up and whole.isdisjoint(others) for up, whole in ways)
+            for ways in missing.values()
+        ]
+        return sum(hosts) >= (1 if is_dead else HOSTS_PER_SUSPECT)
 
     return borne_out
+
+
+def _missing(
+    routes: Sequence[Route], found: Sequence[Route]
+) -> list[tuple[set[Component], set[Component]]]:
+    """Return what is crossed on the way up, and in all, of each route that a host did not find.
+
+    What it crossed on the way up of another route is not why.
+    """
+    crossed = {c for route in found for c in _crossed_to(route, len(route))}
+    return [
+        (_crossed_to(route, middle(route)) - crossed, _crossed_to(route, len(route)))
+        for route in routes
+        if route not in found
+    ]
 
 
 _Passed = dict[tuple[tuple[str, ...], str], tuple[int, int]]
@@ -432,6 +457,7 @@ def whole(elections: Sequence[Election], counts: Iterable[Count]) -> tuple[Elect
     """Return the elections with those on several links of a switch made one on the switch.
 
     That is so where no way that hosts found crosses it: then it is what these links have in common.
+    Fewer of its links are doubtful then: no packet told them from the switch.
     """
     counts = list(counts)
     seen = switches(counts)
@@ -447,7 +473,8 @@ def whole(elections: Sequence[Election], counts: Iterable[Count]) -> tuple[Elect
             continue
         left = [each for each in left if each not in parts]
         left.append(_together(component, parts))
-    return tuple(left)
+    doubted = [part for end, parts in mine.items() if end not in seen for part in parts]
+    return tuple(replace(each, doubtful=True) if each in doubted else each for each in left)
 
 
 def _together(component: Component, parts: Sequence[Election]) -> Election:

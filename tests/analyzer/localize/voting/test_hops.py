@@ -21,6 +21,11 @@ FABRIC = Fabric(seed=1)
 FLOW = next(f for f in FABRIC.flows if len(FABRIC.routes[f, False]) == 3)
 NEAR, SPINE, FAR = FABRIC.routes[FLOW, False]
 HOST = FABRIC.endpoints[FLOW.source]
+ANOTHER = next(
+    f for f in FABRIC.flows
+    if FABRIC.leaf(f.source) == NEAR and FABRIC.leaf(f.target) == FAR
+    and FABRIC.endpoints[f.source].host != HOST.host
+)  # fmt: skip
 
 
 def ballots(rtts_us, shift_us=(300, 5300)):
@@ -233,6 +238,14 @@ def test_where_others_lose_as_well_some_are_asked_whether_the_links_switches_are
     assert [NEAR in leaves(each.flow) for each in chosen].count(False) == 2
 
 
+def test_where_all_that_lose_cross_the_suspects_one_that_does_not_shows_whether_switches_live():
+    mine = [view for view in losing() if NEAR in leaves(view.flow)]
+    others = [replace(view, lost=0) for view in losing() if NEAR not in leaves(view.flow)]
+    chosen = hops.choose([TIE], [*others, *mine], FABRIC.endpoints, UNTRACED)
+    assert [NEAR in leaves(each.flow) for each in chosen] == [True, True, False]
+    assert hops.choose([TIE], mine, FABRIC.endpoints, UNTRACED) == chosen[:2]
+
+
 def test_links_of_a_switch_that_is_gone_are_cleared_where_hosts_looked_for_ways():
     suspects = [Suspect(link(NEAR, spine), 0.5, 9, 90) for spine in SPINES]
     gone = {switch(SPINES[0])}
@@ -258,10 +271,16 @@ def one(component, lost=9):
 def test_links_of_one_switch_that_no_way_crosses_are_that_switch(links, seen, named):
     parts = [one(link(f"leaf-{n}", "spine-7")) for n in range(links)]
     other = one(link("leaf-8", "spine-1"))
-    counts = [way(spine, 50, 50, 50) for spine in (*SPINES, *(["spine-7"] if seen else []))]
+    counts = [
+        replace(way(spine, 50, 50, 50), routers=(f"leaf-{n}", spine, FAR))
+        for spine in (*SPINES, *(["spine-7"] if seen else []))
+        for n in range(9)
+    ]
     found = hops.whole([*parts, other], counts)
     if named is None:
-        assert found == (*parts, other)
+        # Fewer links of a switch that nobody reached may be the switch.
+        assert [each.decided for each in found] == [*[seen] * links, True]
+        assert [each.suspects for each in found] == [each.suspects for each in (*parts, other)]
         return
     assert [str(each.suspects[0].component) for each in found] == [
         str(other.suspects[0].component), *named
@@ -283,26 +302,36 @@ def test_packets_on_ways_that_a_host_found_tell_parallel_links_apart():
         pytest.param({SPINES[0]: 41}, False, True, id="its packets were lost"),
         pytest.param({SPINES[0]: 50}, False, False, id="nothing was lost any more"),
         pytest.param({SPINES[1]: 41}, False, True, id="no way crosses it any more"),
-        pytest.param({SPINES[0]: 50}, True, True, id="its flows were dead until the end"),
+        pytest.param({SPINES[0]: 50}, True, False, id="dead until the end, and well by then"),
     ],
 )
 def test_who_is_left_when_others_are_acquitted_is_named_only_with_evidence(seen, dead, borne_out):
-    other = next(
-        f for f in FABRIC.flows
-        if FABRIC.leaf(f.source) == NEAR and FABRIC.leaf(f.target) == FAR
-        and FABRIC.endpoints[f.source].host != HOST.host
-    )  # fmt: skip
     counts = [
         way(spine, 50, reached, reached, flow=flow)
-        for flow in (FLOW, other)
+        for flow in (FLOW, ANOTHER)
         for spine, reached in seen.items()
     ]
     ballots = hops.ballots(counts, FABRIC.endpoints)
     judge = hops.judge(counts, ballots, FABRIC.endpoints, UNTRACED)
     lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x", run=5 if dead else 0)
     best = replace(TIE, suspects=TIE.suspects[:1], explains=(lossy,))
-    assert judge(best) is borne_out
-    assert judge(replace(best, suspects=(Suspect(rnic("h", "r"), 1.0, 5, 9),)))
+    assert judge(best, set()) is borne_out
+    assert judge(replace(best, suspects=(Suspect(rnic("h", "r"), 1.0, 5, 9),)), set())
+
+
+@pytest.mark.parametrize(("dead", "hosts", "other", "borne_out"), [
+    (True, 1, None, True), (False, 1, None, False), (False, 2, None, True),
+    (False, 2, link(FAR, SPINES[0]), False), (True, 2, link(FAR, SPINES[0]), False),
+])  # fmt: skip
+def test_a_way_that_is_missing_shows_nothing_of_one_part_where_another_one_of_it_is_at_fault(
+    dead, hosts, other, borne_out
+):
+    flows = [FLOW, ANOTHER][:hosts]
+    counts = [way(spine, 50, 50, 50, flow=flow) for flow in flows for spine in SPINES[1:]]
+    judge = hops.judge(counts, hops.ballots(counts, FABRIC.endpoints), FABRIC.endpoints, UNTRACED)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x", run=5 if dead else 0)
+    best = replace(TIE, suspects=TIE.suspects[:1], explains=(lossy,))
+    assert judge(best, {other} if other else set()) is borne_out
     assert hops.judge([], [], FABRIC.endpoints, UNTRACED) is None
 
 
