@@ -2,6 +2,7 @@
 """Whole windows of a simulated fabric: the verdict must be the truth that was put in."""
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import (
     MAX_LOSSY,
     Counted,
+    Poll,
     by_latency,
     by_votes,
     poll,
@@ -21,13 +23,22 @@ from analyzer.localize.voting.ballots import (
     poll_latency,
     poll_latency_again,
 )
+from analyzer.localize.voting.election import Ballot, Election
 from analyzer.simulate.fabric import Fabric
 from netagent.model.evidence import EvidenceKind
 from netagent.model.path import Component, link, rnic, switch
-from netagent.model.verdict import Symptom
+from netagent.model.topology import DeclaredTopology, Uplink
+from netagent.model.verdict import Suspect, Symptom
 
 LEAF_SPINE = link("leaf-s0-r0", "spine-1")
 SEEDS = range(12)
+
+
+def untraced(fabric):
+    """Return the cabling of a fabric, none of whose flows was traced."""
+    links = {(min(a, b), max(a, b)) for route in fabric.routes.values() for a, b in pairwise(route)}
+    uplinks = [Uplink(e.host, e.rnic, fabric.leaf(e.id)) for e in fabric.endpoints.values()]
+    return LearnedTopology(DeclaredTopology(links=frozenset(links), uplinks=tuple(uplinks)))
 
 
 def verdicts(fabric, *, count=True, missing=(), flows=None, topology=None, standing=()):
@@ -321,3 +332,42 @@ def test_a_host_that_loses_everything_on_thousands_of_flows_costs_no_more_than_o
     polled = poll(case, flows, fabric.topology())
     assert sum(ballot.lost > 0 for ballot in polled.ballots) == MAX_LOSSY
     assert len(polled.fine[0].rows) == 3 * 3 * 400
+
+
+class Again:
+    """A vote that ends on one component once packets were counted."""
+
+    def __init__(self, component):
+        lossy = [Ballot(("a", str(n)), 9, 5, frozenset({component}), n) for n in range(3)]
+        suspect = Suspect(component, 1.0, 15, 27)
+        self.elections = (Election((suspect,), tuple(lossy), 3, 50.0),)
+
+    def again(self, *_, **__):
+        return self.elections
+
+
+@pytest.mark.parametrize(("open_before", "after", "decided"), [
+    (LEAF_SPINE, rnic("h2", "rnic1"), False),
+    (rnic("h2", "rnic1"), rnic("h2", "rnic1"), True),
+    (LEAF_SPINE, switch("spine-1"), True),
+], ids=str)  # fmt: skip
+def test_packets_counted_on_ways_make_no_rnic_a_suspect(open_before, after, decided):
+    """A link flaps: it is well when packets are counted, and what they do not cross is left."""
+    polled = Poll({}, vote=Again(after), elections=Again(open_before).elections)
+    again = poll_again(polled, (), borne_out=lambda *_: True)
+    assert [each.decided for each in again.elections] == [decided]
+    known = poll_again(polled, ())
+    assert [each.decided for each in known.elections] == [True]
+
+
+def test_rates_of_links_are_of_all_that_crossed_them_where_nobody_saw_the_ways():
+    fabric = Fabric(seed=3, loss={LEAF_SPINE: 0.2}, probes=40)
+    case = fabric.case()
+    open_ways = {
+        each.component: each.lost / each.crossed
+        for election in poll(case, case.flows, untraced(fabric)).elections
+        for each in election.suspects
+    }
+    (truth,) = poll(case, case.flows, fabric.topology()).elections
+    rate = truth.suspects[0].lost / truth.suspects[0].crossed
+    assert open_ways[LEAF_SPINE] == pytest.approx(rate, rel=0.4)
