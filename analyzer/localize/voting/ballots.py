@@ -254,13 +254,14 @@ def _folded(elections: Sequence[Election]) -> list[Election]:
 def _doubted(elections: Sequence[Election]) -> list[Election]:
     """Return elections, of which those on links are doubtful while their switch is suspected.
 
-    That is so where nobody saw the ways: what a switch loses looks as if one of its links lost it.
+    That is so where nobody saw the ways, and where it is named, too: what a switch loses looks as
+    if one of its links lost it.
     """
     suspected = {
         component.name
         for each in elections
-        if each.shared and not each.decided
-        for component in each.tied
+        if each.shared
+        for component in (each.tied if not each.decided else (each.suspects[0].component,))
         if component.kind is Kind.SWITCH
     }
     return [

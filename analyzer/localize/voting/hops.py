@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, combinations, groupby, pairwise, zip_longest
 from statistics import median_low
 from types import MappingProxyType
+from typing import cast
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Endpoints, Shift
@@ -357,7 +358,7 @@ def judge(
     own = sorted((count for count in counts if count.own), key=lambda count: count.flow)
     if not own:
         return None
-    shown = {component for each in ballots if each.lost for component in each.components}
+    shown = _shown_at_fault(ballots)
     missing: dict[str, list[tuple[set[Component], set[Component]]]] = {}
     for flow, each_way in groupby(own, key=lambda count: count.flow):
         leaves = (topology.leaf_of(endpoints[each]) for each in (flow.source, flow.target))
@@ -370,13 +371,40 @@ def judge(
             return True
         is_dead = sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2
         # A way that crosses another one at fault as well may be missing for that one's sake.
+        besides = {each for each in others if not _is_part(each, best.component)}
         hosts = [
-            any(best.component in up and whole.isdisjoint(others) for up, whole in ways)
+            any(best.component in up and whole.isdisjoint(besides) for up, whole in ways)
             for ways in missing.values()
         ]
         return sum(hosts) >= (1 if is_dead else HOSTS_PER_SUSPECT)
 
     return borne_out
+
+
+def _shown_at_fault(ballots: Sequence[Ballot]) -> set[Component]:
+    """Return what packets were lost or late on that came through, or in time, one router before.
+
+    All that is beyond shares these losses, and has shown nothing of itself.
+    """
+    shown = set[Component]()
+    for _, way in groupby(sorted(ballots, key=_place), key=lambda each: _place(each)[:2]):
+        share, crossed = 0.0, frozenset[Component]()
+        for each in way:
+            if each.lost / each.sent > share:
+                shown |= each.components - crossed
+            share, crossed = each.lost / each.sent, each.components
+    return shown
+
+
+def _place(counted: Ballot) -> tuple[FlowId, int, int]:
+    """Return the flow, the outer port, and how many routers on."""
+    return cast("tuple[FlowId, int, int]", counted.key)
+
+
+def _is_part(component: Component, whole: Component) -> bool:
+    """Return whether a component is a link of a switch."""
+    is_link = component.kind is Kind.LINK and whole.kind is Kind.SWITCH
+    return is_link and whole.name in link_ends(component)
 
 
 def _missing(

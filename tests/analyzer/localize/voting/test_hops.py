@@ -246,6 +246,21 @@ def test_where_all_that_lose_cross_the_suspects_one_that_does_not_shows_whether_
     assert hops.choose([TIE], mine, FABRIC.endpoints, UNTRACED) == chosen[:2]
 
 
+def test_what_is_beyond_a_loss_has_shown_nothing_of_itself():
+    """The near link is dead: the far one, beyond it, is not shown to lose anything."""
+    counts = [way(SPINES[0], 50, 0, 0), *(way(spine, 50, 50, 50) for spine in SPINES[1:])]
+    judge = hops.judge(counts, hops.ballots(counts, FABRIC.endpoints), FABRIC.endpoints, UNTRACED)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x")
+    told = [
+        judge(
+            replace(TIE, suspects=(Suspect(link(end, SPINES[0]), 1.0, 5, 9),), explains=(lossy,)),
+            (),
+        )
+        for end in (NEAR, FAR)
+    ]
+    assert told == [True, False]
+
+
 def test_links_of_a_switch_that_is_gone_are_cleared_where_hosts_looked_for_ways():
     suspects = [Suspect(link(NEAR, spine), 0.5, 9, 90) for spine in SPINES]
     gone = {switch(SPINES[0])}
