@@ -14,12 +14,12 @@ from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
 from analyzer.simulate.clos import Clos, Shape
-from analyzer.simulate.failures import TYPES, Failure, draw
-from netagent.model.path import Component, Kind
+from analyzer.simulate.failures import TYPES, Failure
 from netagent.model.topology import DeclaredTopology, Uplink
 from netagent.model.verdict import Incident
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Summary
+from tests.campaign.apart import beside
 from tests.campaign.baselines import Baselines
 
 LATE_NS = 200_000_000
@@ -141,9 +141,9 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     agents.fail(failures, now_ns=began_ns)
     said: list[Said] = []
     broken: list[str] = []
-    beside = Baselines({each.id: each for each in cluster.clos.endpoints})
+    simpler = Baselines({each.id: each for each in cluster.clos.endpoints})
     for _ in range(windows):
-        for each in cluster.window(beside):
+        for each in cluster.window(simpler):
             if isinstance(each, str):
                 broken.append(each)
             else:
@@ -156,8 +156,8 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
         for each in failures
     )  # fmt: skip
     return Outcome(
-        seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken), beside.blamed(),
-        beside.alarms,
+        seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken), simpler.blamed(),
+        simpler.alarms,
     )  # fmt: skip
 
 
@@ -165,26 +165,9 @@ def _drawn(clos: Clos, rng: np.random.Generator, numbers: tuple[int, ...]) -> li
     """Return failures that begin at any moment of a window, none of them on another's part."""
     made: list[Failure] = []
     for number in numbers:
-        while True:
-            each = draw(number, clos, rng)
-            if not any(_touch(each, other) for other in made):
-                break
+        each = beside(made, number, clos, rng)
         made.append(replace(each, start_ns=int(rng.integers(WIDTH_NS))))
     return made
-
-
-def _touch(one: Failure, other: Failure) -> bool:
-    """Return whether two failures are at one component, or at a switch and a link of it."""
-    return bool(_places(one) & _places(other))
-
-
-def _places(failure: Failure) -> set[str]:
-    every: set[Component] = {failure.truth, *failure.also}
-    places = {each.name.partition("/")[0] for each in every if each.kind is not Kind.LINK}
-    for each in every:
-        if each.kind is Kind.LINK:
-            places |= {each.name, *(end for end in each.name.split(" -- ") if "leaf" not in end)}
-    return places
 
 
 def _said(incident: Incident, at_s: float) -> Said:
@@ -197,7 +180,7 @@ def _said(incident: Incident, at_s: float) -> Said:
     )  # fmt: skip
 
 
-def types_of(seed: int, *, most: int, among: tuple[int, ...]) -> tuple[int, ...]:
-    """Return which types fail together in an episode: one to `most` of them."""
+def types_of(seed: int, *, most: int, among: tuple[int, ...], same: int = 0) -> tuple[int, ...]:
+    """Return which types fail together in an episode: one to `most` of them, or always `same`."""
     rng = random.Random(seed)
-    return tuple(rng.choice(among) for _ in range(1 + seed % most))
+    return tuple(rng.choice(among) for _ in range(same or 1 + seed % most))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from analyzer.simulate.failures import TYPES
 from tests.campaign.episode import Outcome
 from tests.campaign.score import (
+    Bin,
     Score,
     Tally,
     false_alarms,
@@ -33,6 +34,11 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
     made.append(_share("recall", total.detected, total.failures))
     made.append(_share("top 1", total.first, total.failures))
     made.append(_share("top 2", total.second, total.failures))
+    if 0 < score.places.failures < total.failures:
+        made.append(
+            _share("top 1 of links and switches", score.places.first, score.places.failures)
+        )
+    made.append(_share("episodes wholly right", score.whole, score.episodes))
     alarms, days = false_alarms(outcomes, rnics)
     if days:
         low, high = (each / days * 10_000 for each in poisson(alarms))
@@ -51,8 +57,8 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
         passed = sum(each.alarms for each in healthy)
         made += [f"  {passed} of {windows} windows of health have such a flow"]
     made.append("")
-    made.append("confidence, share right, verdicts")
-    made += [f"{p:10.3f} {ok:12.3f} {n:9d}" for p, ok, n in reliability(score.verdicts)]
+    made.append("confidence  right (of verdicts, 95 %)             right less confidence")
+    made += map(_bin, reliability(score.verdicts))
     if score.wrong:
         made += ["", "named wrongly:"]
         made += [f"  {what} ({n})" for what, n in sorted(score.wrong.items())][:40]
@@ -67,6 +73,8 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
     return {
         "types": {number: _plain(tally) for number, tally in sorted(score.by_type.items())},
         "all": _plain(score.total),
+        "links_and_switches": _plain(score.places),
+        "episodes": {"with_failures": score.episodes, "wholly_right": score.whole},
         "named": score.named,
         "right": score.right,
         "wrong": score.wrong,
@@ -76,8 +84,14 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
             for name, tally in score.beside.items()
         },
         "reliability": [
-            {"confidence": p, "right": ok, "verdicts": n}
-            for p, ok, n in reliability(score.verdicts)
+            {
+                "confidence": each.confidence,
+                "right": each.share,
+                "verdicts": each.verdicts,
+                "low": each.interval[0],
+                "high": each.interval[1],
+            }
+            for each in reliability(score.verdicts)
         ],
         "not_judged": score.broken,
     }
@@ -105,7 +119,13 @@ def _seconds(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1f}s"
 
 
-def _share(name: str, hits: int, of: int, width: int = 10) -> str:
+def _bin(each: Bin) -> str:
+    low, high = each.interval
+    span = f"{each.share:.3f} ({each.right} of {each.verdicts}, {low:.3f} to {high:.3f})"
+    return f"{each.confidence:10.3f}  {span:<39} {each.share - each.confidence:+.3f}"
+
+
+def _share(name: str, hits: int, of: int, width: int = 27) -> str:
     low, high = wilson(hits, of)
     span = f"({100 * low:.2f} to {100 * high:.2f}; {hits} of {of})"
     return f"{name:<{width}} {100 * hits / max(1, of):6.2f} % {span}"
