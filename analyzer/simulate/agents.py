@@ -8,26 +8,22 @@ it follows from the components that it and its reply cross at that instant.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
-from msgspec import structs
-from numpy.typing import NDArray
 
-from analyzer.intake.flows import MAX_BUCKET
 from analyzer.questions import Failed, Reply, Request, StatusRequest, Why
-from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints, Route
+from analyzer.simulate.answers import Counting
+from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints
 from analyzer.simulate.failures import SECOND, Effect, Failure
+from analyzer.simulate.measured import Bools, Columns, Floats, Probes, Runs, columns_of
+from analyzer.simulate.routing import At, Routing
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component, Kind, switch
-from netagent.wire.histogram import LN_GAMMA
+from netagent.model.path import Component, Kind
 from netagent.wire.messages import (
     FlowColumns,
     Health,
-    PathAnswer,
     PathColumns,
-    PathReply,
     PathRequest,
     Registration,
     Status,
@@ -43,15 +39,6 @@ PING_NS = 1_000_000
 """Nanoseconds between two pings of a visit. Chosen: the second is sent when the first answered."""
 SIZES = 3
 """Classes of sizes, in turn; the last one is the largest."""
-DEAD = 0.999
-"""Probability of loss from which traces end before a component."""
-
-HOP_NS, ANSWER_STD_NS = 5_000, 3_000
-"""Round trip to each further router, and by how much medians of their answers differ. Chosen."""
-MAX_WAYS, PORTS_PER_WAY, MAX_PACKETS = 32, 4, 2_000
-"""As `netagent.probing.ways`."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -109,17 +96,17 @@ class Agents:
         self.window_number = 0
         self._base = np.log(self.noise.rtt_ns) + self.rng.normal(0, self.noise.between, clos.flows)
         self._hash = self.rng.random(clos.flows)
-        self._run = np.zeros(clos.flows, np.int64)
-        self._run_since = np.zeros(clos.flows, np.int64)
-        self._turned: set[Component] = set()
-        """Switches that routers avoid by now."""
+        self._runs = Runs.of(clos.flows)
+        self.routing = Routing(clos)
+        self._ends: dict[At, Ints] = {}
+        """Host or RNIC -> (n_flows,) how often a probe and its reply cross it."""
         self._rotation = self.rng.integers(1 << 20, size=clos.shape.rnics)
         self._phase = self.rng.integers(VISIT_NS, size=clos.shape.rnics)
         rails = clos.shape.rails
         pair_host = clos.source // rails
         self._flow_first = PORTS * np.searchsorted(pair_host, np.arange(clos.shape.hosts + 1))
-        self._number = {each.id: n for n, each in enumerate(clos.endpoints)}
-        self._paths: list[PathColumns | None] = [None] * clos.shape.hosts
+        self._paths: list[tuple[int, PathColumns] | None] = [None] * clos.shape.hosts
+        """What each host traced, with the version of the routing that it shows."""
         self._tables = [self._table(host) for host in range(clos.shape.hosts)]
 
     # --- tables ---------------------------------------------------------------------------------
@@ -159,20 +146,19 @@ class Agents:
         kept_ns = self._kept(flow, at_ns)
         lost |= kept_ns.sum(axis=0) > TIMEOUT_NS
         refused = self._refused(flow, at_ns) & ~lost
-        rows = self._rows(flow, at_ns, large, lost, added_ns, kept_ns, refused)
-        self._turn(start_ns + WIDTH_NS)
-        return [
-            self._summary(host, start_ns, rows)
-            for host in range(self.clos.shape.hosts)
-            if f"h{host}" not in self._gone(start_ns + WIDTH_NS)
-        ]
+        rtt_ns = self._unhindered(flow) + added_ns
+        rows = columns_of(Probes(flow, at_ns, large, lost, refused, rtt_ns, kept_ns), self._runs)
+        until_ns = start_ns + WIDTH_NS
+        living = [n for n in range(self.clos.shape.hosts) if f"h{n}" not in self._gone(until_ns)]
+        self.routing.turn(self.failures, self.began_ns, until_ns, self.rng)
+        return [self._summary(host, start_ns, rows) for host in living]
 
     def _gone(self, now_ns: int) -> set[str]:
         """Return hosts whose agents are gone."""
         killed = {f.kills for f in self.failures if self.began_ns + f.start_ns < now_ns}
         return {*self.crashed, *(host for host in killed if host)}
 
-    def _probes(self, start_ns: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    def _probes(self, start_ns: int) -> tuple[Ints, Ints, Bools]:
         """Return flow, instant and largeness of every probe of a window, by flow and instant."""
         clos = self.clos
         counts = np.diff(clos.first_pair)
@@ -192,7 +178,7 @@ class Agents:
         order = np.lexsort((at_ns, flow))
         return flow[order], at_ns[order], large[order]
 
-    def _active(self, effect: Effect, failure: Failure, at_ns: Ints) -> NDArray[np.bool_]:
+    def _active(self, effect: Effect, failure: Failure, at_ns: Ints) -> Bools:
         since = at_ns - (self.began_ns + failure.start_ns)
         made = since >= 0
         if effect.period_ns:
@@ -201,31 +187,30 @@ class Agents:
             made &= since < effect.reroute_ns
         return made
 
-    def _crossings(self, effect: Effect) -> Ints:
+    def _crossings(self, at: At) -> Ints:
         """Return (n_flows,) how often a probe and its reply cross what an effect is at."""
-        clos, at = self.clos, effect.at
+        clos = self.clos
         if isinstance(at, tuple) or at.kind in (Kind.SWITCH, Kind.LINK):
-            there, back = clos.crossings(at)
-            return there + back
-        ends = np.repeat(np.stack([clos.source, clos.target]), PORTS, axis=1)
-        if at.kind is Kind.HOST:
-            hit = ends // clos.shape.rails == int(at.name[1:])
-        else:
-            number = next(n for n in range(clos.shape.rnics) if clos.rnic(n) == at)
-            hit = ends == number
-        made: Ints = 2 * hit.sum(axis=0)
-        return made
+            return self.routing.crossings(at)
+        known = self._ends.get(at)
+        if known is None:
+            ends = np.repeat(np.stack([clos.source, clos.target]), PORTS, axis=1)
+            if at.kind is Kind.HOST:
+                hit = ends // clos.shape.rails == int(at.name[1:])
+            else:
+                hit = ends == clos.number_of(at)
+            known = self._ends[at] = 2 * hit.sum(axis=0)
+        return known
 
-    def _crossed(
-        self, flow: Ints, at_ns: Ints, large: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.bool_], Floats]:
+    def _crossed(self, flow: Ints, at_ns: Ints, large: Bools) -> tuple[Bools, Floats]:
         """Return which probes are lost, and by how much the others are late (ns)."""
         lost = self.rng.random(len(flow)) < self.noise.loss
         added = np.zeros(len(flow))
         for failure in self.failures:
             for effect in failure.effects:
-                times = self._crossings(effect)
-                times[self._hash >= effect.share] = 0
+                times = self._crossings(effect.at)
+                if effect.share < 1.0:
+                    times = np.where(self._hash < effect.share, times, 0)
                 hit = np.flatnonzero(times[flow])
                 hit = hit[self._active(effect, failure, at_ns[hit])]
                 if effect.large_only:
@@ -238,7 +223,7 @@ class Agents:
                     added[hit] += drawn
         return lost, added
 
-    def _at(self, host: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def _at(self, host: str) -> tuple[Bools, Bools]:
         """Return (n_flows,) whether a flow's prober, and its responder, is on a host."""
         rails, number = self.clos.shape.rails, int(host[1:])
         ends = np.repeat(np.stack([self.clos.source, self.clos.target]), PORTS, axis=1) // rails
@@ -257,7 +242,7 @@ class Agents:
                     row[hit] += self.rng.lognormal(np.log(effect.kept_ns), effect.spread, len(hit))
         return kept
 
-    def _refused(self, flow: Ints, at_ns: Ints) -> NDArray[np.bool_]:
+    def _refused(self, flow: Ints, at_ns: Ints) -> Bools:
         """Return which probes a host without an agent refuses."""
         refused = np.zeros(len(flow), np.bool_)
         for failure in self.failures:
@@ -266,65 +251,15 @@ class Agents:
                 refused |= self._at(failure.kills)[1][flow] & since
         return refused
 
-    def _rows(
-        self, flow: Ints, at_ns: Ints, large: NDArray[np.bool_], lost: NDArray[np.bool_],
-        added_ns: Floats, kept_ns: Floats, refused: NDArray[np.bool_],
-    ) -> dict[str, NDArray[Any]]:  # fmt: skip
-        """Return the columns of flows that were probed; "flow" has their numbers."""
-        first = np.flatnonzero(np.diff(flow, prepend=-1))
-        probed = flow[first]
-
-        def total(values: NDArray[Any]) -> Ints:
-            summed: Ints = np.add.reduceat(values.astype(np.int64), first)
-            return summed
-
+    def _unhindered(self, flow: Ints) -> Floats:
+        """Return the round trips (ns) that probes have in health."""
         noise, count = self.noise, len(flow)
         ln = self._base[flow] + self.rng.normal(0, noise.within, count)
         tail = np.where(self.rng.random(count) < noise.tail, self.rng.random(count), 0.0)
-        rtt = np.exp(ln + tail * np.log(TAIL)) + added_ns
-        ln, fine = np.log(rtt), ~lost & ~refused
-        answered = total(fine)
-        sums = np.add.reduceat(np.where(fine, ln, 0.0), first)
-        squares = np.add.reduceat(np.where(fine, ln * ln, 0.0), first)
-        some = np.maximum(answered, 1)
-        mean = np.where(answered, sums / some, 0.0)
-        least = np.minimum.reduceat(np.where(fine, rtt, np.inf), first)
-        most = np.maximum.reduceat(np.where(fine, rtt, 0.0), first)
-        run, since = self._runs(flow, at_ns, lost, first)
-        prober_ns, responder_ns = (
-            np.add.reduceat(np.where(fine, row, 0.0), first) / some for row in kept_ns
-        )
-        last_ns = at_ns[np.append(first[1:], len(flow)) - 1]
-        return {
-            "flow": probed,
-            "sent": total(np.ones(count)), "lost": total(lost),
-            "sent_large": total(large), "lost_large": total(large & lost),
-            "run": np.minimum(run, 65535),
-            "run_ms": np.where(run > 0, (last_ns - since) // 1_000_000, 0),
-            "count": answered,
-            "min_ns": np.where(answered > 0, least, 0), "max_ns": most,
-            "mean_ln": mean, "var_ln": np.maximum(0.0, squares / some - mean * mean),
-            "refused": total(refused), "prober_ns": prober_ns, "responder_ns": responder_ns,
-            **_histogram(np.repeat(np.arange(len(first)), total(np.ones(count)))[fine], ln[fine],
-                         len(first)),
-        }  # fmt: skip
+        rtt_ns: Floats = np.exp(ln + tail * np.log(TAIL))
+        return rtt_ns
 
-    def _runs(
-        self, flow: Ints, at_ns: Ints, lost: NDArray[np.bool_], first: Ints
-    ) -> tuple[Ints, Ints]:
-        """Return losses in a row at the end of the window, and when each run began."""
-        probed, ends = flow[first], np.append(first[1:], len(flow))
-        place = np.arange(len(flow))
-        # The last probe that was answered, before the window if none was in it.
-        answered = np.maximum.reduceat(np.where(lost, -1, place), first)
-        whole = answered < first
-        run = np.where(whole, ends - first + self._run[probed], ends - 1 - answered)
-        begin = np.where(whole, first, np.minimum(answered + 1, ends - 1))
-        since = np.where(whole & (self._run[probed] > 0), self._run_since[probed], at_ns[begin])
-        self._run[probed], self._run_since[probed] = run, since
-        return run, since
-
-    def _summary(self, host: int, start_ns: int, rows: dict[str, NDArray[Any]]) -> Summary:
+    def _summary(self, host: int, start_ns: int, rows: Columns) -> Summary:
         table = self._tables[host]
         span = np.searchsorted(rows["flow"], self._flow_first[host : host + 2])
         mine = slice(*span)
@@ -370,9 +305,9 @@ class Agents:
 
     def _paths_of(self, host: int) -> PathColumns:
         known = self._paths[host]
-        if known is None:
-            known = self._paths[host] = self._traced(host)
-        return known
+        if known is None or known[0] != self.routing.version:
+            known = self._paths[host] = (self.routing.version, self._traced(host))
+        return known[1]
 
     def _traced(self, host: int) -> PathColumns:
         clos, table = self.clos, self._tables[host]
@@ -389,53 +324,8 @@ class Agents:
             reply=reply.astype("u1").tobytes(),
             outer_port=(1_024 + flow % 60_000).astype("<u2").tobytes(),
             route=row.astype("<u2").tobytes(),
-            routes=tuple(self._shown(clos.routes[int(r)]) for r in used),
+            routes=tuple(self.routing.shown(clos.routes[int(r)]) for r in used),
         )  # fmt: skip
-
-    def _dead(self) -> set[Component]:
-        """Return the switches and links that let nothing through now."""
-        now_ns = self.start_ns + self.window_number * WIDTH_NS
-        return {
-            effect.at
-            for failure in self.failures
-            for effect in failure.effects
-            if isinstance(effect.at, Component) and effect.loss >= DEAD and not effect.period_ns
-            and now_ns >= self.began_ns + failure.start_ns
-        }  # fmt: skip
-
-    def _shown(self, route: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what a trace shows of a route: it ends before what is dead."""
-        dead = self._dead()
-        for n, hop in enumerate(route):
-            cut = switch(hop) in dead or (
-                n and any(c.name in (f"{route[n - 1]} -- {hop}", f"{hop} -- {route[n - 1]}")
-                          for c in dead if c.kind is Kind.LINK)
-            )  # fmt: skip
-            if cut:
-                return route[:n]
-        return route
-
-    def _turn(self, now_ns: int) -> None:
-        """Let routers avoid what they know to be dead; traces show it in the next window."""
-        for failure in self.failures:
-            for effect in failure.effects:
-                at = effect.at
-                if not isinstance(at, Component) or effect.loss < DEAD or effect.period_ns:
-                    continue
-                since_ns = now_ns - self.began_ns - failure.start_ns
-                if since_ns >= 0 and at.kind in (Kind.SWITCH, Kind.LINK):
-                    self._paths = [None] * len(self._paths)
-                if effect.reroute_ns and since_ns >= effect.reroute_ns and at not in self._turned:
-                    self._turned.add(at)
-                    self._rerouted()
-
-    def _rerouted(self) -> None:
-        clos, without = self.clos, frozenset(each.name for each in self._turned)
-        for reply, rows in ((False, clos.there), (True, clos.back)):
-            gone = np.asarray([not without.isdisjoint(route) for route in clos.routes])
-            for flow in np.flatnonzero(gone[rows]).tolist():
-                draw = int(self.rng.integers(1 << 30))
-                rows[flow] = clos.route(flow, draw, reply=reply, without=without)
 
     # --- answers --------------------------------------------------------------------------------
 
@@ -449,78 +339,21 @@ class Agents:
                 last_window_ns=0, health=Health(),
             )  # fmt: skip
         if isinstance(request, PathRequest) and request.ways:
-            return PathReply(paths=tuple(self._surveyed(request)))
+            return self._counting().survey(request)
         if isinstance(request, PathRequest) and request.count and self.traced:
-            flow = PORTS * self._pair(request) + request.source_port - FIRST_PORT
-            route = self.clos.routes[int(self.clos.there[flow])]
-            return PathReply(paths=(self._counted(request, route),))
+            return self._counting().path(request)
         return Failed(Why.CANNOT, "a simulated host has no flow tables")
 
-    def _pair(self, request: PathRequest) -> int:
-        clos = self.clos
-        a, b = (self._number[each] for each in (request.source, request.target))
-        pairs = slice(*clos.first_pair[a : a + 2])
-        return int(clos.first_pair[a] + np.flatnonzero(clos.target[pairs] == b)[0])
-
-    def _surveyed(self, request: PathRequest) -> list[PathAnswer]:
-        """Return what a host counts on the ways that it finds."""
-        without = frozenset(each.name for each in self._turned)
-        flow = PORTS * self._pair(request)
-        routes = self.clos.ways(flow, reply=False, without=without)
-        most = min(request.ways, MAX_WAYS)
-        drawn = self.rng.integers(len(routes), size=PORTS_PER_WAY * most)
-        drawn_routes = (routes[d] for d in drawn)
-        met = {each: n for n, each in enumerate(drawn_routes) if self._shown(each) == each}
-        count = min(request.count, MAX_PACKETS // max(1, len(routes[0]) * min(len(met), most)))
-        request = structs.replace(request, count=count)
-        return [
-            structs.replace(self._counted(request, route), outer_port=49_152 + n)
-            for route, n in sorted(met.items())[:most]
+    def _counting(self) -> Counting:
+        now_ns = np.asarray([self.start_ns + self.window_number * WIDTH_NS])
+        active = [
+            effect
+            for failure in self.failures
+            for effect in failure.effects
+            if self._active(effect, failure, now_ns)[0]
         ]
-
-    def _counted(self, request: PathRequest, route: Route) -> PathAnswer:
-        """Return how many packets reach each router of a route, and how late they answer."""
-        own = self.clos.rnic(self._number[request.source])
-        at_ns = np.asarray([self.start_ns + self.window_number * WIDTH_NS])
-        passes, late_ns = 1.0, 0.0
-        answered, rtt_ns = [], []
-        for n, hop in enumerate(route):
-            steps: list[Component | tuple[str, str]] = [switch(route[n - 1])] if n else []
-            if n:
-                steps += [(route[n - 1], hop), (hop, route[n - 1])]
-            for failure in self.failures:
-                for effect in failure.effects:
-                    if not self._active(effect, failure, at_ns)[0]:
-                        continue
-                    at, hits = effect.at, 0
-                    if isinstance(at, tuple) or at.kind is Kind.SWITCH:
-                        hits = steps.count(at) + (at == switch(hop) and effect.loss >= DEAD)
-                    elif at.kind is Kind.LINK and n:
-                        hits = 2 * (at.name == " -- ".join(sorted((route[n - 1], hop))))
-                    elif at == own and not n:
-                        hits = 2
-                    passes *= (1.0 - effect.loss) ** hits
-                    late_ns += effect.delay_ns * min(hits, 1)
-            answered.append(int(self.rng.binomial(request.count, passes)))
-            # Routers answer in software: the median of many answers still differs.
-            rtt_ns.append(int((n + 1) * HOP_NS + late_ns + self.rng.normal(0, ANSWER_STD_NS)))
-        reached = [max(answered[n:]) for n in range(len(answered))]
-        return PathAnswer(
-            source_port=request.source_port, outer_port=1, hops=tuple(route), sent=request.count,
-            answered=tuple(reached), rtt_ns=tuple(max(1, each) for each in rtt_ns),
-        )  # fmt: skip
+        return Counting(self.clos, self.routing, self.rng, active)
 
     def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:
         """Let failures begin at `now_ns`, or as much later as they say."""
         self.failures, self.began_ns = tuple(replace(each) for each in failures), now_ns
-
-
-def _histogram(row: Ints, ln: Floats, rows: int) -> dict[str, Ints]:
-    """Return the histogram's columns; `row` and `ln` of each round trip, ln(ns)."""
-    bucket = np.ceil(ln / LN_GAMMA).astype(np.int64)
-    key, count = np.unique(row * (MAX_BUCKET + 1) + bucket, return_counts=True)
-    return {
-        "hist_len": np.bincount(key // (MAX_BUCKET + 1), minlength=rows),
-        "hist_bucket": key % (MAX_BUCKET + 1),
-        "hist_count": count,
-    }

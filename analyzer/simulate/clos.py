@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import Component, link, rnic, switch
+from netagent.model.path import Component, Kind, link, link_ends, rnic
 
 PORTS = 4
 """Flows per ordered pair; the default of the agent's configuration."""
@@ -68,6 +68,7 @@ class Clos:
 
     def __post_init__(self) -> None:
         self._row: dict[Route, int] = {}
+        self._ways: dict[tuple[str, str, frozenset[str]], list[Route]] = {}
         pairs = sorted(self._pairs())
         self.source, self.target = (np.asarray(each, np.int64) for each in zip(*pairs, strict=True))
         counts = np.bincount(self.source, minlength=self.shape.rnics)
@@ -117,27 +118,42 @@ class Clos:
         )
 
     def ways(self, flow: int, *, reply: bool, without: frozenset[str] = frozenset()) -> list[Route]:
-        """Return the routes of equal cost of a direction of a flow, dead switches left out."""
+        """Return the routes of equal cost of a direction of a flow.
+
+        Switches and links whose names are in `without` are avoided, where there is another way.
+        """
         ends = self.source[flow // PORTS], self.target[flow // PORTS]
         a, b = map(int, ends[::-1] if reply else ends)
+        key = (self.leaf(a), self.leaf(b), without)
+        known = self._ways.get(key)
+        if known is None:
+            made = self._every_way(a, b)
+            avoiding = [way for way in made if not self.crosses(way, without)]
+            known = self._ways[key] = avoiding or made
+        return known
+
+    def _every_way(self, a: int, b: int) -> list[Route]:
         first, last, shape = self.leaf(a), self.leaf(b), self.shape
         if first == last:
             return [(first,)]
         if not shape.segments_per_pod:
-            made: list[Route] = [(first, f"spine-{n}", last) for n in range(shape.spines)]
-        else:
-            p, q = self.pod(a), self.pod(b)
-            groups = range(shape.spines)
-            made = (
-                [(first, f"agg-p{p}-{g}", last) for g in groups]
-                if p == q
-                else [
-                    (first, f"agg-p{p}-{g}", f"core-{g}-{c}", f"agg-p{q}-{g}", last)
-                    for g in groups
-                    for c in range(shape.cores_per_group)
-                ]
-            )
-        return [way for way in made if without.isdisjoint(way)] or made
+            return [(first, f"spine-{n}", last) for n in range(shape.spines)]
+        p, q = self.pod(a), self.pod(b)
+        groups = range(shape.spines)
+        if p == q:
+            return [(first, f"agg-p{p}-{g}", last) for g in groups]
+        return [
+            (first, f"agg-p{p}-{g}", f"core-{g}-{c}", f"agg-p{q}-{g}", last)
+            for g in groups
+            for c in range(shape.cores_per_group)
+        ]
+
+    @staticmethod
+    def crosses(route: Route, names: frozenset[str]) -> bool:
+        """Return whether a route crosses a switch or a link of these names."""
+        if not names:
+            return False
+        return not names.isdisjoint({*route, *(link(*ends).name for ends in pairwise(route))})
 
     def route(
         self, flow: int, draw: int, *, reply: bool, without: frozenset[str] = frozenset()
@@ -184,6 +200,22 @@ class Clos:
         a, b = (self.endpoints[int(each[pair])].id for each in (self.source, self.target))
         return FlowId(a, b, FIRST_PORT + port)
 
+    def number(self, endpoint: EndpointId) -> int:
+        """Return the number of an endpoint's RNIC."""
+        return self._number[endpoint]
+
+    @cached_property
+    def _number(self) -> dict[EndpointId, int]:
+        return {each.id: n for n, each in enumerate(self.endpoints)}
+
+    def number_of(self, component: Component) -> int:
+        """Return the number of an RNIC, given as a component."""
+        return self._number_of[component]
+
+    @cached_property
+    def _number_of(self) -> dict[Component, int]:
+        return {self.rnic(n): n for n in range(self.shape.rnics)}
+
     def rnic(self, number: int) -> Component:
         """Return an RNIC as a component."""
         endpoint = self.endpoints[number]
@@ -211,6 +243,9 @@ class Clos:
 def _times(at: Component | tuple[str, str], route: Route) -> int:
     if isinstance(at, tuple):
         return sum(each == at for each in pairwise(route))
-    return sum(switch(hop) == at for hop in route) + sum(
-        link(*each) == at for each in pairwise(route)
-    )
+    if at.kind is Kind.SWITCH:
+        return route.count(at.name)
+    if at.kind is not Kind.LINK:
+        return 0
+    ends = link_ends(at)
+    return sum(each in (ends, ends[::-1]) for each in pairwise(route))

@@ -84,6 +84,7 @@ class Baselines:
     """Host -> its newest message."""
     _ways: dict[str, tuple[Summary, _Ways]] = field(default_factory=dict)
     """Host -> what it traced, as of which message."""
+    _legs: dict[tuple[FlowId, bool, tuple[str, ...]], int] = field(default_factory=dict)
     _seen: Builder[str] = field(default_factory=Builder)
 
     def window(self, summaries: Sequence[Summary]) -> None:
@@ -109,17 +110,24 @@ class Baselines:
         }
 
     def _leg(self, flow: FlowId, *, reply: bool) -> int:
+        hops = self._hops(flow, reply=reply)
+        known = self._legs.get((flow, reply, hops))
+        if known is None:
+            known = self._legs[flow, reply, hops] = self._new_leg(flow, hops)
+        return known
+
+    def _new_leg(self, flow: FlowId, hops: tuple[str, ...]) -> int:
         ends = [self.endpoints[each] for each in (flow.source, flow.target)]
         own: list[Component] = []
         for end in ends:
             own += [Component(Kind.HOST, end.host), rnic(end.host, end.rnic)]
-        hops = self._hops(ends[reply].host, flow, reply=reply)
         way = [switch(hop) for hop in hops if hop]
         way += [link(a, b) for a, b in pairwise(hops) if a and b]
         return self._seen.leg([[f"{ORDER.index(each.kind)}{each}" for each in (*own, *way)]])
 
-    def _hops(self, host: str, flow: FlowId, *, reply: bool) -> tuple[str, ...]:
+    def _hops(self, flow: FlowId, *, reply: bool) -> tuple[str, ...]:
         """Return what the host that sends a probe, or its reply, traced of it last."""
+        host = self.endpoints[flow.target if reply else flow.source].host
         newest = self._newest.get(host)
         if newest is None:
             return ()
