@@ -6,22 +6,25 @@ turn, four pings at a time, two on each of two source ports, sizes in turn. What
 it follows from the components that it and its reply cross at that instant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from analyzer.questions import Failed, Reply, Request, StatusRequest, Why
 from analyzer.simulate.answers import Counting
-from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints
+from analyzer.simulate.bursts import Bursts
+from analyzer.simulate.churn import Churn
+from analyzer.simulate.clocks import SteppedClock
+from analyzer.simulate.clos import PORTS, Clos, Ints
 from analyzer.simulate.failures import SECOND, Effect, Failure
 from analyzer.simulate.measured import Bools, Columns, Floats, Probes, Runs, columns_of
+from analyzer.simulate.messages import Messages
 from analyzer.simulate.routing import At, Routing
+from analyzer.simulate.spray import Spray
 from netagent.model.finding import Finding
-from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.wire.messages import (
-    FlowColumns,
     Health,
     PathColumns,
     PathRequest,
@@ -60,20 +63,6 @@ class Noise:
 TAIL = 8.0
 
 
-@dataclass(frozen=True)
-class _Table:
-    """What the columns of one host's messages refer to."""
-
-    endpoints: tuple[EndpointId, ...]
-    row: Ints
-    """(n_rnics,): row of the endpoint, -1 where the host never speaks of it."""
-    source: Ints
-    """(n_pairs of the host,): rows of their ends."""
-    target: Ints
-    replied: Ints
-    """Pairs whose targets are on the host."""
-
-
 @dataclass
 class Agents:
     """The agents of a fabric; `window()` is one window of all of them."""
@@ -89,74 +78,211 @@ class Agents:
     """Whether agents see outer headers, and so trace paths."""
     crashed: frozenset[str] = frozenset()
     """Hosts whose agents are gone; their containers' stacks still answer nobody."""
+    bursts: bool = False
+    """Whether tasks' own bursts queue."""
+    spray: bool = False
+    """Whether each packet takes a way of its own."""
+    churn: Churn | None = None
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng([self.seed, 1])
         clos = self.clos
+        if self.churn is not None:
+            clos.place(self.churn.task_of.copy())
         self.window_number = 0
-        self._base = np.log(self.noise.rtt_ns) + self.rng.normal(0, self.noise.between, clos.flows)
-        self._hash = self.rng.random(clos.flows)
+        self._base, self._hash = self._drawn(clos.flows)
         self._runs = Runs.of(clos.flows)
-        self.routing = Routing(clos)
-        self._ends: dict[At, Ints] = {}
-        """Host or RNIC -> (n_flows,) how often a probe and its reply cross it."""
         self._rotation = self.rng.integers(1 << 20, size=clos.shape.rnics)
         self._phase = self.rng.integers(VISIT_NS, size=clos.shape.rnics)
-        rails = clos.shape.rails
-        pair_host = clos.source // rails
-        self._flow_first = PORTS * np.searchsorted(pair_host, np.arange(clos.shape.hosts + 1))
-        self._paths: list[tuple[int, PathColumns] | None] = [None] * clos.shape.hosts
-        """What each host traced, with the version of the routing that it shows."""
-        self._tables = [self._table(host) for host in range(clos.shape.hosts)]
+        self.routing = Routing(clos, Spray(clos, self.seed) if self.spray else None)
+        self._bursts = Bursts(clos, self.seed)
+        self._messages = Messages(clos, self.routing)
+        self._ends: dict[At, Ints] = {}
+        """Host or RNIC -> (n_flows,) how often a probe and its reply cross it."""
+        self._clocks: dict[int, SteppedClock] = {}
+        """Hosts whose clocks jump, and did so lately."""
+        self._held: dict[int, Probes] = {}
+        """What those measured and did not send yet."""
+        self._instances: dict[int, int] = {}
+        """Host -> how often its agent began anew."""
+        self._generation = 1
+        self._news: list[tuple[int, Registration]] = []
 
-    # --- tables ---------------------------------------------------------------------------------
+    def _drawn(self, flows: int) -> tuple[Floats, Floats]:
+        """Return median round trips, ln(ns), and hash values of new flows."""
+        base = np.log(self.noise.rtt_ns) + self.rng.normal(0, self.noise.between, flows)
+        return base, self.rng.random(flows)
 
-    def _table(self, host: int) -> "_Table":
-        clos, rails = self.clos, self.clos.shape.rails
-        pairs = slice(self._flow_first[host] // PORTS, self._flow_first[host + 1] // PORTS)
-        replied = np.flatnonzero(clos.target // rails == host)
-        own = np.arange(host * rails, (host + 1) * rails)
-        every = np.concatenate([own, clos.target[pairs], clos.source[replied]])
-        _, first = np.unique(every, return_index=True)
-        order = every[np.sort(first)]
-        row = np.full(clos.shape.rnics, -1, np.int64)
-        row[order] = np.arange(len(order))
-        ends = tuple(clos.endpoints[n].id for n in order)
-        return _Table(ends, row, row[clos.source[pairs]], row[clos.target[pairs]], replied)
+    # --- who is there ---------------------------------------------------------------------------
 
     def registrations(self) -> list[Registration]:
-        """Return each agent's registration."""
-        clos, rails = self.clos, self.clos.shape.rails
-        return [
-            Registration(
-                host=f"h{host}", instance="i", generation=1, rpc_url="",
-                endpoints=tuple(clos.endpoints[host * rails : (host + 1) * rails]),
-            )
-            for host in range(clos.shape.hosts)
-        ]  # fmt: skip
+        """Return each agent's registration, as of the beginning."""
+        hosts = np.arange(self.clos.shape.hosts)
+        there = np.ones(len(hosts), np.bool_)
+        if self.churn is not None:
+            there = self.churn.alive(hosts, np.full(len(hosts), self.start_ns))
+        return [self._registration(n, there=bool(there[n])) for n in hosts.tolist()]
+
+    def idle(self) -> set[str]:
+        """Return the hosts without a container that is up."""
+        hosts = np.arange(self.clos.shape.hosts)
+        if self.churn is None:
+            return set()
+        there = self.churn.alive(hosts, np.full(len(hosts), self.now_ns))
+        return {f"h{n}" for n in np.flatnonzero(~there).tolist()}
+
+    def news(self) -> list[tuple[int, Registration]]:
+        """Return the registrations that came since last asked, and when, in order."""
+        news, self._news = self._news, []
+        return sorted(news, key=lambda each: each[0])
+
+    def _registration(self, host: int, *, there: bool) -> Registration:
+        rails = self.clos.shape.rails
+        endpoints = self.clos.endpoints[host * rails : (host + 1) * rails] if there else []
+        return Registration(
+            host=f"h{host}", instance=self._instance(host), generation=self._generation,
+            rpc_url="", endpoints=tuple(endpoints),
+        )  # fmt: skip
+
+    def _instance(self, host: int) -> str:
+        return "i" + str(self._instances.get(host, ""))
+
+    def _churned(self, churn: Churn, start_ns: int) -> None:
+        """Let containers come and go, as they will in the window that begins."""
+        moved, changes = churn.window(start_ns, start_ns + WIDTH_NS)
+        if moved:
+            old = self.clos.place(churn.task_of.copy(), self.routing.turned)
+            self._move(np.repeat(old, PORTS) * PORTS + np.tile(np.arange(PORTS), len(old)))
+        for change in changes:
+            self._generation += 1
+            registration = self._registration(change.host, there=change.there)
+            self._news.append((change.at_ns, registration))
+
+    def _move(self, was: Ints) -> None:
+        """Take other flows; `was` has the number that each had before, or less than 0."""
+        base, hashes = self._drawn(len(was))
+        stays = was >= 0
+        base[stays], hashes[stays] = self._base[was[stays]], self._hash[was[stays]]
+        runs = Runs.of(len(was))
+        runs.run[stays] = self._runs.run[was[stays]]
+        runs.since_ns[stays] = self._runs.since_ns[was[stays]]
+        self._base, self._hash, self._runs = base, hashes, runs
+        now = {old: new for new, old in enumerate(was.tolist()) if old >= 0}
+        self._held = {host: held.renumbered(now) for host, held in self._held.items()}
+        self.routing.moved()
+        self._messages = Messages(self.clos, self.routing)
+        self._ends.clear()
 
     # --- one window -----------------------------------------------------------------------------
 
     def window(self) -> list[Summary]:
-        """Return the next window of every agent that lives."""
-        start_ns = self.start_ns + self.window_number * WIDTH_NS
+        """Return what all agents that live send in the next window."""
+        start_ns, until_ns = self.now_ns, self.now_ns + WIDTH_NS
+        if self.churn is not None:
+            self._churned(self.churn, start_ns)
         self.window_number += 1
+        probes = self._sent(start_ns)
+        mine, stepped = self._divided(probes)
+        rows = columns_of(mine, self._runs)
+        self.routing.turn(self.failures, self.began_ns, until_ns, self.rng)
+        self._restarted(start_ns, until_ns)
+        gone = self._gone(until_ns)
+        summaries = [
+            self._summary(host, start_ns, rows)
+            for host in range(self.clos.shape.hosts)
+            if f"h{host}" not in gone and host not in self._clocks
+        ]
+        for host, clock in self._clocks.items():
+            summaries += self._of_stepped(host, clock, stepped[host], until_ns)
+        return summaries
+
+    def _sent(self, start_ns: int) -> Probes:
+        """Return all probes of a window, and what became of them."""
         flow, at_ns, large = self._probes(start_ns)
-        lost, added_ns = self._crossed(flow, at_ns, large)
+        for chosen in self._chosen(flow, at_ns):
+            flow, at_ns, large = flow[chosen], at_ns[chosen], large[chosen]
+        there, back = self.routing.taken(flow, self.rng)
+        lost, added_ns = self._crossed(flow, at_ns, large, there, back)
+        if self.bursts:
+            added_ns += self._bursts.added_ns(at_ns, there, back, self.rng)
+        if self.churn is not None:
+            lost |= ~self.churn.alive(self._hosts(flow, self.clos.target), at_ns)
         kept_ns = self._kept(flow, at_ns)
         lost |= kept_ns.sum(axis=0) > TIMEOUT_NS
         refused = self._refused(flow, at_ns) & ~lost
         rtt_ns = self._unhindered(flow) + added_ns
-        rows = columns_of(Probes(flow, at_ns, large, lost, refused, rtt_ns, kept_ns), self._runs)
-        until_ns = start_ns + WIDTH_NS
-        living = [n for n in range(self.clos.shape.hosts) if f"h{n}" not in self._gone(until_ns)]
-        self.routing.turn(self.failures, self.began_ns, until_ns, self.rng)
-        return [self._summary(host, start_ns, rows) for host in living]
+        return Probes(flow, at_ns, large, lost, refused, rtt_ns, kept_ns)
+
+    def _hosts(self, flow: Ints, ends: Ints) -> Ints:
+        return ends[flow // PORTS] // self.clos.shape.rails
+
+    def _chosen(self, flow: Ints, at_ns: Ints) -> list[Bools]:
+        """Return which probes are sent at all; nothing if it is all of them."""
+        chosen: list[Bools] = []
+        if self.churn is not None:
+            ends = [self._hosts(flow, each) for each in (self.clos.source, self.clos.target)]
+            chosen.append(self.churn.probed(ends[0], ends[1], at_ns))
+        for failure in self.failures:
+            if failure.back_ns and self.began_ns + failure.start_ns < self.now_ns:
+                # What an agent measured in a window that it does not see the end of is gone.
+                own, back_ns = self._at(failure.kills)[0][flow], self._back_ns(failure)
+                chosen.append(~own | (at_ns >= back_ns))
+        return [np.logical_and.reduce(chosen)] if chosen else []
+
+    def _back_ns(self, failure: Failure) -> int:
+        return self.began_ns + failure.start_ns + failure.back_ns
+
+    def _killed(self, failure: Failure, at_ns: Ints) -> Bools:
+        since_ns = at_ns - self.began_ns - failure.start_ns
+        return (since_ns >= 0) & ((since_ns < failure.back_ns) | (failure.back_ns == 0))
+
+    @property
+    def now_ns(self) -> int:
+        """Return when the newest window ends."""
+        return self.start_ns + self.window_number * WIDTH_NS
 
     def _gone(self, now_ns: int) -> set[str]:
         """Return hosts whose agents are gone."""
-        killed = {f.kills for f in self.failures if self.began_ns + f.start_ns < now_ns}
-        return {*self.crashed, *(host for host in killed if host)}
+        killed = {
+            f.kills
+            for f in self.failures
+            if f.kills and self._killed(f, np.asarray([now_ns - 1]))[0]
+        }
+        return {*self.crashed, *killed}
+
+    def _restarted(self, start_ns: int, until_ns: int) -> None:
+        """Let agents that are back register; what they had lost in a row is forgotten."""
+        for failure in self.failures:
+            back_ns = self._back_ns(failure)
+            if failure.back_ns and start_ns <= back_ns < until_ns:
+                host = int(failure.kills[1:])
+                self._instances[host] = self._instances.get(host, 1) + 1
+                there = self.churn is None or bool(
+                    self.churn.alive(np.asarray([host]), np.asarray([back_ns]))[0]
+                )
+                self._news.append((back_ns, self._registration(host, there=there)))
+                self._runs.run[self._at(failure.kills)[0]] = 0
+
+    def _divided(self, probes: Probes) -> tuple[Probes, dict[int, Probes]]:
+        """Return the probes of hosts whose clocks are right, and those of each other host."""
+        if not self._clocks:
+            return probes, {}
+        host = self._hosts(probes.flow, self.clos.source)
+        others = {each: probes.of(host == each) for each in self._clocks}
+        return probes.of(~np.isin(host, list(self._clocks))), others
+
+    def _of_stepped(
+        self, host: int, clock: SteppedClock, probes: Probes, until_ns: int
+    ) -> Iterator[Summary]:
+        """Yield what a host sends whose clock jumps."""
+        held = self._held.pop(host, None)
+        held = probes if held is None else held.and_then(probes)
+        for closed in clock.until(until_ns):
+            due = held.at_ns < closed.true_ns
+            rows = columns_of(held.of(due), self._runs)
+            held = held.of(~due)
+            yield self._summary(host, closed.start_ns, rows, steps=closed.steps)
+        self._held[host] = held
 
     def _probes(self, start_ns: int) -> tuple[Ints, Ints, Bools]:
         """Return flow, instant and largeness of every probe of a window, by flow and instant."""
@@ -187,11 +313,11 @@ class Agents:
             made &= since < effect.reroute_ns
         return made
 
-    def _crossings(self, at: At) -> Ints:
-        """Return (n_flows,) how often a probe and its reply cross what an effect is at."""
+    def _crossings(self, at: At, flow: Ints, there: Ints, back: Ints) -> Ints:
+        """Return (n_probes,) how often a probe and its reply cross what an effect is at."""
         clos = self.clos
         if isinstance(at, tuple) or at.kind in (Kind.SWITCH, Kind.LINK):
-            return self.routing.crossings(at)
+            return self.routing.crossings(at, there, back)
         known = self._ends.get(at)
         if known is None:
             ends = np.repeat(np.stack([clos.source, clos.target]), PORTS, axis=1)
@@ -200,23 +326,25 @@ class Agents:
             else:
                 hit = ends == clos.number_of(at)
             known = self._ends[at] = 2 * hit.sum(axis=0)
-        return known
+        return known[flow]
 
-    def _crossed(self, flow: Ints, at_ns: Ints, large: Bools) -> tuple[Bools, Floats]:
+    def _crossed(
+        self, flow: Ints, at_ns: Ints, large: Bools, there: Ints, back: Ints
+    ) -> tuple[Bools, Floats]:
         """Return which probes are lost, and by how much the others are late (ns)."""
         lost = self.rng.random(len(flow)) < self.noise.loss
         added = np.zeros(len(flow))
         for failure in self.failures:
             for effect in failure.effects:
-                times = self._crossings(effect.at)
+                times = self._crossings(effect.at, flow, there, back)
                 if effect.share < 1.0:
-                    times = np.where(self._hash < effect.share, times, 0)
-                hit = np.flatnonzero(times[flow])
+                    times = np.where(self._hash[flow] < effect.share, times, 0)
+                hit = np.flatnonzero(times)
                 hit = hit[self._active(effect, failure, at_ns[hit])]
                 if effect.large_only:
                     hit = hit[large[hit]]
                 if effect.loss:
-                    passes = (1.0 - effect.loss) ** times[flow[hit]]
+                    passes = (1.0 - effect.loss) ** times[hit]
                     lost[hit] |= self.rng.random(len(hit)) >= passes
                 if effect.delay_ns:
                     drawn = self.rng.lognormal(np.log(effect.delay_ns), effect.spread, len(hit))
@@ -247,8 +375,7 @@ class Agents:
         refused = np.zeros(len(flow), np.bool_)
         for failure in self.failures:
             if failure.kills:
-                since = at_ns >= self.began_ns + failure.start_ns
-                refused |= self._at(failure.kills)[1][flow] & since
+                refused |= self._at(failure.kills)[1][flow] & self._killed(failure, at_ns)
         return refused
 
     def _unhindered(self, flow: Ints) -> Floats:
@@ -259,38 +386,14 @@ class Agents:
         rtt_ns: Floats = np.exp(ln + tail * np.log(TAIL))
         return rtt_ns
 
-    def _summary(self, host: int, start_ns: int, rows: Columns) -> Summary:
-        table = self._tables[host]
-        span = np.searchsorted(rows["flow"], self._flow_first[host : host + 2])
-        mine = slice(*span)
-        before, own = rows["hist_len"][: span[0]].sum(), rows["hist_len"][mine].sum()
-        entries = slice(before, before + own)
-        local = rows["flow"][mine].astype(np.int64) - self._flow_first[host]
-        pair, port = np.divmod(local, PORTS)
-
-        def column(name: str, code: str) -> bytes:
-            return rows[name][mine].astype(code).tobytes()
-
-        u32 = {
-            name: column(name, "<u4")
-            for name in ("sent", "lost", "refused", "sent_large", "lost_large", "run_ms", "count",
-                         "min_ns", "max_ns", "prober_ns", "responder_ns")
-        }  # fmt: skip
-        flows = FlowColumns(
-            source=table.source[pair].astype("<u2").tobytes(),
-            target=table.target[pair].astype("<u2").tobytes(),
-            source_port=(FIRST_PORT + port).astype("<u2").tobytes(),
-            run=column("run", "<u2"),
-            mean_ln=column("mean_ln", "<f4"), var_ln=column("var_ln", "<f4"),
-            hist_len=column("hist_len", "<u2"),
-            hist_bucket=rows["hist_bucket"][entries].astype("<u2").tobytes(),
-            hist_count=rows["hist_count"][entries].astype("<u4").tobytes(), **u32,
-        )  # fmt: skip
-        paths = self._paths_of(host) if self.traced else PathColumns()
+    def _summary(self, host: int, start_ns: int, rows: Columns, *, steps: int = 0) -> Summary:
+        messages = self._messages
         return Summary(
-            host=f"h{host}", instance="i", start_ns=start_ns, width_ns=WIDTH_NS,
-            endpoints=table.endpoints, flows=flows, paths=paths,
-            findings=tuple(self._findings(host, start_ns + WIDTH_NS)), health=Health(),
+            host=f"h{host}", instance=self._instance(host), start_ns=start_ns, width_ns=WIDTH_NS,
+            endpoints=messages.endpoints(host), flows=messages.flows(host, rows),
+            paths=messages.paths(host) if self.traced else PathColumns(),
+            findings=tuple(self._findings(host, start_ns + WIDTH_NS)),
+            health=Health(clock_steps=steps),
         )  # fmt: skip
 
     def _findings(self, host: int, now_ns: int) -> list[Finding]:
@@ -301,42 +404,16 @@ class Agents:
             and self.began_ns + each.start_ns < now_ns
         ]  # fmt: skip
 
-    # --- paths ----------------------------------------------------------------------------------
-
-    def _paths_of(self, host: int) -> PathColumns:
-        known = self._paths[host]
-        if known is None or known[0] != self.routing.version:
-            known = self._paths[host] = (self.routing.version, self._traced(host))
-        return known[1]
-
-    def _traced(self, host: int) -> PathColumns:
-        clos, table = self.clos, self._tables[host]
-        own = np.arange(self._flow_first[host], self._flow_first[host + 1])
-        others = (PORTS * table.replied[:, None] + np.arange(PORTS)).ravel()
-        flow = np.concatenate([own, others])
-        reply = np.repeat([0, 1], [len(own), len(others)])
-        route = np.concatenate([clos.there[own], clos.back[others]])
-        used, row = np.unique(route, return_inverse=True)
-        ends = [table.row[each[flow // PORTS]] for each in (clos.source, clos.target)]
-        return PathColumns(
-            source=ends[0].astype("<u2").tobytes(), target=ends[1].astype("<u2").tobytes(),
-            source_port=(FIRST_PORT + flow % PORTS).astype("<u2").tobytes(),
-            reply=reply.astype("u1").tobytes(),
-            outer_port=(1_024 + flow % 60_000).astype("<u2").tobytes(),
-            route=row.astype("<u2").tobytes(),
-            routes=tuple(self.routing.shown(clos.routes[int(r)]) for r in used),
-        )  # fmt: skip
-
     # --- answers --------------------------------------------------------------------------------
 
     def reply(self, host: str, request: Request) -> Reply:
         """Answer a question as the agent of `host` would."""
-        if host in self._gone(self.start_ns + self.window_number * WIDTH_NS):
+        if host in self._gone(self.now_ns):
             return Failed(Why.REFUSED, "connection refused")
         if isinstance(request, StatusRequest):
             return Status(
-                host=host, instance="i", version="", endpoints=(), pinglist_version=1, targets=0,
-                last_window_ns=0, health=Health(),
+                host=host, instance=self._instance(int(host[1:])), version="", endpoints=(),
+                pinglist_version=1, targets=0, last_window_ns=0, health=Health(),
             )  # fmt: skip
         if isinstance(request, PathRequest) and request.ways:
             return self._counting().survey(request)
@@ -345,7 +422,7 @@ class Agents:
         return Failed(Why.CANNOT, "a simulated host has no flow tables")
 
     def _counting(self) -> Counting:
-        now_ns = np.asarray([self.start_ns + self.window_number * WIDTH_NS])
+        now_ns = np.asarray([self.now_ns])
         active = [
             effect
             for failure in self.failures
@@ -355,5 +432,13 @@ class Agents:
         return Counting(self.clos, self.routing, self.rng, active)
 
     def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:
-        """Let failures begin at `now_ns`, or as much later as they say."""
+        """Let failures begin at `now_ns`, the end of a window, or as much later as they say."""
         self.failures, self.began_ns = tuple(replace(each) for each in failures), now_ns
+        self._clocks = {
+            int(each.truth.name[1:]): SteppedClock(
+                [(now_ns + each.start_ns + at_ns, by_ns) for at_ns, by_ns in each.steps],
+                now_ns, WIDTH_NS,
+            )
+            for each in failures
+            if each.steps
+        }  # fmt: skip

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From single probes of a window to what an agent's columns say of their flows. Pure arithmetic."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,21 @@ class Probes:
             self.refused[chosen], self.rtt_ns[chosen], self.kept_ns[:, chosen],
         )  # fmt: skip
 
+    def and_then(self, other: "Probes") -> "Probes":
+        """Return these and later ones."""
+        both = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)], axis=-1)
+            for name in (each.name for each in fields(self))
+        }
+        made = Probes(**both)
+        return made.of(np.lexsort((made.at_ns, made.flow)))
+
+    def renumbered(self, number: Mapping[int, int]) -> "Probes":
+        """Return those whose flows have a new number, by it."""
+        flow = np.asarray([number.get(each, -1) for each in self.flow.tolist()], np.int64)
+        made = replace(self, flow=flow).of(flow >= 0)
+        return made.of(np.lexsort((made.at_ns, made.flow)))
+
 
 @dataclass
 class Runs:
@@ -72,6 +88,9 @@ def columns_of(probes: Probes, runs: Runs) -> Columns:
     first = np.flatnonzero(np.diff(flow, prepend=-1))
     sent = np.diff(first, append=len(flow))
 
+    if not len(first):
+        return _nothing()
+
     def total(values: NDArray[Any]) -> Ints:
         summed: Ints = np.add.reduceat(values.astype(np.int64), first)
         return summed
@@ -101,6 +120,15 @@ def columns_of(probes: Probes, runs: Runs) -> Columns:
         "refused": total(probes.refused), "prober_ns": prober_ns, "responder_ns": responder_ns,
         **_histogram(np.repeat(np.arange(len(first)), sent)[fine], ln[fine], len(first)),
     }  # fmt: skip
+
+
+def _nothing() -> Columns:
+    names = (
+        "flow", "sent", "lost", "sent_large", "lost_large", "run", "run_ms", "count", "min_ns",
+        "max_ns", "mean_ln", "var_ln", "refused", "prober_ns", "responder_ns", "hist_len",
+        "hist_bucket", "hist_count",
+    )  # fmt: skip
+    return {name: np.zeros(0, np.int64) for name in names}
 
 
 def _histogram(row: Ints, ln: Floats, rows: int) -> dict[str, Ints]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from analyzer.simulate.clos import Clos, Ints, Route
 from analyzer.simulate.failures import Effect, Failure
+from analyzer.simulate.spray import Spray
 from netagent.model.path import Component, Kind
 
 DEAD = 0.999
@@ -21,10 +22,10 @@ At = Component | tuple[str, str]
 
 
 class Routing:
-    """The routes in force."""
+    """The routes in force; with a `spray`, each packet draws its own."""
 
-    def __init__(self, clos: Clos) -> None:
-        self.clos = clos
+    def __init__(self, clos: Clos, spray: Spray | None = None) -> None:
+        self.clos, self.spray = clos, spray
         self.turned: frozenset[str] = frozenset()
         """Names of switches and links that routers avoid by now."""
         self.version = 0
@@ -32,15 +33,27 @@ class Routing:
         self._cut: frozenset[str] = frozenset()
         """Names of switches and links that let nothing through."""
         self._shown: dict[Route, Route] = {}
-        self._crossings: dict[At, Ints] = {}
+        self._of_route: dict[At, Ints] = {}
+        """Switch, link or direction -> (n_routes,) how often each route crosses it."""
 
-    def crossings(self, at: At) -> Ints:
-        """Return (n_flows,) how often a probe and its reply cross a switch, link or direction."""
-        known = self._crossings.get(at)
-        if known is None:
-            there, back = self.clos.crossings(at)
-            known = self._crossings[at] = there + back
-        return known
+    def taken(self, flow: Ints, rng: np.random.Generator) -> tuple[Ints, Ints]:
+        """Return the rows of the routes that probes of these flows, and their replies, take."""
+        if self.spray is not None:
+            return self.spray.drawn(flow, rng)
+        return self.clos.there[flow], self.clos.back[flow]
+
+    def crossings(self, at: At, there: Ints, back: Ints) -> Ints:
+        """Return how often probes that take these routes cross a switch, link or direction."""
+        known = self._of_route.get(at)
+        if known is None or len(known) < len(self.clos.routes):
+            known = self._of_route[at] = self.clos.crossings(at)
+        return known[there] + known[back]
+
+    def moved(self) -> None:
+        """Take other flows than before."""
+        if self.spray is not None:
+            self.spray.lay(self.turned)
+        self.version += 1
 
     def shown(self, route: Route) -> Route:
         """Return what a trace shows of a route: it ends before what is dead."""
@@ -67,6 +80,9 @@ class Routing:
                 if late and at.name not in self.turned:
                     self.turned |= {at.name}
                     self._rerouted(rng)
+        if self.spray is not None:
+            self.spray.turn()
+            self.version += 1
         if cut != self._cut:
             self._cut = frozenset(cut)
             self._shown.clear()
@@ -88,8 +104,7 @@ class Routing:
                 clos.route(flow, draw, reply=reply, without=self.turned)
                 for flow, draw in zip(flows.tolist(), draws.tolist(), strict=True)
             ]
-        self._crossings.clear()
-        self.version += 1
+        self.moved()
 
 
 def _deaths(failure: Failure) -> list[tuple[Component, Effect]]:

@@ -84,8 +84,9 @@ def _warm(options: Options) -> None:
     global _cluster  # noqa: PLW0603 - what forked processes share
     began_s = time.monotonic()
     _cluster = Cluster(
-        options.shape, seed=options.seed, traced=not options.untraced, noise=options.noise
-    )
+        options.shape, options.seed, not options.untraced, options.noise, options.bursts,
+        options.spray, options.churn, options.rehash,
+    )  # fmt: skip
     _cluster.warm(options.warm)
     print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
     gc.collect()

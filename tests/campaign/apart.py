@@ -6,7 +6,7 @@ if they are taken for one. Where that leaves no room, because a fabric has fewer
 are to fail, links of one spine may fail together if they are of different leaves.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -22,16 +22,31 @@ class NoRoomError(Exception):
     """The fabric is too small for so many failures at once."""
 
 
-def beside(others: Sequence[Failure], number: int, clos: Clos, rng: np.random.Generator) -> Failure:
-    """Return a failure of a type that touches none of the others. Raises NoRoomError."""
+def beside(
+    others: Sequence[Failure],
+    number: int,
+    clos: Clos,
+    rng: np.random.Generator,
+    idle: Collection[str] = (),
+) -> Failure:
+    """Return a failure of a type that touches none of the others. Raises NoRoomError.
+
+    It is on none of the hosts that are `idle`, where nobody would see it.
+    """
     for touch in (_touch, _touch_closely):
         for _ in range(TRIES):
             each = draw(number, clos, rng)
-            if not any(touch(each, other) for other in others):
+            if _host(each.truth) not in idle and not any(touch(each, other) for other in others):
                 return each
     raise NoRoomError(
         f"no room for {TYPES[number][0]} beside {len(others)} others: more hosts, or fewer at once"
     )
+
+
+def _host(of: Component) -> str:
+    if of.kind is Kind.CONTAINER:
+        return "h" + of.name.rpartition("-c")[2]
+    return of.name.partition("/")[0]
 
 
 def _touch(one: Failure, other: Failure) -> bool:

@@ -77,15 +77,19 @@ def _key(source: Any, target: Any, port: Any, reply: Any) -> Any:
 class Baselines:
     """Reads the messages of an episode."""
 
-    endpoints: Mapping[EndpointId, Endpoint]
     alarms: int = 0
     """Windows with an anomalous flow."""
+    _endpoints: dict[EndpointId, Endpoint] = field(default_factory=dict)
     _newest: dict[str, Summary] = field(default_factory=dict)
     """Host -> its newest message."""
     _ways: dict[str, tuple[Summary, _Ways]] = field(default_factory=dict)
     """Host -> what it traced, as of which message."""
     _legs: dict[tuple[FlowId, bool, tuple[str, ...]], int] = field(default_factory=dict)
     _seen: Builder[str] = field(default_factory=Builder)
+
+    def know(self, endpoints: Sequence[Endpoint]) -> None:
+        """Take the endpoints that there are."""
+        self._endpoints.update((each.id, each) for each in endpoints)
 
     def window(self, summaries: Sequence[Summary]) -> None:
         """Take the messages of a window."""
@@ -117,7 +121,7 @@ class Baselines:
         return known
 
     def _new_leg(self, flow: FlowId, hops: tuple[str, ...]) -> int:
-        ends = [self.endpoints[each] for each in (flow.source, flow.target)]
+        ends = [self._endpoints[each] for each in (flow.source, flow.target)]
         own: list[Component] = []
         for end in ends:
             own += [Component(Kind.HOST, end.host), rnic(end.host, end.rnic)]
@@ -127,7 +131,7 @@ class Baselines:
 
     def _hops(self, flow: FlowId, *, reply: bool) -> tuple[str, ...]:
         """Return what the host that sends a probe, or its reply, traced of it last."""
-        host = self.endpoints[flow.target if reply else flow.source].host
+        host = self._endpoints[flow.target if reply else flow.source].host
         newest = self._newest.get(host)
         if newest is None:
             return ()

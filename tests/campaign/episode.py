@@ -13,9 +13,10 @@ import numpy as np
 from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
+from analyzer.simulate.churn import Churn
 from analyzer.simulate.clos import Clos, Shape
-from analyzer.simulate.failures import TYPES, Failure
-from netagent.model.topology import DeclaredTopology, Uplink
+from analyzer.simulate.failures import TYPES, Failure, rehashed
+from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 from netagent.model.verdict import Incident
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Summary
@@ -50,6 +51,8 @@ class Truth:
     family: str
     also: tuple[str, ...]
     start_s: float
+    harmless: bool = False
+    """Nobody is at fault, and nobody may be named."""
 
 
 @dataclass(frozen=True)
@@ -77,23 +80,38 @@ class Cluster:
     seed: int = 0
     traced: bool = True
     noise: Noise = field(default_factory=Noise)
+    bursts: bool = False
+    spray: bool = False
+    churn: float = 0.0
+    """Containers that start each minute, in a fabric of 40,000 RNICs."""
+    rehash: bool = False
+    """Whether routers avoid dead links after a while."""
 
     def __post_init__(self) -> None:
+        if self.churn:
+            self.shape = replace(self.shape, least_replicas=4)
         self.clos = Clos(self.shape, self.seed)
-        self.agents = Agents(self.clos, self.seed, self.noise, traced=self.traced)
+        churn = Churn(self.shape.hosts, self.seed, self.churn) if self.churn else None
+        self.agents = Agents(
+            self.clos, self.seed, self.noise, traced=self.traced, bursts=self.bursts,
+            spray=self.spray, churn=churn,
+        )  # fmt: skip
         self.registry = Registry()
         for message in self.agents.registrations():
             self.registry.apply(message, 0)
-        declared = DeclaredTopology() if self.traced else self._declared()
+        declared = DeclaredTopology()
+        if self.spray or not self.traced:
+            declared = self._declared()
         self.diagnosis = Diagnosis(self.registry, declared)
 
     def _declared(self) -> DeclaredTopology:
-        """Return the cabling, which an operator declares where no path is traced."""
+        """Return the cabling, which an operator declares where traces do not tell it."""
         uplinks = tuple(
             Uplink(end.host, end.rnic, self.clos.leaf(n))
             for n, end in enumerate(self.clos.endpoints)
         )
-        return DeclaredTopology(links=frozenset(self.clos.links), uplinks=uplinks)
+        fabric = Fabric.SPRAY if self.spray else Fabric.ECMP
+        return DeclaredTopology(links=frozenset(self.clos.links), uplinks=uplinks, fabric=fabric)
 
     @property
     def now_ns(self) -> int:
@@ -103,11 +121,14 @@ class Cluster:
     def window(self, beside: Baselines | None = None) -> list[Incident | str]:
         """Let a window pass; return the incidents that changed, and what could not be judged."""
         bodies = [encode(each) for each in self.agents.window()]
+        for wall_ns, message in self.agents.news():
+            self.registry.apply(message, wall_ns)
         summaries = [decode(body, Summary) for body in bodies]
         for summary in summaries:
             self.registry.heard(summary.host, summary.start_ns, self.now_ns)
             self.diagnosis.ingest(summary, self.now_ns)
         if beside is not None:
+            beside.know(self.clos.endpoints)
             beside.window(summaries)
         questions = self.diagnosis.step(self.now_ns)
         while questions:
@@ -136,12 +157,14 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     agents = cluster.agents
     agents.rng = np.random.default_rng([seed, 3])
     rng = np.random.default_rng([seed, 4])
-    failures = _drawn(cluster.clos, rng, numbers)
+    failures = _drawn(agents, rng, numbers)
+    if cluster.rehash:
+        failures = [rehashed(each, rng) for each in failures]
     began_ns = agents.start_ns + agents.window_number * WIDTH_NS
     agents.fail(failures, now_ns=began_ns)
     said: list[Said] = []
     broken: list[str] = []
-    simpler = Baselines({each.id: each for each in cluster.clos.endpoints})
+    simpler = Baselines()
     for _ in range(windows):
         for each in cluster.window(simpler):
             if isinstance(each, str):
@@ -151,7 +174,7 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     truths = tuple(
         Truth(
             each.number, TYPES[each.number][0], str(each.truth), each.family.value,
-            tuple(sorted(map(str, each.also))), each.start_ns / 1e9,
+            tuple(sorted(map(str, each.also))), each.start_ns / 1e9, each.harmless,
         )
         for each in failures
     )  # fmt: skip
@@ -161,11 +184,12 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     )  # fmt: skip
 
 
-def _drawn(clos: Clos, rng: np.random.Generator, numbers: tuple[int, ...]) -> list[Failure]:
+def _drawn(agents: Agents, rng: np.random.Generator, numbers: tuple[int, ...]) -> list[Failure]:
     """Return failures that begin at any moment of a window, none of them on another's part."""
     made: list[Failure] = []
+    idle = agents.idle()
     for number in numbers:
-        each = beside(made, number, clos, rng)
+        each = beside(made, number, agents.clos, rng, idle)
         made.append(replace(each, start_ns=int(rng.integers(WIDTH_NS))))
     return made
 

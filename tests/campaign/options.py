@@ -43,6 +43,10 @@ class Options:
     seed: int = JUDGED
     untraced: bool = False
     loss: float = LOSS
+    bursts: bool = False
+    rehash: bool = False
+    spray: bool = False
+    churn: float = 0.0
 
     @property
     def rnics(self) -> int:
@@ -148,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
     number("seed", "of the first episode")
     what.add_argument("--untraced", action="store_true", help="no outer header is seen")
     number("loss", "probability that a probe is lost for no reason", float, metavar="P")
+    what.add_argument("--bursts", action="store_true", help="tasks' own bursts queue")
+    what.add_argument(
+        "--rehash", action="store_true", help="routers avoid dead links after 1 to 10 s"
+    )
+    what.add_argument("--spray", action="store_true", help="each packet takes a way of its own")
+    number("churn", "containers that start each minute, for each 40,000 RNICs", float, metavar="N")
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     how.add_argument(

@@ -2,6 +2,7 @@
 """A campaign's score as lines of text."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 from analyzer.simulate.failures import TYPES
@@ -29,6 +30,10 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
         made.append(_row(f"{number:2d} {TYPES[number][0]}", tally))
     total = score.total
     made.append(_row("all", total))
+    for number, quiet in sorted(score.harmless.items()):
+        made.append(
+            _share(f"{number:2d} {TYPES[number][0]}: nobody named", sum(quiet), len(quiet), 32)
+        )
     made.append("")
     made.append(_share("precision", score.right, score.named))
     made.append(_share("recall", total.detected, total.failures))
@@ -62,6 +67,10 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
     if score.wrong:
         made += ["", "named wrongly:"]
         made += [f"  {what} ({n})" for what, n in sorted(score.wrong.items())][:40]
+        made += textwrap.wrap(
+            f"seeds: {', '.join(map(str, sorted(set(score.wrong_seeds))))}", 78,
+            initial_indent="  ", subsequent_indent="  ",
+        )  # fmt: skip
     if score.broken:
         made.append(f"{score.broken} windows could not be judged")
     return made
@@ -78,6 +87,11 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
         "named": score.named,
         "right": score.right,
         "wrong": score.wrong,
+        "wrong_seeds": sorted(set(score.wrong_seeds)),
+        "harmless": {
+            number: {"episodes": len(quiet), "nobody_named": sum(quiet)}
+            for number, quiet in sorted(score.harmless.items())
+        },
         "health": {"alarms": alarms, "rnic_days": days},
         "beside": {
             name: _plain(tally) | {"blamed": score.blamed[name]}

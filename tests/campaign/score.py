@@ -10,11 +10,11 @@ failures are named, and nobody else. Intervals are Wilson's, at 95 %.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tests.campaign.episode import Outcome, Truth
+from tests.campaign.episode import Outcome, Said, Truth
 
 Z = 1.959964
 PLACES = ("link", "switch")
@@ -43,6 +43,10 @@ class Score:
     right: int = 0
     wrong: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """"TYPES -> COMPONENT KIND" -> how often that was named wrongly."""
+    wrong_seeds: list[int] = field(default_factory=list)
+    """Seeds of the episodes in which somebody was named wrongly."""
+    harmless: dict[int, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    """Number of what is no fault -> whether nobody was named wrongly, of each episode with it."""
     verdicts: list[tuple[float, bool]] = field(default_factory=list)
     """Confidence of each named incident as it stood last, and whether it was right."""
     episodes: int = 0
@@ -103,45 +107,58 @@ def score(outcomes: Iterable[Outcome]) -> Score:
 def _add(made: Score, outcome: Outcome) -> None:
     last = {each.id: each for each in outcome.said if each.state != "recovered"}
     named = [each for each in last.values() if each.component]
-    nobody = [each for each in last.values() if not each.component]
-    every = {name for truth in outcome.truths for name in _names(truth)}
-    for each in named:
-        is_right = each.component in every
-        made.named += 1
-        made.right += is_right
-        made.verdicts.append((each.confidence, is_right))
-        if not is_right:
-            types = "+".join(str(truth.number) for truth in outcome.truths)
-            made.wrong[f"{types or 'health'} -> {each.component}"] += 1
-    missed = 0
-    for truth in outcome.truths:
-        mine = [each for each in named if each.component in _names(truth)]
-        near = [each for each in last.values() if _names(truth) & {*each.alternatives[:2]}]
-        missed += not mine
-        kind = mine[0].component.split(" ")[0] if mine and mine[0].component else "nobody"
-        made.confusion[truth.family, kind] += 1
-        at_s = [said.at_s for said in outcome.said if said.component in _names(truth)]
-        for tally in _tallies(made, truth):
-            tally.failures += 1
-            tally.first += bool(mine)
-            tally.second += bool(mine or near)
-            # Incidents that name nobody detect as many of the failures that nobody named.
-            tally.detected += bool(mine or nobody)
-            if mine:
-                tally.seconds.append(min(at_s) - truth.start_s)
+    faults = [each for each in outcome.truths if not each.harmless]
+    every = {name for truth in faults for name in _names(truth)}
+    wrong = [each.component for each in named if each.component not in every]
+    _add_named(made, outcome, named, wrong)
+    missed = sum([_add_fault(made, outcome, truth, last) for truth in faults])
     if outcome.truths:
         made.episodes += 1
-        made.whole += not missed and all(each.component in every for each in named)
+        made.whole += not missed and not wrong
     for name, blamed in outcome.blamed.items():
         tally = made.beside[name]
-        tally.failures += len(outcome.truths)
+        tally.failures += len(faults)
         made.blamed[name] += len(blamed)
-        count = len(outcome.truths)
-        for truth in outcome.truths:
+        count = len(faults)
+        for truth in faults:
             tally.first += bool(_names(truth) & {*blamed[:count]})
             tally.second += bool(_names(truth) & {*blamed[: count + 1]})
         # An RNIC and its endpoint are one thing, blamed twice.
         tally.detected += sum(each in every for each in blamed)
+
+
+def _add_named(
+    made: Score, outcome: Outcome, named: Sequence[Said], wrong: Sequence[str | None]
+) -> None:
+    made.named += len(named)
+    made.right += len(named) - len(wrong)
+    made.verdicts += [(each.confidence, each.component not in wrong) for each in named]
+    types = "+".join(str(truth.number) for truth in outcome.truths) or "health"
+    for component in wrong:
+        made.wrong[f"{types} -> {component}"] += 1
+        made.wrong_seeds.append(outcome.seed)
+    for truth in outcome.truths:
+        if truth.harmless:
+            made.harmless[truth.number].append(not wrong)
+
+
+def _add_fault(made: Score, outcome: Outcome, truth: Truth, last: Mapping[str, Said]) -> bool:
+    """Count a failure; return whether nobody named it."""
+    mine = [each for each in last.values() if each.component in _names(truth)]
+    near = [each for each in last.values() if _names(truth) & {*each.alternatives[:2]}]
+    nobody = [each for each in last.values() if not each.component]
+    kind = mine[0].component.split(" ")[0] if mine and mine[0].component else "nobody"
+    made.confusion[truth.family, kind] += 1
+    at_s = [said.at_s for said in outcome.said if said.component in _names(truth)]
+    for tally in _tallies(made, truth):
+        tally.failures += 1
+        tally.first += bool(mine)
+        tally.second += bool(mine or near)
+        # Incidents that name nobody detect as many of the failures that nobody named.
+        tally.detected += bool(mine or nobody)
+        if mine:
+            tally.seconds.append(min(at_s) - truth.start_s)
+    return not mine
 
 
 def _tallies(made: Score, truth: Truth) -> list[Tally]:

@@ -48,3 +48,10 @@ def test_a_part_and_what_it_is_part_of_do_not_fail_together(numbers):
 def test_what_does_not_fit_is_refused():
     with pytest.raises(NoRoomError, match="switch offline beside 4 others"):
         drawn([4] * 5)
+
+
+@pytest.mark.parametrize("number", [5, 12, 17, 21])
+def test_nothing_fails_where_nobody_would_see_it(number):
+    rng, idle = np.random.default_rng(1), {f"h{n}" for n in range(31)}
+    truth = beside([], number, CLOS, rng, idle).truth
+    assert truth.name.partition("/")[0].rpartition("-c")[2] in ("h31", "31")

@@ -6,7 +6,7 @@ import copy
 import pytest
 
 from analyzer.simulate.clos import Shape
-from analyzer.simulate.failures import TYPES, Effect, Failure, Family
+from analyzer.simulate.failures import RESTARTED, STEPPED, TYPES, Effect, Failure, Family
 from netagent.model.path import link
 from tests.campaign.episode import Cluster, episode, types_of
 from tests.campaign.score import score
@@ -28,7 +28,7 @@ def untraced():
     return made
 
 
-@pytest.mark.parametrize("number", TYPES)
+@pytest.mark.parametrize("number", [each for each in TYPES if each < STEPPED])
 def test_a_failure_of_each_type_is_named_alone(warmed, number):
     outcome = episode(copy.deepcopy(warmed), 900 + number, (number,), windows=5)
     made = score([outcome])
@@ -63,5 +63,37 @@ def test_health_goes_on_without_a_word(warmed):
     assert outcome.said == ()
 
 
+@pytest.mark.parametrize("number", [STEPPED, RESTARTED])
+def test_what_is_no_fault_accuses_nobody(warmed, number):
+    outcome = episode(copy.deepcopy(warmed), 960 + number, (number,), windows=6)
+    made = score([outcome])
+    assert (made.whole, made.episodes, made.broken) == (1, 1, 0)
+
+
+def test_containers_that_come_and_go_are_registered_and_accuse_nobody():
+    made = Cluster(SHAPE, seed=5, churn=4_000, bursts=True)
+    before = {each.endpoint.id for each in made.registry.endpoints()}
+    made.warm(24)
+    assert {each.endpoint.id for each in made.registry.endpoints()} - before
+
+
+def test_routers_avoid_a_dead_link_and_it_is_named_all_the_same():
+    made = Cluster(SHAPE, seed=5, rehash=True)
+    made.warm(8)
+    outcome = episode(made, 2, (2,), windows=6)
+    assert score([outcome]).whole == 1
+    assert made.agents.routing.turned == {outcome.truths[0].component.removeprefix("link ")}
+
+
+def test_where_packets_are_sprayed_a_dead_rnic_is_named_alone():
+    made = Cluster(SHAPE, seed=5, spray=True)
+    made.warm(8)
+    assert score([episode(made, 3, (5,), windows=4)]).whole == 1
+
+
 def test_how_many_fail_at_once_goes_round():
     assert [len(types_of(seed, most=3, among=(1, 2))) for seed in range(6)] == [1, 2, 3] * 2
+
+
+def test_or_always_as_many():
+    assert [len(types_of(seed, most=3, among=(1,), same=8)) for seed in range(3)] == [8] * 3

@@ -82,6 +82,18 @@ def test_an_episode_is_wholly_right_if_all_are_named_and_nobody_else():
     assert (made.whole, made.episodes) == (1, 3)
 
 
+def test_of_what_is_no_fault_nobody_may_be_named():
+    step = Truth(22, "clock step", "host h", "host", (), 1.0, harmless=True)
+    quiet, loud = Outcome(1, (step,), (said(None),), 30), Outcome(2, (step,), (said("host h"),), 30)
+    made = score([quiet, loud, Outcome(3, (step, LINK), (said("link a -- b"),), 30)])
+    assert dict(made.harmless) == {22: [True, False, True]}
+    assert (made.total.failures, made.named, made.right) == (1, 2, 1)
+    assert (made.whole, made.episodes, made.wrong_seeds) == (2, 3, [2])
+    told = "\n".join(lines(made, [quiet, loud], rnics=256))
+    assert "22 clock step: nobody named       66.67 %" in told
+    assert "seeds: 2" in told
+
+
 def test_links_and_switches_are_counted_by_themselves_as_well():
     made = score([Outcome(1, (LINK, RNIC), (said("rnic h/x"),), 30)])
     assert (made.places.failures, made.places.first) == (1, 0)

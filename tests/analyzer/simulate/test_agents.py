@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import numpy as np
+import pytest
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.take import take
 from analyzer.questions import Failed, StatusRequest
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
+from analyzer.simulate.churn import Churn
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Effect, Failure, Family
 from netagent.model.path import Component, Kind, link
@@ -97,8 +99,9 @@ def test_a_link_that_loses_one_way_loses_its_share():
     made, numbers = agents(), FlowNumbers()
     ends = made.clos.links[0]
     fail(made, Effect(ends, 0.3))
-    there, back = made.clos.crossings(ends)
-    hit = {made.clos.flow(n) for n in np.flatnonzero(there + back).tolist()}
+    times = made.clos.crossings(ends)
+    crossed = times[made.clos.there] + times[made.clos.back]
+    hit = {made.clos.flow(n) for n in np.flatnonzero(crossed).tolist()}
     sent = lost = 0
     for _ in range(20):
         for flow, values in rows_of(made.window(), numbers).items():
@@ -184,3 +187,82 @@ def test_a_host_effect_hits_all_of_its_rnics():
     for flow, values in rows_of(made.window(), numbers).items():
         mine = any(end.container.endswith("-c2") for end in (flow.source, flow.target))
         assert bool(values[1]) is mine
+
+
+def stepped(*steps, start_ns=0):
+    made = agents()
+    truth = Component(Kind.HOST, "h3")
+    failure = Failure(22, truth, Family.HOST, (), start_ns=start_ns, steps=steps, harmless=True)
+    made.fail([failure], now_ns=made.start_ns)
+    return made
+
+
+def starts(made, windows):
+    found = [each for _ in range(windows) for each in made.window() if each.host == "h3"]
+    return [((e.start_ns - made.start_ns) // SECOND, e.health.clock_steps) for e in found]
+
+
+SECOND = 1_000_000_000
+
+
+def test_a_host_whose_clock_is_set_ahead_skips_windows_and_counts_it():
+    assert starts(stepped((7 * SECOND, 20 * SECOND)), 4) == [
+        (0, 0), (5, 1), (25, 1), (30, 1), (35, 1),
+    ]  # fmt: skip
+
+
+def test_a_host_whose_clock_is_set_back_sends_all_at_once_when_it_has_caught_up():
+    made, numbers = stepped((7 * SECOND, -20 * SECOND)), FlowNumbers()
+    sent = []
+    for _ in range(8):
+        mine = [each for each in made.window() if each.host == "h3"]
+        sent.append(sum(values[0] for values in rows_of(mine, numbers).values()))
+    whole = 100 * SHAPE.rails
+    # The last pings of a visit may be sent when the window is over.
+    assert sent[0] == pytest.approx(whole, abs=16)
+    assert sent[1:5] == [0] * 4
+    assert sent[5] == pytest.approx(5 * whole, abs=16)
+    assert sum(sent) == pytest.approx(8 * whole, abs=16)
+
+
+def test_an_agent_that_begins_anew_registers_and_tells_only_what_it_saw_itself():
+    made, numbers = agents(), FlowNumbers()
+    truth = Component(Kind.AGENT, "h3")
+    made.fail(
+        [Failure(23, truth, Family.AGENT, (), kills="h3", start_ns=SECOND, back_ns=2 * SECOND)],
+        now_ns=made.start_ns,
+    )
+    first = made.window()
+    ((at_ns, message),) = made.news()
+    assert (at_ns - made.start_ns, message.host) == (3 * SECOND, "h3")
+    assert {e.instance for e in first if e.host == "h3"} == {message.instance} != {"i"}
+    mine = rows_of([e for e in first if e.host == "h3"], numbers)
+    assert sum(values[0] for values in mine.values()) == pytest.approx(40 * SHAPE.rails, abs=64)
+    refused = sum(int(np.frombuffer(e.flows.refused, "<u4").sum()) for e in first)
+    assert refused > 0
+    assert not any(np.frombuffer(e.flows.refused, "<u4").any() for e in made.window())
+
+
+def test_under_churn_only_containers_that_are_there_are_probed():
+    made, there = agents(churn=Churn(16, 1, 20_000)), {}
+    for message in made.registrations():
+        there[message.host] = {end.id for end in message.endpoints}
+    numbers, seen, lost, lately = FlowNumbers(), set(), 0, set()
+    for _ in range(60):
+        summaries, before = made.window(), set().union(*there.values())
+        ever = set(before)
+        for _, message in made.news():
+            there[message.host] = {end.id for end in message.endpoints}
+            ever |= there[message.host]
+        after = set().union(*there.values())
+        for flow, values in rows_of(summaries, numbers).items():
+            # Who went is probed until others heard of it.
+            assert flow.source in ever
+            assert flow.target in ever | lately
+            if {flow.source, flow.target} <= before & after:
+                assert not values[1]
+            lost += values[1]
+            seen.add(flow.source.container)
+        lately = ever
+    assert len(seen) > 20
+    assert lost

@@ -58,3 +58,18 @@ def test_some_of_the_probes_are_those_in_all_columns():
     made = probes([1, 2, 3], [0, 1, 0]).of(np.asarray([1, 2]))
     assert (made.flow.tolist(), made.lost.tolist()) == ([2, 3], [True, False])
     assert made.kept_ns.shape == (2, 2)
+
+
+def test_probes_of_two_windows_are_those_of_one():
+    one = probes([1, 2], [0, 1]).and_then(probes([1, 3], [1, 0], at_ms=[7, 8]))
+    assert told(columns_of(one, Runs.of(4)), "flow", "sent", "lost") == [
+        [1, 2, 3], [2, 1, 1], [1, 1, 0],
+    ]  # fmt: skip
+
+
+def test_flows_that_are_gone_are_left_out_under_new_numbers():
+    assert probes([1, 2, 3], [0, 1, 0]).renumbered({1: 9, 3: 4}).flow.tolist() == [4, 9]
+
+
+def test_of_no_probes_nothing_is_told():
+    assert columns_of(probes([], []), Runs.of(2))["sent"].tolist() == []

@@ -46,7 +46,8 @@ def test_routers_turn_away_after_a_time(routing, which):
     turn(routing, at, 4 * SECOND, reroute_ns=3 * SECOND)
     assert not any(routing.clos.crosses(route, names) for route in used(routing))
     assert routing.version > before
-    assert not routing.crossings(at).any()
+    clos = routing.clos
+    assert not routing.crossings(at, clos.there, clos.back).any()
 
 
 def test_flows_that_met_nothing_dead_keep_their_ways(routing):
