@@ -107,6 +107,8 @@ class Agents:
         """Host -> how often its agent began anew."""
         self._generation = 1
         self._news: list[tuple[int, Registration]] = []
+        self.closed_ns: dict[tuple[str, int], int] = {}
+        """(host, start of a window) -> when it was closed, of hosts whose clocks jump."""
 
     def _drawn(self, flows: int) -> tuple[Floats, Floats]:
         """Return median round trips, ln(ns), and hash values of new flows."""
@@ -281,6 +283,7 @@ class Agents:
             due = held.at_ns < closed.true_ns
             rows = columns_of(held.of(due), self._runs)
             held = held.of(~due)
+            self.closed_ns[f"h{host}", closed.start_ns] = closed.true_ns
             yield self._summary(host, closed.start_ns, rows, steps=closed.steps)
         self._held[host] = held
 

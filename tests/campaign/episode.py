@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
+from analyzer.intake.windows import GRACE_NS
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
 from analyzer.simulate.churn import Churn
@@ -72,6 +73,15 @@ class Outcome:
     """Windows in which a flow passed a fixed threshold."""
 
 
+@dataclass(frozen=True)
+class Told:
+    """An incident that changed, or a window that could not be judged."""
+
+    now_ns: int
+    incident: Incident | None = None
+    error: str = ""
+
+
 @dataclass
 class Cluster:
     """A fabric, its agents and an analyzer's diagnosis."""
@@ -118,36 +128,54 @@ class Cluster:
         """Return when the newest window is told."""
         return self.agents.start_ns + self.agents.window_number * WIDTH_NS + LATE_NS
 
-    def window(self, beside: Baselines | None = None) -> list[Incident | str]:
-        """Let a window pass; return the incidents that changed, and what could not be judged."""
+    def window(self, beside: Baselines | None = None) -> list[Told]:
+        """Let a window pass; return what changed, and what could not be judged."""
+        overdue_ns = self.agents.now_ns + GRACE_NS
+        is_first = not self.agents.window_number
         bodies = [encode(each) for each in self.agents.window()]
-        for wall_ns, message in self.agents.news():
-            self.registry.apply(message, wall_ns)
         summaries = [decode(body, Summary) for body in bodies]
+        news = self.agents.news()
+        told: list[Told] = []
+        # What did not come with the window before is waited for, and some comes meanwhile.
+        for now_ns in ([] if is_first else [overdue_ns]) + [self.now_ns]:
+            due = [each for each in summaries if self._comes_ns(each) <= now_ns]
+            summaries = [each for each in summaries if self._comes_ns(each) > now_ns]
+            while news and news[0][0] <= now_ns:
+                self.registry.apply(news[0][1], news.pop(0)[0])
+            if beside is not None and due:
+                beside.know(self.clos.endpoints)
+                beside.window(due)
+            told += self._take(due, now_ns)
+        return told
+
+    def _comes_ns(self, summary: Summary) -> int:
+        """Return when a message comes."""
+        closed_ns = self.agents.closed_ns.get((summary.host, summary.start_ns))
+        return LATE_NS + (self.agents.now_ns if closed_ns is None else closed_ns)
+
+    def _take(self, summaries: list[Summary], now_ns: int) -> list[Told]:
+        """Take messages, judge what is complete, and answer questions."""
         for summary in summaries:
-            self.registry.heard(summary.host, summary.start_ns, self.now_ns)
-            self.diagnosis.ingest(summary, self.now_ns)
-        if beside is not None:
-            beside.know(self.clos.endpoints)
-            beside.window(summaries)
-        questions = self.diagnosis.step(self.now_ns)
+            self.registry.heard(summary.host, summary.start_ns, now_ns)
+            self.diagnosis.ingest(summary, now_ns)
+        questions = self.diagnosis.step(now_ns)
         while questions:
             for each in questions:
                 reply = self.agents.reply(each.host, each.request)
-                self.diagnosis.answer(each.id, reply, self.now_ns)
-            questions = self.diagnosis.step(self.now_ns)
-        told: list[Incident | str] = []
+                self.diagnosis.answer(each.id, reply, now_ns)
+            questions = self.diagnosis.step(now_ns)
+        told: list[Told] = []
         while (event := self.diagnosis.next_event()) is not None:
             if isinstance(event, IncidentChanged):
-                told.append(event.incident)
+                told.append(Told(now_ns, event.incident))
             elif event.event == "window_not_judged":
-                told.append(repr(event.error))
+                told.append(Told(now_ns, error=repr(event.error)))
         return told
 
     def warm(self, windows: int) -> None:
         """Let healthy windows pass: nobody may be named."""
         for _ in range(windows):
-            told = [e for e in self.window() if isinstance(e, str) or e.verdict.component]
+            told = [e for e in self.window() if e.incident is None or e.incident.verdict.component]
             if told:
                 raise AssertionError(f"said in health: {told}")
 
@@ -167,10 +195,10 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     simpler = Baselines()
     for _ in range(windows):
         for each in cluster.window(simpler):
-            if isinstance(each, str):
-                broken.append(each)
+            if each.incident is None:
+                broken.append(each.error)
             else:
-                said.append(_said(each, (cluster.now_ns - began_ns) / 1e9))
+                said.append(_said(each.incident, (each.now_ns - began_ns) / 1e9))
     truths = tuple(
         Truth(
             each.number, TYPES[each.number][0], str(each.truth), each.family.value,
