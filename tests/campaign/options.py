@@ -26,6 +26,10 @@ LOSS = 1e-5
 """Probability that a probe is lost for no reason, unless told. Chosen: some strays in each minute
 of 256 RNICs; fabrics that forward well lose less, and a host's stack now and then drops one."""
 
+PODS = 4
+"""Pods of a fabric of three tiers, of two segments each. Chosen: links of one core can be told from
+each other."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -58,9 +62,10 @@ class Options:
         """Return the fabric's shape."""
         segment, spines = (32, 16) if self.hosts >= 256 else (8, 4)
         if self.tiers == 3:
+            # Of two pods, all that crosses a core would cross both of its links.
             return Shape(
-                self.hosts, hosts_per_segment=segment, spines=4, segments_per_pod=2,
-                cores_per_group=4,
+                self.hosts, hosts_per_segment=max(1, self.hosts // (2 * PODS)), spines=4,
+                segments_per_pod=2, cores_per_group=4,
             )  # fmt: skip
         return Shape(self.hosts, hosts_per_segment=segment, spines=spines)
 

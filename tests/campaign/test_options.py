@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
+from analyzer.simulate.clos import Clos
 from analyzer.simulate.failures import TABLE
 from tests.campaign.options import Options, read
 
@@ -19,7 +20,15 @@ def test_what_is_said_is_kept():
 
 def test_larger_fabrics_have_more_spines_and_three_tiers_have_pods():
     assert Options(hosts=256).shape.spines > Options().shape.spines
-    assert Options(tiers=3).shape.segments_per_pod
+
+
+@pytest.mark.parametrize("hosts", [32, 64, 256])
+def test_a_core_is_above_more_than_two_pods(hosts):
+    clos = Clos(Options(hosts=hosts, tiers=3).shape)
+    below = {a for a, b in clos.links if b == "core-0-0"} | {
+        b for a, b in clos.links if a == "core-0-0"
+    }
+    assert below == {f"agg-p{pod}-0" for pod in range(4)}
 
 
 @pytest.mark.parametrize(
