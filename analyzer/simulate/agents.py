@@ -7,7 +7,7 @@ it follows from the components that it and its reply cross at that instant.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,13 +17,13 @@ from analyzer.simulate.bursts import Bursts
 from analyzer.simulate.churn import Churn
 from analyzer.simulate.clocks import SteppedClock
 from analyzer.simulate.clos import PORTS, Clos, Ints
-from analyzer.simulate.failures import SECOND, Effect, Failure
+from analyzer.simulate.failures import SECOND, Failure
+from analyzer.simulate.harm import Harm
 from analyzer.simulate.measured import Bools, Columns, Floats, Probes, Runs, columns_of
 from analyzer.simulate.messages import Messages
-from analyzer.simulate.routing import At, Routing
+from analyzer.simulate.routing import Routing
 from analyzer.simulate.spray import Spray
 from netagent.model.finding import Finding
-from netagent.model.path import Component, Kind
 from netagent.wire.messages import (
     Health,
     PathColumns,
@@ -97,8 +97,7 @@ class Agents:
         self.routing = Routing(clos, Spray(clos, self.seed) if self.spray else None)
         self._bursts = Bursts(clos, self.seed)
         self._messages = Messages(clos, self.routing)
-        self._ends: dict[At, Ints] = {}
-        """Host or RNIC -> (n_flows,) how often a probe and its reply cross it."""
+        self._harm = Harm(clos, self.routing, self.failures, self.began_ns)
         self._clocks: dict[int, SteppedClock] = {}
         """Hosts whose clocks jump, and did so lately."""
         self._held: dict[int, Probes] = {}
@@ -173,7 +172,7 @@ class Agents:
         self._held = {host: held.renumbered(now) for host, held in self._held.items()}
         self.routing.moved()
         self._messages = Messages(self.clos, self.routing)
-        self._ends.clear()
+        self._harm.moved()
 
     # --- one window -----------------------------------------------------------------------------
 
@@ -204,14 +203,18 @@ class Agents:
         for chosen in self._chosen(flow, at_ns):
             flow, at_ns, large = flow[chosen], at_ns[chosen], large[chosen]
         there, back = self.routing.taken(flow, self.rng)
-        lost, added_ns = self._crossed(flow, at_ns, large, there, back)
+        lost = self.rng.random(len(flow)) < self.noise.loss
+        harmed, added_ns = self._harm.crossed(
+            flow, at_ns, large, (there, back), self._hash, self.rng
+        )
+        lost |= harmed
         if self.bursts:
             added_ns += self._bursts.added_ns(at_ns, there, back, self.rng)
         if self.churn is not None:
             lost |= ~self.churn.alive(self._hosts(flow, self.clos.target), at_ns)
-        kept_ns = self._kept(flow, at_ns)
+        kept_ns = self._harm.kept(flow, at_ns, self.rng)
         lost |= kept_ns.sum(axis=0) > TIMEOUT_NS
-        refused = self._refused(flow, at_ns) & ~lost
+        refused = self._harm.refused(flow, at_ns) & ~lost
         rtt_ns = self._unhindered(flow) + added_ns
         return Probes(flow, at_ns, large, lost, refused, rtt_ns, kept_ns)
 
@@ -227,16 +230,9 @@ class Agents:
         for failure in self.failures:
             if failure.back_ns and self.began_ns + failure.start_ns < self.now_ns:
                 # What an agent measured in a window that it does not see the end of is gone.
-                own, back_ns = self._at(failure.kills)[0][flow], self._back_ns(failure)
+                own, back_ns = self._harm.at(failure.kills)[0][flow], self._harm.back_ns(failure)
                 chosen.append(~own | (at_ns >= back_ns))
         return [np.logical_and.reduce(chosen)] if chosen else []
-
-    def _back_ns(self, failure: Failure) -> int:
-        return self.began_ns + failure.start_ns + failure.back_ns
-
-    def _killed(self, failure: Failure, at_ns: Ints) -> Bools:
-        since_ns = at_ns - self.began_ns - failure.start_ns
-        return (since_ns >= 0) & ((since_ns < failure.back_ns) | (failure.back_ns == 0))
 
     @property
     def now_ns(self) -> int:
@@ -244,18 +240,12 @@ class Agents:
         return self.start_ns + self.window_number * WIDTH_NS
 
     def _gone(self, now_ns: int) -> set[str]:
-        """Return hosts whose agents are gone."""
-        killed = {
-            f.kills
-            for f in self.failures
-            if f.kills and self._killed(f, np.asarray([now_ns - 1]))[0]
-        }
-        return {*self.crashed, *killed}
+        return {*self.crashed, *self._harm.gone(now_ns)}
 
     def _restarted(self, start_ns: int, until_ns: int) -> None:
         """Let agents that are back register; what they had lost in a row is forgotten."""
         for failure in self.failures:
-            back_ns = self._back_ns(failure)
+            back_ns = self._harm.back_ns(failure)
             if failure.back_ns and start_ns <= back_ns < until_ns:
                 host = int(failure.kills[1:])
                 self._instances[host] = self._instances.get(host, 1) + 1
@@ -263,7 +253,7 @@ class Agents:
                     self.churn.alive(np.asarray([host]), np.asarray([back_ns]))[0]
                 )
                 self._news.append((back_ns, self._registration(host, there=there)))
-                self._runs.run[self._at(failure.kills)[0]] = 0
+                self._runs.run[self._harm.at(failure.kills)[0]] = 0
 
     def _divided(self, probes: Probes) -> tuple[Probes, dict[int, Probes]]:
         """Return the probes of hosts whose clocks are right, and those of each other host."""
@@ -306,80 +296,6 @@ class Agents:
         large = ((number[..., None] + ping) % SIZES == SIZES - 1).ravel()
         order = np.lexsort((at_ns, flow))
         return flow[order], at_ns[order], large[order]
-
-    def _active(self, effect: Effect, failure: Failure, at_ns: Ints) -> Bools:
-        since = at_ns - (self.began_ns + failure.start_ns)
-        made = since >= 0
-        if effect.period_ns:
-            made &= since % effect.period_ns < effect.duty * effect.period_ns
-        if effect.reroute_ns:
-            made &= since < effect.reroute_ns
-        return made
-
-    def _crossings(self, at: At, flow: Ints, there: Ints, back: Ints) -> Ints:
-        """Return (n_probes,) how often a probe and its reply cross what an effect is at."""
-        clos = self.clos
-        if isinstance(at, tuple) or at.kind in (Kind.SWITCH, Kind.LINK):
-            return self.routing.crossings(at, there, back)
-        known = self._ends.get(at)
-        if known is None:
-            ends = np.repeat(np.stack([clos.source, clos.target]), PORTS, axis=1)
-            if at.kind is Kind.HOST:
-                hit = ends // clos.shape.rails == int(at.name[1:])
-            else:
-                hit = ends == clos.number_of(at)
-            known = self._ends[at] = 2 * hit.sum(axis=0)
-        return known[flow]
-
-    def _crossed(
-        self, flow: Ints, at_ns: Ints, large: Bools, there: Ints, back: Ints
-    ) -> tuple[Bools, Floats]:
-        """Return which probes are lost, and by how much the others are late (ns)."""
-        lost = self.rng.random(len(flow)) < self.noise.loss
-        added = np.zeros(len(flow))
-        for failure in self.failures:
-            for effect in failure.effects:
-                times = self._crossings(effect.at, flow, there, back)
-                if effect.share < 1.0:
-                    times = np.where(self._hash[flow] < effect.share, times, 0)
-                hit = np.flatnonzero(times)
-                hit = hit[self._active(effect, failure, at_ns[hit])]
-                if effect.large_only:
-                    hit = hit[large[hit]]
-                if effect.loss:
-                    passes = (1.0 - effect.loss) ** times[hit]
-                    lost[hit] |= self.rng.random(len(hit)) >= passes
-                if effect.delay_ns:
-                    drawn = self.rng.lognormal(np.log(effect.delay_ns), effect.spread, len(hit))
-                    added[hit] += drawn
-        return lost, added
-
-    def _at(self, host: str) -> tuple[Bools, Bools]:
-        """Return (n_flows,) whether a flow's prober, and its responder, is on a host."""
-        rails, number = self.clos.shape.rails, int(host[1:])
-        ends = np.repeat(np.stack([self.clos.source, self.clos.target]), PORTS, axis=1) // rails
-        return ends[0] == number, ends[1] == number
-
-    def _kept(self, flow: Ints, at_ns: Ints) -> Floats:
-        """Return (2, n): nanoseconds that the prober's and the responder's host take."""
-        kept = np.stack([np.full(len(flow), 2_000.0), np.full(len(flow), 3_000.0)])
-        for failure in self.failures:
-            for effect in failure.effects:
-                if not effect.kept_ns or not isinstance(effect.at, Component):
-                    continue
-                is_active = self._active(effect, failure, at_ns)
-                for row, side in zip(kept, self._at(effect.at.name), strict=True):
-                    hit = np.flatnonzero(side[flow] & is_active)
-                    row[hit] += self.rng.lognormal(np.log(effect.kept_ns), effect.spread, len(hit))
-        return kept
-
-    def _refused(self, flow: Ints, at_ns: Ints) -> Bools:
-        """Return which probes a host without an agent refuses."""
-        refused = np.zeros(len(flow), np.bool_)
-        for failure in self.failures:
-            if failure.kills:
-                refused |= self._at(failure.kills)[1][flow] & self._killed(failure, at_ns)
-        return refused
 
     def _unhindered(self, flow: Ints) -> Floats:
         """Return the round trips (ns) that probes have in health."""
@@ -425,18 +341,12 @@ class Agents:
         return Failed(Why.CANNOT, "a simulated host has no flow tables")
 
     def _counting(self) -> Counting:
-        now_ns = np.asarray([self.now_ns])
-        active = [
-            effect
-            for failure in self.failures
-            for effect in failure.effects
-            if self._active(effect, failure, now_ns)[0]
-        ]
-        return Counting(self.clos, self.routing, self.rng, active)
+        return Counting(self.clos, self.routing, self.rng, self._harm.active(self.now_ns))
 
     def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:
         """Let failures begin at `now_ns`, the end of a window, or as much later as they say."""
-        self.failures, self.began_ns = tuple(replace(each) for each in failures), now_ns
+        self.failures, self.began_ns = tuple(failures), now_ns
+        self._harm = Harm(self.clos, self.routing, failures, now_ns)
         self._clocks = {
             int(each.truth.name[1:]): SteppedClock(
                 [(now_ns + each.start_ns + at_ns, by_ns) for at_ns, by_ns in each.steps],

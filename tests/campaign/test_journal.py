@@ -32,8 +32,9 @@ def test_what_was_written_is_read_again(path):
 def test_a_run_goes_on_after_the_last_whole_line(path):
     written(path, ONE)
     with path.open("a") as file:
-        file.write('{"seed": 2, "tru')
+        file.write('{"seed": 2, "truths": [' + 1_000 * " ")
     assert written(path, OTHER, resume=True).outcomes == [ONE]
+    assert path.read_bytes().endswith(b"}\n")
     assert read(path) == (Options(), [ONE, OTHER])
 
 
