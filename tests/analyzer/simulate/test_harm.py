@@ -19,7 +19,7 @@ def harm(*effects, **kinds):
     return Harm(CLOS, Routing(CLOS), [failure], 10 * S)
 
 
-def crossed(made, at_s=13, large=True, hashes=0.5):
+def crossed(made, *, at_s=13, large=True, hashes=0.5):
     return made.crossed(
         FLOWS, np.full(CLOS.flows, at_s * S), np.full(CLOS.flows, large),
         (CLOS.there, CLOS.back), np.full(CLOS.flows, hashes), np.random.default_rng(1),
