@@ -94,7 +94,7 @@ campaign: setup ## some hundred simulated failures of all 19 types, 256 RNICs (m
 
 campaign-full: setup ## two thousand episodes of them, 2,048 RNICs (hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --hosts 256 --episodes 2000 --healthy 200 \
-	  --output build/campaign-full.jsonl
+	  --output build/campaign-full.jsonl --resume
 
 bench: setup ## measured claims, as JSON lines
 	$(BIN)/python -m tests.bench

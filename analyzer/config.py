@@ -11,7 +11,7 @@ import msgspec
 
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from netagent.model.errors import ConfigError
-from netagent.model.topology import DeclaredTopology, Uplink
+from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 
 T = TypeVar("T")
 
@@ -138,6 +138,7 @@ class _Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     switches: dict[str, str | list[str]] = {}
     links: list[_Link] = []
     uplinks: list[_Uplink] = []
+    fabric: Fabric = Fabric.ECMP
 
 
 def load(path: str) -> Config:
@@ -178,6 +179,7 @@ def load_topology(path: str) -> DeclaredTopology:
         names=names,
         links=frozenset((min(link.a, link.b), max(link.a, link.b)) for link in plain.links),
         uplinks=tuple(Uplink(u.host, u.rnic, u.leaf) for u in plain.uplinks),
+        fabric=plain.fabric,
     )
 
 

@@ -11,7 +11,8 @@ router and itself. Nor does such a trace replace a route.
 A loss belongs to the way that its probe took when it was sent. So a route counts from the window
 after the one that first showed it, and in that one window the route before counts as well: nobody
 knows when the routers turned. A direction that was never traced to its end took one of the ways
-that are known, or declared, between its two leaves, or one that nobody has seen.
+that are known, or declared, between its two leaves, or one that nobody has seen. Where the fabric
+sprays, that holds of all flows: a trace tells the leaf that it begins with, and no way.
 """
 
 from collections import defaultdict
@@ -28,7 +29,7 @@ from analyzer.localize.routes import NO_ROUTE, UNTRACED, Route, RouteRows, Settl
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
-from netagent.model.topology import DeclaredTopology
+from netagent.model.topology import DeclaredTopology, Fabric
 
 UnderlayOf = Callable[[EndpointId], str | None]
 """Address of an endpoint's VTEP; None where it is not known."""
@@ -153,6 +154,8 @@ class LearnedTopology:
             sender = underlays[row.flow.target if row.reply else row.flow.source]
             if sender is not None and row.hops[0]:
                 self._leaf_of[sender] = row.hops[0]
+        if self.declared.fabric is Fabric.SPRAY:
+            return True  # hops of several packets, and so of several ways
         whole, crossed = True, set[Route]()
         for row in rows:
             hops = answered[row.hops]

@@ -6,28 +6,27 @@ turn, four pings at a time, two on each of two source ports, sizes in turn. What
 it follows from the components that it and its reply cross at that instant.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec import structs
-from numpy.typing import NDArray
 
-from analyzer.intake.flows import MAX_BUCKET
 from analyzer.questions import Failed, Reply, Request, StatusRequest, Why
-from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints, Route
-from analyzer.simulate.failures import SECOND, Effect, Failure
+from analyzer.simulate.answers import Counting
+from analyzer.simulate.bursts import Bursts
+from analyzer.simulate.churn import Churn
+from analyzer.simulate.clocks import SteppedClock
+from analyzer.simulate.clos import PORTS, Clos, Ints
+from analyzer.simulate.failures import SECOND, Failure
+from analyzer.simulate.harm import Harm
+from analyzer.simulate.measured import Bools, Columns, Floats, Probes, Runs, columns_of
+from analyzer.simulate.messages import Messages
+from analyzer.simulate.routing import Routing
+from analyzer.simulate.spray import Spray
 from netagent.model.finding import Finding
-from netagent.model.ids import EndpointId
-from netagent.model.path import Component, Kind, switch
-from netagent.wire.histogram import LN_GAMMA
 from netagent.wire.messages import (
-    FlowColumns,
     Health,
-    PathAnswer,
     PathColumns,
-    PathReply,
     PathRequest,
     Registration,
     Status,
@@ -43,15 +42,6 @@ PING_NS = 1_000_000
 """Nanoseconds between two pings of a visit. Chosen: the second is sent when the first answered."""
 SIZES = 3
 """Classes of sizes, in turn; the last one is the largest."""
-DEAD = 0.999
-"""Probability of loss from which traces end before a component."""
-
-HOP_NS, ANSWER_STD_NS = 5_000, 3_000
-"""Round trip to each further router, and by how much medians of their answers differ. Chosen."""
-MAX_WAYS, PORTS_PER_WAY, MAX_PACKETS = 32, 4, 2_000
-"""As `netagent.probing.ways`."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -73,20 +63,6 @@ class Noise:
 TAIL = 8.0
 
 
-@dataclass(frozen=True)
-class _Table:
-    """What the columns of one host's messages refer to."""
-
-    endpoints: tuple[EndpointId, ...]
-    row: Ints
-    """(n_rnics,): row of the endpoint, -1 where the host never speaks of it."""
-    source: Ints
-    """(n_pairs of the host,): rows of their ends."""
-    target: Ints
-    replied: Ints
-    """Pairs whose targets are on the host."""
-
-
 @dataclass
 class Agents:
     """The agents of a fabric; `window()` is one window of all of them."""
@@ -102,77 +78,206 @@ class Agents:
     """Whether agents see outer headers, and so trace paths."""
     crashed: frozenset[str] = frozenset()
     """Hosts whose agents are gone; their containers' stacks still answer nobody."""
+    bursts: bool = False
+    """Whether tasks' own bursts queue."""
+    spray: bool = False
+    """Whether each packet takes a way of its own."""
+    churn: Churn | None = None
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng([self.seed, 1])
         clos = self.clos
+        if self.churn is not None:
+            clos.place(self.churn.task_of.copy())
         self.window_number = 0
-        self._base = np.log(self.noise.rtt_ns) + self.rng.normal(0, self.noise.between, clos.flows)
-        self._hash = self.rng.random(clos.flows)
-        self._run = np.zeros(clos.flows, np.int64)
-        self._run_since = np.zeros(clos.flows, np.int64)
-        self._turned: set[Component] = set()
-        """Switches that routers avoid by now."""
+        self._base, self._hash = self._drawn(clos.flows)
+        self._runs = Runs.of(clos.flows)
         self._rotation = self.rng.integers(1 << 20, size=clos.shape.rnics)
         self._phase = self.rng.integers(VISIT_NS, size=clos.shape.rnics)
-        rails = clos.shape.rails
-        pair_host = clos.source // rails
-        self._flow_first = PORTS * np.searchsorted(pair_host, np.arange(clos.shape.hosts + 1))
-        self._number = {each.id: n for n, each in enumerate(clos.endpoints)}
-        self._paths: list[PathColumns | None] = [None] * clos.shape.hosts
-        self._tables = [self._table(host) for host in range(clos.shape.hosts)]
+        self.routing = Routing(clos, Spray(clos, self.seed) if self.spray else None)
+        self._bursts = Bursts(clos, self.seed)
+        self._messages = Messages(clos, self.routing)
+        self._harm = Harm(clos, self.routing, self.failures, self.began_ns)
+        self._clocks: dict[int, SteppedClock] = {}
+        """Hosts whose clocks jump, and did so lately."""
+        self._held: dict[int, Probes] = {}
+        """What those measured and did not send yet."""
+        self._instances: dict[int, int] = {}
+        """Host -> how often its agent began anew."""
+        self._generation = 1
+        self._news: list[tuple[int, Registration]] = []
+        self.closed_ns: dict[tuple[str, int], int] = {}
+        """(host, start of a window) -> when it was closed, of hosts whose clocks jump."""
 
-    # --- tables ---------------------------------------------------------------------------------
+    def _drawn(self, flows: int) -> tuple[Floats, Floats]:
+        """Return median round trips, ln(ns), and hash values of new flows."""
+        base = np.log(self.noise.rtt_ns) + self.rng.normal(0, self.noise.between, flows)
+        return base, self.rng.random(flows)
 
-    def _table(self, host: int) -> "_Table":
-        clos, rails = self.clos, self.clos.shape.rails
-        pairs = slice(self._flow_first[host] // PORTS, self._flow_first[host + 1] // PORTS)
-        replied = np.flatnonzero(clos.target // rails == host)
-        own = np.arange(host * rails, (host + 1) * rails)
-        every = np.concatenate([own, clos.target[pairs], clos.source[replied]])
-        _, first = np.unique(every, return_index=True)
-        order = every[np.sort(first)]
-        row = np.full(clos.shape.rnics, -1, np.int64)
-        row[order] = np.arange(len(order))
-        ends = tuple(clos.endpoints[n].id for n in order)
-        return _Table(ends, row, row[clos.source[pairs]], row[clos.target[pairs]], replied)
+    # --- who is there ---------------------------------------------------------------------------
 
     def registrations(self) -> list[Registration]:
-        """Return each agent's registration."""
-        clos, rails = self.clos, self.clos.shape.rails
-        return [
-            Registration(
-                host=f"h{host}", instance="i", generation=1, rpc_url="",
-                endpoints=tuple(clos.endpoints[host * rails : (host + 1) * rails]),
-            )
-            for host in range(clos.shape.hosts)
-        ]  # fmt: skip
+        """Return each agent's registration, as of the beginning."""
+        hosts = np.arange(self.clos.shape.hosts)
+        there = np.ones(len(hosts), np.bool_)
+        if self.churn is not None:
+            there = self.churn.alive(hosts, np.full(len(hosts), self.start_ns))
+        return [self._registration(n, there=bool(there[n])) for n in hosts.tolist()]
+
+    def idle(self) -> set[str]:
+        """Return the hosts without a container that is up."""
+        hosts = np.arange(self.clos.shape.hosts)
+        if self.churn is None:
+            return set()
+        there = self.churn.alive(hosts, np.full(len(hosts), self.now_ns))
+        return {f"h{n}" for n in np.flatnonzero(~there).tolist()}
+
+    def news(self) -> list[tuple[int, Registration]]:
+        """Return the registrations that came since last asked, and when, in order."""
+        news, self._news = self._news, []
+        return sorted(news, key=lambda each: each[0])
+
+    def _registration(self, host: int, *, there: bool) -> Registration:
+        rails = self.clos.shape.rails
+        endpoints = self.clos.endpoints[host * rails : (host + 1) * rails] if there else []
+        return Registration(
+            host=f"h{host}", instance=self._instance(host), generation=self._generation,
+            rpc_url="", endpoints=tuple(endpoints),
+        )  # fmt: skip
+
+    def _instance(self, host: int) -> str:
+        return "i" + str(self._instances.get(host, ""))
+
+    def _churned(self, churn: Churn, start_ns: int) -> None:
+        """Let containers come and go, as they will in the window that begins."""
+        moved, changes = churn.window(start_ns, start_ns + WIDTH_NS)
+        if moved:
+            old = self.clos.place(churn.task_of.copy(), self.routing.turned)
+            self._move(np.repeat(old, PORTS) * PORTS + np.tile(np.arange(PORTS), len(old)))
+        for change in changes:
+            self._generation += 1
+            registration = self._registration(change.host, there=change.there)
+            self._news.append((change.at_ns, registration))
+
+    def _move(self, was: Ints) -> None:
+        """Take other flows; `was` has the number that each had before, or less than 0."""
+        base, hashes = self._drawn(len(was))
+        stays = was >= 0
+        base[stays], hashes[stays] = self._base[was[stays]], self._hash[was[stays]]
+        runs = Runs.of(len(was))
+        runs.run[stays] = self._runs.run[was[stays]]
+        runs.since_ns[stays] = self._runs.since_ns[was[stays]]
+        self._base, self._hash, self._runs = base, hashes, runs
+        now = {old: new for new, old in enumerate(was.tolist()) if old >= 0}
+        self._held = {host: held.renumbered(now) for host, held in self._held.items()}
+        self.routing.moved()
+        self._messages = Messages(self.clos, self.routing)
+        self._harm.moved()
 
     # --- one window -----------------------------------------------------------------------------
 
     def window(self) -> list[Summary]:
-        """Return the next window of every agent that lives."""
-        start_ns = self.start_ns + self.window_number * WIDTH_NS
+        """Return what all agents that live send in the next window."""
+        start_ns, until_ns = self.now_ns, self.now_ns + WIDTH_NS
+        if self.churn is not None:
+            self._churned(self.churn, start_ns)
         self.window_number += 1
-        flow, at_ns, large = self._probes(start_ns)
-        lost, added_ns = self._crossed(flow, at_ns, large)
-        kept_ns = self._kept(flow, at_ns)
-        lost |= kept_ns.sum(axis=0) > TIMEOUT_NS
-        refused = self._refused(flow, at_ns) & ~lost
-        rows = self._rows(flow, at_ns, large, lost, added_ns, kept_ns, refused)
-        self._turn(start_ns + WIDTH_NS)
-        return [
+        probes = self._sent(start_ns)
+        mine, stepped = self._divided(probes)
+        rows = columns_of(mine, self._runs)
+        self.routing.turn(self.failures, self.began_ns, until_ns, self.rng)
+        self._restarted(start_ns, until_ns)
+        gone = self._gone(until_ns)
+        summaries = [
             self._summary(host, start_ns, rows)
             for host in range(self.clos.shape.hosts)
-            if f"h{host}" not in self._gone(start_ns + WIDTH_NS)
+            if f"h{host}" not in gone and host not in self._clocks
         ]
+        for host, clock in self._clocks.items():
+            summaries += self._of_stepped(host, clock, stepped[host], until_ns)
+        return summaries
+
+    def _sent(self, start_ns: int) -> Probes:
+        """Return all probes of a window, and what became of them."""
+        flow, at_ns, large = self._probes(start_ns)
+        for chosen in self._chosen(flow, at_ns):
+            flow, at_ns, large = flow[chosen], at_ns[chosen], large[chosen]
+        there, back = self.routing.taken(flow, self.rng)
+        lost = self.rng.random(len(flow)) < self.noise.loss
+        harmed, added_ns = self._harm.crossed(
+            flow, at_ns, large, (there, back), self._hash, self.rng
+        )
+        lost |= harmed
+        if self.bursts:
+            added_ns += self._bursts.added_ns(at_ns, there, back, self.rng)
+        if self.churn is not None:
+            lost |= ~self.churn.alive(self._hosts(flow, self.clos.target), at_ns)
+        kept_ns = self._harm.kept(flow, at_ns, self.rng)
+        lost |= kept_ns.sum(axis=0) > TIMEOUT_NS
+        refused = self._harm.refused(flow, at_ns) & ~lost
+        rtt_ns = self._unhindered(flow) + added_ns
+        return Probes(flow, at_ns, large, lost, refused, rtt_ns, kept_ns)
+
+    def _hosts(self, flow: Ints, ends: Ints) -> Ints:
+        return ends[flow // PORTS] // self.clos.shape.rails
+
+    def _chosen(self, flow: Ints, at_ns: Ints) -> list[Bools]:
+        """Return which probes are sent at all; nothing if it is all of them."""
+        chosen: list[Bools] = []
+        if self.churn is not None:
+            ends = [self._hosts(flow, each) for each in (self.clos.source, self.clos.target)]
+            chosen.append(self.churn.probed(ends[0], ends[1], at_ns))
+        for failure in self.failures:
+            if failure.back_ns and self.began_ns + failure.start_ns < self.now_ns:
+                # What an agent measured in a window that it does not see the end of is gone.
+                own, back_ns = self._harm.at(failure.kills)[0][flow], self._harm.back_ns(failure)
+                chosen.append(~own | (at_ns >= back_ns))
+        return [np.logical_and.reduce(chosen)] if chosen else []
+
+    @property
+    def now_ns(self) -> int:
+        """Return when the newest window ends."""
+        return self.start_ns + self.window_number * WIDTH_NS
 
     def _gone(self, now_ns: int) -> set[str]:
-        """Return hosts whose agents are gone."""
-        killed = {f.kills for f in self.failures if self.began_ns + f.start_ns < now_ns}
-        return {*self.crashed, *(host for host in killed if host)}
+        return {*self.crashed, *self._harm.gone(now_ns)}
 
-    def _probes(self, start_ns: int) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    def _restarted(self, start_ns: int, until_ns: int) -> None:
+        """Let agents that are back register; what they had lost in a row is forgotten."""
+        for failure in self.failures:
+            back_ns = self._harm.back_ns(failure)
+            if failure.back_ns and start_ns <= back_ns < until_ns:
+                host = int(failure.kills[1:])
+                self._instances[host] = self._instances.get(host, 1) + 1
+                there = self.churn is None or bool(
+                    self.churn.alive(np.asarray([host]), np.asarray([back_ns]))[0]
+                )
+                self._news.append((back_ns, self._registration(host, there=there)))
+                self._runs.run[self._harm.at(failure.kills)[0]] = 0
+
+    def _divided(self, probes: Probes) -> tuple[Probes, dict[int, Probes]]:
+        """Return the probes of hosts whose clocks are right, and those of each other host."""
+        if not self._clocks:
+            return probes, {}
+        host = self._hosts(probes.flow, self.clos.source)
+        others = {each: probes.of(host == each) for each in self._clocks}
+        return probes.of(~np.isin(host, list(self._clocks))), others
+
+    def _of_stepped(
+        self, host: int, clock: SteppedClock, probes: Probes, until_ns: int
+    ) -> Iterator[Summary]:
+        """Yield what a host sends whose clock jumps."""
+        held = self._held.pop(host, None)
+        held = probes if held is None else held.and_then(probes)
+        for closed in clock.until(until_ns):
+            due = held.at_ns < closed.true_ns
+            rows = columns_of(held.of(due), self._runs)
+            held = held.of(~due)
+            self.closed_ns[f"h{host}", closed.start_ns] = closed.true_ns
+            yield self._summary(host, closed.start_ns, rows, steps=closed.steps)
+        self._held[host] = held
+
+    def _probes(self, start_ns: int) -> tuple[Ints, Ints, Bools]:
         """Return flow, instant and largeness of every probe of a window, by flow and instant."""
         clos = self.clos
         counts = np.diff(clos.first_pair)
@@ -192,170 +297,22 @@ class Agents:
         order = np.lexsort((at_ns, flow))
         return flow[order], at_ns[order], large[order]
 
-    def _active(self, effect: Effect, failure: Failure, at_ns: Ints) -> NDArray[np.bool_]:
-        since = at_ns - (self.began_ns + failure.start_ns)
-        made = since >= 0
-        if effect.period_ns:
-            made &= since % effect.period_ns < effect.duty * effect.period_ns
-        if effect.reroute_ns:
-            made &= since < effect.reroute_ns
-        return made
-
-    def _crossings(self, effect: Effect) -> Ints:
-        """Return (n_flows,) how often a probe and its reply cross what an effect is at."""
-        clos, at = self.clos, effect.at
-        if isinstance(at, tuple) or at.kind in (Kind.SWITCH, Kind.LINK):
-            there, back = clos.crossings(at)
-            return there + back
-        ends = np.repeat(np.stack([clos.source, clos.target]), PORTS, axis=1)
-        if at.kind is Kind.HOST:
-            hit = ends // clos.shape.rails == int(at.name[1:])
-        else:
-            number = next(n for n in range(clos.shape.rnics) if clos.rnic(n) == at)
-            hit = ends == number
-        made: Ints = 2 * hit.sum(axis=0)
-        return made
-
-    def _crossed(
-        self, flow: Ints, at_ns: Ints, large: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.bool_], Floats]:
-        """Return which probes are lost, and by how much the others are late (ns)."""
-        lost = self.rng.random(len(flow)) < self.noise.loss
-        added = np.zeros(len(flow))
-        for failure in self.failures:
-            for effect in failure.effects:
-                times = self._crossings(effect)
-                times[self._hash >= effect.share] = 0
-                hit = np.flatnonzero(times[flow])
-                hit = hit[self._active(effect, failure, at_ns[hit])]
-                if effect.large_only:
-                    hit = hit[large[hit]]
-                if effect.loss:
-                    passes = (1.0 - effect.loss) ** times[flow[hit]]
-                    lost[hit] |= self.rng.random(len(hit)) >= passes
-                if effect.delay_ns:
-                    drawn = self.rng.lognormal(np.log(effect.delay_ns), effect.spread, len(hit))
-                    added[hit] += drawn
-        return lost, added
-
-    def _at(self, host: str) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return (n_flows,) whether a flow's prober, and its responder, is on a host."""
-        rails, number = self.clos.shape.rails, int(host[1:])
-        ends = np.repeat(np.stack([self.clos.source, self.clos.target]), PORTS, axis=1) // rails
-        return ends[0] == number, ends[1] == number
-
-    def _kept(self, flow: Ints, at_ns: Ints) -> Floats:
-        """Return (2, n): nanoseconds that the prober's and the responder's host take."""
-        kept = np.stack([np.full(len(flow), 2_000.0), np.full(len(flow), 3_000.0)])
-        for failure in self.failures:
-            for effect in failure.effects:
-                if not effect.kept_ns or not isinstance(effect.at, Component):
-                    continue
-                is_active = self._active(effect, failure, at_ns)
-                for row, side in zip(kept, self._at(effect.at.name), strict=True):
-                    hit = np.flatnonzero(side[flow] & is_active)
-                    row[hit] += self.rng.lognormal(np.log(effect.kept_ns), effect.spread, len(hit))
-        return kept
-
-    def _refused(self, flow: Ints, at_ns: Ints) -> NDArray[np.bool_]:
-        """Return which probes a host without an agent refuses."""
-        refused = np.zeros(len(flow), np.bool_)
-        for failure in self.failures:
-            if failure.kills:
-                since = at_ns >= self.began_ns + failure.start_ns
-                refused |= self._at(failure.kills)[1][flow] & since
-        return refused
-
-    def _rows(
-        self, flow: Ints, at_ns: Ints, large: NDArray[np.bool_], lost: NDArray[np.bool_],
-        added_ns: Floats, kept_ns: Floats, refused: NDArray[np.bool_],
-    ) -> dict[str, NDArray[Any]]:  # fmt: skip
-        """Return the columns of flows that were probed; "flow" has their numbers."""
-        first = np.flatnonzero(np.diff(flow, prepend=-1))
-        probed = flow[first]
-
-        def total(values: NDArray[Any]) -> Ints:
-            summed: Ints = np.add.reduceat(values.astype(np.int64), first)
-            return summed
-
+    def _unhindered(self, flow: Ints) -> Floats:
+        """Return the round trips (ns) that probes have in health."""
         noise, count = self.noise, len(flow)
         ln = self._base[flow] + self.rng.normal(0, noise.within, count)
         tail = np.where(self.rng.random(count) < noise.tail, self.rng.random(count), 0.0)
-        rtt = np.exp(ln + tail * np.log(TAIL)) + added_ns
-        ln, fine = np.log(rtt), ~lost & ~refused
-        answered = total(fine)
-        sums = np.add.reduceat(np.where(fine, ln, 0.0), first)
-        squares = np.add.reduceat(np.where(fine, ln * ln, 0.0), first)
-        some = np.maximum(answered, 1)
-        mean = np.where(answered, sums / some, 0.0)
-        least = np.minimum.reduceat(np.where(fine, rtt, np.inf), first)
-        most = np.maximum.reduceat(np.where(fine, rtt, 0.0), first)
-        run, since = self._runs(flow, at_ns, lost, first)
-        prober_ns, responder_ns = (
-            np.add.reduceat(np.where(fine, row, 0.0), first) / some for row in kept_ns
-        )
-        last_ns = at_ns[np.append(first[1:], len(flow)) - 1]
-        return {
-            "flow": probed,
-            "sent": total(np.ones(count)), "lost": total(lost),
-            "sent_large": total(large), "lost_large": total(large & lost),
-            "run": np.minimum(run, 65535),
-            "run_ms": np.where(run > 0, (last_ns - since) // 1_000_000, 0),
-            "count": answered,
-            "min_ns": np.where(answered > 0, least, 0), "max_ns": most,
-            "mean_ln": mean, "var_ln": np.maximum(0.0, squares / some - mean * mean),
-            "refused": total(refused), "prober_ns": prober_ns, "responder_ns": responder_ns,
-            **_histogram(np.repeat(np.arange(len(first)), total(np.ones(count)))[fine], ln[fine],
-                         len(first)),
-        }  # fmt: skip
+        rtt_ns: Floats = np.exp(ln + tail * np.log(TAIL))
+        return rtt_ns
 
-    def _runs(
-        self, flow: Ints, at_ns: Ints, lost: NDArray[np.bool_], first: Ints
-    ) -> tuple[Ints, Ints]:
-        """Return losses in a row at the end of the window, and when each run began."""
-        probed, ends = flow[first], np.append(first[1:], len(flow))
-        place = np.arange(len(flow))
-        # The last probe that was answered, before the window if none was in it.
-        answered = np.maximum.reduceat(np.where(lost, -1, place), first)
-        whole = answered < first
-        run = np.where(whole, ends - first + self._run[probed], ends - 1 - answered)
-        begin = np.where(whole, first, np.minimum(answered + 1, ends - 1))
-        since = np.where(whole & (self._run[probed] > 0), self._run_since[probed], at_ns[begin])
-        self._run[probed], self._run_since[probed] = run, since
-        return run, since
-
-    def _summary(self, host: int, start_ns: int, rows: dict[str, NDArray[Any]]) -> Summary:
-        table = self._tables[host]
-        span = np.searchsorted(rows["flow"], self._flow_first[host : host + 2])
-        mine = slice(*span)
-        before, own = rows["hist_len"][: span[0]].sum(), rows["hist_len"][mine].sum()
-        entries = slice(before, before + own)
-        local = rows["flow"][mine].astype(np.int64) - self._flow_first[host]
-        pair, port = np.divmod(local, PORTS)
-
-        def column(name: str, code: str) -> bytes:
-            return rows[name][mine].astype(code).tobytes()
-
-        u32 = {
-            name: column(name, "<u4")
-            for name in ("sent", "lost", "refused", "sent_large", "lost_large", "run_ms", "count",
-                         "min_ns", "max_ns", "prober_ns", "responder_ns")
-        }  # fmt: skip
-        flows = FlowColumns(
-            source=table.source[pair].astype("<u2").tobytes(),
-            target=table.target[pair].astype("<u2").tobytes(),
-            source_port=(FIRST_PORT + port).astype("<u2").tobytes(),
-            run=column("run", "<u2"),
-            mean_ln=column("mean_ln", "<f4"), var_ln=column("var_ln", "<f4"),
-            hist_len=column("hist_len", "<u2"),
-            hist_bucket=rows["hist_bucket"][entries].astype("<u2").tobytes(),
-            hist_count=rows["hist_count"][entries].astype("<u4").tobytes(), **u32,
-        )  # fmt: skip
-        paths = self._paths_of(host) if self.traced else PathColumns()
+    def _summary(self, host: int, start_ns: int, rows: Columns, *, steps: int = 0) -> Summary:
+        messages = self._messages
         return Summary(
-            host=f"h{host}", instance="i", start_ns=start_ns, width_ns=WIDTH_NS,
-            endpoints=table.endpoints, flows=flows, paths=paths,
-            findings=tuple(self._findings(host, start_ns + WIDTH_NS)), health=Health(),
+            host=f"h{host}", instance=self._instance(host), start_ns=start_ns, width_ns=WIDTH_NS,
+            endpoints=messages.endpoints(host), flows=messages.flows(host, rows),
+            paths=messages.paths(host) if self.traced else PathColumns(),
+            findings=tuple(self._findings(host, start_ns + WIDTH_NS)),
+            health=Health(clock_steps=steps),
         )  # fmt: skip
 
     def _findings(self, host: int, now_ns: int) -> list[Finding]:
@@ -366,161 +323,35 @@ class Agents:
             and self.began_ns + each.start_ns < now_ns
         ]  # fmt: skip
 
-    # --- paths ----------------------------------------------------------------------------------
-
-    def _paths_of(self, host: int) -> PathColumns:
-        known = self._paths[host]
-        if known is None:
-            known = self._paths[host] = self._traced(host)
-        return known
-
-    def _traced(self, host: int) -> PathColumns:
-        clos, table = self.clos, self._tables[host]
-        own = np.arange(self._flow_first[host], self._flow_first[host + 1])
-        others = (PORTS * table.replied[:, None] + np.arange(PORTS)).ravel()
-        flow = np.concatenate([own, others])
-        reply = np.repeat([0, 1], [len(own), len(others)])
-        route = np.concatenate([clos.there[own], clos.back[others]])
-        used, row = np.unique(route, return_inverse=True)
-        ends = [table.row[each[flow // PORTS]] for each in (clos.source, clos.target)]
-        return PathColumns(
-            source=ends[0].astype("<u2").tobytes(), target=ends[1].astype("<u2").tobytes(),
-            source_port=(FIRST_PORT + flow % PORTS).astype("<u2").tobytes(),
-            reply=reply.astype("u1").tobytes(),
-            outer_port=(1_024 + flow % 60_000).astype("<u2").tobytes(),
-            route=row.astype("<u2").tobytes(),
-            routes=tuple(self._shown(clos.routes[int(r)]) for r in used),
-        )  # fmt: skip
-
-    def _dead(self) -> set[Component]:
-        """Return the switches and links that let nothing through now."""
-        now_ns = self.start_ns + self.window_number * WIDTH_NS
-        return {
-            effect.at
-            for failure in self.failures
-            for effect in failure.effects
-            if isinstance(effect.at, Component) and effect.loss >= DEAD and not effect.period_ns
-            and now_ns >= self.began_ns + failure.start_ns
-        }  # fmt: skip
-
-    def _shown(self, route: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what a trace shows of a route: it ends before what is dead."""
-        dead = self._dead()
-        for n, hop in enumerate(route):
-            cut = switch(hop) in dead or (
-                n and any(c.name in (f"{route[n - 1]} -- {hop}", f"{hop} -- {route[n - 1]}")
-                          for c in dead if c.kind is Kind.LINK)
-            )  # fmt: skip
-            if cut:
-                return route[:n]
-        return route
-
-    def _turn(self, now_ns: int) -> None:
-        """Let routers avoid what they know to be dead; traces show it in the next window."""
-        for failure in self.failures:
-            for effect in failure.effects:
-                at = effect.at
-                if not isinstance(at, Component) or effect.loss < DEAD or effect.period_ns:
-                    continue
-                since_ns = now_ns - self.began_ns - failure.start_ns
-                if since_ns >= 0 and at.kind in (Kind.SWITCH, Kind.LINK):
-                    self._paths = [None] * len(self._paths)
-                if effect.reroute_ns and since_ns >= effect.reroute_ns and at not in self._turned:
-                    self._turned.add(at)
-                    self._rerouted()
-
-    def _rerouted(self) -> None:
-        clos, without = self.clos, frozenset(each.name for each in self._turned)
-        for reply, rows in ((False, clos.there), (True, clos.back)):
-            gone = np.asarray([not without.isdisjoint(route) for route in clos.routes])
-            for flow in np.flatnonzero(gone[rows]).tolist():
-                draw = int(self.rng.integers(1 << 30))
-                rows[flow] = clos.route(flow, draw, reply=reply, without=without)
-
     # --- answers --------------------------------------------------------------------------------
 
     def reply(self, host: str, request: Request) -> Reply:
         """Answer a question as the agent of `host` would."""
-        if host in self._gone(self.start_ns + self.window_number * WIDTH_NS):
+        if host in self._gone(self.now_ns):
             return Failed(Why.REFUSED, "connection refused")
         if isinstance(request, StatusRequest):
             return Status(
-                host=host, instance="i", version="", endpoints=(), pinglist_version=1, targets=0,
-                last_window_ns=0, health=Health(),
+                host=host, instance=self._instance(int(host[1:])), version="", endpoints=(),
+                pinglist_version=1, targets=0, last_window_ns=0, health=Health(),
             )  # fmt: skip
         if isinstance(request, PathRequest) and request.ways:
-            return PathReply(paths=tuple(self._surveyed(request)))
+            return self._counting().survey(request)
         if isinstance(request, PathRequest) and request.count and self.traced:
-            flow = PORTS * self._pair(request) + request.source_port - FIRST_PORT
-            route = self.clos.routes[int(self.clos.there[flow])]
-            return PathReply(paths=(self._counted(request, route),))
+            return self._counting().path(request)
         return Failed(Why.CANNOT, "a simulated host has no flow tables")
 
-    def _pair(self, request: PathRequest) -> int:
-        clos = self.clos
-        a, b = (self._number[each] for each in (request.source, request.target))
-        pairs = slice(*clos.first_pair[a : a + 2])
-        return int(clos.first_pair[a] + np.flatnonzero(clos.target[pairs] == b)[0])
-
-    def _surveyed(self, request: PathRequest) -> list[PathAnswer]:
-        """Return what a host counts on the ways that it finds."""
-        without = frozenset(each.name for each in self._turned)
-        flow = PORTS * self._pair(request)
-        routes = self.clos.ways(flow, reply=False, without=without)
-        most = min(request.ways, MAX_WAYS)
-        drawn = self.rng.integers(len(routes), size=PORTS_PER_WAY * most)
-        drawn_routes = (routes[d] for d in drawn)
-        met = {each: n for n, each in enumerate(drawn_routes) if self._shown(each) == each}
-        count = min(request.count, MAX_PACKETS // max(1, len(routes[0]) * min(len(met), most)))
-        request = structs.replace(request, count=count)
-        return [
-            structs.replace(self._counted(request, route), outer_port=49_152 + n)
-            for route, n in sorted(met.items())[:most]
-        ]
-
-    def _counted(self, request: PathRequest, route: Route) -> PathAnswer:
-        """Return how many packets reach each router of a route, and how late they answer."""
-        own = self.clos.rnic(self._number[request.source])
-        at_ns = np.asarray([self.start_ns + self.window_number * WIDTH_NS])
-        passes, late_ns = 1.0, 0.0
-        answered, rtt_ns = [], []
-        for n, hop in enumerate(route):
-            steps: list[Component | tuple[str, str]] = [switch(route[n - 1])] if n else []
-            if n:
-                steps += [(route[n - 1], hop), (hop, route[n - 1])]
-            for failure in self.failures:
-                for effect in failure.effects:
-                    if not self._active(effect, failure, at_ns)[0]:
-                        continue
-                    at, hits = effect.at, 0
-                    if isinstance(at, tuple) or at.kind is Kind.SWITCH:
-                        hits = steps.count(at) + (at == switch(hop) and effect.loss >= DEAD)
-                    elif at.kind is Kind.LINK and n:
-                        hits = 2 * (at.name == " -- ".join(sorted((route[n - 1], hop))))
-                    elif at == own and not n:
-                        hits = 2
-                    passes *= (1.0 - effect.loss) ** hits
-                    late_ns += effect.delay_ns * min(hits, 1)
-            answered.append(int(self.rng.binomial(request.count, passes)))
-            # Routers answer in software: the median of many answers still differs.
-            rtt_ns.append(int((n + 1) * HOP_NS + late_ns + self.rng.normal(0, ANSWER_STD_NS)))
-        reached = [max(answered[n:]) for n in range(len(answered))]
-        return PathAnswer(
-            source_port=request.source_port, outer_port=1, hops=tuple(route), sent=request.count,
-            answered=tuple(reached), rtt_ns=tuple(max(1, each) for each in rtt_ns),
-        )  # fmt: skip
+    def _counting(self) -> Counting:
+        return Counting(self.clos, self.routing, self.rng, self._harm.active(self.now_ns))
 
     def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:
-        """Let failures begin at `now_ns`, or as much later as they say."""
-        self.failures, self.began_ns = tuple(replace(each) for each in failures), now_ns
-
-
-def _histogram(row: Ints, ln: Floats, rows: int) -> dict[str, Ints]:
-    """Return the histogram's columns; `row` and `ln` of each round trip, ln(ns)."""
-    bucket = np.ceil(ln / LN_GAMMA).astype(np.int64)
-    key, count = np.unique(row * (MAX_BUCKET + 1) + bucket, return_counts=True)
-    return {
-        "hist_len": np.bincount(key // (MAX_BUCKET + 1), minlength=rows),
-        "hist_bucket": key % (MAX_BUCKET + 1),
-        "hist_count": count,
-    }
+        """Let failures begin at `now_ns`, the end of a window, or as much later as they say."""
+        self.failures, self.began_ns = tuple(failures), now_ns
+        self._harm = Harm(self.clos, self.routing, failures, now_ns)
+        self._clocks = {
+            int(each.truth.name[1:]): SteppedClock(
+                [(now_ns + each.start_ns + at_ns, by_ns) for at_ns, by_ns in each.steps],
+                now_ns, WIDTH_NS,
+            )
+            for each in failures
+            if each.steps
+        }  # fmt: skip

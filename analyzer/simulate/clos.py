@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import Component, link, rnic, switch
+from netagent.model.path import Component, Kind, link, link_ends, rnic
 
 PORTS = 4
 """Flows per ordered pair; the default of the agent's configuration."""
@@ -42,6 +42,8 @@ class Shape:
     replicas: int = 8
     stages: int = 4
     """A task has replicas times stages hosts; the last one takes what is left."""
+    least_replicas: int = 1
+    """A small task has fewer stages rather than fewer replicas."""
 
     @property
     def rnics(self) -> int:
@@ -66,24 +68,78 @@ class Clos:
     first_pair: Ints = field(init=False)
     """(n_rnics + 1,): pairs of RNIC n are first_pair[n] to first_pair[n + 1]."""
 
+    task_of: Ints = field(init=False)
+    """(n_hosts,): number of the task that has a container on each host; -1: none."""
+
     def __post_init__(self) -> None:
         self._row: dict[Route, int] = {}
-        pairs = sorted(self._pairs())
-        self.source, self.target = (np.asarray(each, np.int64) for each in zip(*pairs, strict=True))
-        counts = np.bincount(self.source, minlength=self.shape.rnics)
-        self.first_pair = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        rng = np.random.default_rng(self.seed)
-        draws = rng.integers(1 << 30, size=(2, len(pairs) * PORTS))
-        self.there, self.back = (
-            np.asarray([self.route(n, int(d), reply=bool(r)) for n, d in enumerate(draws[r])])
-            for r in (0, 1)
+        self._ways: dict[tuple[str, str, frozenset[str]], list[Route]] = {}
+        self._known_parts: tuple[int, list[tuple[str, str]], list[str]] = (0, [], [])
+        self._rng = np.random.default_rng(self.seed)
+        order = np.random.default_rng([self.seed, 2]).permutation(self.shape.hosts)
+        self.task_of = np.empty(self.shape.hosts, np.int64)
+        self.task_of[order] = np.arange(self.shape.hosts) // (
+            self.shape.replicas * self.shape.stages
         )
+        self.source = self.target = self.there = self.back = np.empty(0, np.int64)
+        self._lay(np.empty(0, np.int64))
+
+    def place(self, task_of: Ints, without: frozenset[str] = frozenset()) -> Ints:
+        """Let other tasks be there; return (n_pairs,) number that each pair had, -1 if it is new.
+
+        Numbers of tasks are never used again.
+        """
+        rnics = self.shape.rnics
+        before = self.source * rnics + self.target
+        stays = self.task_of[self.source // self.shape.rails]
+        stays = stays == task_of[self.source // self.shape.rails]
+        self.task_of = task_of
+        for name in ("endpoints", "_number", "_number_of"):
+            self.__dict__.pop(name, None)
+        return self._lay(np.where(stays, before, -1), without)
+
+    def _lay(self, before: Ints, without: frozenset[str] = frozenset()) -> Ints:
+        """Lay the flows of all tasks; `before` has the keys of pairs that are there already."""
+        there, back, rnics = self.there, self.back, self.shape.rnics
+        pairs = sorted(self._pairs())
+        columns = np.asarray(pairs, np.int64).reshape(-1, 2).T
+        self.source, self.target = np.ascontiguousarray(columns)
+        counts = np.bincount(self.source, minlength=rnics)
+        self.first_pair = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        known = {key: n for n, key in enumerate(before.tolist()) if key >= 0}
+        keys = (self.source * rnics + self.target).tolist()
+        old = np.asarray([known.get(key, -1) for key in keys], np.int64)
+        stays = np.repeat(old >= 0, PORTS)
+        was = (PORTS * old[:, None] + np.arange(PORTS)).ravel()[stays]
+        new = np.flatnonzero(~stays)
+        draws = self._rng.integers(1 << 30, size=(2, len(new)))
+        made = np.empty((2, len(pairs) * PORTS), np.int64)
+        for reply, rows in enumerate((there, back)):
+            made[reply, stays] = rows[was]
+            made[reply, new] = [
+                self.route(flow, draw, reply=bool(reply), without=without)
+                for flow, draw in zip(new.tolist(), draws[reply].tolist(), strict=True)
+            ]
+        self.there, self.back = made
+        return old
+
+    @property
+    def tasks(self) -> list[str]:
+        """Return the names of the tasks that are there."""
+        return [f"t{n}" for n in np.unique(self.task_of).tolist() if n >= 0]
+
+    def routes_of(self, task: str) -> list[Route]:
+        """Return the routes that a task's probes and their replies take."""
+        hosts = self.task_of[self.source // self.shape.rails] == int(task[1:])
+        mine = np.repeat(hosts, PORTS)
+        return [self.routes[row] for row in {*self.there[mine].tolist(), *self.back[mine].tolist()}]
 
     def _pairs(self) -> set[tuple[int, int]]:
         shape, made = self.shape, set[tuple[int, int]]()
-        for task in range(int(self.task_of.max()) + 1):
+        for task in np.unique(self.task_of[self.task_of >= 0]).tolist():
             hosts = np.flatnonzero(self.task_of == task).tolist()
-            stages = [hosts[n :: shape.stages] for n in range(shape.stages)]
+            count = min(shape.stages, max(1, len(hosts) // shape.least_replicas))
+            stages = [hosts[n::count] for n in range(count)]
             edges = {(a, b) for stage in stages for a in stage for b in stage if a != b}
             for here, after in pairwise(stages):
                 edges |= {e for a, b in zip(here, after, strict=False) for e in ((a, b), (b, a))}
@@ -94,18 +150,15 @@ class Clos:
             }
         return made
 
-    @cached_property
-    def task_of(self) -> Ints:
-        """Return (n_hosts,) which task has a container on each host."""
-        order = np.random.default_rng([self.seed, 2]).permutation(self.shape.hosts)
-        made = np.empty(self.shape.hosts, np.int64)
-        made[order] = np.arange(self.shape.hosts) // (self.shape.replicas * self.shape.stages)
-        return made
-
     def leaf(self, number: int) -> str:
         """Return the name of the leaf that an RNIC is cabled to."""
         host, rail = divmod(number, self.shape.rails)
         return f"leaf-s{host // self.shape.hosts_per_segment}-r{rail}"
+
+    def leaf_number(self, number: int) -> int:
+        """Return a number for the leaf of an RNIC."""
+        host, rail = divmod(number, self.shape.rails)
+        return host // self.shape.hosts_per_segment * self.shape.rails + rail
 
     def pod(self, number: int) -> int:
         """Return the pod of an RNIC, in three tiers."""
@@ -117,34 +170,52 @@ class Clos:
         )
 
     def ways(self, flow: int, *, reply: bool, without: frozenset[str] = frozenset()) -> list[Route]:
-        """Return the routes of equal cost of a direction of a flow, dead switches left out."""
+        """Return the routes of equal cost of a direction of a flow.
+
+        Switches and links whose names are in `without` are avoided, where there is another way.
+        """
         ends = self.source[flow // PORTS], self.target[flow // PORTS]
         a, b = map(int, ends[::-1] if reply else ends)
+        key = (self.leaf(a), self.leaf(b), without)
+        known = self._ways.get(key)
+        if known is None:
+            made = self._every_way(a, b)
+            avoiding = [way for way in made if not self.crosses(way, without)]
+            known = self._ways[key] = avoiding or made
+        return known
+
+    def _every_way(self, a: int, b: int) -> list[Route]:
         first, last, shape = self.leaf(a), self.leaf(b), self.shape
         if first == last:
             return [(first,)]
         if not shape.segments_per_pod:
-            made: list[Route] = [(first, f"spine-{n}", last) for n in range(shape.spines)]
-        else:
-            p, q = self.pod(a), self.pod(b)
-            groups = range(shape.spines)
-            made = (
-                [(first, f"agg-p{p}-{g}", last) for g in groups]
-                if p == q
-                else [
-                    (first, f"agg-p{p}-{g}", f"core-{g}-{c}", f"agg-p{q}-{g}", last)
-                    for g in groups
-                    for c in range(shape.cores_per_group)
-                ]
-            )
-        return [way for way in made if without.isdisjoint(way)] or made
+            return [(first, f"spine-{n}", last) for n in range(shape.spines)]
+        p, q = self.pod(a), self.pod(b)
+        groups = range(shape.spines)
+        if p == q:
+            return [(first, f"agg-p{p}-{g}", last) for g in groups]
+        return [
+            (first, f"agg-p{p}-{g}", f"core-{g}-{c}", f"agg-p{q}-{g}", last)
+            for g in groups
+            for c in range(shape.cores_per_group)
+        ]
+
+    @staticmethod
+    def crosses(route: Route, names: frozenset[str]) -> bool:
+        """Return whether a route crosses a switch or a link of these names."""
+        if not names:
+            return False
+        return not names.isdisjoint({*route, *(link(*ends).name for ends in pairwise(route))})
 
     def route(
         self, flow: int, draw: int, *, reply: bool, without: frozenset[str] = frozenset()
     ) -> int:
         """Return the row of the route that the hash value `draw` takes."""
         ways = self.ways(flow, reply=reply, without=without)
-        way = ways[draw % len(ways)]
+        return self.row(ways[draw % len(ways)])
+
+    def row(self, way: Route) -> int:
+        """Return the row of a route, a new one where it is not known yet."""
         if way not in self._row:
             self._row[way] = len(self.routes)
             self.routes.append(way)
@@ -184,33 +255,56 @@ class Clos:
         a, b = (self.endpoints[int(each[pair])].id for each in (self.source, self.target))
         return FlowId(a, b, FIRST_PORT + port)
 
+    def number(self, endpoint: EndpointId) -> int:
+        """Return the number of an endpoint's RNIC."""
+        return self._number[endpoint]
+
+    @cached_property
+    def _number(self) -> dict[EndpointId, int]:
+        return {each.id: n for n, each in enumerate(self.endpoints)}
+
+    def number_of(self, component: Component) -> int:
+        """Return the number of an RNIC, given as a component."""
+        return self._number_of[component]
+
+    @cached_property
+    def _number_of(self) -> dict[Component, int]:
+        return {self.rnic(n): n for n in range(self.shape.rnics)}
+
     def rnic(self, number: int) -> Component:
         """Return an RNIC as a component."""
         endpoint = self.endpoints[number]
         return rnic(endpoint.host, endpoint.rnic)
 
-    @cached_property
+    @property
     def links(self) -> list[tuple[str, str]]:
-        """Return every link that a route crosses, each once, sorted."""
-        return sorted({(min(e), max(e)) for route in self.routes for e in pairwise(route)})
+        """Return every link that a route crosses or crossed, each once, sorted."""
+        return self._parts()[0]
 
-    @cached_property
+    @property
     def switches(self) -> list[str]:
-        """Return every switch that a route crosses, sorted."""
-        return sorted({hop for route in self.routes for hop in route})
+        """Return every switch that a route crosses or crossed, sorted."""
+        return self._parts()[1]
 
-    def crossings(self, at: Component | tuple[str, str]) -> tuple[Ints, Ints]:
-        """Return (n_flows,) how often each flow crosses a switch, link or direction of a link.
+    def _parts(self) -> tuple[list[tuple[str, str]], list[str]]:
+        count, links, switches = self._known_parts
+        if count < len(self.routes):
+            links = sorted({(min(e), max(e)) for route in self.routes for e in pairwise(route)})
+            switches = sorted({hop for route in self.routes for hop in route})
+            self._known_parts = (len(self.routes), links, switches)
+        return links, switches
 
-        First there, then back.
-        """
-        of_route = np.asarray([_times(at, route) for route in self.routes])
-        return of_route[self.there], of_route[self.back]
+    def crossings(self, at: Component | tuple[str, str]) -> Ints:
+        """Return (n_routes,) how often each crosses a switch, link or direction of a link."""
+        return np.asarray([_times(at, route) for route in self.routes], np.int64)
 
 
 def _times(at: Component | tuple[str, str], route: Route) -> int:
     if isinstance(at, tuple):
         return sum(each == at for each in pairwise(route))
-    return sum(switch(hop) == at for hop in route) + sum(
-        link(*each) == at for each in pairwise(route)
-    )
+    if at.kind is Kind.SWITCH:
+        return route.count(at.name)
+    if at.kind is not Kind.LINK:
+        return 0
+    ends = link_ends(at)
+    return sum(each in (ends, ends[::-1]) for each in pairwise(route))

@@ -7,7 +7,7 @@ slow (16), a re-offloaded flow is slow in periods (15). Shares that nobody publi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -75,6 +75,12 @@ class Failure:
     """Hosts that state it."""
     kills: str = ""
     """Host whose agent is gone."""
+    back_ns: int = 0
+    """Nanoseconds until a new agent is there; 0: never."""
+    steps: tuple[tuple[int, int], ...] = ()
+    """Jumps of the truth's wall clock: when, since the start, and by how much (ns)."""
+    harmless: bool = False
+    """Nobody is at fault, and nobody may be named."""
 
 
 Draw = Callable[[Clos, np.random.Generator], Failure]
@@ -190,7 +196,41 @@ def _killed(clos: Clos, rng: np.random.Generator) -> Failure:
     return Failure(KILLED, Component(Kind.AGENT, host), Family.AGENT, (), kills=host)
 
 
-STARVED, KILLED = 20, 21
+def _clock_step(clos: Clos, rng: np.random.Generator) -> Failure:
+    host = f"h{rng.integers(clos.shape.hosts)}"
+    by_ns = int(np.exp(rng.uniform(np.log(0.5), np.log(30))) * SECOND) * int(rng.choice([-1, 1]))
+    steps = [(0, by_ns)]
+    if rng.random() < 0.5:
+        steps.append((int(rng.uniform(5, 30) * SECOND), -by_ns))
+    return Failure(
+        STEPPED, Component(Kind.HOST, host), Family.HOST, (), steps=tuple(steps), harmless=True
+    )
+
+
+def _restart(clos: Clos, rng: np.random.Generator) -> Failure:
+    host = f"h{rng.integers(clos.shape.hosts)}"
+    back_ns = int(rng.uniform(0.5, 4) * SECOND)
+    return Failure(
+        RESTARTED, Component(Kind.AGENT, host), Family.AGENT, (), kills=host, back_ns=back_ns,
+        harmless=True,
+    )  # fmt: skip
+
+
+def rehashed(failure: Failure, rng: np.random.Generator) -> Failure:
+    """Return a failure whose dead links routers avoid after a time, with other members of ECMP."""
+    return replace(
+        failure,
+        effects=tuple(
+            replace(each, reroute_ns=int(rng.uniform(1, 10) * SECOND))
+            if isinstance(each.at, Component) and each.at.kind is Kind.LINK
+            and each.loss == 1.0 and not each.period_ns
+            else each
+            for each in failure.effects
+        ),
+    )  # fmt: skip
+
+
+STARVED, KILLED, STEPPED, RESTARTED = 20, 21, 22, 23
 TYPES: dict[int, tuple[str, Draw]] = {
     1: ("CRC error", _crc),
     2: ("switch port down", _port_down),
@@ -214,6 +254,8 @@ TYPES: dict[int, tuple[str, Draw]] = {
     19: ("congestion control issue", _congestion),
     STARVED: ("starved host", _starved),
     KILLED: ("agent killed", _killed),
+    STEPPED: ("clock step", _clock_step),
+    RESTARTED: ("agent restarted", _restart),
 }  # fmt: skip
 """Number in Table 1 -> its name, and how one is drawn. Beyond it: what is no fault of any path."""
 TABLE = tuple(range(1, 20))

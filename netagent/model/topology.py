@@ -3,6 +3,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Fabric(StrEnum):
+    """How switches choose among ways of equal cost."""
+
+    ECMP = "ecmp"
+    """By a hash of the outer header: all packets of a flow take one way."""
+    SPRAY = "spray"
+    """For each packet anew: a flow has no way of its own, and a trace shows hops of several."""
+    SOURCE_ROUTED = "source-routed"
+    """As the sender says: all packets of a flow take one way until it says otherwise."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,6 +37,7 @@ class DeclaredTopology:
     links: frozenset[tuple[str, str]] = frozenset()
     """Pairs of switch names, each pair sorted."""
     uplinks: tuple[Uplink, ...] = ()
+    fabric: Fabric = Fabric.ECMP
 
     def name(self, address: str) -> str:
         """Return the name of the switch that answers from `address`, or else the address."""

@@ -14,7 +14,7 @@ from analyzer.config import (
 )
 from analyzer.detect.latency.floors import Floor, Sensitivity
 from netagent.model.errors import ConfigError
-from netagent.model.topology import DeclaredTopology, Uplink
+from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 
 FULL = """\
 listen = "198.18.0.1:8420"
@@ -163,6 +163,14 @@ def test_a_declared_topology_names_addresses_links_and_uplinks(write):
     assert topology.leaf("h0", "rnic0") == "leaf-s0-r0"
     assert topology.leaf("h0", "rnic1") is None
     assert load_topology(write("")) == DeclaredTopology()
+
+
+@pytest.mark.parametrize("fabric", Fabric)
+def test_a_fabric_says_how_it_chooses_among_ways(write, fabric):
+    assert load_topology(write(f'fabric = "{fabric}"\n{TOPOLOGY}')).fabric is fabric
+    assert load_topology(write(TOPOLOGY)).fabric is Fabric.ECMP
+    with pytest.raises(ConfigError, match="fabric: invalid enum value 'mesh'"):
+        load_topology(write('fabric = "mesh"\n'))
 
 
 @pytest.mark.parametrize(

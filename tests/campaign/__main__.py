@@ -1,130 +1,127 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the campaign: `python -m tests.campaign --help`."""
 
-import argparse
 import gc
 import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from analyzer.simulate.agents import Noise
-from analyzer.simulate.clos import Shape
-from analyzer.simulate.failures import TABLE
+from tests.campaign import journal, options
+from tests.campaign.apart import NoRoomError
 from tests.campaign.episode import Cluster, Outcome, episode, types_of
 from tests.campaign.figures import draw
+from tests.campaign.journal import Journal, JournalError
+from tests.campaign.options import Manner, Options
 from tests.campaign.report import lines, plain
 from tests.campaign.score import score
-
-EPILOG = """\
-examples:
-  python -m tests.campaign
-  python -m tests.campaign --hosts 256 --episodes 2000 --jobs 2
-  python -m tests.campaign --types 1,2,4 --most 1 --episodes 60
-  python -m tests.campaign --untraced --types 1,2,3,4
-  python -m tests.campaign --episodes 0 --healthy 100 --loss 0.0005
-
-exit status: 0; 1 if a window could not be judged
-"""
-JUDGED = 1_000_000
-"""Seeds from here on judge; thresholds may be tuned on those below."""
 
 _cluster: Cluster | None = None
 
 
-def _shape(hosts: int, tiers: int) -> Shape:
-    segment = 32 if hosts >= 256 else 8
-    spines = 16 if hosts >= 256 else 4
-    if tiers == 3:
-        return Shape(
-            hosts=hosts, hosts_per_segment=segment, spines=4, segments_per_pod=2, cores_per_group=4
-        )
-    return Shape(hosts=hosts, hosts_per_segment=segment, spines=spines)
+@dataclass(frozen=True)
+class Task:
+    """An episode to run."""
+
+    seed: int
+    numbers: tuple[int, ...]
+    """Types of its failures."""
+    windows: int
 
 
-def _one(task: tuple[int, tuple[int, ...], int]) -> Outcome:
-    seed, numbers, windows = task
+def tasks_of(options: Options) -> list[Task]:
+    """Return all episodes of a campaign."""
+    failing = [options.seed + n for n in range(options.episodes)]
+    healthy = [options.seed + options.episodes + n for n in range(options.healthy)]
+
+    def types(seed: int) -> tuple[int, ...]:
+        return types_of(seed, most=options.most, among=options.among, same=options.same)
+
+    return [
+        *(Task(seed, types(seed), options.windows) for seed in failing),
+        *(Task(seed, (), options.windows) for seed in healthy),
+    ]
+
+
+def _one(task: Task) -> Outcome:
     assert _cluster is not None
-    return episode(_cluster, seed, numbers, windows=windows)
+    return episode(_cluster, task.seed, task.numbers, windows=task.windows)
 
 
-def _outcomes(tasks: list[tuple[int, tuple[int, ...], int]], jobs: int) -> Iterator[Outcome]:
+def _outcomes(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
     # Each episode begins from the same warmed state: a process forked for it alone.
     context = multiprocessing.get_context("fork")
     with context.Pool(jobs, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_one, tasks)
 
 
-def main() -> int:
-    """Run the campaign; return the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.campaign", description=__doc__, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("--hosts", type=int, default=32, help="hosts of 8 RNICs (default: 32)")
-    parser.add_argument("--tiers", type=int, default=2, choices=(2, 3), help="of switches")
-    parser.add_argument("--episodes", type=int, default=190, help="with failures (default: 190)")
-    parser.add_argument("--healthy", type=int, default=20, help="without any (default: 20)")
-    parser.add_argument("--most", type=int, default=3, help="failures at once (default: 3)")
-    parser.add_argument(
-        "--types", default="", help="rows of Table 1, as 1,2,4; 20 and 21 are no faults"
-    )
-    parser.add_argument("--windows", type=int, default=10, help="of 5 s per episode (default: 10)")
-    parser.add_argument("--warm", type=int, default=60, help="windows before (default: 60)")
-    parser.add_argument("--seed", type=int, default=JUDGED, help="of the first episode")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument("--untraced", action="store_true", help="no outer header is seen")
-    parser.add_argument(
-        "--loss", type=float, default=0.0, metavar="P", help="of any probe, for no reason"
-    )
-    parser.add_argument("--output", type=Path, help="a JSON line of each episode goes there")
-    parser.add_argument("--figure", type=Path, help="an SVG goes there: confusion, reliability")
-    parser.add_argument("--json", action="store_true", help="print the score as JSON")
-    args = parser.parse_args()
-    global _cluster  # noqa: PLW0603 - what forked processes share
+def _run(options: Options, manner: Manner) -> list[Outcome]:
+    """Run the episodes that are not in the output file yet; return all."""
+    book = Journal(manner.output, options, resume=manner.resume) if manner.output else None
+    outcomes = list(book.outcomes) if book else []
+    done = {each.seed for each in outcomes}
+    tasks = [task for task in tasks_of(options) if task.seed not in done]
+    if done:
+        print(f"{len(done)} episodes ran before, {len(tasks)} are left", file=sys.stderr)
+    if tasks:
+        _warm(options)
     began_s = time.monotonic()
-    _cluster = Cluster(
-        _shape(args.hosts, args.tiers),
-        seed=args.seed,
-        traced=not args.untraced,
-        noise=Noise(loss=args.loss),
-    )
-    _cluster.warm(args.warm)
-    print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
-    gc.collect()
-    gc.freeze()  # what children share stays shared
-    among = tuple(int(n) for n in args.types.split(",")) if args.types else TABLE
-    tasks = [
-        (args.seed + n, types_of(args.seed + n, most=args.most, among=among), args.windows)
-        for n in range(args.episodes)
-    ]
-    tasks += [(args.seed + args.episodes + n, (), args.windows) for n in range(args.healthy)]
-    outcomes: list[Outcome] = []
-    if args.output:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-    file = args.output.open("w") if args.output else None
-    for n, outcome in enumerate(_outcomes(tasks, args.jobs), start=1):
+    for n, outcome in enumerate(_outcomes(tasks, manner.jobs) if tasks else (), start=1):
         outcomes.append(outcome)
-        if file:
-            file.write(json.dumps(asdict(outcome)) + "\n")
-            file.flush()
+        if book:
+            book.add(outcome)
         if n % 20 == 0 or n == len(tasks):
             rate = (time.monotonic() - began_s) / n
             print(f"{n} of {len(tasks)} episodes, {rate:.1f} s each", file=sys.stderr)
-    if file:
-        file.close()
-    outcomes.sort(key=lambda each: each.seed)
+    if book:
+        book.close()
+    return outcomes
+
+
+def _warm(options: Options) -> None:
+    global _cluster  # noqa: PLW0603 - what forked processes share
+    began_s = time.monotonic()
+    _cluster = Cluster(
+        options.shape, options.seed, not options.untraced, options.noise, options.bursts,
+        options.spray, options.churn, options.rehash,
+    )  # fmt: skip
+    _cluster.warm(options.warm)
+    print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
+    gc.collect()
+    gc.freeze()  # what children share stays shared
+
+
+def _tell(options: Options, manner: Manner, outcomes: Sequence[Outcome]) -> int:
+    """Print the score; return the exit status."""
+    outcomes = sorted(outcomes, key=lambda each: each.seed)
     result = score(outcomes)
-    if args.figure:
-        draw(args.figure, result)
-    if args.json:
-        print(json.dumps(plain(result, outcomes, rnics=args.hosts * 8), indent=2))
+    if manner.figure:
+        draw(manner.figure, result)
+    if manner.json:
+        print(json.dumps(plain(result, outcomes, rnics=options.rnics), indent=2))
     else:
-        print("\n".join(lines(result, outcomes, rnics=args.hosts * 8)))
+        print("\n".join(lines(result, outcomes, rnics=options.rnics)))
     return 1 if result.broken else 0
+
+
+def main() -> int:
+    """Run the campaign, or score what an earlier one left; return the exit status."""
+    wanted, manner = options.read()
+    try:
+        if manner.score:
+            return _tell(*_of_file(manner))
+        return _tell(wanted, manner, _run(wanted, manner))
+    except (JournalError, NoRoomError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _of_file(manner: Manner) -> tuple[Options, Manner, list[Outcome]]:
+    assert manner.score is not None
+    before, outcomes = journal.read(manner.score)
+    return before, manner, outcomes
 
 
 if __name__ == "__main__":

@@ -11,10 +11,11 @@ What the methods blame at an episode's end is scored: with as many failures as t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from analyzer.intake.flows import FlowNumbers, paths_of
+from analyzer.intake.columns import column
 from analyzer.localize.tomography import maxcount, seven
 from analyzer.localize.tomography.observations import Builder, Observations
 from analyzer.localize.tomography.ranking import Ranking
@@ -36,29 +37,66 @@ Rank = Callable[[Observations[str], Sequence[bool]], Ranking[str]]
 METHODS: Mapping[str, Rank] = {"MaxCount": maxcount.rank, "007": seven.rank}
 
 
+class _Ways:
+    """The paths that one host traced, looked up by flow: most are never asked for."""
+
+    def __init__(self, summary: Summary) -> None:
+        self._ends, self._paths = summary.endpoints, summary.paths
+        paths = summary.paths
+        self._endpoint = {each: n for n, each in enumerate(summary.endpoints)}
+        source, target, port, reply = (
+            column(paths, name).astype(np.int64)
+            for name in ("source", "target", "source_port", "reply")
+        )
+        key = _key(source, target, port, reply)
+        self._order = np.argsort(key, kind="stable")
+        self._key = key[self._order]
+        self._route = column(paths, "route")
+
+    def hold(self, summary: Summary) -> bool:
+        """Return whether a later message of the host has the same paths."""
+        return self._paths == summary.paths and self._ends == summary.endpoints
+
+    def hops(self, flow: FlowId, *, reply: bool) -> tuple[str, ...]:
+        """Return the routers of a direction of a flow; none where it was not traced."""
+        source, target = self._endpoint.get(flow.source), self._endpoint.get(flow.target)
+        if source is None or target is None:
+            return ()
+        key = _key(source, target, flow.source_port, reply)
+        place = int(np.searchsorted(self._key, key))
+        if place == len(self._key) or self._key[place] != key:
+            return ()
+        return self._paths.routes[int(self._route[self._order[place]])]
+
+
+def _key(source: Any, target: Any, port: Any, reply: Any) -> Any:
+    return ((source << 16 | target) << 16 | port) << 1 | reply
+
+
 @dataclass
 class Baselines:
     """Reads the messages of an episode."""
 
-    endpoints: Mapping[EndpointId, Endpoint]
     alarms: int = 0
     """Windows with an anomalous flow."""
-    _numbers: FlowNumbers = field(default_factory=FlowNumbers)
-    _ways: dict[tuple[FlowId, bool], tuple[str, ...]] = field(default_factory=dict)
+    _endpoints: dict[EndpointId, Endpoint] = field(default_factory=dict)
+    _newest: dict[str, Summary] = field(default_factory=dict)
+    """Host -> its newest message."""
+    _ways: dict[str, tuple[Summary, _Ways]] = field(default_factory=dict)
+    """Host -> what it traced, as of which message."""
+    _legs: dict[tuple[FlowId, bool, tuple[str, ...]], int] = field(default_factory=dict)
     _seen: Builder[str] = field(default_factory=Builder)
+
+    def know(self, endpoints: Sequence[Endpoint]) -> None:
+        """Take the endpoints that there are."""
+        self._endpoints.update((each.id, each) for each in endpoints)
 
     def window(self, summaries: Sequence[Summary]) -> None:
         """Take the messages of a window."""
         found = False
+        self._newest.update((summary.host, summary) for summary in summaries)
         for summary in summaries:
-            for path in paths_of(summary):
-                self._ways[path.flow, path.reply] = path.hops
-        for summary in summaries:
-            rows = self._numbers.decode(summary)
-            slow = (rows.count > 0) & (np.exp(rows.mean_ln) > RTT_NS)
-            lossy = rows.lost > LOSS * rows.sent
-            for n in np.flatnonzero(slow | lossy).tolist():
-                flow = self._numbers.flow(int(rows.flow[n]))
+            for flow in _anomalous(summary):
                 # Both methods count flows, however many probes of them are lost.
                 self._seen.flow([self._leg(flow, reply=r) for r in (False, True)], 1, 1)
                 found = True
@@ -76,11 +114,44 @@ class Baselines:
         }
 
     def _leg(self, flow: FlowId, *, reply: bool) -> int:
-        ends = [self.endpoints[each] for each in (flow.source, flow.target)]
+        hops = self._hops(flow, reply=reply)
+        known = self._legs.get((flow, reply, hops))
+        if known is None:
+            known = self._legs[flow, reply, hops] = self._new_leg(flow, hops)
+        return known
+
+    def _new_leg(self, flow: FlowId, hops: tuple[str, ...]) -> int:
+        ends = [self._endpoints[each] for each in (flow.source, flow.target)]
         own: list[Component] = []
         for end in ends:
             own += [Component(Kind.HOST, end.host), rnic(end.host, end.rnic)]
-        hops = self._ways.get((flow, reply), ())
         way = [switch(hop) for hop in hops if hop]
         way += [link(a, b) for a, b in pairwise(hops) if a and b]
         return self._seen.leg([[f"{ORDER.index(each.kind)}{each}" for each in (*own, *way)]])
+
+    def _hops(self, flow: FlowId, *, reply: bool) -> tuple[str, ...]:
+        """Return what the host that sends a probe, or its reply, traced of it last."""
+        host = self._endpoints[flow.target if reply else flow.source].host
+        newest = self._newest.get(host)
+        if newest is None:
+            return ()
+        of, ways = self._ways.get(host) or (newest, _Ways(newest))
+        if of is not newest and not ways.hold(newest):
+            ways = _Ways(newest)
+        self._ways[host] = (newest, ways)
+        return ways.hops(flow, reply=reply)
+
+
+def _anomalous(summary: Summary) -> list[FlowId]:
+    """Return the flows of a message that pass a threshold."""
+    flows = summary.flows
+    sent, lost, count, mean_ln = (
+        column(flows, name) for name in ("sent", "lost", "count", "mean_ln")
+    )
+    slow = (count > 0) & (np.exp(mean_ln) > RTT_NS)
+    rows = np.flatnonzero(slow | (lost > LOSS * sent)).tolist()
+    source, target, port = (column(flows, name) for name in ("source", "target", "source_port"))
+    return [
+        FlowId(summary.endpoints[source[n]], summary.endpoints[target[n]], int(port[n]))
+        for n in rows
+    ]

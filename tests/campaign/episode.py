@@ -11,15 +11,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
+from analyzer.intake.windows import GRACE_NS
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
+from analyzer.simulate.churn import Churn
 from analyzer.simulate.clos import Clos, Shape
-from analyzer.simulate.failures import TYPES, Failure, draw
-from netagent.model.path import Component, Kind
-from netagent.model.topology import DeclaredTopology, Uplink
+from analyzer.simulate.failures import TYPES, Failure, rehashed
+from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 from netagent.model.verdict import Incident
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Summary
+from tests.campaign.apart import beside
 from tests.campaign.baselines import Baselines
 
 LATE_NS = 200_000_000
@@ -50,6 +52,8 @@ class Truth:
     family: str
     also: tuple[str, ...]
     start_s: float
+    harmless: bool = False
+    """Nobody is at fault, and nobody may be named."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,15 @@ class Outcome:
     """Windows in which a flow passed a fixed threshold."""
 
 
+@dataclass(frozen=True)
+class Told:
+    """An incident that changed, or a window that could not be judged."""
+
+    now_ns: int
+    incident: Incident | None = None
+    error: str = ""
+
+
 @dataclass
 class Cluster:
     """A fabric, its agents and an analyzer's diagnosis."""
@@ -77,56 +90,92 @@ class Cluster:
     seed: int = 0
     traced: bool = True
     noise: Noise = field(default_factory=Noise)
+    bursts: bool = False
+    spray: bool = False
+    churn: float = 0.0
+    """Containers that start each minute, in a fabric of 40,000 RNICs."""
+    rehash: bool = False
+    """Whether routers avoid dead links after a while."""
 
     def __post_init__(self) -> None:
+        if self.churn:
+            self.shape = replace(self.shape, least_replicas=4)
         self.clos = Clos(self.shape, self.seed)
-        self.agents = Agents(self.clos, self.seed, self.noise, traced=self.traced)
+        churn = Churn(self.shape.hosts, self.seed, self.churn) if self.churn else None
+        self.agents = Agents(
+            self.clos, self.seed, self.noise, traced=self.traced, bursts=self.bursts,
+            spray=self.spray, churn=churn,
+        )  # fmt: skip
         self.registry = Registry()
         for message in self.agents.registrations():
             self.registry.apply(message, 0)
-        declared = DeclaredTopology() if self.traced else self._declared()
+        declared = DeclaredTopology()
+        if self.spray or not self.traced:
+            declared = self._declared()
         self.diagnosis = Diagnosis(self.registry, declared)
 
     def _declared(self) -> DeclaredTopology:
-        """Return the cabling, which an operator declares where no path is traced."""
+        """Return the cabling, which an operator declares where traces do not tell it."""
         uplinks = tuple(
             Uplink(end.host, end.rnic, self.clos.leaf(n))
             for n, end in enumerate(self.clos.endpoints)
         )
-        return DeclaredTopology(links=frozenset(self.clos.links), uplinks=uplinks)
+        fabric = Fabric.SPRAY if self.spray else Fabric.ECMP
+        return DeclaredTopology(links=frozenset(self.clos.links), uplinks=uplinks, fabric=fabric)
 
     @property
     def now_ns(self) -> int:
         """Return when the newest window is told."""
         return self.agents.start_ns + self.agents.window_number * WIDTH_NS + LATE_NS
 
-    def window(self, beside: Baselines | None = None) -> list[Incident | str]:
-        """Let a window pass; return the incidents that changed, and what could not be judged."""
+    def window(self, beside: Baselines | None = None) -> list[Told]:
+        """Let a window pass; return what changed, and what could not be judged."""
+        overdue_ns = self.agents.now_ns + GRACE_NS
+        is_first = not self.agents.window_number
         bodies = [encode(each) for each in self.agents.window()]
         summaries = [decode(body, Summary) for body in bodies]
+        news = self.agents.news()
+        told: list[Told] = []
+        # What did not come with the window before is waited for, and some comes meanwhile.
+        for now_ns in ([] if is_first else [overdue_ns]) + [self.now_ns]:
+            due = [each for each in summaries if self._comes_ns(each) <= now_ns]
+            summaries = [each for each in summaries if self._comes_ns(each) > now_ns]
+            while news and news[0][0] <= now_ns:
+                self.registry.apply(news[0][1], news.pop(0)[0])
+            if beside is not None and due:
+                beside.know(self.clos.endpoints)
+                beside.window(due)
+            told += self._take(due, now_ns)
+        return told
+
+    def _comes_ns(self, summary: Summary) -> int:
+        """Return when a message comes."""
+        closed_ns = self.agents.closed_ns.get((summary.host, summary.start_ns))
+        return LATE_NS + (self.agents.now_ns if closed_ns is None else closed_ns)
+
+    def _take(self, summaries: list[Summary], now_ns: int) -> list[Told]:
+        """Take messages, judge what is complete, and answer questions."""
         for summary in summaries:
-            self.registry.heard(summary.host, summary.start_ns, self.now_ns)
-            self.diagnosis.ingest(summary, self.now_ns)
-        if beside is not None:
-            beside.window(summaries)
-        questions = self.diagnosis.step(self.now_ns)
+            self.registry.heard(summary.host, summary.start_ns, now_ns)
+            self.diagnosis.ingest(summary, now_ns)
+        questions = self.diagnosis.step(now_ns)
         while questions:
             for each in questions:
                 reply = self.agents.reply(each.host, each.request)
-                self.diagnosis.answer(each.id, reply, self.now_ns)
-            questions = self.diagnosis.step(self.now_ns)
-        told: list[Incident | str] = []
+                self.diagnosis.answer(each.id, reply, now_ns)
+            questions = self.diagnosis.step(now_ns)
+        told: list[Told] = []
         while (event := self.diagnosis.next_event()) is not None:
             if isinstance(event, IncidentChanged):
-                told.append(event.incident)
+                told.append(Told(now_ns, event.incident))
             elif event.event == "window_not_judged":
-                told.append(repr(event.error))
+                told.append(Told(now_ns, error=repr(event.error)))
         return told
 
     def warm(self, windows: int) -> None:
         """Let healthy windows pass: nobody may be named."""
         for _ in range(windows):
-            told = [e for e in self.window() if isinstance(e, str) or e.verdict.component]
+            told = [e for e in self.window() if e.incident is None or e.incident.verdict.component]
             if told:
                 raise AssertionError(f"said in health: {told}")
 
@@ -136,55 +185,41 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     agents = cluster.agents
     agents.rng = np.random.default_rng([seed, 3])
     rng = np.random.default_rng([seed, 4])
-    failures = _drawn(cluster.clos, rng, numbers)
+    failures = _drawn(agents, rng, numbers)
+    if cluster.rehash:
+        failures = [rehashed(each, rng) for each in failures]
     began_ns = agents.start_ns + agents.window_number * WIDTH_NS
     agents.fail(failures, now_ns=began_ns)
     said: list[Said] = []
     broken: list[str] = []
-    beside = Baselines({each.id: each for each in cluster.clos.endpoints})
+    simpler = Baselines()
     for _ in range(windows):
-        for each in cluster.window(beside):
-            if isinstance(each, str):
-                broken.append(each)
+        for each in cluster.window(simpler):
+            if each.incident is None:
+                broken.append(each.error)
             else:
-                said.append(_said(each, (cluster.now_ns - began_ns) / 1e9))
+                said.append(_said(each.incident, (each.now_ns - began_ns) / 1e9))
     truths = tuple(
         Truth(
             each.number, TYPES[each.number][0], str(each.truth), each.family.value,
-            tuple(sorted(map(str, each.also))), each.start_ns / 1e9,
+            tuple(sorted(map(str, each.also))), each.start_ns / 1e9, each.harmless,
         )
         for each in failures
     )  # fmt: skip
     return Outcome(
-        seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken), beside.blamed(),
-        beside.alarms,
+        seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken), simpler.blamed(),
+        simpler.alarms,
     )  # fmt: skip
 
 
-def _drawn(clos: Clos, rng: np.random.Generator, numbers: tuple[int, ...]) -> list[Failure]:
+def _drawn(agents: Agents, rng: np.random.Generator, numbers: tuple[int, ...]) -> list[Failure]:
     """Return failures that begin at any moment of a window, none of them on another's part."""
     made: list[Failure] = []
+    idle = agents.idle()
     for number in numbers:
-        while True:
-            each = draw(number, clos, rng)
-            if not any(_touch(each, other) for other in made):
-                break
+        each = beside(made, number, agents.clos, rng, idle)
         made.append(replace(each, start_ns=int(rng.integers(WIDTH_NS))))
     return made
-
-
-def _touch(one: Failure, other: Failure) -> bool:
-    """Return whether two failures are at one component, or at a switch and a link of it."""
-    return bool(_places(one) & _places(other))
-
-
-def _places(failure: Failure) -> set[str]:
-    every: set[Component] = {failure.truth, *failure.also}
-    places = {each.name.partition("/")[0] for each in every if each.kind is not Kind.LINK}
-    for each in every:
-        if each.kind is Kind.LINK:
-            places |= {each.name, *(end for end in each.name.split(" -- ") if "leaf" not in end)}
-    return places
 
 
 def _said(incident: Incident, at_s: float) -> Said:
@@ -197,7 +232,7 @@ def _said(incident: Incident, at_s: float) -> Said:
     )  # fmt: skip
 
 
-def types_of(seed: int, *, most: int, among: tuple[int, ...]) -> tuple[int, ...]:
-    """Return which types fail together in an episode: one to `most` of them."""
+def types_of(seed: int, *, most: int, among: tuple[int, ...], same: int = 0) -> tuple[int, ...]:
+    """Return which types fail together in an episode: one to `most` of them, or always `same`."""
     rng = random.Random(seed)
-    return tuple(rng.choice(among) for _ in range(1 + seed % most))
+    return tuple(rng.choice(among) for _ in range(same or 1 + seed % most))

@@ -9,7 +9,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from analyzer.simulate.failures import Family
-from tests.campaign.score import Score, reliability, wilson
+from tests.campaign.score import Bin, Score, reliability
 
 NAMED = ("link", "switch", "rnic", "endpoint", "host", "container", "vswitch", "agent", "nobody")
 
@@ -49,15 +49,14 @@ def _confusion(axes: Axes, score: Score) -> None:
     axes.set_ylabel("what failed")
 
 
-def _reliability(axes: Axes, bins: Sequence[tuple[float, float, int]]) -> None:
+def _reliability(axes: Axes, bins: Sequence[Bin]) -> None:
     axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
-    for n, (confidence, share, count) in enumerate(bins):
-        low, high = wilson(round(share * count), count)
-        axes.plot([confidence] * 2, [low, high], color="C0", linewidth=2)
-        axes.plot(confidence, share, "o", color="C0")
+    for n, each in enumerate(bins):
+        axes.plot([each.confidence] * 2, each.interval, color="C0", linewidth=2)
+        axes.plot(each.confidence, each.share, "o", color="C0")
         axes.annotate(
-            f"{count}", (confidence, share), xytext=(-6, -14 - 14 * (n % 2)), ha="right",
-            textcoords="offset points",
+            f"{each.verdicts}", (each.confidence, each.share), textcoords="offset points",
+            xytext=(-6, -14 - 14 * (n % 2)), ha="right",
         )  # fmt: skip
     axes.set_xlim(0.3, 1.02)
     axes.set_ylim(0.3, 1.02)

@@ -2,11 +2,13 @@
 """A campaign's score as lines of text."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 
 from analyzer.simulate.failures import TYPES
 from tests.campaign.episode import Outcome
 from tests.campaign.score import (
+    Bin,
     Score,
     Tally,
     false_alarms,
@@ -28,11 +30,20 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
         made.append(_row(f"{number:2d} {TYPES[number][0]}", tally))
     total = score.total
     made.append(_row("all", total))
+    for number, quiet in sorted(score.harmless.items()):
+        made.append(
+            _share(f"{number:2d} {TYPES[number][0]}: nobody named", sum(quiet), len(quiet), 32)
+        )
     made.append("")
     made.append(_share("precision", score.right, score.named))
     made.append(_share("recall", total.detected, total.failures))
     made.append(_share("top 1", total.first, total.failures))
     made.append(_share("top 2", total.second, total.failures))
+    if 0 < score.places.failures < total.failures:
+        made.append(
+            _share("top 1 of links and switches", score.places.first, score.places.failures)
+        )
+    made.append(_share("episodes wholly right", score.whole, score.episodes))
     alarms, days = false_alarms(outcomes, rnics)
     if days:
         low, high = (each / days * 10_000 for each in poisson(alarms))
@@ -51,11 +62,15 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
         passed = sum(each.alarms for each in healthy)
         made += [f"  {passed} of {windows} windows of health have such a flow"]
     made.append("")
-    made.append("confidence, share right, verdicts")
-    made += [f"{p:10.3f} {ok:12.3f} {n:9d}" for p, ok, n in reliability(score.verdicts)]
+    made.append("confidence  right (of verdicts, 95 %)             right less confidence")
+    made += map(_bin, reliability(score.verdicts))
     if score.wrong:
         made += ["", "named wrongly:"]
         made += [f"  {what} ({n})" for what, n in sorted(score.wrong.items())][:40]
+        made += textwrap.wrap(
+            f"seeds: {', '.join(map(str, sorted(set(score.wrong_seeds))))}", 78,
+            initial_indent="  ", subsequent_indent="  ",
+        )  # fmt: skip
     if score.broken:
         made.append(f"{score.broken} windows could not be judged")
     return made
@@ -67,17 +82,30 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
     return {
         "types": {number: _plain(tally) for number, tally in sorted(score.by_type.items())},
         "all": _plain(score.total),
+        "links_and_switches": _plain(score.places),
+        "episodes": {"with_failures": score.episodes, "wholly_right": score.whole},
         "named": score.named,
         "right": score.right,
         "wrong": score.wrong,
+        "wrong_seeds": sorted(set(score.wrong_seeds)),
+        "harmless": {
+            number: {"episodes": len(quiet), "nobody_named": sum(quiet)}
+            for number, quiet in sorted(score.harmless.items())
+        },
         "health": {"alarms": alarms, "rnic_days": days},
         "beside": {
             name: _plain(tally) | {"blamed": score.blamed[name]}
             for name, tally in score.beside.items()
         },
         "reliability": [
-            {"confidence": p, "right": ok, "verdicts": n}
-            for p, ok, n in reliability(score.verdicts)
+            {
+                "confidence": each.confidence,
+                "right": each.share,
+                "verdicts": each.verdicts,
+                "low": each.interval[0],
+                "high": each.interval[1],
+            }
+            for each in reliability(score.verdicts)
         ],
         "not_judged": score.broken,
     }
@@ -105,7 +133,13 @@ def _seconds(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.1f}s"
 
 
-def _share(name: str, hits: int, of: int, width: int = 10) -> str:
+def _bin(each: Bin) -> str:
+    low, high = each.interval
+    span = f"{each.share:.3f} ({each.right} of {each.verdicts}, {low:.3f} to {high:.3f})"
+    return f"{each.confidence:10.3f}  {span:<39} {each.share - each.confidence:+.3f}"
+
+
+def _share(name: str, hits: int, of: int, width: int = 27) -> str:
     low, high = wilson(hits, of)
     span = f"({100 * low:.2f} to {100 * high:.2f}; {hits} of {of})"
     return f"{name:<{width}} {100 * hits / max(1, of):6.2f} % {span}"

@@ -4,18 +4,21 @@
 A failure is detected when an incident opens that names it, or that names nobody while no other
 failure is left to explain it. It is localised (top 1) when an incident names it, or a component
 that no evidence in reach tells from it; top 2 counts the first alternative as well. Precision is
-the share of named incidents that name a failure. Intervals are Wilson's, at 95 %.
+the share of named incidents that name a failure. An episode is wholly right when all of its
+failures are named, and nobody else. Intervals are Wilson's, at 95 %.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.campaign.episode import Outcome, Said, Truth
 
 Z = 1.959964
+PLACES = ("link", "switch")
+"""Families of failures whose place in the fabric has to be found."""
 BINS = (0.0, 0.5, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.98, 1.01)
 
 
@@ -40,8 +43,18 @@ class Score:
     right: int = 0
     wrong: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """"TYPES -> COMPONENT KIND" -> how often that was named wrongly."""
+    wrong_seeds: list[int] = field(default_factory=list)
+    """Seeds of the episodes in which somebody was named wrongly."""
+    harmless: dict[int, list[bool]] = field(default_factory=lambda: defaultdict(list))
+    """Number of what is no fault -> whether nobody was named wrongly, of each episode with it."""
     verdicts: list[tuple[float, bool]] = field(default_factory=list)
     """Confidence of each named incident as it stood last, and whether it was right."""
+    episodes: int = 0
+    """Episodes with failures."""
+    whole: int = 0
+    """Those in which every failure was named, and nobody else."""
+    places: Tally = field(default_factory=Tally)
+    """Failures of links and switches alone."""
     broken: int = 0
     beside: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     """Simpler methods by name; `detected` are failures among all that they blame."""
@@ -94,46 +107,62 @@ def score(outcomes: Iterable[Outcome]) -> Score:
 def _add(made: Score, outcome: Outcome) -> None:
     last = {each.id: each for each in outcome.said if each.state != "recovered"}
     named = [each for each in last.values() if each.component]
-    nobody = [each for each in last.values() if not each.component]
-    every = {name for truth in outcome.truths for name in _names(truth)}
-    for each in named:
-        is_right = each.component in every
-        made.named += 1
-        made.right += is_right
-        made.verdicts.append((each.confidence, is_right))
-        if not is_right:
-            types = "+".join(str(truth.number) for truth in outcome.truths)
-            made.wrong[f"{types or 'health'} -> {each.component}"] += 1
-    missed = 0
-    for truth in outcome.truths:
-        tally = made.by_type[truth.number]
-        tally.failures += 1
-        mine = [each for each in named if each.component in _names(truth)]
-        near = [each for each in last.values() if _names(truth) & {*each.alternatives[:2]}]
-        tally.first += bool(mine)
-        tally.second += bool(mine or near)
-        tally.detected += bool(mine)
-        missed += not mine
-        kind = mine[0].component.split(" ")[0] if mine and mine[0].component else "nobody"
-        made.confusion[truth.family, kind] += 1
-        if mine:
-            first = min(said.at_s for said in outcome.said if said.component in _names(truth))
-            tally.seconds.append(first - truth.start_s)
+    faults = [each for each in outcome.truths if not each.harmless]
+    every = {name for truth in faults for name in _names(truth)}
+    wrong = [each.component for each in named if each.component not in every]
+    _add_named(made, outcome, named, wrong)
+    missed = sum([_add_fault(made, outcome, truth, last) for truth in faults])
+    if outcome.truths:
+        made.episodes += 1
+        made.whole += not missed and not wrong
     for name, blamed in outcome.blamed.items():
         tally = made.beside[name]
-        tally.failures += len(outcome.truths)
+        tally.failures += len(faults)
         made.blamed[name] += len(blamed)
-        count = len(outcome.truths)
-        for truth in outcome.truths:
+        count = len(faults)
+        for truth in faults:
             tally.first += bool(_names(truth) & {*blamed[:count]})
             tally.second += bool(_names(truth) & {*blamed[: count + 1]})
         # An RNIC and its endpoint are one thing, blamed twice.
         tally.detected += sum(each in every for each in blamed)
-    # Incidents that name nobody detect as many of the failures that nobody named.
+
+
+def _add_named(
+    made: Score, outcome: Outcome, named: Sequence[Said], wrong: Sequence[str | None]
+) -> None:
+    made.named += len(named)
+    made.right += len(named) - len(wrong)
+    made.verdicts += [(each.confidence, each.component not in wrong) for each in named]
+    types = "+".join(str(truth.number) for truth in outcome.truths) or "health"
+    for component in wrong:
+        made.wrong[f"{types} -> {component}"] += 1
+        made.wrong_seeds.append(outcome.seed)
     for truth in outcome.truths:
-        mine = [each for each in named if each.component in _names(truth)]
-        if not mine and nobody:
-            made.by_type[truth.number].detected += 1
+        if truth.harmless:
+            made.harmless[truth.number].append(not wrong)
+
+
+def _add_fault(made: Score, outcome: Outcome, truth: Truth, last: Mapping[str, Said]) -> bool:
+    """Count a failure; return whether nobody named it."""
+    mine = [each for each in last.values() if each.component in _names(truth)]
+    near = [each for each in last.values() if _names(truth) & {*each.alternatives[:2]}]
+    nobody = [each for each in last.values() if not each.component]
+    kind = mine[0].component.split(" ")[0] if mine and mine[0].component else "nobody"
+    made.confusion[truth.family, kind] += 1
+    at_s = [said.at_s for said in outcome.said if said.component in _names(truth)]
+    for tally in _tallies(made, truth):
+        tally.failures += 1
+        tally.first += bool(mine)
+        tally.second += bool(mine or near)
+        # Incidents that name nobody detect as many of the failures that nobody named.
+        tally.detected += bool(mine or nobody)
+        if mine:
+            tally.seconds.append(min(at_s) - truth.start_s)
+    return not mine
+
+
+def _tallies(made: Score, truth: Truth) -> list[Tally]:
+    return [made.by_type[truth.number], *([made.places] if truth.family in PLACES else [])]
 
 
 def _names(truth: Truth) -> set[str]:
@@ -150,14 +179,34 @@ def false_alarms(outcomes: Iterable[Outcome], rnics: int) -> tuple[int, float]:
     return alarms, days
 
 
-def reliability(verdicts: Sequence[tuple[float, bool]]) -> list[tuple[float, float, int]]:
-    """Return mean confidence, share that was right, and count, by bins of confidence."""
+@dataclass(frozen=True)
+class Bin:
+    """Verdicts that state about the same confidence."""
+
+    confidence: float
+    """Mean of what they state."""
+    right: int
+    verdicts: int
+
+    @property
+    def share(self) -> float:
+        """Share that was right."""
+        return self.right / self.verdicts
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Its 95 % interval."""
+        return wilson(self.right, self.verdicts)
+
+
+def reliability(verdicts: Sequence[tuple[float, bool]]) -> list[Bin]:
+    """Return the verdicts by bins of confidence."""
     rows = []
     for low, high in pairwise(BINS):
         mine = [each for each in verdicts if low <= each[0] < high]
         if mine:
             mean = sum(p for p, _ in mine) / len(mine)
-            rows.append((mean, sum(ok for _, ok in mine) / len(mine), len(mine)))
+            rows.append(Bin(mean, sum(ok for _, ok in mine), len(mine)))
     return rows
 
 
@@ -166,6 +215,3 @@ def quantile(values: Sequence[float], share: float) -> float:
     if not values:
         return math.nan
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-__all__ = ["Said", "Score", "Tally", "false_alarms", "reliability", "score", "wilson"]

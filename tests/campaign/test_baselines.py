@@ -16,7 +16,8 @@ def blamed(*effects, windows=3):
     agents = Agents(CLOS, seed=1)
     failure = Failure(1, link("a", "b"), Family.LINK, effects)
     agents.fail([failure], now_ns=agents.start_ns)
-    beside = Baselines({each.id: each for each in CLOS.endpoints})
+    beside = Baselines()
+    beside.know(CLOS.endpoints)
     for _ in range(windows):
         beside.window([decode(encode(each), Summary) for each in agents.window()])
     return beside, beside.blamed()

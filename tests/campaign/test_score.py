@@ -3,7 +3,7 @@ import pytest
 
 from tests.campaign.episode import Outcome, Said, Truth
 from tests.campaign.report import lines
-from tests.campaign.score import false_alarms, poisson, reliability, score, wilson
+from tests.campaign.score import Bin, false_alarms, poisson, reliability, score, wilson
 
 LINK = Truth(1, "CRC error", "link a -- b", "link", (), 1.0)
 RNIC = Truth(5, "RNIC", "rnic h/x", "rnic", ("endpoint c/rail0",), 2.0)
@@ -65,7 +65,47 @@ def test_intervals_hold_what_is_known_of_them():
 
 def test_reliability_is_by_bins():
     rows = reliability([(0.94, True), (0.94, False), (0.5, True)])
-    assert rows == [(0.5, 1.0, 1), (0.94, 0.5, 2)]
+    assert rows == [Bin(0.5, 1, 1), Bin(0.94, 1, 2)]
+    assert (rows[1].share, rows[1].interval) == (0.5, wilson(1, 2))
+
+
+def test_an_episode_is_wholly_right_if_all_are_named_and_nobody_else():
+    both, other = (said("link a -- b"), said("rnic h/x", name="j")), said("link c -- d", name="k")
+    made = score(
+        [
+            Outcome(1, (LINK, RNIC), both, 30),
+            Outcome(2, (LINK, RNIC), both[:1], 30),
+            Outcome(3, (LINK, RNIC), (*both, other), 30),
+            Outcome(4, (), (), 30),
+        ]
+    )
+    assert (made.whole, made.episodes) == (1, 3)
+
+
+def test_of_what_is_no_fault_nobody_may_be_named():
+    step = Truth(22, "clock step", "host h", "host", (), 1.0, harmless=True)
+    quiet, loud = Outcome(1, (step,), (said(None),), 30), Outcome(2, (step,), (said("host h"),), 30)
+    made = score([quiet, loud, Outcome(3, (step, LINK), (said("link a -- b"),), 30)])
+    assert dict(made.harmless) == {22: [True, False, True]}
+    assert (made.total.failures, made.named, made.right) == (1, 2, 1)
+    assert (made.whole, made.episodes, made.wrong_seeds) == (2, 3, [2])
+    told = "\n".join(lines(made, [quiet, loud], rnics=256))
+    assert "22 clock step: nobody named       66.67 %" in told
+    assert "seeds: 2" in told
+
+
+def test_links_and_switches_are_counted_by_themselves_as_well():
+    made = score([Outcome(1, (LINK, RNIC), (said("rnic h/x"),), 30)])
+    assert (made.places.failures, made.places.first) == (1, 0)
+    assert (made.total.failures, made.total.first) == (2, 1)
+
+
+def test_the_report_holds_confidence_against_what_was_right():
+    outcomes = [Outcome(1, (LINK,), (said("link a -- b"),), 30)]
+    told = "\n".join(lines(score(outcomes), outcomes, rnics=256))
+    assert "0.900  1.000 (1 of 1, 0.207 to 1.000)" in told
+    assert "+0.100" in told
+    assert "episodes wholly right       100.00 %" in told
 
 
 def test_the_report_fits_a_terminal():

@@ -8,8 +8,8 @@ from analyzer.intake.flows import PathRow
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import link, switch
-from netagent.model.topology import DeclaredTopology
+from netagent.model.path import Kind, link, switch
+from netagent.model.topology import DeclaredTopology, Fabric
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
 FLOW = FlowId(A, B, 40000)
@@ -203,6 +203,22 @@ def test_where_nothing_is_declared_it_may_be_a_way_that_nobody_has_seen():
     nothing = way(LearnedTopology(), 2)
     assert nothing.certain == frozenset()
     assert 0 < nothing.unseen < 0.5
+
+
+def test_where_the_fabric_sprays_a_trace_tells_the_leaf_and_no_way():
+    cabled = frozenset((leaf, spine) for leaf in ("L0", "L1") for spine in ("S0", "S1"))
+    sprayed = DeclaredTopology(links=cabled, fabric=Fabric.SPRAY)
+    topology = learned(row(WAY), row(BACK, reply=True), declared=sprayed)
+    assert topology.leaves() == {"172.30.0.1": "L0", "172.30.0.2": "L1"}
+    assert topology.hops(FLOW, reply=False) is None
+    found = way(topology, 9)
+    assert found.certain == {switch("L0"), switch("L1")}
+    assert {c.name for c in found.maybe if c.kind is Kind.SWITCH} == {"S0", "S1"}
+    assert not found.unseen
+    # Without cabling nobody knows which ways there are, whatever traces show.
+    unknown = way(learned(row(WAY), declared=DeclaredTopology(fabric=Fabric.SPRAY)), 9)
+    assert unknown.unseen
+    assert not any(c.name in ("S0", "S1") for c in (*unknown.certain, *unknown.maybe))
 
 
 def test_neighbours_at_one_leaf_cross_that_leaf_whether_traced_or_not():

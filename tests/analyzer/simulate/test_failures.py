@@ -4,7 +4,19 @@ import pytest
 
 from analyzer.simulate.agents import Agents
 from analyzer.simulate.clos import Clos, Shape
-from analyzer.simulate.failures import KILLED, STARVED, TABLE, TYPES, Family, draw
+from analyzer.simulate.failures import (
+    KILLED,
+    RESTARTED,
+    STARVED,
+    STEPPED,
+    TABLE,
+    TYPES,
+    Effect,
+    Failure,
+    Family,
+    draw,
+    rehashed,
+)
 from netagent.model.path import Kind, link
 
 CLOS = Clos(Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2), seed=1)
@@ -20,7 +32,7 @@ KINDS = {
 
 def test_there_are_the_nineteen_of_the_table():
     assert list(TABLE) == list(range(1, 20))
-    assert {*TYPES} == {*TABLE, STARVED, KILLED}
+    assert {*TYPES} == {*TABLE, STARVED, KILLED, STEPPED, RESTARTED}
 
 
 @pytest.mark.parametrize("number", TYPES)
@@ -31,14 +43,15 @@ def test_a_failure_is_somewhere_in_the_fabric_and_does_something(number):
         assert failure.number == number
         assert failure.truth.kind is KINDS[failure.family]
         assert failure.truth not in failure.also
-        assert failure.effects or failure.kills
+        assert failure.effects or failure.kills or failure.steps
+        assert failure.harmless is (number in (STEPPED, RESTARTED))
         assert all(e.loss > 0 or e.delay_ns > 0 or e.kept_ns > 0 for e in failure.effects)
         assert bool(failure.finding) == bool(failure.hosts)
         if failure.family is Family.LINK:
             assert failure.truth in {link(*ends) for ends in CLOS.links}
 
 
-@pytest.mark.parametrize("number", TYPES)
+@pytest.mark.parametrize("number", [each for each in TYPES if each != STEPPED])
 def test_a_failure_loses_or_slows_probes(number):
     rng = np.random.default_rng(number)
     made = Agents(CLOS, seed=1)
@@ -52,3 +65,14 @@ def test_a_failure_loses_or_slows_probes(number):
             refused = np.frombuffer(summary.flows.refused, "<u4").any()
             changed += bool(lost) or bool(slow) or bool(refused)
     assert changed
+
+
+def test_only_links_that_are_dead_for_good_are_avoided():
+    rng = np.random.default_rng(1)
+    dead, ends = link(*CLOS.links[0]), CLOS.links[0]
+    effects = (
+        Effect(dead, 1.0), Effect(dead, 0.5), Effect(ends, 1.0), Effect(dead, 1.0, period_ns=9),
+    )  # fmt: skip
+    got = rehashed(Failure(2, dead, Family.LINK, effects), rng).effects
+    assert [bool(each.reroute_ns) for each in got] == [True, False, False, False]
+    assert 1_000_000_000 <= got[0].reroute_ns <= 10_000_000_000

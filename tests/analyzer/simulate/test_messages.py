@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+from analyzer.intake.flows import paths_of
+from analyzer.simulate.agents import Agents
+from analyzer.simulate.churn import Churn
+from analyzer.simulate.clos import Clos, Shape
+from analyzer.simulate.spray import Spray
+from netagent.model.path import switch
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import Summary
+
+SHAPE = Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2)
+
+
+def paths(made):
+    return [
+        each for summary in made.window() for each in paths_of(decode(encode(summary), Summary))
+    ]
+
+
+def test_each_host_tells_the_ways_of_its_probes_and_of_its_replies():
+    made = Agents(Clos(SHAPE, seed=1), seed=1)
+    clos, told = made.clos, {(each.flow, each.reply): each.hops for each in paths(made)}
+    assert len(told) == 2 * clos.flows
+    for flow in range(0, clos.flows, 13):
+        assert told[clos.flow(flow), False] == clos.routes[int(clos.there[flow])]
+        assert told[clos.flow(flow), True] == clos.routes[int(clos.back[flow])]
+
+
+def test_where_packets_are_sprayed_traces_change_by_themselves():
+    made = Agents(Clos(SHAPE, seed=1), seed=1, spray=True)
+    assert isinstance(made.routing.spray, Spray)
+    one, other = (sorted((e.flow, e.reply, e.hops) for e in paths(made)) for _ in "12")
+    assert [each[:2] for each in one] == [each[:2] for each in other]
+    assert one != other
+
+
+def test_tables_follow_the_tasks_that_come():
+    churn = Churn(16, 1, 20_000)
+    made = Agents(Clos(SHAPE, seed=1), seed=1, churn=churn)
+    seen = set()
+    for _ in range(40):
+        for summary in made.window():
+            decode(encode(summary), Summary)
+            own = {
+                end for end in summary.endpoints if end.container.endswith(f"-c{summary.host[1:]}")
+            }
+            seen |= {end.container.partition("-c")[0] for end in own}
+    assert len(seen) > 3
+    assert switch(made.clos.switches[0])

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from tests.campaign.episode import Outcome, Said, Truth
+from tests.campaign.journal import Journal, JournalError, read
+from tests.campaign.options import Options
+
+TRUTH = Truth(1, "CRC error", "link a -- b", "link", ("x",), 1.0)
+SAID = Said("i1", 5.2, None, "underlay", 0.9, ("link a -- b",), "open")
+ONE = Outcome(1, (TRUTH,), (SAID,), 50.0, ("odd",), {"007": ("link a -- b",)}, 3)
+OTHER = Outcome(2, (), (), 50.0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "campaign.jsonl"
+
+
+def written(path, *outcomes, **kinds):
+    book = Journal(path, Options(), **kinds)
+    for each in outcomes:
+        book.add(each)
+    book.close()
+    return book
+
+
+def test_what_was_written_is_read_again(path):
+    written(path, ONE, OTHER)
+    assert read(path) == (Options(), [ONE, OTHER])
+
+
+def test_a_run_goes_on_after_the_last_whole_line(path):
+    written(path, ONE)
+    with path.open("a") as file:
+        file.write('{"seed": 2, "truths": [' + 1_000 * " ")
+    assert written(path, OTHER, resume=True).outcomes == [ONE]
+    assert path.read_bytes().endswith(b"}\n")
+    assert read(path) == (Options(), [ONE, OTHER])
+
+
+def test_there_need_be_nothing_to_go_on_with(path):
+    assert written(path, ONE, resume=True).outcomes == []
+    assert read(path)[1] == [ONE]
+
+
+def test_without_resume_a_file_begins_anew(path):
+    written(path, ONE)
+    written(path, OTHER)
+    assert read(path)[1] == [OTHER]
+
+
+def test_other_options_are_refused_by_name_and_change_nothing(path):
+    written(path, ONE)
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="other options: hosts: 32 there, 64 here; loss: "):
+        Journal(path, Options(hosts=64, loss=0.5), resume=True)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("body", [b"", b"{}\n", b'{"seed": 1}\n', b"no\n", b"[]\n"])
+def test_another_file_is_refused_and_kept(path, body):
+    path.parent.mkdir()
+    path.write_bytes(body)
+    with pytest.raises(JournalError, match="no campaign's output"):
+        Journal(path, Options(), resume=True)
+    assert path.read_bytes() == body
+
+
+def test_a_file_that_is_not_there_cannot_be_scored(path):
+    with pytest.raises(JournalError, match="No such file"):
+        read(path)
