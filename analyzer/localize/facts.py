@@ -6,11 +6,11 @@ whose namespace is gone explain the losses around them. Their flows are taken ou
 that a dead agent is never a dead link.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from analyzer.detect.flows import FlowView
-from analyzer.localize.case import Case, Explained, own_rnics, pairs_quoted, way_of
+from analyzer.localize.case import Case, Explained, own_rnics, pair_of, pairs_quoted, way_of
 from analyzer.localize.contract import Context
 from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Asking, Failed, Why
@@ -32,7 +32,11 @@ MIN_DARK = 2
 """Fewest hosts whose RNICs at a leaf have no carrier, for the leaf to be at fault. Chosen: cables
 of two hosts do not break at once; one host's RNICs may share a card."""
 MAX_PORTS = 8
-"""Most RNICs that a verdict on their leaf quotes. Chosen: to be read."""
+"""Most RNICs that a verdict on their leaf quotes, or hosts that one on their silence quotes.
+Chosen: to be read."""
+SHARED = 0.5
+"""Share of the hosts from which silence is nobody's own. Chosen, as for hosts that are late: then
+something that they share keeps them from being heard, and it is not known what."""
 _ANSWERS = (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink")
 """An agent that answers its RPC, while several windows in a row lack its summary."""
 _SILENCE: Mapping[Why, tuple[float, str]] = {
@@ -59,7 +63,7 @@ class Facts:
 
 def settle(case: Case, topology: LearnedTopology) -> list[Explained]:
     """Return the verdicts that findings and silences settle, one per component."""
-    settled = [_silence(host, how, case) for host, how in sorted(case.silent.items())]
+    settled = _silences(case)
     by_component: dict[Component, list[Finding]] = {}
     for finding in case.findings:
         if finding.kind in _SYMPTOMS or finding.kind in _SYMPTOMS_WITH_LOSS:
@@ -170,6 +174,40 @@ def _stated(
         failing=pairs_quoted(v for v in flows if v.lost),
         evidence=tuple(facts),
     )
+    return Explained(verdict, flows)
+
+
+def _silences(case: Case) -> list[Explained]:
+    """Return a verdict on each silent host; one that names nobody where most are not heard.
+
+    An agent that does not run is its own host's trouble, however many there are.
+    """
+    refused = {h for h, how in case.silent.items() if how is not None and how.why is Why.REFUSED}
+    unheard = (case.silent.keys() | case.tired) - refused
+    hosts = {end.host for end in case.endpoints.values()} | case.silent.keys()
+    together = case.silent.keys() & unheard if len(unheard) > max(1.0, SHARED * len(hosts)) else ()
+    alone = [(h, how) for h, how in sorted(case.silent.items()) if h not in together]
+    said = [_silence(host, how, case) for host, how in alone]
+    if together:
+        said.append(_shared_silence({h: case.silent[h] for h in sorted(together)}, hosts, case))
+    return said
+
+
+def _shared_silence(
+    silent: Mapping[str, Failed | None], hosts: Collection[str], case: Case
+) -> Explained:
+    flows = tuple(v for v in case.flows if case.hosts(pair_of(v.flow)) & silent.keys())
+    facts = [
+        Evidence(EvidenceKind.NO_SUMMARY, {"host": h, "rpc": how.text if how else "answers"})
+        for h, how in list(silent.items())[:MAX_PORTS]
+    ]
+    verdict = Verdict(
+        None, None, Symptom.SILENCE, 0.5,
+        f"{len(silent)} of {len(hosts)} hosts are not heard at once: what they share, as the "
+        "management network or the analyzer itself, keeps their summaries away",
+        failing=pairs_quoted(v for v in flows if v.lost), evidence=tuple(facts),
+        missing=("summaries of most hosts",),
+    )  # fmt: skip
     return Explained(verdict, flows)
 
 

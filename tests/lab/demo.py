@@ -178,7 +178,7 @@ def run(
             observer = Observer(client)
             healthy = _watch_health(observer, say, SETTLE_S[transport], healthy_s)
             found = [_try(lab, observer, name, say, transport) for name in faults]
-            _record(client, output.with_suffix(".recording"), say)
+            record(client, output.with_suffix(".recording"), say)
     finally:
         lab.down()
     output.parent.mkdir(exist_ok=True)
@@ -192,10 +192,11 @@ def run(
     return right == len(found) and not healthy
 
 
-def _record(client: httpx.Client, to: Path, say: Say) -> None:
+def record(client: httpx.Client, to: Path, say: Say) -> None:
+    """Write to a file what the analyzer was given, for its replay."""
     answer = client.get("/v1/recording", timeout=60)
     answer.raise_for_status()
-    to.parent.mkdir(exist_ok=True)
+    to.parent.mkdir(parents=True, exist_ok=True)
     to.write_bytes(answer.content)
     say(f"recorded: netagent-analyzer replay {to}")
 

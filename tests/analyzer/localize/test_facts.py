@@ -115,6 +115,33 @@ def test_a_silent_host_is_its_agent_or_cannot_be_told(how, component, sure):
     assert not any(view.lost for view in rest(case, explained))
 
 
+REFUSED = Failed(Why.REFUSED, "refused")
+UNREACHABLE = Failed(Why.UNREACHABLE, "connect timeout")
+
+
+@pytest.mark.parametrize("how", [UNREACHABLE, Failed(Why.TIMEOUT, "timeout"), None])
+def test_most_hosts_that_are_not_heard_at_once_accuse_none_of_them(how):
+    hosts = sorted({end.host for end in FABRIC.endpoints.values()})
+    case, (explained,) = settled(silent=dict.fromkeys(hosts[1:], how), loss=["container t0-c2"])
+    assert explained.verdict.component is None
+    assert f"{len(hosts) - 1} of {len(hosts)} hosts are not heard" in explained.verdict.summary
+    assert explained.verdict.missing
+    assert not any(view.lost for view in rest(case, explained))
+
+
+def test_hosts_of_which_it_is_too_early_to_tell_count_as_not_heard():
+    hosts = sorted({end.host for end in FABRIC.endpoints.values()})
+    case = replace(FABRIC.case(silent={"h2": UNREACHABLE}), tired=set(hosts) - {"h1"})
+    (explained,) = settle(case, TOPOLOGY)
+    assert explained.verdict.component is None
+
+
+def test_agents_that_do_not_run_are_named_however_many_they_are():
+    hosts = sorted({end.host for end in FABRIC.endpoints.values()})
+    _, explained = settled(silent=dict.fromkeys(hosts, REFUSED))
+    assert [str(each.verdict.component) for each in explained] == [f"agent {h}" for h in hosts]
+
+
 def test_unknown_input_and_differences_accuse_nobody():
     _, explained = settled(
         finding(FindingKind.UNKNOWN_INPUT, "endpoint a/rail0"),
