@@ -132,11 +132,19 @@ class Observer:
 
     def incidents(self) -> list[dict[str, Any]]:
         """Return every incident, oldest first; an analyzer that is busy is asked again."""
+        return self._all("incidents")
+
+    def windows(self) -> list[int]:
+        """Return the start of each host's newest window that was taken."""
+        newest = (agent["window_ns"] for agent in self._all("agents"))
+        return [start_ns for start_ns in newest if start_ns is not None]
+
+    def _all(self, what: str) -> list[dict[str, Any]]:
         for _ in range(10):
             try:
-                answer = self.client.get("/v1/incidents")
+                answer = self.client.get(f"/v1/{what}")
                 answer.raise_for_status()
-                return list(answer.json()["incidents"])
+                return list(answer.json()[what])
             except httpx.HTTPError:
                 time.sleep(POLL_S)  # a poll of a remote state, with a bound
         raise LabError("the analyzer does not answer", "see its log")
