@@ -11,6 +11,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 
 from tests.lab.catalogue import CATALOGUE, Spec
@@ -76,10 +77,12 @@ def run(
             observer = Observer(client)
             observer.wait(lambda: False, timeout_s=SETTLE_S[Transport.UDP])
             state = lab.state()
-            drawn = _singles(state, seed, only) if each else _pairs(state, seed, pairs)
+            drawn = _singles(state, seed, only) if each else _pairs(state, seed)
             for number, plans in drawn:
+                if not each and len(tried) == pairs:
+                    break
                 with suppress(_Impossible):
-                    tried.append(_try(lab, observer, number, plans))
+                    tried.append(attempt(lab, observer, number, plans))
                     say(json.dumps(asdict(tried[-1]) | {"right": tried[-1].right}))
                     if not tried[-1].right:
                         record(client, OUTPUT / f"{number}.recording", say)
@@ -106,7 +109,8 @@ class _Impossible(Exception):
     """The machine cannot do a fault."""
 
 
-def _try(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) -> Tried:
+def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) -> Tried:
+    """Break a lab that is up, watch, and heal it; return what became of it."""
     rng = random.Random(seed)
     _quiet(observer)
     observer.remember()
@@ -219,9 +223,9 @@ _KNOWN = ("link-down", "rnic-down", "flow-deleted")
 """What is injected before nobody can know anything: one of each layer."""
 
 
-def _pairs(state: State, seed: int, pairs: int) -> Iterator[tuple[int, list[Plan]]]:
-    for n in range(pairs):
-        yield seed + n, draw(state, seed + n)
+def _pairs(state: State, seed: int) -> Iterator[tuple[int, list[Plan]]]:
+    for number in count(seed):
+        yield number, draw(state, number)
 
 
 def draw(state: State, seed: int) -> list[Plan]:
@@ -296,9 +300,11 @@ def _places(name: str, target: str, state: State) -> set[str]:
     """Return the hosts and links without which a fault cannot be seen for itself."""
     first, _, rest = target.partition("/")
     kind = CATALOGUE[name].kind
+    if name in {"link-down", "leaf-down"} and state.shape.segments == 2:
+        return {first} | _in_series(target, state) | _hosts_at(target, state)
     if kind in {Kind.SPINE, Kind.LEAF}:
         links = {spelled(link) for link in state.shape.links() if target in (link.leaf, link.spine)}
-        return links | {host for host in state.shape.host_names if _is_at(host, target, state)}
+        return links | _hosts_at(target, state)
     if kind is Kind.FLOW:
         return {first, _host(rest.partition("/")[0], state)}
     if kind in {Kind.CONTAINER, Kind.ENDPOINT}:
@@ -306,9 +312,27 @@ def _places(name: str, target: str, state: State) -> set[str]:
     return {first}
 
 
-def _is_at(host: str, leaf: str, state: State) -> bool:
-    number = host_number(host)
-    return leaf in {state.shape.leaf_of(number, rail) for rail in _all(state.shape)}
+def _in_series(target: str, state: State) -> set[str]:
+    """Return the links that carry nothing without a link or leaf: two segments have one way each.
+
+    What crosses a spine on a rail crosses both of its links there.
+    """
+    leaf, _, spine = target.partition("--")
+    rail = leaf.rpartition("-")[2]
+    return {
+        spelled(link)
+        for link in state.shape.links()
+        if link.leaf.endswith(f"-{rail}") and spine in {"", link.spine}
+    }
+
+
+def _hosts_at(leaf: str, state: State) -> set[str]:
+    shape = state.shape
+    return {
+        host
+        for host in shape.host_names
+        if leaf in {shape.leaf_of(host_number(host), rail) for rail in _all(shape)}
+    }
 
 
 def _host(container: str, state: State) -> str:

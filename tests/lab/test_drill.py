@@ -2,10 +2,11 @@
 import pytest
 
 from tests.lab.catalogue import CATALOGUE, Spec
-from tests.lab.drill import Tried, _singles, draw, lines, targets
+from tests.lab.drill import Tried, _places, _singles, draw, lines, targets
 from tests.lab.faults import plan
 from tests.lab.shape import Shape, Transport
 from tests.lab.state import State
+from tests.lab.targets import spelled
 from tests.lab.workload import Container
 
 EVERYONE = tuple(Container(task, host) for task in ("train-a", "train-b") for host in range(4))
@@ -29,6 +30,22 @@ def test_what_is_no_fault_is_never_one_of_two_and_something_is_known_before_it_b
         ((_, plans),) = _singles(STATE, 1, [name])
         assert [each for each, _ in plans][1:] == [name]
         assert not CATALOGUE[plans[0][0]].blameless
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "hides"),
+    [
+        ("link-down", "leaf-s0-r1--spine-0", {"leaf-s0-r1--spine-0", "leaf-s1-r1--spine-0"}),
+        ("leaf-down", "leaf-s1-r0", {f"leaf-s{s}-r0--spine-{n}" for s in (0, 1) for n in (0, 1)}),
+        ("spine-down", "spine-1", {f"leaf-s{s}-r{r}--spine-1" for s in (0, 1) for r in (0, 1)}),
+        ("link-loss", "leaf-s0-r1--spine-0", {"leaf-s0-r1--spine-0"}),
+    ],
+)
+def test_a_link_that_carries_nothing_any_more_is_not_broken_beside(
+    name: str, target: str, hides: set[str]
+) -> None:
+    links = {spelled(link) for link in STATE.shape.links()}
+    assert _places(name, target, STATE) & links == hides
 
 
 @pytest.mark.parametrize("seed", range(60))
