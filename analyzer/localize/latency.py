@@ -1,20 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vote on a window's slowness, settled by where routers begin to answer late."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
-from analyzer.localize.voting.ballots import (
-    Counted,
-    Poll,
-    by_latency,
-    poll_latency,
-    poll_latency_again,
-)
-from analyzer.localize.voting.election import Election
+from analyzer.localize.voting.ballots import Counted, by_latency, poll_latency, poll_latency_again
 from analyzer.questions import Asking
 
 
@@ -39,17 +31,9 @@ class Latency:
         counts = yield from hops.count(wanted, case.endpoints, self._topology, large=False)
         ballots = hops.late_ballots(counts, case.endpoints, case.slow)
         timed = Counted(tuple(hops.timed(counts, case.slow)))
-        if not any(ballot.lost for ballot in ballots):
-            return by_latency(case, _left_open(polled, ties), timed)
         borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
+        if borne_out is None and not any(ballot.lost for ballot in ballots):
+            # It has passed by now, or comes and goes, or is less than routers show: that would
+            # acquit all that they were timed through, and leave whatever nobody timed.
+            return by_latency(case, polled, timed)
         return by_latency(case, poll_latency_again(polled, ballots, borne_out=borne_out), timed)
-
-
-def _left_open(polled: Poll, ties: Sequence[Election]) -> Poll:
-    """Return a poll that no router's time decides: none was late any more.
-
-    Routers are timed after the window. What has passed by then, or comes and goes, would acquit all
-    that it was slow on, and leave whatever nobody timed.
-    """
-    doubted = [replace(each, doubtful=True) if each in ties else each for each in polled.elections]
-    return replace(polled, elections=tuple(doubted))
