@@ -429,6 +429,7 @@ class Diagnosis:
             tuple(finding for found in state.findings.values() for finding in found),
             self._numbers,
             self._silence.silent,
+            self._silence.shared,
             self._slowness.slow,
             self._delay.late,
             now_ns=now_ns,

@@ -6,7 +6,7 @@ whose namespace is gone explain the losses around them. Their flows are taken ou
 that a dead agent is never a dead link.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from analyzer.detect.flows import FlowView
@@ -34,9 +34,6 @@ of two hosts do not break at once; one host's RNICs may share a card."""
 MAX_PORTS = 8
 """Most RNICs that a verdict on their leaf quotes, or hosts that one on their silence quotes.
 Chosen: to be read."""
-SHARED = 0.5
-"""Share of the hosts from which silence is nobody's own. Chosen, as for hosts that are late: then
-something that they share keeps them from being heard, and it is not known what."""
 _ANSWERS = (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink")
 """An agent that answers its RPC, while several windows in a row lack its summary."""
 _SILENCE: Mapping[Why, tuple[float, str]] = {
@@ -182,20 +179,16 @@ def _silences(case: Case) -> list[Explained]:
 
     An agent that does not run is its own host's trouble, however many there are.
     """
-    refused = {h for h, how in case.silent.items() if how is not None and how.why is Why.REFUSED}
-    unheard = (case.silent.keys() | case.tired) - refused
-    hosts = {end.host for end in case.endpoints.values()} | case.silent.keys()
-    together = case.silent.keys() & unheard if len(unheard) > max(1.0, SHARED * len(hosts)) else ()
-    alone = [(h, how) for h, how in sorted(case.silent.items()) if h not in together]
-    said = [_silence(host, how, case) for host, how in alone]
-    if together:
-        said.append(_shared_silence({h: case.silent[h] for h in sorted(together)}, hosts, case))
-    return said
+    silent = sorted(case.silent.items())
+    refused = [(h, how) for h, how in silent if how is not None and how.why is Why.REFUSED]
+    alone = refused if case.shared_silence else silent
+    together = {h: how for h, how in silent if (h, how) not in alone}
+    shared = [_shared_silence(together, case)] if together else []
+    return [*(_silence(host, how, case) for host, how in alone), *shared]
 
 
-def _shared_silence(
-    silent: Mapping[str, Failed | None], hosts: Collection[str], case: Case
-) -> Explained:
+def _shared_silence(silent: Mapping[str, Failed | None], case: Case) -> Explained:
+    hosts = {end.host for end in case.endpoints.values()} | silent.keys()
     flows = tuple(v for v in case.flows if case.hosts(pair_of(v.flow)) & silent.keys())
     facts = [
         Evidence(EvidenceKind.NO_SUMMARY, {"host": h, "rpc": how.text if how else "answers"})

@@ -171,8 +171,9 @@ def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) ->
 
 
 def _recovered(observer: Observer) -> set[str]:
-    """Return the components of which is said that all is well again."""
-    return {str(one["component"]) for one in observer.new() if one["state"] == "recovered"}
+    """Return the named components of which is said that all is well again."""
+    over = [one for one in observer.new() if one["state"] == "recovered"]
+    return {str(one["component"]) for one in over if one["component"]}
 
 
 def _injected(lab: Lab, name: str, target: str) -> Fault:

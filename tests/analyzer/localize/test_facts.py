@@ -16,9 +16,9 @@ FABRIC = Fabric(seed=1)
 TOPOLOGY = FABRIC.topology()
 
 
-def settled(*findings, silent=None, loss=()):
+def settled(*findings, silent=None, loss=(), shared=False):
     fabric = Fabric(seed=1, loss=dict.fromkeys(map(Component.parse, loss), 1.0))
-    case = fabric.case(findings=findings, silent=silent or {})
+    case = fabric.case(findings=findings, silent=silent or {}, shared_silence=shared)
     return case, settle(case, TOPOLOGY)
 
 
@@ -122,23 +122,17 @@ UNREACHABLE = Failed(Why.UNREACHABLE, "connect timeout")
 @pytest.mark.parametrize("how", [UNREACHABLE, Failed(Why.TIMEOUT, "timeout"), None])
 def test_most_hosts_that_are_not_heard_at_once_accuse_none_of_them(how):
     hosts = sorted({end.host for end in FABRIC.endpoints.values()})
-    case, (explained,) = settled(silent=dict.fromkeys(hosts[1:], how), loss=["container t0-c2"])
+    silent = dict.fromkeys(hosts[1:], how)
+    case, (explained,) = settled(silent=silent, shared=True, loss=["container t0-c2"])
     assert explained.verdict.component is None
     assert f"{len(hosts) - 1} of {len(hosts)} hosts are not heard" in explained.verdict.summary
     assert explained.verdict.missing
     assert not any(view.lost for view in rest(case, explained))
 
 
-def test_hosts_of_which_it_is_too_early_to_tell_count_as_not_heard():
-    hosts = sorted({end.host for end in FABRIC.endpoints.values()})
-    case = replace(FABRIC.case(silent={"h2": UNREACHABLE}), tired=set(hosts) - {"h1"})
-    (explained,) = settle(case, TOPOLOGY)
-    assert explained.verdict.component is None
-
-
 def test_agents_that_do_not_run_are_named_however_many_they_are():
     hosts = sorted({end.host for end in FABRIC.endpoints.values()})
-    _, explained = settled(silent=dict.fromkeys(hosts, REFUSED))
+    _, explained = settled(silent=dict.fromkeys(hosts, REFUSED), shared=True)
     assert [str(each.verdict.component) for each in explained] == [f"agent {h}" for h in hosts]
 
 
