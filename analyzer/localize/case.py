@@ -66,7 +66,8 @@ class Case:
     tired: AbstractSet[str] = frozenset()
     """Hosts too busy to be asked for a trace."""
     healing: AbstractSet[OrderedPair] = frozenset()
-    """Unordered pairs whose losses were explained a window ago."""
+    """Unordered pairs whose losses were explained a window ago, or two, where they were dead since.
+    """
     explained: list[Explained] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Evidence that could not be had."""
