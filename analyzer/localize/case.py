@@ -51,11 +51,11 @@ class Case:
     """Those of the flows; None where they have none."""
     silent: Mapping[str, Failed | None] = field(default_factory=dict)
     """Host whose agent sent no summary -> how its RPC fails; None where it answers."""
-    shared_silence: bool = False
-    """Whether most hosts are silent at once, though their agents do not refuse."""
     slow: Mapping[FlowId, Shift] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
     """Hosts that take long to send or to answer probes -> nanoseconds on average."""
+    shared_silence: bool = False
+    """Whether most hosts are silent at once, though their agents do not refuse."""
     now_ns: int = 0
     """When the window was closed, Unix nanoseconds."""
     standing: frozenset[Component] = frozenset()
