@@ -15,7 +15,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos drill health eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,13 @@ check: lint types floors ## everything static
 
 chaos: setup ## kill agents, analyzer and vswitchd 50 times, in a lab of its own (docs/chaos.md)
 	$(BIN)/python -m tests.lab chaos
+
+drill: setup ## break a lab by every fault alone, then by thirty pairs at once (an hour; docs/lab.md)
+	$(BIN)/python -m tests.lab drill --each
+	$(BIN)/python -m tests.lab drill --pairs 30
+
+health: setup ## half an hour of a lab that is well, in which tasks come and go (docs/lab.md)
+	$(BIN)/python -m tests.lab health --minutes 30
 
 eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.skeleton

@@ -3,7 +3,8 @@
 
 The detector asks its agent for its status. It reports a refusal at once. A busy host does not
 answer in time either, so a timeout is reported after two windows in a row (DESIGN 21), and not
-while the agent has begun recently or makes a trace.
+while the agent has begun recently or makes a trace. When most hosts are silent at once, something
+that they share is the reason; when that is over, each has its time again, to catch up.
 """
 
 from collections import Counter
@@ -26,11 +27,17 @@ MUTE_WINDOWS = 3
 """Windows in a row without the summary of a host that answers, before it is an incident. Chosen:
 an agent that retries a delivery catches up within two."""
 
+SHARED = 0.5
+"""Share of the hosts from which silence is nobody's own. Chosen, as for hosts that are late: then
+something that they share keeps them from being heard, and it is not known what."""
+
 
 class Silence:
     """Distinguishes silent hosts from late ones."""
 
     symptoms = frozenset({Symptom.SILENCE})
+    shared = False
+    """Whether most hosts of the newest window are not heard, though none of them refuses."""
 
     def __init__(self) -> None:
         self._missing: Counter[str] = Counter()
@@ -43,10 +50,14 @@ class Silence:
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the hosts whose silence is beyond doubt."""
         hosts = sorted(seen.absent)
+        if self.shared and not _most(hosts, seen):
+            self._missing = Counter()
         self._missing = Counter({host: self._missing[host] + 1 for host in hosts})
         replies = (yield [Ask(host, StatusRequest()) for host in hosts]) if hosts else ()
         answers = dict(zip(hosts, replies, strict=True))
         how = {host: reply for host, reply in answers.items() if isinstance(reply, Failed)}
+        refused = {host for host, failed in how.items() if failed.why is Why.REFUSED}
+        self.shared = _most(seen.absent - refused, seen)
         odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
         # These agents answer: their summaries are late, or never come in time.
         late = {host for host in hosts if host not in how or host in odd}
@@ -73,3 +84,7 @@ class Silence:
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Remember hosts only."""
+
+
+def _most(hosts: Collection[str], seen: Seen) -> bool:
+    return len(hosts) > max(1.0, SHARED * len(seen.expected))

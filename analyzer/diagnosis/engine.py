@@ -134,6 +134,9 @@ class _Judging:
 class Diagnosis:
     """Detection, localisation and the life of incidents."""
 
+    _dead_before: frozenset[OrderedPair] = frozenset()
+    """Unordered pairs that ended the newest window dead, and were explained only the one before."""
+
     def __init__(
         self,
         roster: Registry,
@@ -368,6 +371,10 @@ class Diagnosis:
             case.explain(found)
             if localizer.settles:
                 settled |= {unordered(pair_of(v.flow)) for each in found for v in each.flows}
+        # A fault may be mended while its last window is being judged: what is asked then is well
+        # already, and the next window begins with what was lost meanwhile.
+        dead = {unordered(pair_of(view.flow)) for view in case.flows if view.unconnected}
+        self._dead_before = self._settled_before & dead - settled
         self._settled_before = frozenset(settled)
         changed = self._book.apply(
             [each.verdict for each in case.explained],
@@ -431,11 +438,12 @@ class Diagnosis:
             self._silence.silent,
             self._slowness.slow,
             self._delay.late,
+            shared_silence=self._silence.shared,
             now_ns=now_ns,
             standing=self._book.standing(),
             mute=stalled | began | undecided | self._delay.starved.keys(),
             tired=undecided | (seen.expected - state.rows.keys()),
-            healing=self._settled_before,
+            healing=self._settled_before | self._dead_before,
         )
 
     def _task_of(self, pair: OrderedPair) -> str | None:

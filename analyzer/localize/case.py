@@ -54,6 +54,8 @@ class Case:
     slow: Mapping[FlowId, Shift] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
     """Hosts that take long to send or to answer probes -> nanoseconds on average."""
+    shared_silence: bool = False
+    """Whether most hosts are silent at once, though their agents do not refuse."""
     now_ns: int = 0
     """When the window was closed, Unix nanoseconds."""
     standing: frozenset[Component] = frozenset()
@@ -64,7 +66,8 @@ class Case:
     tired: AbstractSet[str] = frozenset()
     """Hosts too busy to be asked for a trace."""
     healing: AbstractSet[OrderedPair] = frozenset()
-    """Unordered pairs whose losses were explained a window ago."""
+    """Unordered pairs whose losses were explained a window ago, or two, where they were dead since.
+    """
     dead: frozenset[Component] = frozenset()
     """Components that lose all that crosses them, by the vote on losses."""
     explained: list[Explained] = field(default_factory=list)

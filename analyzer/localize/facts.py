@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from analyzer.detect.flows import FlowView
-from analyzer.localize.case import Case, Explained, own_rnics, pairs_quoted, way_of
+from analyzer.localize.case import Case, Explained, own_rnics, pair_of, pairs_quoted, way_of
 from analyzer.localize.contract import Context
 from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Asking, Failed, Why
@@ -32,7 +32,8 @@ MIN_DARK = 2
 """Fewest hosts whose RNICs at a leaf have no carrier, for the leaf to be at fault. Chosen: cables
 of two hosts do not break at once; one host's RNICs may share a card."""
 MAX_PORTS = 8
-"""Most RNICs that a verdict on their leaf quotes. Chosen: to be read."""
+"""Most RNICs that a verdict on their leaf quotes, or hosts that one on their silence quotes.
+Chosen: to be read."""
 _ANSWERS = (0.7, "answers its RPC, but its summaries do not come in time: its clock or its uplink")
 """An agent that answers its RPC, while several windows in a row lack its summary."""
 _SILENCE: Mapping[Why, tuple[float, str]] = {
@@ -59,7 +60,7 @@ class Facts:
 
 def settle(case: Case, topology: LearnedTopology) -> list[Explained]:
     """Return the verdicts that findings and silences settle, one per component."""
-    settled = [_silence(host, how, case) for host, how in sorted(case.silent.items())]
+    settled = _silences(case)
     by_component: dict[Component, list[Finding]] = {}
     for finding in case.findings:
         if finding.kind in _SYMPTOMS or finding.kind in _SYMPTOMS_WITH_LOSS:
@@ -170,6 +171,36 @@ def _stated(
         failing=pairs_quoted(v for v in flows if v.lost),
         evidence=tuple(facts),
     )
+    return Explained(verdict, flows)
+
+
+def _silences(case: Case) -> list[Explained]:
+    """Return a verdict on each silent host; one that names nobody where most are not heard.
+
+    An agent that does not run is its own host's trouble, however many there are.
+    """
+    silent = sorted(case.silent.items())
+    refused = [(h, how) for h, how in silent if how is not None and how.why is Why.REFUSED]
+    alone = refused if case.shared_silence else silent
+    together = {h: how for h, how in silent if (h, how) not in alone}
+    shared = [_shared_silence(together, case)] if together else []
+    return [*(_silence(host, how, case) for host, how in alone), *shared]
+
+
+def _shared_silence(silent: Mapping[str, Failed | None], case: Case) -> Explained:
+    hosts = {end.host for end in case.endpoints.values()} | silent.keys()
+    flows = tuple(v for v in case.flows if case.hosts(pair_of(v.flow)) & silent.keys())
+    facts = [
+        Evidence(EvidenceKind.NO_SUMMARY, {"host": h, "rpc": how.text if how else "answers"})
+        for h, how in list(silent.items())[:MAX_PORTS]
+    ]
+    verdict = Verdict(
+        None, None, Symptom.SILENCE, 0.5,
+        f"{len(silent)} of {len(hosts)} hosts are not heard at once: what they share, as the "
+        "management network or the analyzer itself, keeps their summaries away",
+        failing=pairs_quoted(v for v in flows if v.lost), evidence=tuple(facts),
+        missing=("summaries of most hosts",),
+    )  # fmt: skip
     return Explained(verdict, flows)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vote on a window's losses, with packets counted per router where it is a tie."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
@@ -10,7 +10,7 @@ from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import Counted, Poll, by_votes, left, poll, poll_again, pool
-from analyzer.localize.voting.election import Election
+from analyzer.localize.voting.election import Ballot, Election
 from analyzer.questions import Asking
 from netagent.model.path import Component, Kind
 
@@ -83,11 +83,15 @@ class Votes:
             self._gone -= hops.switches(counts)
             cleared = hops.cleared(suspects, counts, case.endpoints)
             every = [suspect for each in polled.elections for suspect in each.suspects]
+            borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
+            before = polled.elections
             polled = poll_again(
                 polled, ballots, cleared | hops.beyond(every, counts, self._gone),
-                borne_out=hops.judge(counts, ballots, case.endpoints, self._topology),
+                borne_out=borne_out,
                 gone=self._gone if any(each.own for each in counts) else frozenset(),
             )  # fmt: skip
+            if borne_out is None:
+                polled = replace(polled, elections=_shown(polled.elections, before, ballots))
             polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
         return polled, by_votes(polled, self._topology, counted)
@@ -122,6 +126,27 @@ class Votes:
                 break
             found.append(each.rest)
         return found
+
+
+def _shown(
+    elections: Sequence[Election], before: Sequence[Election], counted: Iterable[Ballot]
+) -> tuple[Election, ...]:
+    """Return elections, of which those that counts alone decided are doubtful without a loss there.
+
+    What comes and goes loses none of the packets that are counted while it is away. They would
+    acquit whatever more of them passed, and leave who is farther from the hosts that counted. Flows
+    that were dead until the window's end are dead still, and need no other witness.
+    """
+    named = {each.suspects[0].component for each in before if each.decided}
+    lossy = {component for each in counted if each.lost for component in each.components}
+    return tuple(
+        replace(each, doubtful=True)
+        if each.decided
+        and each.suspects[0].component not in named | lossy
+        and 2 * sum(ballot.run > 0 for ballot in each.explains) <= len(each.explains)
+        else each
+        for each in elections
+    )
 
 
 def _lasting(election: Election) -> bool:

@@ -15,7 +15,7 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.conversion import walk_from_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
-from ovs_checks.openflow.notation import format_mac, mac, or_zero
+from ovs_checks.openflow.notation import format_ipv4, format_mac, ipv4, mac, or_zero
 from ovs_checks.translate.ends import End
 from ovs_checks.walk.reach import Destination
 from ovs_checks.walk.values import LocalWalk
@@ -137,7 +137,7 @@ def ingress_question(
         tun_id=end.tun_id,
         source_address=source.address,
         source_mac=source.mac,
-        target_address=target.address,
+        target_address=format_ipv4(end.header.nw_dst) if end.nw_dst_by else target.address,
         target_mac=format_mac(end.header.eth_dst) if end.eth_dst_by else target.mac,
         source_port=source_port,
         destination_port=probed_port(target, port),
@@ -146,4 +146,10 @@ def ingress_question(
 
 def expected(target: Endpoint) -> Destination:
     """Return where packets to an endpoint ought to arrive."""
-    return Destination(target.host, target.port, target.underlay, or_zero(mac, target.mac) or None)
+    return Destination(
+        target.host,
+        target.port,
+        target.underlay,
+        or_zero(mac, target.mac) or None,
+        or_zero(ipv4, target.address) or None,
+    )

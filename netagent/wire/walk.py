@@ -60,6 +60,7 @@ class End(Struct, frozen=True, kw_only=True):
     tun_id_by: Quote | UnsetType = UNSET
     tun_dst_by: Quote | UnsetType = UNSET
     eth_dst_by: Quote | UnsetType = UNSET
+    nw_dst_by: Quote | UnsetType = UNSET
     case: str = ""
     shadowed: Quote | UnsetType = UNSET
 

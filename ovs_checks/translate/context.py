@@ -14,7 +14,7 @@ from typing import Literal
 from netagent.model.walk import EndKind
 from ovs_checks.openflow.actions import Action, Nat, ToController
 from ovs_checks.openflow.flow import Flow
-from ovs_checks.openflow.packet import ETH_DST, NO_TARGET, SLOTS, Header, Slots
+from ovs_checks.openflow.packet import ETH_DST, NO_TARGET, NW_DST, SLOTS, Header, Slots
 from ovs_checks.switch.snapshot import Bridge, Features, Port, Snapshot
 
 from .datapath import Step, size_of
@@ -240,9 +240,11 @@ class Context:
     def end(self, kind: EndKind, reason: str, port: str = "", **more: object) -> End:
         """Return an end at the flow being executed."""
         end = End(kind, self.bridge.name, self.table, reason, self.header, port, self.quote())
-        writer = self.origins.get(ETH_DST) if kind in {"output", "tunnelled"} else None
-        if writer is not None:
-            more = {**more, "eth_dst_by": Quote.of(self.bridge.name, writer)}
+        if kind in {"output", "tunnelled"}:
+            for name, slot in (("eth_dst_by", ETH_DST), ("nw_dst_by", NW_DST)):
+                writer = self.origins.get(slot)
+                if writer is not None:
+                    more = {**more, name: Quote.of(self.bridge.name, writer)}
         return replace(end, **more) if more else end  # type: ignore[arg-type]
 
     def excuse(self, reason: str, port: str = "") -> None:

@@ -79,3 +79,6 @@ class End:
 
     eth_dst_by: Quote | None = None
     """`output`, `tunnelled`: the flow that wrote the destination's hardware address, if one did."""
+
+    nw_dst_by: Quote | None = None
+    """The same of its IPv4 address."""

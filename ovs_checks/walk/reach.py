@@ -35,6 +35,7 @@ Outcome = Literal[
     "wrong_vni",
     "wrong_port",
     "wrong_mac",
+    "wrong_address",
     "no_underlay",
     "cannot_tell",
 ]
@@ -53,6 +54,9 @@ class Destination:
 
     mac: int | None = None
     """Hardware address of the destination; None where it is not known."""
+
+    address: int | None = None
+    """Its IPv4 address; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +275,9 @@ def _through_tunnel(
         reason = f"sent {_addresses(end, expected)}; then {reach.reason}"
         component = setter(egress.host, end, end.eth_dst_by)
         return Reach("wrong_mac", component, reason, end.eth_dst_by, steps=steps)
+    if reach.outcome == "wrong_address" and not far.nw_dst_by and end.nw_dst_by:
+        component = setter(egress.host, end, end.nw_dst_by)
+        return replace(reach, component=component, flow=end.nw_dst_by)
     if reach.outcome == "delivered" or expected_vni in {None, end.tun_id}:
         return _bounced(reach, egress, end, ingress, far)
     reason = f"sent with VNI {end.tun_id}, but {expected_vni} is expected; then {reach.reason}"
@@ -311,14 +318,16 @@ def _judge(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) 
 
 
 def _delivered(host: str, end: End, expected: Destination, steps: tuple[Step, ...]) -> Reach:
+    outcome: Outcome
     reason = f"delivered to {end.port} on {host}"
-    if not _misaddressed(end, expected):
+    if _misaddressed(end, expected):
+        outcome, writer, addresses = "wrong_mac", end.eth_dst_by, _addresses(end, expected)
+    elif expected.address not in {None, end.header.nw_dst}:
+        outcome, writer, addresses = "wrong_address", end.nw_dst_by, _ip_addresses(end, expected)
+    else:
         return Reach("delivered", None, reason, steps=steps)
-    writer = end.eth_dst_by
     component = setter(host, end, writer) if writer else vswitch(host)
-    return Reach(
-        "wrong_mac", component, f"{reason} {_addresses(end, expected)}", writer, steps=steps
-    )
+    return Reach(outcome, component, f"{reason} {addresses}", writer, steps=steps)
 
 
 def _misaddressed(end: End, expected: Destination) -> bool:
@@ -336,6 +345,11 @@ def _misses_mac(end: End, far: End, expected: Destination) -> bool:
 def _addresses(end: End, expected: Destination) -> str:
     is_at = f"but it is {format_mac(expected.mac or 0)}"
     return f"under the address {format_mac(end.header.eth_dst)}, {is_at}"
+
+
+def _ip_addresses(end: End, expected: Destination) -> str:
+    is_at = f"but it is {format_ipv4(expected.address or 0)}"
+    return f"under the address {format_ipv4(end.header.nw_dst)}, {is_at}"
 
 
 def _with_shadowed(reach: Reach, end: End) -> Reach:

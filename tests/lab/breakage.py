@@ -7,14 +7,14 @@ injecting or healing one is a re-synchronisation of its host.
 
 import signal
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 
-from tests.lab import containers, fabric, namespaces, rdma, unseen
+from tests.lab import containers, fabric, losses, namespaces, rdma, surroundings, unseen
+from tests.lab.catalogue import CATALOGUE
 from tests.lab.commands import run
 from tests.lab.errors import LabError
-from tests.lab.faults import CATALOGUE, cut_interfaces
-from tests.lab.rim import Action, Rim, needed, nft_table
+from tests.lab.faults import cut_interfaces
+from tests.lab.rim import Action, Rim, ends, needed
 from tests.lab.shape import namespace, rnic
 from tests.lab.state import Fault
 from tests.lab.targets import Kind, endpoint_of, host_of, link_of, rnic_of
@@ -46,74 +46,9 @@ def undo(rim: Rim, fault: Fault) -> None:
 # --- links -------------------------------------------------------------------------------------
 
 
-def _ends(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
-    """Yield (namespace, interface) of both ends of the link, the spine's end first."""
-    link = link_of(fault.target, rim.shape)
-    yield namespace(link.spine), f"to-{link.leaf}"
-    yield namespace(link.leaf), f"to-{link.spine}"
-
-
-def _drop(rim: Rim, fault: Fault, rule: str) -> None:
-    """Drop what `rule` matches as it comes off the wire, at both ends: it is lost on the link."""
-    for where, interface in _ends(rim, fault):
-        _drop_at(fault, where, interface, rule)
-
-
-def _drop_at(fault: Fault, where: str, interface: str, rule: str) -> None:
-    table = nft_table(fault)
-    hook = f'type filter hook ingress device "{interface}" priority 0'
-    text = f"table netdev {table} {{\n chain wire {{\n {hook};\n {rule} drop\n }}\n}}\n"
-    run("ip", "netns", "exec", where, "nft", "-f", "-", stdin=text)
-
-
-def _stop_dropping(rim: Rim, fault: Fault) -> None:
-    for where, _interface in _ends(rim, fault):
-        _stop_dropping_at(fault, where)
-
-
-def _stop_dropping_at(fault: Fault, where: str) -> None:
-    with suppress(LabError):  # already gone
-        run("ip", "netns", "exec", where, "nft", "delete", "table", "netdev", nft_table(fault))
-
-
-def _some(fault: Fault) -> str:
-    # In hundredths of a percent: fractions of a percent are interesting, too.
-    return f"numgen random mod 10000 < {round(fault.parameters['percent'] * 100)}"
-
-
-def _lose_one_way(rim: Rim, fault: Fault) -> None:
-    link = link_of(fault.target, rim.shape)
-    _drop_at(fault, namespace(link.leaf), f"to-{link.spine}", _some(fault))
-
-
-def _lose_at_rnic(rim: Rim, fault: Fault) -> None:
-    for where, interface in _cable(rim, fault):
-        _drop_at(fault, where, interface, _some(fault))
-
-
-def _stop_dropping_at_rnic(rim: Rim, fault: Fault) -> None:
-    for where, _interface in _cable(rim, fault):
-        _stop_dropping_at(fault, where)
-
-
-def _cable(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
-    """Yield (namespace, interface) of both ends of an RNIC's cable."""
-    found = rnic_of(fault.target, rim.shape)
-    yield namespace(f"h{found.host}"), rnic(found.rail)
-    yield namespace(rim.shape.leaf_of(found.host, found.rail)), f"to-h{found.host}"
-
-
-def _lose(rim: Rim, fault: Fault) -> None:
-    _drop(rim, fault, _some(fault))
-
-
-def _lose_large(rim: Rim, fault: Fault) -> None:
-    _drop(rim, fault, f"meta length > {round(fault.parameters['bytes'])}")
-
-
 def _shape(rim: Rim, fault: Fault) -> None:
     rate = f"{round(fault.parameters['kbit'])}kbit"
-    for where, interface in _ends(rim, fault):
+    for where, interface in ends(rim, fault):
         bucket = ("tbf", "rate", rate, "burst", str(_BURST_BYTES), "latency", f"{_QUEUE_MS}ms")
         run(*("tc", "-n", where, "qdisc", "replace", "dev", interface, "root"), *bucket)
 
@@ -121,20 +56,20 @@ def _shape(rim: Rim, fault: Fault) -> None:
 def _delay(rim: Rim, fault: Fault) -> None:
     by = ("netem", "delay", f"{fault.parameters['ms']:g}ms")
     with needed("netem"):
-        for where, interface in _ends(rim, fault):
+        for where, interface in ends(rim, fault):
             run("tc", "-n", where, "qdisc", "replace", "dev", interface, "root", *by)
 
 
 def _stop_shaping(rim: Rim, fault: Fault) -> None:
-    for where, interface in _ends(rim, fault):
+    for where, interface in ends(rim, fault):
         with suppress(LabError):  # already gone
             run("tc", "-n", where, "qdisc", "del", "dev", interface, "root")
 
 
 def _pulse(rim: Rim, fault: Fault) -> None:
-    ends = [part for end in _ends(rim, fault) for part in ("--queue", *end)]
+    queues = [part for end in ends(rim, fault) for part in ("--queue", *end)]
     values = fault.parameters
-    _start_pulser(rim, fault, *ends, "--kbit", str(values["kbit"]), "--duty", str(values["duty"]))
+    _start_pulser(rim, fault, *queues, "--kbit", str(values["kbit"]), "--duty", str(values["duty"]))
 
 
 def _stop_pulsing(rim: Rim, fault: Fault) -> None:
@@ -290,10 +225,9 @@ def _revive_switch(rim: Rim, fault: Fault) -> None:
 
 
 _ACTIONS: dict[str, tuple[Action, Action]] = {
+    **losses.ACTIONS,
+    **surroundings.ACTIONS,
     **unseen.ACTIONS,
-    "link-loss": (_lose, _stop_dropping),
-    "one-way-loss": (_lose_one_way, _stop_dropping),
-    "rnic-loss": (_lose_at_rnic, _stop_dropping_at_rnic),
     "leaf-down": (_darken, _light),
     "link-pulses": (_pulse, _stop_pulsing),
     "host-starved": (_starve, _feed),
@@ -301,7 +235,6 @@ _ACTIONS: dict[str, tuple[Action, Action]] = {
     "spine-down": (_cut_links, _mend_links),
     "slow-link": (_shape, _stop_shaping),
     "link-delay": (_delay, _stop_shaping),
-    "mtu-blackhole": (_lose_large, _stop_dropping),
     "rnic-down": (_rnic_down, _rnic_up),
     "rnic-flapping": (_flap, _stop_flapping),
     "rdma-port-down": (_port_down, _repair_endpoint),

@@ -13,9 +13,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, drill, learning, rdma, report, starts
+from tests.lab import chaos, demo, drill, health, learning, rdma, report, starts
+from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
-from tests.lab.faults import CATALOGUE
 from tests.lab.lab import Bursts, Lab
 from tests.lab.shape import Shape, Transport, host_number
 from tests.lab.state import Fault
@@ -163,11 +163,23 @@ def _starts(lab: Lab, options: argparse.Namespace) -> Answer:
 
 
 def _drill(lab: Lab, options: argparse.Namespace) -> Answer:
-    tried = drill.run(lab, _progress, pairs=options.pairs, seed=options.seed, each=options.each)
+    only = options.only.split(",") if options.only else ()
+    tried = drill.run(
+        lab, _progress, pairs=options.pairs, seed=options.seed, each=options.each or bool(only),
+        only=only,
+    )  # fmt: skip
     text = "\n".join(drill.lines(tried))
     if not all(one.right for one in tried):
         raise LabError(text, "not everything was right: see above")
     return [asdict(one) for one in tried], text
+
+
+def _health(lab: Lab, options: argparse.Namespace) -> Answer:
+    seen = health.run(lab, _progress, minutes=options.minutes, seed=options.seed)
+    text = "\n".join(seen.lines())
+    if not seen.good:
+        raise LabError(text, "an incident opened in a lab that is well: see above")
+    return {"lines": seen.lines()}, text
 
 
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
@@ -260,7 +272,13 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     pairs.add_argument("--pairs", type=int, default=30, help="(default: %(default)s)")
     pairs.add_argument("--each", action="store_true", help="every fault alone instead")
+    pairs.add_argument("--only", metavar="FAULT,...", help="these faults alone")
     pairs.add_argument("--seed", type=int, default=1, help="of what is drawn (default: 1)")
+    well = add(
+        "health", "tasks come and go, and nobody may be named", "health --minutes 30", _health
+    )
+    well.add_argument("--minutes", type=float, default=30, help="(default: %(default)s)")
+    well.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
     chaotic = add(
         "chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos
     )

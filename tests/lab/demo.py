@@ -132,11 +132,19 @@ class Observer:
 
     def incidents(self) -> list[dict[str, Any]]:
         """Return every incident, oldest first; an analyzer that is busy is asked again."""
+        return self._all("incidents")
+
+    def windows(self) -> list[int]:
+        """Return the start of each host's newest window that was taken."""
+        newest = (agent["window_ns"] for agent in self._all("agents"))
+        return [start_ns for start_ns in newest if start_ns is not None]
+
+    def _all(self, what: str) -> list[dict[str, Any]]:
         for _ in range(10):
             try:
-                answer = self.client.get("/v1/incidents")
+                answer = self.client.get(f"/v1/{what}")
                 answer.raise_for_status()
-                return list(answer.json()["incidents"])
+                return list(answer.json()[what])
             except httpx.HTTPError:
                 time.sleep(POLL_S)  # a poll of a remote state, with a bound
         raise LabError("the analyzer does not answer", "see its log")
@@ -178,7 +186,7 @@ def run(
             observer = Observer(client)
             healthy = _watch_health(observer, say, SETTLE_S[transport], healthy_s)
             found = [_try(lab, observer, name, say, transport) for name in faults]
-            _record(client, output.with_suffix(".recording"), say)
+            record(client, output.with_suffix(".recording"), say)
     finally:
         lab.down()
     output.parent.mkdir(exist_ok=True)
@@ -192,10 +200,11 @@ def run(
     return right == len(found) and not healthy
 
 
-def _record(client: httpx.Client, to: Path, say: Say) -> None:
+def record(client: httpx.Client, to: Path, say: Say) -> None:
+    """Write to a file what the analyzer was given, for its replay."""
     answer = client.get("/v1/recording", timeout=60)
     answer.raise_for_status()
-    to.parent.mkdir(exist_ok=True)
+    to.parent.mkdir(parents=True, exist_ok=True)
     to.write_bytes(answer.content)
     say(f"recorded: netagent-analyzer replay {to}")
 

@@ -15,6 +15,7 @@ from tests.lab.shape import (
     ANALYZER_ADDRESS,
     MANAGEMENT_BRIDGE,
     MANAGEMENT_PREFIX_LENGTH,
+    PREFIX,
     VTEP_PREFIX_LENGTH,
     Shape,
     management_address,
@@ -161,8 +162,13 @@ def build_management(shape: Shape) -> None:
             _add_management_port(ip, bridge, host)
 
 
+def management_port(host: int) -> str:
+    """Return the interface that joins a host to the management network, in the root namespace."""
+    return f"{PREFIX}m-h{host}"
+
+
 def _add_management_port(ip: IPRoute, bridge: int, host: int) -> None:
-    port = f"na-m-h{host}"
+    port = management_port(host)
     with Path("/run/netns", namespace(f"h{host}")).open("rb") as inner:
         peer = {"ifname": "mgmt0", "net_ns_fd": inner.fileno()}
         ip.link("add", ifname=port, kind="veth", peer=peer)

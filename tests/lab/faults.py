@@ -1,96 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The catalogue of faults: parameters, truth, and what they do to flows. Pure."""
+"""Which fault is meant, and what it does to links and flow tables. Pure."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
+from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.pipeline import Flow, Table, destination_match, tunnel_flow
-from tests.lab.shape import INTEGRATION_BRIDGE, Shape, Transport, rnic, tunnel, vtep
-from tests.lab.state import Fault, State, Truth
+from tests.lab.shape import Shape, Transport, vtep
+from tests.lab.state import Fault, State
 from tests.lab.targets import (
     Destination,
     Kind,
-    bad_target,
     default_target,
     destination_of,
-    endpoint_of,
-    host_of,
     link_of,
     rnic_of,
-    running,
     spelled,
 )
+from tests.lab.truths import truth_of
 from tests.lab.workload import Endpoint
 
 NO_PORT = 65_000
 """OpenFlow number of no port."""
 
 NO_MAC = "02:00:00:00:00:99"
+NO_ADDRESS = 250
+"""Last byte of an overlay address that no container has."""
 _DROPPED_PORTS = ("0x0/0x2", "0x2/0x3")
 """Three quarters of all source ports; not the one that replies come from."""
 
 RDMA_PORT = 4791
 """UDP destination port of RoCE v2."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """One entry of the catalogue."""
-
-    name: str
-    kind: Kind
-    summary: str
-    parameters: dict[str, float] = field(default_factory=dict)
-    table: Table = Table.CLASSIFY
-    """For a fault in a flow: the table blamed."""
-    rdma: bool = False
-    """Whether it means something to RDMA devices only."""
-    far: bool = False
-    """For a fault in a flow: whether it is on the host that the way leads to."""
-
-
-_PULSES = {"kbit": 1000.0, "duty": 0.25}
-_SPECS = (
-    Spec("link-loss", Kind.LINK, "a link drops packets at random", {"percent": 5}),
-    Spec("link-down", Kind.LINK, "a link is cut; routing does not react"),
-    Spec("one-way-loss", Kind.LINK, "a link drops packets to the leaf at random", {"percent": 5}),
-    Spec("leaf-down", Kind.LEAF, "all interfaces of a leaf go down"),
-    Spec("spine-down", Kind.SPINE, "all interfaces of a spine go down"),
-    Spec("slow-link", Kind.LINK, "a link shapes to a low rate and queues", {"kbit": 1000}),
-    Spec("link-pulses", Kind.LINK, "a link queues for a part of the time", _PULSES),
-    Spec("link-delay", Kind.LINK, "a link delays each packet, both ways", {"ms": 2}),
-    Spec("mtu-blackhole", Kind.LINK, "a link drops large packets only", {"bytes": 1400}),
-    Spec("rnic-down", Kind.RNIC, "an RNIC port is down"),
-    Spec("rnic-flapping", Kind.RNIC, "an RNIC port goes down and up", {"period_s": 2}),
-    Spec("rnic-loss", Kind.RNIC, "an RNIC's cable drops packets at random", {"percent": 5}),
-    Spec("rdma-port-down", Kind.ENDPOINT, "an RDMA port is down", rdma=True),
-    Spec("gid-change", Kind.ENDPOINT, "an RDMA device gets another GID", rdma=True),
-    Spec("flow-deleted", Kind.FLOW, "the tunnel flow is missing", table=Table.TUNNEL),
-    Spec("flow-loop", Kind.FLOW, "the tunnel flow resubmits back", table=Table.TUNNEL),
-    Spec("flow-drop", Kind.FLOW, "a drop of higher priority", table=Table.DESTINATION),
-    Spec("port-drop", Kind.FLOW, "some source ports are dropped", table=Table.DESTINATION),
-    Spec("rdma-drop", Kind.FLOW, "RoCE only is dropped", table=Table.DESTINATION, rdma=True),
-    Spec("wrong-tunnel-remote", Kind.FLOW, "tunnelled to the wrong host", table=Table.TUNNEL),
-    Spec("wrong-vni", Kind.FLOW, "tunnelled with the wrong VNI", table=Table.TUNNEL),
-    Spec("flow-shadowed", Kind.FLOW, "a wider flow hides the tunnel flow", table=Table.TUNNEL),
-    Spec("group-dead", Kind.FLOW, "tunnelled by a group that is dead", table=Table.TUNNEL),
-    Spec("wrong-output-port", Kind.FLOW, "delivered elsewhere", table=Table.DELIVERY, far=True),
-    Spec("wrong-mac", Kind.FLOW, "delivered to a wrong MAC", table=Table.DELIVERY, far=True),
-    Spec("wrong-reverse", Kind.FLOW, "the way back leads astray", table=Table.TUNNEL, far=True),
-    # Flow tables say that all is well:
-    Spec("tc-drop", Kind.RNIC, "tc drops tunnelled packets leaving an uplink"),
-    Spec("encap-mtu", Kind.RNIC, "an uplink is too narrow for the tunnel", {"bytes": 1400}),
-    Spec("far-vni", Kind.RNIC, "a host's tunnel accepts a wrong VNI only", {"vni": 1999}),
-    Spec("tunnel-source-filtered", Kind.RNIC, "a host drops another's tunnel", {"source": 0}),
-    Spec("upcall-flood", Kind.ENDPOINT, "new flows overflow the upcall queue", {"seconds": 60}),
-    Spec("container-crash", Kind.CONTAINER, "a container vanishes, its ports stay configured"),
-    Spec("agent-killed", Kind.HOST, "an agent dies (SIGKILL)"),
-    Spec("agent-frozen", Kind.HOST, "an agent hangs (SIGSTOP)"),
-    Spec("host-starved", Kind.HOST, "an agent gets no CPU, over and over", {"period_s": 0.22}),
-    Spec("vswitchd-killed", Kind.HOST, "an ovs-vswitchd dies (SIGKILL)"),
-)
-CATALOGUE = {spec.name: spec for spec in _SPECS}
 
 # Of each set, one at a time on the same target: they change the same thing.
 _ALTERNATIVES = (
@@ -118,7 +59,7 @@ def plan(name: str, target: str | None, parameters: dict[str, float], state: Sta
     aim = target or default_target(spec.kind, state)
     if spec.kind is Kind.LINK:
         aim = spelled(link_of(aim, state.shape))
-    truth = (_OWN_TRUTHS.get(name) or _TRUTHS[spec.kind])(spec, aim, state)
+    truth = truth_of(spec, aim, state)
     fault = Fault(name, aim, spec.parameters | parameters, truth)
     if name == "tunnel-source-filtered":
         source_of(fault, state.shape)
@@ -150,97 +91,6 @@ def _exclude(one: Fault, other: Fault) -> bool:
     # A crashed container has no endpoints to disturb.
     container = one.target.partition("/")[0]
     return "container-crash" in names and all(of_container(f, container) for f in (one, other))
-
-
-# --- truth -------------------------------------------------------------------------------------
-
-
-def _link_truth(_spec: Spec, target: str, state: State) -> Truth:
-    if state.shape.segments == 1:
-        raise LabError("one segment sends nothing over spines", "run: up --segments 2")
-    return Truth("underlay", f"link {link_of(target, state.shape).name}")
-
-
-def _spine_truth(_spec: Spec, target: str, state: State) -> Truth:
-    if target not in state.shape.spine_names:
-        raise bad_target(target, Kind.SPINE)
-    return Truth("underlay", f"switch {target}")
-
-
-def _leaf_truth(_spec: Spec, target: str, state: State) -> Truth:
-    if target not in state.shape.leaf_names:
-        raise bad_target(target, Kind.LEAF)
-    return Truth("underlay", f"switch {target}")
-
-
-def _host_truth(_spec: Spec, target: str, state: State) -> Truth:
-    host = host_of(target, state.shape)
-    if not state.agents:
-        raise LabError("no agents run in this lab", "run: up without --no-agents")
-    return Truth("host", f"host h{host}")
-
-
-def _rnic_truth(_spec: Spec, target: str, state: State) -> Truth:
-    found = rnic_of(target, state.shape)
-    return Truth("rnic", f"rnic h{found.host}/{rnic(found.rail)}")
-
-
-def _tunnel_truth(_spec: Spec, target: str, state: State) -> Truth:
-    found = rnic_of(target, state.shape)
-    return Truth("overlay", f"tunnel h{found.host}/{tunnel(found.rail)}")
-
-
-def _flow_truth(spec: Spec, target: str, state: State) -> Truth:
-    found = destination_of(target, state.shape)
-    container = running(found.endpoint.container.id, state)
-    host = container.host if spec.far else found.host
-    return Truth("overlay", f"flow h{host}/{INTEGRATION_BRIDGE}/table={int(spec.table)}")
-
-
-def _container_truth(_spec: Spec, target: str, state: State) -> Truth:
-    return Truth("container", f"container {running(target, state).id}")
-
-
-def _device_truth(_spec: Spec, target: str, state: State) -> Truth:
-    endpoint = endpoint_of(target, state.shape)
-    host = running(endpoint.container.id, state).host
-    return Truth("rnic", f"rnic h{host}/{endpoint.rdma_device}")
-
-
-def _flooded_truth(_spec: Spec, target: str, state: State) -> Truth:
-    container = running(endpoint_of(target, state.shape).container.id, state)
-    return Truth("overlay", f"vswitch h{container.host}")
-
-
-def _vswitch_truth(_spec: Spec, target: str, state: State) -> Truth:
-    return Truth("overlay", f"vswitch h{host_of(target, state.shape)}")
-
-
-def _agent_truth(_spec: Spec, target: str, state: State) -> Truth:
-    host = host_of(target, state.shape)
-    if not state.agents:
-        raise LabError("no agents run in this lab", "run: up without --no-agents")
-    return Truth("agent", f"agent h{host}")
-
-
-_Truth = Callable[[Spec, str, State], Truth]
-_TRUTHS: dict[Kind, _Truth] = {
-    Kind.LINK: _link_truth,
-    Kind.SPINE: _spine_truth,
-    Kind.LEAF: _leaf_truth,
-    Kind.RNIC: _rnic_truth,
-    Kind.FLOW: _flow_truth,
-    Kind.CONTAINER: _container_truth,
-    Kind.ENDPOINT: _device_truth,
-    Kind.HOST: _agent_truth,
-}
-_OWN_TRUTHS: dict[str, _Truth] = {
-    "far-vni": _tunnel_truth,
-    "host-starved": _host_truth,
-    "tunnel-source-filtered": _tunnel_truth,
-    "upcall-flood": _flooded_truth,
-    "vswitchd-killed": _vswitch_truth,
-}
 
 
 # --- links ---------------------------------------------------------------------------------------
@@ -333,13 +183,27 @@ def _added(name: str, destination: Destination, shape: Shape) -> tuple[Flow, ...
         )
     if name == "rdma-drop":
         return (Flow(Table.DESTINATION, 210, f"{match},udp,tp_dst={RDMA_PORT}", "drop", 0),)
-    if name == "flow-loop":
-        return (Flow(Table.TUNNEL, 200, match, f"resubmit(,{int(Table.DESTINATION)})", 0),)
-    if name == "flow-shadowed":
-        wider = match.replace(f"reg1={endpoint.rail:#x},", "")
-        astray = tunnel_flow(endpoint, remote=_wrong_remote(destination, shape))
-        return (Flow(Table.TUNNEL, 200, wider, astray.actions, 0),)
+    if name in _INSTEAD:
+        return (_instead(name, destination, shape),)
     return ()
+
+
+_INSTEAD = {"flow-loop", "wrong-address", "flow-shadowed"}
+
+
+def _instead(name: str, destination: Destination, shape: Shape) -> Flow:
+    """Return the flow that packets meet instead of the tunnel flow."""
+    endpoint = destination.endpoint
+    match, actions = destination_match(endpoint), tunnel_flow(endpoint).actions
+    if name == "flow-loop":
+        actions = f"resubmit(,{int(Table.DESTINATION)})"
+    elif name == "wrong-address":
+        nobody = f"{endpoint.address.rpartition('.')[0]}.{NO_ADDRESS}"
+        match, actions = f"ip,{match}", f"set_field:{nobody}->ip_dst,{actions}"
+    else:
+        match = match.replace(f"reg1={endpoint.rail:#x},", "")
+        actions = tunnel_flow(endpoint, remote=_wrong_remote(destination, shape)).actions
+    return Flow(Table.TUNNEL, 200, match, actions, 0)
 
 
 def _wrong(name: str, destination: Destination, shape: Shape) -> Flow | None:

@@ -16,7 +16,18 @@ from typing import Any
 
 from pyroute2 import IPRoute
 
-from tests.lab import breakage, config, containers, fabric, faults, namespaces, rdma, targets
+from tests.lab import (
+    breakage,
+    config,
+    containers,
+    fabric,
+    faults,
+    namespaces,
+    rdma,
+    surroundings,
+    targets,
+)
+from tests.lab.catalogue import CATALOGUE
 from tests.lab.commands import in_parallel, run
 from tests.lab.errors import LabError
 from tests.lab.ovs import VirtualSwitch, load_kernel_datapath
@@ -79,6 +90,7 @@ class Lab:
         state = State(shape, agents=agents)
         self.store.write(state)
         self._build_network(state)
+        surroundings.mount_disk(self.directory / "analyzer")
         services = self.services()
         services.configure()
         if agents:
@@ -98,6 +110,7 @@ class Lab:
         for name in namespaces.ours():
             namespaces.delete(name)
         namespaces.delete_root_links()
+        surroundings.unmount_disk(self.directory / "analyzer")
         shutil.rmtree(self.directory, ignore_errors=True)
         return self.leftovers()
 
@@ -361,7 +374,7 @@ class Lab:
     def _sync_disturbed(self, state: State, changed: Iterable[Fault]) -> None:
         """Synchronise the hosts in whose flows the faults `changed` are."""
         for fault in changed:
-            if faults.CATALOGUE[fault.name].kind is targets.Kind.FLOW:
+            if CATALOGUE[fault.name].kind is targets.Kind.FLOW:
                 self._sync_host(state, faults.disturbed_host(fault, state.shape))
 
     def _revive_switch(self, state: State, host: int) -> None:

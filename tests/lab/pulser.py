@@ -45,16 +45,19 @@ def starve(processes: Processes, name: str) -> Act:
 
 
 def pulse(acts: list[Act], *, period_s: float, duty: float, limit_s: float) -> None:
-    """Act until the limit; in the end all is well."""
+    """Act at each whole period of the clock until the limit; in the end all is well.
+
+    The traffic bursts by the same clock: what queues does so whenever there is something to queue.
+    """
     end_s = time.monotonic() + limit_s
     try:
         while time.monotonic() < end_s:
+            time.sleep(-time.monotonic() % period_s)
             for begin, _ in acts:
                 begin()
             time.sleep(period_s * duty)
             for _, end in acts:
                 end()
-            time.sleep(period_s * (1 - duty))
     finally:
         for _, end in acts:
             end()

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from tests.lab.faults import CATALOGUE
+from tests.lab.catalogue import CATALOGUE
 from tests.lab.state import Fault
 
 

@@ -10,8 +10,9 @@ from tests.lab.errors import LabError
 from tests.lab.ovs import VirtualSwitch
 from tests.lab.processes import Processes
 from tests.lab.services import Services
-from tests.lab.shape import Shape
+from tests.lab.shape import Shape, namespace
 from tests.lab.state import Fault
+from tests.lab.targets import link_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,13 @@ class Rim:
 
 
 Action = Callable[[Rim, Fault], None]
+
+
+def ends(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
+    """Yield (namespace, interface) of both ends of the link, the spine's end first."""
+    link = link_of(fault.target, rim.shape)
+    yield namespace(link.spine), f"to-{link.leaf}"
+    yield namespace(link.leaf), f"to-{link.spine}"
 
 
 def nft_table(fault: Fault) -> str:

@@ -25,6 +25,10 @@ class Truth:
     component: str
 
 
+NOBODY = Truth("", "")
+"""The truth of what is no component's fault."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """An injected fault."""

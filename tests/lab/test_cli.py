@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab import cli, report
-from tests.lab.faults import CATALOGUE, plan
+from tests.lab.catalogue import CATALOGUE
+from tests.lab.faults import plan
 from tests.lab.shape import Shape
 from tests.lab.state import State
 

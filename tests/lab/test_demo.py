@@ -2,7 +2,7 @@
 import pytest
 
 from tests.lab import demo
-from tests.lab.faults import CATALOGUE
+from tests.lab.catalogue import CATALOGUE
 from tests.lab.shape import Transport
 
 LINK = ("underlay", "link leaf-s0-r0 -- spine-0")

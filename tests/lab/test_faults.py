@@ -3,10 +3,9 @@ import pytest
 
 from netagent.model.path import Component
 from tests.lab.breakage import _ACTIONS
+from tests.lab.catalogue import CATALOGUE, Spec
 from tests.lab.errors import LabError
 from tests.lab.faults import (
-    CATALOGUE,
-    Spec,
     cut_interfaces,
     disturbed,
     disturbed_host,
@@ -17,7 +16,7 @@ from tests.lab.faults import (
 )
 from tests.lab.pipeline import Flow, Table, host_flows
 from tests.lab.shape import Shape, Transport
-from tests.lab.state import Fault, State, Truth
+from tests.lab.state import NOBODY, Fault, State, Truth
 from tests.lab.targets import Kind
 from tests.lab.workload import Container
 
@@ -71,6 +70,14 @@ TRUTHS = [
     ("far-vni", "overlay", "tunnel h1/vxlan0"),
     ("tunnel-source-filtered", "overlay", "tunnel h1/vxlan0"),
     ("upcall-flood", "overlay", "vswitch h1"),
+    ("narrow-port", "rnic", "rnic h1/rnic0"),
+    ("ecmp-member", "underlay", "link leaf-s0-r0 -- spine-0"),
+    ("spine-loss", "underlay", "switch spine-0"),
+    ("leaf-loss", "underlay", "switch leaf-s0-r0"),
+    ("wrong-address", "overlay", "flow h0/br-int/table=40"),
+    ("background-loss", "", ""),
+    ("analyzer-disk-full", "", ""),
+    ("management-down", "", ""),
 ]
 
 
@@ -88,6 +95,9 @@ def test_every_fault_is_done_somewhere_and_its_truth_is_checked() -> None:
 @pytest.mark.parametrize("spec", CATALOGUE.values(), ids=CATALOGUE)
 def test_every_truth_is_written_as_verdicts_are(spec: Spec) -> None:
     truth = plan(spec.name, None, {}, RDMA_STATE).truth
+    assert (truth == NOBODY) is spec.blameless
+    if truth == NOBODY:
+        return
     component = Component.parse(truth.component)
     assert component.layer == truth.layer
 
@@ -268,6 +278,14 @@ def test_a_loop_leads_back_from_the_tunnel_table() -> None:
     gone, (added,) = changes(plan("flow-loop", None, {}, STATE))
     assert not gone
     assert (added.table, added.priority, added.actions) == (Table.TUNNEL, 200, "resubmit(,30)")
+
+
+def test_another_address_is_written_to_ip_packets_only_and_they_go_where_they_should() -> None:
+    gone, (added,) = changes(plan("wrong-address", None, {}, STATE))
+    assert not gone
+    assert added.match.startswith("ip,")
+    right = next(f for f in RIGHT if f.table == Table.TUNNEL and f.match in added.match)
+    assert added.actions == f"set_field:10.0.0.250->ip_dst,{right.actions}"
 
 
 def test_a_wrong_remote_is_a_third_host_and_a_wrong_vni_is_nobody_else() -> None:

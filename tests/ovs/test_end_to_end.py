@@ -12,12 +12,14 @@ import time
 import pytest
 
 from tests.conftest import OVS, ROOT, require
-from tests.lab import Lab
+from tests.lab import Lab, drill
 from tests.lab.demo import SETTLE_S, Observer, _try
 from tests.lab.shape import Transport
 
 pytestmark = pytest.mark.lab
 WINDOW_NS = 5_000_000_000
+SEED = 2
+"""Of a pair of faults that are both seen at once."""
 STOP_S, RUN_S = 0.2, 0.02
 """An agent tells that it stood still from 250 ms on."""
 
@@ -101,6 +103,13 @@ def test_a_fault_is_found_named_and_over_when_healed(lab, observer, fault):
     assert found.verdict[:2] == found.truth
     assert found.others == ()
     assert found.over, found
+
+
+def test_two_faults_at_once_are_named_and_nobody_else(lab, observer):
+    """One pair of `make drill`; its campaign has thirty."""
+    tried = drill.attempt(lab, observer, SEED, drill.draw(lab.state(), SEED))
+    assert tried.right, tried
+    assert tried.recovered_s is not None, tried
 
 
 def test_a_graceful_stop_and_start_raise_no_alarm(lab, observer):

@@ -645,8 +645,13 @@ def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
     if max(beyond_ns) > most_ns:
         return []
     return [
-        # A router that is slow to answer gives an upper bound of the way there, and no more.
-        None if not rtt or (beyond > half_ns and rtt - way > half_ns) else beyond > half_ns
+        # A router that is slow to answer gives an upper bound of the way there, and no more. A
+        # queue that comes and goes may be shorter now: what is late by less is not in time.
+        None
+        if not rtt
+        or (beyond > half_ns and rtt - way > half_ns)
+        or LEAST_SHIFT_NS < beyond <= half_ns
+        else beyond > half_ns
         for rtt, way, beyond in zip(rtts_ns, way_ns, beyond_ns, strict=True)
     ]
 

@@ -86,6 +86,29 @@ def test_how_its_rpc_answers_is_kept_with_the_host():
 
 
 @pytest.mark.parametrize(
+    ("why", "shared"),
+    [(Why.TIMEOUT, True), (Why.UNREACHABLE, True), (None, True), (Why.REFUSED, False)],
+)
+def test_most_hosts_at_once_are_silent_together_unless_they_refuse(why, shared):
+    reply = ANSWERS if why is None else Failed(why, why.value)
+    silence = Silence()
+    for absent, together in (("h1", "h2"), shared), (("h1",), False):
+        drive(silence.detect(seen(*absent, expected=("h1", "h2", "h3"))), lambda _: reply)
+        assert silence.shared is together
+
+
+def test_who_catches_up_last_after_most_were_silent_is_not_named_for_it():
+    """The management network was down for a minute; the last agent tries again in seconds."""
+    silence, unreachable = Silence(), Failed(Why.UNREACHABLE, "no route")
+    hosts = ("h1", "h2", "h3")
+    for _ in range(12):
+        drive(silence.detect(seen(*hosts, expected=hosts)), lambda _: unreachable)
+    for raised in (0, 0, 1):
+        last = seen("h1", heard=("h2", "h3"), expected=hosts)
+        assert len(drive(silence.detect(last), lambda _: ANSWERS)) == raised
+
+
+@pytest.mark.parametrize(
     ("more", "over"),
     [({}, False), ({"heard": ("h1",)}, True), ({"expected": ("h2",)}, True)],
 )

@@ -281,6 +281,24 @@ def test_a_hosts_finding_is_believed_for_its_flows():
     assert [f.component for f in world.diagnosis.findings()] == [rnic]
 
 
+def test_what_was_mended_while_its_last_window_was_judged_is_voted_on_by_nobody():
+    """In that window the pairs are dead, and whoever is asked then says that all is well."""
+    world = World()
+    truth = Component.parse("rnic h1/rnic0")
+    world.live(3)
+    world.fabric.loss = {truth: 1.0}
+    world.findings = {"h1": (Finding(FindingKind.VSWITCH_DOWN, VSWITCH, "gone", 1),)}
+    assert components(world.live(2)) == [VSWITCH]
+    world.findings = {}
+    assert components(world.live(1)) == [VSWITCH]
+    world.fabric.loss = {truth: 0.3}
+    assert components(world.live(1)) == [VSWITCH]
+    assert set(components(world.live(1))) == {VSWITCH, truth}  # it was not mended after all
+
+
+VSWITCH = Component.parse("vswitch h1")
+
+
 def test_endpoints_that_just_registered_are_not_judged():
     world = World()
     world.fabric.loss = {switch("leaf-s0-r0"): 1.0}

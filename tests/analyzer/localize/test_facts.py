@@ -16,9 +16,9 @@ FABRIC = Fabric(seed=1)
 TOPOLOGY = FABRIC.topology()
 
 
-def settled(*findings, silent=None, loss=()):
+def settled(*findings, silent=None, loss=(), shared=False):
     fabric = Fabric(seed=1, loss=dict.fromkeys(map(Component.parse, loss), 1.0))
-    case = fabric.case(findings=findings, silent=silent or {})
+    case = fabric.case(findings=findings, silent=silent or {}, shared_silence=shared)
     return case, settle(case, TOPOLOGY)
 
 
@@ -113,6 +113,27 @@ def test_a_silent_host_is_its_agent_or_cannot_be_told(how, component, sure):
     assert explained.verdict.symptom is Symptom.SILENCE
     assert bool(explained.verdict.missing) == (component == "host h2")
     assert not any(view.lost for view in rest(case, explained))
+
+
+REFUSED = Failed(Why.REFUSED, "refused")
+UNREACHABLE = Failed(Why.UNREACHABLE, "connect timeout")
+
+
+@pytest.mark.parametrize("how", [UNREACHABLE, Failed(Why.TIMEOUT, "timeout"), None])
+def test_most_hosts_that_are_not_heard_at_once_accuse_none_of_them(how):
+    hosts = sorted({end.host for end in FABRIC.endpoints.values()})
+    silent = dict.fromkeys(hosts[1:], how)
+    case, (explained,) = settled(silent=silent, shared=True, loss=["container t0-c2"])
+    assert explained.verdict.component is None
+    assert f"{len(hosts) - 1} of {len(hosts)} hosts are not heard" in explained.verdict.summary
+    assert explained.verdict.missing
+    assert not any(view.lost for view in rest(case, explained))
+
+
+def test_agents_that_do_not_run_are_named_however_many_they_are():
+    hosts = sorted({end.host for end in FABRIC.endpoints.values()})
+    _, explained = settled(silent=dict.fromkeys(hosts, REFUSED), shared=True)
+    assert [str(each.verdict.component) for each in explained] == [f"agent {h}" for h in hosts]
 
 
 def test_unknown_input_and_differences_accuse_nobody():

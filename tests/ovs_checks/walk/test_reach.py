@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from netagent.wire.conversion import walk_from_wire, walk_to_wire
-from ovs_checks.openflow.notation import mac
+from ovs_checks.openflow.notation import ipv4, mac
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
 from ovs_checks.walk.opinion import compare, unanswered
@@ -17,13 +17,13 @@ from tests.lab.shape import vtep
 from tests.ovs_checks.hosts import A0, A1, A2, adding, bridge, host, name_of, probe, without
 
 
-def ask(source, destination, *, vni=1001, header=None, journey=True, target_mac=None):
+def ask(source, destination, *, vni=1001, header=None, journey=True, target_mac=None, address=None):
     """Ask whether A0 reaches A1 over two snapshots; the walks travel as data in between."""
     header = header or probe(A0, A1)
     egress = walk_egress(source, A0.port, header)
     if journey:
         egress = walk_from_wire(walk_to_wire(egress))
-    expected = Destination("h1", A1.port, vtep(1, 0), target_mac)
+    expected = Destination("h1", A1.port, vtep(1, 0), target_mac, address)
     end, ingress = egress.end, None
     if end.kind == "tunnelled" and end.tun_dst == vtep(1, 0) and destination:
         ingress = walk_ingress(
@@ -128,6 +128,35 @@ def test_what_is_sent_under_another_address_blames_the_source_and_no_table_that_
     reach = ask(host(0, adding(wrong)), host(1), target_mac=MAC)
     assert (reach.outcome, name_of(reach.component)) == ("wrong_mac", "flow h0/br-int/table=30")
     assert "then no flow matches" in reach.reason
+
+
+ELSEWHERE = "10.0.0.250"
+ADDRESS = ipv4(A1.address)
+
+
+@pytest.mark.parametrize("here", [0, 1])
+def test_what_arrives_for_another_ip_address_blames_the_flow_that_wrote_it(here):
+    rewritten = f"actions=set_field:{ELSEWHERE}->ip_dst"
+    sent = f"table=40,priority=200,ip,{TO_A1},{rewritten},set_field:0x3e9->tun_id"
+    sent += f",set_field:{vtep(1, 0)}->tun_dst,output:1"
+    handed = f"table=50,priority=200,ip,reg2={A1.ofport:#x},{rewritten},output:{A1.ofport}"
+    broken = adding([sent, handed][here])
+    hosts = [host(0, *([broken] if here == 0 else [])), host(1, *([broken] if here == 1 else []))]
+    assert ask(host(0), host(1), address=ADDRESS).outcome == "delivered"
+    reach = ask(*hosts, address=ADDRESS)
+    table = [40, 50][here]
+    assert reach.outcome == "wrong_address"
+    assert name_of(reach.component) == f"flow h{here}/br-int/table={table}"
+    assert (reach.flow.table, reach.flow.priority) == (table, 200)
+    assert reach.reason.endswith(f"under the address {ELSEWHERE}, but it is {A1.address}")
+
+
+def test_an_ip_address_that_is_written_back_is_no_fault():
+    sent = f"table=40,priority=200,ip,{TO_A1},actions=set_field:{ELSEWHERE}->ip_dst"
+    sent += f",set_field:0x3e9->tun_id,set_field:{vtep(1, 0)}->tun_dst,output:1"
+    back = f"table=50,priority=200,ip,reg2={A1.ofport:#x},actions=set_field:{A1.address}->ip_dst"
+    back += f",output:{A1.ofport}"
+    assert ask(host(0, adding(sent)), host(1, adding(back)), address=ADDRESS).outcome == "delivered"
 
 
 def test_an_address_that_nobody_rewrote_is_no_fault_of_the_source():

@@ -62,6 +62,8 @@ ALL = TO_SPINE | {switch(FAR), link(SPINE, FAR)}
         pytest.param((200, 0, 0), [], id="only the first answers"),
         pytest.param((200, 30_000, 31_000), [], id="a step that is not the flow's"),
         pytest.param((), [], id="nothing was counted"),
+        pytest.param((200, 2400, 2500), [], id="late by less than the flow was"),
+        pytest.param((200, 400, 2500), [(TO_SPINE - START, 0)], id="the far link by less"),
     ],
 )
 def test_routers_of_one_flow_are_compared(rtts_us, told):

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slowness that has passed when routers are timed, or is still there."""
+
+from dataclasses import replace
+
+import pytest
+
+from analyzer.localize.contract import Context
+from analyzer.localize.latency import Latency
+from analyzer.localize.tracing.doubts import Doubts
+from analyzer.questions import Ask
+from analyzer.roster.registry import Registry
+from analyzer.simulate.fabric import Fabric
+from netagent.model.path import link
+from netagent.wire.messages import PathReply, PathRequest
+
+SLOW = link("leaf-s1-r0", "spine-0")
+SHIFT = (200_000.0, 5_000_000.0)
+
+
+def judged(fabric, **case_of):
+    """Return the verdicts on flows that crossed the slow link, as routers answer now."""
+    topology = fabric.topology()
+    slow = {f: SHIFT for f in fabric.flows if SLOW in topology.crossed(f)}
+    case = replace(fabric.case(slow=slow), **case_of)
+    context = Context(Registry(), topology, Doubts(1), 1)
+    asking = Latency(context).explain(case)
+    replies = None
+    try:
+        while True:
+            asks = asking.send(replies) if replies else next(asking)
+            replies = [answer(fabric, ask) for ask in asks]
+    except StopIteration as done:
+        return [each.verdict for each in done.value]
+
+
+def answer(fabric: Fabric, ask: Ask) -> PathReply:
+    assert isinstance(ask.request, PathRequest)
+    flow = next(
+        f
+        for f in fabric.flows
+        if (f.source, f.target, f.source_port)
+        == (ask.request.source, ask.request.target, ask.request.source_port)
+    )
+    return PathReply(paths=(fabric.count(flow),))
+
+
+@pytest.mark.parametrize("mute", [set(), {"h3"}])
+def test_routers_that_answer_late_decide_who_is_slow(mute):
+    (verdict,) = judged(Fabric(seed=1, slow_ns={SLOW: 4_800_000}), mute=mute)
+    assert verdict.component == SLOW
+
+
+@pytest.mark.parametrize("mute", [set(), {"h3"}])
+def test_routers_that_answer_as_ever_acquit_nobody_of_what_has_passed(mute):
+    """Where a host is mute, its neighbour's RNIC is crossed by all that cross the link."""
+    (verdict,) = judged(Fabric(seed=1), mute=mute)
+    assert verdict.component is None
+    assert SLOW in [each.component for each in verdict.alternatives]

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Losses that are over when packets are counted, or that go on."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from analyzer.localize.contract import Context
+from analyzer.localize.tracing.doubts import Doubts
+from analyzer.localize.votes import Votes
+from analyzer.questions import Ask
+from analyzer.roster.registry import Registry
+from analyzer.simulate.fabric import Fabric
+from netagent.model.path import link
+from netagent.model.verdict import Verdict
+from netagent.wire.messages import PathReply, PathRequest
+
+LOSSY = link("leaf-s0-r0", "spine-1")
+SEEDS = range(6)
+
+
+def judged(seed: int, *, later: float, rate: float = 0.08) -> Sequence[Verdict]:
+    """Return the verdicts on a link that loses `rate`, and `later` when packets are counted."""
+    fabric = Fabric(seed=seed, loss={LOSSY: rate}, probes=12)
+    case = fabric.case()
+    # Endpoints of one leaf alone had a turn on this rail, so they alone are asked to count.
+    far = {e for e in fabric.endpoints if fabric.leaf(e) == "leaf-s1-r0"}
+    case = replace(case, flows=tuple(v for v in case.flows if v.flow.source not in far))
+    fabric.loss = {LOSSY: later}
+    context = Context(Registry(), fabric.topology(), Doubts(1), 1)
+    asking = Votes(context).explain(case)
+    replies = None
+    try:
+        while True:
+            asks = asking.send(replies) if replies else next(asking)
+            replies = [answer(fabric, ask) for ask in asks]
+    except StopIteration as done:
+        return [each.verdict for each in done.value]
+
+
+def answer(fabric: Fabric, ask: Ask) -> PathReply:
+    request = ask.request
+    assert isinstance(request, PathRequest)
+    wanted = request.source, request.target, request.source_port
+    flow = next(f for f in fabric.flows if (f.source, f.target, f.source_port) == wanted)
+    return PathReply(paths=(fabric.count(flow, large=request.size > 1000),))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_counts_that_lost_nothing_leave_a_tie_as_it_was(seed):
+    """They passed the near link once more than the far one, which says nothing of either."""
+    for verdict in judged(seed, later=0.0):
+        assert verdict.component is None, verdict
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_counts_that_lost_on_the_near_link_name_it(seed):
+    (verdict,) = judged(seed, later=0.2)
+    assert verdict.component == LOSSY
