@@ -281,6 +281,57 @@ def test_a_hosts_finding_is_believed_for_its_flows():
     assert [f.component for f in world.diagnosis.findings()] == [rnic]
 
 
+SPARE = Finding(
+    FindingKind.RAIL_ON_SPARE, Component.parse("rnic h3/rnic0"), "no spare", 1, {"bond": "bond0"}
+)
+
+
+def test_a_masked_fault_is_an_incident_beside_any_other_of_its_part():
+    world = World()
+    world.live(3)
+    world.findings = {"h3": (SPARE,)}
+    (masked,) = world.live(1)
+    assert (masked.verdict.component, masked.verdict.symptom) == (SPARE.component, Symptom.MASKED)
+    assert masked.state is IncidentState.CONFIRMED
+    world.fabric.loss = {SPARE.component: 0.5}
+    lossy = [each for each in world.live(4) if each.id != masked.id]
+    assert [each.verdict.component for each in lossy] == [SPARE.component]
+    assert lossy[0].verdict.symptom in (Symptom.LOSS, Symptom.UNCONNECTIVITY)
+    world.fabric.loss = {}
+    assert [each.id for each in world.live(14)] == [masked.id]  # only the loss is over
+    world.findings = {}
+    assert world.live(1) == []
+    assert len(world.told) == 2
+    assert all(each.state is IncidentState.RECOVERED for each in world.told.values())
+
+
+def test_a_masked_fault_changes_nothing_about_other_verdicts():
+    def told(findings):
+        world = World(3)
+        world.findings = findings
+        world.live(3)
+        world.fabric.loss = {link("leaf-s0-r0", "spine-0"): 0.2}
+        world.live(4)
+        return [
+            (each.verdict, each.state)
+            for each in world.told.values()
+            if each.verdict.symptom is not Symptom.MASKED
+        ]
+
+    assert told({"h3": (SPARE,)}) == told({}) != []
+
+
+def test_a_masked_fault_survives_a_restart_and_is_no_other_incident_then():
+    world = World()
+    world.live(3)
+    world.findings = {"h3": (SPARE,)}
+    before = world.live(1)
+    again = World()
+    again.diagnosis.restore(before, again.now_ns())
+    again.findings = world.findings
+    assert [each.id for each in again.live(2)] == [before[0].id]
+
+
 def test_endpoints_that_just_registered_are_not_judged():
     world = World()
     world.fabric.loss = {switch("leaf-s0-r0"): 1.0}
