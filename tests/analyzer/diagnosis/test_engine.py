@@ -475,3 +475,32 @@ def test_what_is_not_observed_is_not_over():
     world.live(2)
     assert told().state is IncidentState.RECOVERED
     assert told().unobserved_ns is None
+
+
+def roam(world):
+    """Let each pair go on from another source port, as agents do, by ways drawn anew."""
+    fabric, last = world.fabric, world.fabric.ports - 1
+    for number, flow in enumerate(fabric.flows):
+        if (flow.source_port - 40000) % 10 == last:
+            new = fabric.flows[number] = replace(flow, source_port=flow.source_port + 10)
+            for reply in (False, True):
+                del fabric.routes[flow, reply]
+                fabric.routes[new, reply] = fabric._route(new, reply=reply)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ports_that_roam_raise_nothing_and_hide_nothing(seed):
+    world, bad = World(seed, background=0.0001), link("leaf-s0-r0", "spine-0")
+    for _ in range(8):
+        roam(world)
+        assert world.live(2) == []
+    world.fabric.loss = {bad: 0.3}
+    for _ in range(2):
+        roam(world)
+        world.live(2)
+    assert {each.verdict.component for each in world.told.values()} == {bad}
+    world.fabric.loss = {}
+    for _ in range(6):
+        roam(world)
+        world.live(2)
+    assert all(each.state is IncidentState.RECOVERED for each in world.told.values())
