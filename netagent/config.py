@@ -25,8 +25,8 @@ MIN_PROBE_BYTES = 64
 frame (24) fit."""
 
 LEAST_ROTATE_S = 10
-"""Fewest seconds after which a source port may be exchanged. Chosen: twice the longest timeout, so
-that no probe of the port is under way when it is closed."""
+"""Fewest seconds after which a source port may be exchanged. Chosen: more than twice the longest
+timeout, so that no probe of the port is under way when it is closed."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 """A host, bridge or certificate name."""

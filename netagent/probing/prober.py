@@ -436,7 +436,7 @@ class Prober:
     def ports(self, source: EndpointId, target: EndpointId) -> tuple[int, ...]:
         """Return the UDP source ports from a local endpoint to another one.
 
-        None where it is not probed from.
+        There are none where it is not probed from.
         """
         local = self._locals.get(source)
         if local is None:

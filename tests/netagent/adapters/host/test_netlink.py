@@ -127,7 +127,7 @@ def u32(kind: int, value: int) -> bytes:
 
 
 def nested(kind: int, *inside: bytes) -> bytes:
-    return attribute(kind | 0x8000, b"".join(inside))
+    return attribute(kind, b"".join(inside))  # without NLA_F_NESTED, as rtnetlink.c does here
 
 
 def test_a_bond_says_by_which_member_it_sends_and_what_it_holds_of_each():
