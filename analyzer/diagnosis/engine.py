@@ -507,7 +507,7 @@ class Diagnosis:
             for view in views(rows, self._numbers)
             if pair_of(view.flow) == pairs[0]
         ]
-        return story.tell(pairs, reaches, missing, flows, self._topology, self.incidents())
+        return story.tell(pairs, reaches, missing, flows, self._topology, self._book.open())
 
 
 def _is_masked(verdict: Verdict) -> bool:

@@ -15,6 +15,10 @@ from netagent.model.path import rnic
 REDUCED = 0.9
 """Share of the usual rate below which a port is slow. Chosen: rates are nominal, and the next lower
 one of Ethernet or InfiniBand is four fifths at most (50 to 40 Gb/s)."""
+HOLD_NS = 3_000_000_000
+"""Nanoseconds between two readings that must agree, as all between them do. Chosen: while a port
+trains, and a driver has not heard of it, a reading may be odd, and so may the next one soon after.
+"""
 LEAST_SIBLINGS = 2
 """Fewest other ports that must all run alike for one to be slower than them. Chosen: of two ports
 nobody knows which one is odd."""
@@ -36,8 +40,10 @@ class _Port:
 
     read: PortRate | None = None
     """As last read."""
+    since_ns: int = 0
+    """When it was first read like that, of all readings in a row."""
     steady: PortRate | None = None
-    """As read twice in a row; None: not known."""
+    """As read twice and for long enough; None: not known."""
     best: PortRate | None = None
     """The fastest that it was steady at."""
 
@@ -49,14 +55,14 @@ class RateWatch:
         self._host = host
         self._ports: dict[str, _Port] = {}
 
-    def observe(self, rates: Mapping[str, PortRate | None]) -> tuple[Finding, ...]:
+    def observe(self, rates: Mapping[str, PortRate | None], *, now_ns: int) -> tuple[Finding, ...]:
         """Take in one reading of each port, and return what holds now; others are forgotten.
 
         None: the port does not say, as while it is down.
         """
         self._ports = {name: self._ports.get(name) or _Port() for name in sorted(rates)}
         for name, port in self._ports.items():
-            _take(port, rates[name])
+            _take(port, rates[name], now_ns)
         return tuple(self._findings())
 
     def _findings(self) -> Iterator[Finding]:
@@ -78,12 +84,13 @@ class RateWatch:
             yield Finding(FindingKind.RATE_REDUCED, rnic(self._host, name), text, 0, evidence)
 
 
-def _take(port: _Port, rate: PortRate | None) -> None:
-    if rate == port.read:
+def _take(port: _Port, rate: PortRate | None, now_ns: int) -> None:
+    if rate != port.read:
+        port.read, port.since_ns = rate, now_ns
+    elif now_ns - port.since_ns >= HOLD_NS:
         port.steady = rate
         if rate is not None and (port.best is None or rate.bps > port.best.bps):
             port.best = rate
-    port.read = rate
 
 
 def _common(rates: Collection[int]) -> int | None:

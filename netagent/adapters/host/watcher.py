@@ -112,7 +112,8 @@ class Watcher:
         while True:
             await asyncio.sleep(RATES_LOOK_S)
             names = {name for uplink in self._last.uplinks for name in uplink.members}
-            slow = self._rates.observe(await asyncio.to_thread(_rates_of, names))
+            rates = await asyncio.to_thread(_rates_of, names)
+            slow = self._rates.observe(rates, now_ns=now_ns())
             if slow != self._slow:
                 self._slow = slow
                 self._changed.set()

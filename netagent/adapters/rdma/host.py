@@ -299,7 +299,8 @@ class RdmaHost:
         devices = self._rnics.by_name()
         found = self._watch.observe(watched, devices, events, now_ns=now_ns(), wall_ns=wall_ns())
         rates = {each.device: _rate(devices.get(each.device), each.port) for each in watched}
-        found += self._dated((*self._rates.observe(rates), *self._bypassed))
+        slow = self._rates.observe(rates, now_ns=now_ns())
+        found += self._dated((*slow, *self._bypassed))
         if found != self._findings:
             self._findings = found
             self._changed()

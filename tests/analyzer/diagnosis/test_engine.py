@@ -305,6 +305,18 @@ def test_a_masked_fault_is_an_incident_beside_any_other_of_its_part():
     assert all(each.state is IncidentState.RECOVERED for each in world.told.values())
 
 
+def test_masked_faults_of_two_parts_are_two_incidents():
+    world = World()
+    world.live(3)
+    other = replace(SPARE, component=Component.parse("rnic h2/rnic1"))
+    world.findings = {"h3": (SPARE,)}
+    world.live(1)
+    world.findings = {"h3": (SPARE,), "h2": (other,)}
+    named = {each.verdict.component for each in world.live(1)}
+    assert named == {SPARE.component, other.component}
+    assert len(world.told) == 2
+
+
 def test_a_masked_fault_changes_nothing_about_other_verdicts():
     def told(findings):
         world = World(3)

@@ -2,18 +2,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.host.rates import REDUCED, PortRate, RateWatch
+from netagent.host.rates import HOLD_NS, REDUCED, PortRate, RateWatch
 from netagent.model.finding import FindingKind
 
 G = 10**9
 FULL, HALF = PortRate(400 * G, 4), PortRate(200 * G, 2)
 
 
-def seen(*readings):
+def seen(*readings, every_ns=HOLD_NS):
     """Return what is found after these readings of one port, or of several."""
     watch, found = RateWatch("h0"), ()
-    for each in readings:
-        found = watch.observe(each if isinstance(each, dict) else {"rnic0": each})
+    for number, each in enumerate(readings):
+        read = each if isinstance(each, dict) else {"rnic0": each}
+        found = watch.observe(read, now_ns=number * every_ns)
     return found
 
 
@@ -33,6 +34,12 @@ def test_one_odd_reading_is_nothing_whichever_way():
     assert seen(HALF, HALF, FULL, HALF, HALF) == ()  # it never ran faster, as far as is known
     assert len(seen(FULL, FULL, HALF, HALF, FULL)) == 1
     assert seen(FULL, FULL, HALF, HALF, FULL, FULL) == ()
+
+
+def test_readings_soon_after_each_other_are_one():
+    often = {"every_ns": HOLD_NS // 3 + 1}
+    assert seen(*4 * [FULL], *3 * [HALF], **often) == ()
+    assert len(seen(*4 * [FULL], *4 * [HALF], **often)) == 1
 
 
 def test_a_port_that_does_not_say_is_not_slow():
@@ -70,7 +77,7 @@ def test_a_port_that_is_gone_is_forgotten():
 @given(st.lists(st.sampled_from([None, FULL, HALF, PortRate(100 * G)]), max_size=20))
 def test_a_port_is_slow_iff_what_was_read_twice_last_is_less_than_what_was_read_twice_ever(reads):
     steady, best = None, 0
-    for before, now in zip([None, *reads], reads, strict=False):
+    for before, now in zip([0, *reads], reads, strict=False):
         steady = now if now == before else steady
         best = max(best, steady.bps) if steady else best
     assert bool(seen(*reads)) == (steady is not None and steady.bps < REDUCED * best)

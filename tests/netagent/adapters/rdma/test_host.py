@@ -5,6 +5,7 @@ import asyncio
 import os
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from netagent.adapters.rdma.messages import Place
 from netagent.config import AgentConfig, AnalyzerConfig
 from netagent.host.bypassed import Carried
 from netagent.host.facts import HostView, Namespace
+from netagent.host.rates import HOLD_NS
 from netagent.host.rdma_facts import RdmaDevice, RdmaPort, RdmaView
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.finding import FindingKind
@@ -32,7 +34,8 @@ HALF = replace(PORT, rate_bps=200 * 10**9, lanes=2)
 
 
 @pytest.fixture
-def rdma():
+def rdma(monkeypatch):
+    monkeypatch.setattr(module, "now_ns", count(HOLD_NS, HOLD_NS).__next__)
     with closing(RdmaHost(CONFIG, Askers(), lambda: None)) as made:
         made.addresses[KEY] = RdmaAddress("mlx5_0", GID, (17,), 1, 1024)
         yield made
