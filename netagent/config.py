@@ -24,6 +24,10 @@ MIN_PROBE_BYTES = 64
 """Bytes of the smallest overlay IP packet of a probe. Chosen: IPv4 and UDP headers (28) and the
 frame (24) fit."""
 
+LEAST_ROTATE_S = 10
+"""Fewest seconds after which a source port may be exchanged. Chosen: more than twice the longest
+timeout, so that no probe of the port is under way when it is closed."""
+
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 """A host, bridge or certificate name."""
 
@@ -124,7 +128,11 @@ class ProbeConfig(_Section, frozen=True, kw_only=True):
     bytes_per_second_per_host: Annotated[int, Meta(ge=1024, le=1 << 34)] = 64 * 65536
     """Bytes of overlay IP packets per second that all endpoints of the host send at most."""
     flows_per_pair: Annotated[int, Meta(ge=1, le=64)] = 4
-    """UDP source ports per ordered pair: how many ECMP draws a pair makes."""
+    """UDP source ports per ordered pair: how many ECMP draws a pair makes at any time."""
+    rotate_s: Annotated[int, Meta(ge=0, le=86400)] = 180
+    """Seconds, in whole windows, after which one source port of each ordered pair is exchanged, so
+    that it comes by other ways; 0: never. By RDMA, and where a pair has one port, all ports stay.
+    """
     sizes: Annotated[tuple[int | Literal["mtu"], ...], Meta(min_length=1, max_length=8)] = (
         64,
         1100,
@@ -145,6 +153,10 @@ class ProbeConfig(_Section, frozen=True, kw_only=True):
         for size in self.sizes:
             if size != "mtu" and not MIN_PROBE_BYTES <= size <= 65_000:
                 raise ValueError(f"sizes: {size} is not within {MIN_PROBE_BYTES}..65000 bytes")
+        if 0 < self.rotate_s < LEAST_ROTATE_S:
+            raise ValueError(
+                f"rotate_s: {self.rotate_s} is neither 0 nor at least {LEAST_ROTATE_S}"
+            )
 
 
 class TraceConfig(_Section, frozen=True, kw_only=True):

@@ -16,9 +16,12 @@ examples:
   netagent-analyzer incidents --state active --check || page-somebody
   netagent-analyzer incidents --json | jq '.incidents[0].evidence'
 
-exit status: 0; with --check 1 if any listed incident has not recovered
+exit status: 0; with --check 1 if any listed incident has not recovered; masked
+ones, which cost no probe, do not count
 """
 
+MASKED = "masked"
+"""Symptom of what costs no probe: it may wait until morning."""
 STATES = ("active", "open", "confirmed", "recovered")
 
 
@@ -45,8 +48,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in report(answer["incidents"]):
             print(line)
-    active = any(incident["state"] != "recovered" for incident in answer["incidents"])
-    return 1 if args.check and active else 0
+    urgent = any(
+        incident["state"] != "recovered" and incident["symptom"] != MASKED
+        for incident in answer["incidents"]
+    )
+    return 1 if args.check and urgent else 0
 
 
 def report(incidents: list[dict[str, Any]]) -> Iterator[str]:
@@ -65,5 +71,10 @@ def _row(incident: dict[str, Any]) -> tuple[object, ...]:
         clock(incident["detected_ns"]),
         incident["layer"] or "-",
         f"{incident['confidence']:.2f}",
-        incident["component"] or "insufficient evidence",
+        _at_fault(incident),
     )
+
+
+def _at_fault(incident: dict[str, Any]) -> str:
+    component: str = incident["component"] or "insufficient evidence"
+    return f"{component} (masked)" if incident["symptom"] == MASKED else component

@@ -23,6 +23,7 @@ from analyzer.detect.flows import FlowView, unobserved, views
 from analyzer.detect.latency.floors import Floors, Sensitivity
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.detect.loss import Loss
+from analyzer.detect.masked import Masked as MaskedFaults
 from analyzer.detect.silence import Silence
 from analyzer.diagnosis.incidents import IncidentBook
 from analyzer.intake.flows import FlowNumbers, PathRow
@@ -36,6 +37,7 @@ from analyzer.localize.contract import Context, Localizer
 from analyzer.localize.dead_flows import DeadFlows
 from analyzer.localize.facts import Facts
 from analyzer.localize.latency import Latency
+from analyzer.localize.masked import Masked
 from analyzer.localize.overlay import Overlay
 from analyzer.localize.starved import Starved
 from analyzer.localize.topology import LearnedTopology
@@ -60,11 +62,11 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.topology import DeclaredTopology
-from netagent.model.verdict import Incident, Symptom
+from netagent.model.verdict import Incident, Symptom, Verdict
 from netagent.wire.messages import PathColumns, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
-    Facts, Starved, Overlay, DeadFlows, Traces, Votes, Latency,
+    Facts, Masked, Starved, Overlay, DeadFlows, Traces, Votes, Latency,
 )  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
 is inferred."""
@@ -156,10 +158,12 @@ class Diagnosis:
         self._silence, self._slowness = Silence(), Slowness(Floors(sensitivity or Sensitivity()))
         self._delay = Delay()
         self._detectors: tuple[Detector, ...] = (
-            self._silence, self._delay, Loss(), self._slowness,
+            self._silence, self._delay, Loss(), self._slowness, MaskedFaults(),
         )  # fmt: skip
         self._localizers = tuple(make(self._context) for make in LOCALIZERS)
         self._book = IncidentBook()
+        self._masked = IncidentBook()
+        """Incidents of masked faults: a component may have another one at the same time."""
         self._settled_before: frozenset[OrderedPair] = frozenset()
         """Unordered pairs whose losses a finding, walk or trace explained a window ago."""
         self._closed: deque[tuple[WindowState, frozenset[str]]] = deque()
@@ -184,7 +188,9 @@ class Diagnosis:
 
     def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
         """Take the incidents that were open before a restart."""
-        self._book.restore(incidents, now_ns=now_ns)
+        for book, masked in ((self._book, False), (self._masked, True)):
+            theirs = [each for each in incidents if _is_masked(each.verdict) == masked]
+            book.restore(theirs, now_ns=now_ns)
 
     def ingest(self, summary: Summary, now_ns: int) -> Taken:
         """Take a stored summary, received at `now_ns`; return it decoded.
@@ -376,15 +382,17 @@ class Diagnosis:
         dead = {unordered(pair_of(view.flow)) for view in case.flows if view.unconnected}
         self._dead_before = self._settled_before & dead - settled
         self._settled_before = frozenset(settled)
-        changed = self._book.apply(
-            [each.verdict for each in case.explained],
-            over=lambda symptom, subjects: self._detector(symptom).over(subjects, seen),
-            now_ns=now_ns,
-            task_of=self._task_of,
-            host_of=self._host_of,
-            unseen=lambda subjects: unobserved(subjects, seen.flows, seen.endpoints),
-        )
-        self._events.extend(map(IncidentChanged, changed))
+        verdicts = [each.verdict for each in case.explained]
+        for book, masked in ((self._book, False), (self._masked, True)):
+            changed = book.apply(
+                [verdict for verdict in verdicts if _is_masked(verdict) == masked],
+                over=lambda symptom, subjects: self._detector(symptom).over(subjects, seen),
+                now_ns=now_ns,
+                task_of=self._task_of,
+                host_of=self._host_of,
+                unseen=lambda subjects: unobserved(subjects, seen.flows, seen.endpoints),
+            )
+            self._events.extend(map(IncidentChanged, changed))
 
     def _detector(self, symptom: Symptom) -> Detector:
         return next(each for each in self._detectors if symptom in each.symptoms)
@@ -458,7 +466,8 @@ class Diagnosis:
 
     def incidents(self) -> list[Incident]:
         """Return the incidents that are not over, oldest first."""
-        return self._book.open()
+        known = (*self._book.open(), *self._masked.open())
+        return sorted(known, key=lambda incident: (incident.detected_ns, incident.id))
 
     def findings(self) -> list[Finding]:
         """Return the hosts' current findings, and those on a fabric unlike its declaration."""
@@ -507,6 +516,10 @@ class Diagnosis:
             if pair_of(view.flow) == pairs[0]
         ]
         return story.tell(pairs, reaches, missing, flows, self._topology, self._book.open())
+
+
+def _is_masked(verdict: Verdict) -> bool:
+    return verdict.symptom is Symptom.MASKED
 
 
 def _lossy(anomalies: Sequence[Anomaly]) -> list[Subject]:

@@ -127,8 +127,9 @@ def unordered(pair: OrderedPair) -> OrderedPair:
 
 
 def subjects_of(verdict: Verdict) -> frozenset[Subject]:
-    """Return what deviates by a verdict: failing pairs, or a host that is silent or late."""
-    if verdict.symptom in (Symptom.SILENCE, Symptom.DELAY) and verdict.component is not None:
+    """Return what deviates by a verdict: failing pairs, a silent or late host, a masked part."""
+    own = (Symptom.SILENCE, Symptom.DELAY, Symptom.MASKED)
+    if verdict.symptom in own and verdict.component is not None:
         return frozenset({verdict.component})  # what its peers lost meanwhile is not it
     return frozenset(unordered((pair.source, pair.target)) for pair in verdict.failing)
 

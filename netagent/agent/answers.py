@@ -105,11 +105,11 @@ class Answers:
         """Return the outer path of a pair's flows, and where packets are lost if asked to count."""
         if request.ways:
             return await self._survey(request)
-        ports = self._adapters.prober.ports(request.source)
+        ports = self._adapters.prober.ports(request.source, request.target)
         if not ports:
             raise RemoteProtocolError(f"{request.source} is not probed from this host")
         if request.source_port:
-            ports = tuple(port for port in ports if port == request.source_port)
+            ports = (request.source_port,)  # it may have been exchanged: its way is still known
         flows = [FlowId(request.source, request.target, port) for port in ports]
         count = max(0, min(request.count, MAX_COUNT))
         answers = await asyncio.gather(*(self._path(f, count, request.size) for f in flows))

@@ -61,6 +61,22 @@ def sources(
     }
 
 
+def compared(
+    view: HostView, places: Mapping[EndpointId, CountedAt], devices: Mapping[str, RdmaDevice]
+) -> tuple[dict[EndpointId, Source], dict[EndpointId, Source]]:
+    """Return where to read what endpoints' RDMA devices sent, and what their kernels did.
+
+    Only of endpoints of which both are counted: Soft-RoCE's devices count no bytes.
+    """
+    by_rdma = {key: source for key, place in places.items() if (source := _of_rnic(place, devices))}
+    by_kernel = {
+        key: Source(f"class/net/{netdev}/statistics/tx_bytes", namespace=view.namespaces[key])
+        for key, netdev in view.netdevs.items()
+        if key in by_rdma and key in view.namespaces
+    }
+    return {key: by_rdma[key] for key in by_kernel}, by_kernel
+
+
 def _of_rnic(place: CountedAt | None, devices: Mapping[str, RdmaDevice]) -> Source | None:
     device = devices.get(place.device) if place else None
     if place is None or device is None:

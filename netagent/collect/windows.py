@@ -77,6 +77,8 @@ class WindowTally:
     def __init__(self, *, large_class: int) -> None:
         self._large_class = large_class
         self._flows: dict[FlowId, FlowTally] = {}
+        self._ended: set[FlowId] = set()
+        """Flows that are counted to the end of the window, and forgotten then."""
         self._send_errors = 0
 
     def add(self, event: ProbeEvent) -> None:
@@ -117,6 +119,10 @@ class WindowTally:
         """Drop flows whose (source, target) is not in `keep`."""
         self._flows = {f: t for f, t in self._flows.items() if (f.source, f.target) in keep}
 
+    def end(self, flows: Iterable[FlowId]) -> None:
+        """Forget these with the window: no more events of them will come."""
+        self._ended.update(flows)
+
     def close(
         self,
         window: Window,
@@ -133,7 +139,9 @@ class WindowTally:
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
-        self._flows = {f: t.next_window() for f, t in self._flows.items()}
+        kept = ((f, t) for f, t in self._flows.items() if f not in self._ended)
+        self._flows = {flow: tally.next_window() for flow, tally in kept}
+        self._ended.clear()
         endpoints: dict[EndpointId, int] = {}
         # Paths first: while they stay the same, so do their rows, and the bytes sent.
         columns = _path_columns(paths, endpoints)

@@ -92,6 +92,8 @@ def _hardware(device: RdmaDevice, port: RdmaPort) -> Iterator[str]:
         yield f"virtual function of {device.physical_function}"
     if device.virtual_functions:
         yield f"{device.virtual_functions} virtual functions"
+    if port.lanes:
+        yield f"{port.lanes} lane{'s' * (port.lanes != 1)}"
     if device.bond:
         yield f"bond {device.bond}"
     if device.firmware:

@@ -8,7 +8,7 @@ from netagent.host.facts import HostView
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component, Kind
+from netagent.model.path import Component, Kind, rnic
 
 _DEAD = {FindingKind.RNIC_DOWN, FindingKind.GID_CHANGED}
 """What takes an endpoint's RNIC away from it, whatever its interface says."""
@@ -61,10 +61,31 @@ def findings(
         for finding in view.findings
         if finding.kind is not FindingKind.ENDPOINT_DOWN or finding.component.name not in explained
     ]
+    slow = _slow_devices(view, rdma)
+    theirs = [
+        finding
+        for finding in rdma.findings
+        if finding.kind is not FindingKind.RATE_REDUCED or finding.component not in slow
+    ]
     mute = {key: why for key, why in unopened.items() if rdma.chosen(key) is False} | {
         **rdma.failed
     }
-    return (*found, *rdma.findings, *(_mute(key, why, wall_ns) for key, why in mute.items()))
+    return (*found, *theirs, *(_mute(key, why, wall_ns) for key, why in mute.items()))
+
+
+def _slow_devices(view: HostView, rdma: RdmaState) -> set[Component]:
+    """Return the RDMA devices behind RNICs that the host found slow: it is one cable's finding."""
+    slow = {
+        f.component.name.partition("/")[2]
+        for f in view.findings
+        if f.kind is FindingKind.RATE_REDUCED
+    }
+    rails = {u.rail for u in view.uplinks if slow.intersection(u.members)}
+    return {
+        rnic(endpoint.host, rdma.addresses[endpoint.id].device)
+        for endpoint in view.endpoints
+        if endpoint.id in rdma.addresses and endpoint.id.rail in rails
+    }
 
 
 def _mute(endpoint: EndpointId, why: str, wall_ns: int) -> Finding:

@@ -2,7 +2,7 @@
 """Watches the RNICs' devices: down, and flapping."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from netagent.host.facts import Link
@@ -57,10 +57,15 @@ class RnicWatch:
                 _count(known, link, now_ns)
             _judge(self._devices[name], now_ns)
 
-    def findings(self, *, wall_ns: int) -> Iterator[Finding]:
-        """Yield what holds since the last observation."""
+    def findings(
+        self, *, wall_ns: int, covered: Collection[str] = frozenset()
+    ) -> Iterator[Finding]:
+        """Yield what holds since the last observation.
+
+        `covered` are members of bonds whose others do their work: their rails are not down.
+        """
         for name, device in sorted(self._devices.items()):
-            if reason := _why_down(device.link):
+            if name not in covered and (reason := _why_down(device.link)):
                 text = f"{name} {reason}"
                 read = {"carrier": "0"} if device.link and device.link.up else {}
                 yield Finding(FindingKind.RNIC_DOWN, rnic(self._host, name), text, wall_ns, read)

@@ -6,7 +6,7 @@ address. From then on it stays announced until its port leaves the vSwitch, as a
 makes it: an endpoint that merely fails must go on being probed, or its failure would hide itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from netagent.host.carrier import RnicWatch
@@ -19,6 +19,7 @@ from netagent.host.facts import (
     VswitchView,
 )
 from netagent.host.ports import ContainerPort, Unusable, container_ports, is_tunnel
+from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
 from netagent.model.endpoint import Endpoint, EndpointState
 from netagent.model.finding import Finding, FindingKind
@@ -81,6 +82,7 @@ class Discovery:
         self._known: dict[EndpointId, _Known] = {}
         self._uplinks = Uplinks()
         self._rnics = RnicWatch(host)
+        self._spares = SpareWatch(host)
         self._since_wall_ns: dict[tuple[FindingKind, Component, str], int] = {}
         self._deadlines_ns: list[int] = []
 
@@ -92,11 +94,13 @@ class Discovery:
         now_ns: int,
         wall_ns: int,
         vswitch_down: str | None = None,
+        slow: Iterable[Finding] = (),
         complete: bool = True,
     ) -> HostView:
         """Return what holds now.
 
-        `vswitch_down` says why ovs-vswitchd is not at work, None if it is.
+        `vswitch_down` says why ovs-vswitchd is not at work, None if it is; `slow` is what was found
+        of the RNICs' rates.
         """
         self._deadlines_ns = []
         interfaces = self._interfaces(view)
@@ -106,7 +110,9 @@ class Discovery:
         members = [name for uplink in uplinks for name in uplink.members]
         self._rnics.observe(members, links.host, now_ns=now_ns)
         found = [self._unknown(why) for why in (*unusable, *unclear)]
-        found += self._rnics.findings(wall_ns=wall_ns)
+        self._spares.observe(uplinks, links.host, now_ns=now_ns)
+        found += self._rnics.findings(wall_ns=wall_ns, covered=self._spares.covered)
+        found += [*self._spares.findings(wall_ns=wall_ns), *slow]
         if vswitch_down:
             found.append(self._vswitch_down(vswitch_down))
         self._forget(ports)
@@ -125,9 +131,10 @@ class Discovery:
 
     def deadline_ns(self) -> int | None:
         """Return when to observe again even if nothing changed."""
-        flapping = self._rnics.deadline_ns()
-        due = [*self._deadlines_ns, *([] if flapping is None else [flapping])]
-        return min(due, default=None)
+        watches = (self._rnics.deadline_ns(), self._spares.deadline_ns())
+        return min(
+            (*self._deadlines_ns, *(due for due in watches if due is not None)), default=None
+        )
 
     def _interfaces(self, view: VswitchView) -> tuple[Interface, ...]:
         bridge = view.bridge(self._bridge)

@@ -73,6 +73,12 @@ class Link:
     """Id by which its namespace knows the namespace of the other end."""
     carrier_changes: int | None = None
     """Carrier transitions since the device was made."""
+    active: int | None = None
+    """Index of the member that a bond sends by, where it is one only."""
+    primary: int | None = None
+    """Index of the member that a bond should send by, where that is set."""
+    held_down: bool = False
+    """Whether the bond that it is a member of holds its link for down."""
     addresses: tuple[str, ...] = ()
     """IPv4 addresses, sorted as text."""
 

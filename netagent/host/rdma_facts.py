@@ -46,6 +46,8 @@ class RdmaPort:
     """Physical state, such as ``LinkUp``, ``Polling``, ``Disabled``."""
     rate_bps: int | None = None
     """Nominal bits per second; drivers keep the last rate while the port is down."""
+    lanes: int | None = None
+    """Lanes that it trained with; None where they are not said."""
     gids: tuple[Gid, ...] | None = None
     """None where the table cannot be read."""
     counters: Mapping[str, int] = field(default_factory=dict)

@@ -20,12 +20,22 @@ class FindingKind(StrEnum):
     GID_CHANGED = "gid-changed"
     """The GID by which others know an endpoint left its port, or moved."""
     WRONG_MTU = "wrong-mtu"
+    RAIL_ON_SPARE = "rail-on-spare"
+    """A member of a rail's bond carries nothing, and the others do its work."""
+    RATE_REDUCED = "rate-reduced"
+    """A port runs slower than it did, or than the host's others."""
+    NOT_RDMA = "not-rdma"
+    """An endpoint sends by TCP what it, or the others of its container, send by RDMA."""
     CONTAINER_CRASHED = "container-crashed"
     ENDPOINT_DOWN = "endpoint-down"
     """The container lives, but one of its interfaces is down, gone or without its address."""
     VSWITCH_DOWN = "vswitch-down"
     TOPOLOGY_DIFFERS = "topology-differs"
     UNKNOWN_INPUT = "unknown-input"
+
+
+MASKED = frozenset({FindingKind.RAIL_ON_SPARE, FindingKind.RATE_REDUCED, FindingKind.NOT_RDMA})
+"""What costs no probe: the network works, but a part is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)

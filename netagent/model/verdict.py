@@ -19,6 +19,8 @@ class Symptom(StrEnum):
     """A host's agent sends nothing; says nothing about any path."""
     DELAY = "delay"
     """A host takes long to send or to answer probes; says nothing about any path."""
+    MASKED = "masked"
+    """None: probes lose nothing, but a part is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)

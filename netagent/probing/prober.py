@@ -7,13 +7,14 @@ stamp that a probe carries is read as that probe leaves.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Protocol
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import PingList, Target
+from netagent.probing.roaming import Turns, ports_of
 from netagent.probing.schedule import Ping, Rates, Schedule, TokenBucket
 from netagent.probing.session import (
     ProbeEvent,
@@ -26,7 +27,7 @@ from netagent.probing.session import (
     Stamps,
 )
 from netagent.probing.settings import Settings
-from netagent.probing.transport import Outcome, Transport
+from netagent.probing.transport import Outcome, Roamer, Transport
 from netagent.wire import frame
 from netagent.wire.messages import ProbeAnswer
 
@@ -53,6 +54,9 @@ class Tally(Protocol):
     def forget(self, keep: set[tuple[EndpointId, EndpointId]]) -> None:
         """Forget all pairs but these."""
 
+    def end(self, flows: Iterable[FlowId]) -> None:
+        """Forget flows of which no more events will come, once they are reported."""
+
 
 Asker = Callable[[int, int], tuple[EndpointId, str] | None]
 """From session and port of a marked probe to the local endpoint that it asked, and the asker's
@@ -61,11 +65,20 @@ overlay address; None where nobody knows."""
 
 @dataclass(slots=True)
 class _Peer:
-    """What sending to one target needs, by index of the source port."""
+    """What sending to one target needs, flow by flow."""
 
     target: Target
+    ports: tuple[int, ...]
+    """Source port of each flow, by its index in the transport."""
     flows: tuple[FlowId, ...]
     marked_ns: list[int]
+
+    def roam(self, port: int) -> FlowId:
+        """Go on with the last flow from another source port; return the flow that ends."""
+        ended = self.flows[-1]
+        self.flows = (*self.flows[:-1], replace(ended, source_port=port))
+        self.marked_ns[-1] = 0
+        return ended
 
 
 @dataclass(slots=True)
@@ -82,6 +95,10 @@ class _Local:
     peers: dict[EndpointId, _Peer] = field(default_factory=dict)
     wake_ns: int = 0
     """When a visit is due or a probe overdue (monotonic ns); early at worst."""
+    turned: int | None = None
+    """Number of the window in which its roaming port had its last turn."""
+    ended: list[FlowId] = field(default_factory=list)
+    """Flows from the port that was exchanged last: their probes may be under way."""
 
 
 @dataclass(slots=True)
@@ -141,6 +158,13 @@ class Prober:
         self._losing: set[FlowId] = set()
         self._probe_cap = TokenBucket(rate, max(rate / 2, 16), now_ns=now_ns)
         self.counters = ProberCounters()
+        self._turns = Turns(
+            rotate_s=settings.rotate_s,
+            window_s=settings.window_s,
+            timeout_ms=settings.timeout_ms,
+        )
+        self.turn_ns = now_ns + self._turns.wait_ns(wall_ns=wall_ns())
+        """When a roaming port may have its turn (monotonic ns)."""
 
     # --- what to probe -----------------------------------------------------------------------
 
@@ -235,9 +259,19 @@ class Prober:
         known = local.peers.get(target.target)
         if known is not None and known.target == target:
             return known
-        ports = local.transport.ports
-        flows = tuple(FlowId(local.endpoint.id, target.target, port) for port in ports)
-        return _Peer(target, flows, [0] * len(flows))
+        numbers = self._ports_of(local, target.target)
+        flows = tuple(
+            FlowId(local.endpoint.id, target.target, local.transport.ports[n]) for n in numbers
+        )
+        return _Peer(target, numbers, flows, [0] * len(flows))
+
+    def _ports_of(self, local: _Local, target: EndpointId) -> tuple[int, ...]:
+        return ports_of(
+            target,
+            ports=len(local.transport.ports),
+            flows=self._settings.flows_per_pair,
+            roams=local.transport.roamer is not None,
+        )
 
     def _meet(self, local: _Local, target: Target, now_ns: int) -> _Peer:
         peer = self._peer(local, target)
@@ -253,6 +287,35 @@ class Prober:
         for descriptor in local.transport.descriptors():
             self._by_fd.pop(descriptor, None)
         return local.transport
+
+    # --- ports that roam ---------------------------------------------------------------------
+
+    def turning(self, *, now_ns: int) -> list[tuple[Transport, Roamer]]:
+        """Return the transports whose roaming port is to be exchanged now, and what does that.
+
+        Who exchanged it calls `turned`.
+        """
+        if now_ns < self.turn_ns:
+            return []
+        wall_ns = self._wall_ns()
+        self.turn_ns = now_ns + self._turns.wait_ns(wall_ns=wall_ns)
+        due = []
+        for session, local in self._by_session.items():
+            window, roamer = self._turns.due(session, wall_ns=wall_ns), local.transport.roamer
+            if window not in (None, local.turned) and roamer is not None:
+                local.turned = window
+                due.append((local.transport, roamer))
+        return due
+
+    def turned(self, transport: Transport, opened: int, closed: int | None) -> None:
+        """Probe from the new port, whose descriptor is `opened`; `closed` is gone for good."""
+        local = next(each for each in self._locals.values() if each.transport is transport)
+        self._by_fd[opened] = local
+        if closed is not None:
+            del self._by_fd[closed]
+            self._tally.end(local.ended)
+        port = transport.ports[-1]
+        local.ended = [peer.roam(port) for peer in local.peers.values()]
 
     def take_counters(self) -> ProberCounters:
         """Return what went wrong since the last call."""
@@ -321,7 +384,7 @@ class Prober:
             peer.marked_ns[index] = at_ns
             probe = probe._replace(flags=frame.MARKED)
         payload = frame.encode(probe, size=size)
-        sent = local.transport.send(peer.target, index, payload)
+        sent = local.transport.send(peer.target, peer.ports[index], payload)
         if sent.outcome is Outcome.PENDING:
             local.session.withdraw(probe.seq)
             self.counters.pending += 1
@@ -370,10 +433,16 @@ class Prober:
             return None
         return FlowId(local.addresses[asker[1]], local.endpoint.id, seen.port)
 
-    def ports(self, source: EndpointId) -> tuple[int, ...]:
-        """Return the UDP source ports of a local endpoint; empty where it is not probed from."""
+    def ports(self, source: EndpointId, target: EndpointId) -> tuple[int, ...]:
+        """Return the UDP source ports from a local endpoint to another one.
+
+        There are none where it is not probed from.
+        """
         local = self._locals.get(source)
-        return local.transport.ports if local else ()
+        if local is None:
+            return ()
+        ports = local.transport.ports
+        return tuple(ports[number] for number in self._ports_of(local, target))
 
     def begin_burst(self, target: Target) -> Burst:
         """Begin to probe `target` on demand; raises KeyError where its source is not local."""
@@ -384,7 +453,7 @@ class Prober:
         """Send the next probe of a burst, within the caps."""
         local, n = burst.local, burst.begun
         burst.begun += 1
-        ports, sizes = len(local.transport.ports), len(local.sizes)
+        ports, sizes = len(burst.peer.flows), len(local.sizes)
         ping = Ping(burst.peer.target, (n // 2) % ports, n % sizes)
         self._ping(local, burst.peer, ping, now_ns, burst=burst)
         local.wake_ns = 0

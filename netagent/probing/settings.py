@@ -28,6 +28,14 @@ class Settings(Protocol):
         """UDP source ports of one ordered pair."""
 
     @property
+    def rotate_s(self) -> float:
+        """Seconds after which one source port of each ordered pair is exchanged; 0: never."""
+
+    @property
+    def window_s(self) -> int:
+        """Seconds of a window."""
+
+    @property
     def sizes(self) -> tuple[int | Literal["mtu"], ...]:
         """Bytes of the overlay packet, a size class each."""
 

@@ -33,12 +33,32 @@ class Sent(NamedTuple):
     """t2, where it is known at once."""
 
 
+class Roamer(Protocol):
+    """The last port of a transport, where that one is exchanged now and then."""
+
+    def renew(self) -> int:
+        """Open the port anew and return its descriptor; raises OSError, and changes nothing then.
+
+        What was the port until now goes on taking replies until it was renewed twice.
+        """
+
+    def drained(self) -> int | None:
+        """Return the descriptor of a port that was renewed twice; None where there is none."""
+
+    def drop(self) -> None:
+        """Close that one."""
+
+
 class Transport(Protocol):
     """A local endpoint's way to send probes and to take their replies."""
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """UDP source port of each flow, inside the overlay."""
+        """UDP source ports inside the overlay; flows to different targets may take others."""
+
+    @property
+    def roamer(self) -> Roamer | None:
+        """What exchanges the last one of `ports`; None where all of them stay."""
 
     @property
     def overhead_bytes(self) -> int:
@@ -66,8 +86,8 @@ class Transport(Protocol):
     def aim(self, targets: Sequence[Target]) -> None:
         """Make ready to probe exactly these targets."""
 
-    def send(self, target: Target, flow: int, payload: bytes) -> Sent:
-        """Send a frame on the flow with index `flow`."""
+    def send(self, target: Target, port: int, payload: bytes) -> Sent:
+        """Send a frame from the port with index `port`."""
 
     def read(self, descriptor: int, events: int, session: ProbeSession, *, woken_ns: int) -> int:
         """Take what a ready descriptor holds into `session`; return how many frames were foreign.

@@ -160,6 +160,8 @@ def test_an_incident_without_a_component_says_insufficient_evidence():
 
 def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert "i1a2b-77  confirmed  06:00:00  overlay  0.97" in fits(incidents.report([INCIDENT] * 2))
+    masked = {**INCIDENT, "component": "rnic h0/rnic0", "symptom": "masked"}
+    assert "rnic h0/rnic0 (masked)" in fits(incidents.report([masked]))
     assert fits(incidents.report([])) == "no incidents"
     assert "no tasks" in fits(tasks.report([]))
     task = {"id": "train-a", "declared": True, "containers": ["a"] * 4, "rails": [0, 1]}
@@ -188,7 +190,7 @@ def test_a_diagnosis_is_a_tree():
 
 def test_events_are_one_line_and_what_it_means():
     text = fits(watch.report({"event": "opened", "incident": INCIDENT}))
-    assert text.startswith("06:00:05 opened    flow h0/br-int/table=40  (overlay, 0.97)\n")
+    assert text.startswith("06:00:05 opened     flow h0/br-int/table=40  (overlay, 0.97)\n")
     over = {**INCIDENT, "recovered_ns": INCIDENT["detected_ns"] + 21 * 10**9}
     assert "after 21.0 s" in fits(watch.report({"event": "recovered", "incident": over}))
 
@@ -230,8 +232,8 @@ def test_exit_statuses_tell_what_the_answer_was(canned, capsys):
     canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT]})
     assert cli.main(["incidents"]) == 0
     assert cli.main(["incidents", "--check"]) == 1
-    over = {**INCIDENT, "state": "recovered"}
-    canned.answers["/v1/incidents"] = (200, {"incidents": [over]})
+    over, masked = {**INCIDENT, "state": "recovered"}, {**INCIDENT, "symptom": "masked"}
+    canned.answers["/v1/incidents"] = (200, {"incidents": [over, masked]})
     assert cli.main(["incidents", "--check"]) == 0
     canned.answers["/v1/diagnose"] = (200, DIAGNOSIS)
     assert cli.main(["diagnose", "a/rail0", "b/rail0"]) == 1

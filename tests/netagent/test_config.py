@@ -45,6 +45,7 @@ def test_a_small_file_gets_the_documented_defaults():
     assert config.probe.bytes_per_second_per_endpoint == 4 * 65536
     assert config.probe.sizes == (64, 1100, "mtu")
     assert (config.probe.flows_per_pair, config.probe.pings_per_visit) == (4, 4)
+    assert config.probe.rotate_s == 180
     assert (config.probe.timeout_ms, config.probe.port, config.probe.window_s) == (500, 18515, 5)
     assert (config.trace.packets_per_second, config.trace.refresh_s) == (50, 5)
     assert (config.trace.max_hops, config.limits.spool_mib) == (6, 64)
@@ -83,6 +84,7 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path, make):
         (SMALL + "[probe]\nport = 0\n", 5, "probe.port: Expected `int` >= 1"),
         (SMALL + "[probe]\nport = '1'\n", 5, "probe.port: Expected `int`, got `str`"),
         (SMALL + "[probe]\nsizes = [\n  64,\n  3,\n]\nport = 1\n", 4, "sizes: 3 is not within"),
+        (SMALL + "[probe]\nrotate_s = 9\n", 4, "rotate_s: 9 is neither 0 nor at least 10"),
         (SMALL + '[probe]\nsizes = [64, "big"]\n', 5, "Invalid enum value 'big'"),
         (SMALL + "[probe]\nrate_per_host = nan\n", 5, "rate_per_host"),
         ('host = "h0"\n', None, "key 'analyzer' is missing"),

@@ -23,6 +23,7 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import PingList, Target
+from netagent.probing.roaming import EXTRA_PORTS, Turns
 from netagent.wire import frame
 from tests.conftest import NETNS, require
 from tests.waiting import NotInTime, wait_until
@@ -233,8 +234,9 @@ def test_the_flow_of_a_marked_packet_is_known_on_both_sides(pair):
             return len(seen) == 4 * FLOWS
 
         run_until(both_ways, left, right)
-    ports = {side.id: side.prober.ports(side.id) for side in (left, right)}
-    for source, target in ((left, right), (right, left)):
+    ends = ((left, right), (right, left))
+    ports = {source.id: source.prober.ports(source.id, target.id) for source, target in ends}
+    for source, target in ends:
         for port in ports[source.id]:
             flow = FlowId(source.id, target.id, port)
             probe = seen[source.address, port, CONFIG.port]
@@ -242,6 +244,52 @@ def test_the_flow_of_a_marked_packet_is_known_on_both_sides(pair):
             assert source.prober.flow_of(probe, target.address) == flow
             assert target.prober.flow_of(reply, source.address) == flow
             assert target.prober.flow_of(probe, target.address) is None
+
+
+def test_ports_roam_over_real_sockets_and_nothing_is_lost_by_it(pair):
+    left, right = pair
+    left.probe(right)
+    right.probe(left)
+    # More often than may be configured: each port is closed two seconds after its last probe.
+    for side in pair:
+        side.prober._turns = Turns(rotate_s=1, window_s=1, timeout_ms=CONFIG.timeout_ms)
+        side.prober.turn_ns = 0
+    (transport,) = (local.transport for local in left.prober._locals.values())
+    staying, roaming, most = left.prober.ports(left.id, right.id)[:-1], {}, 0
+
+    def turned():
+        nonlocal most
+        ports = left.prober.ports(left.id, right.id)
+        assert ports[:-1] == staying
+        roaming[ports[-1]] = None
+        most = max(most, len(transport.descriptors()))
+        return len(roaming) == 6
+
+    run_until(turned, left, right)
+    run_until(lambda: all(enough_of(left, port) for port in list(roaming)[:-1]), left, right)
+    assert most == 1 + FLOWS + EXTRA_PORTS + 1  # the responder's, and one that goes
+    assert bound(left) == {CONFIG.port, *transport.ports, list(roaming)[-2]}
+    for side in pair:
+        assert side.prober.take_counters().bad_frames == 0
+        assert side.tally.take_send_errors() == 0
+        assert {flow.lost for flow in side.flows()} == {0}
+        assert {flow.refused for flow in side.flows()} == {0}
+
+
+def bound(side):
+    """Return the UDP ports that are open in a side's namespace, as the kernel lists them."""
+    listed = call_in_namespace(
+        side.namespace, Path("/proc/thread-self/net/udp").read_text
+    ).splitlines()[1:]
+    return {int(line.split()[1].partition(":")[2], 16) for line in listed}
+
+
+def enough_of(side, port):
+    """Return whether a flow from this port counted a few round trips."""
+    return any(
+        flow.source_port == port and tally.rtt.count >= 4
+        for flow, tally in side.tally._flows.items()
+    )
 
 
 def sniffer(device):

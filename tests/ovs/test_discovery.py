@@ -205,6 +205,37 @@ def test_an_rnic_that_flaps_is_found_out(host, views):
     assert components(views.latest, FindingKind.RNIC_FLAPPING) == ["rnic h0/rnic0"]
 
 
+@pytest.fixture
+def bonded(host: Host) -> Iterator[None]:
+    """Give rail 1 a second RNIC, and let Open vSwitch bond both."""
+    host.ip("link", "add", "spare1", "type", "veth", "peer", "portb", "netns", host.fabric)
+    run("ip", "-n", host.fabric, "link", "set", "portb", "up")
+    host.ip("link", "set", "spare1", "up")
+    bond = ("add-bond", "br-phy1", "bond1", "rnic1", "spare1")
+    host.vsctl("del-port", "br-phy1", "rnic1", "--", *bond)
+    yield
+    host.vsctl("del-port", "br-phy1", "bond1", "--", "add-port", "br-phy1", "rnic1")
+    host.ip("link", "del", "spare1")
+
+
+def test_a_member_of_a_bond_that_fails_is_masked_until_the_last_one_does(host, bonded, views):
+    rails = views.latest.uplinks
+    assert [(each.bond, sorted(each.members)) for each in rails[1:]] == [
+        ("bond1", ["rnic1", "spare1"])
+    ]
+    run("ip", "-n", host.fabric, "link", "set", "port1", "down")  # the switch's end of the cable
+    views.within(5, "RAIL_ON_SPARE", lambda v: v.findings)
+    (finding,) = views.latest.findings
+    assert (finding.kind, str(finding.component)) == (FindingKind.RAIL_ON_SPARE, "rnic h0/rnic1")
+    assert "rnic1 has no carrier: nothing is lost, but it has 1 of 2 links" in finding.text
+    host.ip("link", "set", "spare1", "down")
+    views.within(1, "both down", lambda v: kinds(v) == {FindingKind.RNIC_DOWN})
+    assert len(views.latest.findings) == 2
+    run("ip", "-n", host.fabric, "link", "set", "port1", "up")
+    host.ip("link", "set", "spare1", "up")
+    views.within(2, "the end of it", lambda v: not v.findings)
+
+
 def test_a_dead_vswitchd_is_found_and_its_return_too(host, views, container):
     host.kill("ovs-vswitchd")
     views.within(2.5, "VSWITCH_DOWN", lambda v: FindingKind.VSWITCH_DOWN in kinds(v))

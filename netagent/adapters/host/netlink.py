@@ -58,6 +58,8 @@ _HEADER = 16
 """Bytes of a netlink header, `struct nlmsghdr` of linux/netlink.h."""
 _NOT_ASSIGNED = 0xFFFF_FFFF
 """NETNSA_NSID_NOT_ASSIGNED of linux/net_namespace.h: -1, which pyroute2 reads unsigned."""
+_MII_DOWN = 2
+"""BOND_LINK_DOWN of linux/if_bonding.h; 0 is up, 1 and 3 last for a moment."""
 
 Table = dict[int, Link]
 """Devices of one namespace by index."""
@@ -181,10 +183,13 @@ def _link(message: Any) -> Link | None:
         return None
     carrier = _value(found, "IFLA_CARRIER", int)
     info = _value(found, "IFLA_LINKINFO", dict)
+    told = _attributes(info) if info else {}
+    bond = _of_bond(told, "IFLA_INFO_KIND", "IFLA_INFO_DATA")
+    member = _of_bond(told, "IFLA_INFO_SLAVE_KIND", "IFLA_INFO_SLAVE_DATA")
     return Link(
         index=message["index"],
         name=name if isinstance(name, str) else name.decode("utf-8", "replace"),
-        kind=_value(_attributes(info), "IFLA_INFO_KIND", str) if info else None,
+        kind=_value(told, "IFLA_INFO_KIND", str),
         mac=_value(found, "IFLA_ADDRESS", str) or "",
         mtu=_value(found, "IFLA_MTU", int) or 0,
         up=bool(message["flags"] & IFF_UP),
@@ -194,7 +199,16 @@ def _link(message: Any) -> Link | None:
         peer=_value(found, "IFLA_LINK", int),
         netnsid=_value(found, "IFLA_LINK_NETNSID", int),
         carrier_changes=_value(found, "IFLA_CARRIER_CHANGES", int),
+        active=_value(bond, "IFLA_BOND_ACTIVE_SLAVE", int),
+        primary=_value(bond, "IFLA_BOND_PRIMARY", int),
+        held_down=_value(member, "IFLA_BOND_SLAVE_MII_STATUS", int) == _MII_DOWN,
     )
+
+
+def _of_bond(told: dict[str, Any], kind: str, data: str) -> dict[str, Any]:
+    # What belongs to another kind of device is not decoded: nobody reads it.
+    nested = _value(told, data, dict) if _value(told, kind, str) == "bond" else None
+    return _attributes(nested) if nested else {}
 
 
 def _attributes(message: Any) -> dict[str, Any]:

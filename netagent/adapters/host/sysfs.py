@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from netagent.host.rates import PortRate
 from netagent.host.rdma_facts import Gid, RdmaDevice, RdmaPort, mac_gid
 from netagent.model.errors import CapabilityMissing
 
@@ -30,11 +31,15 @@ the first free place, so gaps are short."""
 
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_WIDTH = re.compile(r"\((\d{1,2})X\b")  # "(4X EDR)", as sysfs writes the width of a port
 _NO_GID = bytes(16)
 NETDEV_ERRORS = frozenset(
     {"rx_crc_errors", "rx_frame_errors", "rx_length_errors", "tx_carrier_errors"}
 )
 """Names in `RdmaPort.counters` that come from the netdev."""
+_NO_SPEED = {0, 0xFFFF, 0xFFFF_FFFF}
+"""What `speed` says of a device that has none: -1, which is no number here, also as 16 or 32 bits
+without a sign (SPEED_UNKNOWN of linux/ethtool.h), or nought."""
 _SETTINGS = frozenset({"lifespan"})  # of hw_counters: milliseconds that a reading is cached for
 
 _SYS_FSOPEN, _SYS_FSCONFIG, _SYS_FSMOUNT = 430, 431, 432
@@ -72,6 +77,15 @@ class SysfsReader:
 def rdma_ports(sysfs: Path = SYSFS) -> tuple[RdmaPort, ...]:
     """Return the ports of all RDMA devices; none where the kernel has no RDMA."""
     return tuple(port for device in SysfsReader().devices(sysfs) for port in device.ports)
+
+
+def netdev_rate(netdev: str, sysfs: Path = SYSFS) -> PortRate | None:
+    """Return what the network device `netdev` runs at; None where it has no carrier or no speed."""
+    folder = f"{sysfs}/class/net/{netdev}"
+    mbps = _number(f"{folder}/speed")  # the driver asks the firmware: this may take milliseconds
+    if mbps is None or mbps in _NO_SPEED or _number(f"{folder}/carrier") != 1:
+        return None
+    return PortRate(mbps * 1_000_000)
 
 
 @contextmanager
@@ -118,7 +132,8 @@ def _state(sysfs: Path, device: Path, known: RdmaPort) -> RdmaPort:
         known,
         state=_word(f"{folder}/state"),
         phys_state=_word(f"{folder}/phys_state"),
-        rate_bps=_rate_bps(_read(f"{folder}/rate")),
+        rate_bps=_rate_bps(rate := _read(f"{folder}/rate")),
+        lanes=_lanes(rate),
         gids=None if known.gids is None else _gids(folder, sorted([*used, free])),
         counters=counters | _netdev_errors(sysfs, device, known),
     )
@@ -147,6 +162,11 @@ def _rate_bps(text: str) -> int | None:
         if rest.startswith("Gb/sec"):
             return int(float(number) * 1e9)
     return None
+
+
+def _lanes(rate: str) -> int | None:
+    found = _WIDTH.search(rate)
+    return int(found[1]) if found else None
 
 
 def _gid(port: str, at: int) -> Gid | None:

@@ -6,7 +6,7 @@ ends silently: a namespace's name, ovs-vswitchd's control socket.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,14 @@ from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.host.namespaces import Namespaces, locate
 from netagent.adapters.host.netlink import LinkMonitor
 from netagent.adapters.host.ovsdb import OvsdbMonitor
+from netagent.adapters.host.sysfs import netdev_rate
 from netagent.adapters.host.vswitchd import VswitchdWatch
 from netagent.config import AgentConfig
 from netagent.host.discovery import Discovery, container_nsids
 from netagent.host.facts import Bridge, HostView, VswitchView
 from netagent.host.ports import is_tunnel
+from netagent.host.rates import PortRate, RateWatch
+from netagent.model.finding import Finding
 
 log = structlog.get_logger()
 
@@ -35,6 +38,9 @@ container is seen within a second."""
 VSWITCHD_LOOK_S = 1.0
 """Seconds between two looks at ovs-vswitchd. Chosen: each is a question to the thread that serves
 OpenFlow."""
+RATES_LOOK_S = 5.0
+"""Seconds between two looks at how fast the RNICs run. Chosen: each is a question to the firmware,
+and a port that was trained at a lower rate stays there."""
 
 
 class Watcher:
@@ -51,6 +57,8 @@ class Watcher:
         self._vswitch = VswitchView()
         self._read_once = False
         self._looked_once = False
+        self._rates = RateWatch(config.host)
+        self._slow: tuple[Finding, ...] = ()
         self._changed = asyncio.Event()
         self._last = HostView()
 
@@ -65,6 +73,7 @@ class Watcher:
             self._ovsdb.run(self._on_vswitch),
             self._look_at_namespaces(),
             self._look_at_vswitchd(),
+            self._look_at_rates(),
             self._report(callback),
         ]
         try:
@@ -98,6 +107,16 @@ class Watcher:
                 self._looked_once = True
                 self._changed.set()
             await asyncio.sleep(VSWITCHD_LOOK_S)
+
+    async def _look_at_rates(self) -> None:
+        while True:
+            await asyncio.sleep(RATES_LOOK_S)
+            names = {name for uplink in self._last.uplinks for name in uplink.members}
+            rates = await asyncio.to_thread(_rates_of, names)
+            slow = self._rates.observe(rates, now_ns=now_ns())
+            if slow != self._slow:
+                self._slow = slow
+                self._changed.set()
 
     def _our_bridges(self) -> list[Bridge]:
         """Return the bridges that probes cross: the integration bridge, and those of VTEPs."""
@@ -156,5 +175,10 @@ class Watcher:
             now_ns=now_ns(),
             wall_ns=wall_ns(),
             vswitch_down=self._vswitchd.down if self._looked_once else None,
+            slow=self._slow,
             complete=self._read_once,
         )
+
+
+def _rates_of(names: Iterable[str]) -> dict[str, PortRate | None]:
+    return {name: netdev_rate(name) for name in names}

@@ -123,6 +123,7 @@ class Tracer:
         stale = [key for key, (_, seen_ns) in self._outer.items() if at_ns - seen_ns >= STALE_NS]
         for key in stale:
             del self._outer[key]
+            self._longest.pop(key[0], None)  # flows end: what is kept of them must not add up
             self._changed = True
 
     def _exchange(self, at_ns: int) -> None:

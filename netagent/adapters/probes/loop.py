@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Protocol
 
+import structlog
+
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.probes.bell import GATHER_NS, Bell
 from netagent.collect.windows import WindowTally
@@ -17,6 +19,8 @@ from netagent.model.pinglist import PingList, Target
 from netagent.probing.prober import Prober
 from netagent.probing.transport import Transport
 from netagent.wire.messages import ProbeAnswer
+
+log = structlog.get_logger()
 
 
 class Transports(Protocol):
@@ -125,12 +129,28 @@ class ProbeLoop:
         """Read, settle and send what is due; return when to come again (monotonic ns)."""
         self.read()
         at_ns, gather_ns = now_ns(), self.gather_ns
+        self._turn(at_ns)
         if self.prober.send_due(now_ns=at_ns) and gather_ns:
             return at_ns + gather_ns  # for the replies, which need no bell
-        wake_ns = self.prober.wake_ns(now_ns=at_ns)
+        wake_ns = min(self.prober.wake_ns(now_ns=at_ns), self.prober.turn_ns)
         if wake_ns - at_ns > gather_ns:
             self._bell.set()
         return wake_ns
+
+    def _turn(self, at_ns: int) -> None:
+        """Exchange ports that roam, where it is their turn."""
+        for transport, roamer in self.prober.turning(now_ns=at_ns):
+            try:
+                opened = roamer.renew()
+            except OSError as error:  # its namespace is going away
+                log.warning("port_not_renewed", error=str(error))
+                continue
+            self._bell.watch(opened)
+            closed = roamer.drained()
+            self.prober.turned(transport, opened, closed)
+            if closed is not None:
+                self._bell.forget(closed)
+                roamer.drop()
 
     def read(self) -> None:
         """Read every socket that has something, one packet of each per round."""

@@ -2,6 +2,7 @@
 """Opens the transport of each local endpoint, by UDP or by RDMA."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from netagent.adapters.probes import udp
 from netagent.adapters.probes.udp_transport import Answering, UdpTransport
@@ -10,6 +11,7 @@ from netagent.config import ProbeConfig
 from netagent.host.facts import Namespace
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
+from netagent.probing.roaming import EXTRA_PORTS
 from netagent.probing.transport import Transport
 
 
@@ -48,10 +50,14 @@ class TransportOpener:
             namespace.path,
             endpoint.address,
             port=config.port,
-            flows=config.flows_per_pair,
+            flows=config.flows_per_pair + EXTRA_PORTS,
             inode=namespace.inode,
         )
-        return UdpTransport(endpoint, sockets, config.port, self._answering)
+        reopen = partial(udp.open_port, namespace.path, endpoint.address, inode=namespace.inode)
+        roams = config.rotate_s and config.flows_per_pair > 1
+        return UdpTransport(
+            endpoint, sockets, config.port, self._answering, reopen if roams else None
+        )
 
     def asker(self, session: int, port: int) -> tuple[EndpointId, str] | None:
         """Return the local endpoint that a marked probe asked, and the asker's overlay address."""

@@ -113,6 +113,13 @@ def open_endpoint(
     return call_in_namespace(path, make, inode=inode)
 
 
+def open_port(path: str, address: str, *, inode: int | None = None) -> socket.socket:
+    """Open one more socket to probe from, as `open_endpoint` does, with a port of the kernel's
+    choice.
+    """  # noqa: D205 - one sentence
+    return call_in_namespace(path, lambda: _stamped(address, 0), inode=inode)
+
+
 def _stamped(address: str, port: int) -> socket.socket:
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:

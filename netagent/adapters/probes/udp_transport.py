@@ -3,7 +3,8 @@
 
 import select
 import socket
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.probes import udp
@@ -40,7 +41,7 @@ class Answering:
 
 
 class UdpTransport:
-    """An endpoint's sockets: one that answers, and one per flow that probes."""
+    """An endpoint's sockets: one that answers, and one per source port that probes."""
 
     overhead_bytes = udp.IP_AND_UDP_BYTES
     introduction_ns = 0
@@ -49,17 +50,52 @@ class UdpTransport:
     broken: str | None = None
 
     def __init__(
-        self, endpoint: Endpoint, sockets: udp.EndpointSockets, port: int, answering: Answering
+        self,
+        endpoint: Endpoint,
+        sockets: udp.EndpointSockets,
+        port: int,
+        answering: Answering,
+        reopen: Callable[[], socket.socket] | None = None,
     ) -> None:
+        """`reopen` opens a further socket to probe from; None: all ports stay."""
         self._endpoint = endpoint
         self._sockets = sockets
         self._port = port
         self._answering = answering
         self._by_fd = {each.fileno(): each for each in sockets.probers}
+        self._reopen = reopen
+        self._left: deque[socket.socket] = deque()
+        """Sockets from which nothing is sent any more; replies may come."""
         self._responder = Responder()
         self._arrived: dict[tuple[int, int], tuple[int, int]] = {}
         """(session, seq) -> (port, t3) of probes whose reply's transmit stamp is awaited."""
         self.ports = sockets.ports()
+
+    @property
+    def roamer(self) -> "UdpTransport | None":
+        """What exchanges the last port: this, where it can open others."""
+        return self if self._reopen is not None else None
+
+    def renew(self) -> int:
+        """Open the last port anew and return its descriptor; raises OSError."""
+        assert self._reopen is not None  # noqa: S101 - else there is no roamer
+        opened = self._reopen()
+        *staying, before = self._sockets.probers
+        self._left.append(before)
+        self._sockets.probers = (*staying, opened)
+        self._by_fd[opened.fileno()] = opened
+        self.ports = self._sockets.ports()
+        return opened.fileno()
+
+    def drained(self) -> int | None:
+        """Return the descriptor of a port that was renewed twice; None where there is none."""
+        return self._left[0].fileno() if len(self._left) > 1 else None
+
+    def drop(self) -> None:
+        """Close that one."""
+        gone = self._left.popleft()
+        del self._by_fd[gone.fileno()]
+        gone.close()
 
     def descriptors(self) -> tuple[int, ...]:
         """Return the sockets' descriptors."""
@@ -68,10 +104,10 @@ class UdpTransport:
     def aim(self, targets: Sequence[Target]) -> None:
         """Do nothing: the kernel resolves addresses as packets go."""
 
-    def send(self, target: Target, flow: int, payload: bytes) -> Sent:
+    def send(self, target: Target, port: int, payload: bytes) -> Sent:
         """Send a frame; its transmit stamp comes on the error queue."""
         address = (target.address, self._port)
-        sent = udp.send(self._sockets.probers[flow], payload, address)
+        sent = udp.send(self._sockets.probers[port], payload, address)
         return Sent(Outcome.SENT if sent else Outcome.FAILED)
 
     def read(
@@ -128,6 +164,8 @@ class UdpTransport:
     def close(self) -> None:
         """Close every socket."""
         self._sockets.close()
+        for each in self._left:
+            each.close()
 
 
 def _take_reply(waiting: socket.socket, events: int, session: ProbeSession) -> None:

@@ -15,17 +15,21 @@ import structlog
 
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.host.rnics import RnicMonitor
+from netagent.adapters.host.traffic import Readings, read
 from netagent.adapters.rdma.messages import Place
 from netagent.adapters.rdma.messages import RdmaEvent as Told
 from netagent.adapters.rdma.resolver import Resolver
 from netagent.adapters.rdma.responder_client import ResponderClient
 from netagent.adapters.rdma.transport import RdmaTransport, open_rdma
-from netagent.collect.traffic import CountedAt, Source, sources
+from netagent.collect.traffic import CountedAt, Source, compared, sources
 from netagent.config import AgentConfig
 from netagent.host.announcing import RdmaState
+from netagent.host.bypassed import BypassWatch, Carried
 from netagent.host.counters import CounterRows, CounterTally
 from netagent.host.facts import HostView, Namespace
+from netagent.host.rates import PortRate, RateWatch
 from netagent.host.rdma_facts import (
+    ACTIVE,
     RdmaDevice,
     RdmaEvent,
     RdmaEventKind,
@@ -46,6 +50,9 @@ log = structlog.get_logger()
 STEP_S = 1.0
 """Seconds between two looks at helper processes and quiet devices. Chosen: a dead helper is noticed
 by its pipe, so the looks only have to find hung ones."""
+COMPARE_S = 10.0
+"""Seconds between two readings of what endpoints sent by RDMA and by their kernels. Chosen: a span
+holds some steps of a training task, and entering the containers' namespaces costs milliseconds."""
 REPLIES_PER_PROBE_CAP = 4
 """Replies a host may send per probe that it may send itself. Chosen: several peers may probe one
 host at once, and a flood must not cost the host more."""
@@ -94,6 +101,9 @@ class RdmaHost:
         self._responders = ResponderClient(replies_per_second=replies)
         self._monitor = RnicMonitor()
         self._watch = RdmaWatch(config.host)
+        self._rates = RateWatch(config.host)
+        self._bypass = BypassWatch(config.host)
+        self._bypassed: tuple[Finding, ...] = ()
         self._tally = CounterTally()
         self._told: list[Told] = []
         self.addresses: dict[EndpointId, RdmaAddress] = {}
@@ -110,6 +120,7 @@ class RdmaHost:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._monitor.run(self._on_rnics))
                 group.create_task(self._keep_stepping())
+                group.create_task(self._keep_comparing())
         finally:
             for helper in helpers:
                 loop.remove_reader(helper.fileno())
@@ -118,6 +129,25 @@ class RdmaHost:
         while True:
             self._step()
             await asyncio.sleep(STEP_S)
+
+    async def _keep_comparing(self) -> None:
+        while True:
+            await asyncio.sleep(COMPARE_S)
+            by_rdma, by_kernel = compared(self._host, self._counted_at(), self._by_name())
+            sent = await asyncio.to_thread(read, by_rdma)
+            carried = await asyncio.to_thread(read, by_kernel) if sent else {}
+            self._bypassed = self._bypass.observe(self._carried(sent, carried), now_ns=now_ns())
+
+    def _carried(self, by_rdma: Readings, by_kernel: Readings) -> dict[EndpointId, Carried]:
+        return {
+            key: Carried(
+                self._places[key].device,
+                sent.sent_bytes * sent.source.unit_bytes,
+                by_kernel[key].sent_bytes,
+            )
+            for key, sent in by_rdma.items()
+            if key in by_kernel and key in self._places
+        }
 
     # --- which endpoints, and where ------------------------------------------------------------
 
@@ -193,9 +223,13 @@ class RdmaHost:
 
     def sources(self) -> dict[EndpointId, Source]:
         """Return where the bytes that each endpoint of this host sent are counted."""
-        devices = self._rnics.by_name() if self._rnics else {}
-        places = {key: _counted_at(place) for key, place in self._places.items()}
-        return sources(self._host, places, devices)
+        return sources(self._host, self._counted_at(), self._by_name())
+
+    def _counted_at(self) -> dict[EndpointId, CountedAt]:
+        return {key: _counted_at(place) for key, place in self._places.items()}
+
+    def _by_name(self) -> dict[str, RdmaDevice]:
+        return self._rnics.by_name() if self._rnics else {}
 
     def _why_not(self, endpoint: EndpointId) -> str | None:
         """Return why nobody answers RDMA probes for an endpoint that never could; else None."""
@@ -264,9 +298,20 @@ class RdmaHost:
         ]
         devices = self._rnics.by_name()
         found = self._watch.observe(watched, devices, events, now_ns=now_ns(), wall_ns=wall_ns())
+        rates = {each.device: _rate(devices.get(each.device), each.port) for each in watched}
+        slow = self._rates.observe(rates, now_ns=now_ns())
+        found += self._dated((*slow, *self._bypassed))
         if found != self._findings:
             self._findings = found
             self._changed()
+
+    def _dated(self, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Give each finding the time since when it holds."""
+        since = {(f.kind, f.component): f.wall_ns for f in self._findings}
+        return tuple(
+            replace(each, wall_ns=since.get((each.kind, each.component), wall_ns()))
+            for each in found
+        )
 
     def state(self) -> RdmaState:
         """Return what the endpoints' announcements and findings need."""
@@ -297,3 +342,10 @@ def _counted_at(place: Place) -> CountedAt:
 
 def _with_mtu(device: RdmaDevice, mtu: int | None) -> RdmaDevice:
     return replace(device, ports=tuple(replace(p, active_mtu_bytes=mtu) for p in device.ports))
+
+
+def _rate(device: RdmaDevice | None, number: int) -> PortRate | None:
+    port = device.port(number) if device else None
+    if port is None or port.state != ACTIVE or not port.rate_bps:
+        return None
+    return PortRate(port.rate_bps, port.lanes)

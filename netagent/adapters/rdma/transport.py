@@ -56,6 +56,9 @@ class RdmaTransport:
 
     overhead_bytes = OVERHEAD_BYTES
     introduction_ns = INTRODUCTION_NS
+    roamer = None
+    """All ports stay: on Soft-RoCE each one is a queue pair, on other devices an address handle for
+    each target, and no such device was at hand to try on what fresh ones cost."""
 
     def __init__(self, port: RdmaPort, resolver: Resolver) -> None:
         self._port = port
@@ -98,7 +101,7 @@ class RdmaTransport:
         }
         self._handles.aim(gids)
 
-    def send(self, target: Target, flow: int, payload: bytes) -> Sent:
+    def send(self, target: Target, port: int, payload: bytes) -> Sent:
         """Send a frame that zeros follow; LocalProtocolError where it does not fit a packet."""
         if len(payload) > self.max_frame_bytes:
             raise LocalProtocolError(f"{len(payload)} bytes to {target}")
@@ -106,19 +109,19 @@ class RdmaTransport:
         if address is None:
             return _FAILED  # it answers over UDP only
         aimed = self._aimed.get(address.gid) or self._aim_too(address.gid)
-        handle = self._handles.find(aimed.gid, self.ports[flow])
+        handle = self._handles.find(aimed.gid, self.ports[port])
         if handle is None:
             return _UNSENT[self._handles.reach(aimed.gid)]
         aimed.unanswered += 1
         if aimed.unanswered % UNANSWERED == 0:
             self._handles.lost(aimed.gid)
-        to = (address.qpns[flow % len(address.qpns)], address.qkey)
+        to = (address.qpns[port % len(address.qpns)], address.qkey)
         header, length = payload[: frame.HEADER_BYTES], len(payload)
         if self._port.stamped:
             _, seq = frame.name(header) or (0, 0)
-            sent = self._port.send(flow, handle, to, header, length=length, name=seq)
+            sent = self._port.send(port, handle, to, header, length=length, name=seq)
             return _POSTED if sent else _FAILED
-        left_ns = self._port.send(flow, handle, to, header, length=length)
+        left_ns = self._port.send(port, handle, to, header, length=length)
         return Sent(Outcome.SENT, left_ns) if left_ns else _FAILED
 
     def _aim_too(self, gid: str) -> _Aimed:

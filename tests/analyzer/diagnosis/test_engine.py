@@ -299,6 +299,69 @@ def test_what_was_mended_while_its_last_window_was_judged_is_voted_on_by_nobody(
 VSWITCH = Component.parse("vswitch h1")
 
 
+SPARE = Finding(
+    FindingKind.RAIL_ON_SPARE, Component.parse("rnic h3/rnic0"), "no spare", 1, {"bond": "bond0"}
+)
+
+
+def test_a_masked_fault_is_an_incident_beside_any_other_of_its_part():
+    world = World()
+    world.live(3)
+    world.findings = {"h3": (SPARE,)}
+    (masked,) = world.live(1)
+    assert (masked.verdict.component, masked.verdict.symptom) == (SPARE.component, Symptom.MASKED)
+    assert masked.state is IncidentState.CONFIRMED
+    world.fabric.loss = {SPARE.component: 0.5}
+    lossy = [each for each in world.live(4) if each.id != masked.id]
+    assert [each.verdict.component for each in lossy] == [SPARE.component]
+    assert lossy[0].verdict.symptom in (Symptom.LOSS, Symptom.UNCONNECTIVITY)
+    world.fabric.loss = {}
+    assert [each.id for each in world.live(14)] == [masked.id]  # only the loss is over
+    world.findings = {}
+    assert world.live(1) == []
+    assert len(world.told) == 2
+    assert all(each.state is IncidentState.RECOVERED for each in world.told.values())
+
+
+def test_masked_faults_of_two_parts_are_two_incidents():
+    world = World()
+    world.live(3)
+    other = replace(SPARE, component=Component.parse("rnic h2/rnic1"))
+    world.findings = {"h3": (SPARE,)}
+    world.live(1)
+    world.findings = {"h3": (SPARE,), "h2": (other,)}
+    named = {each.verdict.component for each in world.live(1)}
+    assert named == {SPARE.component, other.component}
+    assert len(world.told) == 2
+
+
+def test_a_masked_fault_changes_nothing_about_other_verdicts():
+    def told(findings):
+        world = World(3)
+        world.findings = findings
+        world.live(3)
+        world.fabric.loss = {link("leaf-s0-r0", "spine-0"): 0.2}
+        world.live(4)
+        return [
+            (each.verdict, each.state)
+            for each in world.told.values()
+            if each.verdict.symptom is not Symptom.MASKED
+        ]
+
+    assert told({"h3": (SPARE,)}) == told({}) != []
+
+
+def test_a_masked_fault_survives_a_restart_and_is_no_other_incident_then():
+    world = World()
+    world.live(3)
+    world.findings = {"h3": (SPARE,)}
+    before = world.live(1)
+    again = World()
+    again.diagnosis.restore(before, again.now_ns())
+    again.findings = world.findings
+    assert [each.id for each in again.live(2)] == [before[0].id]
+
+
 def test_endpoints_that_just_registered_are_not_judged():
     world = World()
     world.fabric.loss = {switch("leaf-s0-r0"): 1.0}
@@ -442,3 +505,32 @@ def test_what_is_not_observed_is_not_over():
     world.live(2)
     assert told().state is IncidentState.RECOVERED
     assert told().unobserved_ns is None
+
+
+def roam(world):
+    """Let each pair go on from another source port, as agents do, by ways drawn anew."""
+    fabric, last = world.fabric, world.fabric.ports - 1
+    for number, flow in enumerate(fabric.flows):
+        if (flow.source_port - 40000) % 10 == last:
+            new = fabric.flows[number] = replace(flow, source_port=flow.source_port + 10)
+            for reply in (False, True):
+                del fabric.routes[flow, reply]
+                fabric.routes[new, reply] = fabric._route(new, reply=reply)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ports_that_roam_raise_nothing_and_hide_nothing(seed):
+    world, bad = World(seed, background=0.0001), link("leaf-s0-r0", "spine-0")
+    for _ in range(8):
+        roam(world)
+        assert world.live(2) == []
+    world.fabric.loss = {bad: 0.3}
+    for _ in range(2):
+        roam(world)
+        world.live(2)
+    assert {each.verdict.component for each in world.told.values()} == {bad}
+    world.fabric.loss = {}
+    for _ in range(6):
+        roam(world)
+        world.live(2)
+    assert all(each.state is IncidentState.RECOVERED for each in world.told.values())

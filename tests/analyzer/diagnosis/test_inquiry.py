@@ -2,6 +2,7 @@
 """Inquiries over what simulated agents send."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Effect, Failure, Family
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component, Kind, Layer, switch
+from netagent.model.path import Component, Kind, Layer, rnic, switch
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
 
 SHAPE = Shape(hosts=8, hosts_per_segment=4, spines=2, replicas=4, stages=2)
@@ -149,6 +150,14 @@ def test_incidents_of_others_concern_it_only_on_its_own_hosts():
     assert answer(asked.looked(here))[0] is Answer.SUSPECT
 
 
+def test_a_masked_fault_of_its_hosts_speaks_against_it():
+    asked = Asked().windows()
+    found = incident(rnic("h3", "rnic0"), asked.begin_ns, tasks=())
+    found = replace(found, verdict=replace(found.verdict, symptom=Symptom.MASKED))
+    said, against, _ = answer(asked.looked(found))
+    assert (said, against) == (Answer.SUSPECT, [f"incident {found.id}: rnic h3/rnic0, masked"])
+
+
 @pytest.mark.parametrize(("walks", "said"), [
     ({"delivered": 3, "dropped": 1}, Answer.SUSPECT), ({"cannot_tell": 2}, Answer.INNOCENT),
 ])  # fmt: skip
@@ -160,11 +169,13 @@ def test_walks_that_end_elsewhere_speak_against_it(walks, said):
 
 def test_a_host_speaks_of_its_own_parts():
     asked = Asked()
-    rnic = asked.agents.clos.rnic(8)
-    for hosts, said in (({"h1"}, Answer.SUSPECT), ({"h2"}, Answer.INNOCENT)):
-        failure = Failure(
-            7, rnic, Family.RNIC, (), finding=FindingKind.RNIC_DOWN, hosts=frozenset(hosts)
-        )
+    own = asked.agents.clos.rnic(8)
+    for hosts, kind, said in (
+        ({"h1"}, FindingKind.RNIC_DOWN, Answer.SUSPECT),
+        ({"h1"}, FindingKind.RATE_REDUCED, Answer.SUSPECT),
+        ({"h2"}, FindingKind.RNIC_DOWN, Answer.INNOCENT),
+    ):
+        failure = Failure(7, own, Family.RNIC, (), finding=kind, hosts=frozenset(hosts))
         asked.agents.fail([failure], now_ns=asked.begin_ns)
         asked.summaries = asked.agents.window()
         begin_ns, asked.begin_ns = asked.begin_ns, asked.summaries[0].start_ns

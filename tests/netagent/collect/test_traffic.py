@@ -11,6 +11,7 @@ from netagent.collect.traffic import (
     TrafficRecorder,
     TrafficRows,
     TrafficTally,
+    compared,
     sources,
 )
 from netagent.host.facts import HostView, Namespace
@@ -171,3 +172,16 @@ def test_else_the_host_s_end_of_the_interface_is_read():
     soft_roce = sources(view, {A: CountedAt("mlx5_0")}, device(sent_pkts=1))
     assert soft_roce == sources(view, {}, {})
     assert soft_roce == {A: Source("class/net/a-r0/statistics/rx_bytes")}
+
+
+def test_a_device_and_the_interface_beside_it_are_compared_where_both_count_bytes():
+    inside = Namespace("/run/netns/a", 7)
+    view = HostView(endpoints=(ENDPOINT,), netdevs={A: "eth0"}, namespaces={A: inside})
+    places = {A: CountedAt("mlx5_0")}
+    by_rdma, by_kernel = compared(view, places, device(port_xmit_data=1))
+    assert by_rdma == {A: Source("class/infiniband/mlx5_0/ports/1/counters/port_xmit_data", 4)}
+    assert by_kernel == {A: Source("class/net/eth0/statistics/tx_bytes", 1, inside)}
+    assert compared(view, places, device(sent_pkts=1)) == ({}, {})  # Soft-RoCE
+    assert compared(view, {}, device(port_xmit_data=1)) == ({}, {})
+    gone = HostView(endpoints=(ENDPOINT,), netdevs={A: "eth0"})
+    assert compared(gone, places, device(port_xmit_data=1)) == ({}, {})

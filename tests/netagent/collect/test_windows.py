@@ -125,3 +125,15 @@ def test_paths_share_their_routes():
 @given(st.lists(st.integers(0, 0xFFFFFFFF)))
 def test_columns_are_little_endian(values):
     assert u32(pack_column(FlowColumns, "sent", values)) == values
+
+
+def test_a_flow_that_ended_is_told_once_more_and_then_forgotten_with_its_run():
+    tally = WindowTally(large_class=2)
+    for flow in FLOWS[:2]:
+        tally.add(ProbeLost(flow, 1, 0, 10))
+    tally.end([FLOWS[0]])
+    assert u16(close(tally).flows.source_port) == [40000, 40001]
+    assert list(tally._flows) == [FLOWS[1]]
+    tally.add(ProbeReplied(FLOWS[1], 2, 0))
+    assert u16(close(tally).flows.source_port) == [40001]
+    assert tally._ended == set()

@@ -10,7 +10,7 @@ from netagent.host.rdma_facts import Gid, RdmaDevice, RdmaPort, RdmaView
 
 PORT = RdmaPort(
     "mlx5_0", 1, "ACTIVE", "Ethernet", ("eth0",), "LinkUp", 200_000_000_000,
-    gids=(Gid(0, "fe80::1"), Gid(1, "::ffff:10.0.0.1")),
+    lanes=4, gids=(Gid(0, "fe80::1"), Gid(1, "::ffff:10.0.0.1")),
     counters={"out_of_sequence": 7, "rx_crc_errors": 0},
 )  # fmt: skip
 DEVICE = RdmaDevice(
@@ -36,7 +36,8 @@ def test_devices_and_their_hardware_in_80_columns(host, capsys):
     text = capsys.readouterr().out
     assert all(len(line) < 80 for line in text.splitlines())
     for part in (
-        "200 Gb/s", "4096", "mlx5_core", "eth0", "PCI 0000:3b:00.2", "bond bond0", "GIDs 2",
+        "200 Gb/s", "4096", "mlx5_core", "eth0", "PCI 0000:3b:00.2", "4 lanes; bond bond0",
+        "GIDs 2",
         "virtual function of 0000:3b:00.0", "firmware 20.31.1014", "out_of_sequence",
     ):  # fmt: skip
         assert part in " ".join(text.split())

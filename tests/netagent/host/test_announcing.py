@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from netagent.host.announcing import RdmaState, announced, findings
-from netagent.host.facts import HostView
+from netagent.host.facts import HostView, Uplink
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -49,3 +49,17 @@ def test_an_rnic_that_is_gone_explains_its_interface():
     assert told(FindingKind.RNIC_DOWN)[0] == down(B)
     assert told(FindingKind.GID_CHANGED)[0] == down(B)
     assert told(FindingKind.RNIC_RETRANSMITS)[:2] == VIEW.findings
+
+
+def test_a_slow_cable_is_one_finding_however_many_devices_share_it():
+    def slow(device):
+        return Finding(FindingKind.RATE_REDUCED, rnic("h0", device), "slow", 1)
+
+    uplinks = (Uplink(0, "rnic0", "172.30.0.1", "br-phy0", "vxlan0", ("rnic0",)),)
+    state = RdmaState(lambda _: True, {A: ADDRESS}, findings=(slow("rxe0"),))
+    alone = HostView(endpoints=(endpoint(A),), uplinks=uplinks)
+    assert findings(alone, {}, state, wall_ns=1) == (slow("rxe0"),)
+    both = HostView(endpoints=(endpoint(A),), findings=(slow("rnic0"),), uplinks=uplinks)
+    assert findings(both, {}, state, wall_ns=1) == (slow("rnic0"),)
+    other = HostView(endpoints=(endpoint(A),), findings=(slow("rnic1"),), uplinks=uplinks)
+    assert findings(other, {}, state, wall_ns=1) == (slow("rnic1"), slow("rxe0"))

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import dataclass, field
 from random import Random
+from zlib import crc32
 
 import pytest
+from msgspec import structs
 
 from netagent.config import ProbeConfig
 from netagent.model.endpoint import Endpoint
@@ -38,6 +40,7 @@ class FakeTransport:
     max_frame_bytes: int = 9000
     stamps: Stamps = Stamps.KERNEL
     introduction_ns: int = 0
+    roamer: object = None
     broken: str | None = None
     outcome: Outcome = Outcome.SENT
     sent: list[tuple[Target, int, frame.Frame, int]] = field(default_factory=list)
@@ -71,13 +74,16 @@ class FakeTally:
     """Remembers events and what was kept."""
 
     def __init__(self):
-        self.events, self.kept = [], None
+        self.events, self.kept, self.ended = [], None, []
 
     def add(self, event):
         self.events.append(event)
 
     def forget(self, keep):
         self.kept = keep
+
+    def end(self, flows):
+        self.ended += flows
 
 
 class Bench:
@@ -286,5 +292,165 @@ def test_the_flow_of_a_reply_is_the_askers():
 
 def test_ports_are_those_of_the_transport():
     bench = Bench()
-    assert bench.prober.ports(A) == (5001, 5002)
-    assert bench.prober.ports(B) == ()
+    assert bench.prober.ports(A, B) == (5001, 5002)
+    assert bench.prober.ports(B, A) == ()
+
+
+# --- ports that roam ----------------------------------------------------------------------------
+
+ROAMING = ProbeConfig(
+    rate_per_endpoint=20, rate_per_host=1000, flows_per_pair=4, timeout_ms=500, rotate_s=180
+)
+TARGETS = tuple(Target(A, EndpointId(f"t{n}", 0), f"10.0.1.{n}", "") for n in range(6))
+
+
+class RoamingTransport(FakeTransport):
+    """Ports whose last one is exchanged, drawn at random as a kernel draws them."""
+
+    def __init__(self, seed=1):
+        super().__init__(ports=tuple(range(5001, 5008)))
+        self.roamer, self.rng = self, Random(seed)
+        self.fds, self.left = [FD], []
+
+    def descriptors(self):
+        return (*self.fds, *(fd for fd, _ in self.left))
+
+    def renew(self):
+        self.left.append((self.fds[-1], self.ports[-1]))
+        self.fds = [self.fds[-1] + 1]
+        self.ports = (*self.ports[:-1], self.rng.randrange(32768, 60999))
+        return self.fds[-1]
+
+    def drained(self):
+        return self.left[0][0] if len(self.left) > 1 else None
+
+    def drop(self):
+        return self.left.pop(0)[1]
+
+
+class RoamingBench(Bench):
+    """A prober whose ports roam, driven as the loop drives it; probes are answered at once."""
+
+    def __init__(self, config=ROAMING, targets=TARGETS, seed=1):
+        super().__init__(RoamingTransport(seed), config)
+        self.targets, self.seen, self.turns = targets, [], 0
+        self.aim(*targets)
+
+    def step(self, *, answer=True):
+        self.turn()
+        self.prober.send_due(now_ns=self.now_ns)
+        if answer:
+            self.reply()
+        wakes = self.prober.wake_ns(now_ns=self.now_ns), self.prober.turn_ns
+        self.now_ns = max(self.now_ns + 1, min(wakes))
+
+    def reply(self):
+        local = self.prober._locals[A]
+        for _, _, probe, _ in self.transport.sent:
+            reply = probe._replace(flags=frame.REPLY)
+            at_ns = self.prober._wall_ns()
+            local.session.receive(reply, arrived_wall_ns=at_ns, taken_wall_ns=at_ns)
+        self.seen += self.transport.sent
+        self.transport.sent.clear()
+        self.prober._account(local, self.now_ns)
+
+    def turn(self):
+        for transport, roamer in self.prober.turning(now_ns=self.now_ns):
+            self.turns += 1
+            opened, closed = roamer.renew(), roamer.drained()
+            self.prober.turned(transport, opened, closed)
+            if closed is not None:
+                port = roamer.drop()
+                # Nothing is under way from a port that is closed, and it is told to be over.
+                under_way = self.prober._locals[A].session._open.values()
+                assert port not in {probe.flow.source_port for probe in under_way}
+                assert {flow.source_port for flow in self.tally.ended[-len(self.targets) :]} == {
+                    port
+                }
+
+    def flows(self):
+        return {t.target: self.prober._locals[A].peers[t.target].flows for t in self.targets}
+
+
+def clocked(bench):
+    """Let the wall clock run as fast as the monotonic one: turns go by it."""
+    offset_ns = 1_700_000_000_000_000_000 - START_NS
+    bench.prober._wall_ns = lambda: bench.now_ns + offset_ns
+    return bench
+
+
+def test_every_pair_has_its_flows_all_the_time_and_only_the_last_ever_changes():
+    bench = clocked(RoamingBench())
+    staying = {key: flows[:-1] for key, flows in bench.flows().items()}
+    assert len(set(staying.values())) > 1
+    roaming, until_ns = set(), START_NS + 1000 * 1_000_000_000
+    while bench.now_ns < until_ns:
+        bench.step()
+        for key, flows in bench.flows().items():
+            assert len(set(flows)) == ROAMING.flows_per_pair
+            assert flows[:-1] == staying[key]
+        roaming.add(flows[-1].source_port)
+    assert bench.turns in (5, 6)
+    assert len(roaming) == bench.turns + 1
+    assert len(bench.transport.descriptors()) == 2
+    assert ProbeLost not in bench.kinds()
+    sent = {flow.source_port for event in bench.tally.events for flow in [event.flow]}
+    assert roaming <= sent
+
+
+@pytest.mark.parametrize("kind", [ProbeReplied, ProbeLost])
+def test_a_probe_under_way_as_its_port_is_exchanged_is_answered_or_lost_as_any_other(kind):
+    config = structs.replace(ROAMING, rate_per_endpoint=100)
+    bench = clocked(RoamingBench(config, targets=TARGETS[:1]))
+    while not bench.turns:
+        bench.step()
+    before = bench.flows()[TARGETS[0].target][-1]
+    while bench.turns < 2:
+        bench.step(answer=bench.prober.turn_ns - bench.now_ns > 200 * MS)
+    assert before != bench.flows()[TARGETS[0].target][-1]
+    under_way = bench.prober._locals[A].session._open.values()
+    count = sum(probe.flow == before for probe in under_way)
+    bench.tally.events.clear()
+    if kind is ProbeReplied:
+        bench.reply()
+    while any(probe.flow == before for probe in under_way):
+        bench.step(answer=False)
+    settled = [type(event) for event in bench.tally.events if event.flow == before]
+    assert settled == [kind] * count != []
+    assert before not in bench.tally.ended
+
+
+def test_a_pair_is_marked_at_once_on_its_new_port():
+    bench = clocked(RoamingBench(targets=TARGETS[:1]))
+    while bench.turns < 2:
+        bench.step()
+    bench.seen = []
+    new = bench.flows()[TARGETS[0].target][-1].source_port
+    while not (mine := [p for _, _, p, _ in bench.seen if p.port == new]):
+        bench.step()
+    assert mine[0].flags & frame.MARKED
+
+
+@pytest.mark.parametrize(("members", "least"), [(4, 1.0), (8, 0.8), (16, 0.6)])
+def test_after_an_hour_most_ways_were_probed(members, least):
+    shares = []
+    for seed in range(5):
+        bench = clocked(RoamingBench(config=structs.replace(ROAMING, rate_per_endpoint=2),
+                                     seed=seed))  # fmt: skip
+        while bench.now_ns < START_NS + 3600 * 1_000_000_000:
+            bench.step()
+        ways = {key: set() for key in bench.flows()}
+        for event in bench.tally.events:
+            flow = event.flow
+            ways[flow.target].add(crc32(f"{flow.target} {flow.source_port}".encode()) % members)
+        shares += [len(crossed) / members for crossed in ways.values()]
+    assert sum(shares) / len(shares) >= least
+    # Ports that stay reach few of them.
+    assert 1 - (1 - 1 / members) ** ROAMING.flows_per_pair < least
+
+
+def test_ports_that_are_to_stay_have_no_turn():
+    bench = clocked(RoamingBench(config=structs.replace(ROAMING, rotate_s=0)))
+    while bench.now_ns < START_NS + 600 * 1_000_000_000:
+        bench.step()
+    assert bench.turns == 0

@@ -122,6 +122,34 @@ def test_what_a_driver_leaves_out_is_told_from_the_flags():
     assert only(link(carrier=attribute(33, b"\0"))).link.carrier is False
 
 
+def u32(kind: int, value: int) -> bytes:
+    return attribute(kind, struct.pack("=I", value))
+
+
+def nested(kind: int, *inside: bytes) -> bytes:
+    return attribute(kind, b"".join(inside))  # without NLA_F_NESTED, as rtnetlink.c does here
+
+
+def test_a_bond_says_by_which_member_it_sends_and_what_it_holds_of_each():
+    """As `bond_fill_info` and `bond_fill_slave_info` of the kernel's bond_netlink.c write it."""
+    mode, miimon = attribute(1, b"\x01"), u32(3, 100)
+    data = nested(2, mode, u32(2, 7), miimon, u32(11, 6))
+    bond = only(link(info=nested(18, attribute(1, b"bond\0"), data))).link
+    assert (bond.kind, bond.active, bond.primary) == ("bond", 7, 6)
+    for status, held in ((0, False), (1, False), (2, True), (3, False)):
+        state = nested(5, attribute(1, b"\x01"), attribute(2, bytes([status])), u32(3, 4))
+        info = nested(18, attribute(1, b"veth\0"), attribute(4, b"bond\0"), state)
+        member = only(link(info=info, master=u32(10, 9))).link
+        assert (member.kind, member.master, member.held_down) == ("veth", 9, held)
+        assert (member.active, member.primary) == (None, None)
+
+
+def test_what_another_kind_of_device_says_of_itself_is_nothing_of_a_bond():
+    data = nested(2, u32(2, 7), u32(11, 6))
+    vlan = only(link(info=nested(18, attribute(1, b"vlan\0"), data))).link
+    assert (vlan.active, vlan.primary, vlan.held_down) == (None, None, False)
+
+
 def test_a_name_need_not_be_text():
     assert only(link(name=attribute(3, b"rnic\xff\0"))).link.name == "rnic\ufffd"
 

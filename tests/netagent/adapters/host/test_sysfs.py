@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
+import fcntl
 import os
+import secrets
+import struct
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from netagent.adapters.host.sysfs import SysfsReader, rdma_ports, sysfs_here
+from netagent.adapters.host.setns import call_in_namespace
+from netagent.adapters.host.sysfs import SysfsReader, netdev_rate, rdma_ports, sysfs_here
+from netagent.host.rates import PortRate
 from netagent.host.rdma_facts import Gid, RdmaDevice, RdmaPort
 from tests.conftest import NETNS, require
+
+T = TypeVar("T")
 
 ZERO = "0000:0000:0000:0000:0000:0000:0000:0000"
 
@@ -146,6 +156,7 @@ def test_a_port_has_state_rate_gids_and_counters(mlx5):
     (port,) = only(mlx5).ports
     assert (port.device, port.port, port.link_layer) == ("mlx5_2", 1, "Ethernet")
     assert (port.state, port.phys_state, port.rate_bps) == ("ACTIVE", "LinkUp", 400_000_000_000)
+    assert port.lanes == 4
     assert port.netdevs == ("ens1f0v0",)
     assert port.gids is not None
     assert port.gids[3] == Gid(3, "::ffff:10.0.0.10", "RoCE v2", "ens1f0v0")
@@ -236,7 +247,7 @@ def test_what_cannot_be_read_is_absent(tmp_path):
     write(
         tmp_path,
         {
-            "class/infiniband/odd/ports/1/rate": "very fast",
+            "class/infiniband/odd/ports/1/rate": "very fast (X)",
             "class/infiniband/odd/ports/1/gids/0": "no gid",
             "class/infiniband/odd/ports/1/counters/symbol_error": "",
             "class/infiniband/odd/ports/junk/state": "4: ACTIVE",
@@ -261,6 +272,74 @@ def test_ports_of_all_devices_are_read(rxe):
 
 def test_a_kernel_without_rdma_has_no_ports(tmp_path):
     assert rdma_ports(tmp_path / "none") == ()
+
+
+@pytest.mark.parametrize(
+    ("speed", "carrier", "rate"),
+    [
+        ("400000", "1", PortRate(400 * 10**9)),
+        ("100000", "0", None),  # the driver still says what it ran at
+        ("-1", "1", None),
+        ("65535", "1", None),
+        ("4294967295", "1", None),
+        ("0", "1", None),
+        ("fast", "1", None),
+        ("100000", "", None),
+    ],
+)
+def test_a_netdev_s_rate_is_what_it_says_unless_it_knows_none(tmp_path, speed, carrier, rate):
+    write(tmp_path, {"class/net/ens1/speed": speed, "class/net/ens1/carrier": carrier})
+    assert netdev_rate("ens1", tmp_path) == rate
+    assert netdev_rate("ens2", tmp_path) is None
+
+
+@pytest.mark.netns
+def test_the_kernel_s_own_devices_say_what_they_run_at():
+    """A veth has a fixed speed, a tap the one that it is given, and neither one without a link."""
+    require(NETNS)
+    name = f"na-{secrets.token_hex(3)}"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", "-n", name, *words], check=True, capture_output=True)
+
+    def rates() -> dict[str, PortRate | None]:
+        with sysfs_here() as sysfs:
+            return {each: netdev_rate(each, sysfs) for each in ("v0", "tap0", "lo")}
+
+    def there(function: Callable[[], T]) -> T:
+        return call_in_namespace(f"/run/netns/{name}", function)
+
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        ip("link", "add", "v0", "up", "type", "veth", "peer", "v1")
+        assert there(rates) == {"v0": None, "tap0": None, "lo": None}
+        ip("link", "set", "v1", "up")
+        opened = there(tap_here)
+        try:
+            ip("link", "set", "tap0", "up")
+            command = ("speed", "40000", "autoneg", "off")
+            subprocess.run(
+                ["ip", "netns", "exec", name, "ethtool", "-s", "tap0", *command], check=True
+            )
+            assert there(rates) == {
+                "v0": PortRate(10 * 10**9),
+                "tap0": PortRate(40 * 10**9),
+                "lo": None,
+            }
+        finally:
+            os.close(opened)
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def tap_here() -> int:
+    """Return the descriptor of a new tap0 of this namespace; it has a link as long as it is open.
+
+    TUNSETIFF, IFF_TAP and IFF_NO_PI are of linux/if_tun.h.
+    """
+    opened = os.open("/dev/net/tun", os.O_RDWR)
+    fcntl.ioctl(opened, 0x400454CA, struct.pack("16sH22x", b"tap0", 0x0002 | 0x1000))
+    return opened
 
 
 @pytest.mark.netns

@@ -50,6 +50,19 @@ def test_the_outer_flow_seen_last_is_traced_until_it_is_stale(clock):
     assert tracer.of_flow(FLOW) is None
 
 
+def test_what_is_known_of_flows_that_ended_does_not_add_up(clock, monkeypatch):
+    flows = [FlowId(FLOW.source, FLOW.target, port) for port in range(40000, 40020)]
+    now = SimpleNamespace(flow=FLOW)
+    tracer = Tracer(TraceConfig(), lambda sighting: now.flow)
+    monkeypatch.setattr(tracer._paths, "hops", lambda outer: ("10.0.0.1",))
+    for now.flow in flows:
+        saw(tracer, OUTER[0], clock)
+        tracer.step()
+        assert tracer.traced()
+        clock.ns += STALE_NS // 2
+    assert len(tracer._outer) == len(tracer._longest) == 2
+
+
 def test_a_flow_that_nobody_wants_is_traced_no_more(clock):
     tracer = Tracer(TraceConfig(), lambda sighting: FLOW)
     saw(tracer, OUTER[0], clock)

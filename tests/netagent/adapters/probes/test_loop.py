@@ -14,6 +14,7 @@ from netagent.config import ProbeConfig
 from netagent.model.endpoint import Endpoint, EndpointState
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList, Target
+from netagent.probing.roaming import Turns
 from netagent.probing.session import Stamps
 from netagent.probing.transport import Outcome, Sent
 
@@ -26,6 +27,8 @@ class Channel:
     """A transport over a socket pair: what the test puts in is there to be read."""
 
     ports, overhead_bytes, max_frame_bytes, introduction_ns, broken = (5001,), 28, 9000, 0, None
+    roamer = None
+    """Itself where its port roams: see `Roaming`."""
 
     def __init__(self, stamps):
         self.stamps = stamps
@@ -51,8 +54,41 @@ class Channel:
         self.far.close()
 
 
+class Roaming(Channel):
+    """A channel whose port is opened anew; `refuse` says why it is not."""
+
+    def __init__(self, stamps):
+        super().__init__(stamps)
+        self.roamer, self.left, self.refuse = self, [], None
+
+    def descriptors(self):
+        return (self.far.fileno(), *(far.fileno() for _, far in self.left))
+
+    def renew(self):
+        if self.refuse is not None:
+            raise self.refuse
+        self.left.append((self.near, self.far))
+        self.near, self.far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.ports = (self.ports[0] + 1,)
+        return self.far.fileno()
+
+    def drained(self):
+        return self.left[0][1].fileno() if len(self.left) > 1 else None
+
+    def drop(self):
+        for each in self.left.pop(0):
+            each.close()
+
+    def close(self):
+        super().close()
+        while self.left:
+            self.drop()
+
+
 class Opener:
     """Opens channels; `refuse` says why it does not."""
+
+    make = Channel
 
     def __init__(self, stamps=Stamps.KERNEL):
         self.stamps, self.opened, self.refuse = stamps, [], None
@@ -64,7 +100,7 @@ class Opener:
     def open(self, endpoint):
         if self.refuse is not None:
             raise self.refuse
-        self.opened.append(Channel(self.stamps))
+        self.opened.append(self.make(self.stamps))
         return self.opened[-1]
 
     def asker(self, session, port):
@@ -150,3 +186,42 @@ def test_closing_closes_every_transport(opener):
     loop.set_endpoints([UP])
     loop.close()
     assert opener.opened[0].far.fileno() == -1
+
+
+@pytest.fixture
+def roaming(loop, opener):
+    """Open a channel whose port roams."""
+    opener.make = Roaming
+    loop.set_endpoints([UP])
+    loop.set_pinglist(PingList(1, (Target(A, B, "10.0.0.2", ""),)))
+    return opener.opened[0]
+
+
+def turn(loop, monkeypatch, window):
+    monkeypatch.setattr(Turns, "due", lambda *_, **__: window)
+    loop.prober.turn_ns = 0
+    assert loop.step() <= loop.prober.turn_ns
+
+
+def test_a_port_that_roams_is_heard_until_it_was_renewed_twice(loop, roaming, monkeypatch):
+    fars = [roaming.far]
+    for window in range(1, 4):
+        turn(loop, monkeypatch, window)
+        fars.append(roaming.far)
+        assert [far.fileno() == -1 for far in fars] == [True] * (window - 1) + [False] * 2
+        roaming.near.send(b"x")
+        assert rings(loop)
+        loop.read()
+        loop.hush()
+    assert loop.prober.ports(A, B) == (5004,)
+    turn(loop, monkeypatch, 3)  # it had its turn in this window
+    assert roaming.ports == (5004,)
+
+
+def test_a_port_that_cannot_be_renewed_stays(loop, roaming, monkeypatch):
+    roaming.refuse = FileNotFoundError("the namespace is gone")
+    turn(loop, monkeypatch, 1)
+    assert loop.prober.ports(A, B) == (5001,)
+    roaming.refuse = None
+    turn(loop, monkeypatch, 2)
+    assert loop.prober.ports(A, B) == (5002,)
