@@ -7,6 +7,7 @@ NetAgentError
 ├── ProtocolError
 │   ├── LocalProtocolError     we broke the rules         a bug: crash
 │   └── RemoteProtocolError    the peer did               drop what it sent
+├── TooSoon                a costly thing is asked again  wait, then retry
 └── Unreachable            a peer did not answer in time  retry, back off
 """
 
@@ -41,6 +42,14 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The peer broke the rules; what it sent is dropped and counted."""
+
+
+class TooSoon(NetAgentError):
+    """`what` costs the host too much to be done again already; `wait_s` says when it may be."""
+
+    def __init__(self, what: str, wait_s: float) -> None:
+        super().__init__(f"{what}: asked again too soon; wait {wait_s:.0f} s")
+        self.what, self.wait_s = what, wait_s
 
 
 class Unreachable(NetAgentError):
