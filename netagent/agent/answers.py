@@ -64,7 +64,7 @@ class Answers:
         self._adapters = adapters
         self._membership = membership
         self._windows = windows
-        self._validated_ns = 0
+        self._validate_from_ns = 0
 
     async def status(self) -> Status:
         """Return who this agent is and what it does."""
@@ -101,10 +101,10 @@ class Answers:
         """Compare the copies of the flow tables for a pair's packets, in a worker process."""
         if not self._config.limits.vswitch_validation:
             raise CapabilityMissing("validation", "limits.vswitch_validation is false on this host")
-        since_s = (now_ns() - self._validated_ns) / 1e9
-        if 0 <= since_s < VALIDATE_EVERY_S:  # a clock that was set back refuses nobody
-            raise TooSoon("validation", VALIDATE_EVERY_S - since_s)
-        self._validated_ns = now_ns()
+        if (early_ns := self._validate_from_ns - now_ns()) > 0:
+            wait = f"tables were just compared; ask again in {early_ns / 1e9:.0f} s"
+            raise TooSoon(self._config.host, wait)
+        self._validate_from_ns = now_ns() + round(VALIDATE_EVERY_S * 1e9)
         return await self._adapters.vswitch.validate(request)
 
     async def hear(self, said: Announcement) -> Announced:

@@ -175,10 +175,10 @@ def _devices(
 
     Where nothing is offloaded, tc holds nothing of Open vSwitch's.
     """
-    if snapshot.config.get("hw-offload") != "true":
-        return []
     own = {port.name for bridge in snapshot.bridges for port in bridge.ports if not port.is_tunnel}
     known = {name for datapath in datapaths for name in devices_of(recorder, datapath)}
+    if snapshot.config.get("hw-offload") != "true":
+        return []
     return sorted((known - own) | (known & {talk.port}))
 
 

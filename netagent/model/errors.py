@@ -45,11 +45,11 @@ class RemoteProtocolError(ProtocolError):
 
 
 class TooSoon(NetAgentError):
-    """`what` costs the host too much to be done again already; `wait_s` says when it may be."""
+    """`host` is asked again too soon for what costs it much; `reason` says what, and when."""
 
-    def __init__(self, what: str, wait_s: float) -> None:
-        super().__init__(f"{what}: asked again too soon; wait {wait_s:.0f} s")
-        self.what, self.wait_s = what, wait_s
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(f"{host}: {reason}")
+        self.host, self.reason = host, reason
 
 
 class Unreachable(NetAgentError):
