@@ -6,7 +6,7 @@ a row, or end on a part of a host that makes flows slow. What differs names a pa
 was asked, with the entries that differ. What agrees is evidence: then nobody asks for it any more.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +34,9 @@ from netagent.wire.validate import ValidateReply
 CONFIDENCE = 0.98
 """Confidence of a verdict on tables that differ. Chosen: as a trace's: the difference is a fact,
 that it is the reason is concluded from the pair's own packets."""
+MIN_LOST = 4
+"""Least lost probes, in each window, of a pair that no verdict covers. Chosen: what a vote asks of
+a suspect (`election.MIN_LOST`); fewer are stray losses."""
 MIN_SLOW = 2
 """Least slow flows of a pair that no verdict covers. Chosen: what one flow meets may be chance."""
 SLOW_SHARE = 0.5
@@ -95,16 +98,24 @@ class Validation:
         return self._settle(troubles, {each.key for each in lasting}, case)
 
     def _unvoted(self, case: Case) -> Iterator[_Trouble]:
-        """Yield the pairs that no verdict covers: slow ones, and those named a window ago."""
+        """Yield the pairs that no verdict covers: a single pair is too few for a vote.
+
+        Those named a window ago are kept from the vote, and followed while they have any trouble.
+        """
         by_pair: dict[OrderedPair, list[FlowView]] = defaultdict(list)
         for view in case.rest:
-            by_pair[unordered(pair_of(view.flow))].append(view)
+            if view.lost or view.flow in case.slow:
+                by_pair[unordered(pair_of(view.flow))].append(view)
+        probed = _probed(by_pair, case)
         for pair, views in sorted(by_pair.items()):
             slow = tuple(_as_slow(view) for view in views if view.flow in case.slow)
             lossy = tuple(view for view in views if view.lost)
-            if (pair, True) in self._named or len(slow) >= max(MIN_SLOW, SLOW_SHARE * len(views)):
+            counts = pair not in case.healing and not case.mute & case.hosts(pair)
+            many = len(slow) >= max(MIN_SLOW, SLOW_SHARE * probed[pair])
+            if (pair, True) in self._named or (counts and many):
                 yield from _troubles(pair, slow, case, is_slow=True)
-            if (pair, False) in self._named:
+            lost = sum(view.lost for view in lossy)
+            if (pair, False) in self._named or (counts and lost >= MIN_LOST):
                 yield from _troubles(pair, lossy, case, is_slow=False)
 
     def _want(self, lasting: Sequence[_Trouble], case: Case) -> None:
@@ -234,6 +245,14 @@ def _is_at(component: Component, key: EndpointId, case: Case) -> bool:
 
 def _is_inside(trouble: _Trouble) -> bool:
     return isinstance(trouble.key, Component)
+
+
+def _probed(pairs: Collection[OrderedPair], case: Case) -> Counter[OrderedPair]:
+    """Return how many flows of each of these pairs were probed."""
+    if not pairs:
+        return Counter()
+    probed = (unordered(pair_of(view.flow)) for view in case.flows)
+    return Counter(pair for pair in probed if pair in pairs)
 
 
 def _as_slow(view: FlowView) -> FlowView:
