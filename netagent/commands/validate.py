@@ -67,17 +67,21 @@ def done(work: ValidateWork) -> ValidateReply:
     rundir, request = Path(work.rundir), work.request
     recorder = Recorder(Vswitchd(rundir), work.host, time.time_ns)
     snapshot = assemble(recorder, work.host, wall_ns=time.time_ns())
-    port = ports_of(snapshot, work.bridge).get(request.local)
+    ports = ports_of(snapshot, work.bridge)
+    port = ports.get(request.local)
     if port is None:
         raise ConfigError("question", f"{request.local} is no endpoint of {work.host}")
-    talk = conversation(request, port)
+    talk = conversation(request, port, ports.values())
     live = Vswitchd(rundir, timeout_s=TRACE_TIMEOUT_S)
     return _compared(recorder, snapshot, talk, _asking(live))
 
 
-def conversation(request: ValidateRequest, port: ContainerPort) -> Conversation:
+def conversation(
+    request: ValidateRequest, port: ContainerPort, here: Iterable[ContainerPort] = ()
+) -> Conversation:
     """Return the packets that a request is about; ConfigError for addresses that are none."""
     near, far = (port.mac, port.address), (request.remote_mac, request.remote_address)
+    neighbours = [] if request.remote_underlay else [p for p in here if (p.mac, p.address) == far]
     try:
         return Conversation(
             port.interface,
@@ -85,6 +89,7 @@ def conversation(request: ValidateRequest, port: ContainerPort) -> Conversation:
             _udp(far, near, request),
             request.local_underlay,
             request.remote_underlay,
+            neighbours[0].interface if neighbours else "",
         )
     except ValueError as error:
         raise ConfigError("question", str(error)) from error
@@ -171,7 +176,7 @@ def _looked(recorder: Recorder, snapshot: Snapshot, talk: Conversation) -> Layer
 def _devices(
     recorder: Recorder, datapaths: Sequence[str], snapshot: Snapshot, talk: Conversation
 ) -> list[str]:
-    """Return the devices by which the packets come in: the endpoint's, and those of tunnels.
+    """Return the devices by which the packets come in: the endpoints', and those of tunnels.
 
     Where nothing is offloaded, tc holds nothing of Open vSwitch's.
     """
@@ -179,7 +184,7 @@ def _devices(
     known = {name for datapath in datapaths for name in devices_of(recorder, datapath)}
     if snapshot.config.get("hw-offload") != "true":
         return []
-    return sorted((known - own) | (known & {talk.port}))
+    return sorted((known - own) | (known & {talk.port, talk.neighbour}))
 
 
 def to_wire(one: TableFinding) -> Inconsistency:

@@ -34,8 +34,6 @@ class Entrance:
     packet: Known
     ports: frozenset[str]
     """Names and numbers of ports of the datapath."""
-    is_among: bool = True
-    """Whether it comes in by one of `ports`; else by any other."""
 
 
 def crosses(entrance: Entrance, megaflow: Megaflow) -> bool:
@@ -46,8 +44,7 @@ def crosses(entrance: Entrance, megaflow: Megaflow) -> bool:
     ValueError
         If the flow's key is not understood.
     """
-    by = megaflow.in_port in entrance.ports
-    return by is entrance.is_among and _fits(entrance.packet, _asked(megaflow.key))
+    return megaflow.in_port in entrance.ports and _fits(entrance.packet, _asked(megaflow.key))
 
 
 def passes(entrance: Entrance, one: Filter) -> bool:
@@ -58,8 +55,7 @@ def passes(entrance: Entrance, one: Filter) -> bool:
     ValueError
         If a field of the filter is not understood.
     """
-    by = one.device in entrance.ports
-    return by is entrance.is_among and _fits(entrance.packet, _filtered(one.text))
+    return one.device in entrance.ports and _fits(entrance.packet, _filtered(one.text))
 
 
 def _fits(packet: Known, asked: Iterator[tuple[str, int, int]]) -> bool:

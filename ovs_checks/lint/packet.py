@@ -17,7 +17,7 @@ from ovs_checks.openflow.flow import Flow
 from ovs_checks.openflow.notation import ipv4, or_zero
 from ovs_checks.openflow.packet import Header
 from ovs_checks.openflow.parse import MalformedLine
-from ovs_checks.switch.snapshot import Bridge, Snapshot
+from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
 from ovs_checks.walk.reach import walk_egress, walk_ingress
 from ovs_checks.walk.values import LocalWalk
 
@@ -49,8 +49,10 @@ class Conversation:
     back: Header
     """What comes for it."""
     here: str = ""
-    """This host's and the other host's address of the tunnel; empty where not known."""
+    """This host's and the other host's address of the tunnel; empty where there is none."""
     there: str = ""
+    neighbour: str = ""
+    """OVS port of the other endpoint, where it is on this host; else empty."""
 
 
 # --- the tables ----------------------------------------------------------------------------------
@@ -63,19 +65,20 @@ def walks_of(snapshot: Snapshot, talk: Conversation) -> tuple[LocalWalk, ...]:
     where these leave by no tunnel, its way is not known.
     """
     sent = walk_egress(snapshot, talk.port, talk.out)
-    left = sent.tunnelled_to({talk.there}) if talk.there else sent.tunnelled
-    if left is None or not talk.here:
+    if talk.neighbour:
+        return sent, walk_egress(snapshot, talk.neighbour, talk.back)
+    key = key_of((sent,), talk)
+    if key is None:
         return (sent,)
-    came = walk_ingress(
-        snapshot, tun_dst=talk.here, tun_src=talk.there, tun_id=left.tun_id, header=talk.back
+    return sent, walk_ingress(
+        snapshot, tun_dst=talk.here, tun_src=talk.there, tun_id=key, header=talk.back
     )
-    return sent, came
 
 
 def key_of(walks: Sequence[LocalWalk], talk: Conversation) -> int | None:
-    """Return the tunnel's key that the packets leave with; None where it is not known."""
-    left = walks[0].tunnelled_to({talk.there}) if talk.there else walks[0].tunnelled
-    return left.tun_id if left is not None else None
+    """Return the tunnel's key that the packets leave with; None if they leave by none of theirs."""
+    left = walks[0].tunnelled_to({talk.there})
+    return left.tun_id if left is not None and left.tun_dst == talk.there else None
 
 
 def of_tables(snapshot: Snapshot, walks: Iterable[LocalWalk]) -> list[TableFinding]:
@@ -167,16 +170,24 @@ def crossed_by(layers: Layers, talk: Conversation, tun_id: int | None = None) ->
 
 
 def _entrances(layers: Layers, talk: Conversation, tun_id: int | None) -> list[Entrance]:
-    port = layers.snapshot.port(talk.port)
-    ports = frozenset({talk.port, str(layers.names.get(talk.port, ""))} - {""})
-    if port is not None and port.datapath is not None:
-        ports |= {str(port.datapath)}
+    ours = [port for bridge in layers.snapshot.bridges for port in bridge.ports]
+    near = _names(layers, (port for port in ours if port.name == talk.port))
+    sent = [Entrance(known, near) for known in _known(talk.out)]
+    if talk.neighbour:
+        far = _names(layers, (port for port in ours if port.name == talk.neighbour))
+        return sent + [Entrance(known, far) for known in _known(talk.back)]
+    tunnels = _names(layers, (port for port in ours if port.is_tunnel))
     outer = {"tun_dst": or_zero(ipv4, talk.here), "tun_src": or_zero(ipv4, talk.there)}
     outer = {slot: value for slot, value in outer.items() if value}
     if tun_id is not None:
         outer["tun_id"] = tun_id
-    sent = [Entrance(known, ports) for known in _known(talk.out)]
-    return sent + [Entrance(known | outer, ports, is_among=False) for known in _known(talk.back)]
+    return sent + [Entrance(known | outer, tunnels) for known in _known(talk.back)]
+
+
+def _names(layers: Layers, ports: Iterable[Port]) -> frozenset[str]:
+    """Return what the datapath may call these ports."""
+    numbers = {port.datapath for port in ports} - {None}
+    return frozenset(map(str, numbers)) | {n for n, at in layers.names.items() if at in numbers}
 
 
 _INNER = ("eth_src", "eth_dst", "eth_type", "nw_src", "nw_dst", "nw_proto")
