@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from math import ceil
 
 from msgspec import structs
 
@@ -102,7 +103,7 @@ class Answers:
         if not self._config.limits.vswitch_validation:
             raise CapabilityMissing("validation", "limits.vswitch_validation is false on this host")
         if (early_ns := self._validate_from_ns - now_ns()) > 0:
-            wait = f"tables were just compared; ask again in {early_ns / 1e9:.0f} s"
+            wait = f"tables were just compared; ask again in {ceil(early_ns / 1e9)} s"
             raise TooSoon(self._config.host, wait)
         self._validate_from_ns = now_ns() + round(VALIDATE_EVERY_S * 1e9)
         return await self._adapters.vswitch.validate(request)
