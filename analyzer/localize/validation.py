@@ -21,7 +21,7 @@ from analyzer.localize.case import (
     unordered,
 )
 from analyzer.localize.contract import Context
-from analyzer.localize.validating.judge import Accused, Compared, accused, evidence
+from analyzer.localize.validating.judge import STATED, Accused, Compared, accused, evidence
 from analyzer.localize.validating.wants import Look, looks_of, request_of, taken_of
 from analyzer.localize.walks import ANY_PORT
 from analyzer.questions import Ask, Asking, Failed
@@ -32,8 +32,11 @@ from netagent.model.verdict import Symptom, Verdict
 from netagent.wire.validate import ValidateReply
 
 CONFIDENCE = 0.98
-"""Confidence of a verdict on tables that differ. Chosen: as a trace's: the difference is a fact,
-that it is the reason is concluded from the pair's own packets."""
+"""Confidence of a verdict on packets that are treated as no table says. Chosen: as a trace's, for
+the difference is a fact."""
+SOFTWARE_CONFIDENCE = 0.9
+"""The same where packets go the right way, by software. Chosen: below a fact's, since they may have
+gone that way before they were slow."""
 MIN_LOST = 4
 """Least lost probes, in each window, of a pair that no verdict covers. Chosen: what a vote asks of
 a suspect (`election.MIN_LOST`); fewer are stray losses."""
@@ -102,26 +105,38 @@ class Validation:
 
         Those named a window ago are kept from the vote, and followed while they have any trouble.
         """
-        by_pair: dict[OrderedPair, list[FlowView]] = defaultdict(list)
+        named = {key[0] for key in self._named if not isinstance(key, Component)}
+        lossy: dict[OrderedPair, list[FlowView]] = defaultdict(list)
+        slow: dict[OrderedPair, list[FlowView]] = defaultdict(list)
         for view in case.rest:
-            if view.lost or view.flow in case.slow:
-                by_pair[unordered(pair_of(view.flow))].append(view)
-        probed = _probed(by_pair, case)
-        for pair, views in sorted(by_pair.items()):
-            slow = tuple(_as_slow(view) for view in views if view.flow in case.slow)
-            lossy = tuple(view for view in views if view.lost)
-            counts = pair not in case.healing and not case.mute & case.hosts(pair)
-            many = len(slow) >= max(MIN_SLOW, SLOW_SHARE * probed[pair])
-            if (pair, True) in self._named or (counts and many):
-                yield from _troubles(pair, slow, case, is_slow=True)
-            lost = sum(view.lost for view in lossy)
-            if (pair, False) in self._named or (counts and lost >= MIN_LOST):
-                yield from _troubles(pair, lossy, case, is_slow=False)
+            if view.lost:
+                lossy[unordered(pair_of(view.flow))].append(view)
+            if case.slow and view.flow in case.slow:
+                slow[unordered(pair_of(view.flow))].append(_as_slow(view))
+        probed = _probed({pair for pair, views in slow.items() if len(views) >= MIN_SLOW}, case)
+        for pair in sorted({*lossy, *slow}):
+            healed = pair in case.healing and pair not in named
+            if healed or case.mute & case.hosts(pair):
+                continue  # its losses prove nothing
+            many = 0 < SLOW_SHARE * probed[pair] <= len(slow[pair])
+            if many or (pair, True) in self._named:
+                yield from _troubles(pair, slow[pair], case, is_slow=True)
+            lost = sum(view.lost for view in lossy[pair])
+            if lost >= MIN_LOST or (pair, False) in self._named:
+                yield from _troubles(pair, lossy[pair], case, is_slow=False)
 
     def _want(self, lasting: Sequence[_Trouble], case: Case) -> None:
         now_ns, busy = case.now_ns, case.tired | self._tracing.busy
+        looked = Counter(
+            id(each.of)
+            for each in lasting
+            if each.of is not None
+            and all(self._comparisons.known(look, now_ns=now_ns) for look in each.looks)
+        )
         chosen = 0
         for each in sorted(lasting, key=lambda one: one.is_slow):
+            if looked[id(each.of)] >= MAX_PAIRS:
+                continue  # more pairs of the same verdict show the same
             looks = [
                 look
                 for look in each.looks
@@ -301,13 +316,17 @@ def _verdict(component: Component, reasons: Sequence[_Reason]) -> Explained:
         component,
         component.layer,
         opened.symptom if opened else symptom,
-        CONFIDENCE,
+        _confidence(reasons[0]),
         _summary(reasons[0]),
         failing=pairs_quoted(flows),
         alternatives=opened.alternatives if opened else (),
         evidence=(*_compared(reasons), *(opened.evidence if opened else ())),
     )
     return Explained(verdict, flows)
+
+
+def _confidence(reason: _Reason) -> float:
+    return CONFIDENCE if reason.accused.finding.check in STATED else SOFTWARE_CONFIDENCE
 
 
 def _summary(reason: _Reason) -> str:
@@ -346,7 +365,7 @@ def _revised(verdict: Verdict, reasons: Sequence[_Reason]) -> Verdict:
         verdict,
         component=component,
         layer=component.layer,
-        confidence=CONFIDENCE,
+        confidence=max(verdict.confidence, _confidence(reasons[0])),
         summary=f"{verdict.summary}; {_summary(reasons[0])}",
         evidence=(*_compared(reasons), *verdict.evidence),
     )

@@ -207,15 +207,34 @@ def of_copies(layers: Layers, crossed: Crossed, trace: Trace) -> list[TableFindi
     """
     mine = replace(layers, only=crossed.ufids)
     by_text = {one.text: one for one in crossed.flows}
-    return [
-        one
-        for one in copies.check(mine)
-        if not (
-            one.check == STALE
-            and one.severity == "warning"
-            and _defended(mine, by_text[dict(one.quotes)["datapath"]], trace)
+    found = []
+    for one in copies.check(mine):
+        megaflow = by_text.get(dict(one.quotes).get("datapath", ""))
+        if one.severity == "warning" and megaflow is not None:
+            if one.check == STALE and _defended(mine, megaflow, trace):
+                continue
+            if not _lasts(one.check, mine, megaflow):
+                found.append(replace(one, severity="note"))
+                continue
+        found.append(one)
+    return found
+
+
+def _lasts(check: str, layers: Layers, megaflow: Megaflow) -> bool:
+    """Return whether every look shows a flow in software, where others are in hardware.
+
+    Where nothing is in hardware, that is how the host is, and no reason for anything new.
+    """
+    if check == "in-software":
+        is_used = any(one.in_hw for one in layers.last.filters)
+        return is_used and all(
+            any(not one.in_hw for one in sample.filters_by_ufid.get(megaflow.ufid, ()))
+            for sample in layers.samples
         )
-    ]
+    if check == "not-offloaded":
+        history = layers.history(megaflow.ufid)
+        return len(history) == len(layers.samples) and not any(one.offloaded for one in history)
+    return True
 
 
 def _defended(layers: Layers, megaflow: Megaflow, trace: Trace) -> bool:

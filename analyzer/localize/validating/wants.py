@@ -63,7 +63,8 @@ class Comparisons:
         self._made: dict[Look, _Made] = {}
         self._failed: dict[str, _Made] = {}
         """Host -> why it made none."""
-        self._running: dict[str, Look] = {}
+        self._running: dict[str, tuple[Look, int]] = {}
+        """Host -> what it compares, and the instant from which no answer is waited for."""
         self._due: deque[tuple[Look, Ask]] = deque()
         self._alone: dict[str, tuple[int, int]] = {}
         """Host -> instant until which it is left alone, and for how long, in ns, if the next
@@ -82,9 +83,10 @@ class Comparisons:
 
     def want(self, looks: Iterable[tuple[Look, ValidateRequest]], *, now_ns: int) -> None:
         """Have these comparisons made, except where a host may not be asked."""
+        self._running = {h: each for h, each in self._running.items() if now_ns < each[1]}
         for look, request in looks:
             if len(self._running) < MAX_HOSTS and self.may_ask(look.host, now_ns=now_ns):
-                self._running[look.host] = look
+                self._running[look.host] = (look, now_ns + round(2e9 * DEADLINE_S))
                 self._due.append((look, Ask(look.host, request)))
 
     def due(self) -> list[tuple[Look, Ask]]:
@@ -95,7 +97,7 @@ class Comparisons:
 
     def answer(self, look: Look, reply: Reply, endpoints: Endpoints, *, now_ns: int) -> None:
         """Take the reply to a question; `endpoints` says whose RNIC it may accuse."""
-        if self._running.get(look.host) != look:
+        if self._running.get(look.host, (None, 0))[0] != look:
             return
         del self._running[look.host]
         self._forget(now_ns)

@@ -14,7 +14,14 @@ from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.tracing.doubts import Doubts
 from analyzer.localize.validating.judge import SLOWS, STATED
 from analyzer.localize.validating.wants import MAX_HOSTS
-from analyzer.localize.validation import MAX_PAIRS, WANTED, Validation, comparing
+from analyzer.localize.validation import (
+    CONFIDENCE,
+    MAX_PAIRS,
+    SOFTWARE_CONFIDENCE,
+    WANTED,
+    Validation,
+    comparing,
+)
 from analyzer.localize.voting.ballots import Counted, by_votes, poll
 from analyzer.questions import Failed, Why
 from analyzer.roster.registry import Registry
@@ -123,6 +130,7 @@ def test_what_differs_names_the_part_with_the_entries_and_takes_the_losses_over(
     assert others == []
     assert own.verdict.component == flow_table("h0", "br-int", 10)
     assert (own.verdict.symptom, own.flows) == (Symptom.LOSS, LOST.flows)
+    assert own.verdict.confidence == CONFIDENCE
     assert [(p.source, p.target) for p in own.verdict.failing] == [(A, B)]
     assert "stale megaflow on h0: they differ" in own.verdict.summary
     assert "  intent: intent entry" in sentences(own.verdict.evidence)
@@ -246,7 +254,7 @@ def test_a_slow_pair_that_no_verdict_covers_is_looked_at_too():
         assert world.window(flows=SLOW, slow=SHIFTS) == ([], [])
     ((own,), _) = world.window(flows=SLOW, slow=SHIFTS)
     assert own.verdict.component == rnic("h1", "rnic0")
-    assert own.verdict.symptom is Symptom.LATENCY
+    assert (own.verdict.symptom, own.verdict.confidence) == (Symptom.LATENCY, SOFTWARE_CONFIDENCE)
     assert {each.flow for each in own.flows} == set(SHIFTS)
 
 
@@ -284,7 +292,7 @@ def test_a_vote_that_ends_on_a_host_has_only_that_host_asked(component):
     own, (given,) = world.window(voted)
     assert own == []  # the verdict is the vote's, made better: its flows are voted on again
     assert given.verdict.component == rnic("h1", "rnic0")
-    assert given.verdict.confidence > voted.verdict.confidence
+    assert given.verdict.confidence == voted.verdict.confidence  # it may have been so before
     assert given.verdict.summary.startswith("slow; in software on h1: ")
     assert given.flows == voted.flows
 
@@ -326,7 +334,7 @@ def test_few_pairs_of_many_have_their_hosts_asked():
     assert len(world.asked) <= min(MAX_HOSTS, 2 * MAX_PAIRS)
     for _ in range(5):
         world.window(many)
-    assert len({host for host, _ in world.asked}) == len(world.asked)  # once each
+    assert len(world.asked) <= 2 * MAX_PAIRS  # more pairs of one verdict show the same
 
 
 def test_an_endpoint_that_is_gone_is_not_asked_about():

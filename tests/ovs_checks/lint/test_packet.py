@@ -107,6 +107,40 @@ def test_a_forgotten_filter_is_told_of_the_pair_that_it_takes():
     assert concerned(layers(gone("b0"))) == []
 
 
+TC = "tc -s filter show dev a0 ingress"
+SOFTWARE = ("  in_hw in_hw_count 1\n", "  not_in_hw\n")
+
+
+def filtered(*samples, device="a0"):
+    """Return the copies where the NIC has not the device's flow in these samples."""
+    told, count = [], 0
+    for answer in map(in_nic, KEPT.answers):
+        text = answer.text
+        if answer.command == TC.replace("a0", device):
+            text = text.replace(*SOFTWARE) if count in samples else text
+            count += 1
+        told.append(replace(answer, text=text))
+    assert count == 2
+    kept = replace(KEPT, answers=tuple(told))
+    return layers_of(kept, replace(assemble(kept, kept.host), config={"hw-offload": "true"}))
+
+
+@pytest.mark.parametrize(
+    ("samples", "severity"), [((0, 1), ["warning"]), ((1,), ["note"]), ((0,), [])]
+)
+def test_a_flow_in_software_counts_if_every_look_shows_it(samples, severity):
+    found = [one for one in concerned(filtered(*samples)) if one.check == "in-software"]
+    assert [one.severity for one in found] == severity
+    assert concerned(filtered(*samples, device="b0")) == []
+
+
+def test_where_nothing_is_in_hardware_software_is_how_the_host_is():
+    kept = replace(KEPT, answers=tuple(KEPT.answers))
+    snapshot = replace(assemble(kept, kept.host), config={"hw-offload": "true"})
+    found = concerned(layers_of(kept, snapshot))
+    assert {(one.check, one.severity) for one in found} == {("in-software", "note")}
+
+
 def test_a_flow_that_is_not_understood_is_a_problem_and_no_error():
     def odd(text):
         return text.replace("dst=00:00:00:00:00:00/00:00:00:00:00:00", "dst=x")

@@ -5,6 +5,7 @@ import pytest
 
 from analyzer.localize.validating.wants import (
     CANNOT_NS,
+    DEADLINE_S,
     EVERY_NS,
     MAX_EVERY_NS,
     MAX_HOSTS,
@@ -131,6 +132,13 @@ def test_a_late_answer_to_what_nobody_asks_any_more_changes_nothing():
     made = Comparisons()
     made.answer(LOOK, STALE, ENDPOINTS, now_ns=1)
     assert made.known(LOOK, now_ns=2) is None
+
+
+def test_a_host_whose_answer_was_lost_may_be_asked_again():
+    made = Comparisons()
+    assert want(made)
+    assert not want(made, now_ns=round(DEADLINE_S * 1e9))
+    assert want(made, now_ns=round(3 * DEADLINE_S * 1e9))
 
 
 def test_memory_is_bounded_by_what_is_believed():
