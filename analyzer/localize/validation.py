@@ -9,6 +9,7 @@ was asked, with the entries that differ. What agrees is evidence: then nobody as
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import (
@@ -29,7 +30,7 @@ from netagent.model.evidence import Evidence
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, vswitch
 from netagent.model.verdict import Symptom, Verdict
-from netagent.wire.validate import ValidateReply
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 CONFIDENCE = 0.98
 """Confidence of a verdict on packets that are treated as no table says. Chosen: as a trace's, for
@@ -127,41 +128,38 @@ class Validation:
                 yield from _troubles(pair, lossy[pair], case, is_slow=False)
 
     def _want(self, lasting: Sequence[_Trouble], case: Case) -> None:
-        now_ns, busy = case.now_ns, case.tired | self._tracing.busy
         looked = Counter(
             id(each.of)
             for each in lasting
             if each.of is not None
-            and all(self._comparisons.known(look, now_ns=now_ns) for look in each.looks)
+            and all(self._comparisons.known(look, now_ns=case.now_ns) for look in each.looks)
         )
-        chosen = 0
-        for each in sorted(lasting, key=lambda one: one.is_slow):
-            if looked[id(each.of)] >= MAX_PAIRS:
-                continue  # more pairs of the same verdict show the same
-            looks = [
-                look
-                for look in each.looks
-                if look.host not in busy and self._comparisons.may_ask(look.host, now_ns=now_ns)
-            ]
-            if not looks:
-                continue
-            ports = {view.flow.source: view.flow.source_port for view in each.flows}
-            self._comparisons.want(
-                [
-                    (
-                        look,
-                        request_of(
-                            look, case.endpoints, port=self._port,
-                            source_port=ports.get(look.pair[0], ANY_PORT),
-                        ),
-                    )
-                    for look in looks
-                ],
-                now_ns=now_ns,
-            )  # fmt: skip
-            chosen += 1
-            if chosen == MAX_PAIRS:
-                return
+        wanted = (
+            requests
+            for each in sorted(lasting, key=lambda one: one.is_slow)
+            if looked[id(each.of)] < MAX_PAIRS  # more pairs of the same verdict show the same
+            and (requests := self._requests(each, case))
+        )
+        for requests in islice(wanted, MAX_PAIRS):
+            self._comparisons.want(requests, now_ns=case.now_ns)
+
+    def _requests(self, trouble: _Trouble, case: Case) -> list[tuple[Look, ValidateRequest]]:
+        """Return what to ask about a trouble, of hosts that may be asked now."""
+        busy = case.tired | self._tracing.busy
+        ports = {view.flow.source: view.flow.source_port for view in trouble.flows}
+        return [
+            (
+                look,
+                request_of(
+                    look,
+                    case.endpoints,
+                    port=self._port,
+                    source_port=ports.get(look.pair[0], ANY_PORT),
+                ),
+            )
+            for look in trouble.looks
+            if look.host not in busy and self._comparisons.may_ask(look.host, now_ns=case.now_ns)
+        ]
 
     def _settle(
         self, troubles: Sequence[_Trouble], lasting: Collection[_Key], case: Case

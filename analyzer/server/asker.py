@@ -38,7 +38,7 @@ diagnosis that is due at once must not take the whole loop."""
 WALK_S = 5.0
 """Seconds an agent may take to answer a question of `drive`. Chosen: a person waits for it."""
 VALIDATE_S = 30.0
-"""The same for a comparison of tables. Chosen: the agent gives up after 25 s, and a person asked
+"""The same for a comparison of tables. Chosen: the agent gives up after 15 s, and a person asked
 for it."""
 
 log = structlog.get_logger()

@@ -15,9 +15,9 @@ MAX_FINDINGS = 16
 """Findings of one answer. Chosen: what an operator reads."""
 MAX_QUOTES = 4
 """Quotes of one finding. Chosen: the tables, the datapath, and a filter or two."""
-MAX_TEXT = 1000
-"""Characters of each text. Chosen: a flow with its actions fits; a whole answer stays below 128
-kB."""
+MAX_TEXT = 2000
+"""Characters of each text. Chosen: a flow with its masks and actions fits; a whole answer stays
+below 200 kB."""
 MAX_UNREAD = 8
 """Reasons why something was not read. Chosen: the first ones tell what to mend."""
 

@@ -23,8 +23,11 @@ OF_TABLES = "stale-megaflow"
 """The one of them that is between OpenFlow and the datapath; the others are the RNIC's."""
 MAX_QUOTED = 4
 """Warnings of one answer that become evidence. Chosen: to be read."""
-MAX_LINE = 300
-"""Characters of a quoted entry. Chosen: what tells it from others stands at its beginning."""
+MAX_LINE = 400
+"""Characters of a quoted entry. Chosen: what it matches stands at its beginning, what it does at
+its end."""
+MAX_NAME = 200
+"""Characters of a component's name. Chosen: a host, a bridge and a table fit."""
 _OWN = frozenset({Kind.FLOW, Kind.TUNNEL, Kind.VSWITCH})
 _BY_DESIGN = "userspace("
 """What a flow of the datapath does that no RNIC can do."""
@@ -53,7 +56,10 @@ class Compared:
 def honest(reply: ValidateReply, host: str) -> bool:
     """Return whether `host` speaks of its own tables only."""
     return reply.host == host and all(
-        found.component.kind in _OWN and is_own(found.component, host) for found in reply.findings
+        found.component.kind in _OWN
+        and is_own(found.component, host)
+        and len(found.component.name) <= MAX_NAME
+        for found in reply.findings
     )
 
 
@@ -94,8 +100,14 @@ def evidence(pair: OrderedPair, reply: ValidateReply) -> Evidence:
 def _lines(reply: ValidateReply) -> Iterator[str]:
     warnings = [found for found in reply.findings if found.severity == "warning"]
     for found in warnings[:MAX_QUOTED]:
-        yield f"{found.check} ({found.component}): {found.text[:MAX_LINE]}"
-        yield from (f"{each.what}: {each.entry[:MAX_LINE]}" for each in found.quotes)
+        yield _short(f"{found.check} ({found.component}): {found.text}")
+        yield from (_short(f"{each.what}: {each.entry}") for each in found.quotes)
     more = len(warnings[MAX_QUOTED:]) + reply.omitted
     if more:
         yield f"and {more} more"
+
+
+def _short(text: str) -> str:
+    """Return a text, or its beginning and its end."""
+    half = MAX_LINE // 2
+    return text if len(text) <= MAX_LINE else f"{text[:half]} … {text[-half:]}"

@@ -18,8 +18,8 @@ from analyzer.questions import Ask, Failed, Reply, Why
 from netagent.wire.validate import ValidateReply, ValidateRequest
 
 DEADLINE_S = 40.0
-"""Seconds that a comparison may take. Chosen: the agent gives up after 25 s, and walks may wait
-before it."""
+"""Seconds that a comparison may take. Chosen: the agent gives up after 15 s, and walks may be
+worked on before it."""
 EVERY_NS = 60_000_000_000
 """Nanoseconds for which a host is left alone after a comparison that found something. Chosen: a
 dump disturbs what it shows; an operator needs minutes to mend it."""

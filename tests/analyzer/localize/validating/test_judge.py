@@ -9,6 +9,7 @@ from msgspec import structs
 from analyzer.localize.sentences import sentences
 from analyzer.localize.validating.judge import (
     MAX_LINE,
+    MAX_NAME,
     MAX_QUOTED,
     SLOWS,
     STATED,
@@ -98,8 +99,9 @@ def test_what_states_more_comes_first():
         link("h0", "spine-0"),
         Component(Kind.CONTAINER, "a"),
         Component(Kind.HOST, "h0"),
+        flow_table("h0", "b" * MAX_NAME, 0),
     ],
-    ids=str,
+    ids=lambda each: str(each)[:30],
 )
 def test_a_host_that_speaks_of_more_than_its_own_tables_is_not_believed(component):
     assert not honest(reply(found("stale-megaflow", component=component)), "h0")
@@ -125,6 +127,14 @@ def test_evidence_says_how_much_was_compared_and_quotes_what_differs():
     assert clean.endswith("held against OpenFlow's: they agree")
 
 
+def test_of_a_long_entry_its_beginning_and_its_end_are_quoted():
+    entry = "ufid:1" + "m" * MAX_LINE + "actions:3"
+    told = reply(found("stale-megaflow", quotes=(Quoted(what="datapath", entry=entry),)))
+    line = evidence((A, B), told).values["lines"][1]
+    assert line.startswith("datapath: ufid:1")
+    assert line.endswith("actions:3")
+
+
 @given(
     st.lists(
         st.builds(
@@ -141,7 +151,7 @@ def test_evidence_is_bounded_whatever_a_host_says(findings, omitted):
     said = evidence((A, B), reply(*findings, omitted=omitted))
     lines = said.values["lines"]
     assert len(lines) <= MAX_QUOTED * (1 + len(QUOTES)) + 1
-    assert all(len(line) <= 2 * MAX_LINE for line in lines)
+    assert all(len(line) <= MAX_LINE + 3 for line in lines)
 
 
 @given(st.sampled_from([*STATED, *SLOWS]), st.booleans(), st.text(max_size=20))
