@@ -74,13 +74,13 @@ class World:
             Registry(), LearnedTopology(DeclaredTopology()), Doubts(18515), 18515
         )
         self.localizer, self.says = Validation(self.context), says
-        self.asked, self.at_s = [], 0
+        self.asked, self.at_s, self.endpoints = [], 0, ENDPOINTS
 
     def window(self, *explained, flows=None, **changes):
         """Judge one window in which others said this; return (own verdicts, the others' now)."""
         self.at_s += 5
         views = tuple(v for each in explained for v in each.flows) if flows is None else flows
-        case = Case(Window(0, 5 * S), ENDPOINTS, views, now_ns=self.at_s * S, **changes)
+        case = Case(Window(0, 5 * S), self.endpoints, views, now_ns=self.at_s * S, **changes)
         case.explain(explained)
         own = drive(self.localizer.explain(case), None)
         others = list(case.explained)
@@ -94,7 +94,8 @@ class World:
             said = self.says.get(look.host, reply())
             if look.host not in self.says:
                 said = structs.replace(said, host=look.host)
-            self.context.comparisons.answer(look, said, ENDPOINTS, now_ns=(self.at_s + 1) * S)
+            now_ns = (self.at_s + 1) * S
+            self.context.comparisons.answer(look, said, self.endpoints, now_ns=now_ns)
 
 
 LOST = undecided(view(A, B))
@@ -335,6 +336,20 @@ def test_few_pairs_of_many_have_their_hosts_asked():
     for _ in range(5):
         world.window(many)
     assert len(world.asked) <= 2 * MAX_PAIRS  # more pairs of one verdict show the same
+
+
+def test_of_one_verdict_two_pairs_are_looked_at_whatever_hosts_are_left():
+    ends = [EndpointId(f"c{n}", 0) for n in range(12)]
+    world = World()
+    world.endpoints = {
+        each: replace(ENDPOINTS[A], id=each, host=f"h{n}") for n, each in enumerate(ends)
+    }
+    many = undecided(*(view(*pair) for pair in zip(ends[::2], ends[1::2], strict=True)))
+    for _ in range(6):
+        world.window(many)
+    assert len(world.asked) == 2 * MAX_PAIRS
+    _, (given,) = world.window(many)
+    assert len(given.verdict.evidence) == 2 * MAX_PAIRS
 
 
 def test_an_endpoint_that_is_gone_is_not_asked_about():
