@@ -31,6 +31,9 @@ ON_FLOWS = ("missing", "dead-group")
 ON_TABLES = ("shadowed-flow", "conjunction")
 """Checks of tables that need all flows of a table that packets cross."""
 STALE = "stale-megaflow"
+MAX_FLOWS = 500
+"""Flows of the datapath that are judged, those with the most packets first. Chosen: each is a whole
+translation, and where tables match ports a pair has one for each connection."""
 _TRACED = "Datapath actions: "
 
 Trace = Callable[[str, Header], str]
@@ -165,6 +168,9 @@ def crossed_by(layers: Layers, talk: Conversation, tun_id: int | None = None) ->
                 orphans.add(ufid)
         except ValueError as error:
             problems.append(f"a filter of tc: {error}")
+    if left := len(flows[MAX_FLOWS:]):
+        flows = sorted(flows, key=lambda one: -one.packets)[:MAX_FLOWS]
+        problems.append(f"{left} more flows of the datapath are left out")
     ufids = frozenset(one.ufid for one in flows) | orphans
     return Crossed(tuple(flows), ufids, tuple(dict.fromkeys(problems)))
 

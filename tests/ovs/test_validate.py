@@ -86,24 +86,32 @@ def megaflow(host):
     return next((line for line in lines if "eth_type(0x0800)" in line), None)
 
 
+LEAVING = (
+    "import socket, time\n"
+    "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+    f"while True: s.sendto(b'x' * 20, ('{{}}', {PORT})); time.sleep(0.05)\n"
+)
+
+
 @contextlib.contextmanager
-def sending(host):
-    """Have container `a` send datagrams to `b` all the while."""
-    program = (
-        "import socket, time\n"
-        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-        f"while True: s.sendto(b'x' * 20, ('10.0.0.11', {PORT})); time.sleep(0.05)\n"
-    )
+def running(namespace, program):
+    """Have Python run a program in a namespace all the while."""
     python = subprocess.Popen(
-        ["ip", "netns", "exec", host.containers["a"], "python3", "-c", program],
-        stderr=subprocess.DEVNULL,
+        ["ip", "netns", "exec", namespace, "python3", "-c", program], stderr=subprocess.DEVNULL
     )
     try:
-        wait_until(lambda: megaflow(host), "a flow of the datapath")
         yield
     finally:
         python.kill()
         python.wait()
+
+
+@contextlib.contextmanager
+def sending(host):
+    """Have container `a` send datagrams to `b` all the while."""
+    with running(host.containers["a"], LEAVING.format("10.0.0.11")):
+        wait_until(lambda: megaflow(host), "a flow of the datapath")
+        yield
 
 
 def ask(host, tmp_path, *requests):
@@ -191,3 +199,50 @@ def test_what_lint_finds_is_told_of_the_tables_that_the_packets_cross(host, tmp_
 def test_an_endpoint_that_is_not_here_is_a_question_that_makes_no_sense(host, tmp_path):
     (failed,) = ask(host, tmp_path, structs.replace(REQUEST, local=EndpointId("z", 0)))
     assert "z/rail0 is no endpoint of h0" in str(failed)
+
+
+FAR = structs.replace(
+    REQUEST, remote_address="10.0.0.99", remote_mac="02:00:00:00:00:63",
+    local_underlay="172.30.0.10", remote_underlay="172.30.0.11",
+)  # fmt: skip
+ARRIVING = """\
+import socket, struct, time
+frame = bytes.fromhex("02000000000a" "020000000063" "0800")
+udp = struct.pack("!HHHH", 40000, 18515, 28, 0) + b"x" * 20
+ip = struct.pack("!BBHHHBBH4s4s", 69, 0, 20 + len(udp), 0, 0, 64, 17, 0,
+                 bytes([10, 0, 0, 99]), bytes([10, 0, 0, 10]))
+outer = struct.pack("!II", 0x08000000, 100 << 8)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, 11, 1)  # SO_NO_CHECK: no NIC fills it in; a wrong one is dropped
+while True: s.sendto(outer + frame + ip + udp, ("172.30.0.10", 4789)); time.sleep(0.05)
+"""
+
+
+def tunnelled(host):
+    """Return the datapath's flows of the pair: what leaves by the tunnel, and what arrives."""
+    shown = Vswitchd(host.rundir).command("dpctl/dump-flows", "-m", DATAPATH).splitlines()
+    left = [line for line in shown if "in_port(a-r0)" in line and "tnl_push" in line]
+    came = [line for line in shown if "tunnel(tun_id=0x64" in line and "actions:a-r0" in line]
+    return left + came if left and came else []
+
+
+def test_of_a_pair_behind_a_tunnel_both_directions_are_compared_and_agree(host, tmp_path):
+    """What encapsulates is said in another way by the datapath than by the tables."""
+    run("ip", "-n", host.fabric, "addr", "replace", "172.30.0.11/24", "dev", "port0")
+    inside = ("ip", "-n", host.containers["a"], "neigh", "replace", "10.0.0.99")
+    run(*inside, "lladdr", "02:00:00:00:00:63", "dev", "eth0")
+    shown = run("ovs-ofctl", "show", f"unix:{host.rundir}/br-int.mgmt")
+    vxlan = re.search(r"(\d+)\(vxlan0\)", shown)[1]
+    a = ports(host)["a"]
+    set_flows(
+        host,
+        f"table=0,ip,in_port={a} actions=set_field:100->tun_id,set_field:172.30.0.11->tun_dst,"
+        f"output:{vxlan}",
+        f"table=0,ip,in_port={vxlan},tun_id=100,nw_dst=10.0.0.10 actions=output:{a}",
+    )
+    leaving = running(host.containers["a"], LEAVING.format("10.0.0.99"))
+    with leaving, running(host.fabric, ARRIVING):
+        wait_until(lambda: tunnelled(host), "flows both ways")
+        (found,) = ask(host, tmp_path, FAR)
+    assert found.findings == ()
+    assert (found.flows, found.judged) == (2, 2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ovs_checks.lint import packet
 from ovs_checks.lint.layers import layers_of
 from ovs_checks.lint.packet import (
     Conversation,
@@ -70,6 +71,21 @@ def test_a_pair_crosses_a_flow_each_way_and_both_can_be_judged():
 def test_without_the_key_tenants_with_equal_addresses_are_not_told_apart():
     tunnels = [one.key for one in crossed_by(layers(), TALK).flows if "tunnel(" in one.key]
     assert [("0x64" in key, "0xc8" in key) for key in tunnels] == [(True, False), (False, True)]
+
+
+def test_of_many_flows_the_busiest_are_judged(monkeypatch):
+    monkeypatch.setattr(packet, "MAX_FLOWS", 1)
+    busy = told("vxlan_sys_4789", packets="9999")
+
+    def change(text):
+        return "\n".join(
+            busy(line) if "tun_id=0x64,src" in line else line for line in text.split("\n")
+        )
+
+    crossed = crossed_by(layers(change), TALK, 100)
+    assert [one.in_port for one in crossed.flows] == ["vxlan_sys_4789"]
+    assert crossed.ufids == {one.ufid for one in crossed.flows}
+    assert crossed.problems == ("1 more flows of the datapath are left out",)
 
 
 def test_only_what_the_pair_crosses_is_judged():
