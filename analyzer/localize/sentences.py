@@ -98,8 +98,9 @@ def _trace(v: Values) -> list[str]:
 
 
 def _compared(v: Values) -> list[str]:
-    differ = "; what differs:" if v["lines"] else ": they agree"
-    hardware = f", {v['hardware']} of them offloaded" if v["hardware"] else ""
+    agree = "; they agree" if v["judged"] else ""
+    differ = "; what is wrong:" if v["lines"] else agree
+    hardware = f" ({v['hardware']} offloaded)" if v["hardware"] else ""
     said = (
         f"flow tables of {v['host']}, {v['source']} -> {v['target']} and back: {v['judged']} of "
         f"{v['flows']} flows of the datapath{hardware} held against OpenFlow's{differ}"

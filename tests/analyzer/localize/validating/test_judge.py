@@ -118,13 +118,15 @@ def test_a_host_that_speaks_of_its_own_tables_is_believed():
 def test_evidence_says_how_much_was_compared_and_quotes_what_differs():
     said = sentences([evidence((A, B), reply(found("stale-megaflow")))])
     assert said[0] == (
-        "flow tables of h0, a/rail0 -> b/rail0 and back: 2 of 2 flows of the datapath, 1 of them "
-        "offloaded held against OpenFlow's; what differs:"
+        "flow tables of h0, a/rail0 -> b/rail0 and back: 2 of 2 flows of the datapath "
+        "(1 offloaded) held against OpenFlow's; what is wrong:"
     )
     assert said[1] == "  stale-megaflow (flow h0/br-int/table=10): they differ"
     assert "  datapath: datapath entry" in said
     (clean,) = sentences([evidence((A, B), reply(found("missing", severity="note")))])
-    assert clean.endswith("held against OpenFlow's: they agree")
+    assert clean.endswith("held against OpenFlow's; they agree")
+    (nothing,) = sentences([evidence((A, B), reply(flows=0, judged=0, in_hardware=0))])
+    assert nothing.endswith("0 of 0 flows of the datapath held against OpenFlow's")
 
 
 def test_of_a_long_entry_its_beginning_and_its_end_are_quoted():
