@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 from netagent.wire.messages import (
     CheckReply,
@@ -24,6 +24,7 @@ from netagent.wire.messages import (
     Status,
 )
 from netagent.wire.trace import TraceReply, TraceRequest
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 T = TypeVar("T")
 
@@ -85,6 +86,17 @@ class Fleet:
     ) -> TraceReply:
         """Have `host` count a flow's packets at each stage of its virtual switch."""
         return await self._ask(host, "/v1/trace", request, kind=TraceReply, deadline_s=deadline_s)
+
+    async def validate(
+        self, host: str, request: ValidateRequest, *, deadline_s: float = 40.0
+    ) -> ValidateReply:
+        """Have `host` compare the copies of its flow tables; raises TooSoon if it just did."""
+        reply = await self._ask(
+            host, "/v1/validate", request, kind=ValidateReply, deadline_s=deadline_s
+        )
+        if reply.host != host:
+            raise RemoteProtocolError(f"{host} speaks of {reply.host}")
+        return reply
 
     async def flows(self, host: str, bridge: str, *, deadline_s: float = 3.0) -> FlowsReply:
         """Ask for the flows of `bridge` on `host`, with cookie and counters."""
@@ -216,6 +228,8 @@ async def _content(host: str, response: httpx.Response) -> bytes:
         text = chunks[:300].decode(errors="replace")
         if response.status_code == httpx.codes.NOT_IMPLEMENTED:
             raise CapabilityMissing(f"{host}: {text}", "see what its agent names as remedy")
+        if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+            raise TooSoon(host, text)
         raise RemoteProtocolError(f"{host} answers {response.status_code}: {text}")
     return bytes(chunks)
 

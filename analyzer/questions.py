@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest, Status
 from netagent.wire.trace import TraceReply, TraceRequest
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 T = TypeVar("T")
 
@@ -21,8 +22,8 @@ class StatusRequest:
     """Asks an agent for its status, to learn whether it answers."""
 
 
-Request = StatusRequest | CheckRequest | PathRequest | TraceRequest
-Answer = Status | CheckReply | PathReply | TraceReply
+Request = StatusRequest | CheckRequest | PathRequest | TraceRequest | ValidateRequest
+Answer = Status | CheckReply | PathReply | TraceReply | ValidateReply
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class Why(StrEnum):
     """Not even the host answered, or nobody knows where it is."""
     CANNOT = "cannot"
     """The agent says that its host is not able to."""
+    BUSY = "busy"
+    """The agent says that it was asked for the same just before."""
     ODD = "odd"
     """The agent answered something else."""
 

@@ -186,6 +186,9 @@ class LimitsConfig(_Section, frozen=True, kw_only=True):
     """MiB of summaries kept on disk while the analyzer is away; then the oldest are dropped."""
     vswitch_traces: bool = True
     """Whether the analyzer may have this host's virtual switch traced (`netagent trace`)."""
+    vswitch_validation: bool = True
+    """Whether the analyzer may have the datapath and tc dumped and held against the flow tables
+    (as `netagent flows layers` does)."""
 
 
 class AgentConfig(_Section, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from netagent.model.errors import (
     CapabilityMissing,
     ConfigError,
     RemoteProtocolError,
+    TooSoon,
     Unreachable,
 )
 from netagent.wire.codec import ContentType, decode, encode
@@ -42,6 +43,7 @@ from netagent.wire.messages import (
     Status,
 )
 from netagent.wire.trace import TraceReply, TraceRequest
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 log = structlog.get_logger()
 
@@ -56,9 +58,10 @@ hold a connection for long."""
 ANSWER_S = 30.0
 """Seconds a request may take to be answered. Chosen: longer than each part's own deadline, so this
 one only ends what hangs."""
-TRACE_ANSWER_S = 150.0
-"""Seconds a request for a trace may take to be answered. Chosen: a trace lasts as long as its
-request says, and compiles first (`workers.trace.SPARE_S`)."""
+LONGER_S = {"/v1/trace": 150.0, "/v1/validate": 60.0}
+"""Seconds for what takes longer. Chosen: a trace lasts as long as its request says, and compiles
+first (`workers.trace.SPARE_S`); a comparison of tables looks several times, after the walks that
+wait before it."""
 
 MAX_CONNECTIONS = 128
 """Open connections beyond which requests are answered 503. Chosen: it bounds the agent's memory."""
@@ -89,6 +92,9 @@ class AgentService(Protocol):
 
     async def trace(self, request: TraceRequest) -> TraceReply:
         """Count a flow's packets at each stage of the virtual switch."""
+
+    async def validate(self, request: ValidateRequest) -> ValidateReply:
+        """Compare OpenFlow's tables, the datapath and tc for the packets of a pair."""
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         """Dump a bridge's flows, or one table's."""
@@ -149,6 +155,9 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/path": {"POST": lambda service, request: service.path(request.message(PathRequest))},
     "/v1/probe": {"POST": lambda service, request: service.probe(request.message(ProbeRequest))},
     "/v1/trace": {"POST": lambda service, request: service.trace(request.message(TraceRequest))},
+    "/v1/validate": {
+        "POST": lambda service, request: service.validate(request.message(ValidateRequest))
+    },
     "/v1/flows": {"GET": _flows},
     PEERS_ROUTE: {"PUT": _hear},
     "/v1/sample": {"POST": lambda service, request: service.sample(request.message(SampleRequest))},
@@ -187,7 +196,7 @@ class RpcApp:
                 body = await _body(headers, receive)
                 form = _form(headers, body)
                 query = parse_qs(scope["query_string"].decode("latin-1"))
-                limit_s = TRACE_ANSWER_S if scope["path"] == "/v1/trace" else ANSWER_S
+                limit_s = LONGER_S.get(scope["path"], ANSWER_S)
                 peer = scope.get("state", {}).get("peer")
                 work = handler(self._service, _Request(query, body, form, peer))
                 async with asyncio.timeout(limit_s):
@@ -285,6 +294,8 @@ def _as_refusals() -> Iterator[None]:
         raise Refusal(400, str(error), "see the documentation of this route's message") from error
     except CapabilityMissing as error:
         raise Refusal(501, str(error), error.remedy) from error
+    except TooSoon as error:
+        raise Refusal(429, str(error), "wait as long as it says") from error
     except (Unreachable, TimeoutError) as error:
         raise Refusal(504, str(error) or "no answer in time", "try again") from error
     except Exception as error:

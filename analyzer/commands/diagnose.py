@@ -14,6 +14,10 @@ EPILOG = """\
 examples:
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0 --json
+  netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0 --layers
+
+--layers also has both hosts hold their datapath and the filters of their RNIC
+against their flow tables. It dumps what forwards traffic, and takes seconds.
 
 exit status: 0 if the walk delivers, 1 if it ends elsewhere or cannot tell
 """
@@ -21,20 +25,28 @@ exit status: 0 if the walk delivers, 1 if it ends elsewhere or cannot tell
 TIMEOUT_S = 30.0
 """Seconds that a diagnosis may take. Chosen: above the two rounds of walks that the analyzer asks
 of agents, 5 s each."""
+LAYERS_S = 60.0
+"""The same with `--layers`. Chosen: above the 30 s that hosts may take to compare besides."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("source", metavar="SRC", help="endpoint, CONTAINER/railN")
     parser.add_argument("target", metavar="DST", help="endpoint, CONTAINER/railN")
+    parser.add_argument(
+        "--layers", action="store_true", help="also compare flow tables, datapath and RNIC"
+    )
     connection.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the walk as a tree."""
-    pair = {"source": args.source, "target": args.target}
+    question: dict[str, object] = {"source": args.source, "target": args.target}
+    if args.layers:  # an older analyzer knows no such field
+        question["layers"] = True
     with Connection(args) as analyzer:
-        diagnosis = analyzer.post("/v1/diagnose", pair, timeout_s=TIMEOUT_S)
+        timeout_s = LAYERS_S if args.layers else TIMEOUT_S
+        diagnosis = analyzer.post("/v1/diagnose", question, timeout_s=timeout_s)
     if args.json:
         print(json.dumps(diagnosis, indent=2))
     else:

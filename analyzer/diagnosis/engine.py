@@ -45,6 +45,9 @@ from analyzer.localize.traces import Traces
 from analyzer.localize.tracing.doubts import Doubts
 from analyzer.localize.tracing.wants import DEADLINE_S as TRACE_DEADLINE_S
 from analyzer.localize.tracing.wants import Token
+from analyzer.localize.validating.wants import DEADLINE_S as COMPARISON_DEADLINE_S
+from analyzer.localize.validating.wants import Look
+from analyzer.localize.validation import Validation, comparing
 from analyzer.localize.votes import Votes
 from analyzer.questions import (
     Ask,
@@ -66,10 +69,10 @@ from netagent.model.verdict import Incident, Symptom, Verdict
 from netagent.wire.messages import PathColumns, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
-    Facts, Masked, Starved, Overlay, DeadFlows, Traces, Votes, Latency,
+    Facts, Masked, Starved, Overlay, DeadFlows, Traces, Votes, Latency, Validation,
 )  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
-is inferred."""
+is inferred. Last who asks for what disturbs hosts, where all that left trouble open."""
 
 RELEARN_NS = 60_000_000_000
 """Nanoseconds after which unchanged paths are learned again. Chosen: endpoints may have moved
@@ -169,8 +172,8 @@ class Diagnosis:
         self._closed: deque[tuple[WindowState, frozenset[str]]] = deque()
         """Windows to judge, with the hosts expected when each was closed."""
         self._judging: _Judging | None = None
-        self._wanted: dict[int, Token] = {}
-        """Id of a question -> the trace that it is part of."""
+        self._wanted: dict[int, Token | Look] = {}
+        """Id of a question that outlives its window -> the trace or comparison that it is for."""
         self._next_id = 0
         self._events: deque[Event] = deque()
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
@@ -239,7 +242,10 @@ class Diagnosis:
         judging = self._judging
         if judging is not None and question in judging.asked:
             judging.replies.setdefault(question, reply)
-        elif (token := self._wanted.pop(question, None)) is not None:
+        elif isinstance(token := self._wanted.pop(question, None), Look):
+            endpoints = {r.endpoint.id: r.endpoint for r in self._roster.endpoints()}
+            self._context.comparisons.answer(token, reply, endpoints, now_ns=now_ns)
+        elif token is not None:
             traced = self._doubts.wants.answer(token, reply, now_ns=now_ns)
             if traced is not None:
                 pair = " -> ".join(map(str, traced.pair))
@@ -261,7 +267,7 @@ class Diagnosis:
             elif (replies := self._replies(self._judging, now_ns)) is None:
                 break
             questions += self._advance(self._judging, replies, now_ns)
-        return questions + self._traces(now_ns)
+        return questions + self._lasting(now_ns)
 
     def deadline(self) -> int | None:
         """Return when `step` has something to do even without new input; None: never."""
@@ -341,10 +347,15 @@ class Diagnosis:
         self._next_id += 1
         return Question(self._next_id, ask.host, ask.request, deadline_ns)
 
-    def _traces(self, now_ns: int) -> list[Question]:
+    def _lasting(self, now_ns: int) -> list[Question]:
+        """Return the questions that outlive their window."""
+        due: list[tuple[Token | Look, Ask, float]] = [
+            *((token, ask, TRACE_DEADLINE_S) for token, ask in self._doubts.wants.due()),
+            *((look, ask, COMPARISON_DEADLINE_S) for look, ask in self._context.comparisons.due()),
+        ]
         questions: list[Question] = []
-        for token, ask in self._doubts.wants.due():
-            questions.append(self._question(ask, now_ns + round(TRACE_DEADLINE_S * 1e9)))
+        for token, ask, deadline_s in due:
+            questions.append(self._question(ask, now_ns + round(deadline_s * 1e9)))
             self._wanted[questions[-1].id] = token
         return questions
 
@@ -495,8 +506,12 @@ class Diagnosis:
             "unseen_links": sorted(self._topology.unseen_links()),
         }
 
-    def diagnose(self, source: EndpointId, target: EndpointId) -> Asking[dict[str, object]]:
+    def diagnose(
+        self, source: EndpointId, target: EndpointId, *, layers: bool = False
+    ) -> Asking[dict[str, object]]:
         """Walk from `source` to `target` and back now; return the walk as plain data.
+
+        With `layers` both hosts also compare the copies of their flow tables.
 
         Raises RemoteProtocolError where an endpoint is not known.
         """
@@ -508,6 +523,9 @@ class Diagnosis:
             endpoints[key] = record.endpoint
         pairs = [(source, target), (target, source)]
         reaches, _, missing = yield from overlay.reaches_of(pairs, (), endpoints, self._context)
+        compared = (
+            (yield from comparing(pairs[0], endpoints, self._context.probe_port)) if layers else ()
+        )
         flows = [
             view
             for state in self._windows.recent(1)
@@ -515,7 +533,9 @@ class Diagnosis:
             for view in views(rows, self._numbers)
             if pair_of(view.flow) == pairs[0]
         ]
-        return story.tell(pairs, reaches, missing, flows, self._topology, self._book.open())
+        return story.tell(
+            pairs, reaches, missing, flows, self._topology, self._book.open(), compared
+        )
 
 
 def _is_masked(verdict: Verdict) -> bool:

@@ -248,6 +248,7 @@ class IncidentBook:
         counts = tuple(each for each in old.verdict.evidence if _is_counted(each))
         if not any(map(_is_counted, better.evidence)):
             better = replace(better, evidence=(*counts, *better.evidence))
+        better = _with_compared(better, verdict, old.verdict)
         known.incident = replace(
             old, state=IncidentState.CONFIRMED, verdict=better, updated_ns=now_ns
         )
@@ -344,6 +345,23 @@ def _windows(verdict: Verdict) -> int:
     a_window = tally["lost"] / (pooled["windows"] if pooled else 1) / 2
     clean: int = math.ceil(-math.log(BY_CHANCE) / a_window)
     return min(MOST_CLEAN, clean)
+
+
+def _with_compared(better: Verdict, new: Verdict, old: Verdict) -> Verdict:
+    """Return the verdict that is kept, with the newest comparison of tables of the two.
+
+    Of two verdicts without a name the surer one may lack it; it was made, and is missing no more.
+    """
+    if any(map(_is_compared, better.evidence)) or better.component is not None:
+        return better
+    for each in (new, old):
+        if made := tuple(filter(_is_compared, each.evidence)):
+            return replace(better, evidence=(*better.evidence, *made), missing=each.missing)
+    return better
+
+
+def _is_compared(evidence: Evidence | str) -> bool:
+    return isinstance(evidence, Evidence) and evidence.kind is EvidenceKind.COMPARED
 
 
 def _is_counted(evidence: Evidence | str) -> bool:

@@ -89,6 +89,11 @@ class Case:
             return
         self.rest = tuple(view for view in self.rest if view.flow not in taken)
 
+    def amend(self, given: Explained, now: Explained | None) -> None:
+        """Put a verdict in the place of one that was given; None takes it away."""
+        kept = [now if each is given else each for each in self.explained]
+        self.explained = [each for each in kept if each is not None]
+
     def votable(self) -> tuple[FlowView, ...]:
         """Return the flows whose losses say something of what they cross.
 

@@ -15,10 +15,11 @@ def own_findings(summary: Summary, containers: Collection[str]) -> tuple[Finding
 
     A certificate lets a host speak of itself: what it says of others is dropped.
     """
-    return tuple(f for f in summary.findings if _is_own(f.component, summary.host, containers))
+    return tuple(f for f in summary.findings if is_own(f.component, summary.host, containers))
 
 
-def _is_own(component: Component, host: str, containers: Collection[str]) -> bool:
+def is_own(component: Component, host: str, containers: Collection[str] = ()) -> bool:
+    """Return whether a component is a part of `host`, or one of its `containers`."""
     if component.kind in {Kind.CONTAINER, Kind.ENDPOINT}:
         return component.name.partition("/rail")[0] in containers
     return component.name.partition("/")[0] == host

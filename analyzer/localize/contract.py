@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a localiser is. One file each, one line in `analyzer.diagnosis.engine.LOCALIZERS`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from analyzer.localize.case import Case, Explained
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.tracing.doubts import Doubts
+from analyzer.localize.validating.wants import Comparisons
 from analyzer.questions import Asking
 from analyzer.roster.registry import Registry
 
@@ -20,6 +21,7 @@ class Context:
     doubts: Doubts
     probe_port: int
     """UDP destination port of UDP probes."""
+    comparisons: Comparisons = field(default_factory=Comparisons)
 
 
 class Localizer(Protocol):

@@ -97,6 +97,17 @@ def _trace(v: Values) -> list[str]:
     return [f"trace {v['source']} -> {v['target']}: {v['text']}", *v["lines"]]
 
 
+def _compared(v: Values) -> list[str]:
+    agree = "; they agree" if v["judged"] else ""
+    differ = "; what is wrong:" if v["lines"] else agree
+    hardware = f" ({v['hardware']} offloaded)" if v["hardware"] else ""
+    said = (
+        f"flow tables of {v['host']}, {v['source']} -> {v['target']} and back: {v['judged']} of "
+        f"{v['flows']} flows of the datapath{hardware} held against OpenFlow's{differ}"
+    )
+    return [said, *(f"  {line}" for line in v["lines"])]
+
+
 _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.TALLY: _tally,
     EvidenceKind.BESIDE: _beside,
@@ -125,4 +136,5 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.FLOW: lambda v: f"{v['role']}: {v['text']}",
     EvidenceKind.WALK: _walk,
     EvidenceKind.TRACE: _trace,
+    EvidenceKind.COMPARED: _compared,
 }

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import OrderedPair
+from analyzer.localize.sentences import sentences
 from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.validating.judge import Compared
 from netagent.model.path import Component
 from netagent.model.verdict import Incident
 from ovs_checks.walk.reach import Reach
@@ -21,12 +23,17 @@ def tell(
     flows: Iterable[FlowView],
     topology: LearnedTopology,
     incidents: Iterable[Incident],
+    compared: Sequence[Compared] = (),
 ) -> dict[str, object]:
-    """Return what both directions' walks, the newest probes and open incidents say of a pair."""
+    """Return what both directions' walks, the newest probes and open incidents say of a pair.
+
+    Where hosts compared the copies of their flow tables, also what that showed.
+    """
     children = [_overlay(pair, reaches.get(pair), missing) for pair in pairs]
     lines = [_leaf(_flow_line(view, topology)) for view in flows]
     children.append({"text": "underlay, newest window", "children": lines})
-    outcome, component, text = _conclusion(pairs[0], reaches, missing, incidents)
+    children += [_comparison(each) for each in compared]
+    outcome, component, text = _conclusion(pairs[0], reaches, missing, incidents, compared)
     return {
         "source": str(pairs[0][0]),
         "target": str(pairs[0][1]),
@@ -43,10 +50,15 @@ def _conclusion(
     reaches: Mapping[OrderedPair, Reach],
     missing: Sequence[str],
     incidents: Iterable[Incident],
+    compared: Sequence[Compared],
 ) -> tuple[str, Component | None, str]:
     for reach in reaches.values():
         if reach.outcome != "delivered":
             return reach.outcome, reach.component, reach.reason
+    for each in compared:
+        if each.accused is not None:
+            found = each.accused.finding
+            return "inconsistent", each.accused.component, f"{found.check}: {found.text}"
     for incident in incidents:
         concerned = any({p.source, p.target} == set(pair) for p in incident.verdict.failing)
         if incident.recovered_ns is None and concerned and incident.verdict.component:
@@ -59,6 +71,13 @@ def _conclusion(
 def _overlay(pair: OrderedPair, reach: Reach | None, missing: Sequence[str]) -> Tree:
     outline = reach.outline if reach else [(0, "not walked: " + "; ".join(missing))]
     return {"text": f"{pair[0]} -> {pair[1]} (overlay)", "children": _nested(outline)}
+
+
+def _comparison(compared: Compared) -> Tree:
+    lines = sentences([compared.said]) if compared.said else []
+    lines += [f"not compared: {compared.why}"] if compared.why else []
+    text = f"flow tables, datapath and RNIC of {compared.host}"
+    return {"text": text, "children": [_leaf(line) for line in lines]}
 
 
 def _nested(outline: Sequence[tuple[int, str]]) -> list[Tree]:

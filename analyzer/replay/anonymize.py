@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from analyzer.localize.validating.judge import SLOWS, STATED
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.path import Kind
@@ -23,6 +24,7 @@ from netagent.model.verdict import Incident, Verdict
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import CheckReply, PathReply, Registration, Status, Summary
 from netagent.wire.trace import TraceReply
+from netagent.wire.validate import ValidateReply
 
 IPV4 = r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)"
 MAC = r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])"
@@ -51,6 +53,8 @@ def _words() -> Iterator[str]:
         match each:
             case msgspec.inspect.EnumType():
                 yield from (str(member.value) for member in each.cls)
+            case msgspec.inspect.LiteralType():
+                yield from (str(value) for value in each.values)
             case msgspec.inspect.StructType(tag=str() as tag):
                 yield tag
         for name in getattr(each, "__struct_fields__", ()):
@@ -59,9 +63,9 @@ def _words() -> Iterator[str]:
             todo += [i for i in inner if isinstance(i, _INSPECTED)]
 
 
-_BODIES = (Summary, Status, CheckReply, PathReply, TraceReply)
+_BODIES = (Summary, Status, CheckReply, PathReply, TraceReply, ValidateReply)
 _INSPECTED = (msgspec.inspect.Type, msgspec.inspect.Field)
-WORDS = frozenset(_words())
+WORDS = frozenset({*_words(), *STATED, *SLOWS})
 """No name is one of these: it would be replaced where it means something else."""
 
 

@@ -21,6 +21,7 @@ from netagent.model.verdict import Incident
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import CheckReply, PathReply, Registration, Status
 from netagent.wire.trace import TraceReply
+from netagent.wire.validate import ValidateReply
 
 FORMAT = 1
 """Version of the recording format; a reader refuses a higher one."""
@@ -173,11 +174,12 @@ Record = (
     | End
 )
 
-_REPLIES: Mapping[str, type[Status | CheckReply | PathReply | TraceReply]] = {
+_REPLIES: Mapping[str, type[Status | CheckReply | PathReply | TraceReply | ValidateReply]] = {
     "status": Status,
     "check": CheckReply,
     "path": PathReply,
     "trace": TraceReply,
+    "validate": ValidateReply,
 }
 _NAMES = {kind: name for name, kind in _REPLIES.items()}
 

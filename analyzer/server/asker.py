@@ -19,10 +19,11 @@ from analyzer.questions import (
     StatusRequest,
     Why,
 )
-from netagent.model.errors import CapabilityMissing, NetAgentError, Unreachable
+from netagent.model.errors import CapabilityMissing, NetAgentError, TooSoon, Unreachable
 from netagent.model.verdict import Incident
 from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest, Status
 from netagent.wire.trace import TraceReply, TraceRequest
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 T = TypeVar("T")
 
@@ -36,6 +37,9 @@ LEAST_S = 0.05
 diagnosis that is due at once must not take the whole loop."""
 WALK_S = 5.0
 """Seconds an agent may take to answer a question of `drive`. Chosen: a person waits for it."""
+VALIDATE_S = 30.0
+"""The same for a comparison of tables. Chosen: the agent gives up after 15 s, and a person asked
+for it."""
 
 log = structlog.get_logger()
 
@@ -58,6 +62,11 @@ class Agents(Protocol):
         self, host: str, request: TraceRequest, *, deadline_s: float = ...
     ) -> TraceReply:
         """Return what a host's trace saw; raises Unreachable, or RemoteProtocolError if refused."""
+
+    async def validate(
+        self, host: str, request: ValidateRequest, *, deadline_s: float = ...
+    ) -> ValidateReply:
+        """Return what a host's tables disagree about; raises Unreachable or TooSoon."""
 
 
 class Asker:
@@ -138,7 +147,8 @@ class Asker:
             replies = await asyncio.gather(*map(self._answer, asks))
 
     async def _answer(self, ask: Ask) -> Reply:
-        return await self._put(ask.host, ask.request, WALK_S)
+        limit_s = VALIDATE_S if isinstance(ask.request, ValidateRequest) else WALK_S
+        return await self._put(ask.host, ask.request, limit_s)
 
     async def _put(self, host: str, request: Request, deadline_s: float) -> Reply:
         try:
@@ -147,6 +157,8 @@ class Asker:
             failed = Failed(_WHY.get(error.reason, Why.UNREACHABLE), error.reason)
         except CapabilityMissing as error:
             failed = Failed(Why.CANNOT, str(error))
+        except TooSoon as error:
+            failed = Failed(Why.BUSY, error.reason)
         except NetAgentError as error:
             failed = Failed(Why.ODD, str(error))
         except Exception as error:  # supervision: the question is answered, whatever it was
@@ -167,6 +179,8 @@ class Asker:
                 return await self._agents.path(host, request, deadline_s=deadline_s)
             case TraceRequest():
                 return await self._agents.trace(host, request, deadline_s=deadline_s)
+            case ValidateRequest():
+                return await self._agents.validate(host, request, deadline_s=deadline_s)
 
     def _say(self, event: Event) -> None:
         if isinstance(event, IncidentChanged):

@@ -46,6 +46,8 @@ class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     source: str
     target: str
+    layers: bool = False
+    """Whether both hosts also compare flow tables, datapath and RNIC: it takes seconds."""
 
 
 ENDPOINT_EXAMPLE = {
@@ -244,12 +246,16 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     tags=["incidents"],
 )
 async def diagnose(request: Call) -> Response[bytes]:
-    """Walk from one endpoint to another now, through vSwitches and fabric."""
+    """Walk from one endpoint to another now, through vSwitches and fabric.
+
+    With `layers` both hosts also compare the copies of their flow tables.
+    """
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
     body, _ = await read(request, DiagnoseBody)
     source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
-    return as_json(await analyzer.asker.drive(analyzer.diagnosis.diagnose(source, target)))
+    asking = analyzer.diagnosis.diagnose(source, target, layers=body.layers)
+    return as_json(await analyzer.asker.drive(asking))
 
 
 @get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])

@@ -24,6 +24,7 @@ from netagent.config import AgentConfig
 from netagent.model.ids import FlowId
 from netagent.probing.prober import Prober
 from netagent.wire.messages import CheckReply, CheckRequest, FlowsReply
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 
 class VswitchRpc(Protocol):
@@ -34,6 +35,9 @@ class VswitchRpc(Protocol):
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         """Dump the flows of a bridge."""
+
+    async def validate(self, request: ValidateRequest) -> ValidateReply:
+        """Compare the copies of the flow tables for the packets of a pair."""
 
     def warm(self) -> None:
         """Be ready to answer soon."""

@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from math import ceil
 
 from msgspec import structs
 
@@ -13,7 +14,7 @@ from netagent.agent.membership import Membership
 from netagent.agent.windows import Windows
 from netagent.config import AgentConfig
 from netagent.model.endpoint import Endpoint
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import FlowId
 from netagent.model.pinglist import Target
 from netagent.wire.messages import (
@@ -32,6 +33,7 @@ from netagent.wire.messages import (
     Status,
 )
 from netagent.wire.trace import TraceReply, TraceRequest
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 TRACE_TICK_S = 0.1
 """Seconds between two looks at a running count. Chosen: an answer is late by a tenth of a second at
@@ -42,6 +44,9 @@ default)."""
 MAX_COUNT = 200
 """Packets per router, at most, that one request may send. Chosen: twice what the analyzer asks for
 (DESIGN.md, 2)."""
+VALIDATE_EVERY_S = 10.0
+"""Seconds from one comparison of tables to the next. Chosen: a dump of the datapath disturbs what
+it forwards, and whoever asks may ask for several pairs."""
 
 
 class Answers:
@@ -60,6 +65,7 @@ class Answers:
         self._adapters = adapters
         self._membership = membership
         self._windows = windows
+        self._validate_from_ns = 0
 
     async def status(self) -> Status:
         """Return who this agent is and what it does."""
@@ -91,6 +97,16 @@ class Answers:
         if not self._config.limits.vswitch_traces:
             raise CapabilityMissing("tracing", "limits.vswitch_traces is false on this host")
         return await self._adapters.trace_worker.trace(request)
+
+    async def validate(self, request: ValidateRequest) -> ValidateReply:
+        """Compare the copies of the flow tables for a pair's packets, in a worker process."""
+        if not self._config.limits.vswitch_validation:
+            raise CapabilityMissing("validation", "limits.vswitch_validation is false on this host")
+        if (early_ns := self._validate_from_ns - now_ns()) > 0:
+            wait = f"tables were just compared; ask again in {ceil(early_ns / 1e9)} s"
+            raise TooSoon(self._config.host, wait)
+        self._validate_from_ns = now_ns() + round(VALIDATE_EVERY_S * 1e9)
+        return await self._adapters.vswitch.validate(request)
 
     async def hear(self, said: Announcement) -> Announced:
         """Take what another host announces of its endpoints."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``netagent answer``: what the agent starts to have `check` and `flows` answered at once.
+"""``netagent answer``: what the agent starts to have questions on flow tables answered at once.
 
 It imports what they need, and forks for each question: an answer then costs no start of Python, and
 what it took is given back whole when its fork ends. It ends when its standard input does. What is
@@ -12,12 +12,22 @@ import signal
 import sys
 from importlib import import_module
 
-from netagent.commands import check
+from netagent.commands import check, validate
 from netagent.commands.flows import dump
 from netagent.commands.worker import answered
 from netagent.model.errors import MISUSE, PROBLEM, RemoteProtocolError
 from netagent.wire.messages import CheckReply, FlowsReply
-from netagent.wire.worker import MAX_OUTPUT_BYTES, READY, CheckWork, Work, head, read_question
+from netagent.wire.validate import ValidateReply
+from netagent.wire.worker import (
+    MAX_OUTPUT_BYTES,
+    READY,
+    CheckWork,
+    FlowsWork,
+    ValidateWork,
+    Work,
+    head,
+    read_question,
+)
 
 _IMPORTED_LATE = "ovs_checks.sources.vswitchd"
 """What the verbs import when they are at work."""
@@ -74,5 +84,11 @@ def _answer(line: bytes) -> int:
     return code
 
 
-def _done(work: Work) -> CheckReply | FlowsReply:
-    return check.done(work) if isinstance(work, CheckWork) else dump.done(work)
+def _done(work: Work) -> CheckReply | FlowsReply | ValidateReply:
+    match work:
+        case CheckWork():
+            return check.done(work)
+        case ValidateWork():
+            return validate.done(work)
+        case FlowsWork():
+            return dump.done(work)

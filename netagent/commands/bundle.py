@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,18 +101,25 @@ def collect(arguments: argparse.Namespace) -> Bundle:
     for command in ("ip -j -s -d link", "ip -j addr", "ip -j route show table all", "ip -j neigh"):
         _tool(recorder, command)
     _tool(recorder, "uname -r")
-    devices = {name for datapath in datapaths for name in _devices(recorder, datapath)}
+    devices = {name for datapath in datapaths for name in devices_of(recorder, datapath)}
     for sample in range(arguments.samples):
         if sample:
             time.sleep(arguments.interval)
         _progress(f"sample {sample + 1} of {arguments.samples}")
-        for bridge in bridges:
-            _ovs(recorder, "bridge/dump-flows", "--offload-stats", bridge)
-        for datapath in datapaths:
-            _ovs(recorder, "dpctl/dump-flows", "-m", datapath)
-        for device in sorted(devices):
-            _tool(recorder, f"tc -s filter show dev {device} ingress")
+        look(recorder, bridges, datapaths, sorted(devices))
     return recorder.bundle()
+
+
+def look(
+    recorder: Recorder, bridges: Iterable[str], datapaths: Iterable[str], devices: Iterable[str]
+) -> None:
+    """Ask for what changes with traffic: one sample of the tables' copies."""
+    for bridge in bridges:
+        _ovs(recorder, "bridge/dump-flows", "--offload-stats", bridge)
+    for datapath in datapaths:
+        _ovs(recorder, "dpctl/dump-flows", "-m", datapath)
+    for device in devices:
+        _tool(recorder, f"tc -s filter show dev {device} ingress")
 
 
 def _ovs(recorder: Recorder, name: str, *arguments: str) -> str:
@@ -127,7 +134,7 @@ def _tool(recorder: Recorder, command: str) -> None:
         recorder.keep(command, _running(command))
 
 
-def _devices(recorder: Recorder, datapath: str) -> list[str]:
+def devices_of(recorder: Recorder, datapath: str) -> list[str]:
     """Return the network devices that are ports of the kernel's datapath."""
     shown = _ovs(recorder, "dpctl/show", "-s", datapath)
     names = parse_datapath_ports(shown) if datapath.startswith("system@") else {}

@@ -7,6 +7,7 @@ NetAgentError
 ├── ProtocolError
 │   ├── LocalProtocolError     we broke the rules         a bug: crash
 │   └── RemoteProtocolError    the peer did               drop what it sent
+├── TooSoon                a costly thing is asked again  wait, then retry
 └── Unreachable            a peer did not answer in time  retry, back off
 """
 
@@ -41,6 +42,14 @@ class LocalProtocolError(ProtocolError):
 
 class RemoteProtocolError(ProtocolError):
     """The peer broke the rules; what it sent is dropped and counted."""
+
+
+class TooSoon(NetAgentError):
+    """`host` is asked again too soon for what costs it much; `reason` says what, and when."""
+
+    def __init__(self, host: str, reason: str) -> None:
+        super().__init__(f"{host}: {reason}")
+        self.host, self.reason = host, reason
 
 
 class Unreachable(NetAgentError):

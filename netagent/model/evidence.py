@@ -55,6 +55,9 @@ class EvidenceKind(StrEnum):
     """`source`, `target`, `steps` as (level, text)."""
     TRACE = "trace"
     """`source`, `target`, `text` of its verdict, `lines` of what was counted."""
+    COMPARED = "compared"
+    """`host`, `source` and `target` of the packets, `flows` of its datapath that these match, of
+    them `judged` and in `hardware`, `lines` of what its copies of the tables disagree about."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from netagent.model.errors import (
 
 from .codec import ContentType, decode, encode
 from .messages import CheckRequest
+from .validate import ValidateRequest
 
 READY = b"ready\n"
 """What `netagent answer` says before it takes questions."""
@@ -53,7 +54,16 @@ class FlowsWork(Struct, frozen=True, kw_only=True, tag="flows"):
     """None: all tables."""
 
 
-Work = CheckWork | FlowsWork
+class ValidateWork(Struct, frozen=True, kw_only=True, tag="validate"):
+    """Compare the copies of this host's flow tables; the answer is a ValidateReply."""
+
+    rundir: str
+    bridge: str
+    host: str
+    request: ValidateRequest
+
+
+Work = CheckWork | FlowsWork | ValidateWork
 
 
 class Asked(Struct, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ _TRANSPORT = {"src": ("tp_src", _int(16)), "dst": ("tp_dst", _int(16))}
 _ICMP = {"type": ("tp_src", _int(8)), "code": ("tp_dst", _int(8))}
 _TRACKED = {"proto": ("ct_nw_proto", _int(8)), "tp_src": ("ct_tp_src", _int(16)),
             "tp_dst": ("ct_tp_dst", _int(16))}  # fmt: skip
-_MEMBERS: Mapping[str, Mapping[str, tuple[str, Reader]]] = {
+MEMBERS: Mapping[str, Mapping[str, tuple[str, Reader]]] = {
     "ct_tuple4": _TRACKED | {"src": ("ct_nw_src", ipv4), "dst": ("ct_nw_dst", ipv4)},
     "ct_tuple6": _TRACKED | {"src": ("ct_ipv6_src", ipv6), "dst": ("ct_ipv6_dst", ipv6)},
     "tunnel": {
@@ -248,7 +248,7 @@ def _item(key: DatapathKey, name: str, inner: str) -> None:
         parts = _pairs(inner)
         space, kind = parts.get("ns", "0"), parts.get("id", "0")
         key.put("packet_type", bounded(space, 16) << 16 | bounded(kind, 16))
-    elif name in _MEMBERS:
+    elif name in MEMBERS:
         _members(key, name, _pairs(inner))
     else:
         raise ValueError(f"unknown part of a packet: {name!r}")
@@ -265,7 +265,7 @@ def _pairs(inner: str) -> dict[str, str]:
 
 
 def _members(key: DatapathKey, name: str, pairs: Mapping[str, str]) -> None:
-    known = _MEMBERS[name]
+    known = MEMBERS[name]
     for member, value in pairs.items():
         if member not in known:
             raise ValueError(f"unknown in {name}(): {member}")

@@ -14,10 +14,11 @@ from itertools import pairwise
 from typing import Protocol
 
 from netagent.model.errors import Unreachable
-from netagent.model.path import vswitch
+from netagent.model.path import Component, flow_table, vswitch
 from ovs_checks.datapath.essence import essence
 from ovs_checks.datapath.key import parse_key
 from ovs_checks.datapath.layers import Filter, Megaflow, Sample, parse_filters, parse_megaflows
+from ovs_checks.openflow.packet import Header
 from ovs_checks.openflow.parse import MalformedLine
 from ovs_checks.switch.bundle import Answer
 from ovs_checks.switch.shows import parse_datapath_ports
@@ -67,6 +68,18 @@ class Layers:
 
     changed: bool = False
     """Whether flow tables changed between the samples."""
+
+    only: frozenset[str] | None = None
+    """The ufids of the flows that are judged; None: all."""
+
+    @cached_property
+    def judged(self) -> tuple[Megaflow, ...]:
+        """The newest sample's flows that are judged."""
+        return tuple(one for one in self.last.megaflows if self.judges(one.ufid))
+
+    def judges(self, ufid: str) -> bool:
+        """Return whether the flow with this id is judged."""
+        return self.only is None or ufid in self.only
 
     @property
     def last(self) -> Sample:
@@ -188,6 +201,9 @@ class Intent:
     slow: tuple[str, ...] = ()
     """Why Open vSwitch itself takes these actions, packet by packet, as `action`; else empty."""
 
+    table: Component | None = None
+    """The table that holds that flow; None if no flow ended it."""
+
     @property
     def installed(self) -> str:
         """What the datapath is to do: these actions, or to hand packets to the slow path.
@@ -208,23 +224,33 @@ def check(layers: Layers, names: Iterable[str] = ()) -> list[TableFinding]:
     return run_checks(CHECKS, layers, names, at_most=MAX_FINDINGS)
 
 
-def intent(layers: Layers, megaflow: Megaflow) -> Intent:
-    """Return what today's flow tables make of a datapath flow's packets.
+def entered(layers: Layers, megaflow: Megaflow) -> tuple[str, Header]:
+    """Return the bridge that a datapath flow's packets enter, and one of them.
 
-    The packet looked at is the one whose wildcarded fields are 0: all packets of a datapath flow
-    are treated alike.
+    It is the one whose wildcarded fields are 0: all packets of a datapath flow are treated alike.
+
+    Raises
+    ------
+    MalformedLine, LookupError
+        If the flow is not understood, or no port takes its packets.
     """
+    key = parse_key(megaflow.key)
+    number = layers.names.get(key.in_port)
+    key = key if number is None else replace(key, in_port=str(number))
+    return entry(layers.snapshot, key)
+
+
+def intent(layers: Layers, megaflow: Megaflow) -> Intent:
+    """Return what today's flow tables make of a datapath flow's packets."""
     try:
-        key = parse_key(megaflow.key)
-        number = layers.names.get(key.in_port)
-        key = key if number is None else replace(key, in_port=str(number))
-        bridge, packet = entry(layers.snapshot, key)
+        bridge, packet = entered(layers, megaflow)
     except (MalformedLine, LookupError) as e:
         return Intent("", unknown=str(e))
     done = translate(layers.snapshot, bridge, packet)
     flow = next((end.flow for end in reversed(done.ends) if end.flow), None)
     quoted = f"{flow.place}: {flow.text}" if flow else ""
-    return Intent(text_of(done.steps), quoted, done.unknown, tuple(sorted(done.slow)))
+    table = flow_table(layers.snapshot.host, flow.bridge, flow.table) if flow else None
+    return Intent(text_of(done.steps), quoted, done.unknown, tuple(sorted(done.slow)), table)
 
 
 def _quotes(
@@ -255,7 +281,7 @@ def _found(
     text: str,
     meant: Intent | None = None,
 ) -> TableFinding:
-    place = vswitch(layers.snapshot.host)
+    place = (meant.table if meant else None) or vswitch(layers.snapshot.host)
     return TableFinding(name, severity, place, text, tuple(_quotes(layers, megaflow, meant)))
 
 
@@ -267,7 +293,7 @@ def stale(layers: Layers) -> Iterator[TableFinding]:
 
     Open vSwitch mends those within a second; one that two samples show is stuck.
     """
-    busiest = sorted(layers.last.megaflows, key=lambda one: -one.packets)
+    busiest = sorted(layers.judged, key=lambda one: -one.packets)
     untold: list[tuple[Megaflow, Intent]] = []
     for megaflow in busiest[:MAX_TRANSLATED]:
         meant = intent(layers, megaflow)
@@ -304,7 +330,7 @@ def not_offloaded(layers: Layers) -> Iterator[TableFinding]:
     if not layers.offloads:
         return
     ports = {one.in_port for one in layers.last.megaflows if one.offloaded}
-    for megaflow in layers.last.megaflows:
+    for megaflow in layers.judged:
         if megaflow.layer != "ovs" or megaflow.offloaded or megaflow.in_port not in ports:
             continue
         if megaflow.packets < BUSY_PACKETS:
@@ -340,7 +366,7 @@ def in_software(layers: Layers) -> Iterator[TableFinding]:
         text = "tc-policy=skip_hw keeps every flow out of the NIC"
         yield TableFinding("in-software", "warning", place, text)
         return
-    for megaflow in layers.last.megaflows:
+    for megaflow in layers.judged:
         for one in layers.filters.get(megaflow.ufid, ()) if megaflow.ufid else ():
             if not one.in_hw:
                 believes = ", though Open vSwitch takes it for offloaded" * megaflow.offloaded
@@ -351,7 +377,7 @@ def in_software(layers: Layers) -> Iterator[TableFinding]:
 
 def missing_filter(layers: Layers) -> Iterator[TableFinding]:
     """Find flows that Open vSwitch takes for offloaded, and that tc does not hold."""
-    for megaflow in layers.last.megaflows:
+    for megaflow in layers.judged:
         claimed = megaflow.offloaded or megaflow.layer == "tc"
         if not claimed or megaflow.layer == "dpdk" or not megaflow.ufid:
             continue
@@ -369,7 +395,7 @@ def orphan_filter(layers: Layers) -> Iterator[TableFinding]:
     """Find filters of Open vSwitch for flows that the datapath no longer has."""
     known = layers.last.by_ufid
     for ufid, filters in layers.filters.items():
-        if ufid in known or not known:
+        if ufid in known or not known or not layers.judges(ufid):
             continue
         lasting = all(ufid in s.filters_by_ufid and ufid not in s.by_ufid for s in layers.samples)
         place = vswitch(layers.snapshot.host)
@@ -394,7 +420,7 @@ def _severity(layers: Layers, *, lasting: bool) -> Severity:
 
 def stale_counter(layers: Layers) -> Iterator[TableFinding]:
     """Find flows whose packets hardware counts and Open vSwitch does not: it will expire them."""
-    for megaflow in layers.last.megaflows:
+    for megaflow in layers.judged:
         history = layers.history(megaflow.ufid) if megaflow.ufid else []
         if len(history) < 2:
             continue
@@ -417,7 +443,7 @@ def stale_counter(layers: Layers) -> Iterator[TableFinding]:
 
 def churn(layers: Layers) -> Iterator[TableFinding]:
     """Find flows that are offloaded again and again."""
-    for megaflow in layers.last.megaflows:
+    for megaflow in layers.judged:
         if not megaflow.ufid:
             continue
         made, toggled = _reinstalled(layers, megaflow.ufid), _toggled(layers, megaflow.ufid)
@@ -467,7 +493,7 @@ def order(layers: Layers) -> Iterator[TableFinding]:
         masks = len({one.pref for one in earlier})
         carried, total = (sum(one.packets for one in ones) for ones in (earlier, filters))
         megaflow = known.get(busiest.ufid)
-        if busiest.packets < BUSY_PACKETS:
+        if busiest.packets < BUSY_PACKETS or not layers.judges(busiest.ufid):
             continue
         if masks >= MASKS_BEFORE and megaflow and carried <= COLD_SHARE * total:
             share = 100 * busiest.packets // max(total, 1)
@@ -483,7 +509,7 @@ _RDMA = re.compile(rf"\budp\([^)]*\bdst={ROCE_PORT}[,)/]")
 
 def rdma_in_software(layers: Layers) -> Iterator[TableFinding]:
     """Find RoCE v2 traffic that software forwards: "not using RDMA"."""
-    for megaflow in layers.last.megaflows:
+    for megaflow in layers.judged:
         held = layers.filters.get(megaflow.ufid, ()) if megaflow.ufid else ()
         in_hw = any(one.in_hw for one in held) if held else megaflow.offloaded
         if in_hw or not _RDMA.search(megaflow.key):

@@ -139,7 +139,7 @@ def reachable(bridge: Bridge) -> tuple[set[int], Unknown | None]:
     while waiting:
         number = waiting.pop()
         for flow in bridge.tables[number].flows if number in bridge.tables else ():
-            for action in _every(flow.actions, bridge.by_group):
+            for action in every(flow.actions, bridge.by_group):
                 if isinstance(action, Unknown):
                     unknown = unknown or action
                 table = action.table if isinstance(action, Goto | Resubmit | Ct) else None
@@ -149,18 +149,18 @@ def reachable(bridge: Bridge) -> tuple[set[int], Unknown | None]:
     return reached, unknown
 
 
-def _every(
+def every(
     actions: Iterable[Action], groups: Mapping[int, Group], entered: frozenset[int] = frozenset()
 ) -> Iterator[Action]:
     """Yield all actions, also those within others and within groups."""
     for action in actions:
         yield action
         if isinstance(action, Clone | WriteActions | Ct):
-            yield from _every(action.inner, groups, entered)
+            yield from every(action.inner, groups, entered)
         elif isinstance(action, ToGroup) and action.group not in entered:
             group = groups.get(action.group)
             for bucket in group.buckets if group else ():
-                yield from _every(bucket.actions, groups, entered | {action.group})
+                yield from every(bucket.actions, groups, entered | {action.group})
 
 
 # --- what does not exist -------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def _absent(bridge: Bridge, flow: Flow, untold: str) -> Iterator[tuple[str, Seve
     for term in flow.match.terms:
         if term.field == "in_port" and (port := _unknown_port(bridge, term.value)):
             yield "missing", "note", f"matches port {port}"
-    for action in _every(flow.actions, {}):
+    for action in every(flow.actions, {}):
         for number in _ports_of(action):
             if port := _unknown_port(bridge, number):
                 yield "missing", "warning", f"sends to port {port}"
@@ -209,7 +209,7 @@ def _absent_from(bridge: Bridge, group: Group) -> Iterator[str]:
         for number in watched:
             if port := _unknown_port(bridge, number):
                 yield f"watches port {port}"
-        for action in _every(bucket.actions, {}):
+        for action in every(bucket.actions, {}):
             for number in _ports_of(action):
                 if port := _unknown_port(bridge, number):
                     yield f"sends to port {port}"
@@ -260,7 +260,7 @@ def _users(bridge: Bridge) -> dict[int, list[Flow]]:
     found: dict[int, list[Flow]] = defaultdict(list)
     for flow in bridge.flows:
         if "group:" in flow.text:
-            actions = _every(flow.actions, bridge.by_group)
+            actions = every(flow.actions, bridge.by_group)
             for group in {action.group for action in actions if isinstance(action, ToGroup)}:
                 found[group].append(flow)
     return found
@@ -385,7 +385,7 @@ def _remotes(snapshot: Snapshot) -> Iterator[tuple[Port, str, Flow | None]]:
 def _written(bridge: Bridge, flow: Flow) -> Iterator[str]:
     """Yield the addresses that a flow has a tunnel send to."""
     if _TUN_DST.search(flow.text):  # reading the actions of every flow takes its time
-        for action in _every(flow.actions, bridge.by_group):
+        for action in every(flow.actions, bridge.by_group):
             if isinstance(action, Write) and FIELDS[action.field] is FIELDS["tun_dst"]:
                 yield format_ipv4(action.value)
 
@@ -400,13 +400,13 @@ def _learns(snapshot: Snapshot) -> bool:
         for bridge in snapshot.bridges
         for flow in bridge.flows
         if _TUN_DST.search(flow.text)
-        for action in _every(flow.actions, bridge.by_group)
+        for action in every(flow.actions, bridge.by_group)
     )
 
 
 def _sent_by(bridge: Bridge, flow: Flow, tunnels: Sequence[Port]) -> list[Port]:
     """Return the tunnels that a flow sends to; all of them where it leaves that to others."""
-    actions = _every(flow.actions, bridge.by_group)
+    actions = every(flow.actions, bridge.by_group)
     numbers = {number for action in actions for number in _ports_of(action)}
     return [port for port in tunnels if port.ofport in numbers] or list(tunnels)
 

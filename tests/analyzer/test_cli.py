@@ -239,7 +239,10 @@ def test_exit_statuses_tell_what_the_answer_was(canned, capsys):
     assert cli.main(["diagnose", "a/rail0", "b/rail0"]) == 1
     canned.answers["/v1/diagnose"] = (200, {**DIAGNOSIS, "outcome": "delivered"})
     assert cli.main(["diagnose", "a/rail0", "b/rail0"]) == 0
-    assert json.loads(canned.asked[-1][2]) == {"source": "a/rail0", "target": "b/rail0"}
+    pair = {"source": "a/rail0", "target": "b/rail0"}
+    assert json.loads(canned.asked[-1][2]) == pair  # an older analyzer knows no more
+    assert cli.main(["diagnose", "a/rail0", "b/rail0", "--layers"]) == 0
+    assert json.loads(canned.asked[-1][2]) == {**pair, "layers": True}
     assert cli.main(["show", "nothing"]) == 1
     assert "no such thing; look" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from analyzer.fleet import Fleet, _reason, certificate_names
-from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.model.errors import RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import encode
 from netagent.wire.messages import (
@@ -26,6 +26,7 @@ from netagent.wire.messages import (
     ProbeRequest,
     Status,
 )
+from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.walk import End, LocalWalk
 from tests.analyzer.certificates import Authority
 
@@ -34,6 +35,8 @@ A, B = EndpointId("a0", 0), EndpointId("a1", 0)
 END = End(kind="output", bridge="br-int", table=40, reason="")
 WALK = LocalWalk(host="h0", bridge="br-int", port="p", ends=(END,), steps=())
 
+COMPARE = ValidateRequest(local=A, remote_address="10.0.0.1", remote_mac="02::")
+COMPARED = ValidateReply(host="h0", wall_ns=1, looks=3, flows=0, judged=0, in_hardware=0)
 STATUS = Status(
     host="h0",
     instance="one",
@@ -146,6 +149,7 @@ def reason(url, tls=None, deadline_s=0.2):
             lambda f: f.flows("h0", "br-int"),
             FlowsReply(bridge="br-int", wall_ns=1, flows=("table=0 actions=drop",)),
         ),
+        ("POST /v1/validate", lambda f: f.validate("h0", COMPARE), COMPARED),
     ],
 )
 def test_each_question_reaches_its_route_and_brings_its_answer(line, question, reply):
@@ -157,6 +161,26 @@ def test_each_question_reaches_its_route_and_brings_its_answer(line, question, r
     answer, [(request, _)] = run(talk())
     assert answer == reply
     assert request.startswith(line + " ")
+
+
+def test_a_host_that_speaks_of_another_ones_tables_is_not_believed():
+    async def talk():
+        async with Agent(always(ok(COMPARED))) as agent:
+            await asked(agent.url, lambda fleet: fleet.validate("h1", COMPARE))
+
+    with pytest.raises(RemoteProtocolError, match="h1 speaks of h0"):
+        run(talk())
+
+
+def test_a_host_that_was_just_asked_says_when_to_ask_again():
+    refusal = b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 8\r\n\r\nwait 7 s"
+
+    async def talk():
+        async with Agent(always(refusal)) as agent:
+            await asked(agent.url, lambda fleet: fleet.validate("h0", COMPARE))
+
+    with pytest.raises(TooSoon, match="h0: wait 7 s"):
+        run(talk())
 
 
 def test_nobody_listening_is_refused():

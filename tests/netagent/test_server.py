@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from netagent import server
 from netagent.config import AgentConfig, AnalyzerConfig, RpcConfig, TlsConfig
 from netagent.model.endpoint import Endpoint
-from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError, Unreachable
+from netagent.model.errors import (
+    CapabilityMissing,
+    ConfigError,
+    RemoteProtocolError,
+    TooSoon,
+    Unreachable,
+)
 from netagent.model.ids import EndpointId
 from netagent.server import Refusal, RpcApp, RpcServer, common_name, server_tls
 from netagent.wire.codec import ContentType, decode, encode
@@ -33,6 +39,7 @@ from netagent.wire.messages import (
     SampleRequest,
     Status,
 )
+from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.walk import End, LocalWalk
 from tests.analyzer.certificates import Authority
 
@@ -83,6 +90,10 @@ class Service:
     async def path(self, request: PathRequest) -> PathReply:
         await self._note(request)
         return PathReply(paths=(PathAnswer(source_port=1, outer_port=None),))
+
+    async def validate(self, request: ValidateRequest) -> ValidateReply:
+        await self._note(request)
+        return ValidateReply(host="h0", wall_ns=1, looks=3, flows=0, judged=0, in_hardware=0)
 
     async def probe(self, request: ProbeRequest) -> ProbeReply:
         await self._note(request)
@@ -143,6 +154,11 @@ def post(service: Service, path: str, message: object, form: ContentType = JSON)
     [
         ("/v1/path", PathRequest(source=C0, target=C1), PathReply),
         ("/v1/probe", ProbeRequest(source=C0, target=C1, count=3), ProbeReply),
+        (
+            "/v1/validate",
+            ValidateRequest(local=C0, remote_address="10.0.0.1", remote_mac="02::"),
+            ValidateReply,
+        ),
         (
             "/v1/check",
             CheckRequest(
@@ -222,6 +238,7 @@ def test_a_large_body_is_refused_while_it_comes(chunked):
     [
         (Refusal(404, "no such endpoint", "see /v1/status"), 404, "see /v1/status"),
         (CapabilityMissing("Open vSwitch", "start it"), 501, "start it"),
+        (TooSoon("h0", "wait 7 s"), 429, "wait as long as it says"),
         (Unreachable("vSwitch worker", "busy"), 504, "try again"),
         (TimeoutError(), 504, "try again"),
         (RemoteProtocolError("nonsense"), 400, "see the documentation of this route's message"),

@@ -109,9 +109,8 @@ def test_a_datapath_flow_that_was_tampered_with_is_stale(ovs, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["findings"][0]["check"] == "stale-megaflow"
     live = ["flows", "layers", f"--rundir={ovs.rundir}", "--interval=0.1"]
     assert main([*live, "--only=stale-megaflow"]) == 1
-    assert capsys.readouterr().out.splitlines()[0] == "warning stale-megaflow  vswitch " + (
-        os.uname().nodename
-    )
+    place = f"flow {os.uname().nodename}/br0/table=0"
+    assert capsys.readouterr().out.splitlines()[0] == f"warning stale-megaflow  {place}"
     assert main([*live, "--only=offload-churn"]) == 0
     ovs.vswitchd.command("revalidator/purge")
 

@@ -20,11 +20,13 @@ import structlog
 from netagent.config import AgentConfig
 from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.wire.messages import CheckReply, CheckRequest, FlowsReply
+from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.worker import (
     MAX_OUTPUT_BYTES,
     READY,
     CheckWork,
     FlowsWork,
+    ValidateWork,
     Work,
     question,
     read_answer,
@@ -37,6 +39,10 @@ to dump its tables."""
 
 START_S = 60.0
 """Seconds until the process must be ready. Chosen: it imports, and the host may be busy."""
+
+VALIDATE_S = 15.0
+"""Seconds a comparison of tables may take. Chosen: it looks three times, a second apart, and
+200,000 flows take some seconds; walks wait meanwhile."""
 
 IDLE_S = 60.0
 """Seconds without a question after which the process ends. Chosen: questions of one incident come
@@ -61,9 +67,9 @@ log = structlog.get_logger()
 
 
 class VswitchWorker:
-    """Answers `check` and `flows`, one at a time.
+    """Answers `check`, `flows` and `validate`, one at a time.
 
-    Both raise CapabilityMissing for what this host's Open vSwitch cannot answer,
+    All raise CapabilityMissing for what this host's Open vSwitch cannot answer,
     RemoteProtocolError for questions that make no sense, and Unreachable when too many wait
     already or no answer came in time. A question whose asker stops waiting is worked on to its
     end, so that the next one finds a process at work and not one that begins anew.
@@ -106,7 +112,15 @@ class VswitchWorker:
         work = FlowsWork(rundir=self._ovs.rundir, bridge=bridge, table=table)
         return await self._ask(work, FlowsReply)
 
-    async def _ask(self, work: Work, kind: type[T]) -> T:
+    async def validate(self, request: ValidateRequest) -> ValidateReply:
+        """Compare the copies of the flow tables for the packets of a pair."""
+        ovs = self._ovs
+        work = ValidateWork(
+            rundir=ovs.rundir, bridge=ovs.integration_bridge, host=self._host, request=request
+        )
+        return await self._ask(work, ValidateReply, VALIDATE_S)
+
+    async def _ask(self, work: Work, kind: type[T], deadline_s: float | None = None) -> T:
         if self._waiting >= QUEUE:
             raise Unreachable(NAME, f"busy: {QUEUE} questions wait already")
         self._waiting += 1
@@ -114,7 +128,8 @@ class VswitchWorker:
             await self._turn.acquire()
         finally:
             self._waiting -= 1
-        self._work = asyncio.create_task(self._run(question(work)))
+        limit_s = self._deadline_s if deadline_s is None else deadline_s
+        self._work = asyncio.create_task(self._run(question(work), limit_s))
         self._work.add_done_callback(self._done)
         code, output = await asyncio.shield(self._work)
         return read_answer(NAME, code, output, kind)
@@ -124,10 +139,10 @@ class VswitchWorker:
         if not work.cancelled():
             work.exception()  # its asker may have gone: then nobody else looks at it
 
-    async def _run(self, line: bytes) -> Answer:
+    async def _run(self, line: bytes, deadline_s: float) -> Answer:
         try:
             process = await self._started()
-            async with asyncio.timeout(self._deadline_s):
+            async with asyncio.timeout(deadline_s):
                 answer = await _converse(process, line)
         except TimeoutError as error:
             await self._kill()

@@ -171,6 +171,21 @@ def test_insufficient_evidence_opens_only_if_it_lasts():
     assert (named.id, named.verdict.component) == (unknown.id, LINK)
 
 
+def test_what_was_compared_is_kept_whichever_verdict_without_a_name_is_surer():
+    """It was made, and is missing no more."""
+    made = Evidence(EvidenceKind.COMPARED, {"host": "h0"})
+    plain = replace(verdict(None, confidence=0.6), missing=("a comparison",))
+    compared = replace(verdict(None, confidence=0.5), evidence=(made,))
+    kept = IncidentBook()
+    for at, each in enumerate((plain, plain, compared, plain)):
+        incidents = apply(kept, each, at=at)
+    assert incidents[0].verdict.evidence == (made,)
+    assert incidents[0].verdict.missing == ()
+    assert incidents[0].verdict.confidence == 0.6
+    (named,) = apply(kept, verdict(LINK), at=5)
+    assert named.verdict.evidence == ()  # it has its own reasons
+
+
 def test_insufficient_evidence_about_pairs_with_an_incident_is_no_second_one():
     kept = IncidentBook()
     apply(kept, verdict(LINK))

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from analyzer.detect.flows import FlowView
 from analyzer.localize.story import _nested, tell
 from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.validating.judge import Accused, Compared, evidence
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import flow_table, switch
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
 from ovs_checks.walk.reach import Reach
+from tests.analyzer.localize.validating.test_judge import found, reply
 
 A, B, C = (EndpointId(name, 0) for name in "abc")
 WAYS = ((A, B), (B, A))
@@ -25,9 +27,29 @@ def incident(*pair, component=SPINE, **more):
     return replace(Incident("i", IncidentState.OPEN, verdict, 0, 0, 0), **more)
 
 
-def told(reaches, missing=(), incidents=()):
-    story = tell(WAYS, reaches, missing, [], LearnedTopology(), incidents)
+def told(reaches, missing=(), incidents=(), compared=()):
+    story = tell(WAYS, reaches, missing, [], LearnedTopology(), incidents, compared)
     return story["outcome"], story["component"]
+
+
+DIFFERS = found("stale-megaflow")
+COMPARED = (
+    Compared("h0", evidence((A, B), reply(DIFFERS)), Accused(DIFFERS.component, DIFFERS)),
+    Compared("h1", why="no Open vSwitch"),
+)
+
+
+def test_what_hosts_compared_is_told_and_counts_after_what_stops_packets():
+    at = str(DIFFERS.component)
+    assert told(BOTH, compared=COMPARED) == ("inconsistent", at)
+    stopped = {**BOTH, (B, A): Reach("missed", TABLE, "why")}
+    assert told(stopped, compared=COMPARED) == ("missed", str(TABLE))
+    assert told(BOTH, compared=COMPARED[1:]) == ("delivered", None)
+    story = tell(WAYS, BOTH, (), [], LearnedTopology(), (), COMPARED)
+    near, far = story["tree"][-2:]
+    assert near["text"] == "flow tables, datapath and RNIC of h0"
+    assert "they differ" in near["children"][1]["text"]
+    assert [each["text"] for each in far["children"]] == ["not compared: no Open vSwitch"]
 
 
 BOTH = dict.fromkeys(WAYS, DELIVERED)

@@ -8,6 +8,8 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.wire.codec import MAX_BODY_BYTES
 from netagent.wire.messages import CheckReply, PathReply
 from netagent.wire.trace import TraceReply
+from tests.analyzer.localize.validating.test_judge import found
+from tests.analyzer.localize.validating.test_judge import reply as compared
 
 HEADER = records.Header(netagent="1", window_s=5, probe_port=1)
 
@@ -19,6 +21,8 @@ HEADER = records.Header(netagent="1", window_s=5, probe_port=1)
         CheckReply(walks=(), wall_ns=3),
         PathReply(paths=()),
         TraceReply(kind="drops", flow="udp", netns=1, lasted_ns=2),
+        compared(found("stale-megaflow")),
+        Failed(Why.BUSY, "just compared"),
     ],
     ids=lambda reply: type(reply).__name__,
 )

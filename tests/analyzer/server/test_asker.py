@@ -8,15 +8,17 @@ from structlog.testing import capture_logs
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.questions import Ask, Failed, Question, StatusRequest, Why
-from analyzer.server.asker import LEAST_S, Asker
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
+from analyzer.server.asker import LEAST_S, VALIDATE_S, WALK_S, Asker
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest
 from netagent.wire.trace import TraceReply, TraceRequest
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 CHECK = CheckRequest(questions=())
 WALKS = CheckReply(walks=(), wall_ns=1)
 TRACED = TraceReply(kind="drops", flow="udp", netns=1, lasted_ns=1)
+COMPARED = ValidateReply(host="h0", wall_ns=1, looks=3, flows=1, judged=1, in_hardware=0)
 INCIDENT = Incident(
     "i1", IncidentState.OPEN, Verdict(None, None, Symptom.LOSS, 0.1, "why"), 1, 2, 3
 )
@@ -37,6 +39,8 @@ class Agents:
                 raise Unreachable(host, "timeout")
             case "is-nowhere":
                 raise Unreachable(host, "no route")
+            case "just-did":
+                raise TooSoon(host, "wait")
             case "cannot":
                 raise CapabilityMissing("walks", "install Open vSwitch")
             case "is-odd":
@@ -52,6 +56,10 @@ class Agents:
 
     async def trace(self, host, request, *, deadline_s=0.0):
         return TRACED
+
+    async def validate(self, host, request, *, deadline_s=0.0):
+        self.deadlines.append(deadline_s)
+        return COMPARED
 
 
 class Diagnosis:
@@ -100,6 +108,7 @@ async def running(diagnosis, until, agents=None, told=None):
         ("times-out", Failed(Why.TIMEOUT, "timeout")),
         ("is-nowhere", Failed(Why.UNREACHABLE, "no route")),
         ("cannot", Failed(Why.CANNOT, "walks unavailable: install Open vSwitch")),
+        ("just-did", Failed(Why.BUSY, "wait")),
         ("is-odd", Failed(Why.ODD, "no CheckReply")),
         ("breaks", Failed(Why.ODD, "ZeroDivisionError: ")),
     ],
@@ -114,12 +123,26 @@ def test_each_kind_of_question_goes_to_its_own_call_with_the_time_that_is_left()
     agents = Agents()
     path = PathRequest(source=None, target=None)
     trace = TraceRequest(kind="drops", flow="udp")
+    compare = ValidateRequest(local=None, remote_address="", remote_mac="")
     diagnosis = Diagnosis(
-        question(1, in_s=2), question(2, request=path), question(3, request=trace)
-    )
-    asyncio.run(running(diagnosis, lambda: len(diagnosis.answers) == 3, agents))
-    assert diagnosis.answers == {1: WALKS, 2: PathReply(paths=()), 3: TRACED}
-    assert agents.deadlines == [2.0]
+        question(1, in_s=2), question(2, request=path), question(3, request=trace),
+        question(4, request=compare, in_s=40),
+    )  # fmt: skip
+    asyncio.run(running(diagnosis, lambda: len(diagnosis.answers) == 4, agents))
+    assert diagnosis.answers == {1: WALKS, 2: PathReply(paths=()), 3: TRACED, 4: COMPARED}
+    assert agents.deadlines == [2.0, 40.0]
+
+
+def test_who_drives_a_comparison_waits_longer_than_for_walks():
+    agents = Agents()
+
+    def asking():
+        compare = ValidateRequest(local=None, remote_address="", remote_mac="")
+        return (yield [Ask("answers", CHECK), Ask("answers", compare)])
+
+    asker = Asker(Diagnosis(), agents, lambda: 0, print)
+    assert asyncio.run(asker.drive(asking())) == [WALKS, COMPARED]
+    assert agents.deadlines == [WALK_S, VALIDATE_S]
 
 
 def test_a_question_that_is_late_already_is_still_put():

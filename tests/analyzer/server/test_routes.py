@@ -89,11 +89,12 @@ class Diagnosis:
     def topology(self):
         return {"links": [["leaf-0", "spine-0"]]}
 
-    def diagnose(self, source, target):
+    def diagnose(self, source, target, *, layers=False):
         yield from ()
         if self.fail:
             raise self.fail
-        return {"source": str(source), "target": str(target), "outcome": "delivered"}
+        outcome = "inconsistent" if layers else "delivered"
+        return {"source": str(source), "target": str(target), "outcome": outcome}
 
 
 class Lab:
@@ -497,10 +498,13 @@ def test_diagnose_walks_between_known_endpoints_only(tmp_path):
     async def work(lab):
         await lab.register("h0", endpoint("h0", "a0"), endpoint("h0", "a0", 1))
 
-        async def ask(source, target):
-            return await lab.http.post("/v1/diagnose", json={"source": source, "target": target})
+        async def ask(source, target, **more):
+            pair = {"source": source, "target": target}
+            return await lab.http.post("/v1/diagnose", json=pair | more)
 
         assert (await ask("a0/rail0", "a0/rail1")).json()["outcome"] == "delivered"
+        layers = await ask("a0/rail0", "a0/rail1", layers=True)
+        assert layers.json()["outcome"] == "inconsistent"
         problem(await ask("a0/rail0", "a9/rail0"), 404)
         problem(await ask("a0/rail0", "a9"), 400)
         problem(await lab.http.post("/v1/diagnose", json={"source": "a0/rail0"}), 400)

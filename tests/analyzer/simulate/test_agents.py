@@ -5,15 +5,17 @@ import pytest
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.take import take
-from analyzer.questions import Failed, StatusRequest
+from analyzer.questions import Failed, StatusRequest, Why
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
 from analyzer.simulate.churn import Churn
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Effect, Failure, Family
+from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, link
 from netagent.wire.codec import decode, encode
 from netagent.wire.histogram import value_of
 from netagent.wire.messages import PathRequest, Status, Summary
+from netagent.wire.validate import ValidateRequest
 
 SHAPE = Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2)
 
@@ -173,6 +175,11 @@ def test_without_outer_headers_no_path_is_traced():
         source=named.source, target=named.target, source_port=named.source_port, count=100
     )
     assert isinstance(made.reply(made.clos.endpoints[0].host, request), Failed)
+
+
+def test_a_simulated_host_has_no_tables_to_compare_and_says_so():
+    request = ValidateRequest(local=EndpointId("c", 0), remote_address="", remote_mac="")
+    assert agents().reply("h0", request).why is Why.CANNOT
 
 
 def test_the_same_seed_gives_the_same_messages():

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
-from netagent.agent.answers import target_of, vteps_of
+from netagent.agent import answers
+from netagent.agent.answers import VALIDATE_EVERY_S, Answers, target_of, vteps_of
+from netagent.agent.windows import Windows
+from netagent.config import LimitsConfig
 from netagent.model.endpoint import Endpoint, RdmaAddress
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
 from netagent.wire.messages import PathRequest, ProbeRequest
+from netagent.wire.validate import ValidateReply, ValidateRequest
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
 LISTED = Target(A, B, "10.0.0.11", "")
@@ -41,3 +47,55 @@ def test_ways_are_looked_for_between_vteps_of_listed_pairs_only():
     for targets, endpoints in (([], [own]), ([listed], []), ([LISTED], [own])):
         with pytest.raises(RemoteProtocolError, match="not on the ping list"):
             vteps_of(request, targets, endpoints)
+
+
+# --- comparisons of tables -----------------------------------------------------------------------
+
+COMPARE = ValidateRequest(local=A, remote_address="10.0.0.11", remote_mac="02::")
+
+
+class Worker:
+    """Counts the comparisons that it is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    async def validate(self, request):
+        self.asked.append(request)
+        return ValidateReply(host="h0", wall_ns=1, looks=3, flows=0, judged=0, in_hardware=0)
+
+
+@pytest.fixture
+def service(config, adapters, membership, monkeypatch):
+    """Return a function that makes an agent's service, its worker, and its clock in seconds."""
+    clock = [1.0]
+    monkeypatch.setattr(answers, "now_ns", lambda: round(clock[0] * 1e9))
+
+    def make(**limits):
+        made = structs.replace(config, limits=LimitsConfig(**limits))
+        worker = Worker()
+        mine = replace(adapters, vswitch=worker)
+        windows = Windows(made, "one", mine, membership)
+        return Answers(made, "one", mine, membership, windows), worker, clock
+
+    return make
+
+
+def test_tables_are_compared_by_the_worker_and_not_again_at_once(service):
+    """A dump disturbs what it shows."""
+    made, worker, clock = service()
+    assert asyncio.run(made.validate(COMPARE)).host == "h0"
+    clock[0] += VALIDATE_EVERY_S - 0.5
+    with pytest.raises(TooSoon, match="h0: tables were just compared; ask again in 1 s"):
+        asyncio.run(made.validate(COMPARE))
+    assert worker.asked == [COMPARE]
+    clock[0] += 1
+    asyncio.run(made.validate(COMPARE))
+    assert len(worker.asked) == 2
+
+
+def test_a_host_may_be_kept_from_comparing(service):
+    made, worker, _ = service(vswitch_validation=False)
+    with pytest.raises(CapabilityMissing, match=r"limits\.vswitch_validation is false"):
+        asyncio.run(made.validate(COMPARE))
+    assert worker.asked == []

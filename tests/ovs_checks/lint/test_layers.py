@@ -94,7 +94,7 @@ def test_a_stale_megaflow_quotes_all_three():
     assert (one.check, one.severity, str(one.component)) == (
         "stale-megaflow",
         "warning",
-        "vswitch debian-12",
+        "flow debian-12/br-int/table=0",
     )
     quotes = dict(one.quotes)
     assert "by br-int/table=0: " in quotes["intent"]

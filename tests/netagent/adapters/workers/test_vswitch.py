@@ -14,6 +14,7 @@ from netagent.config import AgentConfig, AnalyzerConfig
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, FlowsReply
+from netagent.wire.validate import ValidateReply, ValidateRequest
 from tests.waiting import until
 
 CONFIG = AgentConfig(host="h0", analyzer=AnalyzerConfig(url="http://127.0.0.1:1"))
@@ -80,6 +81,19 @@ def test_flows_name_their_bridge_and_table(worker, tmp_path):
     ]
     work = json.loads((tmp_path / "in").read_text())["work"]
     assert (work["type"], work["bridge"], work["table"]) == ("flows", "--help", 4)
+
+
+def test_a_comparison_of_tables_has_a_deadline_of_its_own(worker, tmp_path):
+    reply = ValidateReply(host="h0", wall_ns=1, looks=3, flows=2, judged=2, in_hardware=0)
+    request = ValidateRequest(
+        local=EndpointId("c0", 0), remote_address="10.0.0.1", remote_mac="02::"
+    )
+    answer = say(msgspec.json.encode(reply).decode())
+    made = worker(f'read -r line; echo "$line" >{tmp_path}/in; {answer}; read -r x', deadline_s=0)
+    assert ask(made, lambda: made.validate(request)) == [reply]
+    work = json.loads((tmp_path / "in").read_text())["work"]
+    assert (work["type"], work["host"], work["bridge"]) == ("validate", "h0", "br-int")
+    assert work["request"]["remote_address"] == "10.0.0.1"
 
 
 @pytest.mark.parametrize(
