@@ -21,6 +21,7 @@ from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
 from analyzer.detect.flows import FlowView, unobserved, views
 from analyzer.detect.latency.floors import Floors, Sensitivity
+from analyzer.detect.latency.saved import Saved
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.detect.loss import Loss
 from analyzer.detect.silence import Silence
@@ -56,7 +57,7 @@ from analyzer.questions import (
 from analyzer.roster.registry import Registry
 from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.endpoint import Endpoint
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.topology import DeclaredTopology
@@ -175,9 +176,27 @@ class Diagnosis:
     # --- in -------------------------------------------------------------------------------------
 
     def begin(self, now_ns: int) -> None:
-        """Judge only windows that end after `now_ns`; what was ingested before is history."""
-        self._windows.begin(now_ns=now_ns)
+        """Judge only windows that end after `now_ns`; what was ingested before is history.
+
+        Of history, only how long round trips took is learned.
+        """
+        for state in self._windows.begin(now_ns=now_ns):
+            if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
+                nobody = frozenset[str]()
+                known = self._known(state)
+                seen = Seen(state, self._numbers, (), known, nobody, nobody, nobody)
+                self._slowness.learn(seen)
         self._forgot_ns = now_ns
+
+    def baselines(self) -> Saved | None:
+        """Return what is known of round trips; None where this is no moment to save it."""
+        return self._slowness.save(self._numbers)
+
+    def adopt(self, saved: Saved, now_ns: int) -> None:
+        """Take what was saved before a restart, before anything else; LocalProtocolError later."""
+        if len(self._numbers):
+            raise LocalProtocolError("baselines are adopted before the first summary")
+        self._slowness.restore(saved, self._numbers.restore(saved.flows, seen_ns=now_ns))
 
     def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
         """Take the incidents that were open before a restart."""

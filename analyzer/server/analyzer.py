@@ -19,6 +19,7 @@ from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
 from analyzer.server.asker import Asker
+from analyzer.server.baselines import Keeper
 from analyzer.server.journal import Journal
 from analyzer.server.planner import Planner
 from analyzer.server.recorder import Recorder
@@ -80,6 +81,7 @@ class Analyzer:
     diagnosis: Diagnosis
     asker: Asker
     recorder: Recorder
+    baselines: Keeper
     journal: Journal
     waiters: Waiters
     skeletons: Skeletons
@@ -128,6 +130,7 @@ class Analyzer:
             diagnosis=built,
             asker=Asker(built, fleet, clock, lambda incident: _tell(incident, journal, recorder)),
             recorder=recorder,
+            baselines=Keeper(config.database, built, clock),
             journal=journal,
             waiters=waiters,
             skeletons=Skeletons(
@@ -176,6 +179,7 @@ class Analyzer:
 
     # Feeds the diagnosis what it had seen before the restart.
     async def _recall(self) -> None:
+        await self.baselines.restore()  # first, so that a recording begins with them
         self.recorder.begin()
         self.diagnosis.restore(self.journal.incidents("active"), self.clock())
         async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
@@ -194,6 +198,7 @@ class Analyzer:
         self._supervise("housekeeping", self._keep_house)
         self._supervise("diagnosis", self.asker.run)
         self._supervise("recorder", self.recorder.run)
+        self._supervise("baselines", self.baselines.run)
         self._supervise(
             "planner",
             Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock).run,

@@ -11,13 +11,14 @@ import pytest
 from msgspec import structs
 
 from analyzer.diagnosis import engine
+from analyzer.diagnosis.engine import Diagnosis
 from analyzer.diagnosis.incidents import MOST_CLEAN
 from analyzer.intake.windows import AHEAD_NS
 from analyzer.localize.sentences import sentences
 from analyzer.localize.tracing.wants import Wants
 from analyzer.questions import Failed, Why
 from netagent.collect.windows import TracedPath
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.evidence import EvidenceKind
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.path import Component, link, switch
@@ -354,6 +355,22 @@ def test_a_slow_rnic_is_found_whatever_else_is_wrong_and_recovers(elsewhere):
     assert truth in components(live_slow(world, truth, 20, 10))  # never becomes the norm
     world.silent = {}
     assert live_slow(world, truth, 1, 3) == []
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
+def test_a_rnic_that_was_slow_before_a_restart_is_slow_after_it_where_baselines_were_kept(kept):
+    world, truth = World(), Component.parse("rnic h3/rnic0")
+    live_slow(world, truth, 1, 6)
+    assert truth in components(live_slow(world, truth, 20, 8))  # to the end of a half minute
+    before, saved = world.diagnosis, world.diagnosis.baselines()
+    world.diagnosis = Diagnosis(world.registry, DeclaredTopology())
+    if kept:
+        world.diagnosis.adopt(saved, world.now_ns())
+    world.diagnosis.restore(before.incidents(), world.now_ns())
+    world.diagnosis.begin(world.now_ns())
+    assert components(live_slow(world, truth, 20, 14)) == ([truth] if kept else [])
+    with pytest.raises(LocalProtocolError):
+        world.diagnosis.adopt(saved, world.now_ns())
 
 
 def test_a_slow_link_is_told_from_its_spine_by_where_routers_become_late():

@@ -55,6 +55,9 @@ class Diagnosis:
     def restore(self, incidents, now_ns):
         self.restored = incidents
 
+    def baselines(self):
+        return None
+
     def begin(self, now_ns):
         self.began = True
 
