@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
 from analyzer.detect.flows import FlowView, unobserved, views
@@ -31,6 +32,7 @@ from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, Watermarks, WindowState
 from analyzer.localize import overlay, story
+from analyzer.localize.absent import Absent
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
 from analyzer.localize.claims import differences, own_findings
 from analyzer.localize.contract import Context, Localizer
@@ -65,7 +67,7 @@ from netagent.model.verdict import Incident, Symptom
 from netagent.wire.messages import PathColumns, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
-    Facts, Starved, Overlay, DeadFlows, Traces, Votes, Latency,
+    Facts, Absent, Starved, Overlay, DeadFlows, Traces, Votes, Latency,
 )  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
 is inferred."""
@@ -143,6 +145,7 @@ class Diagnosis:
         window_s: int = 5,
         probe_port: int = 18515,
         sensitivity: Sensitivity | None = None,
+        missing_after_ns: int = AFTER_NS,
     ) -> None:
         self._roster = roster
         self._topology = LearnedTopology(topology)
@@ -153,8 +156,9 @@ class Diagnosis:
         self._context = Context(roster, self._topology, self._doubts, probe_port)
         self._silence, self._slowness = Silence(), Slowness(Floors(sensitivity or Sensitivity()))
         self._delay = Delay()
+        self._arrival = Arrival(roster, missing_after_ns)
         self._detectors: tuple[Detector, ...] = (
-            self._silence, self._delay, Loss(), self._slowness,
+            self._silence, self._delay, Loss(), self._slowness, self._arrival,
         )  # fmt: skip
         self._localizers = tuple(make(self._context) for make in LOCALIZERS)
         self._book = IncidentBook()
@@ -186,6 +190,7 @@ class Diagnosis:
                 known = self._known(state)
                 seen = Seen(state, self._numbers, (), known, nobody, nobody, nobody)
                 self._slowness.learn(seen)
+        self._arrival.begin(now_ns)
         self._forgot_ns = now_ns
 
     def baselines(self) -> Saved | None:
@@ -450,6 +455,7 @@ class Diagnosis:
             self._silence.silent,
             self._slowness.slow,
             self._delay.late,
+            self._arrival.missing,
             now_ns=now_ns,
             standing=self._book.standing(),
             mute=stalled | began | undecided | self._delay.starved.keys(),

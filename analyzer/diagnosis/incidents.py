@@ -218,6 +218,7 @@ class IncidentBook:
         known.subjects.update(fitting)
         pairs = [each for each in subjects if isinstance(each, tuple)]
         tasks = {task for pair in pairs if (task := task_of(pair)) is not None}
+        tasks |= _tasks_in(verdict)
         merged = tuple(sorted({*known.incident.tasks, *tasks}))
         known.incident = replace(known.incident, tasks=merged)
         return known.incident
@@ -255,6 +256,8 @@ class IncidentBook:
     def _revised(
         self, verdict: Verdict, subjects: Collection[Subject], now_ns: int, host_of: HostOf
     ) -> _Open | None:
+        if verdict.symptom is Symptom.MISSING:
+            return None  # what never came was never part of anything else
         for key, known in self._open.items():
             young = now_ns - known.incident.detected_ns < YOUNG_NS
             shared = len(known.subjects.intersection(subjects))
@@ -344,6 +347,12 @@ def _windows(verdict: Verdict) -> int:
     a_window = tally["lost"] / (pooled["windows"] if pooled else 1) / 2
     clean: int = math.ceil(-math.log(BY_CHANCE) / a_window)
     return min(MOST_CLEAN, clean)
+
+
+def _tasks_in(verdict: Verdict) -> set[str]:
+    """Return the tasks that miss a container by this verdict, which has no pair to tell them."""
+    seen = (each for each in verdict.evidence if isinstance(each, Evidence))
+    return {each.values["task"] for each in seen if each.kind is EvidenceKind.AWAITED}
 
 
 def _is_counted(evidence: Evidence | str) -> bool:

@@ -10,6 +10,7 @@ from analyzer.detect.flows import FlowView
 from analyzer.intake.flows import FlowNumbers
 from analyzer.localize.topology import LearnedTopology, Way
 from analyzer.questions import Failed
+from analyzer.roster.registry import Awaited
 from netagent.model.anomaly import Subject
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
@@ -22,6 +23,8 @@ OrderedPair = tuple[EndpointId, EndpointId]
 Endpoints = Mapping[EndpointId, Endpoint]
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) in healthy windows, and now."""
+OF_ONE = {Symptom.SILENCE, Symptom.DELAY, Symptom.MISSING}
+"""Symptoms of a component, and of no pair."""
 MAX_PAIRS_QUOTED = 64
 """Most pairs that one verdict quotes. Chosen: enough to recognise an incident by, short enough to
 store and read."""
@@ -54,6 +57,8 @@ class Case:
     slow: Mapping[FlowId, Shift] = field(default_factory=dict)
     late: Mapping[str, float] = field(default_factory=dict)
     """Hosts that take long to send or to answer probes -> nanoseconds on average."""
+    absent: tuple[Awaited, ...] = ()
+    """Declared containers that never came."""
     now_ns: int = 0
     """When the window was closed, Unix nanoseconds."""
     standing: frozenset[Component] = frozenset()
@@ -120,8 +125,8 @@ def unordered(pair: OrderedPair) -> OrderedPair:
 
 
 def subjects_of(verdict: Verdict) -> frozenset[Subject]:
-    """Return what deviates by a verdict: failing pairs, or a host that is silent or late."""
-    if verdict.symptom in (Symptom.SILENCE, Symptom.DELAY) and verdict.component is not None:
+    """Return what deviates by a verdict: failing pairs, or what is silent, late or missing."""
+    if verdict.symptom in OF_ONE and verdict.component is not None:
         return frozenset({verdict.component})  # what its peers lost meanwhile is not it
     return frozenset(unordered((pair.source, pair.target)) for pair in verdict.failing)
 

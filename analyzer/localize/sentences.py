@@ -2,6 +2,7 @@
 """Evidence in sentences, for people. Nothing decides by them."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -77,6 +78,15 @@ def _no_summary(v: Values) -> str:
     return f"no summary of {v['host']} for the window; RPC: {v['rpc']}"
 
 
+def _awaited(v: Values) -> str:
+    since = f"task {v['task']} declared it at {_clock(v['declared_ns'])}"
+    return f"{since}; others of the task are there since {_clock(v['begun_ns'])}, it never was"
+
+
+def _clock(wall_ns: int) -> str:
+    return f"{datetime.fromtimestamp(wall_ns / 1e9, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
 def _refused(v: Values) -> str:
     return (
         f"{v['probes']} probes were answered by ICMP port unreachable: the path and the "
@@ -120,6 +130,7 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.LATE: lambda v: (
         f"stamps of probes: {v['host']} takes {v['delay_ns'] / 1e6:.0f} ms of a round trip"
     ),
+    EvidenceKind.AWAITED: _awaited,
     EvidenceKind.REFUSED: _refused,
     EvidenceKind.SPARED: _spared,
     EvidenceKind.FLOW: lambda v: f"{v['role']}: {v['text']}",

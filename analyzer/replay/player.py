@@ -102,6 +102,7 @@ class _Player:
             window_s=header.window_s,
             probe_port=header.probe_port,
             sensitivity=header.sensitivity,
+            missing_after_ns=header.missing_after_ns,
         )
 
     def take(self, record: records.Record) -> None:

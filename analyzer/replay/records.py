@@ -10,6 +10,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct, field
 
+from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import Sensitivity
 from analyzer.questions import Failed, Reply, Why
 from analyzer.replay.frames import MAX_BYTES
@@ -41,6 +42,7 @@ class Header(Struct, frozen=True, kw_only=True, tag="header"):
     probe_port: int
     topology: DeclaredTopology = field(default_factory=DeclaredTopology)
     sensitivity: Sensitivity = field(default_factory=Sensitivity)
+    missing_after_ns: int = AFTER_NS
 
 
 class Roster(Struct, frozen=True, kw_only=True, tag="roster"):

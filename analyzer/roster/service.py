@@ -86,6 +86,9 @@ class AnalyzerService:
         if not all(self._containers(task) for task in tasks):
             self._changed(touched)
         await self._keep(host)
+        for task in self._registry.arrivals():
+            await self._store.put_task(self._registry.export_task(task))
+            self._registry.noted(task)
         pinglist = await self.pinglist(host, wall_ns)
         return Registered(pinglist=pinglist, peers=self._peers(host, tasks))
 
@@ -127,7 +130,7 @@ class AnalyzerService:
             raise RemoteProtocolError("rails are 0..1023, rnics_per_container is not negative")
         self._touch(self._registry.put_task(task, wall_ns))
         declared = self._registry.task(task.id) or task
-        await self._store.put_task(declared)
+        await self._store.put_task(self._registry.export_task(task.id))
         return declared
 
     async def delete_task(self, task: str, wall_ns: int) -> bool:

@@ -45,6 +45,8 @@ class EvidenceKind(StrEnum):
     """`host`, `rpc`: how its agent's RPC answers."""
     LATE = "late"
     """`host`, `delay_ns`: how long it takes on average to send or to answer a probe."""
+    AWAITED = "awaited"
+    """`task` of a container that never came, `declared_ns`, `begun_ns` of the task."""
     REFUSED = "refused"
     """`probes` answered by ICMP port unreachable."""
     SPARED = "spared"

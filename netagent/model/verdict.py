@@ -19,6 +19,8 @@ class Symptom(StrEnum):
     """A host's agent sends nothing; says nothing about any path."""
     DELAY = "delay"
     """A host takes long to send or to answer probes; says nothing about any path."""
+    MISSING = "missing"
+    """A declared container never registered; says nothing about any host or path."""
 
 
 @dataclass(frozen=True, slots=True)

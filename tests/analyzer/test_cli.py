@@ -188,7 +188,7 @@ def test_a_diagnosis_is_a_tree():
 
 def test_events_are_one_line_and_what_it_means():
     text = fits(watch.report({"event": "opened", "incident": INCIDENT}))
-    assert text.startswith("06:00:05 opened    flow h0/br-int/table=40  (overlay, 0.97)\n")
+    assert text.startswith("06:00:05 opened     flow h0/br-int/table=40  (overlay, 0.97)\n")
     over = {**INCIDENT, "recovered_ns": INCIDENT["detected_ns"] + 21 * 10**9}
     assert "after 21.0 s" in fits(watch.report({"event": "recovered", "incident": over}))
 

@@ -21,7 +21,9 @@ from netagent.collect.windows import TracedPath
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.evidence import EvidenceKind
 from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
 from netagent.model.path import Component, link, switch
+from netagent.model.task import Task
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import IncidentState, Symptom
 from netagent.model.window import Window
@@ -371,6 +373,30 @@ def test_a_rnic_that_was_slow_before_a_restart_is_slow_after_it_where_baselines_
     assert components(live_slow(world, truth, 20, 14)) == ([truth] if kept else [])
     with pytest.raises(LocalProtocolError):
         world.diagnosis.adopt(saved, world.now_ns())
+
+
+def test_a_declared_container_that_never_comes_is_an_incident_until_it_comes_and_accuses_nobody():
+    world = World()
+    containers = sorted({e.container for e in world.fabric.endpoints if e.container[:2] == "t0"})
+    world.registry.put_task(Task("t0", (*containers, "t0-late")), START - 60 * 10**9)
+    assert world.live(3) == []  # not yet
+    world.registry.put_task(Task("t1", ("t1-c0", "t1-late")), START - 20 * 60 * 10**9)
+    (incident,) = world.live(1)
+    assert incident.verdict.component == Component.parse("container t1-late")
+    assert (incident.state, incident.tasks) == (IncidentState.CONFIRMED, ("t1",))
+    assert incident.verdict.symptom is Symptom.MISSING
+    world.fabric.loss = {switch("spine-1"): 1.0}  # another fault is told beside it
+    assert set(components(world.live(3))) == {incident.verdict.component, switch("spine-1")}
+    world.fabric.loss = {}
+    late = replace(next(iter(world.fabric.endpoints.values())), id=EndpointId("t1-late", 0))
+    world.registry.apply(
+        Registration(
+            host="h9", instance="1", generation=1, rpc_url="", endpoints=(replace(late, host="h9"),)
+        ),
+        world.now_ns(),
+    )
+    world.silent = {"h9": "refused"}
+    assert incident.verdict.component not in components(world.live(1))
 
 
 def test_a_slow_link_is_told_from_its_spine_by_where_routers_become_late():

@@ -2,6 +2,7 @@
 """Inquiries over what simulated agents send."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,6 +140,13 @@ def test_incidents_of_the_time_speak_against_it(from_s, to_s, concerns):
     over = asked.begin_ns + to_s * 10**9 if to_s is not None else None
     found = incident(switch("spine-0"), asked.begin_ns + from_s * 10**9, over)
     assert (answer(asked.looked(found))[0] is Answer.SUSPECT) is concerns
+
+
+def test_a_container_that_never_came_says_nothing_of_the_network():
+    asked = Asked()
+    found = incident(Component(Kind.CONTAINER, "late"), asked.begin_ns)
+    missing = replace(found, verdict=replace(found.verdict, symptom=Symptom.MISSING))
+    assert [len(asked.looked(each).incidents) for each in (found, missing)] == [1, 0]
 
 
 def test_incidents_of_others_concern_it_only_on_its_own_hosts():

@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import io
+import time
 
 import httpx
 import msgpack
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.config import Config, Recording
+from analyzer.config import Config, Recording, Tasks
 from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken
@@ -313,6 +314,30 @@ def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
         problem(await lab.http.get("/v1/tasks/train-a"), 404)
 
     on(tmp_path, work)
+
+
+def test_a_declared_container_that_never_came_is_listed_with_its_task_also_after_a_restart(
+    tmp_path,
+):
+    tasks = Tasks(missing_after_s=1)
+
+    async def before(lab):
+        await lab.http.put("/v1/tasks/job", json={"containers": ["a0", "a1"], "rails": [0]})
+        at_once = (await lab.http.get("/v1/tasks/job")).json()
+        await lab.register("h0", endpoint("h0", "a0", task=""))
+        lab.analyzer.clock = lambda: time.time_ns() + 2 * SECOND
+        return at_once["missing"], (await lab.http.get("/v1/tasks/job")).json()["missing"]
+
+    async def after(lab):
+        await lab.register("h0", generation=2)
+        lab.analyzer.clock = lambda: time.time_ns() + 2 * SECOND
+        listed = (await lab.http.get("/v1/tasks")).json()["tasks"]
+        return listed[0]["missing"]
+
+    at_once, ((missing),) = on(tmp_path, before, tasks=tasks)
+    assert at_once == []
+    assert missing["container"] == "a1"
+    assert on(tmp_path, after, tasks=tasks) == [missing]  # a0 was there, and went in order
 
 
 def test_a_declared_parallelism_must_fit_the_task_and_an_opt_out_is_kept(tmp_path):
