@@ -27,11 +27,12 @@ from analyzer.detect.latency.slowness import Slowness
 from analyzer.detect.loss import Loss
 from analyzer.detect.silence import Silence
 from analyzer.diagnosis.incidents import IncidentBook
+from analyzer.diagnosis.rhythms import Rhythms
 from analyzer.intake.flows import FlowNumbers, PathRow
 from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, Watermarks, WindowState
-from analyzer.localize import overlay, story
+from analyzer.localize import overlay, partial, story
 from analyzer.localize.absent import Absent
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
 from analyzer.localize.claims import differences, own_findings
@@ -162,6 +163,7 @@ class Diagnosis:
         )  # fmt: skip
         self._localizers = tuple(make(self._context) for make in LOCALIZERS)
         self._book = IncidentBook()
+        self._rhythms = Rhythms()
         self._settled_before: frozenset[OrderedPair] = frozenset()
         """Unordered pairs whose losses a finding, walk or trace explained a window ago."""
         self._closed: deque[tuple[WindowState, frozenset[str]]] = deque()
@@ -393,8 +395,10 @@ class Diagnosis:
             if localizer.settles:
                 settled |= {unordered(pair_of(v.flow)) for each in found for v in each.flows}
         self._settled_before = frozenset(settled)
+        verdicts = [partial.told(each, case, self._topology).verdict for each in case.explained]
+        self._rhythms.note(verdicts, seen.flows)
         changed = self._book.apply(
-            [each.verdict for each in case.explained],
+            [self._rhythms.told(verdict, state.window) for verdict in verdicts],
             over=lambda symptom, subjects: self._detector(symptom).over(subjects, seen),
             now_ns=now_ns,
             task_of=self._task_of,

@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from analyzer.diagnosis.rhythms import carried
 from analyzer.localize.case import MAX_PAIRS_QUOTED, OrderedPair, subjects_of
 from netagent.model.anomaly import Subject
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -245,6 +246,7 @@ class IncidentBook:
     def _agree(self, known: _Open, verdict: Verdict, now_ns: int) -> None:
         old = known.incident
         better = verdict if verdict.confidence >= old.verdict.confidence else old.verdict
+        better = replace(better, evidence=carried(better.evidence, verdict.evidence))
         # What broke the tie is counted once, and stays the reason while later windows agree.
         counts = tuple(each for each in old.verdict.evidence if _is_counted(each))
         if not any(map(_is_counted, better.evidence)):

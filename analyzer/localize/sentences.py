@@ -45,6 +45,38 @@ def _size(v: Values) -> str:
     return " of the largest size" if v.get("large") else ""
 
 
+def _large_only(v: Values) -> str:
+    if "bytes" not in v:
+        return "smaller probes on the same paths are all answered: an MTU or a size filter"
+    return (
+        f"from {v['bytes']} bytes on: {v['lost']} of {v['sent']} probes of that size are lost, "
+        f"none of {v['small']} smaller ones on the same paths: an MTU or a size filter"
+    )
+
+
+def _some_ports(v: Values) -> list[str]:
+    told = [_some_flows(v)]
+    if v["component"]:
+        told.append(f"  those that lose are those that cross {v['component']}")
+    if v["mask"]:
+        told.append(f"  those that lose are those whose port & {v['mask']:#06x} is {v['value']:#x}")
+    return told
+
+
+def _some_flows(v: Values) -> str:
+    return (
+        f"only some UDP source ports: {v['flows']} flows of these pairs lose {v['lost']} of "
+        f"{v['sent']} probes, {v['clean']} others of the same pairs none of {v['clean_sent']}"
+    )
+
+
+def _rhythm(v: Values) -> str:
+    return (
+        f"comes and goes every {v['period_s']:.0f} s, for about {v['lasts_s']:.0f} s: "
+        f"{v['cycles']} times in a row, {v['lossy']} of {v['windows']} windows lost probes"
+    )
+
+
 def _pooled(v: Values) -> str:
     return f"counted over {v['windows']} windows: each alone has too few losses"
 
@@ -113,9 +145,9 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.DIRECTION: _direction,
     EvidenceKind.PARTS: lambda v: f"{' and '.join(v['parts'])} explain the losses better",
     EvidenceKind.POOLED: _pooled,
-    EvidenceKind.LARGE_ONLY: lambda _: (
-        "smaller probes on the same paths are all answered: an MTU or a size filter"
-    ),
+    EvidenceKind.LARGE_ONLY: _large_only,
+    EvidenceKind.SOME_PORTS: _some_ports,
+    EvidenceKind.RHYTHM: _rhythm,
     EvidenceKind.COUNTED: _counted,
     EvidenceKind.TIMED: _timed,
     EvidenceKind.PATH: _path,

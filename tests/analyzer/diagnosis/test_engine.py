@@ -399,6 +399,22 @@ def test_a_declared_container_that_never_comes_is_an_incident_until_it_comes_and
     assert incident.verdict.component not in components(world.live(1))
 
 
+def test_a_spine_that_flaps_is_told_with_its_period_and_which_flows_it_hits():
+    world, found = World(), []
+    world.live(3)
+    for _ in range(7):
+        world.fabric.loss = {switch("spine-0"): 0.6}
+        found = world.live(2)
+        world.fabric.loss = {}
+        if _ < 6:
+            world.live(4)
+    (incident,) = found
+    assert incident.verdict.component == switch("spine-0")
+    lines = said(incident)
+    assert any(line.startswith("comes and goes every 30 s, for about 10 s: ") for line in lines)
+    assert any("those that lose are those that cross switch spine-0" in line for line in lines)
+
+
 def test_a_slow_link_is_told_from_its_spine_by_where_routers_become_late():
     world, truth = World(), link("leaf-s0-r0", "spine-1")
     assert live_slow(world, truth, 1, 6) == []
