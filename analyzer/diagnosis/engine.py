@@ -31,7 +31,7 @@ from analyzer.diagnosis.rhythms import Rhythms
 from analyzer.intake.flows import FlowNumbers, PathRow
 from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken, take
-from analyzer.intake.windows import AHEAD_NS, Watermarks, WindowState
+from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
 from analyzer.localize import overlay, partial, story
 from analyzer.localize.absent import Absent
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
@@ -82,6 +82,9 @@ unfinished network stacks lose probes; longer leaves new endpoints unjudged."""
 STALLED_MS = 250
 """Milliseconds that an agent stands still from which its lost probes prove nothing. Chosen: half of
 the probes' timeout of 500 ms; its answers may then come too late."""
+IMPAIRED_NS = 20_000_000_000
+"""Nanoseconds after the analyzer's own trouble in which agents' silence tells nothing. Chosen:
+twice the longest pause between two attempts of an agent to deliver."""
 STATUS_NS = 2_000_000_000
 """Nanoseconds that an agent may take to answer a status request. Chosen: a host that trains may
 need a second for a TLS handshake."""
@@ -176,6 +179,10 @@ class Diagnosis:
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
         self._reports: dict[str, Report] = {}
         self._forgot_ns = 0
+        self._impaired_until_ns = 0
+        """Instant until which missing summaries may be the analyzer's own fault."""
+        self._closing_ns = 0
+        """Instant before which no window is closed."""
         self._paths: dict[str, tuple[tuple[tuple[EndpointId, ...], PathColumns], int]] = {}
         """Host -> path columns last learned, and the start of their window."""
 
@@ -194,6 +201,15 @@ class Diagnosis:
                 self._slowness.learn(seen)
         self._arrival.begin(now_ns)
         self._forgot_ns = now_ns
+
+    def refused(self, now_ns: int) -> None:
+        """Note that the analyzer could not store what an agent delivered: it is not silent."""
+        self._impaired_until_ns = max(self._impaired_until_ns, now_ns + IMPAIRED_NS)
+
+    def stood_still(self, now_ns: int) -> None:
+        """Note that the analyzer did nothing for a while: what came meanwhile is not read yet."""
+        self._impaired_until_ns = max(self._impaired_until_ns, now_ns + IMPAIRED_NS)
+        self._closing_ns = now_ns + GRACE_NS
 
     def baselines(self) -> Saved | None:
         """Return what is known of round trips; None where this is no moment to save it."""
@@ -269,7 +285,8 @@ class Diagnosis:
         """Do what is due; return the questions to put to agents now."""
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
-        self._close(now_ns)
+        if now_ns >= self._closing_ns:
+            self._close(now_ns)
         questions: list[Question] = []
         while self._judging is not None or self._closed:
             if self._judging is None:
@@ -284,7 +301,8 @@ class Diagnosis:
         """Return when `step` has something to do even without new input; None: never."""
         judging = [self._judging.until_ns] if self._judging is not None else []
         overdue = self._windows.overdue_ns(self._width_ns)
-        return min((*judging, *([overdue] if overdue is not None else [])), default=None)
+        closing = [] if overdue is None else [max(overdue, self._closing_ns)]
+        return min((*judging, *closing), default=None)
 
     @property
     def flows(self) -> int:
@@ -335,6 +353,7 @@ class Diagnosis:
     def _advance(
         self, judging: _Judging, replies: Sequence[Reply] | None, now_ns: int
     ) -> list[Question]:
+        self._silence.impaired = now_ns < self._impaired_until_ns
         try:
             asks = judging.work.send(replies) if replies is not None else next(judging.work)
         except StopIteration:

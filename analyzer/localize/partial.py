@@ -76,6 +76,7 @@ def _some_ports(
     crossed = _crossed_by_all(lossy, clean, verdict.component, case, topology)
     values = {
         "flows": len(lossy), "lost": sum(v.lost for v in lossy), "sent": sum(v.sent for v in lossy),
+        "pairs": len({pair_of(view.flow) for view in lossy}),
         "clean": len(clean), "clean_sent": sum(v.sent for v in clean),
         "mask": mask, "value": value, "component": str(verdict.component) if crossed else "",
     }  # fmt: skip

@@ -54,20 +54,16 @@ def _large_only(v: Values) -> str:
     )
 
 
-def _some_ports(v: Values) -> list[str]:
-    told = [_some_flows(v)]
-    if v["component"]:
-        told.append(f"  those that lose are those that cross {v['component']}")
-    if v["mask"]:
-        told.append(f"  those that lose are those whose port & {v['mask']:#06x} is {v['value']:#x}")
-    return told
-
-
-def _some_flows(v: Values) -> str:
-    return (
-        f"only some UDP source ports: {v['flows']} flows of these pairs lose {v['lost']} of "
-        f"{v['sent']} probes, {v['clean']} others of the same pairs none of {v['clean_sent']}"
+def _some_ports(v: Values) -> str:
+    told = (
+        f"only some UDP source ports: {v['flows']} flows lose {v['lost']} of {v['sent']} probes, "
+        f"{v['clean']} others of the same {v['pairs']} pairs none of {v['clean_sent']}"
     )
+    if v["component"]:
+        told += f"; those that lose are just those that cross {v['component']}"
+    if v["mask"]:
+        told += f"; those that lose are just the ports with port & {v['mask']:#x} = {v['value']:#x}"
+    return told
 
 
 def _rhythm(v: Values) -> str:

@@ -174,6 +174,9 @@ class _Player:
                 self.played.summaries += 1
                 summary = decode(record.payload, Summary)
                 _forgiving(lambda: diagnosis.ingest(summary, record.now_ns))
+            case records.Impaired():
+                happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
+                happened(record.now_ns)
             case records.Stepped():
                 diagnosis.step(record.now_ns)
             case records.Answered():

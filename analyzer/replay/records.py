@@ -23,7 +23,7 @@ from netagent.wire.codec import decode, encode
 from netagent.wire.messages import CheckReply, PathReply, Registration, Status
 from netagent.wire.trace import TraceReply
 
-FORMAT = 1
+FORMAT = 2
 """Version of the recording format; a reader refuses a higher one."""
 
 
@@ -120,6 +120,13 @@ class Ingested(Struct, frozen=True, kw_only=True, tag="ingested"):
     now_ns: int
 
 
+class Impaired(Struct, frozen=True, kw_only=True, tag="impaired"):
+    """The analyzer refused a summary, or stood still."""
+
+    stood_still: bool = False
+    now_ns: int
+
+
 class Stepped(Struct, frozen=True, kw_only=True, tag="stepped"):
     """The diagnosis was stepped."""
 
@@ -168,6 +175,7 @@ Record = (
     | Restored
     | Began
     | Ingested
+    | Impaired
     | Stepped
     | Answered
     | Told

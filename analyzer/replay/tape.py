@@ -103,6 +103,16 @@ class TapedDiagnosis(Diagnosis):
         self._tape(records.Began(now_ns=now_ns))
         super().begin(now_ns)
 
+    def refused(self, now_ns: int) -> None:
+        """Note that a delivery was refused; see `Diagnosis.refused`."""
+        self._tape(records.Impaired(now_ns=now_ns))
+        super().refused(now_ns)
+
+    def stood_still(self, now_ns: int) -> None:
+        """Note that the analyzer did nothing for a while; see `Diagnosis.stood_still`."""
+        self._tape(records.Impaired(stood_still=True, now_ns=now_ns))
+        super().stood_still(now_ns)
+
     def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
         """Take the incidents that were open; see `Diagnosis.restore`."""
         self._tape(records.Restored(incidents=tuple(incidents), now_ns=now_ns))

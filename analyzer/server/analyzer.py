@@ -20,6 +20,7 @@ from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.baselines import Keeper
+from analyzer.server.disk import Disk
 from analyzer.server.journal import Journal
 from analyzer.server.planner import Planner
 from analyzer.server.recorder import Recorder
@@ -64,6 +65,7 @@ class Counters:
     duplicates: int = 0
     summary_bytes: int = 0
     bad_summaries: int = 0
+    refused_summaries: int = 0
     registrations: int = 0
     worker_crashes: int = 0
     replayed: int = 0
@@ -83,6 +85,7 @@ class Analyzer:
     recorder: Recorder
     baselines: Keeper
     journal: Journal
+    disk: Disk
     waiters: Waiters
     skeletons: Skeletons
     traffic: TrafficBook
@@ -117,10 +120,16 @@ class Analyzer:
             await store.close()
             raise
         waiters = Waiters()
-        journal = Journal(stored, wall_ns=clock(), announce=lambda: waiters.wake([INCIDENTS]))
         fleet = Fleet(lambda host: _url(registry, host), tls)
         recorder = Recorder(config, registry, topology, clock())
         built = build(registry, topology, config) if build else recorder.diagnosis
+        disk = Disk(refused=built.refused)
+        journal = Journal(
+            stored,
+            wall_ns=clock(),
+            announce=lambda: waiters.wake([INCIDENTS]),
+            settled=lambda error, wall_ns: _settle(disk, error, wall_ns),
+        )
         analyzer = cls(
             config=config,
             registry=registry,
@@ -132,6 +141,7 @@ class Analyzer:
             recorder=recorder,
             baselines=Keeper(config.database, built, clock),
             journal=journal,
+            disk=disk,
             waiters=waiters,
             skeletons=Skeletons(
                 registry, window_s=config.window_s, enabled=config.skeletons.enabled
@@ -147,6 +157,7 @@ class Analyzer:
             observe=analyzer.observe,
             changed=waiters.wake,
             uses=analyzer.skeletons.uses,
+            settled=analyzer.settled,
         )
         await analyzer._recall()
         analyzer._work()
@@ -165,6 +176,11 @@ class Analyzer:
         except Exception:
             self.counters.bad_summaries += 1
             log.exception("ingest_failed", host=summary.host, start_ns=summary.start_ns)
+
+    def settled(self, error: str | None, wall_ns: int) -> None:
+        """Note why a summary was not stored; None where it was."""
+        self.counters.refused_summaries += error is not None
+        _settle(self.disk, error, wall_ns)
 
     async def stop(self) -> None:
         """End the background work and close the database."""
@@ -237,6 +253,14 @@ class Analyzer:
             await self.store.trim_incidents(wall_ns - keep.incidents_s * 10**9)
             self.journal.forget(wall_ns - keep.incidents_s * 10**9)
             log.debug("house_kept", summaries_deleted=gone)
+
+
+def _settle(disk: Disk, error: str | None, wall_ns: int) -> None:
+    if error is None:
+        if disk.worked():
+            log.info("disk_takes_again")
+    elif disk.failed(error, wall_ns):
+        log.error("disk_refuses", error=error)
 
 
 def _tell(incident: Incident, journal: Journal, recorder: Recorder) -> None:

@@ -112,12 +112,13 @@ def _list(followed: Plan | None) -> str:
     return "skeleton" if followed is not None and followed.used is not None else "basic"
 
 
-def incident(known: Incident) -> Plain:
-    """Return an incident with its verdict and all evidence."""
+def incident(known: Incident, *, stored: bool = True) -> Plain:
+    """Return an incident with its verdict and all evidence; `stored`: a restart would know it."""
     verdict = known.verdict
     return {
         "id": known.id,
         "state": known.state.value,
+        "stored": stored,
         "component": str(verdict.component) if verdict.component else None,
         "layer": verdict.layer.value if verdict.layer else None,
         "symptom": verdict.symptom.value,
@@ -138,9 +139,10 @@ def incident(known: Incident) -> Plain:
     }
 
 
-def event(known: Event) -> Plain:
+def event(known: Event, *, stored: bool = True) -> Plain:
     """Return what happened to an incident."""
-    return {"seq": known.seq, "event": known.event, "incident": incident(known.incident)}
+    told = incident(known.incident, stored=stored)
+    return {"seq": known.seq, "event": known.event, "incident": told}
 
 
 def finding(known: Finding) -> Plain:

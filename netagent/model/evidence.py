@@ -28,9 +28,9 @@ class EvidenceKind(StrEnum):
     `sent` are lost, and none of `small`; without values where they are not known."""
     SOME_PORTS = "some-ports"
     """Only some flows of the failing pairs lose: `flows` of them, `lost` of `sent` probes, while
-    `clean` others sent `clean_sent` and lost none; those whose UDP source port & `mask` is `value`
-    (0 and 0 where no mask tells them); those that cross `component` (empty where it does not tell
-    them)."""
+    `clean` others of the same `pairs` sent `clean_sent` and lost none; those whose UDP source port
+    & `mask` is `value` (0 and 0 where no mask tells them); those that cross `component` (empty
+    where it does not tell them)."""
     RHYTHM = "rhythm"
     """It comes and goes: every `period_s`, for `lasts_s`, `cycles` times in a row; `lossy` of
     `windows`."""

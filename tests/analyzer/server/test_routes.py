@@ -23,7 +23,7 @@ from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
 from analyzer.server.routes import application
 from analyzer.skeleton import recording
-from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer
@@ -52,12 +52,19 @@ class Diagnosis:
     def __init__(self, *_):
         self.seen, self.restored, self.events = [], [], []
         self.fail, self.steps = None, 0
+        self.refusals, self.stood = 0, 0
 
     def restore(self, incidents, now_ns):
         self.restored = incidents
 
     def baselines(self):
         return None
+
+    def refused(self, now_ns):
+        self.refusals += 1
+
+    def stood_still(self, now_ns):
+        self.stood += 1
 
     def begin(self, now_ns):
         self.began = True
@@ -293,6 +300,37 @@ def test_a_restart_knows_registry_tasks_lists_and_the_latest_summaries(tmp_path)
     assert listing == again
     assert pinglist["version"] > version  # a0 went over to the declared task meanwhile
     assert pinglist["targets"] == []
+
+
+def test_a_database_that_cannot_be_read_leaves_a_status(tmp_path):
+    async def work(lab):
+        async def refuse():
+            raise CapabilityMissing("database", "no space")
+
+        assert (await lab.http.get("/v1/status")).json()["summaries_kept"] == 0
+        lab.analyzer.store.usage = refuse
+        told = (await lab.http.get("/v1/status")).json()
+        assert (told["summaries_kept"], told["stood_still"]) == (None, 0)
+
+    on(tmp_path, work)
+
+
+def test_a_summary_that_the_disk_refuses_is_counted_and_the_diagnosis_hears_of_it(tmp_path):
+    async def work(lab):
+        async def refuse(*_):
+            raise CapabilityMissing("database", "no space")
+
+        await lab.register("h0", endpoint("h0", "a0"))
+        lab.analyzer.store.put = refuse
+        problem(await lab.push(), 503)
+        assert lab.diagnosis.refusals == lab.analyzer.counters.refused_summaries == 1
+        assert lab.analyzer.registry.agent("h0").last_window_ns == 5 * SECOND
+        assert "netagent_refused_summaries_total 1" in (await lab.http.get("/metrics")).text
+        del lab.analyzer.store.put
+        assert (await lab.push()).status_code == 200
+        assert lab.analyzer.disk.takes
+
+    on(tmp_path, work)
 
 
 # --- tasks ----------------------------------------------------------------------------------------
