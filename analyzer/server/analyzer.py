@@ -128,7 +128,7 @@ class Analyzer:
             stored,
             wall_ns=clock(),
             announce=lambda: waiters.wake([INCIDENTS]),
-            settled=lambda error, wall_ns: _settle(disk, error, wall_ns),
+            settled=lambda error, wall_ns: _settle(disk, "incidents", error, wall_ns),
         )
         analyzer = cls(
             config=config,
@@ -180,7 +180,7 @@ class Analyzer:
     def settled(self, error: str | None, wall_ns: int) -> None:
         """Note why a summary was not stored; None where it was."""
         self.counters.refused_summaries += error is not None
-        _settle(self.disk, error, wall_ns)
+        _settle(self.disk, "summaries", error, wall_ns)
 
     async def stop(self) -> None:
         """End the background work and close the database."""
@@ -255,12 +255,12 @@ class Analyzer:
             log.debug("house_kept", summaries_deleted=gone)
 
 
-def _settle(disk: Disk, error: str | None, wall_ns: int) -> None:
+def _settle(disk: Disk, kind: str, error: str | None, wall_ns: int) -> None:
     if error is None:
-        if disk.worked():
+        if disk.worked(kind):
             log.info("disk_takes_again")
-    elif disk.failed(error, wall_ns):
-        log.error("disk_refuses", error=error)
+    elif disk.failed(kind, error, wall_ns):
+        log.error("disk_refuses", what=kind, error=error)
 
 
 def _tell(incident: Incident, journal: Journal, recorder: Recorder) -> None:

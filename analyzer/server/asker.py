@@ -39,9 +39,9 @@ WALK_S = 5.0
 
 BEAT_S = 0.25
 """Seconds between two looks at whether the event loop goes on. Chosen: as agents look at theirs."""
-STOOD_S = 1.0
-"""Seconds by which such a look is late from which the analyzer stood still. Chosen: half of what an
-agent has to answer a status request."""
+STOOD_S = 2.0
+"""Seconds by which such a look is late from which the analyzer stood still. Chosen: as long as an
+agent has to answer a status request; judging a window of thousands of flows takes less."""
 
 log = structlog.get_logger()
 

@@ -9,6 +9,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import structlog
@@ -28,9 +29,9 @@ incident waits for the network to be mended."""
 RETRY_S = 5.0
 """Seconds between two attempts to store what was refused. Chosen: a disk that has room again is
 seen within a window."""
-MAX_UNSTORED = 1000
-"""Most incidents that wait to be stored. Chosen: bounds memory and the transaction; the oldest are
-given up."""
+BATCH = 200
+"""Most incidents that are stored at once. Chosen: a transaction of milliseconds, however many wait;
+none is given up, for memory holds all of them anyway."""
 
 EVENT_OF = {
     IncidentState.OPEN: "opened",
@@ -73,7 +74,9 @@ class Journal:
         self._known = {incident.id: incident for incident in stored}
         self._changed: deque[Incident] = deque()
         self._unstored: dict[str, Incident] = {}
-        """Incidents that were announced and could not be stored, by id, as they now are."""
+        """Incidents that were announced and are not stored, by id, as they now are."""
+        self._refused = False
+        """Whether the newest attempt to store failed."""
         self._news = asyncio.Event()
         self._seq = wall_ns
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -125,8 +128,14 @@ class Journal:
         wanted = self._unstored | {incident.id: incident for incident in changed}
         if not wanted:
             return
-        refused = await self._put(store, list(wanted.values()))
-        self._unstored = dict(list(wanted.items())[-MAX_UNSTORED:]) if refused is not None else {}
+        batch = dict(islice(wanted.items(), BATCH))
+        refused = await self._put(store, list(batch.values()))
+        self._refused = refused is not None
+        self._unstored = {
+            name: incident
+            for name, incident in wanted.items()
+            if self._refused or name not in batch
+        }
         for incident in changed:
             self._changed.popleft()
             self._tell(incident, wall_ns)
@@ -164,9 +173,10 @@ class Journal:
     async def follow(self, store: Storage, clock: Callable[[], int]) -> None:
         """Take what changes, over and over."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_S if self._unstored else None):
-                    await self._news.wait()
+            if self._refused or not self._unstored:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S if self._unstored else None):
+                        await self._news.wait()
             await self.take(store, clock())
             if not self._changed:
                 self._news.clear()

@@ -30,12 +30,22 @@ def test_it_refuses_from_the_first_failure_to_the_first_write_that_works():
     told = []
     disk = Disk(refused=told.append)
     assert disk.takes
-    assert not disk.worked()
-    assert disk.failed("full", 5)
-    assert not disk.failed("still full", 7)
+    assert not disk.worked("summaries")
+    assert disk.failed("summaries", "full", 5)
+    assert not disk.failed("summaries", "still full", 7)
     assert (disk.takes, disk.since_ns, disk.error, told) == (False, 5, "still full", [5, 7])
-    assert disk.worked()
+    assert disk.worked("summaries")
     assert (disk.takes, disk.since_ns, disk.error) == (True, None, "")
+
+
+def test_a_small_write_that_fits_does_not_mean_that_a_large_one_does():
+    disk = Disk(refused=lambda _: None)
+    assert disk.failed("summaries", "full", 5)
+    assert not disk.failed("incidents", "full", 6)
+    assert not disk.worked("incidents")
+    assert not disk.worked("incidents")
+    assert (disk.takes, disk.since_ns) == (False, 5)
+    assert disk.worked("summaries")
 
 
 class Fleet:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.server import journal
-from analyzer.server.journal import MAX_UNSTORED, Journal
+from analyzer.server.journal import BATCH, Journal
 from netagent.model.errors import CapabilityMissing
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from tests.waiting import until
@@ -145,13 +145,25 @@ def test_it_tries_by_itself_to_store_what_was_refused(monkeypatch):
     assert bench.events() == [("opened", "i1")]
 
 
-def test_what_waits_to_be_stored_is_bounded():
+def test_what_waited_is_stored_in_batches_and_none_is_given_up():
     bench = Bench()
-    bench.disk = Full(OSError())
-    bench.take(*(incident(f"i{n}") for n in range(MAX_UNSTORED + 5)))
-    assert bench.journal.unstored == MAX_UNSTORED
-    assert bench.journal.is_stored("i0")  # given up
-    assert not bench.journal.is_stored(f"i{MAX_UNSTORED + 4}")
+    bench.disk = Full(CapabilityMissing("database", "disk full"))
+    names = [f"i{n}" for n in range(2 * BATCH + 5)]
+
+    async def follow():
+        work = asyncio.create_task(bench.journal.follow(bench.disk, lambda: 3000))
+        for name in names:
+            bench.journal.note(incident(name))
+        await until(lambda: bench.journal.unstored == len(names))
+        assert len(bench.events()) == len(names)
+        bench.disk.put_incidents = Disk.put_incidents.__get__(bench.disk)
+        bench.journal.note(incident("another"))
+        await until(lambda: bench.journal.unstored == 0)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(follow())
+    assert sorted(each.id for each in bench.disk.written) == sorted([*names, "another"])
 
 
 def test_old_recovered_incidents_are_forgotten():
