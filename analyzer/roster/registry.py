@@ -354,6 +354,8 @@ class Registry:
                 self._begun.setdefault(task.id, wall_ns)
             elif container not in before:
                 self._awaited[container] = wall_ns
+        if all(container in self._awaited for container in task.containers):
+            self._begun.pop(task.id, None)  # declared again, for a job that begins again
 
     # Takes what was stored of who came.
     def _recall(self, task: Task) -> None:

@@ -88,7 +88,8 @@ class AnalyzerService:
         if not all(self._containers(task) for task in tasks):
             self._changed(touched)
         await self._keep(host)
-        for task in self._registry.arrivals():
+        while arrivals := self._registry.arrivals():
+            task = min(arrivals)  # one at a time: another may be withdrawn meanwhile
             await self._store.put_task(self._registry.export_task(task))
             self._registry.noted(task)
         pinglist = await self.pinglist(host, wall_ns)

@@ -243,6 +243,16 @@ def test_a_declared_container_is_awaited_until_it_registers_and_never_again():
     assert waiting(registry) == []
 
 
+def test_a_task_that_is_declared_again_with_other_containers_begins_again():
+    registry = Registry()
+    registry.put_task(Task("job", ("a0", "a1"), 1, (0,)), 1)
+    registry.apply(registration("h0", endpoint("h0", "a0", task="")), 5)
+    registry.put_task(Task("job", ("b0", "b1"), 1, (0,)), 9)
+    assert waiting(registry) == [("b0", 9, None), ("b1", 9, None)]
+    registry.apply(registration("h0", endpoint("h0", "b1", task=""), generation=2), 12)
+    assert waiting(registry) == [("b0", 9, 12)]
+
+
 def test_what_runs_already_when_its_task_is_declared_is_not_awaited():
     registry = Registry()
     registry.apply(registration("h0", endpoint("h0", "a0", task="job")), 1)
