@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
@@ -82,6 +83,13 @@ class Slowness(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Sensitivity(Floor(self.factor, 1_000 * self.shift_us), tuple(tasks))
 
 
+class Tasks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Declared tasks."""
+
+    missing_after_s: Annotated[int, msgspec.Meta(ge=1)] = AFTER_NS // 10**9
+    """Seconds after which a declared container that never registered is told of."""
+
+
 class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the diagnosis is given, kept so that it can be replayed (`netagent-analyzer record`)."""
 
@@ -115,6 +123,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     retention: Retention = msgspec.field(default_factory=Retention)
     skeletons: Skeletons = msgspec.field(default_factory=Skeletons)
     slowness: Slowness = msgspec.field(default_factory=Slowness)
+    tasks: Tasks = msgspec.field(default_factory=Tasks)
     recording: Recording = msgspec.field(default_factory=Recording)
 
     @property

@@ -60,8 +60,11 @@ def report(incidents: list[dict[str, Any]]) -> Iterator[str]:
     if not incidents:
         yield "no incidents"
         return
+    unstored = sum(not each.get("stored", True) for each in incidents)
     header = ("INCIDENT", "STATE", "DETECTED", "LAYER", "CONF", "AT FAULT")
     yield from table(header, (_row(incident) for incident in incidents))
+    if unstored:
+        yield f"{unstored} of them not stored: the analyzer's disk refuses them"
 
 
 def _row(incident: dict[str, Any]) -> tuple[object, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
-from analyzer.commands.text import table
+from analyzer.commands.text import cut, instant, table
 
 EPILOG = """\
 examples:
@@ -20,8 +20,14 @@ examples:
 
 PROBED BY: skeleton where its traffic shows which pairs a task uses, and all
 others are probed rarely; else basic: netagent-analyzer skeleton TASK says why.
+missing: a container that was declared 20 minutes ago ([tasks] missing_after_s
+in the analyzer's file), and that no agent ever registered.
 exit status: 0; 3 if the analyzer cannot be reached
 """
+
+
+MAX_MISSING = 8
+"""Most missing containers of a task that are printed. Chosen: a screen holds several tasks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +54,17 @@ def report(tasks: list[dict[str, Any]]) -> Iterator[str]:
         return
     header = ("TASK", "KNOWN", "CONTAINERS", "RAILS", "UP/EXPECTED", "PROBED BY")
     yield from table(header, (_row(task) for task in tasks))
+    for task in tasks:
+        yield from _missing(task)
+
+
+def _missing(task: dict[str, Any]) -> Iterator[str]:
+    missing = task.get("missing", [])
+    for each in missing[:MAX_MISSING]:
+        since = f"declared {instant(each['declared_ns'])[:19]}Z, never came"
+        yield cut(f"missing: container {each['container']} of {task['id']}, {since}")
+    if len(missing) > MAX_MISSING:
+        yield f"missing: {len(missing) - MAX_MISSING} more of {task['id']}; --json lists them"
 
 
 def _row(task: dict[str, Any]) -> tuple[object, ...]:

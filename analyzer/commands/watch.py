@@ -76,6 +76,8 @@ def report(event: dict[str, Any]) -> Iterator[str]:
         f"{when} {event['event']:10} {component}  "
         f"({incident['layer'] or 'layer unknown'}, {incident['confidence']:.2f})"
     )
+    if not incident.get("stored", True):
+        yield f"{'':20}not stored: the analyzer's disk refuses it"
     if event["event"] == "recovered":
         seconds = ((incident["recovered_ns"] or 0) - incident["detected_ns"]) / 1e9
         yield f"{'':20}after {seconds:.1f} s; netagent-analyzer show {incident['id']}"

@@ -8,7 +8,7 @@ that they share is the reason; when that is over, each has its time again, to ca
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -23,6 +23,9 @@ from netagent.model.verdict import Symptom
 TIMEOUT_WINDOWS = 2
 """Windows in a row without a host's summary before a timeout of its agent counts. Chosen: a busy
 host misses one window; more delay the report of a dead host."""
+CATCH_UP_WINDOWS = 12
+"""Windows that a host may take to deliver what the analyzer refused. Chosen: a minute; spools are
+delivered oldest first."""
 MUTE_WINDOWS = 3
 """Windows in a row without the summary of a host that answers, before it is an incident. Chosen:
 an agent that retries a delivery catches up within two."""
@@ -38,6 +41,11 @@ class Silence:
     symptoms = frozenset({Symptom.SILENCE})
     shared = False
     """Whether most hosts of the newest window are not heard, though none of them refuses."""
+
+    impaired = False
+    """Whether summaries may be missing because the analyzer itself refused or did not read them."""
+    _excused: Mapping[str, int] = {}
+    """Hosts that had no chance to deliver -> windows for which they may still catch up."""
 
     def __init__(self) -> None:
         self._missing: Counter[str] = Counter()
@@ -59,11 +67,14 @@ class Silence:
         refused = {host for host, failed in how.items() if failed.why is Why.REFUSED}
         self.shared = _most(seen.absent - refused, seen)
         odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
+        excused = self._excuse(hosts)
+        for host in excused:
+            self._missing.pop(host, None)
         # These agents answer: their summaries are late, or never come in time.
         late = {host for host in hosts if host not in how or host in odd}
         mute = {host for host in late if self._missing[host] >= MUTE_WINDOWS}
         self.undecided = frozenset(
-            host for host in how.keys() - late if self._too_early(host, how[host], seen)
+            host for host in how.keys() - late if self._too_early(host, how[host], seen, excused)
         )
         told: dict[str, Failed | None] = dict.fromkeys(mute)
         told |= {host: how[host] for host in how.keys() - late - self.undecided}
@@ -73,8 +84,19 @@ class Silence:
             Anomaly(Component(Kind.AGENT, host), Symptom.SILENCE, window) for host in self.silent
         ]
 
-    def _too_early(self, host: str, how: Failed, seen: Seen) -> bool:
-        early = host in seen.patience or self._missing[host] < TIMEOUT_WINDOWS
+    def _excuse(self, hosts: Sequence[str]) -> AbstractSet[str]:
+        """Return the hosts whose summaries may be missing by the analyzer's own fault.
+
+        Only a dead agent is told of meanwhile: its host says so.
+        """
+        left = dict.fromkeys(hosts, CATCH_UP_WINDOWS) if self.impaired else {
+            host: self._excused[host] - 1 for host in hosts if self._excused.get(host, 0) > 1
+        }  # fmt: skip
+        self._excused = left
+        return left.keys()
+
+    def _too_early(self, host: str, how: Failed, seen: Seen, excused: AbstractSet[str]) -> bool:
+        early = host in seen.patience | excused or self._missing[host] < TIMEOUT_WINDOWS
         return how.why is not Why.REFUSED and early
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:

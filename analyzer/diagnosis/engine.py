@@ -17,20 +17,24 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
 from analyzer.detect.flows import FlowView, unobserved, views
 from analyzer.detect.latency.floors import Floors, Sensitivity
+from analyzer.detect.latency.saved import Saved
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.detect.loss import Loss
 from analyzer.detect.masked import Masked as MaskedFaults
 from analyzer.detect.silence import Silence
 from analyzer.diagnosis.incidents import IncidentBook
+from analyzer.diagnosis.rhythms import Rhythms
 from analyzer.intake.flows import FlowNumbers, PathRow
 from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken, take
-from analyzer.intake.windows import AHEAD_NS, Watermarks, WindowState
-from analyzer.localize import overlay, story
+from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
+from analyzer.localize import overlay, partial, story
+from analyzer.localize.absent import Absent
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
 from analyzer.localize.claims import differences, own_findings
 from analyzer.localize.contract import Context, Localizer
@@ -61,7 +65,7 @@ from analyzer.questions import (
 from analyzer.roster.registry import Registry
 from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.endpoint import Endpoint
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.topology import DeclaredTopology
@@ -69,7 +73,7 @@ from netagent.model.verdict import Incident, Symptom, Verdict
 from netagent.wire.messages import PathColumns, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
-    Facts, Masked, Starved, Overlay, DeadFlows, Traces, Votes, Latency, Validation,
+    Facts, Absent, Masked, Starved, Overlay, DeadFlows, Traces, Votes, Latency, Validation,
 )  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
 is inferred. Last who asks for what disturbs hosts, where all that left trouble open."""
@@ -83,6 +87,9 @@ unfinished network stacks lose probes; longer leaves new endpoints unjudged."""
 STALLED_MS = 250
 """Milliseconds that an agent stands still from which its lost probes prove nothing. Chosen: half of
 the probes' timeout of 500 ms; its answers may then come too late."""
+IMPAIRED_NS = 20_000_000_000
+"""Nanoseconds after the analyzer's own trouble in which agents' silence tells nothing. Chosen:
+twice the longest pause between two attempts of an agent to deliver."""
 STATUS_NS = 2_000_000_000
 """Nanoseconds that an agent may take to answer a status request. Chosen: a host that trains may
 need a second for a TLS handshake."""
@@ -150,6 +157,7 @@ class Diagnosis:
         window_s: int = 5,
         probe_port: int = 18515,
         sensitivity: Sensitivity | None = None,
+        missing_after_ns: int = AFTER_NS,
     ) -> None:
         self._roster = roster
         self._topology = LearnedTopology(topology)
@@ -160,13 +168,15 @@ class Diagnosis:
         self._context = Context(roster, self._topology, self._doubts, probe_port)
         self._silence, self._slowness = Silence(), Slowness(Floors(sensitivity or Sensitivity()))
         self._delay = Delay()
+        self._arrival = Arrival(roster, missing_after_ns)
         self._detectors: tuple[Detector, ...] = (
-            self._silence, self._delay, Loss(), self._slowness, MaskedFaults(),
+            self._silence, self._delay, Loss(), self._slowness, MaskedFaults(), self._arrival,
         )  # fmt: skip
         self._localizers = tuple(make(self._context) for make in LOCALIZERS)
         self._book = IncidentBook()
         self._masked = IncidentBook()
         """Incidents of masked faults: a component may have another one at the same time."""
+        self._rhythms = Rhythms()
         self._settled_before: frozenset[OrderedPair] = frozenset()
         """Unordered pairs whose losses a finding, walk or trace explained a window ago."""
         self._closed: deque[tuple[WindowState, frozenset[str]]] = deque()
@@ -179,15 +189,47 @@ class Diagnosis:
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
         self._reports: dict[str, Report] = {}
         self._forgot_ns = 0
+        self._impaired_until_ns = 0
+        """Instant until which missing summaries may be the analyzer's own fault."""
+        self._closing_ns = 0
+        """Instant before which no window is closed."""
         self._paths: dict[str, tuple[tuple[tuple[EndpointId, ...], PathColumns], int]] = {}
         """Host -> path columns last learned, and the start of their window."""
 
     # --- in -------------------------------------------------------------------------------------
 
     def begin(self, now_ns: int) -> None:
-        """Judge only windows that end after `now_ns`; what was ingested before is history."""
-        self._windows.begin(now_ns=now_ns)
+        """Judge only windows that end after `now_ns`; what was ingested before is history.
+
+        Of history, only how long round trips took is learned.
+        """
+        for state in self._windows.begin(now_ns=now_ns):
+            if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
+                nobody = frozenset[str]()
+                known = self._known(state)
+                seen = Seen(state, self._numbers, (), known, nobody, nobody, nobody)
+                self._slowness.learn(seen)
+        self._arrival.begin(now_ns)
         self._forgot_ns = now_ns
+
+    def refused(self, now_ns: int) -> None:
+        """Note that the analyzer could not store what an agent delivered: it is not silent."""
+        self._impaired_until_ns = max(self._impaired_until_ns, now_ns + IMPAIRED_NS)
+
+    def stood_still(self, now_ns: int) -> None:
+        """Note that the analyzer did nothing for a while: what came meanwhile is not read yet."""
+        self._impaired_until_ns = max(self._impaired_until_ns, now_ns + IMPAIRED_NS)
+        self._closing_ns = now_ns + GRACE_NS
+
+    def baselines(self) -> Saved | None:
+        """Return what is known of round trips; None where this is no moment to save it."""
+        return self._slowness.save(self._numbers)
+
+    def adopt(self, saved: Saved, now_ns: int) -> None:
+        """Take what was saved before a restart, before anything else; LocalProtocolError later."""
+        if len(self._numbers):
+            raise LocalProtocolError("baselines are adopted before the first summary")
+        self._slowness.restore(saved, self._numbers.restore(saved.flows, seen_ns=now_ns))
 
     def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
         """Take the incidents that were open before a restart."""
@@ -258,7 +300,8 @@ class Diagnosis:
         """Do what is due; return the questions to put to agents now."""
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
-        self._close(now_ns)
+        if now_ns >= self._closing_ns:
+            self._close(now_ns)
         questions: list[Question] = []
         while self._judging is not None or self._closed:
             if self._judging is None:
@@ -273,7 +316,8 @@ class Diagnosis:
         """Return when `step` has something to do even without new input; None: never."""
         judging = [self._judging.until_ns] if self._judging is not None else []
         overdue = self._windows.overdue_ns(self._width_ns)
-        return min((*judging, *([overdue] if overdue is not None else [])), default=None)
+        closing = [] if overdue is None else [max(overdue, self._closing_ns)]
+        return min((*judging, *closing), default=None)
 
     @property
     def flows(self) -> int:
@@ -324,6 +368,7 @@ class Diagnosis:
     def _advance(
         self, judging: _Judging, replies: Sequence[Reply] | None, now_ns: int
     ) -> list[Question]:
+        self._silence.impaired = now_ns < self._impaired_until_ns
         try:
             asks = judging.work.send(replies) if replies is not None else next(judging.work)
         except StopIteration:
@@ -393,7 +438,9 @@ class Diagnosis:
         dead = {unordered(pair_of(view.flow)) for view in case.flows if view.unconnected}
         self._dead_before = self._settled_before & dead - settled
         self._settled_before = frozenset(settled)
-        verdicts = [each.verdict for each in case.explained]
+        verdicts = [partial.told(each, case, self._topology).verdict for each in case.explained]
+        self._rhythms.note(verdicts, seen.flows)
+        verdicts = [self._rhythms.told(verdict, state.window) for verdict in verdicts]
         for book, masked in ((self._book, False), (self._masked, True)):
             changed = book.apply(
                 [verdict for verdict in verdicts if _is_masked(verdict) == masked],
@@ -458,6 +505,7 @@ class Diagnosis:
             self._slowness.slow,
             self._delay.late,
             shared_silence=self._silence.shared,
+            absent=self._arrival.missing,
             now_ns=now_ns,
             standing=self._book.standing(),
             mute=stalled | began | undecided | self._delay.starved.keys(),

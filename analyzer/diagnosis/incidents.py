@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from analyzer.diagnosis.rhythms import carried
 from analyzer.localize.case import MAX_PAIRS_QUOTED, OrderedPair, subjects_of
 from netagent.model.anomaly import Subject
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -218,6 +219,7 @@ class IncidentBook:
         known.subjects.update(fitting)
         pairs = [each for each in subjects if isinstance(each, tuple)]
         tasks = {task for pair in pairs if (task := task_of(pair)) is not None}
+        tasks |= _tasks_in(verdict)
         merged = tuple(sorted({*known.incident.tasks, *tasks}))
         known.incident = replace(known.incident, tasks=merged)
         return known.incident
@@ -244,6 +246,7 @@ class IncidentBook:
     def _agree(self, known: _Open, verdict: Verdict, now_ns: int) -> None:
         old = known.incident
         better = verdict if verdict.confidence >= old.verdict.confidence else old.verdict
+        better = replace(better, evidence=carried(better.evidence, verdict.evidence))
         # What broke the tie is counted once, and stays the reason while later windows agree.
         counts = tuple(each for each in old.verdict.evidence if _is_counted(each))
         if not any(map(_is_counted, better.evidence)):
@@ -256,6 +259,8 @@ class IncidentBook:
     def _revised(
         self, verdict: Verdict, subjects: Collection[Subject], now_ns: int, host_of: HostOf
     ) -> _Open | None:
+        if verdict.symptom is Symptom.MISSING:
+            return None  # what never came was never part of anything else
         for key, known in self._open.items():
             young = now_ns - known.incident.detected_ns < YOUNG_NS
             shared = len(known.subjects.intersection(subjects))
@@ -362,6 +367,12 @@ def _with_compared(better: Verdict, new: Verdict, old: Verdict) -> Verdict:
 
 def _is_compared(evidence: Evidence | str) -> bool:
     return isinstance(evidence, Evidence) and evidence.kind is EvidenceKind.COMPARED
+
+
+def _tasks_in(verdict: Verdict) -> set[str]:
+    """Return the tasks that miss a container by this verdict, which has no pair to tell them."""
+    seen = (each for each in verdict.evidence if isinstance(each, Evidence))
+    return {each.values["task"] for each in seen if each.kind is EvidenceKind.AWAITED}
 
 
 def _is_counted(evidence: Evidence | str) -> bool:

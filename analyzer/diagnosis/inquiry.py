@@ -22,7 +22,7 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component
-from netagent.model.verdict import Incident
+from netagent.model.verdict import Incident, Symptom
 from netagent.wire.histogram import value_of
 from netagent.wire.messages import Summary
 
@@ -193,6 +193,8 @@ class Inquiry:
         over_ns = incident.recovered_ns
         if incident.detected_ns > self.until_ns or (over_ns and over_ns < self.since_ns):
             return False
+        if incident.verdict.symptom is Symptom.MISSING:
+            return False  # a container that never came tells nothing of the network
         component = incident.verdict.component
         named = component is not None and component.name.partition("/")[0] in hosts
         return self.task in incident.tasks or named

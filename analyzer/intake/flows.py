@@ -110,6 +110,16 @@ class FlowNumbers:
         """Return the flow of a number."""
         return self._flows[number]
 
+    def items(self) -> list[tuple[int, FlowId]]:
+        """Return all numbers that are in use, with their flows, in the order met."""
+        return [(number, flow) for flow, number in self._number.items()]
+
+    def restore(self, flows: Sequence[FlowId], *, seen_ns: int) -> NDArray[np.int64]:
+        """Return numbers of flows, as if a window that began at `seen_ns` had had them."""
+        numbers = np.array([self.number(flow) for flow in flows], np.int64)
+        self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], seen_ns)
+        return numbers
+
     def known(self, flow: FlowId) -> int | None:
         """Return the number of a flow; None where it has none."""
         return self._number.get(flow)

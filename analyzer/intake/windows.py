@@ -46,9 +46,14 @@ class Watermarks:
         self.ahead = 0
         """Number of summaries refused because their host's clock is far ahead."""
 
-    def begin(self, *, now_ns: int) -> None:
-        """Judge only windows that end after `now_ns`; earlier ones are history."""
+    def begin(self, *, now_ns: int) -> list[WindowState]:
+        """Judge only windows that end after `now_ns`; return the earlier ones, which are history.
+
+        They are in order, and may be incomplete.
+        """
         self._began_ns = now_ns
+        states = (self._open[start] for start in sorted(self._open))
+        return [state for state in states if state.window.end_ns <= now_ns]
 
     def add(
         self,

@@ -10,6 +10,7 @@ from analyzer.detect.flows import FlowView
 from analyzer.intake.flows import FlowNumbers
 from analyzer.localize.topology import LearnedTopology, Way
 from analyzer.questions import Failed
+from analyzer.roster.registry import Awaited
 from netagent.model.anomaly import Subject
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
@@ -22,6 +23,8 @@ OrderedPair = tuple[EndpointId, EndpointId]
 Endpoints = Mapping[EndpointId, Endpoint]
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) in healthy windows, and now."""
+OF_ONE = {Symptom.SILENCE, Symptom.DELAY, Symptom.MISSING, Symptom.MASKED}
+"""Symptoms of a component, and of no pair."""
 MAX_PAIRS_QUOTED = 64
 """Most pairs that one verdict quotes. Chosen: enough to recognise an incident by, short enough to
 store and read."""
@@ -56,6 +59,8 @@ class Case:
     """Hosts that take long to send or to answer probes -> nanoseconds on average."""
     shared_silence: bool = False
     """Whether most hosts are silent at once, though their agents do not refuse."""
+    absent: tuple[Awaited, ...] = ()
+    """Declared containers that never came."""
     now_ns: int = 0
     """When the window was closed, Unix nanoseconds."""
     standing: frozenset[Component] = frozenset()
@@ -132,9 +137,8 @@ def unordered(pair: OrderedPair) -> OrderedPair:
 
 
 def subjects_of(verdict: Verdict) -> frozenset[Subject]:
-    """Return what deviates by a verdict: failing pairs, a silent or late host, a masked part."""
-    own = (Symptom.SILENCE, Symptom.DELAY, Symptom.MASKED)
-    if verdict.symptom in own and verdict.component is not None:
+    """Return what deviates by a verdict: failing pairs, or a part silent, late, missing, masked."""
+    if verdict.symptom in OF_ONE and verdict.component is not None:
         return frozenset({verdict.component})  # what its peers lost meanwhile is not it
     return frozenset(unordered((pair.source, pair.target)) for pair in verdict.failing)
 

@@ -2,6 +2,7 @@
 """Evidence in sentences, for people. Nothing decides by them."""
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -44,6 +45,34 @@ def _size(v: Values) -> str:
     return " of the largest size" if v.get("large") else ""
 
 
+def _large_only(v: Values) -> str:
+    if "bytes" not in v:
+        return "smaller probes on the same paths are all answered: an MTU or a size filter"
+    return (
+        f"from {v['bytes']} bytes on: {v['lost']} of {v['sent']} probes of that size are lost, "
+        f"none of {v['small']} smaller ones on the same paths: an MTU or a size filter"
+    )
+
+
+def _some_ports(v: Values) -> str:
+    told = (
+        f"only some UDP source ports: {v['flows']} flows lose {v['lost']} of {v['sent']} probes, "
+        f"{v['clean']} others of the same {v['pairs']} pairs none of {v['clean_sent']}"
+    )
+    if v["component"]:
+        told += f"; those that lose are just those that cross {v['component']}"
+    if v["mask"]:
+        told += f"; those that lose are just the ports with port & {v['mask']:#x} = {v['value']:#x}"
+    return told
+
+
+def _rhythm(v: Values) -> str:
+    return (
+        f"comes and goes every {v['period_s']:.0f} s, for about {v['lasts_s']:.0f} s: "
+        f"{v['cycles']} times in a row, {v['lossy']} of {v['windows']} windows lost probes"
+    )
+
+
 def _pooled(v: Values) -> str:
     return f"counted over {v['windows']} windows: each alone has too few losses"
 
@@ -75,6 +104,15 @@ def _shift(v: Values) -> str:
 
 def _no_summary(v: Values) -> str:
     return f"no summary of {v['host']} for the window; RPC: {v['rpc']}"
+
+
+def _awaited(v: Values) -> str:
+    since = f"task {v['task']} declared it at {_clock(v['declared_ns'])}"
+    return f"{since}; others of the task are there since {_clock(v['begun_ns'])}, it never was"
+
+
+def _clock(wall_ns: int) -> str:
+    return f"{datetime.fromtimestamp(wall_ns / 1e9, UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def _refused(v: Values) -> str:
@@ -114,9 +152,9 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.DIRECTION: _direction,
     EvidenceKind.PARTS: lambda v: f"{' and '.join(v['parts'])} explain the losses better",
     EvidenceKind.POOLED: _pooled,
-    EvidenceKind.LARGE_ONLY: lambda _: (
-        "smaller probes on the same paths are all answered: an MTU or a size filter"
-    ),
+    EvidenceKind.LARGE_ONLY: _large_only,
+    EvidenceKind.SOME_PORTS: _some_ports,
+    EvidenceKind.RHYTHM: _rhythm,
     EvidenceKind.COUNTED: _counted,
     EvidenceKind.TIMED: _timed,
     EvidenceKind.PATH: _path,
@@ -131,6 +169,7 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.LATE: lambda v: (
         f"stamps of probes: {v['host']} takes {v['delay_ns'] / 1e6:.0f} ms of a round trip"
     ),
+    EvidenceKind.AWAITED: _awaited,
     EvidenceKind.REFUSED: _refused,
     EvidenceKind.SPARED: _spared,
     EvidenceKind.FLOW: lambda v: f"{v['role']}: {v['text']}",

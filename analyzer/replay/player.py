@@ -102,6 +102,7 @@ class _Player:
             window_s=header.window_s,
             probe_port=header.probe_port,
             sensitivity=header.sensitivity,
+            missing_after_ns=header.missing_after_ns,
         )
 
     def take(self, record: records.Record) -> None:
@@ -173,6 +174,9 @@ class _Player:
                 self.played.summaries += 1
                 summary = decode(record.payload, Summary)
                 _forgiving(lambda: diagnosis.ingest(summary, record.now_ns))
+            case records.Impaired():
+                happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
+                happened(record.now_ns)
             case records.Stepped():
                 diagnosis.step(record.now_ns)
             case records.Answered():

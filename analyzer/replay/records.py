@@ -10,6 +10,7 @@ from typing import cast
 import msgspec
 from msgspec import Struct, field
 
+from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import Sensitivity
 from analyzer.questions import Failed, Reply, Why
 from analyzer.replay.frames import MAX_BYTES
@@ -23,7 +24,7 @@ from netagent.wire.messages import CheckReply, PathReply, Registration, Status
 from netagent.wire.trace import TraceReply
 from netagent.wire.validate import ValidateReply
 
-FORMAT = 1
+FORMAT = 2
 """Version of the recording format; a reader refuses a higher one."""
 
 
@@ -42,6 +43,7 @@ class Header(Struct, frozen=True, kw_only=True, tag="header"):
     probe_port: int
     topology: DeclaredTopology = field(default_factory=DeclaredTopology)
     sensitivity: Sensitivity = field(default_factory=Sensitivity)
+    missing_after_ns: int = AFTER_NS
 
 
 class Roster(Struct, frozen=True, kw_only=True, tag="roster"):
@@ -119,6 +121,13 @@ class Ingested(Struct, frozen=True, kw_only=True, tag="ingested"):
     now_ns: int
 
 
+class Impaired(Struct, frozen=True, kw_only=True, tag="impaired"):
+    """The analyzer refused a summary, or stood still."""
+
+    stood_still: bool = False
+    now_ns: int
+
+
 class Stepped(Struct, frozen=True, kw_only=True, tag="stepped"):
     """The diagnosis was stepped."""
 
@@ -167,6 +176,7 @@ Record = (
     | Restored
     | Began
     | Ingested
+    | Impaired
     | Stepped
     | Answered
     | Told

@@ -7,6 +7,7 @@ holds the calls in the order in which they were made.
 
 from collections.abc import Callable, Sequence
 
+from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import Sensitivity
 from analyzer.diagnosis.engine import Diagnosis, Event, IncidentChanged
 from analyzer.intake.take import Taken
@@ -69,7 +70,7 @@ class TapedRegistry(Registry):
         states = [self.export_host(agent.host) for agent in self.agents()]
         return records.Roster(
             hosts=tuple(state for state in states if state is not None),
-            tasks=tuple(task for task in self.tasks() if task.declared),
+            tasks=tuple(self.export_task(task.id) for task in self.tasks() if task.declared),
         )
 
 
@@ -84,10 +85,16 @@ class TapedDiagnosis(Diagnosis):
         window_s: int,
         probe_port: int,
         sensitivity: Sensitivity | None = None,
+        missing_after_ns: int = AFTER_NS,
         tape: Tape,
     ) -> None:
         super().__init__(
-            roster, topology, window_s=window_s, probe_port=probe_port, sensitivity=sensitivity
+            roster,
+            topology,
+            window_s=window_s,
+            probe_port=probe_port,
+            sensitivity=sensitivity,
+            missing_after_ns=missing_after_ns,
         )
         self._tape = tape
 
@@ -95,6 +102,16 @@ class TapedDiagnosis(Diagnosis):
         """Judge only what ends later; see `Diagnosis.begin`."""
         self._tape(records.Began(now_ns=now_ns))
         super().begin(now_ns)
+
+    def refused(self, now_ns: int) -> None:
+        """Note that a delivery was refused; see `Diagnosis.refused`."""
+        self._tape(records.Impaired(now_ns=now_ns))
+        super().refused(now_ns)
+
+    def stood_still(self, now_ns: int) -> None:
+        """Note that the analyzer did nothing for a while; see `Diagnosis.stood_still`."""
+        self._tape(records.Impaired(stood_still=True, now_ns=now_ns))
+        super().stood_still(now_ns)
 
     def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
         """Take the incidents that were open; see `Diagnosis.restore`."""

@@ -82,6 +82,17 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
+class Awaited:
+    """A declared container that never registered."""
+
+    container: str
+    task: str
+    declared_ns: int
+    begun_ns: int | None
+    """When the first container of its task was seen; None before."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostState:
     """One host's part of the registry, for the store."""
 
@@ -104,6 +115,9 @@ class Registry:
         self._hosts: dict[str, _Host] = {}
         self._declared: dict[str, Task] = {}
         self._task_of: dict[str, str] = {}  # container -> task that declares it
+        self._awaited: dict[str, int] = {}  # declared container that never came -> since when
+        self._begun: dict[str, int] = {}  # declared task -> when one of its containers was seen
+        self._arrivals: set[str] = set()  # tasks of which that changed, until they are stored
         self._claims: dict[EndpointId, set[str]] = defaultdict(set)
         self._views: dict[EndpointId, EndpointRecord] = {}
         self._containers: dict[str, set[EndpointId]] = defaultdict(set)
@@ -194,6 +208,7 @@ class Registry:
         for container in before:
             self._task_of.pop(container, None)
         self._task_of.update(dict.fromkeys(task.containers, task.id))
+        self._await(task, before, wall_ns)
         return self._refresh(self._endpoints_in({*before, *task.containers}), wall_ns)
 
     def delete_task(self, task: str, wall_ns: int) -> set[str] | None:
@@ -204,6 +219,9 @@ class Registry:
         self.revision += 1
         for container in gone.containers:
             self._task_of.pop(container, None)
+            self._awaited.pop(container, None)
+        self._begun.pop(task, None)
+        self._arrivals.discard(task)
         return self._refresh(self._endpoints_in(gone.containers), wall_ns)
 
     # --- lookups --------------------------------------------------------------------------------
@@ -262,6 +280,24 @@ class Registry:
         members = self._members.get(task)
         return _learned(task, members) if members else None
 
+    def awaited(self, task: str | None = None) -> list[Awaited]:
+        """Return the declared containers (of `task`) that never registered, in rank order."""
+        return [
+            Awaited(container, name, self._awaited[container], self._begun.get(name))
+            for name in ([task] if task is not None else sorted(self._declared))
+            if name in self._declared
+            for container in self._declared[name].containers
+            if container in self._awaited
+        ]
+
+    def arrivals(self) -> frozenset[str]:
+        """Return declared tasks of which a container came that was awaited: to be stored again."""
+        return frozenset(self._arrivals)
+
+    def noted(self, task: str) -> None:
+        """Note that the store knows who came of `task`."""
+        self._arrivals.discard(task)
+
     def declarer(self, containers: Iterable[str], *, besides: str) -> str | None:
         """Return a task other than `besides` that declares one of `containers`."""
         owners = {self._task_of.get(container, besides) for container in containers}
@@ -285,12 +321,18 @@ class Registry:
             return None
         return HostState(known.agent, tuple(known.records.values()), tuple(known.retired))
 
+    def export_task(self, task: str) -> Task:
+        """Return a declared task with what is known of its arrival; KeyError if it is unknown."""
+        awaited = tuple((each.container, each.declared_ns) for each in self.awaited(task))
+        return replace(self._declared[task], awaited=awaited, begun_ns=self._begun.get(task))
+
     @classmethod
     def restore(cls, hosts: Iterable[HostState], tasks: Iterable[Task]) -> Self:
         """Return a registry from exported hosts and declared tasks."""
         registry = cls()
         for task in tasks:
-            registry.put_task(task, 0)
+            registry.put_task(replace(task, awaited=(), begun_ns=None), 0)
+            registry._recall(task)
         for state in hosts:
             host = registry._hosts[state.agent.host] = _Host(state.agent)
             host.retired.extend(state.retired)
@@ -302,6 +344,34 @@ class Registry:
         return registry
 
     # --- the inside -----------------------------------------------------------------------------
+
+    # Awaits what is new in a declaration, unless it is there already or was there lately.
+    def _await(self, task: Task, before: tuple[str, ...], wall_ns: int) -> None:
+        for container in set(before) - set(task.containers):
+            self._awaited.pop(container, None)
+        for container in task.containers:
+            if container in self._containers:
+                self._begun.setdefault(task.id, wall_ns)
+            elif container not in before:
+                self._awaited[container] = wall_ns
+        if all(container in self._awaited for container in task.containers):
+            self._begun.pop(task.id, None)  # declared again, for a job that begins again
+
+    # Takes what was stored of who came.
+    def _recall(self, task: Task) -> None:
+        for container in task.containers:
+            self._awaited.pop(container, None)
+        self._awaited.update(each for each in task.awaited if each[0] in task.containers)
+        if task.begun_ns is not None:
+            self._begun[task.id] = task.begun_ns
+
+    def _came(self, container: str, registered_ns: int) -> None:
+        task = self._task_of.get(container)
+        if task is None:
+            return
+        if self._awaited.pop(container, None) is not None or task not in self._begun:
+            self._begun.setdefault(task, registered_ns)
+            self._arrivals.add(task)
 
     # Replaces a host's records by what it claims now; returns the endpoints that differ.
     def _claim(self, host: _Host, endpoints: tuple[Endpoint, ...], wall_ns: int) -> set[EndpointId]:
@@ -362,6 +432,7 @@ class Registry:
         endpoint = record.endpoint
         self._views[endpoint.id] = record
         self._containers[endpoint.id.container].add(endpoint.id)
+        self._came(endpoint.id.container, record.registered_ns)
         self._underlays[endpoint.underlay] = (endpoint.host, endpoint.id.rail)
         if record.live and endpoint.task:
             self._members[endpoint.task].add(endpoint.id)

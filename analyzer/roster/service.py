@@ -8,7 +8,7 @@ from typing import Protocol
 from analyzer.roster import pinglist
 from analyzer.roster.pinglist import ListVersion, PingLists, Uses, all_used
 from analyzer.roster.registry import HostState, Registry
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.pinglist import PingList
 from netagent.model.task import Task
 from netagent.wire.messages import SCHEMA, Accepted, Peer, Registered, Registration, Summary
@@ -58,11 +58,13 @@ class AnalyzerService:
         observe: Callable[[Summary, int], None] = _nothing,
         changed: Callable[[Collection[str]], None] = _nothing,
         uses: Uses = all_used,
+        settled: Callable[[str | None, int], None] = _nothing,
     ) -> None:
+        """Serve over `registry`; `settled` is told why a summary was not stored, or None."""
         self._registry, self._lists, self._store = registry, lists, store
         self._observe = observe
         self._changed = changed
-        self._uses = uses
+        self._uses, self._settled = uses, settled
         self._dirty = {agent.host for agent in registry.agents()}  # lists to build when asked for
 
     async def register(self, registration: Registration, wall_ns: int) -> Registered:
@@ -86,6 +88,10 @@ class AnalyzerService:
         if not all(self._containers(task) for task in tasks):
             self._changed(touched)
         await self._keep(host)
+        while arrivals := self._registry.arrivals():
+            task = min(arrivals)  # one at a time: another may be withdrawn meanwhile
+            await self._store.put_task(self._registry.export_task(task))
+            self._registry.noted(task)
         pinglist = await self.pinglist(host, wall_ns)
         return Registered(pinglist=pinglist, peers=self._peers(host, tasks))
 
@@ -113,8 +119,14 @@ class AnalyzerService:
             raise RemoteProtocolError(
                 f"window {summary.start_ns} of {summary.width_ns} ns is out of range"
             )
-        new = await self._store.put(summary.host, summary.start_ns, wall_ns, payload)
+        # Whether the disk takes it or not: the agent lives.
         self._registry.heard(summary.host, summary.start_ns, wall_ns)
+        try:
+            new = await self._store.put(summary.host, summary.start_ns, wall_ns, payload)
+        except CapabilityMissing as error:
+            self._settled(error.remedy, wall_ns)
+            raise
+        self._settled(None, wall_ns)
         if new:
             self._observe(summary, wall_ns)
         return Accepted(duplicate=not new)
@@ -127,7 +139,7 @@ class AnalyzerService:
             raise RemoteProtocolError("rails are 0..1023, rnics_per_container is not negative")
         self._touch(self._registry.put_task(task, wall_ns))
         declared = self._registry.task(task.id) or task
-        await self._store.put_task(declared)
+        await self._store.put_task(self._registry.export_task(task.id))
         return declared
 
     async def delete_task(self, task: str, wall_ns: int) -> bool:

@@ -19,6 +19,8 @@ from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
 from analyzer.server.asker import Asker
+from analyzer.server.baselines import Keeper
+from analyzer.server.disk import Disk
 from analyzer.server.journal import Journal
 from analyzer.server.planner import Planner
 from analyzer.server.recorder import Recorder
@@ -63,6 +65,7 @@ class Counters:
     duplicates: int = 0
     summary_bytes: int = 0
     bad_summaries: int = 0
+    refused_summaries: int = 0
     registrations: int = 0
     worker_crashes: int = 0
     replayed: int = 0
@@ -80,7 +83,9 @@ class Analyzer:
     diagnosis: Diagnosis
     asker: Asker
     recorder: Recorder
+    baselines: Keeper
     journal: Journal
+    disk: Disk
     waiters: Waiters
     skeletons: Skeletons
     traffic: TrafficBook
@@ -115,10 +120,16 @@ class Analyzer:
             await store.close()
             raise
         waiters = Waiters()
-        journal = Journal(stored, wall_ns=clock(), announce=lambda: waiters.wake([INCIDENTS]))
         fleet = Fleet(lambda host: _url(registry, host), tls)
         recorder = Recorder(config, registry, topology, clock())
         built = build(registry, topology, config) if build else recorder.diagnosis
+        disk = Disk(refused=built.refused)
+        journal = Journal(
+            stored,
+            wall_ns=clock(),
+            announce=lambda: waiters.wake([INCIDENTS]),
+            settled=lambda error, wall_ns: _settle(disk, "incidents", error, wall_ns),
+        )
         analyzer = cls(
             config=config,
             registry=registry,
@@ -128,7 +139,9 @@ class Analyzer:
             diagnosis=built,
             asker=Asker(built, fleet, clock, lambda incident: _tell(incident, journal, recorder)),
             recorder=recorder,
+            baselines=Keeper(config.database, built, clock),
             journal=journal,
+            disk=disk,
             waiters=waiters,
             skeletons=Skeletons(
                 registry, window_s=config.window_s, enabled=config.skeletons.enabled
@@ -144,6 +157,7 @@ class Analyzer:
             observe=analyzer.observe,
             changed=waiters.wake,
             uses=analyzer.skeletons.uses,
+            settled=analyzer.settled,
         )
         await analyzer._recall()
         analyzer._work()
@@ -163,6 +177,11 @@ class Analyzer:
             self.counters.bad_summaries += 1
             log.exception("ingest_failed", host=summary.host, start_ns=summary.start_ns)
 
+    def settled(self, error: str | None, wall_ns: int) -> None:
+        """Note why a summary was not stored; None where it was."""
+        self.counters.refused_summaries += error is not None
+        _settle(self.disk, "summaries", error, wall_ns)
+
     async def stop(self) -> None:
         """End the background work and close the database."""
         self.waiters.stop()
@@ -176,6 +195,7 @@ class Analyzer:
 
     # Feeds the diagnosis what it had seen before the restart.
     async def _recall(self) -> None:
+        await self.baselines.restore()  # first, so that a recording begins with them
         self.recorder.begin()
         self.diagnosis.restore(self.journal.incidents("active"), self.clock())
         async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
@@ -194,6 +214,7 @@ class Analyzer:
         self._supervise("housekeeping", self._keep_house)
         self._supervise("diagnosis", self.asker.run)
         self._supervise("recorder", self.recorder.run)
+        self._supervise("baselines", self.baselines.run)
         self._supervise(
             "planner",
             Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock).run,
@@ -232,6 +253,14 @@ class Analyzer:
             await self.store.trim_incidents(wall_ns - keep.incidents_s * 10**9)
             self.journal.forget(wall_ns - keep.incidents_s * 10**9)
             log.debug("house_kept", summaries_deleted=gone)
+
+
+def _settle(disk: Disk, kind: str, error: str | None, wall_ns: int) -> None:
+    if error is None:
+        if disk.worked(kind):
+            log.info("disk_takes_again")
+    elif disk.failed(kind, error, wall_ns):
+        log.error("disk_refuses", what=kind, error=error)
 
 
 def _tell(incident: Incident, journal: Journal, recorder: Recorder) -> None:

@@ -41,6 +41,12 @@ VALIDATE_S = 30.0
 """The same for a comparison of tables. Chosen: the agent gives up after 15 s, and a person asked
 for it."""
 
+BEAT_S = 0.25
+"""Seconds between two looks at whether the event loop goes on. Chosen: as agents look at theirs."""
+STOOD_S = 2.0
+"""Seconds by which such a look is late from which the analyzer stood still. Chosen: as long as an
+agent has to answer a status request; judging a window of thousands of flows takes less."""
+
 log = structlog.get_logger()
 
 
@@ -84,17 +90,24 @@ class Asker:
         self._wake = asyncio.Event()
         self._ticking = False
         self._asking: set[asyncio.Task[None]] = set()
+        self._beat_s: float | None = None
+        """When the event loop was last seen to go on, by its own clock."""
+        self.stood_still = 0
+        """How often it stood still since the start."""
 
     async def run(self) -> None:
         """Step whenever a summary or an answer came or a deadline passed, until cancelled."""
+        beat = asyncio.create_task(self._watch())
         try:
             while True:
                 self._step()
                 await self._rest()
         finally:
+            beat.cancel()
             for task in self._asking:
                 task.cancel()
-            await asyncio.gather(*self._asking, return_exceptions=True)
+            await asyncio.gather(beat, *self._asking, return_exceptions=True)
+            self._beat_s = None
 
     def news(self) -> None:
         """Note that summaries were ingested: step within TICK_S."""
@@ -106,7 +119,22 @@ class Asker:
         self._ticking = False
         self._wake.set()
 
+    async def _watch(self) -> None:
+        while True:
+            self._look()
+            await asyncio.sleep(BEAT_S)
+
+    def _look(self) -> None:
+        """Tell the diagnosis if the loop stood still: what agents sent meanwhile is not read."""
+        now_s = asyncio.get_running_loop().time()
+        before_s, self._beat_s = self._beat_s, now_s
+        if before_s is not None and now_s - before_s > BEAT_S + STOOD_S:
+            self.stood_still += 1
+            log.warning("stood_still", seconds=round(now_s - before_s, 1))
+            self._diagnosis.stood_still(self._clock())
+
     def _step(self) -> None:
+        self._look()  # before a window is closed without what waits to be read
         for question in self._diagnosis.step(self._clock()):
             task = asyncio.create_task(self._ask(question))
             self._asking.add(task)

@@ -1,17 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of incidents: each change is stored first, then announced."""
+"""The journal of incidents: each change is stored, then announced.
+
+Where the disk refuses or is slow, it is announced all the same, and stored once that is possible.
+"""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
+import structlog
+
+from netagent.model.errors import CapabilityMissing
 from netagent.model.verdict import Incident, IncidentState
+
+log = structlog.get_logger()
 
 EVENTS_KEPT = 1000
 """Newest events kept for watchers. Chosen: memory stays bounded; a watcher that is farther behind
 misses the oldest."""
+
+STORE_S = 2.0
+"""Seconds that a change waits to be stored. Chosen: a disk takes milliseconds; who waits for the
+incident waits for the network to be mended."""
+RETRY_S = 5.0
+"""Seconds between two attempts to store what was refused. Chosen: a disk that has room again is
+seen within a window."""
+BATCH = 200
+"""Most incidents that are stored at once. Chosen: a transaction of milliseconds, however many wait;
+none is given up, for memory holds all of them anyway."""
 
 EVENT_OF = {
     IncidentState.OPEN: "opened",
@@ -43,14 +63,24 @@ class Journal:
     """Every incident kept, and the latest events."""
 
     def __init__(
-        self, stored: Iterable[Incident], *, wall_ns: int, announce: Callable[[], None]
+        self,
+        stored: Iterable[Incident],
+        *,
+        wall_ns: int,
+        announce: Callable[[], None],
+        settled: Callable[[str | None, int], None] = lambda _refused, _wall_ns: None,
     ) -> None:
+        """Begin with the incidents `stored`; `settled` is told how each write ended, and when."""
         self._known = {incident.id: incident for incident in stored}
         self._changed: deque[Incident] = deque()
+        self._unstored: dict[str, Incident] = {}
+        """Incidents that were announced and are not stored, by id, as they now are."""
+        self._refused = False
+        """Whether the newest attempt to store failed."""
         self._news = asyncio.Event()
         self._seq = wall_ns
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        self._announce = announce
+        self._announce, self._settled = announce, settled
 
     @property
     def seq(self) -> int:
@@ -74,25 +104,57 @@ class Journal:
         """Return one incident."""
         return self._known.get(incident)
 
+    def is_stored(self, incident: str) -> bool:
+        """Return whether a restart would know the incident as it is."""
+        return incident not in self._unstored
+
+    @property
+    def unstored(self) -> int:
+        """Return how many incidents are shown and not stored."""
+        return len(self._unstored)
+
     def events(self, after: int) -> list[Event]:
         """Return the events after number `after`, oldest first."""
         return [event for event in self._events if event.seq > after]
 
     def note(self, incident: Incident) -> None:
-        """Take an incident that changed; it is announced once it is stored."""
+        """Take an incident that changed; it is stored and announced soon."""
         self._changed.append(incident)
         self._news.set()
 
     async def take(self, store: Storage, wall_ns: int) -> None:
-        """Store and announce what changed since the last call."""
+        """Store and announce what changed since the last call, and store what was refused."""
         changed = list(self._changed)
-        if not changed:
+        wanted = self._unstored | {incident.id: incident for incident in changed}
+        if not wanted:
             return
-        await store.put_incidents(changed)
+        batch = dict(islice(wanted.items(), BATCH))
+        refused = await self._put(store, list(batch.values()))
+        self._refused = refused is not None
+        self._unstored = {
+            name: incident
+            for name, incident in wanted.items()
+            if self._refused or name not in batch
+        }
         for incident in changed:
             self._changed.popleft()
             self._tell(incident, wall_ns)
+        self._settled(refused, wall_ns)
         self._announce()
+
+    async def _put(self, store: Storage, incidents: list[Incident]) -> str | None:
+        """Store incidents; return why it could not be done."""
+        try:
+            async with asyncio.timeout(STORE_S):
+                await store.put_incidents(incidents)
+        except TimeoutError:
+            return f"incidents not stored within {STORE_S:g} s"
+        except CapabilityMissing as error:
+            return error.remedy
+        except Exception as error:  # a bug, but whoever waits for the incident shall see it
+            log.exception("incidents_not_stored")
+            return f"{type(error).__name__}: {error}"
+        return None
 
     def _tell(self, incident: Incident, wall_ns: int) -> None:
         self._seq = max(self._seq + 1, wall_ns)
@@ -111,7 +173,10 @@ class Journal:
     async def follow(self, store: Storage, clock: Callable[[], int]) -> None:
         """Take what changes, over and over."""
         while True:
-            await self._news.wait()
+            if self._refused or not self._unstored:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S if self._unstored else None):
+                        await self._news.wait()
             await self.take(store, clock())
             if not self._changed:
                 self._news.clear()

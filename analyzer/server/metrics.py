@@ -15,6 +15,7 @@ COUNTERS = {
     "duplicates": "Summaries that were there already.",
     "summary_bytes": "Bytes of summaries received.",
     "bad_summaries": "Summaries that could not be used.",
+    "refused_summaries": "Summaries that the disk did not take.",
     "registrations": "Registrations taken.",
     "worker_crashes": "Background workers that had to be started again.",
 }

@@ -53,6 +53,7 @@ class Recorder:
             window_s=config.window_s,
             probe_port=config.probe_port,
             sensitivity=config.slowness.sensitivity,
+            missing_after_ns=config.tasks.missing_after_s * 10**9,
             tape=self._write,
         )
         self._ring = Ring(self._folder, max_bytes=self._settings.bytes, opening=self._opening)
@@ -92,6 +93,7 @@ class Recorder:
             window_s=self._config.window_s,
             probe_port=self._config.probe_port,
             sensitivity=self._config.slowness.sensitivity,
+            missing_after_ns=self._config.tasks.missing_after_s * 10**9,
             topology=self._topology,
         )
         states = [records.State(body=state)] if state is not None else []

@@ -19,7 +19,7 @@ from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, change
 from analyzer.server.identity import require_admin, require_host
 from analyzer.server.metrics import render
 from analyzer.server.problems import HANDLERS, Problem
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import IncidentState
@@ -201,8 +201,11 @@ async def incidents(
             f"{wanted!r} is no state",
             f"use active, {', '.join(s.value for s in IncidentState)}",
         )
-    found = analyzer_of(request).journal.incidents(wanted, since)
-    return as_json({"incidents": [views.incident(incident) for incident in found]})
+    journal = analyzer_of(request).journal
+    found = journal.incidents(wanted, since)
+    return as_json(
+        {"incidents": [views.incident(i, stored=journal.is_stored(i.id)) for i in found]}
+    )
 
 
 @get("/v1/incidents/events", tags=["incidents"])
@@ -224,7 +227,8 @@ async def events(
             found = journal.events(after)
             if found or not await changed(analyzer, ticket, deadline_s):
                 seq = found[-1].seq if found else after
-                return as_json({"next": seq, "events": [views.event(e) for e in found]})
+                told = [views.event(e, stored=journal.is_stored(e.incident.id)) for e in found]
+                return as_json({"next": seq, "events": told})
         finally:
             analyzer.waiters.discard(INCIDENTS, ticket)
 
@@ -232,10 +236,11 @@ async def events(
 @get("/v1/incidents/{incident:str}", responses={404: PROBLEM}, tags=["incidents"])
 async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     """Return one incident with its verdict and all evidence."""
-    known = analyzer_of(request).journal.get(incident)
+    journal = analyzer_of(request).journal
+    known = journal.get(incident)
     if known is None:
         raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
-    return as_json(views.incident(known))
+    return as_json(views.incident(known, stored=journal.is_stored(incident)))
 
 
 @post(
@@ -298,9 +303,9 @@ async def findings(request: Call) -> Response[bytes]:
 
 @get("/v1/status", tags=["analyzer"])
 async def status(request: Call) -> Response[bytes]:
-    """Return who this analyzer is and how much it holds."""
+    """Return who this analyzer is, how much it holds, and whether its disk takes more."""
     analyzer = analyzer_of(request)
-    kept, size = await analyzer.store.usage()
+    kept, size = await _usage(analyzer)
     return as_json(
         {
             "version": netagent.__version__,
@@ -312,11 +317,25 @@ async def status(request: Call) -> Response[bytes]:
             "incidents_active": len(analyzer.journal.incidents("active")),
             "summaries_kept": kept,
             "summary_bytes_kept": size,
+            "disk": {
+                "takes": analyzer.disk.takes,
+                "refuses_since_ns": analyzer.disk.since_ns,
+                "error": analyzer.disk.error,
+                "incidents_not_stored": analyzer.journal.unstored,
+            },
+            "stood_still": analyzer.asker.stood_still,
             "counters": {
                 name: getattr(analyzer.counters, name) for name in analyzer.counters.__slots__
             },
         }
     )
+
+
+async def _usage(analyzer: Analyzer) -> tuple[int | None, int | None]:
+    try:
+        return await analyzer.store.usage()
+    except CapabilityMissing:
+        return None, None  # a database that is away; `disk` says why
 
 
 @get("/metrics", tags=["analyzer"], media_type="text/plain")

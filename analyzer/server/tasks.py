@@ -7,6 +7,7 @@ import msgspec
 from litestar import Response, delete, get, put
 from litestar.params import FromPath, FromQuery
 
+from analyzer.detect.arrival import overdue
 from analyzer.server import views
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives, takes
@@ -167,4 +168,9 @@ def _task(analyzer: Analyzer, task: str) -> views.Plain:
     if known is None:
         raise Problem(404, f"no task {task!r}", "GET /v1/tasks lists those known")
     registered = len(analyzer.registry.endpoints(task))
-    return views.task(known, registered, analyzer.skeletons.plan(task))
+    missing = overdue(
+        analyzer.registry.awaited(task),
+        now_ns=analyzer.clock(),
+        after_ns=analyzer.config.tasks.missing_after_s * 10**9,
+    )
+    return views.task(known, registered, analyzer.skeletons.plan(task), missing)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nouns as people and scripts read them: flat, ids as text, instants in Unix nanoseconds."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from msgspec import to_builtins
 
 from analyzer.intake.reports import Report
 from analyzer.localize.sentences import sentences
-from analyzer.roster.registry import Agent, Conflict, EndpointRecord
+from analyzer.roster.registry import Agent, Awaited, Conflict, EndpointRecord
 from analyzer.server.journal import Event
 from analyzer.skeleton.plans import Plan
 from netagent.model.finding import Finding
@@ -56,8 +57,13 @@ def agent(known: Agent, report: Report | None, *, wall_ns: int) -> Plain:
     }
 
 
-def task(known: Task, registered: int, followed: Plan | None) -> Plain:
-    """Return a task, with how many of its endpoints are registered, and what is probed."""
+def task(
+    known: Task, registered: int, followed: Plan | None, missing: Iterable[Awaited] = ()
+) -> Plain:
+    """Return a task, with how many of its endpoints are registered, and what is probed.
+
+    `missing` are containers of it that should have come long ago.
+    """
     return {
         "id": known.id,
         "containers": known.containers,
@@ -66,6 +72,9 @@ def task(known: Task, registered: int, followed: Plan | None) -> Plain:
         "declared": known.declared,
         "endpoints_expected": len(known.containers) * known.rnics_per_container,
         "endpoints_registered": registered,
+        "missing": [
+            {"container": each.container, "declared_ns": each.declared_ns} for each in missing
+        ],
         "skeleton": known.skeleton,
         "parallelism": asdict(known.parallelism) if known.parallelism else None,
         "list": _list(followed),
@@ -103,12 +112,13 @@ def _list(followed: Plan | None) -> str:
     return "skeleton" if followed is not None and followed.used is not None else "basic"
 
 
-def incident(known: Incident) -> Plain:
-    """Return an incident with its verdict and all evidence."""
+def incident(known: Incident, *, stored: bool = True) -> Plain:
+    """Return an incident with its verdict and all evidence; `stored`: a restart would know it."""
     verdict = known.verdict
     return {
         "id": known.id,
         "state": known.state.value,
+        "stored": stored,
         "component": str(verdict.component) if verdict.component else None,
         "layer": verdict.layer.value if verdict.layer else None,
         "symptom": verdict.symptom.value,
@@ -129,9 +139,10 @@ def incident(known: Incident) -> Plain:
     }
 
 
-def event(known: Event) -> Plain:
+def event(known: Event, *, stored: bool = True) -> Plain:
     """Return what happened to an incident."""
-    return {"seq": known.seq, "event": known.event, "incident": incident(known.incident)}
+    told = incident(known.incident, stored=stored)
+    return {"seq": known.seq, "event": known.event, "incident": told}
 
 
 def finding(known: Finding) -> Plain:

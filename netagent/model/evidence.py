@@ -24,7 +24,16 @@ class EvidenceKind(StrEnum):
     POOLED = "pooled"
     """`windows` counted together."""
     LARGE_ONLY = "large-only"
-    """Smaller probes on the same paths are all answered."""
+    """Smaller probes on the same paths are all answered. `bytes` of the largest, of which `lost` of
+    `sent` are lost, and none of `small`; without values where they are not known."""
+    SOME_PORTS = "some-ports"
+    """Only some flows of the failing pairs lose: `flows` of them, `lost` of `sent` probes, while
+    `clean` others of the same `pairs` sent `clean_sent` and lost none; those whose UDP source port
+    & `mask` is `value` (0 and 0 where no mask tells them); those that cross `component` (empty
+    where it does not tell them)."""
+    RHYTHM = "rhythm"
+    """It comes and goes: every `period_s`, for `lasts_s`, `cycles` times in a row; `lossy` of
+    `windows`."""
     COUNTED = "counted"
     """`source`, `sent`, `routers` as (name, packets that reached it)."""
     TIMED = "timed"
@@ -45,6 +54,8 @@ class EvidenceKind(StrEnum):
     """`host`, `rpc`: how its agent's RPC answers."""
     LATE = "late"
     """`host`, `delay_ns`: how long it takes on average to send or to answer a probe."""
+    AWAITED = "awaited"
+    """`task` of a container that never came, `declared_ns`, `begun_ns` of the task."""
     REFUSED = "refused"
     """`probes` answered by ICMP port unreachable."""
     SPARED = "spared"

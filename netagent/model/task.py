@@ -39,3 +39,7 @@ class Task:
     """Whether its traffic may decide what is probed; False opts out: the basic list stays."""
     parallelism: Parallelism | None = None
     """What its owner says of it: a hint, held against the traffic."""
+    awaited: tuple[tuple[str, int], ...] = ()
+    """Declared containers that never registered, and when each was declared (Unix ns)."""
+    begun_ns: int | None = None
+    """When the first of its containers was seen after its declaration; None before."""

@@ -21,6 +21,8 @@ class Symptom(StrEnum):
     """A host takes long to send or to answer probes; says nothing about any path."""
     MASKED = "masked"
     """None: probes lose nothing, but a part is not what it should be."""
+    MISSING = "missing"
+    """A declared container never registered; says nothing about any host or path."""
 
 
 @dataclass(frozen=True, slots=True)

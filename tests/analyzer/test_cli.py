@@ -158,6 +158,18 @@ def test_an_incident_without_a_component_says_insufficient_evidence():
     assert "failing pairs" not in text
 
 
+def test_an_incident_that_is_not_stored_says_so_everywhere():
+    event = {"seq": 1, "event": "opened", "incident": INCIDENT}
+    for stored in (True, False):
+        incident = INCIDENT | {"stored": stored}
+        for lines in (
+            show.report(incident, pairs=8),
+            watch.report(event | {"incident": incident}),
+            incidents.report([incident]),
+        ):
+            assert ("the analyzer's disk refuses" in fits(lines)) is not stored
+
+
 def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert "i1a2b-77  confirmed  06:00:00  overlay  0.97" in fits(incidents.report([INCIDENT] * 2))
     masked = {**INCIDENT, "component": "rnic h0/rnic0", "symptom": "masked"}

@@ -90,6 +90,7 @@ def test_a_task_may_be_watched_more_or_less_closely_and_inherits_the_rest(write)
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
+        ("[tasks]\nmissing_after_s = 0\n", 2, "tasks.missing_after_s: expected int >= 1"),
         ("[slowness]\nfactor = 0.5\n", 2, "slowness.factor: expected float >= 1.0"),
         ("[slowness.tasks.x]\nshift_ms = 1\n", None, "unknown key 'shift_ms'"),
         ('listen = "127.0.0.1:1"\nlissten = 3\n', 2, "unknown key 'lissten'"),

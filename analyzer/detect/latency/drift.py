@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from analyzer.detect.chance import deviations
 from analyzer.detect.latency.merged import Floats, Ints, Merged
+from analyzer.detect.latency.saved import Columns
 
 WIDTH_NS = 1_800_000_000_000
 """Nanoseconds of a window. The paper's, section 5.2."""
@@ -35,6 +36,7 @@ KEPT_NS = 24 * 3_600_000_000_000
 hosts change, and are slower for ever after."""
 
 _COUNT, _MEAN, _VAR, _PARTS, _PARTS_MEAN, _PARTS_VAR = range(6)
+_COLUMNS = ("_reference", "_since_ns", "_now", "_spoiled", "_shift_ns", "_slow_ln")
 
 
 @dataclass(slots=True)
@@ -94,6 +96,23 @@ class Drift:
         """Return a slow flow's round trip in its reference, and in the window that drifted (ns)."""
         return float(np.exp(self._reference[_MEAN, flow])), float(np.exp(self._slow_ln[flow]))
 
+    @property
+    def window(self) -> int:
+        """Return the number of the half hour that is being filled; -1 before the first."""
+        return self._window
+
+    def columns(self, flows: Ints) -> Columns:
+        """Return what is known of these numbers."""
+        self._grow(int(flows.max()) + 1 if len(flows) else 0)
+        return {f"drift.{name.lstrip('_')}": getattr(self, name)[..., flows].T for name in _COLUMNS}
+
+    def put(self, flows: Ints, columns: Columns, window: int) -> None:
+        """Take what `columns` returned, for numbers that are new, as of the half hour `window`."""
+        self._grow(int(flows.max()) + 1 if len(flows) else 0)
+        for name in _COLUMNS:
+            getattr(self, name)[..., flows] = columns[f"drift.{name.lstrip('_')}"].T
+        self._window = window
+
     def forget(self, flows: Ints) -> None:
         """Begin anew with these numbers: they are other flows now."""
         known = flows[flows < len(self._slow_ln)]
@@ -116,7 +135,7 @@ class Drift:
         if size <= have:
             return
         more = max(size, 2 * have) - have
-        for name in ("_reference", "_since_ns", "_now", "_spoiled", "_shift_ns", "_slow_ln"):
+        for name in _COLUMNS:
             known = getattr(self, name)
             wide = np.zeros((*known.shape[:-1], more), known.dtype)
             setattr(self, name, np.concatenate([known, wide], axis=-1))

@@ -9,7 +9,7 @@ a floor, which a task may set for itself (`floors`).
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from analyzer.detect.flows import ends_of, unobserved
 from analyzer.detect.latency.drift import Drift
 from analyzer.detect.latency.floors import Floors
 from analyzer.detect.latency.merged import MEAN, P50, P75, Ints, Merged, merge
+from analyzer.detect.latency.saved import Columns, Saved
 from analyzer.detect.latency.spread import WIDTH_NS, Spread
 from analyzer.detect.latency.step import LatencyBaselines
 from analyzer.intake.flows import FlowNumbers, WindowRows
@@ -27,6 +28,9 @@ from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.verdict import Symptom
+
+MAX_SAVED = 131_072
+"""Most flows whose baselines are saved. Chosen: half a kilobyte each, so 64 MiB at most."""
 
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) in healthy windows, and now."""
@@ -50,10 +54,17 @@ class Slowness:
     """Flows whose last half minute, and the one before, did not fit -> their shift."""
     slow: Mapping[FlowId, Shift] = field(default_factory=dict)
     """Slow flows of the newest window -> their shift."""
+    until_ns: int = 0
+    """End of the newest window that was learned, Unix nanoseconds."""
 
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the ends_of pairs with slow flows, and learn from all others."""
         yield from ()  # no question is needed
+        self.learn(seen)
+        return self._anomalies(seen)
+
+    def learn(self, seen: Seen) -> None:
+        """Take a window."""
         slow: set[int] = set()
         now: dict[int, Shift] = {}
         for rows in seen.state.rows.values():
@@ -63,7 +74,39 @@ class Slowness:
         self._merge(seen, np.array(sorted(slow), np.int64))
         longer = {n: self._drift.shift_ns(n) for n in self._drift.slow().tolist()}
         self.slow = dict(_named(longer | self._odd | now, seen.numbers))
-        return self._anomalies(seen)
+        self.until_ns = max(self.until_ns, seen.state.window.end_ns)
+
+    def save(self, numbers: FlowNumbers) -> Saved | None:
+        """Return what is known of flows, MAX_SAVED at most; None within a half minute.
+
+        Its windows cannot be divided: whoever takes this up again needs those after `until_ns`.
+        """
+        if self._half_minute:
+            return None
+        named = numbers.items()[:MAX_SAVED]
+        columns = self.columns(np.array([number for number, _ in named], np.int64))
+        names = tuple(flow for _, flow in named)
+        return Saved(self.until_ns, self._drift.window, names, columns)
+
+    def columns(self, flows: Ints) -> Columns:
+        """Return what is known of these numbers."""
+        odd = np.zeros((len(flows), 2))
+        for number, shift in self._odd.items():
+            odd[flows == number] = shift
+        known: dict[str, NDArray[Any]] = {"odd.shift_ns": odd}
+        for each in (self._baselines, self._spread, self._drift):
+            known |= each.columns(flows)
+        return known
+
+    def restore(self, saved: Saved, flows: Ints) -> None:
+        """Take what `save` returned; its flows have the numbers `flows` now, which are new."""
+        self._baselines.put(flows, saved.columns)
+        self._spread.put(flows, saved.columns)
+        self._drift.put(flows, saved.columns, saved.drift_window)
+        odd = saved.columns["odd.shift_ns"]
+        for place in np.flatnonzero(odd[:, 1]).tolist():
+            self._odd[int(flows[place])] = (float(odd[place, 0]), float(odd[place, 1]))
+        self.until_ns = saved.until_ns
 
     def _floor(self, flow: Ints, seen: Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         return self._floors.at(flow, seen.numbers, seen.endpoints)

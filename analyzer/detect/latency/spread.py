@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from analyzer.detect.latency.merged import MAX, MEAN, P50, P75, STD, Floats, Ints, Merged
 from analyzer.detect.latency.outlier import factors
+from analyzer.detect.latency.saved import Columns
 
 WIDTH_NS = 30_000_000_000
 """Nanoseconds of a window. The paper's, section 5.2."""
@@ -84,6 +85,18 @@ class Spread:
         """Begin anew with these numbers: they are other flows now."""
         known = flows[flows < len(self._odd)]
         self._fitted[known], self._odd[known] = 0, False
+
+    def columns(self, flows: Ints) -> Columns:
+        """Return what is known of these numbers."""
+        self._grow(int(flows.max()) + 1 if len(flows) else 0)
+        known: Columns = {"past": self._past, "fitted": self._fitted, "odd": self._odd}
+        return {f"spread.{name}": of[flows] for name, of in known.items()}
+
+    def put(self, flows: Ints, columns: Columns) -> None:
+        """Take what `columns` returned, for numbers that are new."""
+        self._grow(int(flows.max()) + 1 if len(flows) else 0)
+        self._past[flows], self._fitted[flows] = columns["spread.past"], columns["spread.fitted"]
+        self._odd[flows] = columns["spread.odd"]
 
     def _rose(
         self, merged: Merged, judged: Ints, factor: Floats, shift_ns: Floats

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.detect.latency.saved import Columns
 from analyzer.intake.flows import WindowRows
 
 BASELINE_WINDOWS = 4
@@ -114,6 +115,25 @@ class LatencyBaselines:
         known = flows[flows < len(self._slow)]
         self._of_mean.windows[known], self._of_least.windows[known] = 0, 0
         self._slow[known] = False
+
+    def columns(self, flows: Ints) -> Columns:
+        """Return what is known of these numbers."""
+        self._grow(int(flows.max()) + 1 if len(flows) else 0)
+        kinds = {"mean": self._of_mean, "least": self._of_least}
+        known = {
+            f"step.{kind}.{name}": getattr(of, name)[flows]
+            for kind, of in kinds.items()
+            for name in ("mean", "var", "windows")
+        }
+        return known | {"step.slow": self._slow[flows]}
+
+    def put(self, flows: Ints, columns: Columns) -> None:
+        """Take what `columns` returned, for numbers that are new."""
+        self._grow(int(flows.max()) + 1 if len(flows) else 0)
+        for kind, of in {"mean": self._of_mean, "least": self._of_least}.items():
+            for name in ("mean", "var", "windows"):
+                getattr(of, name)[flows] = columns[f"step.{kind}.{name}"]
+        self._slow[flows] = columns["step.slow"]
 
     def shift_ns(self, flow: int, mean_ln: float, min_ns: float) -> tuple[float, float]:
         """Return a slow flow's round trip in healthy windows and in the one just judged, in ns.

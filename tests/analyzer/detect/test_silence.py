@@ -2,7 +2,12 @@
 import pytest
 
 from analyzer.detect.contract import Seen
-from analyzer.detect.silence import Silence
+from analyzer.detect.silence import (
+    CATCH_UP_WINDOWS,
+    MUTE_WINDOWS,
+    TIMEOUT_WINDOWS,
+    Silence,
+)  # fmt: skip
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from analyzer.questions import Failed, Why
@@ -114,3 +119,29 @@ def test_who_catches_up_last_after_most_were_silent_is_not_named_for_it():
 )
 def test_it_is_over_when_the_host_speaks_or_is_expected_no_more(more, over):
     assert Silence().over([AGENT], seen(**more)) == over
+
+
+@pytest.mark.parametrize("why", [None, Why.TIMEOUT, Why.UNREACHABLE, Why.ODD, Why.CANNOT])
+def test_while_the_analyzer_is_in_trouble_and_while_hosts_catch_up_nobody_is_silent(why):
+    silence = Silence()
+    silence.impaired = True
+    assert not any(windows(silence, why, 20))
+    silence.impaired = False
+    waits = MUTE_WINDOWS if why in {None, Why.ODD, Why.CANNOT} else TIMEOUT_WINDOWS
+    raised = windows(silence, why, CATCH_UP_WINDOWS + waits)
+    assert raised.index(1) >= CATCH_UP_WINDOWS - 1
+
+
+def test_a_dead_agent_is_told_whatever_trouble_the_analyzer_has():
+    silence = Silence()
+    silence.impaired = True
+    assert windows(silence, Why.REFUSED, 2) == [1, 1]
+
+
+def test_a_host_that_delivered_again_is_as_any_other():
+    silence = Silence()
+    silence.impaired = True
+    windows(silence, None, 2)
+    silence.impaired = False
+    assert drive(silence.detect(seen()), lambda _: ANSWERS) == []
+    assert windows(silence, None, MUTE_WINDOWS) == [0] * (MUTE_WINDOWS - 1) + [1]

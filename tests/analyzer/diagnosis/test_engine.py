@@ -11,16 +11,19 @@ import pytest
 from msgspec import structs
 
 from analyzer.diagnosis import engine
+from analyzer.diagnosis.engine import Diagnosis
 from analyzer.diagnosis.incidents import MOST_CLEAN
-from analyzer.intake.windows import AHEAD_NS
+from analyzer.intake.windows import AHEAD_NS, GRACE_NS
 from analyzer.localize.sentences import sentences
 from analyzer.localize.tracing.wants import Wants
 from analyzer.questions import Failed, Why
 from netagent.collect.windows import TracedPath
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.evidence import EvidenceKind
 from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
 from netagent.model.path import Component, link, switch
+from netagent.model.task import Task
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import IncidentState, Symptom
 from netagent.model.window import Window
@@ -437,6 +440,62 @@ def test_a_slow_rnic_is_found_whatever_else_is_wrong_and_recovers(elsewhere):
     assert live_slow(world, truth, 1, 3) == []
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "lost"])
+def test_a_rnic_that_was_slow_before_a_restart_is_slow_after_it_where_baselines_were_kept(kept):
+    world, truth = World(), Component.parse("rnic h3/rnic0")
+    live_slow(world, truth, 1, 6)
+    assert truth in components(live_slow(world, truth, 20, 8))  # to the end of a half minute
+    before, saved = world.diagnosis, world.diagnosis.baselines()
+    world.diagnosis = Diagnosis(world.registry, DeclaredTopology())
+    if kept:
+        world.diagnosis.adopt(saved, world.now_ns())
+    world.diagnosis.restore(before.incidents(), world.now_ns())
+    world.diagnosis.begin(world.now_ns())
+    assert components(live_slow(world, truth, 20, 14)) == ([truth] if kept else [])
+    with pytest.raises(LocalProtocolError):
+        world.diagnosis.adopt(saved, world.now_ns())
+
+
+def test_a_declared_container_that_never_comes_is_an_incident_until_it_comes_and_accuses_nobody():
+    world = World()
+    containers = sorted({e.container for e in world.fabric.endpoints if e.container[:2] == "t0"})
+    world.registry.put_task(Task("t0", (*containers, "t0-late")), START - 60 * 10**9)
+    assert world.live(3) == []  # not yet
+    world.registry.put_task(Task("t1", ("t1-c0", "t1-late")), START - 20 * 60 * 10**9)
+    (incident,) = world.live(1)
+    assert incident.verdict.component == Component.parse("container t1-late")
+    assert (incident.state, incident.tasks) == (IncidentState.CONFIRMED, ("t1",))
+    assert incident.verdict.symptom is Symptom.MISSING
+    world.fabric.loss = {switch("spine-1"): 1.0}  # another fault is told beside it
+    assert set(components(world.live(3))) == {incident.verdict.component, switch("spine-1")}
+    world.fabric.loss = {}
+    late = replace(next(iter(world.fabric.endpoints.values())), id=EndpointId("t1-late", 0))
+    world.registry.apply(
+        Registration(
+            host="h9", instance="1", generation=1, rpc_url="", endpoints=(replace(late, host="h9"),)
+        ),
+        world.now_ns(),
+    )
+    world.silent = {"h9": "refused"}
+    assert incident.verdict.component not in components(world.live(1))
+
+
+def test_a_spine_that_flaps_is_told_with_its_period_and_which_flows_it_hits():
+    world, found = World(), []
+    world.live(3)
+    for _ in range(7):
+        world.fabric.loss = {switch("spine-0"): 0.6}
+        found = world.live(2)
+        world.fabric.loss = {}
+        if _ < 6:
+            world.live(4)
+    (incident,) = found
+    assert incident.verdict.component == switch("spine-0")
+    lines = said(incident)
+    assert any(line.startswith("comes and goes every 30 s, for about 10 s: ") for line in lines)
+    assert any("those that lose are just those that cross switch spine-0" in line for line in lines)
+
+
 def test_a_slow_link_is_told_from_its_spine_by_where_routers_become_late():
     world, truth = World(), link("leaf-s0-r0", "spine-1")
     assert live_slow(world, truth, 1, 6) == []
@@ -460,6 +519,44 @@ def test_a_slow_link_is_a_tie_where_routers_tell_nothing():
     (incident,) = live_slow(world, truth, 20, 4)
     assert incident.verdict.component is None
     assert truth in [suspect.component for suspect in incident.verdict.alternatives]
+
+
+@pytest.mark.parametrize("why", ["timeout", "unreachable"])
+@pytest.mark.parametrize("trouble", ["refused", "stood_still", None])
+def test_an_analyzer_in_trouble_of_its_own_accuses_no_agent(trouble, why):
+    world = World()
+    world.live(3)
+    if trouble:
+        getattr(world.diagnosis, trouble)(world.now_ns())
+    world.silent = dict.fromkeys(HOSTS, why)
+    world.live(3)
+    assert bool(world.told) is (trouble is None)
+    world.silent = {}  # they are heard again
+    world.live(1)
+    world.silent = {"h1": why}
+    world.live(2 + engine.IMPAIRED_NS // WIDTH)
+    assert [i.verdict.component.name for i in world.diagnosis.incidents()] == ["h1"]
+
+
+def test_an_analyzer_that_stood_still_reads_what_came_before_it_closes_a_window():
+    world, truth = World(), switch("spine-1")
+    world.live(4)
+    world.fabric.loss = {truth: 1.0}
+    woke_ns = world.now_ns() + 60 * 10**9
+    for _ in range(2):
+        for summary in world.summaries():
+            world.diagnosis.ingest(summary, woke_ns)
+        world.window += 1
+    late = list(world.summaries())  # these are still to be read
+    world.diagnosis.stood_still(woke_ns)
+    assert world.diagnosis.step(woke_ns) == []
+    assert world.diagnosis.deadline() == woke_ns + GRACE_NS
+    assert world.diagnosis.incidents() == []
+    for summary in late:
+        world.diagnosis.ingest(summary, woke_ns + 1)
+    world.window = (woke_ns + GRACE_NS - START) // WIDTH
+    world.turn()
+    assert components(world.diagnosis.incidents()) == [truth]
 
 
 def test_an_odd_summary_is_refused_and_the_rest_is_judged():

@@ -154,6 +154,17 @@ def test_slow_pairs_that_have_an_incident_open_another_only_if_it_lasts():
     assert apply(kept, other, at=YOUNG_NS + 5)
 
 
+def test_a_container_that_never_came_revises_no_incident_and_names_its_task():
+    kept = IncidentBook()
+    rnic = Component.parse("rnic h0/rnic0")
+    apply(kept, verdict(rnic, confidence=0.99, pairs=()))  # a finding, while nothing is lost
+    awaited = Evidence(EvidenceKind.AWAITED, {"task": "job", "declared_ns": 1, "begun_ns": 2})
+    late = Component.parse("container c9")
+    missing = verdict(late, confidence=0.99, pairs=(), symptom=Symptom.MISSING)
+    apply(kept, verdict(rnic, pairs=()), replace(missing, evidence=(awaited,)), at=1)
+    assert [(i.verdict.component, i.tasks) for i in kept.open()] == [(rnic, ()), (late, ("job",))]
+
+
 def test_an_old_incident_or_other_pairs_are_not_revised():
     kept, other = IncidentBook(), Component.parse("switch spine-1")
     apply(kept, verdict(LINK))

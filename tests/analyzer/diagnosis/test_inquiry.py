@@ -142,6 +142,13 @@ def test_incidents_of_the_time_speak_against_it(from_s, to_s, concerns):
     assert (answer(asked.looked(found))[0] is Answer.SUSPECT) is concerns
 
 
+def test_a_container_that_never_came_says_nothing_of_the_network():
+    asked = Asked()
+    found = incident(Component(Kind.CONTAINER, "late"), asked.begin_ns)
+    missing = replace(found, verdict=replace(found.verdict, symptom=Symptom.MISSING))
+    assert [len(asked.looked(each).incidents) for each in (found, missing)] == [1, 0]
+
+
 def test_incidents_of_others_concern_it_only_on_its_own_hosts():
     asked = Asked().windows()
     elsewhere = incident(switch("spine-0"), asked.begin_ns, tasks=("other",))

@@ -51,9 +51,10 @@ def test_a_window_nobody_reported_is_judged_too():
 
 def test_history_is_taken_in_and_judged_no_more():
     marks = Watermarks()
-    marks.begin(now_ns=100 * WIDTH)
-    for window in (7, 8, 100):
+    assert marks.begin(now_ns=0) == []
+    for window in (8, 7, 99, 100):
         add(marks, "a", window, now_ns=100 * WIDTH)
+    assert starts(marks.begin(now_ns=100 * WIDTH)) == [7, 8, 99]
     assert starts(marks.close({"a"}, now_ns=101 * WIDTH)) == [100]
 
 

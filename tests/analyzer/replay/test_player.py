@@ -14,7 +14,8 @@ from analyzer.replay import records
 from analyzer.replay.frames import DamagedRecording, frame
 from analyzer.replay.player import play, read
 from netagent.model.errors import RemoteProtocolError
-from tests.analyzer.replay.worlds import LINK, SPINE, eventful
+from tests.analyzer.diagnosis.world import HOSTS
+from tests.analyzer.replay.worlds import LINK, SPINE, Recorded, eventful
 
 ROOT = Path(__file__).parents[3]
 
@@ -54,6 +55,20 @@ def test_another_process_with_other_hashes_tells_the_same(tmp_path, seed):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same as then" in done.stdout
+
+
+def test_what_the_analyzer_refused_is_refused_again():
+    world = Recorded()
+    world.live(3)
+    world.silent = dict.fromkeys(HOSTS, "timeout")
+    for trouble in (world.diagnosis.refused, world.diagnosis.stood_still):
+        trouble(world.now_ns())
+        world.live(3)
+    data = world.recording()
+    again = played(data)
+    assert (again.differences, again.incidents, world.told) == ([], {}, {})
+    kept = [r for r in read(io.BytesIO(data)) if not isinstance(r, records.Impaired)]
+    assert play(iter(kept)).incidents != {}
 
 
 def test_a_replay_may_end_early():

@@ -221,6 +221,61 @@ def test_declaring_a_task_again_replaces_it_and_another_may_not_take_its_contain
     assert registry.declarer(["a1", "zz"], besides="other") == "job"
 
 
+def waiting(registry, task=None):
+    return [(a.container, a.declared_ns, a.begun_ns) for a in registry.awaited(task)]
+
+
+def test_a_declared_container_is_awaited_until_it_registers_and_never_again():
+    registry = Registry()
+    registry.put_task(Task("job", ("a0", "a1", "a2"), 1, (0,)), 1)
+    assert waiting(registry) == [("a0", 1, None), ("a1", 1, None), ("a2", 1, None)]
+    assert not registry.arrivals()
+    registry.apply(registration("h0", endpoint("h0", "a0", task="")), 5)
+    assert waiting(registry) == [("a1", 1, 5), ("a2", 1, 5)]
+    assert registry.arrivals() == {"job"}
+    registry.noted("job")
+    registry.apply(registration("h0", generation=2), 6)
+    registry.expire(6 + REMEMBER_NS)
+    registry.put_task(Task("job", ("a0", "a1", "a3"), 1, (0,)), 7)
+    assert waiting(registry) == [("a1", 1, 5), ("a3", 7, 5)]  # declared again: a0 was there
+    assert not registry.arrivals()
+    registry.delete_task("job", 8)
+    assert waiting(registry) == []
+
+
+def test_a_task_that_is_declared_again_with_other_containers_begins_again():
+    registry = Registry()
+    registry.put_task(Task("job", ("a0", "a1"), 1, (0,)), 1)
+    registry.apply(registration("h0", endpoint("h0", "a0", task="")), 5)
+    registry.put_task(Task("job", ("b0", "b1"), 1, (0,)), 9)
+    assert waiting(registry) == [("b0", 9, None), ("b1", 9, None)]
+    registry.apply(registration("h0", endpoint("h0", "b1", task=""), generation=2), 12)
+    assert waiting(registry) == [("b0", 9, 12)]
+
+
+def test_what_runs_already_when_its_task_is_declared_is_not_awaited():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0", task="job")), 1)
+    registry.put_task(Task("job", ("a0", "a1"), 1, (0,)), 9)
+    assert waiting(registry) == [("a1", 9, 9)]
+
+
+def test_who_came_survives_a_restart_and_an_earlier_version_awaits_nobody():
+    registry = Registry()
+    registry.put_task(Task("job", ("a0", "a1"), 1, (0,)), 1)
+    registry.apply(registration("h0", endpoint("h0", "a0", task="")), 5)
+    exported = registry.export_task("job")
+    assert (exported.awaited, exported.begun_ns) == ((("a1", 1),), 5)
+    again = Registry.restore([], [exported])
+    assert waiting(again) == [("a1", 1, 5)]
+    assert again.export_task("job") == exported
+    hosts = [registry.export_host("h0")]
+    before = replace(exported, awaited=(), begun_ns=None)
+    assert waiting(Registry.restore(hosts, [before])) == []
+    odd = replace(exported, awaited=(("zz", 1),))
+    assert waiting(Registry.restore([], [odd])) == []
+
+
 # --- properties -----------------------------------------------------------------------------------
 
 fleets = st.lists(

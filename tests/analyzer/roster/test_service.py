@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -163,12 +164,24 @@ def test_a_task_is_declared_and_withdrawn_for_good():
     bench.register(registration("h1", endpoint("h1", "a1", task="")), 1)
     declared = bench.put_task(Task("job", ("a0", "a1"), 1, (0,)), 2 * SECOND)
     assert declared.declared
-    assert bench.store.tasks == {"job": declared}
+    assert bench.store.tasks == {"job": replace(declared, begun_ns=2 * SECOND)}
     assert len(bench.pinglist("h0", 2 * SECOND).targets) == 1
     assert bench.delete_task("job", 3 * SECOND)
     assert not bench.delete_task("job", 3 * SECOND)
     assert bench.store.tasks == {}
     assert bench.pinglist("h0", 3 * SECOND).targets == ()
+
+
+def test_the_store_knows_who_came():
+    bench = Bench()
+    bench.put_task(Task("job", ("a0", "a1"), 1, (0,)), 1)
+    assert bench.store.tasks["job"].awaited == (("a0", 1), ("a1", 1))
+    bench.register(registration("h0", endpoint("h0", "a0", task="")), 2)
+    assert (bench.store.tasks["job"].awaited, bench.store.tasks["job"].begun_ns) == (
+        (("a1", 1),),
+        2,
+    )
+    assert not bench.registry.arrivals()
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,20 @@
 """The loop around a diagnosis, against agents that answer, refuse, stand still or break."""
 
 import asyncio
+import time
 
 import pytest
 from structlog.testing import capture_logs
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.questions import Ask, Failed, Question, StatusRequest, Why
-from analyzer.server.asker import LEAST_S, VALIDATE_S, WALK_S, Asker
+from analyzer.server.asker import BEAT_S, LEAST_S, STOOD_S, VALIDATE_S, WALK_S, Asker
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
+from tests.waiting import until
 
 CHECK = CheckRequest(questions=())
 WALKS = CheckReply(walks=(), wall_ns=1)
@@ -234,3 +236,35 @@ def test_a_status_that_cannot_be_had_is_no_news():
         asyncio.run(running(diagnosis, lambda: diagnosis.answers, Silent()))
     assert diagnosis.answers == {1: Failed(Why.TIMEOUT, "timeout")}
     assert logs == []
+
+
+@pytest.mark.parametrize(("stands_s", "told"), [(STOOD_S + BEAT_S + 0.2, 1), (0.05, 0)])
+def test_a_loop_that_stood_still_is_told_before_the_next_step(stands_s, told):
+    class Still(Diagnosis):
+        def __init__(self):
+            super().__init__()
+            self.calls = []
+
+        def stood_still(self, now_ns):
+            self.calls.append("stood still")
+
+        def step(self, now_ns):
+            self.calls.append("step")
+            return super().step(now_ns)
+
+    async def inside():
+        diagnosis = Still()
+        asker = Asker(diagnosis, Agents(), lambda: 0, lambda _: None)
+        work = asyncio.create_task(asker.run())
+        await until(lambda: diagnosis.steps and asker._beat_s is not None)
+        del diagnosis.calls[:]
+        asker._wake.set()
+        time.sleep(stands_s)  # noqa: ASYNC251 - the loop stands still
+        await until(lambda: "step" in diagnosis.calls)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        return diagnosis.calls, asker.stood_still
+
+    calls, count = asyncio.run(inside())
+    assert calls[: told + 1] == ["stood still"] * told + ["step"]
+    assert count == told

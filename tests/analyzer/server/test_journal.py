@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.server.journal import Journal
+from analyzer.server import journal
+from analyzer.server.journal import BATCH, Journal
+from netagent.model.errors import CapabilityMissing
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from tests.waiting import until
 
@@ -27,7 +29,13 @@ class Disk:
 class Bench:
     def __init__(self, *stored, wall_ns=1000):
         self.disk, self.told = Disk(), []
-        self.journal = Journal(stored, wall_ns=wall_ns, announce=lambda: self.told.append(1))
+        self.ends = []
+        self.journal = Journal(
+            stored,
+            wall_ns=wall_ns,
+            announce=lambda: self.told.append(1),
+            settled=lambda error, _: self.ends.append(error),
+        )
 
     def take(self, *changed, wall_ns=2000):
         for incident in changed:
@@ -84,19 +92,78 @@ def test_event_numbers_grow_whatever_the_clock_does():
     assert bench.events(after=5001) == [("opened", "i3")]
 
 
-def test_what_could_not_be_stored_is_not_told_and_tried_again():
-    class Full(Disk):
-        async def put_incidents(self, _):
-            raise OSError("disk full")
+class Full(Disk):
+    """Refuses, or does not answer."""
 
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    async def put_incidents(self, incidents):
+        if self.error is None:
+            await asyncio.Event().wait()
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CapabilityMissing("database", "disk full"), OSError("disk full"), ZeroDivisionError(), None],
+    ids=["full", "odd", "a bug", "slow"],
+)
+def test_what_could_not_be_stored_is_told_all_the_same_and_stored_later(error, monkeypatch):
+    monkeypatch.setattr(journal, "STORE_S", 0.01)
     bench = Bench()
-    disk, bench.disk = bench.disk, Full()
-    with pytest.raises(OSError):
-        bench.take(incident())
-    assert bench.events() == []
+    disk, bench.disk = bench.disk, Full(error)
+    bench.take(incident())
+    bench.take(incident(state=CONFIRMED))
+    assert bench.events() == [("opened", "i1"), ("confirmed", "i1")]
+    assert (bench.journal.is_stored("i1"), bench.journal.unstored) == (False, 1)
     bench.disk = disk
     bench.take()
+    assert bench.events() == [("opened", "i1"), ("confirmed", "i1")]
+    assert [each.state for each in disk.written] == [CONFIRMED]
+    assert bench.journal.is_stored("i1")
+    assert [error is None for error in bench.ends] == [False, False, True]
+
+
+def test_it_tries_by_itself_to_store_what_was_refused(monkeypatch):
+    monkeypatch.setattr(journal, "RETRY_S", 0.01)
+    bench = Bench()
+    bench.disk = Full(CapabilityMissing("database", "disk full"))
+
+    async def follow():
+        work = asyncio.create_task(bench.journal.follow(bench.disk, lambda: 3000))
+        bench.journal.note(incident())
+        await until(lambda: len(bench.ends) >= 3)
+        bench.disk.put_incidents = Disk.put_incidents.__get__(bench.disk)
+        await until(lambda: bench.journal.is_stored("i1"))
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(follow())
+    assert [each.id for each in bench.disk.written] == ["i1"]
     assert bench.events() == [("opened", "i1")]
+
+
+def test_what_waited_is_stored_in_batches_and_none_is_given_up():
+    bench = Bench()
+    bench.disk = Full(CapabilityMissing("database", "disk full"))
+    names = [f"i{n}" for n in range(2 * BATCH + 5)]
+
+    async def follow():
+        work = asyncio.create_task(bench.journal.follow(bench.disk, lambda: 3000))
+        for name in names:
+            bench.journal.note(incident(name))
+        await until(lambda: bench.journal.unstored == len(names))
+        assert len(bench.events()) == len(names)
+        bench.disk.put_incidents = Disk.put_incidents.__get__(bench.disk)
+        bench.journal.note(incident("another"))
+        await until(lambda: bench.journal.unstored == 0)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+    asyncio.run(follow())
+    assert sorted(each.id for each in bench.disk.written) == sorted([*names, "another"])
 
 
 def test_old_recovered_incidents_are_forgotten():

@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import io
+import time
 
 import httpx
 import msgpack
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.config import Config, Recording
+from analyzer.config import Config, Recording, Tasks
 from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken
@@ -22,7 +23,7 @@ from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
 from analyzer.server.routes import application
 from analyzer.skeleton import recording
-from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer
@@ -51,9 +52,19 @@ class Diagnosis:
     def __init__(self, *_):
         self.seen, self.restored, self.events = [], [], []
         self.fail, self.steps = None, 0
+        self.refusals, self.stood = 0, 0
 
     def restore(self, incidents, now_ns):
         self.restored = incidents
+
+    def baselines(self):
+        return None
+
+    def refused(self, now_ns):
+        self.refusals += 1
+
+    def stood_still(self, now_ns):
+        self.stood += 1
 
     def begin(self, now_ns):
         self.began = True
@@ -292,6 +303,37 @@ def test_a_restart_knows_registry_tasks_lists_and_the_latest_summaries(tmp_path)
     assert pinglist["targets"] == []
 
 
+def test_a_database_that_cannot_be_read_leaves_a_status(tmp_path):
+    async def work(lab):
+        async def refuse():
+            raise CapabilityMissing("database", "no space")
+
+        assert (await lab.http.get("/v1/status")).json()["summaries_kept"] == 0
+        lab.analyzer.store.usage = refuse
+        told = (await lab.http.get("/v1/status")).json()
+        assert (told["summaries_kept"], told["stood_still"]) == (None, 0)
+
+    on(tmp_path, work)
+
+
+def test_a_summary_that_the_disk_refuses_is_counted_and_the_diagnosis_hears_of_it(tmp_path):
+    async def work(lab):
+        async def refuse(*_):
+            raise CapabilityMissing("database", "no space")
+
+        await lab.register("h0", endpoint("h0", "a0"))
+        lab.analyzer.store.put = refuse
+        problem(await lab.push(), 503)
+        assert lab.diagnosis.refusals == lab.analyzer.counters.refused_summaries == 1
+        assert lab.analyzer.registry.agent("h0").last_window_ns == 5 * SECOND
+        assert "netagent_refused_summaries_total 1" in (await lab.http.get("/metrics")).text
+        del lab.analyzer.store.put
+        assert (await lab.push()).status_code == 200
+        assert lab.analyzer.disk.takes
+
+    on(tmp_path, work)
+
+
 # --- tasks ----------------------------------------------------------------------------------------
 
 
@@ -311,6 +353,30 @@ def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
         problem(await lab.http.get("/v1/tasks/train-a"), 404)
 
     on(tmp_path, work)
+
+
+def test_a_declared_container_that_never_came_is_listed_with_its_task_also_after_a_restart(
+    tmp_path,
+):
+    tasks = Tasks(missing_after_s=1)
+
+    async def before(lab):
+        await lab.http.put("/v1/tasks/job", json={"containers": ["a0", "a1"], "rails": [0]})
+        at_once = (await lab.http.get("/v1/tasks/job")).json()
+        await lab.register("h0", endpoint("h0", "a0", task=""))
+        lab.analyzer.clock = lambda: time.time_ns() + 2 * SECOND
+        return at_once["missing"], (await lab.http.get("/v1/tasks/job")).json()["missing"]
+
+    async def after(lab):
+        await lab.register("h0", generation=2)
+        lab.analyzer.clock = lambda: time.time_ns() + 2 * SECOND
+        listed = (await lab.http.get("/v1/tasks")).json()["tasks"]
+        return listed[0]["missing"]
+
+    at_once, ((missing),) = on(tmp_path, before, tasks=tasks)
+    assert at_once == []
+    assert missing["container"] == "a1"
+    assert on(tmp_path, after, tasks=tasks) == [missing]  # a0 was there, and went in order
 
 
 def test_a_declared_parallelism_must_fit_the_task_and_an_opt_out_is_kept(tmp_path):
