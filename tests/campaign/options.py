@@ -2,6 +2,7 @@
 """What a campaign is told: which fabric, which episodes, and how to run and tell them."""
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -135,11 +136,18 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_argument_group("what is simulated")
     new = Options()
 
-    def number(name: str, help_: str, kind: type = int, **more: object) -> None:
+    def number(
+        name: str,
+        help_: str,
+        kind: type = int,
+        choices: Sequence[int] | None = None,
+        metavar: str | None = None,
+    ) -> None:
         default = getattr(new, name)
         what.add_argument(
-            f"--{name}", type=kind, default=default, help=f"{help_} (default: {default})", **more
-        )  # type: ignore[call-overload]
+            f"--{name}", type=kind, default=default, choices=choices, metavar=metavar,
+            help=f"{help_} (default: {default})",
+        )  # fmt: skip
 
     number("hosts", "hosts of 8 RNICs")
     number("tiers", "of switches", choices=(2, 3))

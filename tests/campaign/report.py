@@ -35,15 +35,15 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
             _share(f"{number:2d} {TYPES[number][0]}: nobody named", sum(quiet), len(quiet), 32)
         )
     made.append("")
-    made.append(_share("precision", score.right, score.named))
-    made.append(_share("recall", total.detected, total.failures))
-    made.append(_share("top 1", total.first, total.failures))
-    made.append(_share("top 2", total.second, total.failures))
-    if 0 < score.places.failures < total.failures:
-        made.append(
-            _share("top 1 of links and switches", score.places.first, score.places.failures)
-        )
-    made.append(_share("episodes wholly right", score.whole, score.episodes))
+    shares = [
+        ("precision", score.right, score.named),
+        ("recall", total.detected, total.failures),
+        ("top 1", total.first, total.failures),
+        ("top 2", total.second, total.failures),
+        ("top 1 of links and switches", score.places.first, score.places.failures),
+        ("episodes wholly right", score.whole, score.episodes),
+    ]
+    made += [_share(name, hits, of) for name, hits, of in shares if of]
     alarms, days = false_alarms(outcomes, rnics)
     if days:
         low, high = (each / days * 10_000 for each in poisson(alarms))
@@ -51,19 +51,20 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
             f"{alarms} false alarms in {days:.1f} RNIC-days of health: "
             f"{low:.0f} to {high:.0f} in 10,000"
         )
-    if score.beside:
+    if total.failures and score.beside:
         made += ["", "beside it, on flows that pass a fixed threshold:"]
-    for name, tally in score.beside.items():
-        made += [f"  {_share(f'{name} top 1', tally.first, tally.failures, 18)}"]
-        made += [f"  {_share(f'{name} precision', tally.detected, score.blamed[name], 18)}"]
+        for name, tally in score.beside.items():
+            made += [f"  {_share(f'{name} top 1', tally.first, tally.failures, 18)}"]
+            made += [f"  {_share(f'{name} precision', tally.detected, score.blamed[name], 18)}"]
     healthy = [each for each in outcomes if not each.truths]
     if healthy:
         windows = sum(round(each.seconds / WINDOW_S) for each in healthy)
         passed = sum(each.alarms for each in healthy)
-        made += [f"  {passed} of {windows} windows of health have such a flow"]
-    made.append("")
-    made.append("confidence  right (of verdicts, 95 %)             right less confidence")
-    made += map(_bin, reliability(score.verdicts))
+        made += [f"  {passed} of {windows} windows of health have a flow that passes a threshold"]
+    if score.verdicts:
+        made.append("")
+        made.append("confidence  right (of verdicts, 95 %)             right less confidence")
+        made += map(_bin, reliability(score.verdicts))
     if score.wrong:
         made += ["", "named wrongly:"]
         made += [f"  {what} ({n})" for what, n in sorted(score.wrong.items())][:40]
