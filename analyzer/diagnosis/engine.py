@@ -146,9 +146,6 @@ class _Judging:
 class Diagnosis:
     """Detection, localisation and the life of incidents."""
 
-    _dead_before: frozenset[OrderedPair] = frozenset()
-    """Unordered pairs that ended the newest window dead, and were explained only the one before."""
-
     def __init__(
         self,
         roster: Registry,
@@ -179,6 +176,8 @@ class Diagnosis:
         self._rhythms = Rhythms()
         self._settled_before: frozenset[OrderedPair] = frozenset()
         """Unordered pairs whose losses a finding, walk or trace explained a window ago."""
+        self._dead_before: frozenset[OrderedPair] = frozenset()
+        """Unordered pairs that ended the newest window dead, and were explained the one before."""
         self._closed: deque[tuple[WindowState, frozenset[str]]] = deque()
         """Windows to judge, with the hosts expected when each was closed."""
         self._judging: _Judging | None = None

@@ -17,7 +17,7 @@ from analyzer.localize.tracing.doubts import Walked
 from analyzer.questions import Asking
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component
+from netagent.model.path import Component, Kind
 from netagent.model.verdict import Symptom, Verdict
 from ovs_checks.translate.ends import Quote
 from ovs_checks.walk.reach import Reach, compose
@@ -169,11 +169,33 @@ def explain(
     explained: list[Explained] = []
     for component, pairs in faults.items():
         groups = {_group(*pair, endpoints) for pair in pairs}
+        shared = _sharing(component, pairs, endpoints)
         flows = tuple(
-            v for v in failing if _group(v.flow.source, v.flow.target, endpoints) in groups
+            v
+            for v in failing
+            if _group(v.flow.source, v.flow.target, endpoints) in groups
+            or (v.run and shared.intersection(pair_of(v.flow)))
         )
         explained.append(Explained(verdict_of(component, pairs, reaches, flows), flows))
     return explained, missing
+
+
+def _sharing(
+    component: Component, pairs: Iterable[OrderedPair], endpoints: Endpoints
+) -> set[EndpointId]:
+    """Return the endpoints all of whose packets pass what is at fault on their host.
+
+    When a tunnel breaks as a window ends, some pairs that it carries are dead by then, and others
+    have lost a probe or two.
+    """
+    if component.kind not in {Kind.TUNNEL, Kind.VSWITCH}:
+        return set()
+    host = component.name.partition("/")[0]
+    rnics = {endpoints[end].rnic for pair in pairs for end in pair if endpoints[end].host == host}
+    every = component.kind is Kind.VSWITCH
+    return {
+        key for key, end in endpoints.items() if end.host == host and (every or end.rnic in rnics)
+    }
 
 
 def _group(a: EndpointId, b: EndpointId, endpoints: Endpoints) -> object:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from analyzer.detect.flows import FlowView
-from analyzer.localize.case import Case, Explained
+from analyzer.detect.flows import FlowView, unconnected_pairs
+from analyzer.localize.case import Case, Explained, pair_of
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import Counted, Poll, by_votes, left, poll, poll_again, pool
@@ -17,6 +17,11 @@ from netagent.model.path import Component, Kind
 POOLED = 6
 """Most windows in a row whose probes are voted on together. Chosen: half a minute shows a loss of
 three in a thousand on a link that some hundred flows cross."""
+DYING = 0.9
+"""Share of the lossy flows that lost their last probes, and no others, from which something broke
+as the window ended. Chosen: nearly all; a stray loss before says little."""
+OF_HOSTS = {Kind.RNIC, Kind.HOST, Kind.CONTAINER, Kind.ENDPOINT}
+"""Kinds of components for which flow tables of hosts may be at fault instead."""
 LASTING = 100.0
 """Nats of evidence from which suspects that are still open are alike to probes. Chosen: far more
 than a verdict needs."""
@@ -94,6 +99,7 @@ class Votes:
                 polled = replace(polled, elections=_shown(polled.elections, before, ballots))
             polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
+        polled = _alive(polled, case)
         return polled, by_votes(polled, self._topology, counted)
 
     def _with_more(
@@ -146,6 +152,32 @@ def _shown(
         and 2 * sum(ballot.run > 0 for ballot in each.explains) <= len(each.explains)
         else each
         for each in elections
+    )
+
+
+def _alive(polled: Poll, case: Case) -> Poll:
+    """Return a poll that names no part of a host for flows that were only just dying.
+
+    What broke as the window ended has killed no pair yet, so no flow table was walked for it. A
+    window later either one is found that stops them, or they are voted on.
+    """
+    if polled.windows > 1:
+        return polled
+    dead = unconnected_pairs(case.rest)
+
+    def dying(each: Election) -> bool:
+        lossy = [view for b in each.explains if (view := polled.ballots[b]).lost]
+        just_now = sum(view.run == view.lost for view in lossy)
+        return just_now >= DYING * len(lossy) and not any(pair_of(v.flow) in dead for v in lossy)
+
+    return replace(
+        polled,
+        elections=tuple(
+            replace(each, doubtful=True)
+            if each.decided and each.suspects[0].component.kind in OF_HOSTS and dying(each)
+            else each
+            for each in polled.elections
+        ),
     )
 
 

@@ -46,7 +46,9 @@ MOVED = {
     "analyzer.detect.latency:Slowness": "analyzer.detect.latency.slowness:Slowness",
 }
 """Classes by the names that earlier versions wrote -> where they are now."""
-NEWER = {"_arrival", "_closing_ns", "_delay", "_impaired_until_ns", "_masked", "_rhythms"}
+NEWER = {
+    "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_masked", "_rhythms",
+}  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
 DTYPES = {"<f8", "<f4", "<i8", "<u8", "<u4", "<u2", "|u1", "|b1"}

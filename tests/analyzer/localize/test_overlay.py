@@ -14,7 +14,7 @@ from analyzer.localize.overlay import (
     siblings,
 )
 from netagent.model.ids import FlowId
-from netagent.model.path import flow_table
+from netagent.model.path import flow_table, tunnel
 from ovs_checks.walk.reach import Reach
 from tests.analyzer.cluster import endpoint
 
@@ -25,8 +25,8 @@ IDS = sorted(ENDPOINTS)
 pairs = st.tuples(st.sampled_from(IDS), st.sampled_from(IDS)).filter(lambda p: p[0] != p[1])
 
 
-def view(source, target, lost, port=1):
-    return FlowView(FlowId(source, target, port), 9, lost, 0, 0, 0, 0, 0)
+def view(source, target, lost, port=1, run=0):
+    return FlowView(FlowId(source, target, port), 9, lost, 0, 0, 0, run, 0)
 
 
 def group(a, b):
@@ -72,6 +72,24 @@ def test_pairs_stopped_by_one_entry_are_one_verdict_with_all_flows_of_their_host
     assert explained.verdict.summary == "missed: no flow"
     assert list(explained.flows) == failing[:2]
     assert missing == []
+
+
+def test_a_tunnel_explains_all_flows_of_its_rnic_that_are_dying():
+    """It broke as the window ended: some of the pairs that it carries are not dead yet."""
+    here = [e for e in IDS if ENDPOINTS[e].host == ENDPOINTS[A].host]
+    (beside,) = (e for e in here if e.rail == A.rail and e != A)
+    other_rail = next(e for e in here if e.rail != A.rail)
+    far = [e for e in IDS if ENDPOINTS[e].host == ENDPOINTS[C].host]
+    dying = [view(beside, C, 2, run=2), view(C, A, 1, run=1)]
+    others = [
+        view(beside, C, 2, port=2),
+        view(other_rail, next(e for e in far if e.rail == other_rail.rail), 2, run=2),
+        view(C, B, 1, run=1),
+    ]
+    end = tunnel(ENDPOINTS[A].host, "vxlan0")
+    reaches = {(A, B): Reach("delivered", None, "ok"), (B, A): Reach("missed", end, "no port")}
+    (explained,), _ = explain(reaches, [view(A, B, 9), *dying, *others], ENDPOINTS)
+    assert list(explained.flows) == [view(A, B, 9), *dying]
 
 
 def test_what_a_walk_cannot_tell_is_missing_and_blames_nobody():

@@ -12,7 +12,7 @@ from analyzer.localize.votes import Votes
 from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
-from netagent.model.path import link
+from netagent.model.path import link, rnic
 from netagent.model.verdict import Verdict
 from netagent.wire.messages import PathReply, PathRequest
 
@@ -37,6 +37,39 @@ def judged(seed: int, *, later: float, rate: float = 0.08) -> Sequence[Verdict]:
             replies = [answer(fabric, ask) for ask in asks]
     except StopIteration as done:
         return [each.verdict for each in done.value]
+
+
+RNIC = rnic("h1", "rnic0")
+
+
+@pytest.mark.parametrize(
+    ("last", "earlier", "dead", "named"),
+    [
+        pytest.param(2, 0, False, None, id="dying"),
+        pytest.param(2, 1, False, RNIC, id="lossy before"),
+        pytest.param(2, 0, True, RNIC, id="a pair is dead, and was walked"),
+        pytest.param(0, 2, False, RNIC, id="well again"),
+    ],
+)
+def test_a_part_of_a_host_is_not_named_before_flow_tables_could_be(last, earlier, dead, named):
+    fabric = Fabric(seed=1, probes=12)
+    topology, case = fabric.topology(), fabric.case()
+    mine = [f for f in fabric.flows if RNIC in fabric.crossed(f, reply=False)]
+    a_pair = (mine[0].source, mine[0].target)
+    views = []
+    for view in case.flows:
+        flow = view.flow
+        is_dead = dead and (flow.source, flow.target) == a_pair
+        hit = flow in mine and (is_dead or flow.source_port % 4 < 3)
+        run = 3 if is_dead else last
+        lost = {"lost": run + earlier, "run": run, "run_ms": 200 * run} if hit else {}
+        views.append(replace(view, **lost))
+    asking = Votes(Context(Registry(), topology, Doubts(1), 1)).explain(
+        replace(case, flows=tuple(views))
+    )
+    with pytest.raises(StopIteration) as done:
+        next(asking)
+    assert [each.verdict.component for each in done.value.value] == [named]
 
 
 def answer(fabric: Fabric, ask: Ask) -> PathReply:
