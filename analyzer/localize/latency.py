@@ -6,7 +6,13 @@ from dataclasses import replace
 from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
-from analyzer.localize.voting.ballots import Counted, by_latency, poll_latency, poll_latency_again
+from analyzer.localize.voting.ballots import (
+    Counted,
+    by_latency,
+    poll_latency,
+    poll_latency_again,
+    sprayed,
+)
 from analyzer.questions import Asking
 from netagent.model.path import Kind
 
@@ -23,7 +29,9 @@ class Latency:
     def explain(self, case: Case) -> Asking[list[Explained]]:
         """Return the verdict on the slow among the flows, if a component stands out."""
         flows = self._doubts.leave(case, case.votable())
-        polled = poll_latency(case, flows, self._topology)
+        polled = sprayed(poll_latency(case, flows, self._topology), self._topology)
+        if self._topology.sprays:
+            return by_latency(case, polled, Counted())
         ties = [e for e in polled.elections if hops.worth_counting(e)]
         slow = [replace(view, lost=1) for view in flows if view.flow in case.slow]
         wanted = hops.choose(ties, slow, case.endpoints, self._topology)

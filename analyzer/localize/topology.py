@@ -154,7 +154,7 @@ class LearnedTopology:
             sender = underlays[row.flow.target if row.reply else row.flow.source]
             if sender is not None and row.hops[0]:
                 self._leaf_of[sender] = row.hops[0]
-        if self.declared.fabric is Fabric.SPRAY:
+        if self.sprays:
             return True  # hops of several packets, and so of several ways
         whole, crossed = True, set[Route]()
         for row in rows:
@@ -214,6 +214,11 @@ class LearnedTopology:
             if a and b:
                 ends = (min(a, b), max(a, b))
                 self._links[ends] = max(wall_ns, self._links.get(ends, wall_ns))
+
+    @property
+    def sprays(self) -> bool:
+        """Whether each packet takes a way of its own, so that no flow has one."""
+        return self.declared.fabric is Fabric.SPRAY
 
     @property
     def directions(self) -> int:

@@ -9,7 +9,16 @@ from analyzer.detect.flows import FlowView, unconnected_pairs
 from analyzer.localize.case import Case, Explained, pair_of
 from analyzer.localize.contract import Context
 from analyzer.localize.voting import hops
-from analyzer.localize.voting.ballots import Counted, Poll, by_votes, left, poll, poll_again, pool
+from analyzer.localize.voting.ballots import (
+    Counted,
+    Poll,
+    by_votes,
+    left,
+    poll,
+    poll_again,
+    pool,
+    sprayed,
+)
 from analyzer.localize.voting.election import Ballot, Election
 from analyzer.questions import Asking
 from netagent.model.path import Component, Kind
@@ -79,6 +88,8 @@ class Votes:
         """Return a poll with packets counted per router where it is a tie, and its verdicts."""
         counted = Counted(missing=tuple(case.missing))
         ties = [e for e in polled.elections if hops.worth_counting(e, case.standing)]
+        if self._topology.sprays:
+            ties = []  # routers that answer are of several packets' ways
         if wanted := hops.choose(ties, flows, case.endpoints, self._topology):
             counts = yield from hops.count(
                 wanted, case.endpoints, self._topology, large=polled.large_only
@@ -99,7 +110,7 @@ class Votes:
                 polled = replace(polled, elections=_shown(polled.elections, before, ballots))
             polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
-        polled = _alive(polled, case)
+        polled = sprayed(_alive(polled, case), self._topology)
         return polled, by_votes(polled, self._topology, counted)
 
     def _with_more(

@@ -47,7 +47,8 @@ MOVED = {
 }
 """Classes by the names that earlier versions wrote -> where they are now."""
 NEWER = {
-    "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_masked", "_rhythms",
+    "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_masked",
+    "_rhythms",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}

@@ -218,6 +218,25 @@ def _tells_itself(election: Election, open_before: AbstractSet[Component]) -> bo
     return best is None or best.component.kind in hops.FABRIC or best.component in open_before
 
 
+def sprayed(polled: Poll, topology: LearnedTopology) -> Poll:
+    """Return a poll that names no switch and no link where each packet takes a way of its own.
+
+    All links of a leaf, and the leaf, are then alike to probes. Only what loses everything, on all
+    ways, is told from what is on some of them.
+    """
+    if not topology.sprays:
+        return polled
+    return replace(
+        polled,
+        elections=tuple(
+            replace(each, doubtful=True)
+            if each.decided and each.suspects[0].component.kind in hops.FABRIC and not each.dead
+            else each
+            for each in polled.elections
+        ),
+    )
+
+
 def by_votes(
     polled: Poll, topology: LearnedTopology, counted: Counted | None = None
 ) -> list[Explained]:

@@ -22,12 +22,14 @@ from analyzer.localize.voting.ballots import (
     poll_again,
     poll_latency,
     poll_latency_again,
+    sprayed,
 )
 from analyzer.localize.voting.election import Ballot, Election
 from analyzer.simulate.fabric import Fabric
 from netagent.model.evidence import EvidenceKind
 from netagent.model.path import Component, link, rnic, switch
 from netagent.model.topology import DeclaredTopology, Uplink
+from netagent.model.topology import Fabric as FabricKind
 from netagent.model.verdict import Suspect, Symptom
 
 LEAF_SPINE = link("leaf-s0-r0", "spine-1")
@@ -371,3 +373,18 @@ def test_rates_of_links_are_of_all_that_crossed_them_where_nobody_saw_the_ways()
     (truth,) = poll(case, case.flows, fabric.topology()).elections
     rate = truth.suspects[0].lost / truth.suspects[0].crossed
     assert open_ways[LEAF_SPINE] == pytest.approx(rate, rel=0.4)
+
+
+@pytest.mark.parametrize(("fabric", "rate", "component", "decided"), [
+    (FabricKind.ECMP, 0.5, LEAF_SPINE, True),
+    (FabricKind.SPRAY, 0.5, LEAF_SPINE, False),
+    (FabricKind.SPRAY, 0.5, switch("leaf-s0-r0"), False),
+    (FabricKind.SPRAY, 1.0, switch("leaf-s0-r0"), True),
+    (FabricKind.SPRAY, 0.5, rnic("h2", "rnic1"), True),
+], ids=str)  # fmt: skip
+def test_where_packets_are_sprayed_no_part_of_the_ways_is_named(fabric, rate, component, decided):
+    topology = LearnedTopology(DeclaredTopology(fabric=fabric))
+    lossy = [Ballot(("a", str(n)), 9, 9, frozenset({component}), n) for n in range(3)]
+    suspect = Suspect(component, 1.0, 27, round(27 / rate))
+    made = sprayed(Poll({}, elections=(Election((suspect,), tuple(lossy), 3, 50.0),)), topology)
+    assert [each.decided for each in made.elections] == [decided]
