@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from heapq import nsmallest
 
 from analyzer.detect.flows import FlowView
 from analyzer.intake.flows import FlowNumbers
@@ -180,6 +181,7 @@ def pairs_quoted(flows: Iterable[FlowView]) -> tuple[Pair, ...]:
         tally = sums[pair_of(view.flow)]
         tally[0] += view.sent
         tally[1] += view.lost
-    pairs = [Pair(*pair, sent, lost) for pair, (sent, lost) in sums.items()]
-    pairs.sort(key=lambda p: (-p.lost, p.sent, p.source, p.target))
-    return tuple(pairs[:MAX_PAIRS_QUOTED])
+    most = nsmallest(
+        MAX_PAIRS_QUOTED, sums.items(), key=lambda item: (-item[1][1], item[1][0], item[0])
+    )
+    return tuple(Pair(*pair, sent, lost) for pair, (sent, lost) in most)

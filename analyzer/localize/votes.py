@@ -172,7 +172,10 @@ def _alive(polled: Poll, case: Case) -> Poll:
     What broke as the window ended has killed no pair yet, so no flow table was walked for it. A
     window later either one is found that stops them, or they are voted on.
     """
-    if polled.windows > 1:
+    doubted = [
+        e for e in polled.elections if e.decided and e.suspects[0].component.kind in OF_HOSTS
+    ]
+    if polled.windows > 1 or not doubted:
         return polled
     dead = unconnected_pairs(case.rest)
 
@@ -181,13 +184,11 @@ def _alive(polled: Poll, case: Case) -> Poll:
         just_now = sum(view.run == view.lost for view in lossy)
         return just_now >= DYING * len(lossy) and not any(pair_of(v.flow) in dead for v in lossy)
 
+    doubted = [each for each in doubted if dying(each)]
     return replace(
         polled,
         elections=tuple(
-            replace(each, doubtful=True)
-            if each.decided and each.suspects[0].component.kind in OF_HOSTS and dying(each)
-            else each
-            for each in polled.elections
+            replace(each, doubtful=True) if each in doubted else each for each in polled.elections
         ),
     )
 
