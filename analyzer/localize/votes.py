@@ -29,6 +29,9 @@ three in a thousand on a link that some hundred flows cross."""
 DYING = 0.9
 """Share of the lossy flows that lost their last probes, and no others, from which something broke
 as the window ended. Chosen: nearly all; a stray loss before says little."""
+DEAD = 0.9
+"""Share of the probes across a component that are lost, from which it is dead. Chosen: as for the
+vote, which needs no counts to be sure of it."""
 OF_HOSTS = {Kind.RNIC, Kind.HOST, Kind.CONTAINER, Kind.ENDPOINT}
 """Kinds of components for which flow tables of hosts may be at fault instead."""
 LASTING = 100.0
@@ -107,7 +110,8 @@ class Votes:
                 gone=self._gone if any(each.own for each in counts) else frozenset(),
             )  # fmt: skip
             if borne_out is None:
-                polled = replace(polled, elections=_shown(polled.elections, before, ballots))
+                shown = _shown(polled.elections, before, ballots)
+                polled = replace(polled, elections=_not_all(shown, before))
             polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
         polled = sprayed(_alive(polled, case), self._topology)
@@ -161,6 +165,27 @@ def _shown(
         if each.decided
         and each.suspects[0].component not in named | lossy
         and 2 * sum(ballot.run > 0 for ballot in each.explains) <= len(each.explains)
+        else each
+        for each in elections
+    )
+
+
+def _not_all(elections: Sequence[Election], before: Sequence[Election]) -> tuple[Election, ...]:
+    """Return elections, of which those on several dead parts of one tie are doubtful.
+
+    One dead part explains what the probes lost. Where counts from two sides accuse one part each,
+    the router between them answers neither, as one does that lost its route.
+    """
+    dead = {
+        each.suspects[0].component
+        for each in elections
+        if each.decided and each.suspects[0].lost >= DEAD * each.suspects[0].crossed
+    }
+    several = [dead.intersection(each.tied) for each in before if not each.decided]
+    doubted = {component for found in several if len(found) > 1 for component in found}
+    return tuple(
+        replace(each, doubtful=True)
+        if each.suspects and each.suspects[0].component in doubted
         else each
         for each in elections
     )

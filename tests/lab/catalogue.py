@@ -37,7 +37,7 @@ _SPECS = (
     Spec("slow-link", Kind.LINK, "a link shapes to a low rate and queues", {"kbit": 1000}),
     Spec("link-pulses", Kind.LINK, "a link queues for a part of the time", _PULSES),
     Spec("link-delay", Kind.LINK, "a link delays each packet, both ways", {"ms": 2}),
-    Spec("ecmp-member", Kind.LINK, "a link drops one in some outer source ports", {"of": 4}),
+    Spec("ecmp-member", Kind.LINK, "a link drops one of its ECMP members", {"of": 4}),
     Spec("spine-loss", Kind.SPINE, "a spine drops packets at random", {"percent": 5}),
     Spec("leaf-loss", Kind.LEAF, "a leaf drops packets at random", {"percent": 5}),
     Spec("mtu-blackhole", Kind.LINK, "a link drops large packets only", {"bytes": 1400}),
@@ -79,7 +79,7 @@ _SPECS = (
     Spec(
         "management-down",
         Kind.LAB,
-        "no host reaches any other, nor the analyzer, to talk of it",
+        "the management network is down",
         blameless=True,
         blind=True,
     ),

@@ -128,7 +128,8 @@ class Observer:
     """Reads the analyzer's incidents."""
 
     client: httpx.Client
-    known: set[str] = field(default_factory=set)
+    known: dict[str, object] = field(default_factory=dict)
+    """Id of an incident -> the component that it named."""
 
     def incidents(self) -> list[dict[str, Any]]:
         """Return every incident, oldest first; an analyzer that is busy is asked again."""
@@ -150,12 +151,16 @@ class Observer:
         raise LabError("the analyzer does not answer", "see its log")
 
     def new(self) -> list[dict[str, Any]]:
-        """Return incidents that opened since `remember`."""
-        return [each for each in self.incidents() if each["id"] not in self.known]
+        """Return incidents that opened since `remember`, or name somebody else since."""
+        return [
+            each
+            for each in self.incidents()
+            if each["id"] not in self.known or each["component"] != self.known[each["id"]]
+        ]
 
     def remember(self) -> None:
         """Take all incidents so far as known."""
-        self.known = {each["id"] for each in self.incidents()}
+        self.known = {each["id"]: each["component"] for each in self.incidents()}
 
     def wait(self, reached: Callable[[], Any], *, timeout_s: float) -> Any:
         """Poll until `reached()` is true or time is up; return its last value."""

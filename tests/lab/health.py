@@ -37,7 +37,7 @@ class Report:
     windows: set[int] = field(default_factory=set)
     """Starts of the windows of which a host's summary was taken."""
     incidents: dict[str, str] = field(default_factory=dict)
-    """Id -> the component that it named first, or what it said of nobody."""
+    """Id -> the component that it named last, or what it said of nobody."""
 
     @property
     def good(self) -> bool:
@@ -133,8 +133,9 @@ class Health:
     def _look(self) -> None:
         self.report.windows |= set(self._observer.windows())
         for each in self._observer.new():
-            if each["id"] not in self.report.incidents:
-                self.report.incidents[each["id"]] = each["component"] or each["summary"]
+            said = str(each["component"] or each["summary"])
+            if self.report.incidents.get(each["id"]) != said:
+                self.report.incidents[each["id"]] = said
                 self._say(json.dumps(each))
 
 

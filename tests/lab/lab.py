@@ -90,7 +90,8 @@ class Lab:
         state = State(shape, agents=agents)
         self.store.write(state)
         self._build_network(state)
-        surroundings.mount_disk(self.directory / "analyzer")
+        if agents:
+            surroundings.mount_disk(self.directory / "analyzer")
         services = self.services()
         services.configure()
         if agents:

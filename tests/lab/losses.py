@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets that are dropped on the way: by chance, by their length, or by their ports.
 
-Routers drop nothing of what they do themselves but by nftables' word, as the kernel has no netem.
+It is nftables that drops them: the kernels of many machines have no netem.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import httpx
 import pytest
 
 from tests.lab import demo
@@ -30,3 +31,18 @@ def test_the_table_marks_what_was_found_too_late() -> None:
     lines = demo.table([found("link-loss", 9.0), found("link-delay", 21.0)])
     assert [line.endswith(" ok") for line in lines if "verdict" in line] == [True, False]
     assert max(map(len, lines)) <= 80
+
+
+def test_an_incident_that_names_somebody_only_now_is_new() -> None:
+    told: list[dict[str, str | None]] = [
+        {"id": "i1", "component": None},
+        {"id": "i2", "component": "link x"},
+    ]
+    answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"incidents": told}))
+    with httpx.Client(transport=answer, base_url="https://analyzer") as client:
+        observer = demo.Observer(client)
+        observer.remember()
+        assert observer.new() == []
+        told[0]["component"] = "switch y"
+        told.append({"id": "i3", "component": None})
+        assert [each["id"] for each in observer.new()] == ["i1", "i3"]

@@ -65,6 +65,10 @@ MOST_COUNTED = 8
 counted after the window, when another share may be lost, and that shows nobody guilty."""
 DEAD_SHARE = 0.3
 """Share of the packets lost from which they count as one. Chosen: they died of one cause."""
+LIMITED = 0.05
+"""Share of the packets below which a router that answers at all is held to limit its answers.
+Chosen: a dead link lets none pass, and what loses less is counted.
+"""
 MANY_LOST = 64
 """Lost probes from which a vote that is decided needs no counts. Chosen: a stray loss elsewhere
 then weighs little."""
@@ -310,7 +314,7 @@ def ballots(counts: Iterable[Count], endpoints: Endpoints) -> list[Ballot]:
     """
     counts = list(counts)
     made: list[Ballot] = []
-    broken = _broken(counts)
+    broken, limited = _broken(counts), _limited(counts)
     for each in counts:
         answer, hops = each.answer, each.routers
         source = endpoints[each.flow.source]
@@ -320,6 +324,8 @@ def ballots(counts: Iterable[Count], endpoints: Endpoints) -> list[Ballot]:
             crossed = _crossed_to(hops, n) - last | {rnic(source.host, source.rnic)}
             maybe = dict.fromkeys(last, broken.get(hops[n - 1], REACHED))
             unseen = 0.0 if n <= each.sure else 1.0
+            if n > 1 and hops[n - 2 : n] in limited and reached < LIMITED * answer.sent:
+                continue
             sent, lost = _tempered(answer.sent, answer.sent - reached)
             made.append(_ballot(each, n, sent, lost, crossed, maybe, unseen))
     return made
@@ -328,6 +334,24 @@ def ballots(counts: Iterable[Count], endpoints: Endpoints) -> list[Ballot]:
 def _tempered(sent: int, lost: int) -> tuple[int, int]:
     most = 1 if lost >= DEAD_SHARE * sent else MOST_COUNTED
     return (round(most * sent / lost), most) if lost > most else (sent, lost)
+
+
+def _limited(counts: Iterable[Count]) -> set[Route]:
+    """Return (router before, router) where the second is reached, but answers next to nothing.
+
+    One that has lost its route may say so once a second, whatever arrives (RFC 1812, 4.3.2.8).
+    """
+    return {
+        each.routers[n - 2 : n]
+        for each in counts
+        for n, (reached, hop) in enumerate(
+            zip(each.answer.answered, each.answer.hops, strict=False), start=1
+        )
+        if n > 1
+        and hop
+        and hop not in each.answer.hops[: n - 1]
+        and 0 < reached < LIMITED * each.answer.sent
+    }
 
 
 def _broken(counts: Iterable[Count]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Doubts
@@ -12,6 +13,7 @@ from analyzer.localize.votes import Votes
 from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
+from netagent.model.ids import FlowId
 from netagent.model.path import link, rnic
 from netagent.model.verdict import Verdict
 from netagent.wire.messages import PathReply, PathRequest
@@ -37,6 +39,27 @@ def judged(seed: int, *, later: float, rate: float = 0.08) -> Sequence[Verdict]:
             replies = [answer(fabric, ask) for ask in asks]
     except StopIteration as done:
         return [each.verdict for each in done.value]
+
+
+def through(fabric: Fabric, ask: Ask, *, spine: int) -> PathReply:
+    """Count as where the spine lost its route to one leaf: it answers nobody, or once a second."""
+    (honest,) = answer(fabric, ask).paths
+    near, far = fabric.routes[flow_of(fabric, ask), False][0], "leaf-s1-r0"
+    said = spine if near == far else 0
+    hops = (near, "spine-1" if said else "", "")
+    return PathReply(paths=(structs.replace(honest, answered=(100, said, 0), hops=hops),))
+
+
+@pytest.mark.parametrize(("spine", "named"), [(0, []), (1, [LOSSY])])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_two_dead_links_in_a_row_the_probes_need_one(seed, spine, named):
+    fabric = Fabric(seed=seed, loss={LOSSY: 1.0}, probes=12)
+    asking = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1)).explain(fabric.case())
+    asks = next(asking)
+    with pytest.raises(StopIteration) as done:
+        asking.send([through(fabric, ask, spine=spine) for ask in asks])
+    verdicts = [each.verdict for each in done.value.value]
+    assert [each.component for each in verdicts if each.component] == named
 
 
 RNIC = rnic("h1", "rnic0")
@@ -73,11 +96,15 @@ def test_a_part_of_a_host_is_not_named_before_flow_tables_could_be(last, earlier
 
 
 def answer(fabric: Fabric, ask: Ask) -> PathReply:
+    assert isinstance(ask.request, PathRequest)
+    return PathReply(paths=(fabric.count(flow_of(fabric, ask), large=ask.request.size > 1000),))
+
+
+def flow_of(fabric: Fabric, ask: Ask) -> FlowId:
     request = ask.request
     assert isinstance(request, PathRequest)
     wanted = request.source, request.target, request.source_port
-    flow = next(f for f in fabric.flows if (f.source, f.target, f.source_port) == wanted)
-    return PathReply(paths=(fabric.count(flow, large=request.size > 1000),))
+    return next(f for f in fabric.flows if (f.source, f.target, f.source_port) == wanted)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
