@@ -29,9 +29,6 @@ three in a thousand on a link that some hundred flows cross."""
 DYING = 0.9
 """Share of the lossy flows that lost their last probes, and no others, from which something broke
 as the window ended. Chosen: nearly all; a stray loss before says little."""
-DEAD = 0.9
-"""Share of the probes across a component that are lost, from which it is dead. Chosen: as for the
-vote, which needs no counts to be sure of it."""
 OF_HOSTS = {Kind.RNIC, Kind.HOST, Kind.CONTAINER, Kind.ENDPOINT}
 """Kinds of components for which flow tables of hosts may be at fault instead."""
 LASTING = 100.0
@@ -176,11 +173,7 @@ def _not_all(elections: Sequence[Election], before: Sequence[Election]) -> tuple
     One dead part explains what the probes lost. Where counts from two sides accuse one part each,
     the router between them answers neither, as one does that lost its route.
     """
-    dead = {
-        each.suspects[0].component
-        for each in elections
-        if each.decided and each.suspects[0].lost >= DEAD * each.suspects[0].crossed
-    }
+    dead = {each.suspects[0].component for each in elections if each.dead}
     several = [dead.intersection(each.tied) for each in before if not each.decided]
     doubted = {component for found in several if len(found) > 1 for component in found}
     return tuple(
