@@ -32,7 +32,7 @@ def test_what_is_broken_by_hand_is_undone_in_the_same_places() -> None:
 def test_no_router_loses_its_routes_by_hand() -> None:
     """Linux drops the routes over a link that goes down, and `up` does not bring them back."""
     routers = set(Shape().router_names)
-    links = [words for block in blocks() for words in block if words[1:3] == ["ip", "link"]]
+    links = [words for each in blocks() for words in each if words[1:4] == ["ip", "link", "set"]]
     assert [words for words in links if words[0] in routers] == []
     assert [words[1:] for words in links] == [
         ["ip", "link", "set", "rnic0", state] for state in ("down", "up")
