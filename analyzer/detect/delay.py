@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import median_low
 from typing import ClassVar
 
 import numpy as np
@@ -120,5 +120,5 @@ def delays_of(
             if answered >= LEAST_COUNT:
                 seen_by_others[other].append(ns / answered)
     for host, delays in seen_by_others.items():
-        made[host] = max(made.get(host, 0.0), median(delays))
+        made[host] = max(made.get(host, 0.0), median_low(delays))
     return made

@@ -15,7 +15,8 @@ Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds 
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial as bind
 
 from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
@@ -202,7 +203,7 @@ class Diagnosis:
 
         Of history, only how long round trips took is learned.
         """
-        for state in self._windows.begin(now_ns=now_ns):
+        for state in map(self._of_owners, self._windows.begin(now_ns=now_ns)):
             if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
                 nobody = frozenset[str]()
                 known = self._known(state)
@@ -420,6 +421,7 @@ class Diagnosis:
     def _judge(
         self, state: WindowState, expected: frozenset[str], now_ns: int
     ) -> Generator[Sequence[Ask], Sequence[Reply], None]:
+        state = self._of_owners(state)
         seen = self._seen(state, expected, now_ns)
         anomalies: list[Anomaly] = []
         for detector in self._detectors:
@@ -467,6 +469,21 @@ class Diagnosis:
             expected,
             absent=(expected & there) - state.rows.keys(),
             patience=young | self._doubts.wants.busy,
+        )
+
+    def _of_owners(self, state: WindowState) -> WindowState:
+        """Return a window without the flows that a host reports of another host's endpoints."""
+
+        def is_own(host: str, endpoint: EndpointId) -> bool:
+            record = self._roster.endpoint(endpoint)
+            return record is None or record.endpoint.host == host
+
+        return replace(
+            state,
+            rows={
+                host: self._numbers.sent_by(bind(is_own, host), rows)
+                for host, rows in state.rows.items()
+            },
         )
 
     def _known(self, state: WindowState) -> dict[EndpointId, Endpoint]:

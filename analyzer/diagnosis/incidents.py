@@ -334,7 +334,10 @@ def _within(subjects: Collection[Subject], component: Component, host_of: HostOf
             return end.container == component.name
         return component.kind is Kind.HOST and host_of(end) == component.name
 
-    return all(isinstance(each, tuple) and any(map(is_end, each)) for each in subjects)
+    # Of no subject at all it would be true of any two.
+    return bool(subjects) and all(
+        isinstance(each, tuple) and any(map(is_end, each)) for each in subjects
+    )
 
 
 def _windows(verdict: Verdict) -> int:

@@ -6,8 +6,8 @@ and found again by the block's bytes. A flow keeps its number while summaries re
 agents choose new source ports, so `recycle` frees numbers for other flows.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +63,17 @@ class WindowRows:
     recorded."""
     hist_bucket: NDArray[np.uint16] = field(default_factory=lambda: np.zeros(0, np.uint16))
     hist_count: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
+
+    def only(self, mask: NDArray[np.bool_]) -> "WindowRows":
+        """Return the flows that `mask` (n_flows,) has."""
+        if mask.all():
+            return self
+        kept = {each.name: getattr(self, each.name)[mask] for each in fields(self)[3:-3]}
+        if len(self.hist_len):
+            entries = np.repeat(mask, self.hist_len)
+            kept |= {name: getattr(self, name)[entries] for name in _HISTOGRAM}
+            kept["hist_len"] = self.hist_len[mask]
+        return replace(self, **kept)
 
 
 _KEY = ("source", "target", "source_port")
@@ -149,6 +160,12 @@ class FlowNumbers:
             flow = self._flows[number]
             self._ends[:, number] = self._number_end(flow.source), self._number_end(flow.target)
         return self._ends[:, numbers]
+
+    def sent_by(self, is_own: Callable[[EndpointId], bool], rows: WindowRows) -> WindowRows:
+        """Return the flows of a window whose source is its host's own."""
+        source = self.ends(rows.flow)[0]
+        others = [n for n in np.unique(source).tolist() if not is_own(self._endpoints[n])]
+        return rows.only(~np.isin(source, others)) if others else rows
 
     def endpoint(self, number: int) -> EndpointId:
         """Return the endpoint of a number."""

@@ -3,7 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import combinations, takewhile
 
 from analyzer.detect.flows import FlowView, unconnected_pairs
 from analyzer.localize.case import Case, Explained, pair_of
@@ -21,7 +21,7 @@ from analyzer.localize.voting.ballots import (
 )
 from analyzer.localize.voting.election import Ballot, Election
 from analyzer.questions import Asking
-from netagent.model.path import Component, Kind
+from netagent.model.path import Component, Kind, link_ends
 
 POOLED = 6
 """Most windows in a row whose probes are voted on together. Chosen: half a minute shows a loss of
@@ -175,7 +175,14 @@ def _not_all(elections: Sequence[Election], before: Sequence[Election]) -> tuple
     """
     dead = {each.suspects[0].component for each in elections if each.dead}
     several = [dead.intersection(each.tied) for each in before if not each.decided]
-    doubted = {component for found in several if len(found) > 1 for component in found}
+    doubted = {
+        component
+        for found in several
+        for one, other in combinations(sorted(found), 2)
+        if one.kind is other.kind is Kind.LINK
+        and not set(link_ends(one)).isdisjoint(link_ends(other))
+        for component in (one, other)
+    }
     return tuple(
         replace(each, doubtful=True)
         if each.suspects and each.suspects[0].component in doubted

@@ -2,6 +2,7 @@
 """An endpoint as its host sees it."""
 
 import ipaddress
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -12,6 +13,9 @@ MAX_QPNS = 64
 the configuration."""
 MTUS = (256, 512, 1024, 2048, 4096)
 """Active MTUs of RoCE ports (enum ibv_mtu)."""
+
+MAC = re.compile("(?:[0-9a-f]{2}:){5}[0-9a-f]{2}", re.IGNORECASE | re.ASCII)
+"""A MAC address as the kernel writes it."""
 
 
 class EndpointState(StrEnum):
@@ -66,13 +70,24 @@ class Endpoint:
 
 def oddity(endpoint: Endpoint) -> str:
     """Return which part of an endpoint makes no sense, "" for none: others make addresses of it."""
+    return _odd_addresses(endpoint) or (_odd_rdma(endpoint.rdma) if endpoint.rdma else "")
+
+
+def _odd_addresses(endpoint: Endpoint) -> str:
     try:
         ipaddress.IPv4Address(endpoint.address)
     except ValueError:
         return f"{endpoint.address!r} is no IPv4 address"
-    rdma = endpoint.rdma
-    if rdma is None:
-        return ""
+    try:
+        ipaddress.ip_address(endpoint.underlay or "0.0.0.0")
+    except ValueError:
+        return f"{endpoint.underlay!r} is no address of a tunnel's end"
+    if endpoint.mac and not MAC.fullmatch(endpoint.mac):
+        return f"{endpoint.mac!r} is no MAC address"
+    return ""
+
+
+def _odd_rdma(rdma: RdmaAddress) -> str:
     try:
         ipaddress.IPv6Address(rdma.gid)
     except ValueError:

@@ -90,9 +90,8 @@ class Slowness:
 
     def columns(self, flows: Ints) -> Columns:
         """Return what is known of these numbers."""
-        odd = np.zeros((len(flows), 2))
-        for number, shift in self._odd.items():
-            odd[flows == number] = shift
+        odd = np.array([self._odd.get(number, (0.0, 0.0)) for number in flows.tolist()])
+        odd = odd.reshape(len(flows), 2)
         known: dict[str, NDArray[Any]] = {"odd.shift_ns": odd}
         for each in (self._baselines, self._spread, self._drift):
             known |= each.columns(flows)

@@ -475,6 +475,22 @@ class _Search(Generic[K]):
         chance = self._inclusion()
         return min(1.0, sum(p for c, p in chance.items() if self._things[c] == thing))
 
+    def _instead(self, component: int) -> dict[int, float]:
+        """Return components with the probability that they stand in the place of one.
+
+        What is as probable beside it as without it is another fault's, or another one's rival.
+        """
+        thing = self._things[component]
+        beside, without = defaultdict[int, float](float), defaultdict[int, float](float)
+        here = 0.0
+        for each, chance in self._probabilities().items():
+            is_here = any(self._things[c] == thing for c in each)
+            here += chance * is_here
+            for other in each:
+                (beside if is_here else without)[other] += chance
+        share = (1.0 - here) / here if here else 0.0
+        return {c: max(0.0, chance - share * beside[c]) for c, chance in without.items()}
+
     def _lossy(self, component: int) -> Floats:
         """Return (n_groups,) lost probes of groups that crossed a component only maybe."""
         grouped = self._land.tables
@@ -489,7 +505,7 @@ class _Search(Generic[K]):
         gains, _ = self._scan(among, without=component)
         rivals = self._chances(among, gains)
         taken = set(self._taken(but=component))
-        for other, chance in self._inclusion().items():
+        for other, chance in self._instead(component).items():
             if other not in self._faults and other not in taken:
                 rivals[other] = max(chance, rivals.get(other, 0.0))
         thing = self._things[component]

@@ -113,3 +113,12 @@ def test_it_is_over_when_the_host_was_measured_and_is_in_time():
     assert not delay.over([HOST], what)
     gone = Seen(what.state, numbers, (), {}, frozenset(), frozenset(), frozenset())
     assert delay.over([HOST], gone)
+
+
+def test_of_two_that_measured_a_host_one_alone_does_not_accuse_it():
+    numbers = FlowNumbers()
+    rows = {
+        host: each for host, each in window(numbers, lies=("h3",)).items() if host in ("h1", "h3")
+    }
+    late = delays_of(rows, numbers, KNOWN)
+    assert max(late[host] for host in ("h0", "h2")) < STARVED_NS

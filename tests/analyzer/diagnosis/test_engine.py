@@ -4,6 +4,7 @@
 The same on a real network: tests/ovs/test_end_to_end.py.
 """
 
+import math
 import random
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from msgspec import structs
 from analyzer.diagnosis import engine
 from analyzer.diagnosis.engine import Diagnosis
 from analyzer.diagnosis.incidents import MOST_CLEAN
-from analyzer.intake.windows import AHEAD_NS, GRACE_NS
+from analyzer.intake.windows import AHEAD_NS, GRACE_NS, WindowState
 from analyzer.localize.sentences import sentences
 from analyzer.localize.tracing.wants import Wants
 from analyzer.questions import Failed, Why
@@ -28,7 +29,9 @@ from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import IncidentState, Symptom
 from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured
-from netagent.wire.messages import Health, Registration
+from netagent.wire.columns import pack_column
+from netagent.wire.histogram import bucket_of
+from netagent.wire.messages import FlowColumns, Health, Registration
 from tests.analyzer.diagnosis.world import HOSTS, START, WIDTH, World
 
 
@@ -631,3 +634,40 @@ def test_ports_that_roam_raise_nothing_and_hide_nothing(seed):
         roam(world)
         world.live(2)
     assert all(each.state is IncidentState.RECOVERED for each in world.told.values())
+
+
+def test_what_a_host_reports_of_others_flows_is_not_believed():
+    """h0 says that every flow of h1 is slow, and lost; its own rows count as before."""
+    world = World()
+    world.live(3)
+    theirs = [f for f in world.fabric.flows if world.fabric.endpoints[f.source].host == "h1"]
+    (summary,) = (each for each in world.summaries() if each.host == "h0")
+    before = world.diagnosis.ingest(with_rows(summary, theirs), world.now_ns()).rows
+    state = WindowState(before.window, {"h0": before})
+    after = world.diagnosis._of_owners(state).rows["h0"]
+    assert len(before.flow) == len(after.flow) + len(theirs)
+    sources = {world.diagnosis._numbers.flow(n).source for n in after.flow.tolist()}
+    assert {world.fabric.endpoints[each].host for each in sources} == {"h0"}
+    assert after.hist_len.sum() == len(after.hist_bucket) == len(after.hist_count)
+
+
+def with_rows(summary, flows):
+    """Return a summary that has rows of these flows as well, each with one very late round trip."""
+    ends = list(
+        dict.fromkeys([*summary.endpoints, *(e for f in flows for e in (f.source, f.target))])
+    )
+    late_ns, n = 5_000_000, len(flows)
+    more = {
+        "source": [ends.index(f.source) for f in flows],
+        "target": [ends.index(f.target) for f in flows],
+        "source_port": [f.source_port for f in flows],
+        "hist_bucket": [bucket_of(late_ns)] * n, "hist_count": [1] * n, "hist_len": [1] * n,
+        "count": [1] * n, "min_ns": [late_ns] * n, "max_ns": [late_ns] * n,
+        "mean_ln": [math.log(late_ns)] * n,
+    }  # fmt: skip
+    columns = {
+        name: getattr(summary.flows, name) + pack_column(FlowColumns, name, more.get(name, [0] * n))
+        for name in FlowColumns.__struct_fields__
+    }
+    flows = structs.replace(summary.flows, **columns)
+    return structs.replace(summary, endpoints=tuple(ends), flows=flows, stamps=b"")

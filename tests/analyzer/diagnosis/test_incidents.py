@@ -277,3 +277,13 @@ def test_an_incident_is_unobserved_from_the_second_window_without_a_probe_until_
         apply(kept, at=at, unseen=True)
     (over,) = apply(kept, at=9, over={Symptom.LOSS})
     assert (over.state, over.unobserved_ns) == (IncidentState.RECOVERED, None)
+
+
+def test_two_facts_without_a_failing_pair_stay_two_incidents():
+    kept = IncidentBook()
+    made = [
+        verdict(Component.parse(f"vswitch {host}"), confidence=0.99, pairs=())
+        for host in ("h0", "h1")
+    ]
+    apply(kept, *made)
+    assert {str(i.verdict.component) for i in kept.open()} == {"vswitch h0", "vswitch h1"}

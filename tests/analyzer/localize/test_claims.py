@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import pytest
+
 from analyzer.intake.flows import PathRow
-from analyzer.localize.claims import differences, own_findings
+from analyzer.localize.claims import MOST_FINDINGS, differences, own_findings
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import Component
+from netagent.model.path import Component, Kind
 from netagent.model.topology import DeclaredTopology, Uplink
 from netagent.wire.messages import Summary
 
@@ -62,3 +64,28 @@ def test_an_undeclared_link_and_a_port_on_another_leaf_are_told():
     assert set(found) == {"link L1 -- S0", "rnic h0/rnic0"}
     assert "cabled to L0" in found["rnic h0/rnic0"]
     assert learned(declared).unseen_links() == {("L9", "S0")}
+
+
+@pytest.mark.parametrize(("kind", "name", "text", "evidence"), [
+    (Kind.LINK, "h0/a -- spine-1", "flaps", {}),
+    (Kind.RNIC, "h0/" + "r" * 200, "down", {}),
+    (Kind.RNIC, "h0/\rspine-0", "down", {}),
+    (Kind.RNIC, "h0/r0", "d" * 2_001, {}),
+    (Kind.RNIC, "h0/r0", "\x1b[31mred", {}),
+    (Kind.RNIC, "h0/r0", "down", {"read": "x" * 2_001}),
+    (Kind.RNIC, "h0/r0", "down", {str(n): "x" for n in range(33)}),
+], ids=range(7))  # fmt: skip
+def test_what_no_host_has_to_say_is_dropped(kind, name, text, evidence):
+    odd = Finding(FindingKind.RNIC_DOWN, Component(kind, name), text, 0, evidence)
+    fine = Finding(FindingKind.RNIC_DOWN, Component(Kind.RNIC, "h0/r0"), "two\nlines", 0)
+    summary = Summary(host="h0", instance="i", start_ns=0, width_ns=1, findings=(odd, fine))
+    assert own_findings(summary, ()) == (fine,)
+
+
+def test_more_findings_than_a_host_has_parts_are_not_taken():
+    many = tuple(
+        Finding(FindingKind.RNIC_DOWN, Component(Kind.RNIC, f"h0/r{n}"), "down", 0)
+        for n in range(MOST_FINDINGS + 5)
+    )
+    summary = Summary(host="h0", instance="i", start_ns=0, width_ns=1, findings=many)
+    assert own_findings(summary, ()) == many[:MOST_FINDINGS]

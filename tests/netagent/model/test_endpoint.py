@@ -40,3 +40,12 @@ def test_an_address_that_is_none_is_odd(address):
 def test_an_rdma_address_is_held_against_what_hardware_has(change, said):
     told = oddity(replace(UDP, rdma=replace(RDMA, **change)))
     assert (said in told) if said else not told
+
+
+@pytest.mark.parametrize(("change", "told"), [
+    ({"mac": "zz"}, "no MAC address"), ({"mac": "02:00:00:00:00:0g"}, "no MAC address"),
+    ({"underlay": "leaf-evil"}, "no address of a tunnel's end"),
+])  # fmt: skip
+def test_other_addresses_that_are_none_are_odd(change, told):
+    assert told in oddity(replace(UDP, **change))
+    assert oddity(replace(UDP, mac="02:00:00:00:00:0A", underlay="fd00::1")) == ""
