@@ -96,8 +96,18 @@ class Votes:
                 borne_out=borne_out,
             )  # fmt: skip
             if borne_out is None:
-                shown = _shown(polled.elections, before, ballots)
-                polled = replace(polled, elections=_not_all(shown, before))
+                shown = _not_all(_shown(polled.elections, before, ballots), before)
+                polled = replace(
+                    polled,
+                    elections=tuple(
+                        replace(each, doubtful=True)
+                        if each.decided
+                        and each.suspects[0].component.kind is Kind.SWITCH
+                        and hops.forwards(each.suspects[0], counts, case.endpoints)
+                        else each
+                        for each in shown
+                    ),
+                )
             polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
         polled = _alive(polled, case)
