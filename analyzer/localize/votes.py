@@ -107,8 +107,18 @@ class Votes:
                 gone=self._gone if any(each.own for each in counts) else frozenset(),
             )  # fmt: skip
             if borne_out is None:
-                shown = _shown(polled.elections, before, ballots)
-                polled = replace(polled, elections=_not_all(shown, before))
+                shown = _not_all(_shown(polled.elections, before, ballots), before)
+                polled = replace(
+                    polled,
+                    elections=tuple(
+                        replace(each, doubtful=True)
+                        if each.decided
+                        and each.suspects[0].component.kind is Kind.SWITCH
+                        and hops.forwards(each.suspects[0], counts, case.endpoints)
+                        else each
+                        for each in shown
+                    ),
+                )
             polled = replace(polled, elections=hops.whole(polled.elections, counts))
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
         polled = sprayed(_alive(polled, case), self._topology)

@@ -105,6 +105,7 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
     """Whether packets to routers on the way could break a tie, or confirm who loses a part.
 
     While losses are few, one stray loss elsewhere makes a switch a better suspect than its link.
+    And a switch that loses a part, however many, may be two of its ports that broke at once.
     """
     kinds = {component.kind for component in election.tied}
     best = next(iter(election.suspects), None)
@@ -114,7 +115,8 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
         # Where nobody saw the ways, one that is suspected may stand for others that are alike.
         is_alone = len(election.tied) == 1 and not (election.shared and _unseen(election))
         return not is_alone and kinds <= UNDERLAY
-    few = best.lost < min(MANY_LOST, DEAD_RATE * best.crossed)
+    dead = best.lost >= DEAD_RATE * best.crossed
+    few = not dead and (best.lost < MANY_LOST or best.component.kind is Kind.SWITCH)
     return few and best.component.kind in FABRIC and best.component not in standing
 
 
@@ -545,6 +547,23 @@ def _both_ways(ways: _Passed) -> bool:
     return any(
         way != other and host != another for (way, host), (other, another) in combinations(ways, 2)
     )
+
+
+def forwards(suspect: Suspect, counts: Iterable[Count], endpoints: Endpoints) -> bool:
+    """Whether a switch forwarded packets of two hosts, losing too few for the loss it is named for.
+
+    That clears nobody: the switch may lose what comes from elsewhere. But it is no reason to name
+    it.
+    """
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for each in counts:
+        reached = each.answer.answered
+        for n, name in enumerate(each.routers[:-1]):
+            if switch(name) == suspect.component and n + 1 < min(len(reached), each.sure):
+                mine = sums[endpoints[each.flow.source].host]
+                mine[0] += reached[n]
+                mine[1] += max(0, reached[n] - reached[n + 1])
+    return len(sums) > 1 and all(_too_few(suspect, tally) for tally in sums.values())
 
 
 def _add(ways: _Passed, way: tuple[tuple[str, ...], str], sent: int, lost: int) -> None:

@@ -387,3 +387,28 @@ def test_a_way_that_is_not_between_the_leaves_is_no_answer():
         with pytest.raises(StopIteration) as done:
             asking.send([PathReply(paths=(answer,))])
         assert len(done.value.value) == taken
+
+
+# --- a switch that loses a part -------------------------------------------------------------------
+
+SIDE = [
+    f
+    for f in FABRIC.flows
+    if FABRIC.routes[f, False] == (NEAR, SPINE, FAR) and f.source.rail == FLOW.source.rail
+]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "at_spine", "spared"),
+    [(2, 100, True), (2, 99, True), (2, 90, False), (1, 100, False)],
+)
+def test_a_leaf_that_forwards_what_two_hosts_count_is_not_named_for_a_fifth(
+    hosts, at_spine, spared
+):
+    """Two of its ports broke at once, and it looked like what they have in common."""
+    by_host = {FABRIC.endpoints[f.source].host: f for f in SIDE}
+    flows = list(by_host.values())[:hosts]
+    assert len(flows) == hosts
+    counts = [one for f in flows for one in answered(100, at_spine, 0, flow=f)]
+    suspect = Suspect(switch(NEAR), 1.0, 108, 514)
+    assert hops.forwards(suspect, counts, FABRIC.endpoints) is spared
