@@ -94,35 +94,39 @@ class Votes:
             counts = yield from hops.count(
                 wanted, case.endpoints, self._topology, large=polled.large_only
             )
-            ballots = hops.ballots(counts, case.endpoints)
-            suspects = [suspect for tie in ties for suspect in tie.suspects]
-            self._gone -= hops.switches(counts)
-            cleared = hops.cleared(suspects, counts, case.endpoints)
-            every = [suspect for each in polled.elections for suspect in each.suspects]
-            borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
-            before = polled.elections
-            polled = poll_again(
-                polled, ballots, cleared | hops.beyond(every, counts, self._gone),
-                borne_out=borne_out,
-                gone=self._gone if any(each.own for each in counts) else frozenset(),
-            )  # fmt: skip
-            if borne_out is None:
-                shown = _not_all(_shown(polled.elections, before, ballots), before)
-                polled = replace(
-                    polled,
-                    elections=tuple(
-                        replace(each, doubtful=True)
-                        if each.decided
-                        and each.suspects[0].component.kind is Kind.SWITCH
-                        and hops.forwards(each.suspects[0], counts, case.endpoints)
-                        else each
-                        for each in shown
-                    ),
-                )
-            polled = replace(polled, elections=hops.whole(polled.elections, counts))
+            if counts:
+                polled = self._counted(case, polled, ties, counts)
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
         polled = sprayed(_alive(polled, case), self._topology)
         return polled, by_votes(polled, self._topology, counted)
+
+    def _counted(
+        self, case: Case, polled: Poll, ties: Sequence[Election], counts: Sequence[hops.Count]
+    ) -> Poll:
+        """Return a poll as it ends with the packets that were counted for its ties."""
+        ballots = hops.ballots(counts, case.endpoints)
+        suspects = [suspect for tie in ties for suspect in tie.suspects]
+        every = [suspect for each in polled.elections for suspect in each.suspects]
+        self._gone -= hops.switches(counts)
+        cleared = hops.cleared(suspects, counts, case.endpoints)
+        borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
+        again = poll_again(
+            polled, ballots, cleared | hops.beyond(every, counts, self._gone),
+            borne_out=borne_out,
+            gone=self._gone if any(each.own for each in counts) else frozenset(),
+        )  # fmt: skip
+        elections = again.elections
+        if borne_out is None:
+            elections = _not_all(_shown(elections, polled.elections, ballots), polled.elections)
+            elections = tuple(
+                replace(each, doubtful=True)
+                if each.decided
+                and each.suspects[0].component.kind is Kind.SWITCH
+                and hops.forwards(each.suspects[0], counts, case.endpoints)
+                else each
+                for each in elections
+            )
+        return replace(again, elections=hops.whole(elections, counts))
 
     def _with_more(
         self, case: Case, polled: Poll, flows: Sequence[FlowView], before: Sequence[Poll]

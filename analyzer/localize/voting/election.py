@@ -111,9 +111,9 @@ SETTINGS = Settings(
 DEAD_RATE = 0.9
 """Share lost across a component from which it counts as dead. Chosen: the vote on a dead component
 needs no counts to be sure."""
-FIT_ROUNDS = 4
+FIT_ROUNDS = 40
 """Rounds in which a suspect's rate and the probes that crossed it are fitted to each other, where
-ways are open. Chosen: more change little."""
+ways are open. Chosen: where each flow has one probe, it takes that many."""
 MOST_RATE = 0.999
 """Largest share lost that is assumed meanwhile. Chosen: nothing is divided by zero."""
 
@@ -398,9 +398,16 @@ class Vote:
 
     def _elections(self, found: Found[_Key]) -> tuple[Election, ...]:
         named = {component for each in found.blamed if (component := _component(each.component))}
-        return tuple(self._election(each, named) for each in found.blamed)
+        explained = [frozenset(each.flows.tolist()) for each in found.blamed]
+        return tuple(
+            self._election(each, named, frozenset().union(*explained) - mine)
+            for each, mine in zip(found.blamed, explained, strict=True)
+        )
 
-    def _election(self, blamed: Blamed[_Key], named: Collection[Component]) -> Election:
+    def _election(
+        self, blamed: Blamed[_Key], named: Collection[Component], others: Collection[int]
+    ) -> Election:
+        """Return an election; `others` are the rows of the flows that other faults explain."""
         explains = tuple(self._ballots[row] for row in blamed.flows.tolist() if row < self._probes)
         scores = self._scores(blamed)
         if not scores:
@@ -410,10 +417,10 @@ class Vote:
         ranked = sorted(scores, key=lambda c: (-scores[c], c))[:SUSPECTS]
         lossy = set(blamed.flows.tolist())
         return Election(
-            tuple(self._suspect(c, scores[c], lossy) for c in ranked),
+            tuple(self._suspect(c, scores[c], lossy, others) for c in ranked),
             explains,
             len({ballot.pair for ballot in explains}),
-            blamed.gain,
+            blamed.gain - LN_GONE * (_component(blamed.component) in self._gone),
             # Where all others are at fault as well, it is asked who among them stands out.
             (self._beside(ranked[0], named) or self._beside(ranked[0], ()) or (0, 0))
             if ranked
@@ -439,8 +446,8 @@ class Vote:
         least = max(1, min(mine, default=1))
         alike = [ballot for length, ballot in others if length >= least]
         fine = sum(each.beside(best.kind, {best, *named}, least) for each in self._fine)
-        sent = sum(ballot.sent for ballot in alike) + fine
-        return (sum(ballot.lost for ballot in alike), sent) if sent else None
+        sent = sum(ballot.sent * ballot.times for ballot in alike) + fine
+        return (sum(ballot.lost * ballot.times for ballot in alike), sent) if sent else None
 
     def _scores(self, blamed: Blamed[_Key]) -> dict[Component, float]:
         scores: dict[Component, float] = {}
@@ -450,16 +457,22 @@ class Vote:
                 scores[component] = scores.get(component, 0.0) + posterior
         return scores
 
-    def _suspect(self, component: Component, score: float, lossy: Collection[int]) -> Suspect:
-        """Return a suspect with its probes; those of flows whose ways are open as expected."""
+    def _suspect(
+        self, component: Component, score: float, lossy: Collection[int], others: Collection[int]
+    ) -> Suspect:
+        """Return a suspect with its probes; those of flows whose ways are open as expected.
+
+        What only other faults lost is none of its own.
+        """
         probes = self._ballots[: self._probes]
         mine = [
             ballot
             for row, ballot in enumerate(probes)
+            if row not in others
             if component in ballot.components or (component in ballot.maybe and row in lossy)
         ]
         maybe = [
-            (ballot.sent * ballot.times, ballot.maybe[component])
+            (ballot.sent, ballot.times, ballot.maybe[component])
             for row, ballot in enumerate(probes)
             if component in ballot.maybe and row not in lossy and not ballot.lost
         ]
@@ -468,7 +481,7 @@ class Vote:
         rate = 0.0
         for _ in range(FIT_ROUNDS):
             # What lost nothing hardly crossed what loses much.
-            survived = [(n, share, share * (1.0 - rate) ** n) for n, share in maybe]
+            survived = [(n * t, share, share * (1.0 - rate) ** n) for n, t, share in maybe]
             crossed = sum(n * each / (each + 1.0 - share) for n, share, each in survived)
             crossed += sent + sum(each.crossed(component, rate) for each in self._fine)
             rate = min(lost / max(1.0, crossed), MOST_RATE)

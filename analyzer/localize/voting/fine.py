@@ -145,7 +145,7 @@ class Fine:
         of_flow = share[places]
         for row, leg in self.open.items():
             mine = sum(s for parts, s in leg if component in parts)
-            if 0.0 < mine < 1.0:
+            if 0.0 < mine < 1.0 - 1e-9:
                 at = places == row
                 survived = mine * (1.0 - rate) ** self.sent[at]
                 of_flow[at] = survived / (survived + 1.0 - mine)

@@ -21,7 +21,13 @@ from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Endpoints, Shift
 from analyzer.localize.routes import Route
 from analyzer.localize.topology import LearnedTopology, Leg, Part
-from analyzer.localize.voting.election import DEAD_RATE, Ballot, BorneOut, Election
+from analyzer.localize.voting.election import (
+    DEAD_RATE,
+    Ballot,
+    BorneOut,
+    Election,
+    log_likelihood,
+)
 from analyzer.questions import Ask, Asking
 from netagent.model.endpoint import Endpoint
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -65,6 +71,8 @@ MOST_COUNTED = 8
 counted after the window, when another share may be lost, and that shows nobody guilty."""
 DEAD_SHARE = 0.3
 """Share of the packets lost from which they count as one. Chosen: they died of one cause."""
+MORE_NATS = 2.0
+"""Nats from which a router has lost more than the one before it. Chosen: 3 of 50 beside none."""
 LIMITED = 0.05
 """Share of the packets below which a router that answers at all is held to limit its answers.
 Chosen: a dead link lets none pass, and what loses less is counted.
@@ -414,12 +422,22 @@ def _shown_at_fault(ballots: Sequence[Ballot]) -> set[Component]:
     """
     shown = set[Component]()
     for _, way in groupby(sorted(ballots, key=_place), key=lambda each: _place(each)[:2]):
-        share, crossed = 0.0, frozenset[Component]()
+        before: Ballot | None = None
         for each in way:
-            if each.lost / each.sent > share:
-                shown |= each.components - crossed
-            share, crossed = each.lost / each.sent, each.components
+            if each.lost and (before is None or not before.lost or _more(each, before)):
+                shown |= each.components - (before.components if before else frozenset())
+            before = each
     return shown
+
+
+def _more(counted: Ballot, before: Ballot) -> bool:
+    """Return whether more packets are lost than one router before, and not by chance."""
+    (lost, sent), (lost_before, sent_before) = (
+        (each.lost, each.sent) for each in (counted, before)
+    )
+    apart = log_likelihood(lost, sent) + log_likelihood(lost_before, sent_before)
+    apart -= log_likelihood(lost + lost_before, sent + sent_before)
+    return lost * sent_before > lost_before * sent and apart >= MORE_NATS
 
 
 def _place(counted: Ballot) -> tuple[FlowId, int, int]:
@@ -468,8 +486,8 @@ def cleared(
         reached = [answer.sent, *answer.answered[: len(hops)]]
         for n in range(2, len(reached)):
             before, here, there = hops[n - 3] if n > 2 else "", hops[n - 2], hops[n - 1]
-            if not (here and there):
-                continue
+            if not (here and there) or reached[n - 1] < answer.sent:
+                continue  # what was lost before makes what comes after a matter of chance
             lost = reached[n - 1] - reached[n]
             _add(passed[link(here, there)], ((here, there), host), reached[n - 1], lost)
             if before:

@@ -100,8 +100,10 @@ class World:
             return self.path(request)
         return Failed(Why.UNREACHABLE, "no flow tables in this world")
 
-    def path(self, request: PathRequest) -> PathReply:
-        """Count along the path that is asked for."""
+    def path(self, request: PathRequest) -> PathReply | Failed:
+        """Count along the path that is asked for; these hosts cannot find ways by themselves."""
+        if request.ways:
+            return Failed(Why.CANNOT, "no ways are looked for")
         flow = next(
             f for f in self.fabric.flows
             if (f.source, f.target, f.source_port)

@@ -22,7 +22,7 @@ def endpoint(host, rail=0, **more):
         f"h{host}",
         f"10.0.{rail}.{host}",
         "",
-        f"u{host}",
+        f"172.16.0.{host}",
         "",
         "",
         "",

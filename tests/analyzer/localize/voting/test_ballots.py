@@ -388,3 +388,13 @@ def test_where_packets_are_sprayed_no_part_of_the_ways_is_named(fabric, rate, co
     suspect = Suspect(component, 1.0, 27, round(27 / rate))
     made = sprayed(Poll({}, elections=(Election((suspect,), tuple(lossy), 3, 50.0),)), topology)
     assert [each.decided for each in made.elections] == [decided]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_a_dead_rnic_loses_is_not_counted_to_a_link_of_its_leaf(seed):
+    dead = rnic("h0", "rnic0")
+    fabric = Fabric(seed=seed, loss={LEAF_SPINE: 0.05, dead: 1.0}, probes=40)
+    named = {v.component: v for v in verdicts(fabric) if v.component is not None}
+    assert named.keys() == {LEAF_SPINE, dead}
+    (tally,) = (e for e in named[LEAF_SPINE].evidence if e.kind is EvidenceKind.TALLY)
+    assert tally.values["lost"] < 0.15 * tally.values["crossed"]

@@ -412,3 +412,14 @@ def test_a_leaf_that_forwards_what_two_hosts_count_is_not_named_for_a_fifth(
     counts = [one for f in flows for one in answered(100, at_spine, 0, flow=f)]
     suspect = Suspect(switch(NEAR), 1.0, 108, 514)
     assert hops.forwards(suspect, counts, FABRIC.endpoints) is spared
+
+
+def test_one_more_packet_lost_beyond_a_loss_shows_nothing_of_what_is_there():
+    counts = [way(SPINES[0], 48, 44, 43), *(way(spine, 50, 50, 50) for spine in SPINES[1:])]
+    judge = hops.judge(counts, hops.ballots(counts, FABRIC.endpoints), FABRIC.endpoints, UNTRACED)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x")
+    far = replace(TIE, suspects=(Suspect(link(FAR, SPINES[0]), 1.0, 5, 9),), explains=(lossy,))
+    assert not judge(far, ())
+    counts[0] = way(SPINES[0], 50, 50, 43)
+    judge = hops.judge(counts, hops.ballots(counts, FABRIC.endpoints), FABRIC.endpoints, UNTRACED)
+    assert judge(far, ())
