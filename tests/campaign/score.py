@@ -3,14 +3,15 @@
 
 A failure is detected when an incident opens that names it, or that names nobody while no other
 failure is left to explain it. It is localised (top 1) when an incident names it, or a component
-that no evidence in reach tells from it; top 2 counts the first alternative as well. Precision is
-the share of named incidents that name a failure. An episode is wholly right when all of its
-failures are named, and nobody else. Intervals are Wilson's, at 95 %.
+that no evidence in reach tells from it, as it stood last; top 2 counts the first alternative as
+well. Precision is the share of all components that were named at any moment. An episode is wholly
+right when all of its failures are named, and nobody else ever. Intervals are Wilson's, at 95 %, as
+if episodes were independent: those of one run share a fabric and its health.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -106,12 +107,14 @@ def score(outcomes: Iterable[Outcome]) -> Score:
 
 def _add(made: Score, outcome: Outcome) -> None:
     last = {each.id: each for each in outcome.said if each.state != "recovered"}
-    named = [each for each in last.values() if each.component]
+    # Whatever was named at any moment counts, also if it was taken back.
+    named = {each.component: each for each in outcome.said if each.component}
     faults = [each for each in outcome.truths if not each.harmless]
     every = {name for truth in faults for name in _names(truth)}
-    wrong = [each.component for each in named if each.component not in every]
-    _add_named(made, outcome, named, wrong)
-    missed = sum([_add_fault(made, outcome, truth, last) for truth in faults])
+    wrong = [name for name in named if name not in every]
+    _add_named(made, outcome, list(named.values()), wrong)
+    nameless = iter([each for each in last.values() if not each.component])
+    missed = sum([_add_fault(made, outcome, truth, last, nameless, every) for truth in faults])
     if outcome.truths:
         made.episodes += 1
         made.whole += not missed and not wrong
@@ -142,11 +145,27 @@ def _add_named(
             made.harmless[truth.number].append(not wrong)
 
 
-def _add_fault(made: Score, outcome: Outcome, truth: Truth, last: Mapping[str, Said]) -> bool:
-    """Count a failure; return whether nobody named it."""
+def _add_fault(
+    made: Score,
+    outcome: Outcome,
+    truth: Truth,
+    last: Mapping[str, Said],
+    nameless: Iterator[Said],
+    every: Collection[str],
+) -> bool:
+    """Count a failure; return whether nobody named it.
+
+    One of the `nameless` incidents stands for one failure that nobody named. `every` are the names
+    of all failures.
+    """
     mine = [each for each in last.values() if each.component in _names(truth)]
-    near = [each for each in last.values() if _names(truth) & {*each.alternatives[:2]}]
-    nobody = [each for each in last.values() if not each.component]
+    near = [
+        each
+        for each in last.values()
+        if each.component not in every
+        and _names(truth) & {*each.alternatives[: 1 if each.component else 2]}
+    ]
+    is_detected = bool(mine or next(nameless, None))
     kind = mine[0].component.split(" ")[0] if mine and mine[0].component else "nobody"
     made.confusion[truth.family, kind] += 1
     at_s = [said.at_s for said in outcome.said if said.component in _names(truth)]
@@ -154,8 +173,7 @@ def _add_fault(made: Score, outcome: Outcome, truth: Truth, last: Mapping[str, S
         tally.failures += 1
         tally.first += bool(mine)
         tally.second += bool(mine or near)
-        # Incidents that name nobody detect as many of the failures that nobody named.
-        tally.detected += bool(mine or nobody)
+        tally.detected += is_detected
         if mine:
             tally.seconds.append(min(at_s) - truth.start_s)
     return not mine

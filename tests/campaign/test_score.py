@@ -114,3 +114,25 @@ def test_the_report_fits_a_terminal():
     told = lines(score(outcomes), outcomes, rnics=256)
     assert all(len(line) <= 80 for line in told)
     assert any("named wrongly" in line for line in told)
+
+
+def test_one_nameless_incident_stands_for_one_failure():
+    found = total(Outcome(1, (LINK, RNIC), (said(None),), 30))
+    assert (found.failures, found.detected) == (2, 1)
+
+
+def test_what_was_named_wrongly_for_a_moment_counts():
+    told = (said("link a -- c"), said("link a -- b", at_s=9.0))
+    made = score([Outcome(1, (LINK,), told, 30)])
+    assert (made.named, made.right, made.total.first, made.whole) == (2, 1, 1, 0)
+    over = (said("link a -- c"), said("link a -- c", state="recovered"))
+    assert score([Outcome(1, (LINK,), over, 30)]).wrong == {"1 -> link a -- c": 1}
+
+
+def test_of_a_wrong_name_the_first_alternative_counts_and_none_of_a_right_one():
+    third = total(Outcome(1, (LINK,), (said("link a -- c", "link a -- d", "link a -- b"),), 30))
+    assert third.second == 0
+    second = total(Outcome(1, (LINK,), (said("link a -- c", "link a -- b"),), 30))
+    assert second.second == 1
+    other = total(Outcome(1, (LINK, RNIC), (said("rnic h/x", "link a -- b"),), 30))
+    assert other.second == 1
