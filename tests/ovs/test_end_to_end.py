@@ -53,8 +53,14 @@ def test_a_ragged_start_raises_no_alarm_and_every_endpoint_is_probed(lab, observ
     assert observer.client.get("/v1/topology").json()["undeclared_links"] == []
 
 
+INQUIRY_S = 30
+
+
 def inquiry(observer, since_ns):
-    answer = observer.client.get("/v1/tasks/train-a/inquiry", params={"since": since_ns})
+    # It walks sixteen pairs, by workers that may have to start first.
+    answer = observer.client.get(
+        "/v1/tasks/train-a/inquiry", params={"since": since_ns}, timeout=INQUIRY_S
+    )
     return answer.json() if answer.is_success else {"answer": answer.text, "innocent": False}
 
 
