@@ -29,8 +29,9 @@ from analyzer.detect.loss import Loss
 from analyzer.detect.masked import Masked as MaskedFaults
 from analyzer.detect.silence import Silence
 from analyzer.diagnosis.incidents import IncidentBook
+from analyzer.diagnosis.learning import Learned, learn
 from analyzer.diagnosis.rhythms import Rhythms
-from analyzer.intake.flows import FlowNumbers, PathRow
+from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.reports import Report
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
@@ -71,7 +72,7 @@ from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, Symptom, Verdict
-from netagent.wire.messages import PathColumns, Summary
+from netagent.wire.messages import Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
     Facts, Absent, Masked, Starved, Overlay, DeadFlows, Traces, Votes, Latency, Validation,
@@ -79,9 +80,6 @@ LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
 """In this order: what is stated before what is walked, that before what is traced, that before what
 is inferred. Last who asks for what disturbs hosts, where all that left trouble open."""
 
-RELEARN_NS = 60_000_000_000
-"""Nanoseconds after which unchanged paths are learned again. Chosen: endpoints may have moved
-meanwhile, and learning every window costs time."""
 SETTLE_NS = 3_000_000_000
 """Nanoseconds that an endpoint must be registered before a window to be judged in it. Chosen:
 unfinished network stacks lose probes; longer leaves new endpoints unjudged."""
@@ -163,6 +161,7 @@ class Diagnosis:
         self._numbers = FlowNumbers()
         self._windows = Watermarks()
         self._doubts = Doubts(probe_port)
+        self._learned = Learned()
         self._context = Context(roster, self._topology, self._doubts, probe_port)
         self._silence, self._slowness = Silence(), Slowness(Floors(sensitivity or Sensitivity()))
         self._delay = Delay()
@@ -193,8 +192,6 @@ class Diagnosis:
         """Instant until which missing summaries may be the analyzer's own fault."""
         self._closing_ns = 0
         """Instant before which no window is closed."""
-        self._paths: dict[str, tuple[tuple[tuple[EndpointId, ...], PathColumns], int]] = {}
-        """Host -> path columns last learned, and the start of their window."""
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -242,8 +239,7 @@ class Diagnosis:
 
         Raises RemoteProtocolError where it is odd; then nothing of it was taken.
         """
-        with_paths = self._has_news(summary)
-        taken = take(summary, self._numbers, width_ns=self._width_ns, with_paths=with_paths)
+        taken = take(summary, self._numbers, width_ns=self._width_ns)
         containers = {r.endpoint.id.container for r in self._roster.endpoints_of(summary.host)}
         findings = own_findings(summary, containers)
         self._windows.add(
@@ -254,30 +250,14 @@ class Diagnosis:
         )
         if summary.start_ns > now_ns + AHEAD_NS:
             return taken  # what it says would outlive all that comes
-        if taken.paths is not None:
-            self._learn(summary, taken.paths)
+        learn(
+            self._learned, self._topology, self._roster, summary.host, taken.paths,
+            wall_ns=summary.start_ns,
+        )  # fmt: skip
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
             self._findings[summary.host] = (summary.start_ns, findings)
             self._reports[summary.host] = taken.report
         return taken
-
-    def _learn(self, summary: Summary, paths: Sequence[PathRow]) -> None:
-        # A host traces what its own endpoints send: probes of its flows, replies to others'.
-        own = {record.endpoint.id for record in self._roster.endpoints_of(summary.host)}
-        mine = [p for p in paths if (p.flow.target if p.reply else p.flow.source) in own]
-        whole = self._topology.learn(mine, self._underlay, wall_ns=summary.start_ns)
-        if whole and len(mine) == len(paths):
-            self._paths[summary.host] = ((summary.endpoints, summary.paths), summary.start_ns)
-
-    def _has_news(self, summary: Summary) -> bool:
-        # Most windows bring the same paths as the one before; their bytes tell.
-        known = self._paths.get(summary.host)
-        same = known is not None and known[0] == (summary.endpoints, summary.paths)
-        return known is None or not same or summary.start_ns >= known[1] + RELEARN_NS
-
-    def _underlay(self, endpoint: EndpointId) -> str | None:
-        record = self._roster.endpoint(endpoint)
-        return record.endpoint.underlay if record is not None else None
 
     def answer(self, question: int, reply: Reply, now_ns: int) -> None:
         """Take the reply to a question; one that came after its deadline changes nothing."""

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from analyzer.intake.columns import column, columns
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import MAX_HOPS
 from netagent.model.window import Window
 from netagent.wire.columns import typecodes
 from netagent.wire.histogram import bucket_of
@@ -77,7 +76,6 @@ class WindowRows:
 
 
 _KEY = ("source", "target", "source_port")
-_WAY = (*_KEY, "reply", "outer_port", "route")
 _HISTOGRAM = ("hist_bucket", "hist_count")
 _COUNTED = tuple(
     each.name
@@ -86,16 +84,6 @@ _COUNTED = tuple(
 )
 MAX_BUCKET = bucket_of(2**32)
 """Last bucket of a histogram: round trips are of 32 bits."""
-
-
-@dataclass(frozen=True, slots=True)
-class PathRow:
-    """The routers one direction of a flow crossed, as traced by the sender's host."""
-
-    flow: FlowId
-    reply: bool
-    outer_port: int
-    hops: tuple[str, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -228,23 +216,3 @@ class FlowNumbers:
         if number == len(self._endpoints):
             self._endpoints.append(endpoint)
         return number
-
-
-def paths_of(summary: Summary) -> list[PathRow]:
-    """Return the summary's traced paths; RemoteProtocolError where they make no sense."""
-    paths = summary.paths
-    if any(len(route) > MAX_HOPS for route in paths.routes):
-        raise RemoteProtocolError(f"a path of more than {MAX_HOPS} routers")
-    rows = [column(paths, name).tolist() for name in _WAY]
-    try:
-        return [
-            PathRow(
-                FlowId(summary.endpoints[a], summary.endpoints[b], port),
-                bool(reply),
-                outer,
-                paths.routes[route],
-            )
-            for a, b, port, reply, outer, route in zip(*rows, strict=True)
-        ]
-    except (IndexError, ValueError) as error:
-        raise RemoteProtocolError(f"path columns do not agree: {error}") from error

@@ -3,7 +3,8 @@
 
 from dataclasses import dataclass
 
-from analyzer.intake.flows import FlowNumbers, PathRow, WindowRows, paths_of
+from analyzer.intake.flows import FlowNumbers, WindowRows
+from analyzer.intake.paths import PathTable, paths_of
 from analyzer.intake.reports import Report, report_of
 from analyzer.intake.traffic import Traffic, traffic_of
 from netagent.model.errors import RemoteProtocolError
@@ -15,13 +16,12 @@ class Taken:
     """A summary, decoded."""
 
     rows: WindowRows
-    paths: tuple[PathRow, ...] | None
-    """Traced paths; None where the caller did not want them."""
+    paths: PathTable
     report: Report
     traffic: tuple[Traffic, ...]
 
 
-def take(summary: Summary, numbers: FlowNumbers, *, width_ns: int, with_paths: bool) -> Taken:
+def take(summary: Summary, numbers: FlowNumbers, *, width_ns: int) -> Taken:
     """Return the decoded `summary`; `width_ns` is the width of all windows of this analyzer.
 
     Raises RemoteProtocolError where any part of it makes no sense. Then nothing is taken, except
@@ -33,5 +33,5 @@ def take(summary: Summary, numbers: FlowNumbers, *, width_ns: int, with_paths: b
             f"{width_ns} ns and aligned: set window_s alike"
         )
     report, traffic = report_of(summary), tuple(traffic_of(summary))
-    paths = tuple(paths_of(summary)) if with_paths else None
+    paths = paths_of(summary)
     return Taken(numbers.decode(summary), paths, report, traffic)

@@ -24,7 +24,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.intake.flows import FlowNumbers, PathRow
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.paths import PathRow
 from analyzer.localize.routes import NO_ROUTE, UNTRACED, Route, RouteRows, Settled
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
@@ -144,39 +145,49 @@ class LearnedTopology:
         uplinks = self.declared.uplinks
         self._declared_leaf = {(each.host, each.rnic): each.leaf for each in uplinks}
 
-    def learn(self, rows: Iterable[PathRow], underlay_of: UnderlayOf, *, wall_ns: int = 0) -> bool:
-        """Take in the paths of a summary whose window began at `wall_ns`; say if all are whole."""
-        rows = [row for row in rows if row.hops]
+    def learn(
+        self, rows: Sequence[PathRow], underlay_of: UnderlayOf, *, wall_ns: int = 0
+    ) -> list[bool]:
+        """Take in paths of a summary whose window began at `wall_ns`; say which are whole.
+
+        Of those that are whole, nothing more is learned by taking them in again.
+        """
         # A summary's thousands of rows name a few endpoints and routes, again and again.
         underlays = _Memo(underlay_of)
         answered = _Memo(self._answered)
         for row in rows:
             sender = underlays[row.flow.target if row.reply else row.flow.source]
-            if sender is not None and row.hops[0]:
+            if sender is not None and row.hops and row.hops[0]:
                 self._leaf_of[sender] = row.hops[0]
         if self.sprays:
-            return True  # hops of several packets, and so of several ways
-        whole, crossed = True, set[Route]()
+            return [True] * len(rows)  # hops of several packets, and so of several ways
+        whole, crossed = list[bool](), set[Route]()
         for row in rows:
             hops = answered[row.hops]
             receiver = underlays[row.flow.source if row.reply else row.flow.target]
-            complete = receiver is not None and hops[-1] == self._leaf_of.get(receiver)
-            whole &= complete
-            key = (row.flow, row.reply)
-            known = self._known.get(key)
-            stood_in = len(hops) == len(row.hops) and hops != row.hops
-            if complete and not (known and stood_in):
+            complete = receiver is not None and hops[-1:] == (self._leaf_of.get(receiver),)
+            whole.append(complete or not hops)
+            if hops and self._take(row, hops, wall_ns, complete=complete):
                 crossed.add(hops)
-                self._learn_whole(key, hops, row.outer_port, known, wall_ns)
-            elif known is not None:
-                known.latest, known.seen_ns = hops, wall_ns
-            elif key in self._partial or len(self._partial) < PARTIAL_KEPT:
-                if key not in self._partial:
-                    self._rows.turned.add(row.flow)
-                self._partial[key] = (hops, wall_ns)
         for hops in crossed:
             self._cross(hops, wall_ns)
         return whole
+
+    def _take(self, row: PathRow, hops: Route, wall_ns: int, *, complete: bool) -> bool:
+        """Take in a trace; return whether it is a flow's whole route."""
+        key = (row.flow, row.reply)
+        known = self._known.get(key)
+        stood_in = len(hops) == len(row.hops) and hops != row.hops
+        if complete and not (known and stood_in):
+            self._learn_whole(key, hops, row.outer_port, known, wall_ns)
+            return True
+        if known is not None:
+            known.latest, known.seen_ns = hops, wall_ns
+        elif key in self._partial or len(self._partial) < PARTIAL_KEPT:
+            if key not in self._partial:
+                self._rows.turned.add(row.flow)
+            self._partial[key] = (hops, wall_ns)
+        return False
 
     def _answered(self, hops: Route) -> Route:
         """Return who answered for itself, "" for routers that the one before them spoke for."""

@@ -47,10 +47,12 @@ MOVED = {
 }
 """Classes by the names that earlier versions wrote -> where they are now."""
 NEWER = {
-    "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_masked",
-    "_rhythms",
+    "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_learned",
+    "_masked", "_rhythms",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
+OLDER = {"_paths"}
+"""Attributes that earlier versions had and nothing reads any more."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
 DTYPES = {"<f8", "<f4", "<i8", "<u8", "<u4", "<u2", "|u1", "|b1"}
 SEQUENCES: Mapping[str, type] = {
@@ -89,6 +91,7 @@ def thaw(state: bytes, roster: Registry) -> Diagnosis:
         attributes = dict(_Reader(nodes, roster).value(root))
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise RemoteProtocolError(f"no state of a diagnosis: {error!r}"[:200]) from error
+    attributes = {name: value for name, value in attributes.items() if name not in OLDER}
     diagnosis = Diagnosis(roster, DeclaredTopology())
     odd = (attributes.keys() ^ vars(diagnosis).keys()) - NEWER
     if odd:

@@ -13,7 +13,8 @@ from random import Random
 from typing import Any
 
 from analyzer.detect.flows import FlowView
-from analyzer.intake.flows import FlowNumbers, PathRow
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.paths import PathRow
 from analyzer.localize.case import Case
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint

@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-from contextlib import nullcontext
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from analyzer.intake.flows import FlowNumbers, paths_of
-from netagent.collect.windows import TracedPath, WindowTally
+from analyzer.intake.flows import FlowNumbers
+from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import MAX_HOPS
 from netagent.model.window import Window
 from netagent.probing.session import ProbeLost, ProbeMeasured, ProbeReplied
 from netagent.wire.codec import decode, encode
@@ -33,13 +30,11 @@ EVENTS = st.lists(
 )
 
 
-def summary_of(events, paths=()):
+def summary_of(events):
     tally = WindowTally(large_class=2)
     for event in events:
         tally.add(event)
-    made = tally.close(
-        Window(0, 5), host="h", instance="i", paths=paths, findings=(), health=Health()
-    )
+    made = tally.close(Window(0, 5), host="h", instance="i", paths=(), findings=(), health=Health())
     return decode(encode(made), Summary)
 
 
@@ -99,30 +94,6 @@ def test_a_row_beyond_the_table_and_a_flow_twice_are_refused():
                 Summary(host="h", instance="i", start_ns=0, width_ns=5,
                         endpoints=(EndpointId("a", 0),), flows=flows)
             )  # fmt: skip
-
-
-def test_paths_come_back_as_they_were_traced():
-    flow = FlowId(EndpointId("a", 0), EndpointId("d", 0), 40000)
-    traced = TracedPath(flow, reply=True, outer_port=51000, hops=("leaf", "", "leaf2"))
-    (row,) = paths_of(summary_of([], [traced]))
-    assert (row.flow, row.reply, row.outer_port, row.hops) == (flow, True, 51000, traced.hops)
-
-
-def test_odd_path_columns_are_refused():
-    flow = FlowId(EndpointId("a", 0), EndpointId("d", 0), 40000)
-    summary = summary_of([], [TracedPath(flow, reply=False, outer_port=1, hops=("x",))])
-    for change in ({"route": b"\5\0"}, {"reply": b""}, {"outer_port": b"\0"}):
-        with pytest.raises(RemoteProtocolError):
-            paths_of(replace(summary, paths=replace(summary.paths, **change)))
-
-
-def test_a_path_longer_than_any_is_refused():
-    flow = FlowId(EndpointId("a", 0), EndpointId("d", 0), 40000)
-    hops = tuple(map(str, range(MAX_HOPS + 1)))
-    for length, refused in ((MAX_HOPS, False), (MAX_HOPS + 1, True)):
-        summary = summary_of([], [TracedPath(flow, reply=False, outer_port=1, hops=hops[:length])])
-        with pytest.raises(RemoteProtocolError) if refused else nullcontext():
-            assert len(paths_of(summary)[0].hops) == length
 
 
 def test_numbers_of_flows_long_unseen_are_given_anew():

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -25,16 +26,15 @@ def summary(**changes):
     return structs.replace(made, **changes)
 
 
-def taken(message, *, with_paths=True):
-    return take(message, FlowNumbers(), width_ns=WIDTH_NS, with_paths=with_paths)
+def taken(message):
+    return take(message, FlowNumbers(), width_ns=WIDTH_NS)
 
 
 def test_all_of_a_summary_is_decoded_at_once():
     whole = taken(summary())
     assert whole.rows.sent.tolist() == [1]
-    assert [row.hops for row in whole.paths] == [("leaf",)]
+    assert [row.hops for row in whole.paths.rows(np.arange(1))] == [("leaf",)]
     assert (whole.report.start_ns, whole.traffic) == (0, ())
-    assert taken(summary(), with_paths=False).paths is None
 
 
 @pytest.mark.parametrize(

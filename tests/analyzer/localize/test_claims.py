@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.intake.flows import PathRow
+from analyzer.intake.paths import PathRow
 from analyzer.localize.claims import MOST_FINDINGS, differences, own_findings
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint

@@ -4,7 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.flows import PathRow
+from analyzer.intake.paths import PathRow
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
@@ -100,10 +100,10 @@ def test_a_router_that_answers_twice_has_no_link_to_itself():
 def test_a_router_that_speaks_for_the_one_behind_it_replaces_no_route():
     """A leaf speaks for the dead spine behind it: who is there is what was there before."""
     topology = learned(row(WAY), row(BACK, reply=True))
-    assert topology.learn([row(("L0", "L0", "L1"))], UNDERLAY.get, wall_ns=5)
+    assert topology.learn([row(("L0", "L0", "L1"))], UNDERLAY.get, wall_ns=5) == [True]
     assert topology.hops(FLOW, reply=False) == WAY
     assert topology.links() == {("L0", "S0"), ("L1", "S0"), ("L1", "S1"), ("L0", "S1")}
-    assert not topology.learn([row(("L0", "L0"))], UNDERLAY.get, wall_ns=6)
+    assert topology.learn([row(("L0", "L0"))], UNDERLAY.get, wall_ns=6) == [False]
     assert topology.ends_after(FLOW, reply=False) == "L0"
 
 

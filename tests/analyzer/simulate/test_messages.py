@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from analyzer.intake.flows import paths_of
+import numpy as np
+
+from analyzer.intake.paths import paths_of
 from analyzer.simulate.agents import Agents
 from analyzer.simulate.churn import Churn
 from analyzer.simulate.clos import Clos, Shape
@@ -12,9 +14,8 @@ SHAPE = Shape(hosts=16, hosts_per_segment=4, spines=3, replicas=4, stages=2)
 
 
 def paths(made):
-    return [
-        each for summary in made.window() for each in paths_of(decode(encode(summary), Summary))
-    ]
+    tables = [paths_of(decode(encode(summary), Summary)) for summary in made.window()]
+    return [row for table in tables for row in table.rows(np.arange(len(table)))]
 
 
 def test_each_host_tells_the_ways_of_its_probes_and_of_its_replies():

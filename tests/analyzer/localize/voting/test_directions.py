@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.flows import PathRow
+from analyzer.intake.paths import PathRow
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.directions import OneWay, one_way
 from analyzer.localize.voting.election import MIN_LOST, Ballot

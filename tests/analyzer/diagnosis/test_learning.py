@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.diagnosis.learning import RELEARN_NS, Learned, learn
+from analyzer.intake.paths import paths_of
+from analyzer.localize.topology import LearnedTopology
+from analyzer.roster.registry import Registry
+from analyzer.simulate.agents import Agents
+from analyzer.simulate.clos import Clos, Shape
+
+WIDTH_NS = 5_000_000_000
+HOST = "h0"
+
+
+class Counting(LearnedTopology):
+    """Counts the paths that it is given."""
+
+    given = 0
+
+    def learn(self, rows, underlay_of, *, wall_ns=0):
+        self.given += len(rows)
+        return super().learn(rows, underlay_of, wall_ns=wall_ns)
+
+
+@cache
+def fabric():
+    """Return who is there, and the paths of each host."""
+    agents, roster = (
+        Agents(Clos(Shape(hosts=4, hosts_per_segment=2, spines=3, rails=2, stages=1))),
+        Registry(),
+    )
+    for message in agents.registrations():
+        roster.apply(message, 0)
+    return roster, {each.host: paths_of(each) for each in agents.window()}
+
+
+def begun():
+    """Return a topology that knows all paths, and what was learned."""
+    topology, learned = Counting(), Learned()
+    for window in range(2):
+        for host, table in fabric()[1].items():
+            take(learned, topology, host, table, window)
+    topology.given = 0
+    return topology, learned
+
+
+def take(learned, topology, host, table, window):
+    learn(learned, topology, fabric()[0], host, table, wall_ns=window * WIDTH_NS)
+
+
+def changed(table, rows):
+    """Return a table in which these rows have other routes from their leaf, or shorter ones."""
+    routes, route = list(table.routes), table.route.copy()
+    for row, (other, hops) in rows.items():
+        leaf = table.routes[table.route[row]][0]
+        beside = [each for each in table.routes if each[0] == leaf]
+        routes.append(beside[other % len(beside)][:hops])
+        route[row] = len(routes) - 1
+    return replace(table, routes=tuple(routes), route=route)
+
+
+def test_what_is_known_to_its_end_is_learned_again_after_a_while_only():
+    _, paths = fabric()
+    topology, learned = begun()
+    windows = []
+    for window in range(2, 2 + 2 * RELEARN_NS // WIDTH_NS):
+        take(learned, topology, HOST, paths[HOST], window)
+        windows.append(topology.given)
+        topology.given = 0
+    assert sorted(windows) == [0] * (len(windows) - 2) + [len(paths[HOST])] * 2
+
+
+def test_hosts_are_not_all_learned_again_in_one_window():
+    _, paths = fabric()
+    topology, learned = begun()
+    busy = 0
+    for window in range(2, 1 + RELEARN_NS // WIDTH_NS):
+        for host, table in paths.items():
+            take(learned, topology, host, table, window)
+        busy += topology.given > 0
+        topology.given = 0
+    assert busy > 1
+
+
+def test_a_path_that_ends_early_is_learned_alone_and_again():
+    _, paths = fabric()
+    topology, learned = begun()
+    window = 1
+    while not topology.given:
+        window += 1
+        take(learned, topology, HOST, paths[HOST], window)
+    topology.given = 0
+    far = next(n for n, r in enumerate(paths[HOST].route) if len(paths[HOST].routes[r]) > 1)
+    cut = changed(paths[HOST], {far: (0, 1)})
+    for later in (1, 2):
+        take(learned, topology, HOST, cut, window + later)
+    assert topology.given == 2
+
+
+def known(topology, table):
+    """Return what a topology says of the flows of a table."""
+    rows = table.rows(np.arange(len(table)))
+    return [
+        (topology.hops(row.flow, reply=row.reply), topology.ends_after(row.flow, reply=row.reply))
+        for row in rows
+    ], topology.leaves()
+
+
+ROWS = st.integers(0, len(fabric()[1][HOST]) - 1)
+
+
+@given(st.lists(st.dictionaries(ROWS, st.tuples(ROWS, st.integers(0, 5)), max_size=5), max_size=6))
+def test_it_is_as_if_all_were_learned_in_each_window(windows):
+    _, paths = fabric()
+    (topology, learned), (naive, _) = begun(), begun()
+    for window, rows in enumerate(windows, start=2):
+        table = changed(paths[HOST], rows)
+        take(learned, topology, HOST, table, window)
+        take(Learned(), naive, HOST, table, window)
+        assert known(topology, table) == known(naive, table)
