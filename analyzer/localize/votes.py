@@ -2,6 +2,7 @@
 """The vote on a window's losses, with packets counted per router where it is a tie."""
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import combinations, takewhile
 
@@ -29,6 +30,11 @@ three in a thousand on a link that some hundred flows cross."""
 DYING = 0.9
 """Share of the lossy flows that lost their last probes, and no others, from which something broke
 as the window ended. Chosen: nearly all; a stray loss before says little."""
+RECOUNTS = 3
+"""Windows in which packets are counted again, after somebody was named where nobody saw the ways.
+Chosen: what breaks together breaks within a few seconds."""
+RECOUNT_EVERY = 12
+"""Windows after which they are once more. Chosen: a minute; each time is some thousand packets."""
 OF_HOSTS = {Kind.RNIC, Kind.HOST, Kind.CONTAINER, Kind.ENDPOINT}
 """Kinds of components for which flow tables of hosts may be at fault instead."""
 LASTING = 100.0
@@ -44,6 +50,8 @@ class _Window:
     rest: Poll
     """What nobody was named for."""
     named: frozenset[Component]
+    counted: tuple[Ballot, ...]
+    """Packets that were counted per router."""
     is_open: bool
     """Whether many losses are nobody's, which would be laid at the door of anybody else's."""
 
@@ -54,6 +62,8 @@ class Votes:
     settles = False
     _before: tuple[_Window, ...] = ()
     """The newest windows in a row, newest first."""
+    _counted_now: tuple[Ballot, ...] = ()
+    """Packets that were counted for the window under judgement."""
     _gone: frozenset[Component] = frozenset()
     """Switches that were named, and that no way which hosts found has crossed since."""
 
@@ -65,6 +75,7 @@ class Votes:
         """Return verdicts on the losses that may be voted on, the undecided last."""
         flows = self._doubts.leave(case, case.votable())
         before = self._in_a_row(case)
+        self._counted_now = ()
         own = poll(case, flows, self._topology)
         polled, weighed = self._with_more(case, own, flows, before)
         polled, explained = yield from self._settled(case, polled, weighed)
@@ -73,7 +84,7 @@ class Votes:
         named = frozenset(e.suspects[0].component for e in polled.elections if e.decided)
         self._gone |= {component for component in named if component.kind is Kind.SWITCH}
         is_open = any(_lasting(e) and not e.decided for e in polled.elections)
-        newest = _Window(case.window.end_ns, rest, named, is_open)
+        newest = _Window(case.window.end_ns, rest, named, self._counted_now, is_open)
         self._before = (newest, *self._before[: len(before)])[: POOLED - 1]
         if before and named and _lossy(rest):
             pooled = self._beside(case, rest, before)
@@ -88,6 +99,7 @@ class Votes:
         """Return a poll with packets counted per router where it is a tie, and its verdicts."""
         counted = Counted(missing=tuple(case.missing))
         ties = [e for e in polled.elections if hops.worth_counting(e, case.standing)]
+        ties += [e for e in polled.elections if e not in ties and self._to_recount(e, case)]
         if self._topology.sprays:
             ties = []  # routers that answer are of several packets' ways
         if wanted := hops.choose(ties, flows, case.endpoints, self._topology):
@@ -95,6 +107,7 @@ class Votes:
                 wanted, case.endpoints, self._topology, large=polled.large_only
             )
             if counts:
+                counts = [replace(each, window_ns=case.window.start_ns) for each in counts]
                 polled = self._counted(case, polled, ties, counts)
             counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
         polled = sprayed(_alive(polled, case), self._topology)
@@ -110,8 +123,11 @@ class Votes:
         self._gone -= hops.switches(counts)
         cleared = hops.cleared(suspects, counts, case.endpoints)
         borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
+        # Of a loss of a few per cent, one count shows little.
+        earlier = [b for each in self._before[: len(self._in_a_row(case))] for b in each.counted]
+        self._counted_now = tuple(ballots)
         again = poll_again(
-            polled, ballots, cleared | hops.beyond(every, counts, self._gone),
+            polled, [*ballots, *earlier], cleared | hops.beyond(every, counts, self._gone),
             borne_out=borne_out,
             gone=self._gone if any(each.own for each in counts) else frozenset(),
         )  # fmt: skip
@@ -126,7 +142,16 @@ class Votes:
                 else each
                 for each in elections
             )
-        return replace(again, elections=hops.whole(elections, counts))
+        elections = hops.whole(elections, counts)
+        return replace(again, elections=_kept(polled.elections, elections, case.standing))
+
+    def _to_recount(self, election: Election, case: Case) -> bool:
+        """Return whether to look for others beside one that was named just now, or long ago."""
+        if not hops.worth_recounting(election):
+            return False
+        best = election.suspects[0].component
+        is_new = sum(best in window.named for window in self._before) < RECOUNTS
+        return is_new or case.window.start_ns // case.window.width_ns % RECOUNT_EVERY == 0
 
     def _with_more(
         self, case: Case, polled: Poll, flows: Sequence[FlowView], before: Sequence[Poll]
@@ -158,6 +183,25 @@ class Votes:
                 break
             found.append(each.rest)
         return found
+
+
+def _kept(
+    before: Sequence[Election], now: Sequence[Election], standing: AbstractSet[Component]
+) -> tuple[Election, ...]:
+    """Return elections with those of standing components that were decided before packets counted.
+
+    They were counted again for others beside them; what is well at the moment is no reason to
+    forget what the probes show.
+    """
+    named = {each.suspects[0].component for each in now if each.decided}
+    kept = [
+        each
+        for each in before
+        if each.decided and (best := each.suspects[0].component) in standing and best not in named
+    ]
+    again = {component for each in kept for component in each.tied}
+    others = [each for each in now if each.decided or again.isdisjoint(each.tied)]
+    return (*kept, *others)
 
 
 def _shown(

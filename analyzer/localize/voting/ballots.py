@@ -140,8 +140,7 @@ def pool(
         replace(ballot, key=(n, ballot.key)): view
         for n, each in enumerate(every)
         for ballot, view in each.ballots.items()
-        if not ballot.lost
-        or (named.isdisjoint(ballot.components) and named.isdisjoint(ballot.maybe))
+        if not ballot.lost or named.isdisjoint(_crossed(ballot))
     }
     lossy = [ballot for ballot in ballots if ballot.lost]
     if sum(b.lost for b in lossy) < MIN_LOST or len({b.pair for b in lossy}) < MIN_PAIRS:
@@ -165,15 +164,31 @@ def _of_survivors(polled: Poll) -> Poll:
 
 
 def left(polled: Poll) -> Poll:
-    """Return what a poll leaves for later ones, of all sizes: not what it names somebody for."""
-    told = {b for election in polled.elections if election.decided for b in election.explains}
+    """Return what a poll leaves for later ones, of all sizes: not what it names somebody for.
+
+    What something lost that died within the window may have been laid at another's door, too: at
+    that of its links, or of whoever else the same flows crossed.
+    """
+    decided = [election for election in polled.elections if election.decided]
+    told = {ballot for election in decided for ballot in election.explains}
+    hard = {each.component for e in decided if _loses_much(each := e.suspects[0])}
     ballots = {
         replace(ballot, sent=view.sent, lost=view.lost): view
         for ballot, view in polled.ballots.items()
         if ballot not in told
+        and (hard.isdisjoint(_crossed(ballot)) or 2 * ballot.lost < max(1, ballot.sent))
     }
     fine = tuple(fine.of_all_sizes().unquotable() for fine in polled.fine)
     return Poll(ballots, fine, dead=dead(polled))
+
+
+def _crossed(ballot: Ballot) -> set[Component]:
+    """Return all that a ballot's probes may have crossed."""
+    return {*ballot.components, *ballot.maybe}
+
+
+def _loses_much(suspect: Suspect) -> bool:
+    return suspect.lost >= HARD_RATE * suspect.crossed
 
 
 def dead(polled: Poll) -> frozenset[Component]:
@@ -302,10 +317,9 @@ def _is_open(election: Election) -> bool:
 
 def _is_part(election: Election, whole: Suspect) -> bool:
     """Return whether an election is about links of a switch, and no fault of its own."""
-    hard = whole.lost >= HARD_RATE * whole.crossed
     return (
         whole.component.kind is Kind.SWITCH
-        and (hard or not election.decided)
+        and (_loses_much(whole) or not election.decided)
         and bool(election.suspects)
         and (part := election.suspects[0].component).kind is Kind.LINK
         and whole.component.name in link_ends(part)

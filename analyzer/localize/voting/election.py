@@ -15,7 +15,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -141,6 +141,8 @@ class Ballot:
     """The ways there and back, with their alternatives; a component on neither is crossed once."""
     ordered: _Pair | None = None
     """The pair as it was probed; None where that is `pair`."""
+    way: object = field(default=None, compare=False)
+    """Which of its pair's ways packets were counted on; None of probes."""
     run: int = field(default=0, compare=False)
     """Losses in a row at the end where they mean that the flow died (`FlowView.unconnected`: three
     within four seconds), else 0."""
@@ -268,8 +270,8 @@ class Vote:
         self._fine = fine
         """Flows that lost nothing and have no ballot, of each window."""
         self._fine_counted = False
-        self._probes = len(self._ballots)
-        """How many of the ballots are probes; counted packets follow."""
+        self._counted: Sequence[Ballot] = ()
+        """Packets that were counted on each way."""
         self._builder = Builder[_Key]()
         self._ways: dict[Leg, int] = {}
         """Alternatives -> row of their leg."""
@@ -306,7 +308,7 @@ class Vote:
         if not self.elections:
             return ()
         self._gone = frozenset(gone)
-        self._ballots += counted
+        self._counted = counted
         if freely:
             return self._elections(self._search(counted, cleared))
         kept = [each for each in self._sets if cleared.isdisjoint(map(_component, each))]
@@ -408,7 +410,8 @@ class Vote:
         self, blamed: Blamed[_Key], named: Collection[Component], others: Collection[int]
     ) -> Election:
         """Return an election; `others` are the rows of the flows that other faults explain."""
-        explains = tuple(self._ballots[row] for row in blamed.flows.tolist() if row < self._probes)
+        probes = len(self._ballots)
+        explains = tuple(self._ballots[row] for row in blamed.flows.tolist() if row < probes)
         scores = self._scores(blamed)
         if not scores:
             # Nobody but the pair: what is wrong is on its way all the same.
@@ -416,10 +419,20 @@ class Vote:
             scores = dict.fromkeys(near, PAIR_SCORE / max(1, len(near)))
         ranked = sorted(scores, key=lambda c: (-scores[c], c))[:SUSPECTS]
         lossy = set(blamed.flows.tolist())
+        suspects = tuple(self._suspect(c, scores[c], lossy, others) for c in ranked)
+        pairs = {ballot.pair for ballot in explains}
+        if ranked and not explains:
+            # Another fault on the same open ways explains these flows as well: packets that were
+            # counted on each way tell what either loses.
+            pairs = self._shown(ranked[0])
+            suspects = tuple(map(self._by_counts, suspects))
+            explains = tuple(
+                ballot for ballot in self._ballots if ballot.lost and ranked[0] in ballot.maybe
+            )
         return Election(
-            tuple(self._suspect(c, scores[c], lossy, others) for c in ranked),
+            suspects,
             explains,
-            len({ballot.pair for ballot in explains}),
+            len(pairs),
             blamed.gain - LN_GONE * (_component(blamed.component) in self._gone),
             # Where all others are at fault as well, it is asked who among them stands out.
             (self._beside(ranked[0], named) or self._beside(ranked[0], ()) or (0, 0))
@@ -436,7 +449,7 @@ class Vote:
         """
         mine: list[int] = []
         others: list[tuple[int, Ballot]] = []
-        for ballot in self._ballots[: self._probes]:
+        for ballot in self._ballots:
             if ballot.whole:
                 length = _length(ballot, best.kind)
                 if best in ballot.components:
@@ -464,16 +477,15 @@ class Vote:
 
         What only other faults lost is none of its own.
         """
-        probes = self._ballots[: self._probes]
         mine = [
             ballot
-            for row, ballot in enumerate(probes)
+            for row, ballot in enumerate(self._ballots)
             if row not in others
             if component in ballot.components or (component in ballot.maybe and row in lossy)
         ]
         maybe = [
             (ballot.sent, ballot.times, ballot.maybe[component])
-            for row, ballot in enumerate(probes)
+            for row, ballot in enumerate(self._ballots)
             if component in ballot.maybe and row not in lossy and not ballot.lost
         ]
         lost = sum(ballot.lost * ballot.times for ballot in mine)
@@ -486,6 +498,22 @@ class Vote:
             crossed += sent + sum(each.crossed(component, rate) for each in self._fine)
             rate = min(lost / max(1.0, crossed), MOST_RATE)
         return Suspect(component, min(1.0, score), lost, round(crossed))
+
+    def _shown(self, component: Component) -> set[_Pair]:
+        """Return the pairs on whose ways packets were lost to the first router beyond, and farther.
+
+        A router that answers some packets only loses none of those that go on.
+        """
+        ways: dict[tuple[_Pair, object], list[int]] = defaultdict(list)
+        for ballot in self._counted:
+            if component in ballot.components:
+                ways[ballot.pair, ballot.way].append(ballot.lost)
+        return {pair for (pair, _), lost in ways.items() if len(lost) > 1 and all(lost)}
+
+    def _by_counts(self, suspect: Suspect) -> Suspect:
+        """Return a suspect with what was counted across it, where probes show nothing of it."""
+        mine = [ballot for ballot in self._counted if suspect.component in ballot.components]
+        return replace(suspect, lost=sum(b.lost for b in mine), crossed=sum(b.sent for b in mine))
 
 
 def _length(ballot: Ballot, kind: Kind) -> int:

@@ -128,6 +128,21 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
     return few and best.component.kind in FABRIC and best.component not in standing
 
 
+def worth_recounting(election: Election) -> bool:
+    """Whether packets to routers on the way could show another part that loses beside a known one.
+
+    Where nobody saw the ways, what two links of a leaf lose looks like what one of them does.
+    """
+    best = next(iter(election.suspects), None)
+    return (
+        best is not None
+        and election.decided
+        and best.component.kind is Kind.LINK
+        and best.lost < DEAD_RATE * best.crossed
+        and _unseen(election)
+    )
+
+
 def _unseen(election: Election) -> bool:
     return any(not ballot.whole for ballot in election.explains)
 
@@ -153,6 +168,8 @@ class Count:
     went."""
     own: bool = False
     """Whether the host found the way by itself: no probe of the flow need have taken it."""
+    window_ns: int = 0
+    """Start of the window for whose sake packets were counted."""
 
 
 def choose(
@@ -440,9 +457,9 @@ def _more(counted: Ballot, before: Ballot) -> bool:
     return lost * sent_before > lost_before * sent and apart >= MORE_NATS
 
 
-def _place(counted: Ballot) -> tuple[FlowId, int, int]:
-    """Return the flow, the outer port, and how many routers on."""
-    return cast("tuple[FlowId, int, int]", counted.key)
+def _place(counted: Ballot) -> tuple[FlowId, tuple[int, int], int]:
+    """Return the flow, the window and outer port, and how many routers on."""
+    return cast("tuple[FlowId, tuple[int, int], int]", counted.key)
 
 
 def _is_part(component: Component, whole: Component) -> bool:
@@ -737,8 +754,10 @@ def _ballot(
         ((frozenset[Part]({component}), share), (frozenset[Part](), 1.0 - share))
         for component, share in maybe.items()
     ]
-    key = (count.flow, count.answer.outer_port, n)
-    return Ballot(pair, sent, lost, frozenset(crossed), key, maybe, unseen, tuple(legs))
+    way = (count.flow, (count.window_ns, count.answer.outer_port))
+    return Ballot(
+        pair, sent, lost, frozenset(crossed), (*way, n), maybe, unseen, tuple(legs), way=way
+    )
 
 
 def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> Route:
