@@ -102,7 +102,7 @@ class Votes:
         ties += [e for e in polled.elections if e not in ties and self._to_recount(e, case)]
         if self._topology.sprays:
             ties = []  # routers that answer are of several packets' ways
-        if wanted := hops.choose(ties, flows, case.endpoints, self._topology):
+        if wanted := hops.choose(ties, flows, case.endpoints, self._topology, over_ms=hops.OVER_MS):
             counts = yield from hops.count(
                 wanted, case.endpoints, self._topology, large=polled.large_only
             )

@@ -104,6 +104,8 @@ class Agents:
         """What those measured and did not send yet."""
         self._instances: dict[int, int] = {}
         """Host -> how often its agent began anew."""
+        self.replied_ns = 0
+        """When the newest answer is complete."""
         self._generation = 1
         self._news: list[tuple[int, Registration]] = []
         self.closed_ns: dict[tuple[str, int], int] = {}
@@ -325,23 +327,23 @@ class Agents:
 
     # --- answers --------------------------------------------------------------------------------
 
-    def reply(self, host: str, request: Request) -> Reply:
-        """Answer a question as the agent of `host` would."""
-        if host in self._gone(self.now_ns):
+    def reply(self, host: str, request: Request, *, now_ns: int | None = None) -> Reply:
+        """Answer a question, put at `now_ns`, as the agent of `host` would; see `replied_ns`."""
+        now_ns = self.now_ns if now_ns is None else now_ns
+        self.replied_ns = now_ns
+        if host in self._gone(now_ns):
             return Failed(Why.REFUSED, "connection refused")
         if isinstance(request, StatusRequest):
             return Status(
                 host=host, instance=self._instance(int(host[1:])), version="", endpoints=(),
                 pinglist_version=1, targets=0, last_window_ns=0, health=Health(),
             )  # fmt: skip
-        if isinstance(request, PathRequest) and request.ways:
-            return self._counting().survey(request)
-        if isinstance(request, PathRequest) and request.count and self.traced:
-            return self._counting().path(request)
+        if isinstance(request, PathRequest) and (request.ways or (request.count and self.traced)):
+            counting = Counting(self.clos, self.routing, self.rng, self._harm.active, now_ns)
+            reply = counting.survey(request) if request.ways else counting.path(request)
+            self.replied_ns = counting.until_ns
+            return reply
         return Failed(Why.CANNOT, "a simulated host has no flow tables")
-
-    def _counting(self) -> Counting:
-        return Counting(self.clos, self.routing, self.rng, self._harm.active(self.now_ns))
 
     def fail(self, failures: Sequence[Failure], *, now_ns: int) -> None:
         """Let failures begin at `now_ns`, the end of a window, or as much later as they say."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What simulated hosts answer to questions: the packets that they count meet the same failures."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
 from msgspec import structs
@@ -18,17 +19,24 @@ HOP_NS, ANSWER_STD_NS = 5_000, 3_000
 """Round trip to each further router, and by how much medians of their answers differ. Chosen."""
 MAX_WAYS, PORTS_PER_WAY, MAX_PACKETS = 32, 4, 2_000
 """As `netagent.probing.ways`."""
+PACKETS_PER_S, LOOK_NS = 600, 900_000_000
+"""As `netagent.adapters.paths.tracer`, and what an agent needs until it knows the ways."""
+SLICES = 10
+"""Instants, one after the other, that packets are counted at."""
 
 
 @dataclass
 class Counting:
-    """Counts packets on routes, as of one instant."""
+    """Counts packets on routes, from one instant on."""
 
     clos: Clos
     routing: Routing
     rng: np.random.Generator
-    active: Sequence[Effect]
-    """What is at fault now."""
+    active: Callable[[int], Sequence[Effect]]
+    """Instant (ns) -> what is at fault then."""
+    now_ns: int
+    until_ns: int = 0
+    """When the last answer is complete."""
 
     def path(self, request: PathRequest) -> PathReply:
         """Return what is counted on the way of a flow."""
@@ -38,6 +46,7 @@ class Counting:
             ways = self.routing.ways(flow)
             return PathReply(paths=(self._counted(request, self.routing.spray.mixed(ways), ways),))
         route = self.clos.routes[int(self.clos.there[flow])]
+        self._takes(request.count * len(route))
         return PathReply(paths=(self._counted(request, route, [route]),))
 
     def survey(self, request: PathRequest) -> PathReply:
@@ -51,6 +60,8 @@ class Counting:
         met = {each: n for n, each in enumerate(drawn_routes) if self.routing.shown(each) == each}
         count = min(request.count, MAX_PACKETS // max(1, len(routes[0]) * min(len(met), most)))
         request = structs.replace(request, count=count)
+        self.now_ns += LOOK_NS
+        self._takes(count * len(routes[0]) * min(len(met), most), request.over_ms * 1_000_000)
         return PathReply(
             paths=tuple(
                 structs.replace(
@@ -73,12 +84,15 @@ class Counting:
         Each packet takes one of `ways`; `route` are the routers that are told.
         """
         own = self.clos.rnic(self.clos.number(request.source))
-        met = [self._met(way, own) for way in ways]
+        times_ns = np.linspace(self.now_ns, self.until_ns, SLICES).astype(int).tolist()
+        active = [self.active(at_ns) for at_ns in times_ns]
+        met = [[self._met(way, own, each) for way in ways] for each in active]
+        counts = np.diff(np.linspace(0, request.count, SLICES + 1).astype(int))
         answered, rtt_ns = [], []
         for n in range(len(route)):
-            passes = sum(each[n][0] for each in met) / len(met)
-            late_ns = sum(each[n][1] for each in met) / len(met)
-            answered.append(int(self.rng.binomial(request.count, passes)))
+            passes = [sum(each[n][0] for each in now) / len(now) for now in met]
+            late_ns = median(sum(each[n][1] for each in now) / len(now) for now in met)
+            answered.append(int(self.rng.binomial(counts, passes).sum()))
             # Routers answer in software: the median of many answers still differs.
             rtt_ns.append(int((n + 1) * HOP_NS + late_ns + self.rng.normal(0, ANSWER_STD_NS)))
         reached = [max(answered[n:]) for n in range(len(answered))]
@@ -87,11 +101,16 @@ class Counting:
             answered=tuple(reached), rtt_ns=tuple(max(1, each) for each in rtt_ns),
         )  # fmt: skip
 
-    def _met(self, way: Route, own: Component) -> list[tuple[float, float]]:
+    def _takes(self, packets: int, over_ns: int = 0) -> None:
+        self.until_ns = self.now_ns + max(over_ns, packets * 1_000_000_000 // PACKETS_PER_S)
+
+    def _met(
+        self, way: Route, own: Component, active: Sequence[Effect]
+    ) -> list[tuple[float, float]]:
         """Return what share of packets each router of a way gets, and how late (ns)."""
         passes, late_ns, met = 1.0, 0.0, []
         for n in range(len(way)):
-            for effect in self.active:
+            for effect in active:
                 hits = _hits(effect, way, n, own)
                 passes *= (1.0 - effect.loss) ** hits
                 late_ns += effect.delay_ns * min(hits, 1)

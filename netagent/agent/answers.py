@@ -135,8 +135,9 @@ class Answers:
         ends = vteps_of(request, self._membership.pinglist.targets, self._membership.endpoints())
         count = max(0, min(request.count, MAX_COUNT))
         begun = self._adapters.tracer.begin_survey(
-            ends, ways=request.ways, count=count, size=request.size
-        )
+            ends, ways=request.ways, count=count, size=request.size,
+            over_ns=max(0, request.over_ms) * 1_000_000,
+        )  # fmt: skip
         if begun is None:
             raise CapabilityMissing("counting", "too many counts are under way on this host")
         while self._adapters.tracer.counting(begun):  # noqa: ASYNC110 - the tracer is stepped by a clock

@@ -166,15 +166,14 @@ class HopCount:
         self._routers = [""] * hops
         self._last_ns = 0
 
-    @property
-    def left(self) -> int:
-        """Return how many packets are still to be sent."""
+    def due(self, *, now_ns: int) -> int:  # noqa: ARG002 - all are due at any time
+        """Return how many packets can be sent now."""
         return self._hops * self._count - self._next
 
     def take(self, idents: Sequence[int]) -> list[TtlProbe]:
         """Return the next packets, at most one per free identification."""
         probes: list[TtlProbe] = []
-        for ident in idents[: self.left]:
+        for ident in idents[: self._hops * self._count - self._next]:
             ttl = self._next % self._hops + 1
             self._next += 1
             probes.append(TtlProbe(self._flow, ttl, ident))

@@ -25,6 +25,8 @@ that the answer is there within a window."""
 LOOKS = 2
 """Packets to each router while ways are looked for. Chosen: a way that loses a fifth of them is
 still found; one that loses more shows by its absence."""
+MOST_OVER_NS = 3_000_000_000
+"""Most nanoseconds that packets are spread over. Chosen: the answer is there within a window."""
 FULL_LENGTH = 4
 """Ports that are followed as far as packets may go. Chosen: all ways between two leaves are as long
 as each other, and of four not all are broken."""
@@ -45,10 +47,20 @@ class SurveyedWay:
 
 
 class WaySurvey:
-    """Finds up to `most` ways, then counts `count` packets to each router of each."""
+    """Finds up to `most` ways, then counts `count` packets to each router of each.
 
-    def __init__(self, source: str, target: str, *, max_hops: int, most: int, count: int) -> None:
+    These are spread over `over_ns`, at most MOST_OVER_NS.
+    """
+
+    def __init__(
+        self, source: str, target: str, *, max_hops: int, most: int, count: int, over_ns: int = 0
+    ) -> None:
         most = max(1, min(most, MAX_WAYS))
+        self._over_ns = min(over_ns, MOST_OVER_NS)
+        self._since_ns: int | None = None
+        """When counting began, monotonic; None while ways are looked for."""
+        self._total = 0
+        """Packets to count."""
         self._flows = [
             OuterFlow(source, target, FIRST_PORT + n) for n in range(PORTS_PER_WAY * most)
         ]
@@ -68,12 +80,17 @@ class WaySurvey:
         each = [(flow, ttl) for flow in flows for ttl in range(1, hops + 1)]
         return deque(LOOKS * each)
 
-    @property
-    def left(self) -> int:
-        """Return how many packets can be sent now."""
+    def due(self, *, now_ns: int) -> int:
+        """Return how many packets can be sent now (monotonic ns)."""
         if self._counts is None:
             return len(self._looks)
-        return sum(count.left for count in self._counts.values())
+        left = sum(count.due(now_ns=now_ns) for count in self._counts.values())
+        if self._since_ns is None:
+            self._since_ns, self._total = now_ns, left
+        if now_ns >= self._since_ns + self._over_ns:
+            return left
+        share = (now_ns - self._since_ns) / self._over_ns
+        return max(0, left - round(self._total * (1 - share)))
 
     def take(self, idents: Sequence[int]) -> list[TtlProbe]:
         """Return the next packets, at most one per free identification."""

@@ -303,6 +303,9 @@ class PathRequest(Struct, frozen=True, kw_only=True):
     ways: int = 0
     """Distinct ways, at most, to find and count on with outer source ports of the host's own; 0:
     the ways of the pair's flows. It needs no outer header to be seen."""
+    over_ms: int = 0
+    """Milliseconds over which to count on the `ways`, so that what comes and goes is met; 0: as
+    fast as the host may send."""
 
 
 class PathAnswer(Struct, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ import numpy as np
 
 from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
 from analyzer.intake.windows import GRACE_NS
+from analyzer.questions import Failed, Question, Reply, Why
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
 from analyzer.simulate.churn import Churn
@@ -158,12 +159,23 @@ class Cluster:
         for summary in summaries:
             self.registry.heard(summary.host, summary.start_ns, now_ns)
             self.diagnosis.ingest(summary, now_ns)
-        questions = self.diagnosis.step(now_ns)
-        while questions:
-            for each in questions:
-                reply = self.agents.reply(each.host, each.request)
+        told: list[Told] = []
+        while questions := self.diagnosis.step(now_ns):
+            told += self._told(now_ns)
+            replies = [self._reply(each, now_ns) for each in questions]
+            now_ns = max(now_ns, *(at_ns for _, at_ns in replies))
+            for each, (reply, _) in zip(questions, replies, strict=True):
                 self.diagnosis.answer(each.id, reply, now_ns)
-            questions = self.diagnosis.step(now_ns)
+        return told + self._told(now_ns)
+
+    def _reply(self, question: Question, now_ns: int) -> tuple[Reply, int]:
+        """Return what an agent answers, and when; nobody waits longer than the question says."""
+        reply = self.agents.reply(question.host, question.request, now_ns=now_ns)
+        if self.agents.replied_ns > question.deadline_ns:
+            return Failed(Why.TIMEOUT, "timeout"), question.deadline_ns
+        return reply, self.agents.replied_ns
+
+    def _told(self, now_ns: int) -> list[Told]:
         told: list[Told] = []
         while (event := self.diagnosis.next_event()) is not None:
             if isinstance(event, IncidentChanged):

@@ -38,7 +38,7 @@ def test_a_failure_of_each_type_is_named_alone(warmed, number):
 
 @pytest.mark.parametrize("number", [1, 2, 4, 19])
 def test_links_and_switches_are_named_where_no_way_is_traced(untraced, number):
-    outcome = episode(copy.deepcopy(untraced), 930 + number, (number,), windows=6)
+    outcome = episode(copy.deepcopy(untraced), 930 + number, (number,), windows=9)
     made = score([outcome])
     assert not outcome.broken
     assert (made.total.first, dict(made.wrong)) == (1, {})

@@ -49,6 +49,9 @@ MOST_ASKED = 16
 """Most hosts asked to count in a window, for all ties. Chosen: as `MAX_FLOWS`."""
 COUNTS_QUOTED = 8
 """Most ways quoted with their counts. Chosen: what an operator reads."""
+OVER_MS = 2_500
+"""Milliseconds over which packets are counted on ways where flows lost a part of their probes.
+Chosen: ports flap every few seconds, and the answer is there within a window."""
 WAY_PACKETS = 50
 """Packets sent to each router of each way that a host finds by itself. Chosen: two hosts' together
 show a loss of a few per cent, within a window."""
@@ -153,6 +156,8 @@ class Wanted:
 
     flow: FlowId
     ways: int = 0
+    over_ms: int = 0
+    """Milliseconds over which to count on these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +182,21 @@ def choose(
     flows: Iterable[FlowView],
     endpoints: Endpoints,
     topology: LearnedTopology,
+    *,
+    over_ms: int = 0,
 ) -> list[Wanted]:
-    """Return losing flows to count on, for all ties together."""
+    """Return losing flows to count on, for all ties together.
+
+    On ways that hosts find, packets are spread over `over_ms` where flows lost a part of theirs.
+    """
     chosen: dict[Wanted, None] = {}
     losing = sorted((view for view in flows if view.lost), key=lambda v: (-v.lost, v.flow))
     for election in elections:
         mine = _on_flows(election, losing, topology)
-        mine = mine or _on_ways(election, (losing, flows), endpoints, topology)
+        if not mine:
+            spread_ms = 0 if _is_dead(election) else over_ms
+            ways = _on_ways(election, (losing, flows), endpoints, topology)
+            mine = [replace(each, over_ms=spread_ms) for each in ways]
         chosen |= dict.fromkeys(mine)
     return list(chosen)[:MOST_ASKED]
 
@@ -280,6 +293,7 @@ def question(wanted: Wanted, source: Endpoint, *, large: bool) -> PathRequest:
         count=WAY_PACKETS if wanted.ways else PACKETS,
         size=source.mtu + VXLAN_OVERHEAD_BYTES if large else SMALL_BYTES,
         ways=wanted.ways,
+        over_ms=wanted.over_ms,
     )
 
 
@@ -393,6 +407,11 @@ def _broken(counts: Iterable[Count]) -> dict[str, float]:
     }
 
 
+def _is_dead(election: Election) -> bool:
+    """Return whether most of the flows that it explains were dead until the window's end."""
+    return sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2
+
+
 def judge(
     counts: Iterable[Count],
     ballots: Sequence[Ballot],
@@ -420,7 +439,7 @@ def judge(
         best = next(iter(election.suspects), None)
         if best is None or best.component.kind not in FABRIC or best.component in shown:
             return True
-        is_dead = sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2
+        is_dead = _is_dead(election)
         # A way that crosses another one at fault as well may be missing for that one's sake.
         besides = {each for each in others if not _is_part(each, best.component)}
         hosts = [

@@ -144,7 +144,9 @@ class Tracer:
         self, sockets: traceroute.TraceSockets, count: Count, size: int, at_ns: int
     ) -> None:
         idents: list[int] = []
-        most = min(count.left, COUNT_PACKETS_PER_S // 10)  # one that waits takes nobody's share
+        most = min(
+            count.due(now_ns=at_ns), COUNT_PACKETS_PER_S // 10
+        )  # one that waits takes nobody's share
         while len(idents) < most and self._count_bucket.take(1, now_ns=at_ns):
             idents.append(COUNT_IDENTS[self._ident])
             self._ident = (self._ident + 1) % len(COUNT_IDENTS)
@@ -173,13 +175,13 @@ class Tracer:
         return begun
 
     def begin_survey(
-        self, ends: tuple[str, str], *, ways: int, count: int, size: int
+        self, ends: tuple[str, str], *, ways: int, count: int, size: int, over_ns: int = 0
     ) -> WaySurvey | None:
         """Look for ways between two VTEPs, and count on each; None where too much is under way."""
         surveys = sum(isinstance(count, WaySurvey) for count in self._counts)
         if len(self._counts) >= MAX_COUNTS or surveys >= MAX_SURVEYS:
             return None
-        begun = WaySurvey(*ends, max_hops=self._max_hops, most=ways, count=count)
+        begun = WaySurvey(*ends, max_hops=self._max_hops, most=ways, count=count, over_ns=over_ns)
         self._counts[begun] = size
         return begun
 

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.probing.paths import ANSWER_NS
-from netagent.probing.ways import FIRST_PORT, LOOKS, MAX_PACKETS, MAX_WAYS, PORTS_PER_WAY, WaySurvey
+from netagent.probing.ways import (
+    FIRST_PORT,
+    LOOKS,
+    MAX_PACKETS,
+    MAX_WAYS,
+    MOST_OVER_NS,
+    PORTS_PER_WAY,
+    WaySurvey,
+)
 
 A, B = "172.30.0.10", "172.30.0.12"
 IDENTS = range(0x8000, 0x10000)
@@ -19,6 +27,7 @@ class World:
         self.spines, self.dead, self.lossy = spines, dead, lossy
         self.between = between
         self.at_ns, self.sent = 0, 0
+        self.at = {}
 
     def route(self, port):
         spine = self.spines[random.Random(port).randrange(len(self.spines))]
@@ -27,15 +36,17 @@ class World:
             return (first,)
         return (first,) if spine in self.dead else (first, spine, last)
 
+    step_ns = ANSWER_NS // 2
+
     def run(self, survey, *, at_once=60):
         ident = 0
         while not survey.finished(wall_ns=self.at_ns):
-            idents = [IDENTS[(ident + n) % len(IDENTS)] for n in range(at_once)]
-            ident += at_once
-            left = survey.left
+            due = min(at_once, survey.due(now_ns=self.at_ns))
+            idents = [IDENTS[(ident + n) % len(IDENTS)] for n in range(due)]
+            ident += due
             probes = survey.take(idents)
-            assert len(probes) == min(left, at_once)
-            assert len(probes) <= at_once
+            assert len(probes) == due
+            self.at[self.at_ns] = len(probes)
             for probe in probes:
                 survey.sent(probe, wall_ns=self.at_ns)
                 self.sent += 1
@@ -45,7 +56,7 @@ class World:
                 if probe.ttl <= len(route) and not is_lost:
                     router = route[probe.ttl - 1]
                     survey.answered(probe.ident, router, wall_ns=self.at_ns + 1_000 * probe.ttl)
-            self.at_ns += ANSWER_NS // 2
+            self.at_ns += self.step_ns
         return survey.ways()
 
 
@@ -87,6 +98,22 @@ def test_where_nobody_answers_there_is_no_way():
 def test_ways_may_be_asked_for_without_counts():
     found = World(["s0", "s1"]).run(survey(count=0))
     assert [(way.routers[1], way.sent) for way in found] == [("s0", 0), ("s1", 0)]
+
+
+@given(over_ns=st.integers(0, 2 * MOST_OVER_NS), step_ns=st.integers(10**7, 5 * 10**8))
+def test_packets_are_spread_over_the_time_that_is_asked_for(over_ns, step_ns):
+    world = World(["s0", "s1"])
+    world.step_ns = step_ns
+    found = world.run(WaySurvey(A, B, max_hops=6, most=2, count=50, over_ns=over_ns), at_once=1000)
+    assert [way.reached for way in found] == [(50, 50, 50)] * 2
+    looks = LOOKS * (4 * 6 + 4 * 3)
+    batches = [(at_ns, sent) for at_ns, sent in world.at.items() if sent]
+    while looks:
+        looks -= batches.pop(0)[1]
+    assert sum(sent for _, sent in batches) == 300
+    spread_ns = min(over_ns, MOST_OVER_NS)
+    assert batches[-1][0] - batches[0][0] >= spread_ns - 3 * step_ns
+    assert max(sent for _, sent in batches) <= 300 * min(1, 2 * step_ns / max(1, spread_ns)) + 1
 
 
 @given(st.integers(-3, 80), st.integers(0, 500), st.integers(1, 70), st.integers(0, 9))
