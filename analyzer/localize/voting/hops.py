@@ -681,9 +681,12 @@ def _late_ways(
         for n, ways in shown.items():
             beyond = _beyond(_rtts(ways, n), slow[flow], noise_ns)
             for way, is_late in zip(ways, beyond, strict=False):
+                if is_late is None:
+                    continue
                 crossed = _crossed_to(way.routers, n) | {rnic(source.host, source.rnic)}
-                lost = SLOW_WEIGHT * is_late
-                ballots.append(_ballot(way, n, SLOW_WEIGHT, lost, crossed))
+                # Whatever the share of slow flows, all packets are late while a queue stands.
+                sent = 1 if is_late else SLOW_WEIGHT
+                ballots.append(_ballot(way, n, sent, int(is_late), crossed))
         if any(ballot.lost for ballot in ballots):  # else it may have passed by before they counted
             made += ballots
     return made
@@ -712,18 +715,19 @@ def _noise(alike: Sequence[Sequence[int]]) -> float:
     return MAD_SCALE * median_low(off) if off else 0.0
 
 
-def _beyond(rtts_ns: Sequence[int], shift: Shift, noise_ns: float) -> list[bool]:
+def _beyond(rtts_ns: Sequence[int], shift: Shift, noise_ns: float) -> list[bool | None]:
     """Return which of the round trips are later than the others by about a flow's shift.
 
-    The list is empty where all that are alike differ too much for that, or these are too few.
+    Where all that are alike differ by more than that, only what is later by far is late, and of the
+    others nothing is known: a queue that comes and goes is longer than flows' shift. The list is
+    empty where these are too few.
     """
     if len(rtts_ns) < LEAST_WAYS:
         return []
     usual_ns = median_low(rtts_ns)
-    least_ns = (shift[1] - shift[0]) / 2
-    if least_ns < NOISES * noise_ns:
-        return []
-    return [rtt_ns - usual_ns > least_ns for rtt_ns in rtts_ns]
+    half_ns, far_ns = (shift[1] - shift[0]) / 2, NOISES * noise_ns
+    late = [rtt_ns - usual_ns > max(half_ns, far_ns) for rtt_ns in rtts_ns]
+    return [is_late if is_late or half_ns >= far_ns else None for is_late in late]
 
 
 def _late(rtts_ns: Sequence[int], shift: Shift) -> list[bool | None]:
