@@ -74,6 +74,9 @@ MOST_COUNTED = 8
 counted after the window, when another share may be lost, and that shows nobody guilty."""
 DEAD_SHARE = 0.3
 """Share of the packets lost from which they count as one. Chosen: they died of one cause."""
+SEVERAL = 3
+"""Lost packets of a flow and router that are no stray losses. Chosen: of fifty, where one in ten
+thousand is lost for no reason."""
 MORE_NATS = 2.0
 """Nats from which a router has lost more than the one before it. Chosen: 3 of 50 beside none."""
 LIMITED = 0.05
@@ -347,8 +350,10 @@ def _believable(answer: PathAnswer) -> bool:
     )
 
 
-def ballots(counts: Iterable[Count], endpoints: Endpoints) -> list[Ballot]:
-    """Return a ballot per way and router: packets lost on the way there.
+def ballots(
+    counts: Iterable[Count], endpoints: Endpoints, *, ties: Iterable[Election] = ()
+) -> list[Ballot]:
+    """Return a ballot per way and router: packets lost on the way there, to break these ties.
 
     The answers of routers that are not sure may come back over other links than those the packets
     took. What is lost there may be lost on the way back, which is not known.
@@ -356,6 +361,7 @@ def ballots(counts: Iterable[Count], endpoints: Endpoints) -> list[Ballot]:
     counts = list(counts)
     made: list[Ballot] = []
     broken, limited = _broken(counts), _limited(counts)
+    hard = any(_loses_much(each) for each in ties)
     for each in counts:
         answer, hops = each.answer, each.routers
         source = endpoints[each.flow.source]
@@ -367,12 +373,23 @@ def ballots(counts: Iterable[Count], endpoints: Endpoints) -> list[Ballot]:
             unseen = 0.0 if n <= each.sure else 1.0
             if n > 1 and hops[n - 2 : n] in limited and reached < LIMITED * answer.sent:
                 continue
-            sent, lost = _tempered(answer.sent, answer.sent - reached)
+            sent, lost = _tempered(answer.sent, answer.sent - reached, hard=hard)
             made.append(_ballot(each, n, sent, lost, crossed, maybe, unseen))
     return made
 
 
-def _tempered(sent: int, lost: int) -> tuple[int, int]:
+def _loses_much(tie: Election) -> bool:
+    best = tie.suspects[0]
+    return best.lost >= DEAD_SHARE * best.crossed
+
+
+def _tempered(sent: int, lost: int, *, hard: bool) -> tuple[int, int]:
+    """Return what counts of packets sent and lost; `hard` where the probes lost a large share.
+
+    What comes and goes was away for some of the packets: they do not speak for it.
+    """
+    if hard and lost >= SEVERAL:
+        return 1, 1
     most = 1 if lost >= DEAD_SHARE * sent else MOST_COUNTED
     return (round(most * sent / lost), most) if lost > most else (sent, lost)
 
@@ -511,6 +528,7 @@ def cleared(
 ) -> frozenset[Component]:
     """Return the suspects that lost too few of the counted packets to be at fault.
 
+    One that lost several is not: it may come and go, and was away for the others.
     A link or switch counts as passed only where packets of two hosts passed it in two directions:
     a healthy direction does not clear the other, and one host alone clears nothing. The first and
     the last router of a path are passed by nothing that was counted.
@@ -534,7 +552,8 @@ def cleared(
         suspect.component
         for suspect in suspects
         if _both_ways(ways := passed.get(suspect.component, {}))
-        and _too_few(suspect, [sum(each) for each in zip(*ways.values(), strict=True)])
+        and (tally := [sum(each) for each in zip(*ways.values(), strict=True)])[1] < SEVERAL
+        and _too_few(suspect, tally)
     )
 
 
