@@ -7,7 +7,7 @@ import pytest
 
 from analyzer.simulate.clos import Shape
 from analyzer.simulate.failures import RESTARTED, STEPPED, TYPES, Effect, Failure, Family
-from netagent.model.path import link
+from netagent.model.path import link, switch
 from tests.campaign.episode import Cluster, episode, types_of
 from tests.campaign.score import score
 
@@ -42,6 +42,51 @@ def test_links_and_switches_are_named_where_no_way_is_traced(untraced, number):
     made = score([outcome])
     assert not outcome.broken
     assert (made.total.first, dict(made.wrong)) == (1, {})
+
+
+def begun(cluster, *failures):
+    """Let failures begin in a copy of a cluster; return all that was named in ten windows."""
+    cluster = copy.deepcopy(cluster)
+    cluster.agents.fail(failures, now_ns=cluster.now_ns)
+    told = [each for _ in range(10) for each in cluster.window()]
+    assert not any(each.error for each in told)
+    return {str(c) for each in told if (c := each.incident.verdict.component) is not None}
+
+
+SECOND = 1_000_000_000
+NEAR = ("leaf-s1-r3", "spine-2")
+BESIDE = ("leaf-s1-r3", "spine-0")
+
+
+def lossy(ends, **effect):
+    return Failure(1, link(*ends), Family.LINK, (Effect(link(*ends), **effect),))
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        pytest.param((lossy(NEAR, loss=0.02), lossy(BESIDE, loss=0.04)), id="of one leaf"),
+        pytest.param((lossy(NEAR, loss=1.0, period_ns=5 * SECOND, duty=0.4),), id="flaps"),
+        pytest.param(
+            (lossy(NEAR, loss=1.0, period_ns=3 * SECOND, duty=0.3), lossy(BESIDE, loss=0.05)),
+            id="flaps beside another one",
+        ),
+    ],
+)
+def test_faulty_links_are_all_named_where_no_way_is_traced(untraced, failures):
+    assert begun(untraced, *failures) == {str(each.truth) for each in failures}
+
+
+def test_a_spine_that_is_avoided_by_now_is_not_taken_for_its_links(untraced):
+    dead = Failure(
+        4,
+        switch("spine-3"),
+        Family.SWITCH,
+        (Effect(switch("spine-3"), 1.0, reroute_ns=10 * SECOND),),
+    )
+    late = Effect(link(*NEAR), loss=0.002, delay_ns=60_000, period_ns=8 * SECOND, duty=0.5)
+    named = begun(untraced, dead, Failure(19, link(*NEAR), Family.LINK, (late,)))
+    assert named == {"switch spine-3", str(link(*NEAR))}
 
 
 def test_a_link_that_loses_little_is_named_beside_one_that_loses_much(warmed):

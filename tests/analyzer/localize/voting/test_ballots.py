@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace as replace_answer
 
+from analyzer.detect.flows import FlowView
 from analyzer.localize.sentences import sentences
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting import ballots as ballots_module
@@ -18,6 +19,7 @@ from analyzer.localize.voting.ballots import (
     Poll,
     by_latency,
     by_votes,
+    left,
     poll,
     poll_again,
     poll_latency,
@@ -27,6 +29,7 @@ from analyzer.localize.voting.ballots import (
 from analyzer.localize.voting.election import Ballot, Election
 from analyzer.simulate.fabric import Fabric
 from netagent.model.evidence import EvidenceKind
+from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, rnic, switch
 from netagent.model.topology import DeclaredTopology, Uplink
 from netagent.model.topology import Fabric as FabricKind
@@ -388,6 +391,22 @@ def test_where_packets_are_sprayed_no_part_of_the_ways_is_named(fabric, rate, co
     suspect = Suspect(component, 1.0, 27, round(27 / rate))
     made = sprayed(Poll({}, elections=(Election((suspect,), tuple(lossy), 3, 50.0),)), topology)
     assert [each.decided for each in made.elections] == [decided]
+
+
+@pytest.mark.parametrize(
+    ("rate", "lost", "stays"), [(0.8, 9, False), (0.8, 2, True), (0.02, 9, True)]
+)
+def test_what_died_within_a_window_leaves_none_of_its_losses_to_others(rate, lost, stays):
+    """A spine dies; flows that may have crossed it are laid at the door of a link, too."""
+    spine = switch("spine-3")
+    suspect = Suspect(spine, 1.0, round(500 * rate), 500)
+    mine = [Ballot(("a", str(n)), 9, 9, frozenset({spine}), n) for n in range(3)]
+    other = Ballot(("b", "c"), 9, lost, frozenset(), "x", {spine: 0.25})
+    view = FlowView(FlowId(EndpointId("b", 0), EndpointId("c", 0), 1), 9, lost, 0, 0, 0, 0, 0, 0)
+    polled = Poll(
+        dict.fromkeys([*mine, other], view), elections=(Election((suspect,), (*mine,), 3, 50.0),)
+    )
+    assert [b.pair for b in left(polled).ballots] == [other.pair] * stays
 
 
 @pytest.mark.parametrize("seed", range(6))

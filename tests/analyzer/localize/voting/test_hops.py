@@ -189,6 +189,14 @@ def test_a_part_that_lost_too_few_probes_is_not_cleared_by_a_hundred_packets():
     assert hops.cleared(suspects, answers, FABRIC.endpoints) == frozenset()
 
 
+@pytest.mark.parametrize(("lost", "cleared"), [(0, True), (2, True), (3, False), (10, False)])
+def test_what_lost_some_packets_is_not_cleared_for_having_lost_few(lost, cleared):
+    """A port that flaps was up for most of the packets."""
+    answers = answered(100, 100 - lost, 100 - lost) + answered(100, 100, 100, flow=BACK)
+    suspects = [Suspect(link(NEAR, SPINE), 1.0, 100, 200)]
+    assert bool(hops.cleared(suspects, answers, FABRIC.endpoints)) is cleared
+
+
 # --- where nobody sees the ways of flows ----------------------------------------------------------
 
 UNTRACED = LearnedTopology(
@@ -306,6 +314,25 @@ def test_links_of_one_switch_that_no_way_crosses_are_that_switch(links, seen, na
     assert len(found[1].explains) == links
 
 
+@pytest.mark.parametrize(("lost", "counted"), [(2, (50, 2)), (3, (1, 1)), (50, (1, 1))])
+@pytest.mark.parametrize("rate", [0.2, 0.5])
+def test_what_the_probes_lost_much_of_need_not_lose_as_much_when_it_is_counted(rate, lost, counted):
+    counts = [way(SPINES[0], 50, 50 - lost, 50 - lost)]
+    tie = replace(TIE, suspects=(Suspect(link(NEAR, SPINES[0]), 0.5, round(100 * rate), 100),))
+    made = hops.ballots(counts, FABRIC.endpoints, ties=[tie])
+    (mine,) = ((b.sent, b.lost) for b in made if b.key[2] == 2)
+    assert (mine == counted) is (rate == 0.5 or lost in {2, 50})
+
+
+@pytest.mark.parametrize(("run", "over_ms"), [(0, hops.OVER_MS), (3, 0)])
+def test_packets_are_spread_where_flows_lost_a_part_and_not_where_they_are_dead(run, over_ms):
+    lossy = tuple(Ballot(("a", str(n)), 9, 5, frozenset(), n, run=run) for n in range(3))
+    tie = replace(TIE, explains=lossy)
+    chosen = hops.choose([tie], losing(), FABRIC.endpoints, UNTRACED, over_ms=hops.OVER_MS)
+    assert {each.over_ms for each in chosen} == {over_ms}
+    assert hops.question(chosen[0], HOST, large=False).over_ms == over_ms
+
+
 def test_packets_on_ways_that_a_host_found_tell_parallel_links_apart():
     counts = [way(SPINES[0], 50, 41, 41), *(way(spine, 50, 50, 50) for spine in SPINES[1:])]
     made = hops.ballots(counts, FABRIC.endpoints)
@@ -372,6 +399,20 @@ def test_a_way_that_is_late_is_late_beside_the_others(rtts_us, late):
     }
     assert found == late
     assert bool(made) is bool(late)  # what passed by before they counted acquits nobody
+
+
+@pytest.mark.parametrize(("rtts_us", "late"), [
+    ((20, 22, 80), {2}), ((20, 22, 24), set()), ((20, 22, 30), set()),
+])  # fmt: skip
+def test_a_way_that_is_late_by_far_acquits_no_other_where_noise_hides_the_shift(rtts_us, late):
+    spines = [*SPINES, "spine-8", "spine-9"][:3]
+    counts = [
+        way(spine, 50, 50, 50, rtt_us=(9, rtt, rtt))
+        for spine, rtt in zip(spines, rtts_us, strict=True)
+    ]
+    made = hops.late_ballots(counts, FABRIC.endpoints, {FLOW: (14 * US, 20 * US)})
+    assert all(b.lost for b in made)
+    assert {n for n, s in enumerate(spines) for b in made if link(NEAR, s) in b.components} == late
 
 
 def test_a_way_that_is_not_between_the_leaves_is_no_answer():
