@@ -348,9 +348,12 @@ def _ballot(view: FlowView, way: Way, *, large_only: bool) -> Ballot:
     # Where only the largest probes are lost, the small ones say nothing.
     sent, lost = (view.sent_large, view.lost_large) if large_only else (view.sent, view.lost)
     pair = unordered(pair_of(view.flow))
+    # Where the way is open, so is what broke within the window on how many of the others' ways.
+    is_one = view.unconnected or not way.whole
     return Ballot(
         pair, sent, lost, way.certain, view.flow, way.maybe, way.unseen, way.legs,
-        pair_of(view.flow), view.run if view.unconnected else 0,
+        pair_of(view.flow), run=view.run if view.unconnected else 0,
+        last=view.run if is_one else 0,
     )  # fmt: skip
 
 

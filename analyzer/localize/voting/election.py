@@ -143,6 +143,8 @@ class Ballot:
     """The pair as it was probed; None where that is `pair`."""
     way: object = field(default=None, compare=False)
     """Which of its pair's ways packets were counted on; None of probes."""
+    last: int = field(default=0, compare=False)
+    """Losses in a row at the end that count as one event."""
     run: int = field(default=0, compare=False)
     """Losses in a row at the end where they mean that the flow died (`FlowView.unconnected`: three
     within four seconds), else 0."""
@@ -325,7 +327,7 @@ class Vote:
             free = max(OWN_REASON, min(ballot.unseen, MOST_UNSEEN)) if ballot.lost else 0.0
             legs = list(self._legs(ballot))
             # A flow dies once: what it then loses in a row is one event, and not so many chances.
-            times = max(1, min(ballot.run, ballot.lost))
+            times = max(1, min(max(ballot.last, ballot.run), ballot.lost))
             lost = ballot.lost // times
             sent = max(lost, ballot.sent // times)
             self._builder.flow(legs, sent, lost, free=free, times=ballot.times)
