@@ -141,14 +141,14 @@ class Ballot:
     """The ways there and back, with their alternatives; a component on neither is crossed once."""
     ordered: _Pair | None = None
     """The pair as it was probed; None where that is `pair`."""
-    way: object = field(default=None, compare=False)
+    way: object = field(default=None, compare=False, kw_only=True)
     """Which of its pair's ways packets were counted on; None of probes."""
-    last: int = field(default=0, compare=False)
+    last: int = field(default=0, compare=False, kw_only=True)
     """Losses in a row at the end that count as one event."""
-    run: int = field(default=0, compare=False)
+    run: int = field(default=0, compare=False, kw_only=True)
     """Losses in a row at the end where they mean that the flow died (`FlowView.unconnected`: three
     within four seconds), else 0."""
-    times: int = 1
+    times: int = field(default=1, kw_only=True)
     """How many flows it stands for."""
 
     @property

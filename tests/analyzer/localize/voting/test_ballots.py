@@ -393,6 +393,22 @@ def test_where_packets_are_sprayed_no_part_of_the_ways_is_named(fabric, rate, co
     assert [each.decided for each in made.elections] == [decided]
 
 
+@pytest.mark.parametrize(("run", "run_ms", "died", "one"), [
+    (5, 1500, 5, 5), (2, 200, 0, 2), (0, 0, 0, 0),
+])  # fmt: skip
+@pytest.mark.parametrize("traced", [True, False])
+def test_ballots_say_how_a_flow_ended(run, run_ms, died, one, traced):
+    fabric = Fabric(seed=1, probes=8)
+    case = fabric.case()
+    lossy = [replace(view, lost=5, run=run, run_ms=run_ms) for view in case.flows[:8]]
+    made = poll(case, lossy, fabric.topology() if traced else untraced(fabric)).ballots
+    far = [ballot for ballot in made if ballot.whole is traced]
+    assert far
+    for ballot in far:
+        assert (ballot.lost, ballot.run, ballot.way) == (5, died, None)
+        assert ballot.last == (died if traced else one)
+
+
 @pytest.mark.parametrize(
     ("rate", "lost", "stays"), [(0.8, 9, False), (0.8, 2, True), (0.02, 9, True)]
 )
