@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vote on a window's losses, with packets counted per router where it is a tie."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import combinations, takewhile
@@ -133,7 +133,8 @@ class Votes:
         )  # fmt: skip
         elections = again.elections
         if borne_out is None:
-            elections = _not_all(_shown(elections, polled.elections, ballots), polled.elections)
+            shown = hops.shown_at_fault(ballots)
+            elections = _not_all(_shown(elections, polled.elections, shown), polled.elections)
             elections = tuple(
                 replace(each, doubtful=True)
                 if each.decided
@@ -207,7 +208,7 @@ def _kept(
 
 
 def _shown(
-    elections: Sequence[Election], before: Sequence[Election], counted: Iterable[Ballot]
+    elections: Sequence[Election], before: Sequence[Election], lossy: AbstractSet[Component]
 ) -> tuple[Election, ...]:
     """Return elections, of which those that counts alone decided are doubtful without a loss there.
 
@@ -216,7 +217,6 @@ def _shown(
     that were dead until the window's end are dead still, and need no other witness.
     """
     named = {each.suspects[0].component for each in before if each.decided}
-    lossy = {component for each in counted if each.lost for component in each.components}
     return tuple(
         replace(each, doubtful=True)
         if each.decided

@@ -118,8 +118,9 @@ without any fault, and the same floor is in `detect.latency.floors`."""
 def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:
     """Whether packets to routers on the way could break a tie, or confirm who loses a part.
 
-    While losses are few, one stray loss elsewhere makes a switch a better suspect than its link.
-    And a switch that loses a part, however many, may be two of its ports that broke at once.
+    While losses are few, one stray loss elsewhere makes a switch a better suspect than its link, and
+    what another fault lost one of two links that the same probes cross. And a switch that loses a
+    part, however many, may be two of its ports that broke at once.
     """
     kinds = {component.kind for component in election.tied}
     best = next(iter(election.suspects), None)
@@ -130,7 +131,8 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
         is_alone = len(election.tied) == 1 and not (election.shared and _unseen(election))
         return not is_alone and kinds <= UNDERLAY
     dead = best.lost >= DEAD_RATE * best.crossed
-    few = not dead and (best.lost < MANY_LOST or best.component.kind is Kind.SWITCH)
+    is_whole = best.component.kind is Kind.SWITCH
+    few = not dead and (best.lost < MANY_LOST or is_whole or len(election.tied) > 1)
     return few and best.component.kind in FABRIC and best.component not in standing
 
 
@@ -445,7 +447,7 @@ def judge(
     own = sorted((count for count in counts if count.own), key=lambda count: count.flow)
     if not own:
         return None
-    shown = _shown_at_fault(ballots)
+    shown = shown_at_fault(ballots)
     missing: dict[str, list[tuple[set[Component], set[Component]]]] = {}
     for flow, each_way in groupby(own, key=lambda count: count.flow):
         leaves = (topology.leaf_of(endpoints[each]) for each in (flow.source, flow.target))
@@ -468,7 +470,7 @@ def judge(
     return borne_out
 
 
-def _shown_at_fault(ballots: Sequence[Ballot]) -> set[Component]:
+def shown_at_fault(ballots: Sequence[Ballot]) -> set[Component]:
     """Return what packets were lost or late on that came through, or in time, one router before.
 
     All that is beyond shares these losses, and has shown nothing of itself.
