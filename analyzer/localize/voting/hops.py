@@ -118,9 +118,9 @@ without any fault, and the same floor is in `detect.latency.floors`."""
 def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:
     """Whether packets to routers on the way could break a tie, or confirm who loses a part.
 
-    While losses are few, one stray loss elsewhere makes a switch a better suspect than its link, and
-    what another fault lost one of two links that the same probes cross. And a switch that loses a
-    part, however many, may be two of its ports that broke at once.
+    While losses are few, one stray loss elsewhere makes a switch a better suspect than its link,
+    and what another fault lost one of two links that the same probes cross. And a switch that loses
+    a part, however many, may be two of its ports that broke at once.
     """
     kinds = {component.kind for component in election.tied}
     best = next(iter(election.suspects), None)
