@@ -168,12 +168,16 @@ class HopCount:
 
     def due(self, *, now_ns: int) -> int:  # noqa: ARG002 - all are due at any time
         """Return how many packets can be sent now."""
+        return self._left
+
+    @property
+    def _left(self) -> int:
         return self._hops * self._count - self._next
 
     def take(self, idents: Sequence[int]) -> list[TtlProbe]:
         """Return the next packets, at most one per free identification."""
         probes: list[TtlProbe] = []
-        for ident in idents[: self._hops * self._count - self._next]:
+        for ident in idents[: self._left]:
             ttl = self._next % self._hops + 1
             self._next += 1
             probes.append(TtlProbe(self._flow, ttl, ident))
@@ -193,8 +197,7 @@ class HopCount:
 
     def finished(self, *, wall_ns: int) -> bool:
         """Whether all is sent, and answered or overdue."""
-        sent = self._next == self._hops * self._count
-        return sent and (not self._sent_ns or wall_ns - self._last_ns > ANSWER_NS)
+        return not self._left and (not self._sent_ns or wall_ns - self._last_ns > ANSWER_NS)
 
     @property
     def routers(self) -> tuple[str, ...]:

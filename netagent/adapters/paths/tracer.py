@@ -144,9 +144,8 @@ class Tracer:
         self, sockets: traceroute.TraceSockets, count: Count, size: int, at_ns: int
     ) -> None:
         idents: list[int] = []
-        most = min(
-            count.due(now_ns=at_ns), COUNT_PACKETS_PER_S // 10
-        )  # one that waits takes nobody's share
+        # One that waits takes nobody's share.
+        most = min(count.due(now_ns=at_ns), COUNT_PACKETS_PER_S // 10)
         while len(idents) < most and self._count_bucket.take(1, now_ns=at_ns):
             idents.append(COUNT_IDENTS[self._ident])
             self._ident = (self._ident + 1) % len(COUNT_IDENTS)
