@@ -192,6 +192,8 @@ class Diagnosis:
         """Instant until which missing summaries may be the analyzer's own fault."""
         self._closing_ns = 0
         """Instant before which no window is closed."""
+        self._stepped_ns = 0
+        """Instant of the newest step."""
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -278,6 +280,7 @@ class Diagnosis:
 
     def step(self, now_ns: int) -> list[Question]:
         """Do what is due; return the questions to put to agents now."""
+        self._stepped_ns = now_ns
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
         if now_ns >= self._closing_ns:
@@ -426,7 +429,7 @@ class Diagnosis:
             changed = book.apply(
                 [verdict for verdict in verdicts if _is_masked(verdict) == masked],
                 over=lambda symptom, subjects: self._detector(symptom).over(subjects, seen),
-                now_ns=now_ns,
+                now_ns=self._stepped_ns,  # the answers took their time
                 task_of=self._task_of,
                 host_of=self._host_of,
                 unseen=lambda subjects: unobserved(subjects, seen.flows, seen.endpoints),

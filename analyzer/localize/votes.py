@@ -54,6 +54,8 @@ class _Window:
     """Packets that were counted per router."""
     is_open: bool
     """Whether many losses are nobody's, which would be laid at the door of anybody else's."""
+    counts: tuple[hops.Count, ...] = ()
+    """What `counted` was made of."""
 
 
 class Votes:
@@ -64,6 +66,7 @@ class Votes:
     """The newest windows in a row, newest first."""
     _counted_now: tuple[Ballot, ...] = ()
     """Packets that were counted for the window under judgement."""
+    _counts_now: tuple[hops.Count, ...] = ()
     _gone: frozenset[Component] = frozenset()
     """Switches that were named, and that no way which hosts found has crossed since."""
 
@@ -75,7 +78,7 @@ class Votes:
         """Return verdicts on the losses that may be voted on, the undecided last."""
         flows = self._doubts.leave(case, case.votable())
         before = self._in_a_row(case)
-        self._counted_now = ()
+        self._counted_now = self._counts_now = ()
         own = poll(case, flows, self._topology)
         polled, weighed = self._with_more(case, own, flows, before)
         polled, explained = yield from self._settled(case, polled, weighed)
@@ -84,7 +87,9 @@ class Votes:
         named = frozenset(e.suspects[0].component for e in polled.elections if e.decided)
         self._gone |= {component for component in named if component.kind is Kind.SWITCH}
         is_open = any(_lasting(e) and not e.decided for e in polled.elections)
-        newest = _Window(case.window.end_ns, rest, named, self._counted_now, is_open)
+        newest = _Window(
+            case.window.end_ns, rest, named, self._counted_now, is_open, self._counts_now
+        )
         self._before = (newest, *self._before[: len(before)])[: POOLED - 1]
         if before and named and _lossy(rest):
             pooled = self._beside(case, rest, before)
@@ -109,7 +114,9 @@ class Votes:
             if counts:
                 counts = [replace(each, window_ns=case.window.start_ns) for each in counts]
                 polled = self._counted(case, polled, ties, counts)
-            counted = Counted(tuple(hops.counted(counts)), tuple(case.missing))
+            # What decided is quoted, though it was counted windows ago and is well by now.
+            earlier = [count for window in self._with_counts(case, ties) for count in window.counts]
+            counted = Counted(tuple(hops.counted([*counts, *earlier])), tuple(case.missing))
         polled = sprayed(_alive(polled, case), self._topology)
         return polled, by_votes(polled, self._topology, counted)
 
@@ -123,9 +130,8 @@ class Votes:
         self._gone -= hops.switches(counts)
         cleared = hops.cleared(suspects, counts, case.endpoints)
         borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
-        # Of a loss of a few per cent, one count shows little.
-        earlier = [b for each in self._before[: len(self._in_a_row(case))] for b in each.counted]
-        self._counted_now = tuple(ballots)
+        earlier = [ballot for each in self._with_counts(case, ties) for ballot in each.counted]
+        self._counted_now, self._counts_now = tuple(ballots), tuple(counts)
         again = poll_again(
             polled, [*ballots, *earlier], cleared | hops.beyond(every, counts, self._gone),
             borne_out=borne_out,
@@ -145,6 +151,14 @@ class Votes:
             )
         elections = hops.whole(elections, counts)
         return replace(again, elections=_kept(polled.elections, elections, case.standing))
+
+    def _with_counts(self, case: Case, ties: Sequence[Election]) -> Sequence[_Window]:
+        """Return the windows before of which counts speak for these ties, too.
+
+        Of a loss of a few per cent, one count shows little. What is dead was well before it died.
+        """
+        is_new = any(map(hops.is_dead, ties))
+        return () if is_new else self._before[: len(self._in_a_row(case))]
 
     def _to_recount(self, election: Election, case: Case) -> bool:
         """Return whether to look for others beside one that was named just now, or long ago."""

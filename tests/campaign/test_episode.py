@@ -7,6 +7,7 @@ import pytest
 
 from analyzer.simulate.clos import Shape
 from analyzer.simulate.failures import RESTARTED, STEPPED, TYPES, Effect, Failure, Family
+from netagent.model.evidence import EvidenceKind
 from netagent.model.path import link, switch
 from tests.campaign.episode import Cluster, episode, types_of
 from tests.campaign.score import score
@@ -87,6 +88,27 @@ def test_a_spine_that_is_avoided_by_now_is_not_taken_for_its_links(untraced):
     late = Effect(link(*NEAR), loss=0.002, delay_ns=60_000, period_ns=8 * SECOND, duty=0.5)
     named = begun(untraced, dead, Failure(19, link(*NEAR), Family.LINK, (late,)))
     assert named == {"switch spine-3", str(link(*NEAR))}
+
+
+@pytest.mark.parametrize("gap", [0, 1, 2])
+def test_a_spine_that_dies_is_not_acquitted_by_what_was_counted_before(gap):
+    """A link of it lost some until a moment ago: packets were counted on all ways."""
+    shape = Shape(hosts=4, rails=2, hosts_per_segment=2, spines=2, replicas=4, stages=1)
+    cluster = Cluster(shape, seed=5, traced=False)
+    cluster.warm(20)
+    mine, spine = ("leaf-s0-r0", "spine-0"), switch("spine-0")
+    dead = Failure(4, spine, Family.SWITCH, (Effect(spine, 1.0),))
+    told = []
+    for failures, windows in (([lossy(mine, loss=0.2)], 2), ([], gap), ([dead], 3)):
+        cluster.agents.fail(failures, now_ns=cluster.now_ns)
+        told.append([each.incident for _ in range(windows) for each in cluster.window()])
+    before, _, now = told
+    assert {each.verdict.component for each in before} == {link(*mine)}
+    assert {each.verdict.component for each in now} == {spine}
+    # What decided is quoted, though nothing was lost when packets were counted again.
+    evidence = before[-1].verdict.evidence
+    counts = [each.values for each in evidence if each.kind is EvidenceKind.COUNTED]
+    assert any(reached < each["sent"] for each in counts for _, reached in each["routers"])
 
 
 def test_a_link_that_loses_little_is_named_beside_one_that_loses_much(warmed):

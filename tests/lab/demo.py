@@ -61,6 +61,9 @@ GIVE_UP_AFTER_S = 10.0
 """Seconds beyond the deadline: an answer that comes too late is shown, too."""
 RECOVER_WITHIN_S = {Transport.UDP: 15.0, Transport.RDMA: 40.0}
 """Healed, that is; an emulated guest takes ten seconds to start an agent."""
+RECOVER_RARE_LATER_S = 10.0
+"""More where a window loses few probes: several without a loss must pass."""
+RARE = frozenset({"link-loss"})
 POLL_S = 0.2
 WINDOW_S = 5.0
 Say = Callable[[str], None]
@@ -69,6 +72,11 @@ Say = Callable[[str], None]
 def find_within_s(fault: str, transport: Transport) -> float:
     """Return how many seconds netagent has to name what a fault broke."""
     return FIND_WITHIN_S[transport] + (FIND_SLOW_LATER_S if fault in SLOW else 0)
+
+
+def recover_within_s(fault: str, transport: Transport) -> float:
+    """Return how many seconds netagent has to tell that a healed fault is over."""
+    return RECOVER_WITHIN_S[transport] + (RECOVER_RARE_LATER_S if fault in RARE else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,7 @@ class Found:
     @property
     def over(self) -> bool:
         """Whether the incident ended in time when the fault was healed."""
-        limit_s = RECOVER_WITHIN_S[self.transport]
+        limit_s = recover_within_s(self.fault, self.transport)
         return self.recovered_s is not None and self.recovered_s <= limit_s
 
     def plain(self) -> dict[str, Any]:
@@ -253,7 +261,7 @@ def _try(
     say(f"  {incident['component']} ({incident['confidence']:.2f}): {incident['summary']}")
     over = observer.wait(
         lambda: all(each["state"] == "recovered" for each in observer.new()),
-        timeout_s=RECOVER_WITHIN_S[transport] + 5,
+        timeout_s=recover_within_s(name, transport) + 5,
     )
     after = {each["id"]: each for each in observer.new()}
     mine = after.pop(incident["id"])

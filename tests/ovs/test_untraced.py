@@ -60,6 +60,7 @@ def test_a_host_finds_every_way_and_counts_on_it(lab, observer):
     fault = lab.inject("link-loss", percent=20)
     try:
         counted = ways(lab)
+        assert observer.wait(observer.new, timeout_s=30)  # else it opens within the next test
     finally:
         lab.heal(fault.key)
     near = [answered[1] for answered in counted.values()]

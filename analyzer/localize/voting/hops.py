@@ -199,7 +199,7 @@ def choose(
     for election in elections:
         mine = _on_flows(election, losing, topology)
         if not mine:
-            spread_ms = 0 if _is_dead(election) else over_ms
+            spread_ms = 0 if is_dead(election) else over_ms
             ways = _on_ways(election, (losing, flows), endpoints, topology)
             mine = [replace(each, over_ms=spread_ms) for each in ways]
         chosen |= dict.fromkeys(mine)
@@ -426,7 +426,7 @@ def _broken(counts: Iterable[Count]) -> dict[str, float]:
     }
 
 
-def _is_dead(election: Election) -> bool:
+def is_dead(election: Election) -> bool:
     """Return whether most of the flows that it explains were dead until the window's end."""
     return sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2
 
@@ -458,14 +458,14 @@ def judge(
         best = next(iter(election.suspects), None)
         if best is None or best.component.kind not in FABRIC or best.component in shown:
             return True
-        is_dead = _is_dead(election)
+        died = is_dead(election)
         # A way that crosses another one at fault as well may be missing for that one's sake.
         besides = {each for each in others if not _is_part(each, best.component)}
         hosts = [
             any(best.component in up and whole.isdisjoint(besides) for up, whole in ways)
             for ways in missing.values()
         ]
-        return sum(hosts) >= (1 if is_dead else HOSTS_PER_SUSPECT)
+        return sum(hosts) >= (1 if died else HOSTS_PER_SUSPECT)
 
     return borne_out
 
