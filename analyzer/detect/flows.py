@@ -89,10 +89,11 @@ def unconnected_pairs(flows: Collection[FlowView]) -> set[tuple[EndpointId, Endp
     doubtful = {(view.flow.source, view.flow.target) for view in flows if view.run}
     if not doubtful:
         return set()
+    sources = {source for source, _ in doubtful}
     by_pair: dict[tuple[EndpointId, EndpointId], list[FlowView]] = defaultdict(list)
     for view in flows:
-        pair = view.flow.source, view.flow.target
-        if pair in doubtful:
+        flow = view.flow
+        if flow.source in sources and (pair := (flow.source, flow.target)) in doubtful:
             by_pair[pair].append(view)
     return {
         pair

@@ -69,7 +69,7 @@ from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.finding import Finding
-from netagent.model.ids import EndpointId, FlowId
+from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, Symptom, Verdict
 from netagent.wire.messages import Summary
@@ -484,10 +484,12 @@ class Diagnosis:
     def _flows(
         self, state: WindowState, known: Mapping[EndpointId, Endpoint]
     ) -> Iterator[FlowView]:
+        def is_own(host: str, endpoint: EndpointId) -> bool:
+            return endpoint in known and known[endpoint].host == host
+
         for rows in state.rows.values():
-            for view in views(rows, self._numbers):
-                if _among(view.flow, known) and known[view.flow.source].host == rows.host:
-                    yield view
+            own = self._numbers.sent_by(bind(is_own, rows.host), rows)
+            yield from views(self._numbers.among(known, own), self._numbers)
 
     def _case(self, seen: Seen, now_ns: int) -> Case:
         state = seen.state
@@ -592,7 +594,3 @@ def _is_masked(verdict: Verdict) -> bool:
 def _lossy(anomalies: Sequence[Anomaly]) -> list[Subject]:
     symptoms = Loss.symptoms
     return [anomaly.subject for anomaly in anomalies if anomaly.symptom in symptoms]
-
-
-def _among(flow: FlowId, endpoints: Mapping[EndpointId, Endpoint]) -> bool:
-    return flow.source in endpoints and flow.target in endpoints

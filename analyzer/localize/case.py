@@ -108,11 +108,14 @@ class Case:
         """
         if not self.healing and not self.mute:
             return self.rest
+        mute = {key for key, end in self.endpoints.items() if end.host in self.mute}
+        ends = {end for pair in self.healing for end in pair}
         return tuple(
             view
             for view in self.rest
-            if unordered(pair_of(view.flow)) not in self.healing
-            and not self.mute & {self.endpoints[e].host for e in pair_of(view.flow)}
+            if view.flow.source not in mute
+            and view.flow.target not in mute
+            and not (view.flow.source in ends and unordered(pair_of(view.flow)) in self.healing)
         )
 
     def own_parts(self, key: EndpointId) -> frozenset[Component]:
@@ -162,16 +165,6 @@ def _own_parts(endpoint: Endpoint) -> frozenset[Component]:
             Component(Kind.ENDPOINT, str(endpoint.id)),
         }
     )
-
-
-def own_rnics(flow: FlowId, endpoints: Endpoints) -> frozenset[Component]:
-    """Return the RDMA devices of a flow's two endpoints.
-
-    No vote is held on them: probes cannot tell an endpoint from the only device it has. Their
-    hosts' findings can.
-    """
-    ends = (endpoints[key] for key in (flow.source, flow.target))
-    return frozenset(rnic(end.host, end.rdma.device) for end in ends if end.rdma)
 
 
 def pairs_quoted(flows: Iterable[FlowView]) -> tuple[Pair, ...]:

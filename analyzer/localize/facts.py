@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from analyzer.detect.flows import FlowView
-from analyzer.localize.case import Case, Explained, own_rnics, pair_of, pairs_quoted, way_of
+from analyzer.localize.case import Case, Explained, pair_of, pairs_quoted, way_of
 from analyzer.localize.contract import Context
 from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Asking, Failed, Why
@@ -141,12 +141,15 @@ def _dark(
 def _crossing(case: Case, component: Component, topology: LearnedTopology) -> tuple[FlowView, ...]:
     # A vSwitch carries whatever its host carries.
     wanted = Component(Kind.HOST, component.name) if component.kind is Kind.VSWITCH else component
-    return tuple(
-        view
-        for view in case.flows
-        if wanted in way_of(view, case, topology).certain
-        or wanted in own_rnics(view.flow, case.endpoints)
-    )
+    if wanted.kind in {Kind.SWITCH, Kind.LINK}:
+        return tuple(v for v in case.flows if wanted in way_of(v, case, topology).certain)
+    ends = {
+        key
+        for key, end in case.endpoints.items()
+        if wanted in case.own_parts(key)
+        or (end.rdma is not None and wanted == rnic(end.host, end.rdma.device))
+    }
+    return tuple(v for v in case.flows if v.flow.source in ends or v.flow.target in ends)
 
 
 def _stated(

@@ -47,6 +47,7 @@ def tasks_of(options: Options) -> list[Task]:
 
 def _one(task: Task) -> Outcome:
     assert _cluster is not None
+    gc.disable()  # the process ends with the episode
     return episode(_cluster, task.seed, task.numbers, windows=task.windows)
 
 

@@ -61,8 +61,9 @@ GIVE_UP_AFTER_S = 10.0
 """Seconds beyond the deadline: an answer that comes too late is shown, too."""
 RECOVER_WITHIN_S = {Transport.UDP: 15.0, Transport.RDMA: 40.0}
 """Healed, that is; an emulated guest takes ten seconds to start an agent."""
-RECOVER_RARE_LATER_S = 10.0
-"""More where a window loses few probes: several without a loss must pass."""
+RECOVER_RARE_LATER_S = 50.0
+"""More where a window loses few probes: several without a loss must pass, a minute at most
+(`analyzer.diagnosis.incidents.MOST_CLEAN`)."""
 RARE = frozenset({"link-loss"})
 POLL_S = 0.2
 WINDOW_S = 5.0

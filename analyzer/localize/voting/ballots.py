@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Votes into verdicts: loss and latency over the components that flows cross."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
+from heapq import nsmallest
 from itertools import pairwise
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import (
     Case,
     Explained,
+    OrderedPair,
     pair_of,
     pairs_quoted,
     unordered,
@@ -178,7 +180,7 @@ def left(polled: Poll) -> Poll:
         if ballot not in told
         and (hard.isdisjoint(_crossed(ballot)) or 2 * ballot.lost < max(1, ballot.sent))
     }
-    fine = tuple(fine.of_all_sizes().unquotable() for fine in polled.fine)
+    fine = tuple(fine.of_all_sizes() for fine in polled.fine)
     return Poll(ballots, fine, dead=dead(polled))
 
 
@@ -511,13 +513,14 @@ def _neighbours(component: Component, polled: Poll) -> tuple[Pair, ...]:
     for ballot in ballots:
         if ballot.lost and component in ballot.components:
             near |= ballot.components
-    fine = [
-        view
-        for ballot, view in ballots.items()
-        if component not in ballot.components and not view.lost and near & ballot.components
-    ]
-    fine += [view for each in polled.fine[:1] for view in each.neighbours(component, near)]
-    return pairs_quoted(fine)[:HEALTHY_QUOTED]
+    sent = Counter[OrderedPair]()
+    for ballot, view in ballots.items():
+        if component not in ballot.components and not view.lost and near & ballot.components:
+            sent[pair_of(view.flow)] += view.sent
+    for each in polled.fine[:1]:
+        sent.update(each.neighbours(component, near, HEALTHY_QUOTED))
+    most = nsmallest(HEALTHY_QUOTED, sent.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Pair(*pair, total, 0) for pair, total in most)
 
 
 def _paths(flows: Sequence[FlowView], topology: LearnedTopology) -> list[Evidence]:

@@ -364,9 +364,8 @@ class Vote:
         for fine in self._fine:
             for pair, sent in fine.of_pairs(pairs).items():
                 self._builder.flow([self._builder.leg([[("pair", pair)]])], sent, 0)
-            for parts, sent in fine.legs():
-                mine: frozenset[_Key] = frozenset(crossed.intersection(parts))
-                totals[mine, len(parts) - len(mine)] += sent
+            for which, sent in fine.together(crossed).items():
+                totals[which] += sent
             for ways, sent, flows in fine.mixtures():
                 if any(not crossed.isdisjoint(parts) for parts, _ in ways):
                     before = mixed[ways]
@@ -493,11 +492,12 @@ class Vote:
         lost = sum(ballot.lost * ballot.times for ballot in mine)
         sent = sum(ballot.sent * ballot.times for ballot in mine)
         rate = 0.0
+        of_fine = [each.crossing(component) for each in self._fine]
         for _ in range(FIT_ROUNDS):
             # What lost nothing hardly crossed what loses much.
             survived = [(n * t, share, share * (1.0 - rate) ** n) for n, t, share in maybe]
             crossed = sum(n * each / (each + 1.0 - share) for n, share, each in survived)
-            crossed += sent + sum(each.crossed(component, rate) for each in self._fine)
+            crossed += sent + sum(each(rate) for each in of_fine)
             rate = min(lost / max(1.0, crossed), MOST_RATE)
         return Suspect(component, min(1.0, score), lost, round(crossed))
 

@@ -10,11 +10,13 @@ that it lost nothing is its ends' times the mean over those ways, there and back
 such flows are counted by their pair of leaves, as so many flows of so many probes.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +37,11 @@ FABRIC = {Kind.SWITCH, Kind.LINK}
 class Fine:
     """Flows that lost nothing, on settled routes, or on none that any trace has shown."""
 
-    views: Sequence[FlowView]
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"views"})
+    """What earlier versions wrote into recordings."""
+
     rows: Ints
-    """(n_flows,): which of `views` they are."""
+    """(n_flows,): which of the flows that were divided they are."""
     sent: Ints
     """Probes that count: all, or those of the largest size."""
     every: Ints
@@ -58,14 +62,12 @@ class Fine:
 
     def of_all_sizes(self) -> "Fine":
         """Return the same flows with probes of every size."""
-        return replace(self, sent=self.every)
-
-    def unquotable(self) -> "Fine":
-        """Return the same without the flows themselves, which take the most room."""
-        return replace(self, views=(), rows=self.rows[:0])
+        return self if self.sent is self.every else replace(self, sent=self.every)
 
     def survived(self, dead: AbstractSet[Component]) -> "Fine":
         """Return the same flows without ways across what is dead: all their probes arrived."""
+        if not self.open:
+            return self
         legs = {row: beyond(leg, dead) for row, leg in self.open.items()}
         parts = {row: _certain(legs[row]) if row in legs else p for row, p in self.parts.items()}
         return replace(self, open=legs, parts=parts)
@@ -75,17 +77,33 @@ class Fine:
         """Return how many probes they sent."""
         return int(self.sent.sum())
 
-    def legs(self) -> Iterator[tuple[frozenset[Part], int]]:
-        """Yield what probes crossed together, with their number; each probe is in four of these.
+    def together(self, among: AbstractSet[Any]) -> dict[tuple[frozenset[Any], int], int]:
+        """Return (what of `among` probes crossed together, number of other parts) -> probes.
 
-        They are the routes there and back, and the two ends. What they shared with a pair that
-        lost others is `of_pairs`; ways that are open are in `mixtures`.
+        Each probe is in four of these: the routes there and back, and the two ends. What they
+        shared with a pair that lost others is `of_pairs`; ways that are open are in `mixtures`.
         """
+        totals: dict[tuple[frozenset[Any], int], int] = defaultdict(int)
         routed = {row: parts for row, parts in self.parts.items() if row not in self.open}
-        for places, crossed in ((self.there, routed), (self.back, routed)):
-            yield from _counted(places, self.sent, crossed)
-        for places in self.ends:
-            yield from _counted(places, self.sent, self.own)
+        for places, crossed, rows_of in (
+            ((self.there, self.back), routed, self._rows_of),
+            (self.ends, self.own, self._ends_of),
+        ):
+            count = 1 + max(crossed, default=0)
+            one, other = (np.bincount(each, self.sent, count)[:count] for each in places)
+            sent = one + other
+            length = np.zeros(count, np.int64)
+            length[list(crossed)] = [len(parts) for parts in crossed.values()]
+            hit = {row for part in among for row in rows_of.get(part, ()) if row in crossed}
+            for row in hit:
+                if sent[row]:
+                    mine = crossed[row].intersection(among)
+                    totals[mine, int(length[row]) - len(mine)] += int(sent[row])
+            length[list(hit)] = 0
+            for others, total in enumerate(np.bincount(length, sent).tolist()):
+                if total and others:
+                    totals[frozenset(), others] += int(total)
+        return dict(totals)
 
     def mixtures(self) -> Iterator[tuple[Leg, int, int]]:
         """Yield ways one of which each flow took, with the flows' probes and number."""
@@ -120,35 +138,62 @@ class Fine:
 
     def _ends_across(self, parts: frozenset[Part]) -> Mask:
         own = np.zeros(1 + max(self.own, default=0), np.bool_)
-        own[[n for n, mine in self.own.items() if not parts.isdisjoint(mine)]] = True
+        for part in parts:
+            own[self._ends_of.get(part, [])] = True
         crossed: Mask = own[self.ends[0]] | own[self.ends[1]]
         return crossed
 
-    def _routes_across(self, parts: frozenset[Part]) -> Mask:
+    def _routes_across(self, parts: Collection[Part]) -> Mask:
         hit: Mask = np.zeros(1 + max(self.parts, default=0), np.bool_)
-        hit[[row for row, mine in self.parts.items() if not parts.isdisjoint(mine)]] = True
+        for part in parts:
+            hit[self._rows_of.get(part, [])] = True
         return hit
+
+    @cached_property
+    def _rows_of(self) -> dict[Part, list[int]]:
+        """Return the rows of the routes that cross a part for certain."""
+        return _by_part(self.parts)
+
+    @cached_property
+    def _ends_of(self) -> dict[Part, list[int]]:
+        """Return the numbers of the endpoints whose packets cross a part of their host."""
+        return _by_part(self.own)
 
     def crossed(self, component: Component, rate: float = 0.0) -> float:
         """Return how many of the probes crossed a component, as expected where ways are open.
 
         A flow that lost nothing hardly took a way that loses the share `rate`.
         """
-        own = self._ends_across(frozenset({component}))
-        there, back = (self._shares(component, places, rate) for places in (self.there, self.back))
-        missed = np.where(own, 0.0, (1.0 - there) * (1.0 - back))
-        return float((self.sent * (1.0 - missed)).sum())
+        return self.crossing(component)(rate)
 
-    def _shares(self, component: Component, places: Ints, rate: float) -> Floats:
-        """Return (n_flows,) the probability that each crosses a component on one of its ways."""
-        share: Floats = self._routes_across(frozenset({component})).astype(np.float64)
-        of_flow = share[places]
+    def crossing(self, component: Component) -> Callable[[float], float]:
+        """Return `crossed` of a component, as a function of the rate."""
+        own = self._ends_across(frozenset({component}))
+        there, back = (self._shares(component, places) for places in (self.there, self.back))
+        sure = own | (there == 1.0) | (back == 1.0)
+        maybe = ~sure & ((there > 0.0) | (back > 0.0))
+        total = float(self.sent[sure].sum())
+        sent, shares = self.sent[maybe], (there[maybe], back[maybe])
+
+        def crossed(rate: float) -> float:
+            if not len(sent):
+                return total
+            missed = np.ones(len(sent))
+            for share in shares:
+                survived = share * (1.0 - rate) ** sent
+                missed *= 1.0 - survived / (survived + 1.0 - share)
+            return total + float((sent * (1.0 - missed)).sum())
+
+        return crossed
+
+    def _shares(self, component: Component, places: Ints) -> Floats:
+        """Return (n_flows,) the share of the ways of each that cross a component."""
+        share: Floats = self._routes_across({component}).astype(np.float64)
         for row, leg in self.open.items():
             mine = sum(s for parts, s in leg if component in parts)
             if 0.0 < mine < 1.0 - 1e-9:
-                at = places == row
-                survived = mine * (1.0 - rate) ** self.sent[at]
-                of_flow[at] = survived / (survived + 1.0 - mine)
+                share[row] = mine
+        of_flow: Floats = share[places]
         return of_flow
 
     def length(self, kind: Kind) -> Ints:
@@ -187,7 +232,7 @@ class Fine:
                 if a and b and link(a, b) == component
             }
         )
-        hits = [self._routes_across(frozenset({way})) for way in ways]
+        hits = [self._routes_across({way}) for way in ways]
         which = np.zeros(len(self.sent), np.int64)
         for n, hit in enumerate(hits):
             which |= (hit[self.there] | hit[self.back]).astype(np.int64) << n
@@ -198,20 +243,26 @@ class Fine:
             if total
         }
 
-    def neighbours(self, component: Component, near: Collection[Component]) -> list[FlowView]:
-        """Return flows that cross any of `near`, and not the component, where they are at hand."""
-        if not self.views:
-            return []
+    def neighbours(
+        self, component: Component, near: Collection[Component], most: int
+    ) -> dict[OrderedPair, int]:
+        """Return the probes of the pairs with most, that cross any of `near`, not the component."""
         mine = self._across_any(frozenset(near) - {component}) & ~self.across(component)
-        return [self.views[n] for n in self.rows[mine].tolist()]
+        met, place = np.unique((self.ends[0, mine] << 32) + self.ends[1, mine], return_inverse=True)
+        sums = np.bincount(place.reshape(-1), self.every[mine], minlength=len(met))
+        first = np.argsort(-sums, kind="stable")[:most]
+        return {
+            (self.names[key >> 32], self.names[key & 0xFFFF_FFFF]): int(total)
+            for key, total in zip(met[first].tolist(), sums[first], strict=True)
+        }
 
 
-def _counted(
-    places: Ints, sent: Ints, crossed: Mapping[int, frozenset[Part]]
-) -> Iterator[tuple[frozenset[Part], int]]:
-    for row, total in enumerate(np.bincount(places, sent).tolist()):
-        if total and row in crossed:
-            yield crossed[row], int(total)
+def _by_part(crossed: Mapping[int, AbstractSet[Part]]) -> dict[Part, list[int]]:
+    rows: dict[Part, list[int]] = defaultdict(list)
+    for row, parts in crossed.items():
+        for part in parts:
+            rows[part].append(row)
+    return dict(rows)
 
 
 def divide(
@@ -228,7 +279,6 @@ def divide(
     numbers = np.fromiter((view.number for view in flows), np.int64, count)
     columns = ((view.sent, view.sent_large, view.lost) for view in flows)
     every, large, lost = np.fromiter(columns, np.dtype((np.int64, 3)), count).T
-    sent = large if large_only else every
     settled = topology.settled(numbers, case.numbers, at_ns=case.window.start_ns)
     fine = (lost == 0) & (settled.there != NO_ROUTE)
     rows = np.flatnonzero(fine)
@@ -246,9 +296,10 @@ def divide(
         row: _certain(legs[row]) if row in legs else topology.leg(settled.routes[row])[0][0]
         for row in taken
     }
+    of_all_sizes = every[rows]
     counted = Fine(
-        flows, rows, sent[rows], every[rows], there, back, ends, settled.routes, parts, legs,
-        {n: case.own_parts(name) for n, name in names.items()}, names,
+        rows, large[rows] if large_only else of_all_sizes, of_all_sizes, there, back, ends,
+        settled.routes, parts, legs, {n: case.own_parts(name) for n, name in names.items()}, names,
     )  # fmt: skip
     return [flows[n] for n in np.flatnonzero(~fine).tolist()], (counted,)
 
