@@ -2,7 +2,8 @@
 """Which flows lose probes, and which ordered pairs cannot talk at all."""
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from analyzer.intake.flows import FlowNumbers, WindowRows
@@ -67,6 +68,18 @@ def ends_of(flow: FlowId) -> tuple[EndpointId, EndpointId]:
     return (a, b) if a <= b else (b, a)
 
 
+def between(
+    pairs: AbstractSet[tuple[EndpointId, EndpointId]], flows: Iterable[FlowView]
+) -> Iterator[tuple[tuple[EndpointId, EndpointId], FlowView]]:
+    """Yield the flows of some pairs, each with its own; the pairs are as `ends_of` has them."""
+    ends = {end for pair in pairs for end in pair}
+    for view in flows:
+        flow = view.flow
+        # Nearly all flows are of other endpoints, and need no pair to be made.
+        if flow.source in ends and flow.target in ends and (pair := ends_of(flow)) in pairs:
+            yield pair, view
+
+
 def unobserved(
     subjects: Collection[Subject], flows: Iterable[FlowView], endpoints: Container[EndpointId]
 ) -> bool:
@@ -76,7 +89,7 @@ def unobserved(
     """
     pairs = {each for each in subjects if isinstance(each, tuple)}
     there = [pair for pair in pairs if all(end in endpoints for end in pair)]
-    return bool(there) and not any(ends_of(view.flow) in pairs for view in flows)
+    return bool(there) and next(between(pairs, flows), None) is None
 
 
 def unconnected_pairs(flows: Collection[FlowView]) -> set[tuple[EndpointId, EndpointId]]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
-from analyzer.detect.flows import ends_of, unconnected_pairs, unobserved
+from analyzer.detect.flows import between, ends_of, unconnected_pairs, unobserved
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -61,9 +61,7 @@ def _tally(seen: Seen, pairs: AbstractSet[Pair]) -> dict[Pair, tuple[int, int]]:
         return {}
     sent: Counter[Pair] = Counter()
     lost: Counter[Pair] = Counter()
-    for view in seen.flows:
-        pair = ends_of(view.flow)
-        if pair in pairs:
-            sent[pair] += view.sent
-            lost[pair] += view.lost
+    for pair, view in between(pairs, seen.flows):
+        sent[pair] += view.sent
+        lost[pair] += view.lost
     return {pair: (count, lost[pair]) for pair, count in sent.items()}

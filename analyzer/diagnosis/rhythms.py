@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from analyzer.detect.flows import FlowView, ends_of
+from analyzer.detect.flows import FlowView, between
 from analyzer.localize.case import OrderedPair, subjects_of
 from analyzer.localize.rhythm import rhythm_of
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -70,11 +70,9 @@ class Rhythms:
     def _count(self, flows: Iterable[FlowView]) -> None:
         followed = {pair for series in self._series.values() for pair in series.pairs}
         sums: dict[OrderedPair, tuple[int, int]] = {}
-        for view in flows:
-            pair = ends_of(view.flow)
-            if pair in followed:
-                sent, lost = sums.get(pair, (0, 0))
-                sums[pair] = sent + view.sent, lost + view.lost
+        for pair, view in between(followed, flows):
+            sent, lost = sums.get(pair, (0, 0))
+            sums[pair] = sent + view.sent, lost + view.lost
         for series in self._series.values():
             mine = [sums[pair] for pair in series.pairs if pair in sums]
             series.sent.append(sum(sent for sent, _ in mine))

@@ -106,10 +106,11 @@ def siblings(pairs: Iterable[OrderedPair], flows: Iterable[FlowView]) -> list[Or
     wanted = {source for source, _ in pairs}
     found: dict[EndpointId, list[OrderedPair]] = defaultdict(list)
     for view in flows:
-        pair = pair_of(view.flow)
-        mine = found[pair[0]]
-        if pair[0] in wanted and not view.lost and pair not in mine and len(mine) < SIBLINGS:
-            mine.append(pair)
+        source = view.flow.source
+        if source not in wanted or view.lost or len(found[source]) == SIBLINGS:
+            continue
+        if (pair := pair_of(view.flow)) not in found[source]:
+            found[source].append(pair)
     return [pair for mine in found.values() for pair in mine]
 
 

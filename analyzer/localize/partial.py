@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import combinations
 from math import comb, log
 
-from analyzer.detect.flows import FlowView
-from analyzer.localize.case import Case, Explained, OrderedPair, pair_of, way_of
+from analyzer.detect.flows import FlowView, between
+from analyzer.localize.case import Case, Explained, OrderedPair, pair_of, unordered, way_of
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import Component
@@ -41,7 +41,8 @@ def told(found: Explained, case: Case, topology: LearnedTopology) -> Explained:
     if verdict.symptom not in (Symptom.LOSS, Symptom.UNCONNECTIVITY) or not verdict.failing:
         return found
     pairs = {(pair.source, pair.target) for pair in verdict.failing}
-    views = [view for view in case.flows if pair_of(view.flow) in pairs]
+    both = set(map(unordered, pairs))
+    views = [view for _, view in between(both, case.flows) if pair_of(view.flow) in pairs]
     evidence = [_sized(each, found.flows, case) for each in verdict.evidence]
     if (some := _some_ports(views, verdict, case, topology)) is not None:
         evidence.append(some)
