@@ -45,7 +45,7 @@ VOTE_CONFIDENCE = 0.975
 """Largest confidence of a vote (DESIGN 10). Of votes as sure as can be in simulated fabrics more
 are right (docs/campaign.md); a vote infers, and stays below what a walk or a host's own finding
 states."""
-OPEN_CONFIDENCE = 0.95
+OPEN_CONFIDENCE = 0.97
 """The same where half of the failing flows took a way that nobody saw. Measured likewise."""
 MAX_UNTRACED = 0.2
 """Largest share of an election's failing flows whose ways may be partly unknown. Chosen: with more,
