@@ -5,6 +5,7 @@ A run that was killed leaves a line that is not whole; it counts as not written.
 """
 
 import json
+import lzma
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,6 +26,8 @@ class Journal:
         """Begin a file anew, or go on with one. Raises JournalError if its options differ."""
         self.outcomes: list[Outcome] = []
         """Those that are in the file already."""
+        if path.suffix == ".xz":
+            raise JournalError(f"{path}: a campaign goes on with a plain file; unpack it")
         if resume and path.exists():
             before, self.outcomes, whole = _read(path)
             if unlike := options.unlike(before):
@@ -51,7 +54,10 @@ class Journal:
 
 
 def read(path: Path) -> tuple[Options, list[Outcome]]:
-    """Return the options and the episodes of a file. Raises JournalError if it is none."""
+    """Return the options and the episodes of a file, which may be packed by xz.
+
+    Raises JournalError if it is none.
+    """
     options, outcomes, _ = _read(path)
     return options, outcomes
 
@@ -60,12 +66,14 @@ def _read(path: Path) -> tuple[Options, list[Outcome], int]:
     """Return options, episodes, and how many bytes are whole lines."""
     try:
         body = path.read_bytes()
+        if path.suffix == ".xz":
+            body = lzma.decompress(body)
         whole = body.rfind(b"\n") + 1
         first, *others = body[:whole].splitlines() or [b""]
         options = msgspec.convert(msgspec.json.decode(first)["options"], Options)
         outcomes = [msgspec.json.decode(line, type=Outcome) for line in others]
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}") from None
-    except (KeyError, TypeError, msgspec.MsgspecError) as error:
+    except (KeyError, TypeError, lzma.LZMAError, msgspec.MsgspecError) as error:
         raise JournalError(f"{path} is no campaign's output: {error}") from None
     return options, outcomes, whole

@@ -180,7 +180,10 @@ def _parser() -> argparse.ArgumentParser:
         "--resume", action="store_true", help="run only what the output file does not have yet"
     )
     how.add_argument(
-        "--score", type=Path, metavar="FILE", help="run nothing; score an earlier run's output file"
+        "--score",
+        type=Path,
+        metavar="FILE",
+        help="run nothing; score an earlier run's output file (also .xz)",
     )
     how.add_argument(
         "--figure", type=Path, metavar="FILE", help="an SVG goes there: confusion, reliability"

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import lzma
+
 import pytest
 
 from tests.campaign.episode import Outcome, Said, Truth
@@ -69,3 +71,17 @@ def test_another_file_is_refused_and_kept(path, body):
 def test_a_file_that_is_not_there_cannot_be_scored(path):
     with pytest.raises(JournalError, match="No such file"):
         read(path)
+
+
+def test_a_packed_file_is_read_and_never_written(path):
+    written(path, ONE, OTHER)
+    packed = path.with_suffix(".jsonl.xz")
+    packed.write_bytes(lzma.compress(path.read_bytes()))
+    before = packed.read_bytes()
+    assert read(packed) == (Options(), [ONE, OTHER])
+    with pytest.raises(JournalError, match="unpack it"):
+        Journal(packed, Options(), resume=True)
+    assert packed.read_bytes() == before
+    packed.write_bytes(before[: len(before) // 2])
+    with pytest.raises(JournalError, match="no campaign's output"):
+        read(packed)
