@@ -48,7 +48,9 @@ def stand_in(monkeypatch, tmp_path):
 
 
 def test_output_is_shown_and_kept_and_the_exit_code_comes_back(image, stand_in):
-    stand_in("echo 6.1 >up; printf a >stdout; printf b >stderr; echo 7 >exit; sleep 60")
+    stand_in(
+        "echo 6.1 >up; printf a >stdout; printf b >stderr; echo 7 >part; mv part exit; sleep 60"
+    )
     out, err = io.BytesIO(), io.BytesIO()
     result = boot(image, ["true"], Options(timeout_s=30), stdout=out, stderr=err)
     assert (result.exit_code, result.ended, result.timed_out) == (7, True, False)
@@ -79,7 +81,7 @@ def test_a_guest_is_killed_when_its_time_is_over(image, stand_in, script, code):
 
 
 def test_the_job_says_what_to_run_where(image, stand_in):
-    stand_in("echo 6.1 >up; cat tree venv hostname job.sh >stdout; echo 0 >exit")
+    stand_in("echo 6.1 >up; cat tree venv hostname job.sh >stdout; echo 0 >part; mv part exit")
     own = dataclasses.replace(image, own_venv=True)
     options = Options(timeout_s=30, environment={"A": "b c"})
     lines = boot(own, ["echo", "$HOME", ";"], options).stdout.splitlines()
@@ -88,7 +90,7 @@ def test_the_job_says_what_to_run_where(image, stand_in):
 
 
 def test_two_guests_on_a_cable_have_two_names(image, stand_in):
-    stand_in("echo 6.1 >up; cat hostname >stdout; echo 0 >exit")
+    stand_in("echo 6.1 >up; cat hostname >stdout; echo 0 >part; mv part exit")
     options = Options(timeout_s=30, link="wire", index=1)
     assert boot(image, ["true"], options).stdout == "debian-12-1\n"
 
