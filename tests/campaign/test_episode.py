@@ -105,10 +105,22 @@ def test_a_spine_that_dies_is_not_acquitted_by_what_was_counted_before(gap):
     before, _, now = told
     assert {each.verdict.component for each in before} == {link(*mine)}
     assert {each.verdict.component for each in now} == {spine}
-    # What decided is quoted, though nothing was lost when packets were counted again.
-    evidence = before[-1].verdict.evidence
-    counts = [each.values for each in evidence if each.kind is EvidenceKind.COUNTED]
-    assert any(reached < each["sent"] for each in counts for _, reached in each["routers"])
+
+
+def test_counts_that_decided_are_quoted_though_all_is_well_when_they_are_made_again():
+    shape = Shape(hosts=4, rails=2, hosts_per_segment=2, spines=2, replicas=4, stages=1)
+    cluster = Cluster(shape, seed=5, traced=False)
+    cluster.warm(20)
+    mine = ("leaf-s0-r0", "spine-0")
+    passing = lossy(mine, loss=0.5, period_ns=80 * SECOND, duty=0.1)
+    cluster.agents.fail([passing], now_ns=cluster.now_ns)
+    first, last = (each.incident for _ in range(2) for each in cluster.window())
+    assert first.updated_ns < last.updated_ns
+    for incident in (first, last):
+        assert incident.verdict.component == link(*mine)
+        evidence = incident.verdict.evidence
+        counts = [each.values for each in evidence if each.kind is EvidenceKind.COUNTED]
+        assert any(reached < each["sent"] for each in counts for _, reached in each["routers"])
 
 
 def test_a_link_that_loses_little_is_named_beside_one_that_loses_much(warmed):
