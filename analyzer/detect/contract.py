@@ -35,6 +35,8 @@ class Seen:
     """Expected hosts that were registered throughout the window and sent no summary."""
     patience: AbstractSet[str]
     """Hosts that may be slow to answer: their agents began recently, or make a trace."""
+    now_ns: int = 0
+    """When its judging begins, and so when the first questions are put."""
 
 
 class Detector(Protocol):

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Silence: a host that should have sent a summary, and did not.
 
-The detector asks its agent for its status. It reports a refusal at once. A busy host does not
-answer in time either, so a timeout is reported after two windows in a row (DESIGN 21), and not
-while the agent has begun recently or makes a trace. When most hosts are silent at once, something
-that they share is the reason; when that is over, each has its time again, to catch up.
+The detector asks its agent for its status. An agent that begins anew is refused for seconds, and a
+busy host does not answer in time: both are reported after two windows in a row (DESIGN 21), a
+timeout not while the agent has begun recently or makes a trace. One that answers tells its wall
+clock: windows follow it, so that a wrong one keeps a host's summaries away. When most hosts are
+silent at once, something that they share is the reason; when that is over, each has its time again,
+to catch up.
 """
 
 from collections import Counter
@@ -15,20 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
-from analyzer.questions import Ask, Asking, Failed, StatusRequest, Why
+from analyzer.questions import Ask, Asking, Failed, Reply, StatusRequest, Why
 from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.path import Component, Kind
 from netagent.model.verdict import Symptom
+from netagent.wire.messages import Status
 
 TIMEOUT_WINDOWS = 2
 """Windows in a row without a host's summary before a timeout of its agent counts. Chosen: a busy
 host misses one window; more delay the report of a dead host."""
+REFUSED_WINDOWS = 2
+"""Windows in a row in which an agent's RPC is refused, before it counts as gone. Chosen: one that
+is upgraded or begins anew is back within a window."""
 CATCH_UP_WINDOWS = 12
 """Windows that a host may take to deliver what the analyzer refused. Chosen: a minute; spools are
 delivered oldest first."""
 MUTE_WINDOWS = 3
 """Windows in a row without the summary of a host that answers, before it is an incident. Chosen:
 an agent that retries a delivery catches up within two."""
+
+CLOCK_NS = 1_000_000_000
+"""Nanoseconds by which a clock is off, at least, to keep summaries away. Chosen: a delivery takes
+some of GRACE_NS as well."""
+ANSWER_NS = 5_000_000_000
+"""Nanoseconds that an answer takes at most: its clock was read at any moment of them. Chosen: the
+diagnosis waits for two seconds, and the analyzer may stand still."""
 
 SHARED = 0.5
 """Share of the hosts from which silence is nobody's own. Chosen, as for hosts that are late: then
@@ -50,8 +63,12 @@ class Silence:
     def __init__(self) -> None:
         self._missing: Counter[str] = Counter()
         """Windows in a row that lack a host's summary."""
+        self._refused: Counter[str] = Counter()
+        """Windows in a row in which a host's agent was refused."""
         self.silent: Mapping[str, Failed | None] = {}
         """Silent hosts of the newest window -> how the agent's RPC fails; None where it answers."""
+        self.clocks: Mapping[str, int] = {}
+        """Silent hosts that answer with a wrong clock -> nanoseconds that it is ahead, at least."""
         self.undecided: AbstractSet[str] = frozenset()
         """Hosts of the newest window that may be silent or just busy."""
 
@@ -65,6 +82,7 @@ class Silence:
         answers = dict(zip(hosts, replies, strict=True))
         how = {host: reply for host, reply in answers.items() if isinstance(reply, Failed)}
         refused = {host for host, failed in how.items() if failed.why is Why.REFUSED}
+        self._refused = Counter({host: self._refused[host] + 1 for host in sorted(refused)})
         self.shared = _most(seen.absent - refused, seen)
         odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
         excused = self._excuse(hosts)
@@ -79,6 +97,8 @@ class Silence:
         told: dict[str, Failed | None] = dict.fromkeys(mute)
         told |= {host: how[host] for host in how.keys() - late - self.undecided}
         self.silent = dict(sorted(told.items()))
+        ahead_ns = {host: _ahead_ns(answers[host], seen.now_ns) for host in sorted(mute)}
+        self.clocks = {host: ns for host, ns in ahead_ns.items() if abs(ns) >= CLOCK_NS}
         window = seen.state.window
         return [
             Anomaly(Component(Kind.AGENT, host), Symptom.SILENCE, window) for host in self.silent
@@ -96,8 +116,9 @@ class Silence:
         return left.keys()
 
     def _too_early(self, host: str, how: Failed, seen: Seen, excused: AbstractSet[str]) -> bool:
-        early = host in seen.patience | excused or self._missing[host] < TIMEOUT_WINDOWS
-        return how.why is not Why.REFUSED and early
+        if how.why is Why.REFUSED:
+            return self._refused[host] < REFUSED_WINDOWS
+        return host in seen.patience | excused or self._missing[host] < TIMEOUT_WINDOWS
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
         """Return whether each host sends summaries again, or is no longer expected to."""
@@ -106,6 +127,14 @@ class Silence:
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Remember hosts only."""
+
+
+def _ahead_ns(reply: Reply, asked_ns: int) -> int:
+    """Return by how much a host's clock is ahead at least; less than 0 where it is behind."""
+    if not isinstance(reply, Status) or not reply.wall_ns:
+        return 0
+    ahead_ns = reply.wall_ns - asked_ns
+    return ahead_ns if ahead_ns < 0 else max(ahead_ns - ANSWER_NS, 0)
 
 
 def _most(hosts: Collection[str], seen: Seen) -> bool:

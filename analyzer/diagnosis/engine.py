@@ -452,6 +452,7 @@ class Diagnosis:
             expected,
             absent=(expected & there) - state.rows.keys(),
             patience=young | self._doubts.wants.busy,
+            now_ns=now_ns,
         )
 
     def _of_owners(self, state: WindowState) -> WindowState:
@@ -506,6 +507,7 @@ class Diagnosis:
             self._slowness.slow,
             self._delay.late,
             shared_silence=self._silence.shared,
+            clocks=self._silence.clocks,
             absent=self._arrival.missing,
             now_ns=now_ns,
             standing=self._book.standing(),

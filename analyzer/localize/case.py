@@ -60,6 +60,8 @@ class Case:
     """Hosts that take long to send or to answer probes -> nanoseconds on average."""
     shared_silence: bool = False
     """Whether most hosts are silent at once, though their agents do not refuse."""
+    clocks: Mapping[str, int] = field(default_factory=dict)
+    """Silent hosts that answer with a wrong clock -> nanoseconds that it is ahead, at least."""
     absent: tuple[Awaited, ...] = ()
     """Declared containers that never came."""
     now_ns: int = 0

@@ -194,7 +194,7 @@ def _shared_silence(silent: Mapping[str, Failed | None], case: Case) -> Explaine
     hosts = {end.host for end in case.endpoints.values()} | silent.keys()
     flows = tuple(v for v in case.flows if case.hosts(pair_of(v.flow)) & silent.keys())
     facts = [
-        Evidence(EvidenceKind.NO_SUMMARY, {"host": h, "rpc": how.text if how else "answers"})
+        Evidence(EvidenceKind.NO_SUMMARY, {"host": h, "rpc": _answer(h, how, case)})
         for h, how in list(silent.items())[:MAX_PORTS]
     ]
     verdict = Verdict(
@@ -216,10 +216,19 @@ def _silence(host: str, how: Failed | None, case: Case) -> Explained:
     refused = sum(v.refused for v in flows)
     lost = sum(v.lost for v in flows)
     agent = Component(Kind.AGENT, host)
-    rpc = how.text if how is not None else "answers"
+    rpc = _answer(host, how, case)
     facts = [Evidence(EvidenceKind.NO_SUMMARY, {"host": host, "rpc": rpc})]
     if refused:
         facts.append(Evidence(EvidenceKind.REFUSED, {"probes": refused}))
+    if host in case.clocks:
+        component = Component(Kind.HOST, host)
+        verdict = Verdict(
+            component, component.layer, Symptom.SILENCE, 0.97,
+            f"the clock of {host} {_off(case.clocks[host])}: its summaries are of other windows, "
+            "so that what it sees is not judged",
+            evidence=tuple(facts),
+        )  # fmt: skip
+        return Explained(verdict, ())
     facts.append(Evidence(EvidenceKind.SPARED, {"host": host, "lost": lost}))
     confidence, words = _ANSWERS if how is None else _SILENCE.get(how.why, (0.0, ""))
     if not words and refused:
@@ -238,3 +247,15 @@ def _silence(host: str, how: Failed | None, case: Case) -> Explained:
         missing=(f"any answer of {host} over the management network",),
     )  # fmt: skip
     return Explained(verdict, flows)
+
+
+def _answer(host: str, how: Failed | None, case: Case) -> str:
+    if how is not None:
+        return how.text
+    return f"answers; its clock {_off(case.clocks[host])}" if host in case.clocks else "answers"
+
+
+def _off(ahead_ns: int) -> str:
+    """Return how a clock is off."""
+    where = "ahead of" if ahead_ns > 0 else "behind"
+    return f"is {abs(ahead_ns) / 1e9:.1f} s or more {where} the analyzer's"

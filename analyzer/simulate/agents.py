@@ -334,9 +334,11 @@ class Agents:
         if host in self._gone(now_ns):
             return Failed(Why.REFUSED, "connection refused")
         if isinstance(request, StatusRequest):
+            clock = self._clocks.get(int(host[1:]))
             return Status(
                 host=host, instance=self._instance(int(host[1:])), version="", endpoints=(),
                 pinglist_version=1, targets=0, last_window_ns=0, health=Health(),
+                wall_ns=now_ns if clock is None else clock.wall_ns(now_ns),
             )  # fmt: skip
         if isinstance(request, PathRequest) and (request.ways or (request.count and self.traced)):
             counting = Counting(self.clos, self.routing, self.rng, self._harm.active, now_ns)

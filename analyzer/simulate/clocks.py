@@ -37,10 +37,14 @@ class SteppedClock:
         self._window = Window(start_ns, width_ns)
         self._sent_ns = start_ns - width_ns
 
+    def wall_ns(self, true_ns: int) -> int:
+        """Return what the clock shows at an instant."""
+        return true_ns + sum(by for at, by in self._steps if at <= true_ns)
+
     def until(self, true_ns: int) -> Iterator[Closed]:
         """Yield the windows that are closed until an instant, and go on from there next time."""
         while self._now_ns <= true_ns:
-            wall_ns = self._now_ns + sum(by for at, by in self._steps if at <= self._now_ns)
+            wall_ns = self.wall_ns(self._now_ns)
             left_ns, width_ns = self._window.end_ns - wall_ns, self._window.width_ns
             if 0 < left_ns <= 2 * width_ns:
                 self._now_ns += min(left_ns, SLEEP_NS)

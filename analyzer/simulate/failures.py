@@ -80,7 +80,7 @@ class Failure:
     steps: tuple[tuple[int, int], ...] = ()
     """Jumps of the truth's wall clock: when, since the start, and by how much (ns)."""
     harmless: bool = False
-    """Nobody is at fault, and nobody may be named."""
+    """No part is at fault: nobody may be named but `also`."""
 
 
 Draw = Callable[[Clos, np.random.Generator], Failure]
@@ -197,13 +197,13 @@ def _killed(clos: Clos, rng: np.random.Generator) -> Failure:
 
 
 def _clock_step(clos: Clos, rng: np.random.Generator) -> Failure:
-    host = f"h{rng.integers(clos.shape.hosts)}"
+    truth = Component(Kind.HOST, f"h{rng.integers(clos.shape.hosts)}")
     by_ns = int(np.exp(rng.uniform(np.log(0.5), np.log(30))) * SECOND) * int(rng.choice([-1, 1]))
     steps = [(0, by_ns)]
     if rng.random() < 0.5:
         steps.append((int(rng.uniform(5, 30) * SECOND), -by_ns))
     return Failure(
-        STEPPED, Component(Kind.HOST, host), Family.HOST, (), steps=tuple(steps), harmless=True
+        STEPPED, truth, Family.HOST, (), frozenset({truth}), steps=tuple(steps), harmless=True
     )
 
 

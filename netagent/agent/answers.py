@@ -8,7 +8,7 @@ from math import ceil
 from msgspec import structs
 
 from netagent import __version__
-from netagent.adapters.clock import now_ns
+from netagent.adapters.clock import now_ns, wall_ns
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
 from netagent.agent.windows import Windows
@@ -82,6 +82,7 @@ class Answers:
             findings=self._membership.findings(),
             tick_ms=self._adapters.sampler.tick_ns // 1_000_000,
             clock=self._adapters.uplink.clock.best(now_ns=now_ns()),
+            wall_ns=wall_ns(),
         )
 
     async def check(self, request: CheckRequest) -> CheckReply:

@@ -248,6 +248,8 @@ class Status(Struct, frozen=True, kw_only=True):
     tick_ms: int = 0
     """Milliseconds per tick of the traffic series, now."""
     clock: ClockOffset | None = None
+    wall_ns: int = 0
+    """The host's wall clock as it answers; 0: an older agent does not tell."""
 
 
 class EgressQuestion(Struct, frozen=True, kw_only=True, tag="egress"):

@@ -54,7 +54,7 @@ class Truth:
     also: tuple[str, ...]
     start_s: float
     harmless: bool = False
-    """Nobody is at fault, and nobody may be named."""
+    """No part is at fault: nobody may be named but `also`."""
 
 
 @dataclass(frozen=True)

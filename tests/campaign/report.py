@@ -32,7 +32,7 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
     made.append(_row("all", total))
     for number, quiet in sorted(score.harmless.items()):
         made.append(
-            _share(f"{number:2d} {TYPES[number][0]}: nobody named", sum(quiet), len(quiet), 32)
+            _share(f"{number:2d} {TYPES[number][0]}: no part named", sum(quiet), len(quiet), 33)
         )
     made.append("")
     shares = [

@@ -111,7 +111,8 @@ def _add(made: Score, outcome: Outcome) -> None:
     named = {each.component: each for each in outcome.said if each.component}
     faults = [each for each in outcome.truths if not each.harmless]
     every = {name for truth in faults for name in _names(truth)}
-    wrong = [name for name in named if name not in every]
+    allowed = every.union(*(truth.also for truth in outcome.truths))
+    wrong = [name for name in named if name not in allowed]
     _add_named(made, outcome, list(named.values()), wrong)
     nameless = iter([each for each in last.values() if not each.component])
     missed = sum([_add_fault(made, outcome, truth, last, nameless, every) for truth in faults])

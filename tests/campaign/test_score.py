@@ -90,8 +90,15 @@ def test_of_what_is_no_fault_nobody_may_be_named():
     assert (made.total.failures, made.named, made.right) == (1, 2, 1)
     assert (made.whole, made.episodes, made.wrong_seeds) == (2, 3, [2])
     told = "\n".join(lines(made, [quiet, loud], rnics=256))
-    assert "22 clock step: nobody named       66.67 %" in told
+    assert "22 clock step: no part named       66.67 %" in told
     assert "seeds: 2" in told
+
+
+def test_a_clock_that_is_wrong_may_be_told():
+    step = Truth(22, "clock step", "host h", "host", ("host h",), 1.0, harmless=True)
+    told, wrong = Outcome(1, (step,), (said("host h"),), 30), (said("host i"),)
+    made = score([told, Outcome(2, (step,), wrong, 30)])
+    assert (dict(made.harmless), made.right, made.wrong_seeds) == ({22: [True, False]}, 1, [2])
 
 
 def test_links_and_switches_are_counted_by_themselves_as_well():

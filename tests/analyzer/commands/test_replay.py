@@ -28,7 +28,7 @@ def test_everything_is_told_as_json_too(file, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["same"]
     assert [each["component"] for each in told["incidents"]] == [
-        "link leaf-s1-r1 -- spine-0", "agent h2", "switch spine-1"
+        "link leaf-s1-r1 -- spine-0", "switch spine-1", "agent h2"
     ]  # fmt: skip
     assert told["incidents"][0]["evidence"]
 

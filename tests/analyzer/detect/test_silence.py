@@ -13,6 +13,7 @@ from analyzer.intake.windows import WindowState
 from analyzer.questions import Failed, Why
 from netagent.model.path import Component, Kind
 from netagent.model.window import Window
+from netagent.wire.messages import Health, Status
 from tests.analyzer.asking import drive
 
 ANSWERS = object()
@@ -55,7 +56,7 @@ def test_each_missing_host_is_asked_once():
 @pytest.mark.parametrize(
     ("why", "raised"),
     [
-        (Why.REFUSED, [1, 1, 1, 1]),
+        (Why.REFUSED, [0, 1, 1, 1]),
         (Why.TIMEOUT, [0, 1, 1, 1]),
         (Why.UNREACHABLE, [0, 1, 1, 1]),
         (None, [0, 0, 1, 1]),
@@ -67,23 +68,68 @@ def test_how_long_a_silence_lasts_before_it_counts(why, raised):
     assert windows(Silence(), why, 4) == raised
 
 
-@pytest.mark.parametrize(("why", "raised"), [(Why.TIMEOUT, [0, 0, 0]), (Why.REFUSED, [1, 1, 1])])
+@pytest.mark.parametrize(("why", "raised"), [(Why.TIMEOUT, [0, 0, 0]), (Why.REFUSED, [0, 1, 1])])
 def test_an_agent_that_may_be_slow_is_waited_for_unless_it_refuses(why, raised):
     silence = Silence()
     assert windows(silence, why, 3, patience=("h1",)) == raised
     assert silence.undecided == (frozenset({"h1"}) if why is Why.TIMEOUT else frozenset())
 
 
-def test_a_summary_in_between_begins_the_count_anew():
+@pytest.mark.parametrize("why", [Why.TIMEOUT, Why.REFUSED])
+def test_a_summary_in_between_begins_the_count_anew(why):
     silence = Silence()
-    assert windows(silence, Why.TIMEOUT, 1) == [0]
+    assert windows(silence, why, 1) == [0]
     drive(silence.detect(seen(heard=("h1",))), None)
-    assert windows(silence, Why.TIMEOUT, 2) == [0, 1]
+    assert windows(silence, why, 2) == [0, 1]
+
+
+def test_one_that_was_refused_once_is_not_gone():
+    silence = Silence()
+    assert windows(silence, Why.TIMEOUT, 1) + windows(silence, Why.REFUSED, 1) == [0, 0]
+    assert silence.undecided == frozenset({"h1"})
+    assert windows(silence, Why.REFUSED, 1) == [1]
+
+
+def status(wall_s):
+    return Status(
+        host="h1", instance="", version="", endpoints=(), pinglist_version=1, targets=0,
+        last_window_ns=0, health=Health(), wall_ns=round(wall_s * 1e9),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answers", "clocks"),
+    [
+        (status(1000.0 - 4.2), {"h1": -4_200_000_000}),
+        (status(1000.0 - 0.9), {}),
+        (status(1000.0), {}),
+        (status(1000.0 + 5.9), {}),  # it may be late, and not ahead
+        (status(1000.0 + 95.0), {"h1": 90_000_000_000}),
+        (status(0.0), {}),  # an older agent does not tell
+        (Failed(Why.ODD, "a newer status"), {}),
+    ],
+)
+def test_an_agent_that_answers_tells_whether_its_clock_is_wrong(answers, clocks):
+    silence, hosts = Silence(), frozenset({"h1", "h2"})
+    for _ in range(MUTE_WINDOWS):
+        state = WindowState(Window(0, 5))
+        late = Seen(
+            state, FlowNumbers(), (), {}, hosts, frozenset({"h1"}), frozenset(), 1000 * 10**9
+        )
+        drive(silence.detect(late), lambda _: answers)
+    assert silence.clocks == clocks
+    assert list(silence.silent) == ["h1"]
+
+
+def test_a_clock_is_no_reason_before_summaries_are_missing_for_long():
+    silence = Silence()
+    assert windows(silence, None, MUTE_WINDOWS - 1) == [0] * (MUTE_WINDOWS - 1)
+    assert silence.clocks == {}
 
 
 def test_how_its_rpc_answers_is_kept_with_the_host():
     silence = Silence()
-    windows(silence, Why.REFUSED, 1)
+    windows(silence, Why.REFUSED, 2)
     assert silence.silent["h1"].why is Why.REFUSED
     silence = Silence()
     windows(silence, None, 3)
@@ -135,7 +181,7 @@ def test_while_the_analyzer_is_in_trouble_and_while_hosts_catch_up_nobody_is_sil
 def test_a_dead_agent_is_told_whatever_trouble_the_analyzer_has():
     silence = Silence()
     silence.impaired = True
-    assert windows(silence, Why.REFUSED, 2) == [1, 1]
+    assert windows(silence, Why.REFUSED, 3) == [0, 1, 1]
 
 
 def test_a_host_that_delivered_again_is_as_any_other():

@@ -245,6 +245,7 @@ def test_an_agent_that_began_lately_may_be_slow_to_answer_but_not_refuse(monkeyp
     world.fabric.loss = dict.fromkeys([Component.parse("container t0-c1")], 1.0)
     assert world.live(4) == []
     world.silent = {"h1": "refused"}
+    assert world.live(1) == []
     assert components(world.live(1)) == [Component.parse("agent h1")]
 
 

@@ -160,6 +160,18 @@ def test_an_agent_that_answers_but_reports_nothing_is_named_too():
     assert explained.verdict.confidence < 0.9
 
 
+@pytest.mark.parametrize(
+    ("ahead_s", "words"), [(-4.2, "4.2 s or more behind"), (90, "90.0 s or more ahead of")]
+)
+def test_a_wrong_clock_is_told_of_its_host_and_takes_no_loss_out_of_the_vote(ahead_s, words):
+    fabric = Fabric(seed=1, loss={Component.parse("container t0-c2"): 1.0})
+    case = fabric.case(silent={"h2": None}, clocks={"h2": round(ahead_s * 1e9)})
+    (explained,) = settle(case, TOPOLOGY)
+    assert str(explained.verdict.component) == "host h2"
+    assert words in explained.verdict.summary
+    assert rest(case, explained) == case.flows
+
+
 def dark(*names, carrier="0"):
     return [
         Finding(FindingKind.RNIC_DOWN, Component.parse(name), "no carrier", 1, {"carrier": carrier})
