@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One failure of each type in a small fabric: named, alone, and health says nothing."""
 
-import copy
+import pickle
 
 import pytest
 
@@ -15,23 +15,27 @@ from tests.campaign.score import score
 SHAPE = Shape(hosts=32, hosts_per_segment=8, spines=4)
 
 
+def healthy(windows, **how):
+    """Return a function that makes a cluster, each time anew, which was well until now."""
+    made = Cluster(SHAPE, seed=5, **how)
+    made.warm(windows)
+    kept = pickle.dumps(made)
+    return lambda: pickle.loads(kept)  # noqa: S301 - our own, of a moment ago
+
+
 @pytest.fixture(scope="module")
 def warmed():
-    made = Cluster(SHAPE, seed=5)
-    made.warm(30)
-    return made
+    return healthy(30)
 
 
 @pytest.fixture(scope="module")
 def untraced():
-    made = Cluster(SHAPE, seed=5, traced=False)
-    made.warm(20)
-    return made
+    return healthy(20, traced=False)
 
 
 @pytest.mark.parametrize("number", [each for each in TYPES if each < STEPPED])
 def test_a_failure_of_each_type_is_named_alone(warmed, number):
-    outcome = episode(copy.deepcopy(warmed), 900 + number, (number,), windows=5)
+    outcome = episode(warmed(), 900 + number, (number,), windows=5)
     made = score([outcome])
     assert not outcome.broken
     assert (made.total.first, dict(made.wrong)) == (1, {})
@@ -39,15 +43,15 @@ def test_a_failure_of_each_type_is_named_alone(warmed, number):
 
 @pytest.mark.parametrize("number", [1, 2, 4, 19])
 def test_links_and_switches_are_named_where_no_way_is_traced(untraced, number):
-    outcome = episode(copy.deepcopy(untraced), 930 + number, (number,), windows=9)
+    outcome = episode(untraced(), 930 + number, (number,), windows=9)
     made = score([outcome])
     assert not outcome.broken
     assert (made.total.first, dict(made.wrong)) == (1, {})
 
 
-def begun(cluster, *failures):
-    """Let failures begin in a copy of a cluster; return all that was named in ten windows."""
-    cluster = copy.deepcopy(cluster)
+def begun(healthy, *failures):
+    """Let failures begin in a cluster; return all that was named in ten windows."""
+    cluster = healthy()
     cluster.agents.fail(failures, now_ns=cluster.now_ns)
     told = [each for _ in range(10) for each in cluster.window()]
     assert not any(each.error for each in told)
@@ -124,7 +128,7 @@ def test_counts_that_decided_are_quoted_though_all_is_well_when_they_are_made_ag
 
 
 def test_a_link_that_loses_little_is_named_beside_one_that_loses_much(warmed):
-    cluster = copy.deepcopy(warmed)
+    cluster = warmed()
     strong, weak = ("leaf-s0-r0", "spine-0"), ("leaf-s1-r3", "spine-2")
     cluster.agents.fail(
         [
@@ -139,20 +143,20 @@ def test_a_link_that_loses_little_is_named_beside_one_that_loses_much(warmed):
 
 
 def test_health_goes_on_without_a_word(warmed):
-    outcome = episode(copy.deepcopy(warmed), 1, (), windows=8)
+    outcome = episode(warmed(), 1, (), windows=8)
     assert outcome.said == ()
 
 
 @pytest.mark.parametrize("number", [STEPPED, RESTARTED])
 def test_what_is_no_fault_accuses_nobody(warmed, number):
-    outcome = episode(copy.deepcopy(warmed), 960 + number, (number,), windows=6)
+    outcome = episode(warmed(), 960 + number, (number,), windows=6)
     assert not outcome.broken
     # A clock that is wrong keeps a host's summaries away: that may be told.
     assert {each.component for each in outcome.said} <= {None, *outcome.truths[0].also}
 
 
 def test_an_agent_that_dies_is_told_of_when_its_second_window_is_overdue(warmed):
-    outcome = episode(copy.deepcopy(warmed), 921, (21,), windows=4)
+    outcome = episode(warmed(), 921, (21,), windows=4)
     first = min(each.at_s for each in outcome.said)
     assert first % 5 == pytest.approx(1.5)
 

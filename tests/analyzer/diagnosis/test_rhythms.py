@@ -2,14 +2,8 @@
 import pytest
 
 from analyzer.detect.flows import FlowView
-from analyzer.diagnosis.rhythms import (
-    FORGET_WINDOWS,
-    KEPT_WINDOWS,
-    MAX_PAIRS,
-    MAX_SERIES,
-    Rhythms,
-    carried,
-)  # fmt: skip
+from analyzer.diagnosis import rhythms as module
+from analyzer.diagnosis.rhythms import FORGET_WINDOWS, MAX_SERIES, Rhythms, carried
 from analyzer.localize.sentences import sentences
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId, FlowId
@@ -67,17 +61,17 @@ def test_only_losses_of_a_component_have_a_series(verdict):
     assert rhythms.told(verdict, WINDOW) == verdict
 
 
-def test_series_are_bounded_and_forgotten():
+def test_series_are_bounded_and_forgotten(monkeypatch):
+    monkeypatch.setattr(module, "MAX_PAIRS", 16)
+    monkeypatch.setattr(module, "KEPT_WINDOWS", 20)
     rhythms = Rhythms()
-    pairs = [(EndpointId(f"c{n}", 0), B) for n in range(MAX_PAIRS + 9)]
+    pairs = [(EndpointId(f"c{n}", 0), B) for n in range(16 + 9)]
     parts = [Component(Kind.HOST, f"h{n}") for n in range(MAX_SERIES + 9)]
-    for _ in range(KEPT_WINDOWS + 9):
+    for _ in range(20 + 9):
         rhythms.note([accuse(part, pairs) for part in parts], ())
     assert len(rhythms._series) == MAX_SERIES
     for series in rhythms._series.values():
-        assert (len(series.pairs), len(series.sent), len(series.lost)) == (
-            MAX_PAIRS, KEPT_WINDOWS, KEPT_WINDOWS,
-        )  # fmt: skip
+        assert (len(series.pairs), len(series.sent), len(series.lost)) == (16, 20, 20)
     for _ in range(FORGET_WINDOWS):
         assert rhythms._series
         rhythms.note([], ())
