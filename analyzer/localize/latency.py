@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
-from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import (
     Counted,
     by_latency,
@@ -13,6 +12,7 @@ from analyzer.localize.voting.ballots import (
     poll_latency_again,
     sprayed,
 )
+from analyzer.localize.voting.counting import acquittal, asking, choosing, lateness, proof, quoting
 from analyzer.questions import Asking
 from netagent.model.path import Kind
 
@@ -32,21 +32,21 @@ class Latency:
         polled = sprayed(poll_latency(case, flows, self._topology), self._topology)
         if self._topology.sprays:
             return by_latency(case, polled, Counted())
-        ties = [e for e in polled.elections if hops.worth_counting(e)]
+        ties = [e for e in polled.elections if choosing.worth_counting(e)]
         slow = [replace(view, lost=1) for view in flows if view.flow in case.slow]
-        wanted = hops.choose(ties, slow, case.endpoints, self._topology)
+        wanted = choosing.choose(ties, slow, case.endpoints, self._topology)
         if not wanted:
             return by_latency(case, polled)
-        counts = yield from hops.count(wanted, case.endpoints, self._topology, large=False)
-        ballots = hops.late_ballots(counts, case.endpoints, case.slow)
-        timed = Counted(tuple(hops.timed(counts, case.slow)))
-        borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
+        counts = yield from asking.count(wanted, case.endpoints, self._topology, large=False)
+        ballots = lateness.late_ballots(counts, case.endpoints, case.slow)
+        timed = Counted(tuple(quoting.timed(counts, case.slow)))
+        borne_out = proof.judge(counts, ballots, case.endpoints, self._topology)
         if borne_out is None and not any(ballot.lost for ballot in ballots):
             # It has passed by now, or comes and goes, or is less than routers show: that would
             # acquit all that they were timed through, and leave whatever nobody timed.
             return by_latency(case, polled, timed)
         suspects = [suspect for each in polled.elections for suspect in each.suspects]
         switches = {each for each in case.standing if each.kind is Kind.SWITCH}
-        cleared = hops.beyond(suspects, counts, switches - hops.switches(counts))
+        cleared = acquittal.beyond(suspects, counts, switches - acquittal.switches(counts))
         polled = poll_latency_again(polled, ballots, cleared, borne_out=borne_out)
         return by_latency(case, polled, timed)

@@ -9,7 +9,6 @@ from itertools import combinations, takewhile
 from analyzer.detect.flows import FlowView, unconnected_pairs
 from analyzer.localize.case import Case, Explained, pair_of
 from analyzer.localize.contract import Context
-from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import (
     Counted,
     Poll,
@@ -20,7 +19,9 @@ from analyzer.localize.voting.ballots import (
     pool,
     sprayed,
 )
-from analyzer.localize.voting.election import Ballot, Election
+from analyzer.localize.voting.counting import acquittal, asking, choosing, losses, proof, quoting
+from analyzer.localize.voting.counting.counts import Count
+from analyzer.localize.voting.election import Ballot, Election, is_dead
 from analyzer.questions import Asking
 from netagent.model.path import Component, Kind, link_ends
 
@@ -54,7 +55,7 @@ class _Window:
     """Packets that were counted per router."""
     is_open: bool
     """Whether many losses are nobody's, which would be laid at the door of anybody else's."""
-    counts: tuple[hops.Count, ...] = ()
+    counts: tuple[Count, ...] = ()
     """What `counted` was made of."""
 
 
@@ -66,7 +67,7 @@ class Votes:
     """The newest windows in a row, newest first."""
     _counted_now: tuple[Ballot, ...] = ()
     """Packets that were counted for the window under judgement."""
-    _counts_now: tuple[hops.Count, ...] = ()
+    _counts_now: tuple[Count, ...] = ()
     _gone: frozenset[Component] = frozenset()
     """Switches that were named, and that no way which hosts found has crossed since."""
 
@@ -103,12 +104,14 @@ class Votes:
     ) -> Asking[tuple[Poll, list[Explained]]]:
         """Return a poll with packets counted per router where it is a tie, and its verdicts."""
         counted = Counted(missing=tuple(case.missing))
-        ties = [e for e in polled.elections if hops.worth_counting(e, case.standing)]
+        ties = [e for e in polled.elections if choosing.worth_counting(e, case.standing)]
         ties += [e for e in polled.elections if e not in ties and self._to_recount(e, case)]
         if self._topology.sprays:
             ties = []  # routers that answer are of several packets' ways
-        if wanted := hops.choose(ties, flows, case.endpoints, self._topology, over_ms=hops.OVER_MS):
-            counts = yield from hops.count(
+        if wanted := choosing.choose(
+            ties, flows, case.endpoints, self._topology, over_ms=choosing.OVER_MS
+        ):
+            counts = yield from asking.count(
                 wanted, case.endpoints, self._topology, large=polled.large_only
             )
             if counts:
@@ -116,40 +119,40 @@ class Votes:
                 polled = self._counted(case, polled, ties, counts)
             # What decided is quoted, though it was counted windows ago and is well by now.
             earlier = [count for window in self._with_counts(case, ties) for count in window.counts]
-            counted = Counted(tuple(hops.counted([*counts, *earlier])), tuple(case.missing))
+            counted = Counted(tuple(quoting.counted([*counts, *earlier])), tuple(case.missing))
         polled = sprayed(_alive(polled, case), self._topology)
         return polled, by_votes(polled, self._topology, counted)
 
     def _counted(
-        self, case: Case, polled: Poll, ties: Sequence[Election], counts: Sequence[hops.Count]
+        self, case: Case, polled: Poll, ties: Sequence[Election], counts: Sequence[Count]
     ) -> Poll:
         """Return a poll as it ends with the packets that were counted for its ties."""
-        ballots = hops.ballots(counts, case.endpoints, ties=ties)
+        ballots = losses.ballots(counts, case.endpoints, ties=ties)
         suspects = [suspect for tie in ties for suspect in tie.suspects]
         every = [suspect for each in polled.elections for suspect in each.suspects]
-        self._gone -= hops.switches(counts)
-        cleared = hops.cleared(suspects, counts, case.endpoints)
-        borne_out = hops.judge(counts, ballots, case.endpoints, self._topology)
+        self._gone -= acquittal.switches(counts)
+        cleared = acquittal.cleared(suspects, counts, case.endpoints)
+        borne_out = proof.judge(counts, ballots, case.endpoints, self._topology)
         earlier = [ballot for each in self._with_counts(case, ties) for ballot in each.counted]
         self._counted_now, self._counts_now = tuple(ballots), tuple(counts)
         again = poll_again(
-            polled, [*ballots, *earlier], cleared | hops.beyond(every, counts, self._gone),
+            polled, [*ballots, *earlier], cleared | acquittal.beyond(every, counts, self._gone),
             borne_out=borne_out,
             gone=self._gone if any(each.own for each in counts) else frozenset(),
         )  # fmt: skip
         elections = again.elections
         if borne_out is None:
-            shown = hops.shown_at_fault(ballots)
+            shown = proof.shown_at_fault(ballots)
             elections = _not_all(_shown(elections, polled.elections, shown), polled.elections)
             elections = tuple(
                 replace(each, doubtful=True)
                 if each.decided
                 and each.suspects[0].component.kind is Kind.SWITCH
-                and hops.forwards(each.suspects[0], counts, case.endpoints)
+                and acquittal.forwards(each.suspects[0], counts, case.endpoints)
                 else each
                 for each in elections
             )
-        elections = hops.whole(elections, counts)
+        elections = acquittal.whole(elections, counts)
         return replace(again, elections=_kept(polled.elections, elections, case.standing))
 
     def _with_counts(self, case: Case, ties: Sequence[Election]) -> Sequence[_Window]:
@@ -157,12 +160,12 @@ class Votes:
 
         Of a loss of a few per cent, one count shows little. What is dead was well before it died.
         """
-        is_new = any(map(hops.is_dead, ties))
+        is_new = any(map(is_dead, ties))
         return () if is_new else self._before[: len(self._in_a_row(case))]
 
     def _to_recount(self, election: Election, case: Case) -> bool:
         """Return whether to look for others beside one that was named just now, or long ago."""
-        if not hops.worth_recounting(election):
+        if not choosing.worth_recounting(election):
             return False
         if case.slow and self._before and self._before[0].counted:
             return False  # packets on the ways of what is slow are to be counted in time, too

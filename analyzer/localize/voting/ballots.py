@@ -19,7 +19,7 @@ from analyzer.localize.case import (
     way_of,
 )
 from analyzer.localize.topology import LearnedTopology, Way
-from analyzer.localize.voting import hops
+from analyzer.localize.voting.counting.counts import FABRIC
 from analyzer.localize.voting.directions import OneWay, one_way
 from analyzer.localize.voting.election import (
     MIN_LOST,
@@ -232,7 +232,7 @@ def _tells_itself(election: Election, open_before: AbstractSet[Component]) -> bo
     counted between switches, those have acquitted what was at fault, and was well meanwhile.
     """
     best = next(iter(election.suspects), None)
-    return best is None or best.component.kind in hops.FABRIC or best.component in open_before
+    return best is None or best.component.kind in FABRIC or best.component in open_before
 
 
 def sprayed(polled: Poll, topology: LearnedTopology) -> Poll:
@@ -247,7 +247,7 @@ def sprayed(polled: Poll, topology: LearnedTopology) -> Poll:
         polled,
         elections=tuple(
             replace(each, doubtful=True)
-            if each.decided and each.suspects[0].component.kind in hops.FABRIC and not each.dead
+            if each.decided and each.suspects[0].component.kind in FABRIC and not each.dead
             else each
             for each in polled.elections
         ),
@@ -428,7 +428,7 @@ def _by_election(
     blind = (
         best is not None
         and _blind(election)
-        and (rate < ENDPOINT_RATE or best.component.kind in hops.FABRIC)
+        and (rate < ENDPOINT_RATE or best.component.kind in FABRIC)
     )
     if best is not None and election.shared and not election.stands_out:
         lost, sent = election.beside

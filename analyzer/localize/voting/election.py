@@ -242,6 +242,11 @@ class Election:
         return self.shared and sure and self.stands_out
 
 
+def is_dead(election: Election) -> bool:
+    """Return whether most of the flows that it explains were dead until the window's end."""
+    return sum(ballot.run > 0 for ballot in election.explains) > len(election.explains) / 2
+
+
 BorneOut = Callable[[Election, Collection[Component]], bool]
 """Says whether counted packets bear out an election beside others on some components."""
 

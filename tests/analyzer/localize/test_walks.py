@@ -12,7 +12,8 @@ from analyzer.localize.overlay import Overlay
 from analyzer.localize.sentences import sentences
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.tracing.doubts import Doubts
-from analyzer.localize.voting import hops
+from analyzer.localize.voting.counting import asking
+from analyzer.localize.voting.counting.counts import Wanted
 from analyzer.questions import Failed, Why
 from analyzer.roster.registry import Registry
 from netagent.commands.check import answer_one
@@ -171,6 +172,6 @@ def test_pairs_are_chosen_from_every_group_and_bounded():
 
 
 def test_counts_that_cannot_be_had_are_left_out():
-    wanted = [hops.Wanted(FlowId(A, B, 1))]
-    asking = hops.count(wanted, ENDPOINTS, LearnedTopology(), large=False)
-    assert drive(asking, lambda _: Failed(Why.TIMEOUT, "timeout")) == []
+    wanted = [Wanted(FlowId(A, B, 1))]
+    work = asking.count(wanted, ENDPOINTS, LearnedTopology(), large=False)
+    assert drive(work, lambda _: Failed(Why.TIMEOUT, "timeout")) == []

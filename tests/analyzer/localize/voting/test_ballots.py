@@ -12,7 +12,6 @@ from analyzer.detect.flows import FlowView
 from analyzer.localize.sentences import sentences
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting import ballots as ballots_module
-from analyzer.localize.voting import hops
 from analyzer.localize.voting.ballots import (
     MAX_LOSSY,
     Counted,
@@ -26,6 +25,8 @@ from analyzer.localize.voting.ballots import (
     poll_latency_again,
     sprayed,
 )
+from analyzer.localize.voting.counting import acquittal, choosing, lateness, losses, quoting
+from analyzer.localize.voting.counting.counts import counted_on
 from analyzer.localize.voting.election import Ballot, Election
 from analyzer.simulate.fabric import Fabric
 from netagent.model.evidence import EvidenceKind
@@ -53,18 +54,18 @@ def verdicts(fabric, *, count=True, missing=(), flows=None, topology=None, stand
     topology = topology or fabric.topology()
     polled = poll(case, flows, topology)
     counted = Counted(missing=missing)
-    ties = [e for e in polled.elections if hops.worth_counting(e)] if count else []
+    ties = [e for e in polled.elections if choosing.worth_counting(e)] if count else []
     if ties:
-        chosen = hops.choose(ties, flows, fabric.endpoints, topology)
+        chosen = choosing.choose(ties, flows, fabric.endpoints, topology)
         counts = [
-            hops.counted_on(each, fabric.count(each.flow, large=polled.large_only), topology)
+            counted_on(each, fabric.count(each.flow, large=polled.large_only), topology)
             for each in chosen
         ]
-        ballots = hops.ballots(counts, fabric.endpoints)
+        ballots = losses.ballots(counts, fabric.endpoints)
         suspects = [suspect for tie in ties for suspect in tie.suspects]
-        cleared = hops.cleared(suspects, counts, fabric.endpoints)
+        cleared = acquittal.cleared(suspects, counts, fabric.endpoints)
         polled = poll_again(polled, ballots, cleared)
-        counted = Counted(tuple(hops.counted(counts)), missing)
+        counted = Counted(tuple(quoting.counted(counts)), missing)
     return [e.verdict for e in by_votes(polled, topology, counted)]
 
 
@@ -166,7 +167,7 @@ def test_a_spine_that_dies_within_a_window_is_not_taken_for_its_links(seed, ask,
     Packets counted after the window are all lost.
     """
     if ask:
-        monkeypatch.setattr(hops, "worth_counting", lambda election: True)
+        monkeypatch.setattr(choosing, "worth_counting", lambda election: True)
     spine, seen = switch("spine-0"), Random(seed)
     fabric = Fabric(seed=seed, loss={spine: 1.0}, tasks=3, spines=4)
     shares = {rail: seen.uniform(0.3, 1.0) for rail in range(2)}
@@ -254,11 +255,11 @@ def latency_verdicts(fabric, own_ns):
     polled = poll_latency(case, case.flows, topology)
     losing = [replace(v, lost=int(v.flow in slow)) for v in case.flows]
     counts = []
-    for each in hops.choose(polled.elections[:1], losing, fabric.endpoints, topology):
+    for each in choosing.choose(polled.elections[:1], losing, fabric.endpoints, topology):
         answer = fabric.count(each.flow)
         rtts = tuple(rtt_ns + own_ns(each.flow, n) for n, rtt_ns in enumerate(answer.rtt_ns))
-        counts.append(hops.counted_on(each, replace_answer(answer, rtt_ns=rtts), topology))
-    ballots = hops.late_ballots(counts, fabric.endpoints, slow)
+        counts.append(counted_on(each, replace_answer(answer, rtt_ns=rtts), topology))
+    ballots = lateness.late_ballots(counts, fabric.endpoints, slow)
     polled = poll_latency_again(polled, ballots)
     return [e.verdict for e in by_latency(case, polled, Counted())]
 

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ties are worth counting packets for, and on which flows."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from analyzer.detect.flows import FlowView
+from analyzer.localize.case import Endpoints
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.voting.counting.counts import FABRIC, Wanted, crossed_to, middle
+from analyzer.localize.voting.election import DEAD_RATE, Election, is_dead
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import Component, Kind, link_ends, switch
+
+FLOWS_PER_LEAF = 2
+"""Most flows counted from one leaf. Chosen: one may take a healthy link, a third adds little."""
+MAX_FLOWS = 6
+"""Most flows counted for one election. Chosen: bounds what hosts send and routers answer."""
+HOSTS_PER_SUSPECT = 2
+"""Hosts that count on ways across each suspect. Chosen: one of them may see what nobody else
+does."""
+MAX_SURVEYS = 8
+"""Most hosts that count on all ways for one election. Chosen: as `MAX_FLOWS`."""
+MOST_ASKED = 16
+"""Most hosts asked to count in a window, for all ties. Chosen: as `MAX_FLOWS`."""
+OVER_MS = 2_500
+"""Milliseconds over which packets are counted on ways where flows lost a part of their probes.
+Chosen: ports flap every few seconds, and the answer is there within a window."""
+MANY_LOST = 64
+"""Lost probes from which a vote that is decided needs no counts. Chosen: a stray loss elsewhere
+then weighs little."""
+UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
+
+
+def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:
+    """Whether packets to routers on the way could break a tie, or confirm who loses a part.
+
+    While losses are few, one stray loss elsewhere makes a switch a better suspect than its link,
+    and what another fault lost one of two links that the same probes cross. And a switch that loses
+    a part, however many, may be two of its ports that broke at once.
+    """
+    kinds = {component.kind for component in election.tied}
+    best = next(iter(election.suspects), None)
+    if best is None:
+        return False
+    if not election.decided:
+        # Where nobody saw the ways, one that is suspected may stand for others that are alike.
+        is_alone = len(election.tied) == 1 and not (election.shared and _unseen(election))
+        return not is_alone and kinds <= UNDERLAY
+    dead = best.lost >= DEAD_RATE * best.crossed
+    is_whole = best.component.kind is Kind.SWITCH
+    few = not dead and (best.lost < MANY_LOST or is_whole or len(election.tied) > 1)
+    return few and best.component.kind in FABRIC and best.component not in standing
+
+
+def worth_recounting(election: Election) -> bool:
+    """Whether packets to routers on the way could show another part that loses beside a known one.
+
+    Where nobody saw the ways, what two links of a leaf lose looks like what one of them does.
+    """
+    best = next(iter(election.suspects), None)
+    return (
+        best is not None
+        and election.decided
+        and best.component.kind is Kind.LINK
+        and best.lost < DEAD_RATE * best.crossed
+        and _unseen(election)
+    )
+
+
+def _unseen(election: Election) -> bool:
+    return any(not ballot.whole for ballot in election.explains)
+
+
+def choose(
+    elections: Iterable[Election],
+    flows: Iterable[FlowView],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+    *,
+    over_ms: int = 0,
+) -> list[Wanted]:
+    """Return losing flows to count on, for all ties together.
+
+    On ways that hosts find, packets are spread over `over_ms` where flows lost a part of theirs.
+    """
+    chosen: dict[Wanted, None] = {}
+    losing = sorted((view for view in flows if view.lost), key=lambda v: (-v.lost, v.flow))
+    for election in elections:
+        mine = _on_flows(election, losing, topology)
+        if not mine:
+            spread_ms = 0 if is_dead(election) else over_ms
+            ways = _on_ways(election, (losing, flows), endpoints, topology)
+            mine = [replace(each, over_ms=spread_ms) for each in ways]
+        chosen |= dict.fromkeys(mine)
+    return list(chosen)[:MOST_ASKED]
+
+
+def _on_flows(
+    election: Election, losing: Sequence[FlowView], topology: LearnedTopology
+) -> list[Wanted]:
+    """Return flows whose ways are known, from each side of the suspects, on different ways."""
+    tied = set(election.tied)
+    chosen: dict[str, list[FlowId]] = {}
+    sources: set[EndpointId] = set()
+    ways: set[tuple[str, ...]] = set()
+    for again in (False, True):  # a way that is counted already shows little more
+        for view in losing:
+            hops = topology.hops(view.flow, reply=False)
+            if not hops or view.flow.source in sources or (hops[:2] in ways and not again):
+                continue
+            mine = chosen.setdefault(hops[0], [])
+            if len(mine) < FLOWS_PER_LEAF and tied & crossed_to(hops, len(hops)):
+                mine.append(view.flow)
+                sources.add(view.flow.source)
+                ways.add(hops[:2])
+    return [Wanted(flow) for mine in chosen.values() for flow in mine][:MAX_FLOWS]
+
+
+def _on_ways(
+    election: Election,
+    flows: tuple[Sequence[FlowView], Iterable[FlowView]],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+) -> list[Wanted]:
+    """Return flows between whose ends to count, until each suspect is counted on by some hosts.
+
+    `flows` are those that lose, and all. One that loses nothing shows whether the switches at a
+    suspected link's ends are alive: then they are not why no way crosses the link.
+    """
+    losing, every = flows
+    links = [each for each in election.tied if each.kind is Kind.LINK]
+    ends = {switch(end) for each in links for end in link_ends(each)}
+    tied = {*election.tied, *ends}
+    covered = Counter[Component]()
+    hosts: set[str] = set()
+    chosen: list[Wanted] = []
+    between: dict[tuple[str | None, ...], tuple[set[Component], int]] = {}
+
+    def survey(views: Iterable[FlowView], wanted: Collection[Component], hosts_each: int) -> None:
+        for view in views:
+            if all(covered[c] >= hosts_each for c in wanted) or len(chosen) == MAX_SURVEYS:
+                return
+            source, target = (endpoints[each] for each in (view.flow.source, view.flow.target))
+            leaves = topology.leaf_of(source), topology.leaf_of(target)
+            if leaves not in between:
+                routes = topology.untraced_routes(*leaves)
+                between[leaves] = {c for route in routes for c in _told(route, tied)}, len(routes)
+            near, ways = between[leaves]
+            short = any(covered[c] < hosts_each for c in near.intersection(wanted))
+            if short and source.host not in hosts:
+                covered.update(near)
+                hosts.add(source.host)
+                chosen.append(Wanted(view.flow, ways))
+
+    survey(losing, tied, HOSTS_PER_SUSPECT)
+    survey(every, ends, 1)
+    return chosen
+
+
+def _told(route: Sequence[str], tied: Collection[Component]) -> set[Component]:
+    """Return the suspects of which packets that come up a route tell.
+
+    Of a switch they tell nothing where a suspected link is on the way as well: both may be why no
+    way leads there.
+    """
+    up = crossed_to(route, middle(route)) & set(tied)
+    whole = crossed_to(route, len(route)) & set(tied)
+    is_linked = any(each.kind is Kind.LINK for each in whole)
+    return {each for each in up if each.kind is not Kind.SWITCH or not is_linked}

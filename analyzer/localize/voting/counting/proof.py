@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether counts bear a suspicion out, or only leave it over."""
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+from typing import cast
+
+from analyzer.localize.case import Endpoints
+from analyzer.localize.routes import Route
+from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.voting.counting.choosing import HOSTS_PER_SUSPECT
+from analyzer.localize.voting.counting.counts import FABRIC, Count, crossed_to, middle
+from analyzer.localize.voting.election import Ballot, BorneOut, Election, is_dead, log_likelihood
+from netagent.model.ids import FlowId
+from netagent.model.path import Component, Kind, link_ends
+
+MORE_NATS = 2.0
+"""Nats from which a router has lost more than the one before it. Chosen: 3 of 50 beside none."""
+
+
+def judge(
+    counts: Iterable[Count],
+    ballots: Sequence[Ballot],
+    endpoints: Endpoints,
+    topology: LearnedTopology,
+) -> BorneOut | None:
+    """Return what says of an election whether counts on ways that hosts found bear it out.
+
+    They were sent after the window. Where what lost its probes was well by then, the counts acquit
+    all that they passed, and what is left is whatever they did not. So they have to show something
+    of it: lost or late packets, or that no way of two hosts crosses it any more; of one host, where
+    its flows were dead until the end. None where no host found ways.
+    """
+    own = sorted((count for count in counts if count.own), key=lambda count: count.flow)
+    if not own:
+        return None
+    shown = shown_at_fault(ballots)
+    missing: dict[str, list[tuple[set[Component], set[Component]]]] = {}
+    for flow, each_way in groupby(own, key=lambda count: count.flow):
+        leaves = (topology.leaf_of(endpoints[each]) for each in (flow.source, flow.target))
+        routes = topology.untraced_routes(*leaves)
+        missing[endpoints[flow.source].host] = _missing(routes, [way.routers for way in each_way])
+
+    def borne_out(election: Election, others: Collection[Component]) -> bool:
+        best = next(iter(election.suspects), None)
+        if best is None or best.component.kind not in FABRIC or best.component in shown:
+            return True
+        died = is_dead(election)
+        # A way that crosses another one at fault as well may be missing for that one's sake.
+        besides = {each for each in others if not _is_part(each, best.component)}
+        hosts = [
+            any(best.component in up and whole.isdisjoint(besides) for up, whole in ways)
+            for ways in missing.values()
+        ]
+        return sum(hosts) >= (1 if died else HOSTS_PER_SUSPECT)
+
+    return borne_out
+
+
+def shown_at_fault(ballots: Sequence[Ballot]) -> set[Component]:
+    """Return what packets were lost or late on that came through, or in time, one router before.
+
+    All that is beyond shares these losses, and has shown nothing of itself.
+    """
+    shown = set[Component]()
+    for _, way in groupby(sorted(ballots, key=_place), key=lambda each: _place(each)[:2]):
+        before: Ballot | None = None
+        for each in way:
+            if each.lost and (before is None or not before.lost or _more(each, before)):
+                shown |= each.components - (before.components if before else frozenset())
+            before = each
+    return shown
+
+
+def _more(counted: Ballot, before: Ballot) -> bool:
+    """Return whether more packets are lost than one router before, and not by chance."""
+    (lost, sent), (lost_before, sent_before) = (
+        (each.lost, each.sent) for each in (counted, before)
+    )
+    apart = log_likelihood(lost, sent) + log_likelihood(lost_before, sent_before)
+    apart -= log_likelihood(lost + lost_before, sent + sent_before)
+    return lost * sent_before > lost_before * sent and apart >= MORE_NATS
+
+
+def _place(counted: Ballot) -> tuple[FlowId, tuple[int, int], int]:
+    """Return the flow, the window and outer port, and how many routers on."""
+    return cast("tuple[FlowId, tuple[int, int], int]", counted.key)
+
+
+def _is_part(component: Component, whole: Component) -> bool:
+    """Return whether a component is a link of a switch."""
+    is_link = component.kind is Kind.LINK and whole.kind is Kind.SWITCH
+    return is_link and whole.name in link_ends(component)
+
+
+def _missing(
+    routes: Sequence[Route], found: Sequence[Route]
+) -> list[tuple[set[Component], set[Component]]]:
+    """Return what is crossed on the way up, and in all, of each route that a host did not find.
+
+    What it crossed on the way up of another route is not why.
+    """
+    crossed = {c for route in found for c in crossed_to(route, len(route))}
+    return [
+        (crossed_to(route, middle(route)) - crossed, crossed_to(route, len(route)))
+        for route in routes
+        if route not in found
+    ]

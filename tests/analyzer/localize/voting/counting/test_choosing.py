@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from analyzer.localize.voting.counting import asking, choosing
+from analyzer.localize.voting.election import Ballot
+from tests.analyzer.localize.voting.counting.ways import FABRIC, HOST, NEAR, SPINES, TIE, UNTRACED
+
+
+def losing():
+    views = (FABRIC.view(f) for f in FABRIC.flows if len(FABRIC.routes[f, False]) == 3)
+    return [replace(view, lost=3) for view in views]
+
+
+def leaves(flow):
+    return {FABRIC.leaf(flow.source), FABRIC.leaf(flow.target)}
+
+
+def test_two_hosts_of_the_suspects_leaf_are_asked_for_every_way():
+    near = [view for view in losing() if NEAR in leaves(view.flow)]
+    chosen = choosing.choose([TIE], near, FABRIC.endpoints, UNTRACED)
+    assert [each.ways for each in chosen] == [len(SPINES)] * 2
+    assert {FABRIC.leaf(each.flow.source) for each in chosen} == {NEAR}
+    assert len({FABRIC.endpoints[each.flow.source].host for each in chosen}) == 2
+    request = asking.question(chosen[0], HOST, large=False)
+    assert (request.ways, request.source_port, request.count) == (
+        len(SPINES),
+        0,
+        asking.WAY_PACKETS,
+    )
+
+
+def test_where_others_lose_as_well_some_are_asked_whether_the_links_switches_are_alive():
+    chosen = choosing.choose([TIE], losing(), FABRIC.endpoints, UNTRACED)
+    assert [NEAR in leaves(each.flow) for each in chosen].count(True) == 2
+    assert [NEAR in leaves(each.flow) for each in chosen].count(False) == 2
+
+
+def test_where_all_that_lose_cross_the_suspects_one_that_does_not_shows_whether_switches_live():
+    mine = [view for view in losing() if NEAR in leaves(view.flow)]
+    others = [replace(view, lost=0) for view in losing() if NEAR not in leaves(view.flow)]
+    chosen = choosing.choose([TIE], [*others, *mine], FABRIC.endpoints, UNTRACED)
+    assert [NEAR in leaves(each.flow) for each in chosen] == [True, True, False]
+    assert choosing.choose([TIE], mine, FABRIC.endpoints, UNTRACED) == chosen[:2]
+
+
+@pytest.mark.parametrize(("run", "over_ms"), [(0, choosing.OVER_MS), (3, 0)])
+def test_packets_are_spread_where_flows_lost_a_part_and_not_where_they_are_dead(run, over_ms):
+    lossy = tuple(Ballot(("a", str(n)), 9, 5, frozenset(), n, run=run) for n in range(3))
+    tie = replace(TIE, explains=lossy)
+    chosen = choosing.choose([tie], losing(), FABRIC.endpoints, UNTRACED, over_ms=choosing.OVER_MS)
+    assert {each.over_ms for each in chosen} == {over_ms}
+    assert asking.question(chosen[0], HOST, large=False).over_ms == over_ms

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from analyzer.localize.voting.counting import losses, proof
+from analyzer.localize.voting.election import Ballot
+from netagent.model.path import link, rnic
+from netagent.model.verdict import Suspect
+from tests.analyzer.localize.voting.counting.ways import (
+    ANOTHER,
+    FABRIC,
+    FAR,
+    FLOW,
+    NEAR,
+    SPINES,
+    TIE,
+    UNTRACED,
+    way,
+)
+
+
+def judged(counts):
+    ballots = losses.ballots(counts, FABRIC.endpoints)
+    return proof.judge(counts, ballots, FABRIC.endpoints, UNTRACED)
+
+
+def test_what_is_beyond_a_loss_has_shown_nothing_of_itself():
+    """The near link is dead: the far one, beyond it, is not shown to lose anything."""
+    counts = [way(SPINES[0], 50, 0, 0), *(way(spine, 50, 50, 50) for spine in SPINES[1:])]
+    judge = judged(counts)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x")
+    told = [
+        judge(
+            replace(TIE, suspects=(Suspect(link(end, SPINES[0]), 1.0, 5, 9),), explains=(lossy,)),
+            (),
+        )
+        for end in (NEAR, FAR)
+    ]
+    assert told == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("seen", "dead", "borne_out"),
+    [
+        pytest.param({SPINES[0]: 41}, False, True, id="its packets were lost"),
+        pytest.param({SPINES[0]: 50}, False, False, id="nothing was lost any more"),
+        pytest.param({SPINES[1]: 41}, False, True, id="no way crosses it any more"),
+        pytest.param({SPINES[0]: 50}, True, False, id="dead until the end, and well by then"),
+    ],
+)
+def test_who_is_left_when_others_are_acquitted_is_named_only_with_evidence(seen, dead, borne_out):
+    counts = [
+        way(spine, 50, reached, reached, flow=flow)
+        for flow in (FLOW, ANOTHER)
+        for spine, reached in seen.items()
+    ]
+    ballots = losses.ballots(counts, FABRIC.endpoints)
+    judge = proof.judge(counts, ballots, FABRIC.endpoints, UNTRACED)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x", run=5 if dead else 0)
+    best = replace(TIE, suspects=TIE.suspects[:1], explains=(lossy,))
+    assert judge(best, set()) is borne_out
+    assert judge(replace(best, suspects=(Suspect(rnic("h", "r"), 1.0, 5, 9),)), set())
+
+
+@pytest.mark.parametrize(("dead", "hosts", "other", "borne_out"), [
+    (True, 1, None, True), (False, 1, None, False), (False, 2, None, True),
+    (False, 2, link(FAR, SPINES[0]), False), (True, 2, link(FAR, SPINES[0]), False),
+])  # fmt: skip
+def test_a_way_that_is_missing_shows_nothing_of_one_part_where_another_one_of_it_is_at_fault(
+    dead, hosts, other, borne_out
+):
+    flows = [FLOW, ANOTHER][:hosts]
+    counts = [way(spine, 50, 50, 50, flow=flow) for flow in flows for spine in SPINES[1:]]
+    judge = judged(counts)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x", run=5 if dead else 0)
+    best = replace(TIE, suspects=TIE.suspects[:1], explains=(lossy,))
+    assert judge(best, {other} if other else set()) is borne_out
+    assert proof.judge([], [], FABRIC.endpoints, UNTRACED) is None
+
+
+def test_one_more_packet_lost_beyond_a_loss_shows_nothing_of_what_is_there():
+    counts = [way(SPINES[0], 48, 44, 43), *(way(spine, 50, 50, 50) for spine in SPINES[1:])]
+    judge = judged(counts)
+    lossy = Ballot(("a", "b"), 9, 5, frozenset(), "x")
+    far = replace(TIE, suspects=(Suspect(link(FAR, SPINES[0]), 1.0, 5, 9),), explains=(lossy,))
+    assert not judge(far, ())
+    counts[0] = way(SPINES[0], 50, 50, 43)
+    judge = judged(counts)
+    assert judge(far, ())
