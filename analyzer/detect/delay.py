@@ -38,6 +38,9 @@ LATE_PER_LOSS_NS = 125_000_000
 of the timeout of 500 ms; those that just came in time are as many, and nearly as late."""
 LEAST_COUNT = 10
 """Least round trips of a window for their mean to count. Chosen: one late one is no starvation."""
+LEAST_OTHERS = 2
+"""Least hosts that measured another one, for their word to count. Chosen: of two, the lower one
+does, so that none alone accuses anybody; each host speaks for itself."""
 SHARED = 0.5
 """Share of the hosts from which it is nobody's own. Chosen: then something that they share starves
 them, and it is not known what."""
@@ -120,5 +123,7 @@ def delays_of(
             if answered >= LEAST_COUNT:
                 seen_by_others[other].append(ns / answered)
     for host, delays in seen_by_others.items():
+        if len(delays) < LEAST_OTHERS:
+            continue
         made[host] = max(made.get(host, 0.0), median_low(delays))
     return made

@@ -241,7 +241,10 @@ class Diagnosis:
 
         Raises RemoteProtocolError where it is odd; then nothing of it was taken.
         """
-        taken = take(summary, self._numbers, width_ns=self._width_ns)
+        is_ahead = summary.start_ns > now_ns + AHEAD_NS
+        # What such a summary says would outlive all that comes, its flows' numbers too.
+        numbers = FlowNumbers() if is_ahead else self._numbers
+        taken = take(summary, numbers, width_ns=self._width_ns)
         containers = {r.endpoint.id.container for r in self._roster.endpoints_of(summary.host)}
         findings = own_findings(summary, containers)
         self._windows.add(
@@ -250,8 +253,8 @@ class Diagnosis:
             now_ns=now_ns,
             stalled_ms=summary.health.stalled_ms,
         )
-        if summary.start_ns > now_ns + AHEAD_NS:
-            return taken  # what it says would outlive all that comes
+        if is_ahead:
+            return taken
         learn(
             self._learned, self._topology, self._roster, summary.host, taken.paths,
             wall_ns=summary.start_ns,

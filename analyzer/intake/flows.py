@@ -6,8 +6,9 @@ and found again by the block's bytes. A flow keeps its number while summaries re
 agents choose new source ports, so `recycle` frees numbers for other flows.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,9 @@ _COUNTED = tuple(
     for each in fields(WindowRows)
     if each.name in typecodes(FlowColumns) and each.name not in _HISTOGRAM
 )
+MAX_SENT = 100_000
+"""Most probes of a flow in a window. Chosen: an endpoint sends a thousand a second at most, and a
+window into which the counters of skipped ones went may stand for a minute of them."""
 MAX_BUCKET = bucket_of(2**32)
 """Last bucket of a histogram: round trips are of 32 bits."""
 
@@ -175,6 +179,7 @@ class FlowNumbers:
             numbers = self._blocks[block] = self._number_rows(summary.endpoints, flows)
         self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], summary.start_ns)
         arrays = columns(flows, _COUNTED, len(numbers))
+        _possible(arrays)
         moments = (arrays[name] for name in _MOMENTS)
         if not all(((each >= 0) & (each < MAX_LN)).all() for each in moments):
             raise RemoteProtocolError("a moment of ln(ns) is out of range")
@@ -223,3 +228,15 @@ class FlowNumbers:
         if number == len(self._endpoints):
             self._endpoints.append(endpoint)
         return number
+
+
+def _possible(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise RemoteProtocolError unless a host may have counted so."""
+    sent, lost = arrays["sent"], arrays["lost"]
+    if (sent > MAX_SENT).any():
+        raise RemoteProtocolError("a flow with more probes than an agent sends")
+    if (lost > sent).any() or (arrays["refused"] > sent - lost).any():
+        raise RemoteProtocolError("a flow with more lost and refused probes than sent ones")
+    large, lost_large = arrays["sent_large"], arrays["lost_large"]
+    if (large > sent).any() or (lost_large > np.minimum(lost, large)).any():
+        raise RemoteProtocolError("a flow with more large probes than there are")

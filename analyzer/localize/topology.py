@@ -417,8 +417,8 @@ class LearnedTopology:
         if first == last:
             return _Leg({(first,): 1.0})
         declared = self._ways_declared(first, last)
-        ways = {
-            *declared,
+        # What hosts say they crossed adds none to declared ones: one that lies would invent some.
+        ways = {*declared} or {
             *self._between.get((first, last), ()),
             *(way[::-1] for way in self._between.get((last, first), ())),
         }

@@ -18,6 +18,10 @@ from ovs_checks.walk.values import LocalWalk, Opinion, Step
 
 from . import walk as wire
 
+MAX_STEPS, MAX_LEVEL = 100_000, 256
+"""Steps of a walk, and their depth, at most. Chosen: Open vSwitch looks 4,096 times into tables, 64
+deep; each may print several lines, and each bridge begins anew."""
+
 
 def walk_to_wire(walk: LocalWalk) -> wire.LocalWalk:
     """Return the message that says what `walk` does."""
@@ -53,12 +57,14 @@ def walk_from_wire(walk: wire.LocalWalk) -> LocalWalk:
     Raises
     ------
     RemoteProtocolError
-        If the header of an end is no packet.
+        If the header of an end is no packet, or the steps are too many or too deep to print.
     """
     try:
         ends = tuple(_end_from_wire(end) for end in walk.ends)
     except MalformedLine as error:
         raise RemoteProtocolError(f"no walk through a vSwitch: {error}"[:200]) from error
+    if len(walk.steps) > MAX_STEPS or any(not 0 <= s.level <= MAX_LEVEL for s in walk.steps):
+        raise RemoteProtocolError("a walk longer or deeper than any that is printed")
     steps = tuple(Step(step.level, step.where, step.text) for step in walk.steps)
     opinion = Opinion(**structs.asdict(walk.opinion)) if walk.opinion else None
     return LocalWalk(walk.host, walk.bridge, walk.port, ends, steps, opinion)

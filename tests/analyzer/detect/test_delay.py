@@ -122,3 +122,14 @@ def test_of_two_that_measured_a_host_one_alone_does_not_accuse_it():
     }
     late = delays_of(rows, numbers, KNOWN)
     assert max(late[host] for host in ("h0", "h2")) < STARVED_NS
+
+
+def test_of_a_job_on_two_hosts_each_speaks_for_itself():
+    numbers = FlowNumbers()
+    rows = {
+        host: each for host, each in window(numbers, lies=("h3",)).items() if host in ("h1", "h3")
+    }
+    rows["h1"] = numbers.among({ENDS["h1"].id, ENDS["h3"].id}, rows["h1"])
+    rows["h3"] = numbers.among({ENDS["h1"].id, ENDS["h3"].id}, rows["h3"])
+    late = delays_of(rows, numbers, KNOWN)
+    assert max(late.values()) < STARVED_NS

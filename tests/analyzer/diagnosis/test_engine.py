@@ -28,7 +28,7 @@ from netagent.model.task import Task
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import IncidentState, Symptom
 from netagent.model.window import Window
-from netagent.probing.session import ProbeMeasured
+from netagent.probing.session import ProbeMeasured, ProbeReplied
 from netagent.wire.columns import pack_column
 from netagent.wire.histogram import bucket_of
 from netagent.wire.messages import FlowColumns, Health, Registration
@@ -150,17 +150,19 @@ def test_a_host_speaks_only_for_what_its_own_endpoints_send():
 def test_what_is_said_of_a_far_future_is_not_learned():
     world = World(1)
     world.live(3)
-    before = world.diagnosis.routes
+    before = world.diagnosis.routes, world.diagnosis.flows
     flow = replace(next(iter(world.fabric.routes))[0], source_port=9)
     host = world.fabric.endpoints[flow.source].host
-    for ahead_ns, routes in ((AHEAD_NS + 2 * WIDTH, before), (0, before + 1)):
+    after = (before[0] + 1, before[1] + 1)
+    for ahead_ns, known in ((AHEAD_NS + 2 * WIDTH, before), (0, after)):
+        world.tallies[host].add(ProbeReplied(flow, 1, 0))
         summary = world.tallies[host].close(
             Window(world.now_ns() // WIDTH * WIDTH + ahead_ns, WIDTH), host=host, instance="1",
             paths=[TracedPath(flow, reply=False, outer_port=1, hops=("x",))], findings=(),
             health=Health(),
         )  # fmt: skip
         world.diagnosis.ingest(summary, world.now_ns())
-        assert world.diagnosis.routes == routes
+        assert (world.diagnosis.routes, world.diagnosis.flows) == known
 
 
 LEAVES = [f"leaf-s{segment}-r{rail}" for segment in (0, 1) for rail in (0, 1)]

@@ -4,13 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.flows import MAX_SENT, FlowNumbers
 from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
 from netagent.probing.session import ProbeLost, ProbeMeasured, ProbeReplied
 from netagent.wire.codec import decode, encode
+from netagent.wire.columns import pack
 from netagent.wire.messages import FlowColumns, Health, Summary
 from tests.oracles.rows import rows_of
 
@@ -83,6 +84,26 @@ def test_random_columns_give_rows_or_a_typed_error(columns):
     except RemoteProtocolError:
         return
     assert len(rows.sent) == len(rows.flow)
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        ({"lost": 5}, "more lost and refused"),
+        ({"refused": 4, "lost": 1}, "more lost and refused"),
+        ({"sent": MAX_SENT + 1}, "than an agent sends"),
+        ({"sent_large": 5}, "more large probes"),
+        ({"lost": 2, "sent_large": 3, "lost_large": 3}, "more large probes"),
+    ],
+    ids=str,
+)
+def test_counts_that_no_agent_makes_are_refused(lie, words):
+    flow = FlowId(EndpointId("a", 0), EndpointId("d", 0), 1)
+    summary = summary_of([ProbeReplied(flow, 1, 0)] * 4)
+    packed = pack(FlowColumns, **{name: [value] for name, value in lie.items()})
+    columns = {name: getattr(packed, name) for name in lie}
+    with pytest.raises(RemoteProtocolError, match=words):
+        FlowNumbers().decode(replace(summary, flows=replace(summary.flows, **columns)))
 
 
 def test_a_row_beyond_the_table_and_a_flow_twice_are_refused():

@@ -241,3 +241,12 @@ def test_probabilities_are_probabilities_and_what_is_certain_is_no_maybe(data):
         assert all(0 < share < 1 for share in found.maybe.values())
         assert not found.maybe.keys() & found.certain
         assert 0 <= found.unseen < 1
+
+
+def test_ways_that_hosts_say_they_crossed_add_none_to_a_declaration():
+    links = frozenset({("L0", "S0"), ("L1", "S0"), ("L0", "S1"), ("L1", "S1")})
+    invented = row(("L0", "X", "L1")), row(BACK, reply=True)
+    declared = learned(*invented, declared=DeclaredTopology(links=links))
+    assert declared.untraced_routes("L0", "L1") == (("L0", "S0", "L1"), ("L0", "S1", "L1"))
+    told = learned(*invented).untraced_routes("L0", "L1")
+    assert set(told) == {("L0", "X", "L1"), ("L0", "S1", "L1")}

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.model.errors import RemoteProtocolError
+from netagent.wire import conversion
 from netagent.wire import walk as wire
 from netagent.wire.codec import ContentType, decode, encode
-from netagent.wire.conversion import walk_from_wire, walk_to_wire
+from netagent.wire.conversion import MAX_LEVEL, walk_from_wire, walk_to_wire
 from netagent.wire.messages import CheckReply
 from ovs_checks.openflow.packet import Header
 from ovs_checks.translate.ends import End, Quote
@@ -127,3 +128,17 @@ def test_a_header_that_is_no_packet_is_refused():
     data["ends"][0]["header"] = "nw_dst=10.0.0.0/8"
     with pytest.raises(RemoteProtocolError, match="no walk through a vSwitch"):
         taken(data)
+
+
+@pytest.mark.parametrize("level", [-1, MAX_LEVEL + 1, 1 << 62])
+def test_steps_too_deep_to_print_are_refused(level):
+    data = data_of(FULL)
+    data["steps"][0][0] = level
+    with pytest.raises(RemoteProtocolError):
+        taken(data)
+
+
+def test_steps_too_many_to_print_are_refused(monkeypatch):
+    monkeypatch.setattr(conversion, "MAX_STEPS", 1)
+    with pytest.raises(RemoteProtocolError, match="longer or deeper"):
+        taken(data_of(FULL))

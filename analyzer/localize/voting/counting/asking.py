@@ -55,7 +55,7 @@ def count(
         for each, reply in zip(wanted, replies, strict=True)
         if isinstance(reply, PathReply)
         for answer in reply.paths[: each.ways or 1]
-        if _believable(answer)
+        if _believable(answer) and (answer.outer_port is not None or not each.ways)
     ]
     return [each for each in counts if not each.own or _possible(each, endpoints, topology)]
 

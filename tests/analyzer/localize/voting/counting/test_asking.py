@@ -47,12 +47,13 @@ def test_a_way_that_is_not_between_the_leaves_is_no_answer():
     """A host counts where its own packets go, and nowhere else."""
     wanted = Wanted(FLOW, 4)
     elsewhere = next(leaf for leaf in {r[0] for r in FABRIC.routes.values()} if leaf != NEAR)
-    for first, taken in ((NEAR, 1), (elsewhere, 0)):
+    for first, port, taken in ((NEAR, 1, 1), (elsewhere, 1, 0), (NEAR, None, 0)):
         work = asking.count([wanted], FABRIC.endpoints, UNTRACED, large=False)
         assert len(next(work)) == 1
         answer = PathAnswer(
-            source_port=0, outer_port=1, hops=(first, SPINES[0], FAR), sent=50, answered=(50, 9, 9)
-        )
+            source_port=0, outer_port=port, hops=(first, SPINES[0], FAR), sent=50,
+            answered=(50, 9, 9),
+        )  # fmt: skip
         with pytest.raises(StopIteration) as done:
             work.send([PathReply(paths=(answer,))])
         assert len(done.value.value) == taken
