@@ -47,7 +47,10 @@ nothing is known, so it is even."""
 BLIND = 0.2
 """Probability of an unseen way where a leaf is unknown too, as without any trace. Chosen: some ten
 flows that fail together still accuse the endpoint that they share."""
-
+MOVED_NS = 60_000_000_000
+"""Nanoseconds for which routers that moved a flow off a link may have moved others, too. Chosen:
+an agent takes a minute to trace all of its flows again.
+"""
 PARTIAL_KEPT = 100_000
 """Most directions remembered that were never traced to their end. Chosen: some ten megabytes; what
 comes beyond has one trace less to tell its way by."""
@@ -111,6 +114,12 @@ class _Leg:
         """Return the only route that is possible, if no other is."""
         return next(iter(self.routes)) if len(self.routes) == 1 and not self.unseen else None
 
+    def after(self, before: Route) -> "_Leg":
+        """Return the routes of a window in which it was taken, after another one."""
+        shares = {route: CHANGED * share for route, share in self.routes.items()}
+        shares[before] = shares.get(before, 0.0) + 1 - CHANGED
+        return _Leg(shares, CHANGED * self.unseen)
+
 
 @dataclass(slots=True)
 class LearnedTopology:
@@ -128,6 +137,8 @@ class LearnedTopology:
         default_factory=lambda: defaultdict(dict)
     )
     """Names of two leaves -> routes by name that traces showed, with the newest window (ns)."""
+    _left: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Two routers of a route that a flow took no more -> newest window (ns) that showed it."""
     _components: dict[Route, frozenset[Component]] = field(default_factory=dict)
     """Cache: route -> components that it crosses. All flows share a few routes."""
     _settled_ways: dict[tuple[Route, Route], Way] = field(default_factory=dict)
@@ -212,6 +223,9 @@ class LearnedTopology:
             return
         if hops != known.hops:
             self._rows.turned.add(key[0])
+            for pair in {*pairwise(known.hops)} - {*pairwise(hops)}:
+                if pair in self._left or len(self._left) < PARTIAL_KEPT:
+                    self._left[pair] = max(wall_ns, self._left.get(pair, wall_ns))
         known.turn(hops, wall_ns)
         known.latest, known.outer_port, known.seen_ns = hops, outer_port, wall_ns
 
@@ -265,7 +279,9 @@ class LearnedTopology:
         `ends` are the flow's source and target. A flow that `lost` nothing took the route that
         the same window showed: had routers turned because one of them died, something was lost.
         """
-        settled = self._settled(flow, at_ns)
+        keys = [(flow, False), (flow, True)]
+        moved = lost and any(self._moved_ns(key, at_ns) is not None for key in keys)
+        settled = None if moved else self._settled(flow, at_ns)
         if settled is not None:
             return settled
         leaves = tuple(map(self.leaf_of, ends))
@@ -377,13 +393,16 @@ class LearnedTopology:
         lost: bool,
     ) -> _Leg:
         known = self._known.get(key)
+        moved_ns = self._moved_ns(key, at_ns) if lost else None
+        if known is not None and moved_ns is not None:
+            leg = self._possible(leaves, _whole_part(self._named(known.latest)))
+            return leg if at_ns > moved_ns else leg.after(self._named(known.hops))
         routes = known.routes if known is not None else []
         before = [hops for hops, since_ns in routes if since_ns < at_ns][-1:]
         shown = [hops for hops, since_ns in routes if since_ns == at_ns][-1:]
-        if before and not shown:
-            return _Leg({self._named(before[0]): 1.0})
         if before:
-            return _Leg({self._named(before[0]): 1 - CHANGED, self._named(shown[0]): CHANGED})
+            shares = dict.fromkeys(map(self._named, shown), CHANGED)
+            return _Leg({self._named(before[0]): 1 - sum(shares.values()), **shares})
         if shown and not lost:
             return _Leg({self._named(shown[0]): 1.0})
         leg = self._possible(leaves, self._prefix(key))
@@ -397,16 +416,25 @@ class LearnedTopology:
         shares = {route: (1 - CHANGED) * share / rest for route, share in others.items()}
         return _Leg({hops: CHANGED, **shares}, leg.unseen)
 
+    def _moved_ns(self, key: tuple[FlowId, bool], at_ns: int) -> int | None:
+        """Return the window that showed a direction on another way, on which it is lost; or None.
+
+        Its latest trace ends where routers began to move other flows, or on another way.
+        """
+        known = self._known.get(key)
+        if known is None or known.latest == known.hops:
+            return None
+        if any(a and b and a != b for a, b in zip(known.latest, known.hops, strict=False)):
+            return known.seen_ns
+        gap = known.hops[len(known.latest) - 1 :][:2] if known.latest else ()
+        left_ns = self._left.get(gap) if len(gap) == 2 else None
+        return left_ns if left_ns is not None and at_ns <= left_ns + MOVED_NS else None
+
     def _named(self, hops: Route) -> Route:
         return tuple(map(self.name, hops))
 
     def _prefix(self, key: tuple[FlowId, bool]) -> Route:
-        prefix: list[str] = []
-        for hop in self._named(self._partial.get(key, ((), 0))[0]):
-            if not hop or hop in prefix:
-                break
-            prefix.append(hop)
-        return tuple(prefix)
+        return _whole_part(self._named(self._partial.get(key, ((), 0))[0]))
 
     def _possible(self, leaves: tuple[str | None, ...], prefix: Route) -> _Leg:
         """Return the routes from the first leaf to the last that begin as a trace did."""
@@ -448,6 +476,7 @@ class LearnedTopology:
         self._known = {k: v for k, v in self._known.items() if v.seen_ns >= before_ns}
         self._partial = {k: v for k, v in self._partial.items() if v[1] >= before_ns}
         self._links = {k: seen_ns for k, seen_ns in self._links.items() if seen_ns >= before_ns}
+        self._left = {k: left_ns for k, left_ns in self._left.items() if left_ns >= before_ns}
         for ends, ways in list(self._between.items()):
             kept = {route: seen_ns for route, seen_ns in ways.items() if seen_ns >= before_ns}
             self._between[ends] = kept
@@ -491,6 +520,16 @@ class _Memo(dict[K, V]):
     def __missing__(self, key: K) -> V:
         value = self[key] = self._function(key)
         return value
+
+
+def _whole_part(route: Route) -> Route:
+    """Return a route up to its first silent router, or the first that it would come to again."""
+    part: list[str] = []
+    for hop in route:
+        if not hop or hop in part:
+            break
+        part.append(hop)
+    return tuple(part)
 
 
 def _directions(route: Route) -> frozenset[Direction]:

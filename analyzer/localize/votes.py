@@ -152,7 +152,13 @@ class Votes:
                 else each
                 for each in elections
             )
-        elections = acquittal.whole(elections, counts)
+        turned = proof.turned(counts, self._topology, case.standing) - case.standing
+        elections = tuple(
+            replace(each, doubtful=True)
+            if each.decided and each.suspects[0].component in turned
+            else each
+            for each in acquittal.whole(elections, counts)
+        )
         return replace(again, elections=_kept(polled.elections, elections, case.standing))
 
     def _with_counts(self, case: Case, ties: Sequence[Election]) -> Sequence[_Window]:

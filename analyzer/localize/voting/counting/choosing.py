@@ -8,7 +8,7 @@ from dataclasses import replace
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Endpoints
 from analyzer.localize.topology import LearnedTopology
-from analyzer.localize.voting.counting.counts import FABRIC, Wanted, crossed_to, middle
+from analyzer.localize.voting.counting.counts import FABRIC, Wanted, crossed_to, meet, middle
 from analyzer.localize.voting.election import DEAD_RATE, Election, is_dead
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, Kind, link_ends, switch
@@ -50,7 +50,9 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
         return not is_alone and kinds <= UNDERLAY
     dead = best.lost >= DEAD_RATE * best.crossed
     is_whole = best.component.kind is Kind.SWITCH
-    few = not dead and (best.lost < MANY_LOST or is_whole or len(election.tied) > 1)
+    # What a known fault loses may take other ways by now: another link of its switch looks guilty.
+    is_beside = any(meet(best.component, each) for each in standing)
+    few = is_beside or (not dead and (best.lost < MANY_LOST or is_whole or len(election.tied) > 1))
     return few and best.component.kind in FABRIC and best.component not in standing
 
 

@@ -114,3 +114,9 @@ def crossed_to(hops: Sequence[str], count: int) -> set[Component]:
     return {switch(name) for name in way if name} | {
         link(a, b) for a, b in pairwise(way) if a and b
     }
+
+
+def meet(one: Component, other: Component) -> bool:
+    """Return whether two links end at one switch."""
+    both = one.kind is other.kind is Kind.LINK and one != other
+    return both and not set(link_ends(one)).isdisjoint(link_ends(other))

@@ -9,10 +9,10 @@ from analyzer.localize.case import Endpoints
 from analyzer.localize.routes import Route
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.counting.choosing import HOSTS_PER_SUSPECT
-from analyzer.localize.voting.counting.counts import FABRIC, Count, crossed_to, middle
+from analyzer.localize.voting.counting.counts import FABRIC, Count, crossed_to, meet, middle
 from analyzer.localize.voting.election import Ballot, BorneOut, Election, is_dead, log_likelihood
 from netagent.model.ids import FlowId
-from netagent.model.path import Component, Kind, link_ends
+from netagent.model.path import Component, Kind, link, link_ends, switch
 
 MORE_NATS = 2.0
 """Nats from which a router has lost more than the one before it. Chosen: 3 of 50 beside none."""
@@ -55,6 +55,29 @@ def judge(
         return sum(hosts) >= (1 if died else HOSTS_PER_SUSPECT)
 
     return borne_out
+
+
+def turned(
+    counts: Iterable[Count], topology: LearnedTopology, standing: Collection[Component]
+) -> frozenset[Component]:
+    """Return switches that send flows another way than their latest traces, and their links.
+
+    They have moved other flows, too, and what these lost is charged to ways that they left. A link
+    that flows left for what they lost on it is none of them, unless a link beside it is at fault.
+    """
+    names, left = set[str](), set[Component]()
+    for count in counts:
+        known = topology.hops(count.flow, reply=False) or ()
+        now = tuple(map(topology.name, count.answer.hops))
+        if count.own:
+            continue
+        for a, b, c, d in zip(known, now, known[1:], now[1:], strict=False):
+            if a == b and c and d and c != d:
+                names.add(a)
+                left.add(link(a, c))
+    links = {link(*ends) for ends in topology.links() if not names.isdisjoint(ends)}
+    alone = {each for each in left if not any(meet(each, other) for other in standing)}
+    return frozenset({*map(switch, names), *links} - alone)
 
 
 def shown_at_fault(ballots: Sequence[Ballot]) -> set[Component]:
