@@ -3,6 +3,7 @@
 
 import pickle
 
+import numpy as np
 import pytest
 
 from analyzer.simulate.clos import Shape
@@ -109,6 +110,33 @@ def test_a_spine_that_dies_is_not_acquitted_by_what_was_counted_before(gap):
     before, _, now = told
     assert {each.verdict.component for each in before} == {link(*mine)}
     assert {each.verdict.component for each in now} == {spine}
+
+
+def drained(cluster, leaf, spine, rng):
+    """Let a leaf send a spine nothing, and hash its flows anew; agents trace that at once."""
+    clos, without = cluster.agents.clos, frozenset({link(leaf, spine).name})
+    for rows, reply in ((clos.there, False), (clos.back, True)):
+        for flow, number in enumerate(rows.tolist()):
+            way = clos.routes[number]
+            if len(way) > 1 and (way[0] == leaf or clos.crosses(way, without)):
+                draw = int(rng.integers(1 << 30))
+                rows[flow] = clos.route(flow, draw, reply=reply, without=without)
+    cluster.agents.routing.version += 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_links_that_flows_left_are_not_charged_with_what_is_lost_on_a_dead_one(warmed, seed):
+    cluster, rng = warmed(), np.random.default_rng([2001400, seed])
+    ends = cluster.agents.clos.links[int(rng.integers(len(cluster.agents.clos.links)))]
+    leaf, spine = sorted(ends)
+    other = f"spine-{(int(spine[-1]) + 1 + seed) % 4}"
+    dead = Failure(2, link(*ends), Family.LINK, (Effect(link(*ends), 1.0),))
+    cluster.agents.fail([dead], now_ns=cluster.now_ns)
+    told = [each for _ in range(2) for each in cluster.window()]
+    drained(cluster, leaf, other, rng)
+    told += [each for _ in range(4) for each in cluster.window()]
+    assert not any(each.error for each in told)
+    assert {each.incident.verdict.component for each in told} == {link(*ends)}
 
 
 def test_counts_that_decided_are_quoted_though_all_is_well_when_they_are_made_again():

@@ -250,3 +250,32 @@ def test_ways_that_hosts_say_they_crossed_add_none_to_a_declaration():
     assert declared.untraced_routes("L0", "L1") == (("L0", "S0", "L1"), ("L0", "S1", "L1"))
     told = learned(*invented).untraced_routes("L0", "L1")
     assert set(told) == {("L0", "X", "L1"), ("L0", "S1", "L1")}
+
+
+def moved(*latest, others=True):
+    """Return what is known when another flow, with our route, was moved in window 5."""
+    other = FlowId(A, B, 40001)
+    back = (row(BACK, reply=True), PathRow(other, True, 1, BACK))
+    topology = told(LearnedTopology(LINKS), 1, row(WAY), PathRow(other, False, 1, WAY), *back)
+    now = ("L0", "S1", "L1") if others else WAY
+    return told(topology, 5, row(latest), PathRow(other, False, 1, now), *back)
+
+
+def test_what_is_lost_where_others_were_moved_may_have_been_moved_too():
+    topology = moved("L0")
+    at_s0 = {n: spines(way(topology, n))["S0"] for n in (5, 6, 17, 18)}
+    assert at_s0 == {5: 0.75, 6: 0.5, 17: 0.5, 18: 1.0}
+    assert spines(way(topology, 6, lost=False))["S0"] == 1.0
+    assert topology.hops(FLOW, reply=False) == WAY
+
+
+def test_what_is_lost_where_nobody_was_moved_keeps_its_way():
+    assert spines(way(moved("L0", others=False), 6))["S0"] == 1.0
+    # Others were moved off a link that it passed.
+    assert spines(way(moved("L0", "S0"), 6))["S0"] == 1.0
+
+
+def test_a_trace_that_ends_on_another_way_shows_that_the_flow_was_moved():
+    topology = moved("L0", "S1", others=False)
+    assert spines(way(topology, 5))["S0"] == 0.5
+    assert spines(way(topology, 6))["S0"] == 0.0

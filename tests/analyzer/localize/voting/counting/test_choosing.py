@@ -5,6 +5,8 @@ import pytest
 
 from analyzer.localize.voting.counting import asking, choosing
 from analyzer.localize.voting.election import Ballot
+from netagent.model.path import link, switch
+from netagent.model.verdict import Suspect
 from tests.analyzer.localize.voting.counting.ways import FABRIC, HOST, NEAR, SPINES, TIE, UNTRACED
 
 
@@ -52,3 +54,20 @@ def test_packets_are_spread_where_flows_lost_a_part_and_not_where_they_are_dead(
     chosen = choosing.choose([tie], losing(), FABRIC.endpoints, UNTRACED, over_ms=choosing.OVER_MS)
     assert {each.over_ms for each in chosen} == {over_ms}
     assert asking.question(chosen[0], HOST, large=False).over_ms == over_ms
+
+
+@pytest.mark.parametrize(
+    ("standing", "worth"),
+    [
+        ((), False),
+        ((link(NEAR, SPINES[1]),), True),
+        ((link("leaf-9", SPINES[1]), switch(NEAR)), False),
+        ((link(NEAR, SPINES[0]),), False),
+    ],
+    ids=str,
+)
+def test_a_dead_link_needs_no_counts_but_beside_one_that_is_known(standing, worth):
+    suspect = Suspect(link(NEAR, SPINES[0]), 1.0, 300, 300)
+    dead = replace(TIE, suspects=(suspect,), pairs=9)
+    assert dead.decided
+    assert choosing.worth_counting(dead, frozenset(standing)) is worth

@@ -2,10 +2,11 @@
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_answer
 
 from analyzer.localize.voting.counting import losses, proof
 from analyzer.localize.voting.election import Ballot
-from netagent.model.path import link, rnic
+from netagent.model.path import link, rnic, switch
 from netagent.model.verdict import Suspect
 from tests.analyzer.localize.voting.counting.ways import (
     ANOTHER,
@@ -13,9 +14,11 @@ from tests.analyzer.localize.voting.counting.ways import (
     FAR,
     FLOW,
     NEAR,
+    SPINE,
     SPINES,
     TIE,
     UNTRACED,
+    answered,
     way,
 )
 
@@ -88,3 +91,17 @@ def test_one_more_packet_lost_beyond_a_loss_shows_nothing_of_what_is_there():
     counts[0] = way(SPINES[0], 50, 50, 43)
     judge = judged(counts)
     assert judge(far, ())
+
+
+def test_what_takes_another_way_than_traced_makes_what_is_below_its_router_doubtful():
+    topology, other = FABRIC.topology(), next(spine for spine in SPINES if spine != SPINE)
+    (same,) = answered(100, 100, 100)
+    now = replace(same, answer=replace_answer(same.answer, hops=(NEAR, other, FAR)))
+    far = replace(same, answer=replace_answer(same.answer, hops=(NEAR, SPINE, "", FAR)))
+    for quiet in (same, far, replace(now, own=True)):
+        assert proof.turned([quiet], topology, ()) == frozenset()
+    links = {link(*ends) for ends in topology.links() if NEAR in ends}
+    left = link(NEAR, SPINE)
+    assert proof.turned([now], topology, ()) == {switch(NEAR), *links} - {left}
+    beside = [link(NEAR, other)]
+    assert proof.turned([now], topology, beside) == {switch(NEAR), *links}
