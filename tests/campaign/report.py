@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from analyzer.simulate.failures import TYPES
 from tests.campaign.episode import Outcome
 from tests.campaign.score import (
+    UNCONNECTED,
     Bin,
     Score,
     Tally,
@@ -23,13 +24,8 @@ WINDOW_S = 5
 
 def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]:
     """Return the score for a terminal of 80 columns."""
-    made = [
-        f"{'type':<32} {'n':>4} {'recall':>7} {'top 1':>7} {'top 2':>7} {'median':>7} {'p99':>6}"
-    ]
-    for number, tally in sorted(score.by_type.items()):
-        made.append(_row(f"{number:2d} {TYPES[number][0]}", tally))
     total = score.total
-    made.append(_row("all", total))
+    made = _types(score)
     for number, quiet in sorted(score.harmless.items()):
         made.append(
             _share(f"{number:2d} {TYPES[number][0]}: no part named", sum(quiet), len(quiet), 33)
@@ -83,6 +79,7 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
     return {
         "types": {number: _plain(tally) for number, tally in sorted(score.by_type.items())},
         "all": _plain(score.total),
+        "unconnectivity": _plain(score.of(UNCONNECTED)),
         "links_and_switches": _plain(score.places),
         "episodes": {"with_failures": score.episodes, "wholly_right": score.whole},
         "named": score.named,
@@ -118,6 +115,21 @@ def _plain(tally: Tally) -> dict[str, object]:
         "failures": tally.failures, "detected": tally.detected, "top1": tally.first,
         "top2": tally.second, **({} if not tally.seconds else times),
     }  # fmt: skip
+
+
+def _types(score: Score) -> list[str]:
+    """Return a table of what was named, by type."""
+    made = [
+        f"{'type':<32} {'n':>4} {'recall':>7} {'top 1':>7} {'top 2':>7} {'median':>7} {'p99':>6}"
+    ]
+    made += [
+        _row(f"{number:2d} {TYPES[number][0]}", tally)
+        for number, tally in sorted(score.by_type.items())
+    ]
+    made.append(_row("all", score.total))
+    if (unconnected := score.of(UNCONNECTED)).failures:
+        made.append(_row("those that are unconnectivity", unconnected))
+    return made
 
 
 def _row(name: str, tally: Tally) -> str:

@@ -20,6 +20,8 @@ from tests.campaign.episode import Outcome, Said, Truth
 Z = 1.959964
 PLACES = ("link", "switch")
 """Families of failures whose place in the fabric has to be found."""
+UNCONNECTED = frozenset({2, 4, 5, 7, 10, 11, 17})
+"""Types whose symptom is unconnectivity, in SkeletonHunter's Table 1."""
 BINS = (0.0, 0.5, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.98, 1.01)
 
 
@@ -49,7 +51,7 @@ class Score:
     harmless: dict[int, list[bool]] = field(default_factory=lambda: defaultdict(list))
     """Number of what is no fault -> whether nobody was named wrongly, of each episode with it."""
     verdicts: list[tuple[float, bool]] = field(default_factory=list)
-    """Confidence of each named incident as it stood last, and whether it was right."""
+    """Confidence with which each component was named first, and whether it was right."""
     episodes: int = 0
     """Episodes with failures."""
     whole: int = 0
@@ -67,8 +69,12 @@ class Score:
     @property
     def total(self) -> Tally:
         """Return all types together."""
+        return self.of(self.by_type)
+
+    def of(self, types: Collection[int]) -> Tally:
+        """Return some types together."""
         made = Tally()
-        for each in self.by_type.values():
+        for each in (self.by_type[number] for number in types if number in self.by_type):
             made.failures += each.failures
             made.detected += each.detected
             made.first += each.first
@@ -108,7 +114,8 @@ def score(outcomes: Iterable[Outcome]) -> Score:
 def _add(made: Score, outcome: Outcome) -> None:
     last = {each.id: each for each in outcome.said if each.state != "recovered"}
     # Whatever was named at any moment counts, also if it was taken back.
-    named = {each.component: each for each in outcome.said if each.component}
+    # An operator acts on what was stated first.
+    named = {each.component: each for each in reversed(outcome.said) if each.component}
     faults = [each for each in outcome.truths if not each.harmless]
     every = {name for truth in faults for name in _names(truth)}
     allowed = every.union(*(truth.also for truth in outcome.truths))

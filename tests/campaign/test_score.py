@@ -3,7 +3,7 @@ import pytest
 
 from tests.campaign.episode import Outcome, Said, Truth
 from tests.campaign.report import lines
-from tests.campaign.score import Bin, false_alarms, poisson, reliability, score, wilson
+from tests.campaign.score import UNCONNECTED, Bin, false_alarms, poisson, reliability, score, wilson
 
 LINK = Truth(1, "CRC error", "link a -- b", "link", (), 1.0)
 RNIC = Truth(5, "RNIC", "rnic h/x", "rnic", ("endpoint c/rail0",), 2.0)
@@ -105,6 +105,21 @@ def test_links_and_switches_are_counted_by_themselves_as_well():
     made = score([Outcome(1, (LINK, RNIC), (said("rnic h/x"),), 30)])
     assert (made.places.failures, made.places.first) == (1, 0)
     assert (made.total.failures, made.total.first) == (2, 1)
+
+
+def test_unconnectivity_is_counted_by_itself_as_well():
+    down = Truth(2, "switch port down", "link c -- d", "link", (), 1.0)
+    outcomes = [Outcome(1, (LINK, down), (said("link c -- d", at_s=4.0),), 30)]
+    made = score(outcomes)
+    assert (made.of(UNCONNECTED).failures, made.of(UNCONNECTED).seconds) == (1, [3.0])
+    told = lines(made, outcomes, rnics=256)
+    assert any(line.startswith("those that are unconnectivity       1  100.0%") for line in told)
+    assert not any("unconnectivity" in line for line in lines(score([]), [], rnics=256))
+
+
+def test_the_confidence_that_counts_is_the_one_that_was_stated_first():
+    told = (said("link a -- b", confidence=0.6), said("link a -- b", confidence=0.9))
+    assert score([Outcome(1, (LINK,), told, 30)]).verdicts == [(0.6, True)]
 
 
 def test_the_report_holds_confidence_against_what_was_right():
