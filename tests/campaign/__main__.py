@@ -4,11 +4,15 @@
 import gc
 import json
 import multiprocessing
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 
+from netagent import __version__
 from tests.campaign import journal, options
 from tests.campaign.apart import NoRoomError
 from tests.campaign.episode import Cluster, Outcome, episode, types_of
@@ -48,7 +52,16 @@ def tasks_of(options: Options) -> list[Task]:
 def _one(task: Task) -> Outcome:
     assert _cluster is not None
     gc.disable()  # the process ends with the episode
-    return episode(_cluster, task.seed, task.numbers, windows=task.windows)
+    outcome = episode(_cluster, task.seed, task.numbers, windows=task.windows)
+    return replace(outcome, version=_version())
+
+
+@cache
+def _version() -> str:
+    """Return the commit at hand, or netagent's version where there is no repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or __version__
 
 
 def _outcomes(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
@@ -90,6 +103,7 @@ def _warm(options: Options) -> None:
     )  # fmt: skip
     _cluster.warm(options.warm)
     print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
+    _version()  # once, before there are children
     gc.collect()
     gc.freeze()  # what children share stays shared
 

@@ -72,6 +72,8 @@ class Outcome:
     """What simpler methods blame, by their names."""
     alarms: int = 0
     """Windows in which a flow passed a fixed threshold."""
+    version: str = ""
+    """Commit that was run, if known."""
 
 
 @dataclass(frozen=True)

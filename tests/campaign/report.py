@@ -3,6 +3,7 @@
 
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 
 from analyzer.simulate.failures import TYPES
@@ -70,6 +71,10 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
         )  # fmt: skip
     if score.broken:
         made.append(f"{score.broken} windows could not be judged")
+    versions = Counter(each.version for each in outcomes if each.version)
+    if len(versions) > 1:
+        told = ", ".join(f"{count} by {version}" for version, count in sorted(versions.items()))
+        made += ["", f"episodes of several versions: {told}"]
     return made
 
 

@@ -130,6 +130,12 @@ def test_the_report_holds_confidence_against_what_was_right():
     assert "episodes wholly right       100.00 %" in told
 
 
+def test_a_file_of_several_versions_says_so():
+    outcomes = [Outcome(n, (LINK,), (), 30, version=each) for n, each in enumerate("aabb")]
+    assert lines(score(outcomes), outcomes, rnics=9)[-1].endswith(": 2 by a, 2 by b")
+    assert not any("versions" in line for line in lines(score([]), outcomes[:2], rnics=9))
+
+
 def test_the_report_fits_a_terminal():
     outcomes = [Outcome(1, (LINK, RNIC), (said("rnic h/x"), said("link a -- c", name="j")), 30)]
     outcomes.append(Outcome(2, (), (), 30))
