@@ -69,6 +69,14 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
             f"seeds: {', '.join(map(str, sorted(set(score.wrong_seeds))))}", 78,
             initial_indent="  ", subsequent_indent="  ",
         )  # fmt: skip
+    return made + _remarks(score, outcomes)
+
+
+def _remarks(score: Score, outcomes: Sequence[Outcome]) -> list[str]:
+    """Return what else there is to say."""
+    made = []
+    if score.aside:
+        made += ["", f"{score.aside} incidents named nobody, beside failures that they do not list"]
     if score.broken:
         made.append(f"{score.broken} windows could not be judged")
     versions = Counter(each.version for each in outcomes if each.version)
@@ -110,6 +118,7 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
             }
             for each in reliability(score.verdicts)
         ],
+        "nameless_aside": score.aside,
         "not_judged": score.broken,
     }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What episodes add up to: precision, recall, localisation, times, and whether confidence is true.
 
-A failure is detected when an incident opens that names it, or that names nobody while no other
-failure is left to explain it. It is localised (top 1) when an incident names it, or a component
+A failure is detected when an incident opens that names it, or that names nobody and lists it, one
+for one. It is localised (top 1) when an incident names it, or a component
 that no evidence in reach tells from it, as it stood last; top 2 counts the first alternative as
 well. Precision is the share of all components that were named at any moment. An episode is wholly
 right when all of its failures are named, and nobody else ever. Intervals are Wilson's, at 95 %, as
@@ -11,7 +11,7 @@ if episodes were independent: those of one run share a fabric and its health.
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -58,6 +58,8 @@ class Score:
     """Those in which every failure was named, and nobody else."""
     places: Tally = field(default_factory=Tally)
     """Failures of links and switches alone."""
+    aside: int = 0
+    """Incidents that name nobody, beside failures that they do not list or that are named."""
     broken: int = 0
     beside: dict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     """Simpler methods by name; `detected` are failures among all that they blame."""
@@ -121,8 +123,10 @@ def _add(made: Score, outcome: Outcome) -> None:
     allowed = every.union(*(truth.also for truth in outcome.truths))
     wrong = [name for name in named if name not in allowed]
     _add_named(made, outcome, list(named.values()), wrong)
-    nameless = iter([each for each in last.values() if not each.component])
+    nameless = [each for each in last.values() if not each.component]
     missed = sum([_add_fault(made, outcome, truth, last, nameless, every) for truth in faults])
+    if faults:
+        made.aside += len(nameless)
     if outcome.truths:
         made.episodes += 1
         made.whole += not missed and not wrong
@@ -158,13 +162,13 @@ def _add_fault(
     outcome: Outcome,
     truth: Truth,
     last: Mapping[str, Said],
-    nameless: Iterator[Said],
+    nameless: list[Said],
     every: Collection[str],
 ) -> bool:
     """Count a failure; return whether nobody named it.
 
-    One of the `nameless` incidents stands for one failure that nobody named. `every` are the names
-    of all failures.
+    One of the `nameless` incidents stands for one failure that nobody named, and that it lists; it
+    is taken out of them. `every` are the names of all failures.
     """
     mine = [each for each in last.values() if each.component in _names(truth)]
     near = [
@@ -173,7 +177,10 @@ def _add_fault(
         if each.component not in every
         and _names(truth) & {*each.alternatives[: 1 if each.component else 2]}
     ]
-    is_detected = bool(mine or next(nameless, None))
+    lists_it = [each for each in nameless if not mine and _names(truth) & {*each.alternatives}]
+    for each in lists_it[:1]:
+        nameless.remove(each)
+    is_detected = bool(mine or lists_it)
     kind = mine[0].component.split(" ")[0] if mine and mine[0].component else "nobody"
     made.confusion[truth.family, kind] += 1
     at_s = [said.at_s for said in outcome.said if said.component in _names(truth)]

@@ -145,8 +145,13 @@ def test_the_report_fits_a_terminal():
 
 
 def test_one_nameless_incident_stands_for_one_failure():
-    found = total(Outcome(1, (LINK, RNIC), (said(None),), 30))
-    assert (found.failures, found.detected) == (2, 1)
+    both = ("rnic h/x", "link a -- b")
+    made = score([Outcome(1, (LINK, RNIC), (said(None, *both),), 30)])
+    assert (made.total.failures, made.total.detected, made.aside) == (2, 1, 0)
+    other = score(
+        [Outcome(1, (LINK, RNIC), (said(None, "switch s"), said("rnic h/x", name="j")), 30)]
+    )
+    assert (other.total.detected, other.aside) == (1, 1)
 
 
 def test_what_was_named_wrongly_for_a_moment_counts():
