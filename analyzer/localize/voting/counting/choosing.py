@@ -51,7 +51,7 @@ def worth_counting(election: Election, standing: Collection[Component] = ()) -> 
     dead = best.lost >= DEAD_RATE * best.crossed
     is_whole = best.component.kind is Kind.SWITCH
     # What a known fault loses may take other ways by now: another link of its switch looks guilty.
-    is_beside = any(meet(best.component, each) for each in standing)
+    is_beside = not _unseen(election) and any(meet(best.component, each) for each in standing)
     few = is_beside or (not dead and (best.lost < MANY_LOST or is_whole or len(election.tied) > 1))
     return few and best.component.kind in FABRIC and best.component not in standing
 
