@@ -49,8 +49,7 @@ BLIND = 0.2
 flows that fail together still accuse the endpoint that they share."""
 MOVED_NS = 60_000_000_000
 """Nanoseconds for which routers that moved a flow off a link may have moved others, too. Chosen:
-an agent takes a minute to trace all of its flows again.
-"""
+an agent takes a minute to trace all of its flows again."""
 PARTIAL_KEPT = 100_000
 """Most directions remembered that were never traced to their end. Chosen: some ten megabytes; what
 comes beyond has one trace less to tell its way by."""
