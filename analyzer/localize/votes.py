@@ -38,6 +38,9 @@ RECOUNT_EVERY = 12
 """Windows after which they are once more. Chosen: a minute; each time is some thousand packets."""
 OF_HOSTS = {Kind.RNIC, Kind.HOST, Kind.CONTAINER, Kind.ENDPOINT}
 """Kinds of components for which flow tables of hosts may be at fault instead."""
+LARGE_SHARE = 0.6
+"""Share of the largest probes among those lost from which packets of their size are counted. Chosen:
+they are a third of those that agents send; the rest may be what another fault loses."""
 LASTING = 100.0
 """Nats of evidence from which suspects that are still open are alike to probes. Chosen: far more
 than a verdict needs."""
@@ -111,9 +114,8 @@ class Votes:
         if wanted := choosing.choose(
             ties, flows, case.endpoints, self._topology, over_ms=choosing.OVER_MS
         ):
-            counts = yield from asking.count(
-                wanted, case.endpoints, self._topology, large=polled.large_only
-            )
+            large = polled.large_only or any(_of_large(each, polled) for each in polled.elections)
+            counts = yield from asking.count(wanted, case.endpoints, self._topology, large=large)
             if counts:
                 counts = [replace(each, window_ns=case.window.start_ns) for each in counts]
                 polled = self._counted(case, polled, ties, counts)
@@ -299,6 +301,15 @@ def _alive(polled: Poll, case: Case) -> Poll:
             replace(each, doubtful=True) if each in doubted else each for each in polled.elections
         ),
     )
+
+
+def _of_large(election: Election, polled: Poll) -> bool:
+    """Return whether probes of the largest size are most of what an election explains.
+
+    Small packets would acquit what loses only those, as beside something that loses of all sizes.
+    """
+    views = [polled.ballots[each] for each in election.explains]
+    return sum(v.lost_large for v in views) > LARGE_SHARE * sum(v.lost for v in views)
 
 
 def _lasting(election: Election) -> bool:

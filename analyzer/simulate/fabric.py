@@ -55,8 +55,8 @@ class Fabric:
     """
     slow_ns: dict[Component, int] = field(default_factory=dict)
     """Nanoseconds that crossing a component adds to a router's round trip."""
-    large_only: bool = False
-    """Whether only probes of the largest size are lost."""
+    loss_large: dict[Component, float] = field(default_factory=dict)
+    """Probability that a component loses a packet of the largest size, where it loses no others."""
     background: float = 0.0
     """Probability that a probe is lost for no reason."""
     rng: Random = field(init=False)
@@ -130,18 +130,21 @@ class Fabric:
 
     def lost(self, flow: FlowId, *, large: bool) -> bool:
         """Send a probe; return whether it, or its reply, is lost."""
-        rates = self.loss if large or not self.large_only else {}
+        rates = self._rates(large=large)
         crossed = self.crossed(flow, reply=False) + self.crossed(flow, reply=True) if rates else []
         # A component that is dead loses both ways; endpoints' own parts are crossed twice as well.
         return (
             self.rng.random() < self.background
             or any(self.rng.random() < rates[c] for c in crossed if c in rates)
-            or any(self._lost_on(self.routes[flow, reply], large=large) for reply in (False, True))
+            or any(self._lost_on(self.routes[flow, reply]) for reply in (False, True))
         )
 
-    def _lost_on(self, way: tuple[str, ...], *, large: bool) -> bool:
+    def _rates(self, *, large: bool) -> dict[Component, float]:
+        return self.loss | self.loss_large if large else self.loss
+
+    def _lost_on(self, way: tuple[str, ...]) -> bool:
         """Send a packet through these routers; return whether a link's direction loses it."""
-        rates = self.loss_one_way if large or not self.large_only else {}
+        rates = self.loss_one_way
         return any(self.rng.random() < rates[ends] for ends in pairwise(way) if ends in rates)
 
     def view(self, flow: FlowId) -> FlowView:
@@ -166,20 +169,16 @@ class Fabric:
     def count(self, flow: FlowId, *, packets: int = 100, large: bool = False) -> PathAnswer:
         """Return how many packets reach each router of a flow, as its host would count them."""
         hops = self.routes[flow, False]
-        rates = self.loss if large or not self.large_only else {}
+        rates = self._rates(large=large)
         ways = [hops[:n] for n in range(1, len(hops) + 1)]
-        reached = [
-            sum(self._passes(flow, way, rates, large=large) for _ in range(packets)) for way in ways
-        ]
+        reached = [sum(self._passes(flow, way, rates) for _ in range(packets)) for way in ways]
         passed = tuple(max(reached[n:]) for n in range(len(reached)))
         rtts = tuple(map(self._late_ns, ways))
         return PathAnswer(
             source_port=flow.source_port, outer_port=1, sent=packets, answered=passed, rtt_ns=rtts
         )
 
-    def _passes(
-        self, flow: FlowId, way: tuple[str, ...], rates: dict[Component, float], *, large: bool
-    ) -> bool:
+    def _passes(self, flow: FlowId, way: tuple[str, ...], rates: dict[Component, float]) -> bool:
         source = self.endpoints[flow.source]
         crossed = [rnic(source.host, source.rnic), *map(switch, way)]
         crossed += [link(a, b) for a, b in pairwise(way)]
@@ -187,7 +186,7 @@ class Fabric:
         crossed += [c for c in crossed if c != switch(way[-1])]
         if any(self.rng.random() < rates.get(c, 0.0) for c in crossed):
             return False
-        return not any(self._lost_on(each, large=large) for each in (way, way[::-1]))
+        return not any(self._lost_on(each) for each in (way, way[::-1]))
 
     def _late_ns(self, way: tuple[str, ...]) -> int:
         crossed = [*map(switch, way), *(link(a, b) for a, b in pairwise(way))]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from analyzer.localize.case import Case
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Doubts
 from analyzer.localize.votes import Votes
@@ -30,8 +31,13 @@ def judged(seed: int, *, later: float, rate: float = 0.08) -> Sequence[Verdict]:
     far = {e for e in fabric.endpoints if fabric.leaf(e) == "leaf-s1-r0"}
     case = replace(case, flows=tuple(v for v in case.flows if v.flow.source not in far))
     fabric.loss = {LOSSY: later}
-    context = Context(Registry(), fabric.topology(), Doubts(1), 1)
-    asking = Votes(context).explain(case)
+    votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
+    return said(votes, case, fabric)
+
+
+def said(votes: Votes, case: Case, fabric: Fabric) -> Sequence[Verdict]:
+    """Return the verdicts on a window, while packets are counted on the fabric."""
+    asking = votes.explain(case)
     replies = None
     try:
         while True:
@@ -118,3 +124,18 @@ def test_counts_that_lost_nothing_leave_a_tie_as_it_was(seed):
 def test_counts_that_lost_on_the_near_link_name_it(seed):
     (verdict,) = judged(seed, later=0.2)
     assert verdict.component == LOSSY
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_small_packets_do_not_acquit_what_loses_large_ones(seed):
+    """Beside it an RNIC loses of all sizes; its leaf has both, and is not why."""
+    narrow, lossy = link("leaf-s0-r1", "spine-0"), rnic("h1", "rnic1")
+    fabric = Fabric(seed=seed, loss={lossy: 0.03}, loss_large={narrow: 1.0}, probes=12)
+    votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
+    named = set()
+    for n in range(5):
+        case = fabric.case()
+        window = replace(case.window, start_ns=n * case.window.width_ns)
+        verdicts = said(votes, replace(case, window=window, standing=frozenset(named)), fabric)
+        named |= {each.component for each in verdicts if each.component}
+    assert named == {narrow, lossy}

@@ -206,7 +206,7 @@ def test_a_healthy_fabric_has_no_verdict():
 
 
 def test_loss_of_large_packets_only_is_told_as_such():
-    found = verdicts(Fabric(seed=1, loss={LEAF_SPINE: 1.0}, large_only=True))
+    found = verdicts(Fabric(seed=1, loss_large={LEAF_SPINE: 1.0}))
     assert [v.component for v in found] == [LEAF_SPINE]
     assert any("smaller probes" in line for line in sentences(found[0].evidence))
 
