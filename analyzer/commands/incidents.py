@@ -73,7 +73,7 @@ def _row(incident: dict[str, Any]) -> tuple[object, ...]:
         "unobserved" if incident.get("unobserved_ns") else incident["state"],
         clock(incident["detected_ns"]),
         incident["layer"] or "-",
-        f"{incident['confidence']:.2f}",
+        f"{incident['confidence']:.3f}",
         _at_fault(incident),
     )
 

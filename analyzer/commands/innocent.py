@@ -11,6 +11,7 @@ from urllib.parse import quote
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import cut, instant, paragraph
+from netagent.model.errors import ConfigError
 
 EPILOG = """\
 examples:
@@ -23,9 +24,12 @@ shows what the network did meanwhile: probes, losses, round trips, findings,
 incidents, flow tables; and what nobody looked at. It needs an admin's
 certificate.
 
-exit status: 0 if the network was well; 1 if something was not, or if too
-little was looked at to tell
+exit status: 0 if the network was well; 1 if something was not; 4 if nothing
+was found, and too little was looked at to tell; 3 if the analyzer cannot be
+reached
 """
+
+INNOCENT, SUSPECT, CANNOT_TELL = 0, 1, 4
 
 TIMEOUT_S = 60.0
 """Seconds that an inquiry may take. Chosen: the analyzer reads up to 20,000 summaries for it."""
@@ -47,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the answer."""
+    if args.minutes <= 0 or args.ago < 0:
+        raise ConfigError("--minutes, --ago", "ask for some minutes that are over")
     until_ns = time.time_ns() - round(args.ago * 60e9)
     since_ns = until_ns - round(args.minutes * 60e9)
     # Without an end the analyzer takes its own clock's now.
@@ -59,7 +65,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in report(found):
             print(line)
-    return 0 if found["innocent"] else 1
+    return status(found)
+
+
+def status(found: dict[str, Any]) -> int:
+    """Return the exit status that says the answer."""
+    if found["innocent"]:
+        return INNOCENT
+    return SUSPECT if found["against"] else CANNOT_TELL
 
 
 def report(found: dict[str, Any]) -> Iterator[str]:

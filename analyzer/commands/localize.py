@@ -45,9 +45,11 @@ an empty path takes one of the shortest ways from src to dst.
 The likelihood ranking weighs lost and healthy packets of all flows, and finds
 any number of faults together. The baselines are SkeletonHunter's Algorithm 1
 (maxcount) and 007 (NSDI '18); both count lossy flows, and blame links only.
+Their confidence is a share of votes, and they always name somebody where any
+flow lost a packet.
 
 exit status: 0 a component is named, 1 none is (see missing), 2 the file cannot
-be read
+be read, or none of its flows has a path
 """
 
 DECIDED, OPEN = 0, 1
@@ -134,8 +136,10 @@ def report(imported: Imported, found: Answer) -> Iterator[str]:
     yield f"{seen.flows} flows, {lost} of {sent} packets lost, {len(seen.components)} components"
     if imported.ignored:
         yield from paragraph(f"columns that mean nothing here: {', '.join(imported.ignored)}")
-    if not found.suspects:
-        yield "nothing stands out"
+    if not found.suspects and not lost:
+        yield "no packet is lost, and no flow is slow among its like"
+    elif not found.suspects:
+        yield "no component stands out: what is lost is lost whatever flows cross"
     elif not found.decided:
         yield "insufficient evidence: no component is named"
     if found.suspects:
@@ -155,7 +159,7 @@ def report(imported: Imported, found: Answer) -> Iterator[str]:
             ],
         )
         yield ""
-        yield "* needed to explain the losses; the others could be meant instead"
+        yield "* what is blamed; the others could be meant instead"
     for line in found.missing:
         yield from paragraph(line, "missing: ", "  ")
 
@@ -218,4 +222,7 @@ def _observed(name: str, file: BinaryIO, beside: dict[str, set[str]] | None) -> 
     else:
         rows = rows_of_csv((line.decode() for line in file), ignored)
     made = observed(rows, beside)
+    if made.pathless and not made.loss.flows:
+        where = "" if beside is None else ", and the topology has no way between their ends"
+        raise RemoteProtocolError(f"none of its {made.pathless} flows has a path{where}")
     return Imported(made.loss, made.slow, tuple(ignored), made.pathless)

@@ -77,7 +77,9 @@ def _until(args: argparse.Namespace, name: str) -> int | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError("--until", f"{text!r} is no instant; write 2026-11-22T09:30Z") from None
+        raise ConfigError(
+            "--until", f"{text!r} is no instant; write 2026-11-22T09:30Z or +SECONDS"
+        ) from None
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e9)
 
 

@@ -58,7 +58,7 @@ def _head(incident: dict[str, Any]) -> Iterator[str]:
     yield cut(f"incident {incident['id']}: {incident['state']}, {incident['symptom']}")
     yield from paragraph(
         f"{component}  (layer {incident['layer'] or 'unknown'}, "
-        f"confidence {incident['confidence']:.2f})",
+        f"confidence {incident['confidence']:.3f})",
         "  at fault   ",
         " " * 13,
     )

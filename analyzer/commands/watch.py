@@ -74,7 +74,7 @@ def report(event: dict[str, Any]) -> Iterator[str]:
     when = clock(incident["updated_ns"])
     yield cut(
         f"{when} {event['event']:10} {component}  "
-        f"({incident['layer'] or 'layer unknown'}, {incident['confidence']:.2f})"
+        f"({incident['layer'] or 'layer unknown'}, {incident['confidence']:.3f})"
     )
     if not incident.get("stored", True):
         yield f"{'':20}not stored: the analyzer's disk refuses it"

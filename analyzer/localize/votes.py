@@ -39,8 +39,8 @@ RECOUNT_EVERY = 12
 OF_HOSTS = {Kind.RNIC, Kind.HOST, Kind.CONTAINER, Kind.ENDPOINT}
 """Kinds of components for which flow tables of hosts may be at fault instead."""
 LARGE_SHARE = 0.6
-"""Share of the largest probes among those lost from which packets of their size are counted. Chosen:
-they are a third of those that agents send; the rest may be what another fault loses."""
+"""Share of the largest probes among those lost from which packets of that size are counted. Chosen:
+agents send a third of that size; the rest may be what another fault loses."""
 LASTING = 100.0
 """Nats of evidence from which suspects that are still open are alike to probes. Chosen: far more
 than a verdict needs."""

@@ -3,7 +3,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import BinaryIO
 
 from analyzer.diagnosis.engine import Diagnosis, IncidentChanged, Remark
@@ -81,6 +81,8 @@ def play(recording: Iterator[records.Record], *, until_ns: int | None = None) ->
             player.played.until_ns = until_ns
             break
         player.take(record)
+    if until_ns is not None and not player.played.first_ns:
+        raise RemoteProtocolError("it begins later than the instant asked for")
     player.compare()
     return player.played
 
@@ -188,14 +190,26 @@ class _Player:
         """Compare the replay's reports with the recording's, in order."""
         for number, (then, now) in enumerate(zip(self._recorded, self._replayed, strict=False)):
             if not records.same(then, now):
-                self.played.differences.append(
-                    f"change {number}: {then.id} ({then.verdict.component or 'undecided'}) then, "
-                    f"{now.id} ({now.verdict.component or 'undecided'}) now, or its evidence"
-                )
+                self.played.differences.append(f"change {number}: {_difference(then, now)}")
                 return
         then_count, now_count = len(self._recorded), len(self._replayed)
         if then_count != now_count and self.played.until_ns is None:
             self.played.differences.append(f"{then_count} changes then, {now_count} now")
+
+
+def _difference(then: Incident, now: Incident) -> str:
+    """Return in words how an incident differs from that of a recording."""
+    named = [str(each.verdict.component or "nobody") for each in (then, now)]
+    if named[0] != named[1]:
+        return f"{then.id} named {named[0]} then, {now.id} names {named[1]} now"
+    both = ((then, now), (then.verdict, now.verdict))
+    unlike = [
+        each.name
+        for one, other in both
+        for each in fields(one)
+        if each.name != "verdict" and getattr(one, each.name) != getattr(other, each.name)
+    ]
+    return f"{now.id} names {named[0]} as then, with another {', '.join(unlike)}"
 
 
 def _forgiving(work: Callable[[], object]) -> None:

@@ -202,6 +202,8 @@ def _ways(row: Row, beside: Mapping[str, set[str]], line: int) -> list[list[str]
         ids = [each.strip() for each in way]
         if not all(ids):
             raise RemoteProtocolError(f"line {line}: an empty id in path {'|'.join(way)!r}")
+        if odd := next((each for each in ids if each.count(LINK) > 1), None):
+            raise RemoteProtocolError(f"line {line}: {odd!r} is no link; write A{LINK}B")
         made.append(_crossed(ids))
     return made
 

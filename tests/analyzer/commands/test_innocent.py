@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.commands.innocent import MOST_LINES, report
+from analyzer import cli
+from analyzer.commands.innocent import MOST_LINES, report, status
 
 FOUND = {
     "task": "train-a", "answer": "innocent", "innocent": True, "since_ns": 0,
@@ -34,3 +35,21 @@ def test_however_much_there_is_it_fits_a_screen(count):
     lines = list(report(FOUND | {"against": many, "sent": 0, "rtt_us": {}, "walks": {}}))
     assert max(map(len, lines)) <= 79
     assert any("--json has all" in line for line in lines) is (count > MOST_LINES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"innocent": True, "against": []}, 0),
+        ({"innocent": False, "against": ["a pair lost 3 of 10"]}, 1),
+        ({"innocent": False, "against": []}, 4),
+    ],
+)
+def test_scripts_tell_who_is_suspect_from_who_was_not_looked_at(changes, expected):
+    assert status(FOUND | changes) == expected
+
+
+@pytest.mark.parametrize("asked", [["--minutes", "0"], ["--minutes", "-5"], ["--ago", "-1"]])
+def test_a_time_that_cannot_be_looked_at_is_refused_before_anybody_is_asked(asked, capsys):
+    assert cli.main(["innocent", "train-a", *asked]) == 2
+    assert "ask for some minutes that are over" in capsys.readouterr().err

@@ -65,7 +65,7 @@ def test_baselines_rank_links_only(flows, capsys, baseline):
 
 def test_nothing_wrong_is_nothing_named(flows, capsys):
     assert cli.main(["localize", flows("a,b,s1,100,0,,", "a,c,s2,100,0,,")]) == 1
-    assert "nothing stands out" in capsys.readouterr().out
+    assert "no packet is lost" in capsys.readouterr().out
 
 
 def test_a_tie_is_insufficient_evidence(flows, capsys):
@@ -115,3 +115,21 @@ def test_what_cannot_be_read_is_named(flows, tmp_path, capsys):
     assert "edges.txt: line 1: 'a' is no edge" in capsys.readouterr().err
     (tmp_path / "odd.csv").write_bytes(b"a,b,\xff,10,1\n")
     assert cli.main(["localize", str(tmp_path / "odd.csv")]) == 2
+
+
+def test_what_is_lost_everywhere_is_not_called_well(flows, capsys):
+    rows = [f"h{n},h{m},s{n}|s{m},10000,30,," for n in range(6) for m in range(6) if n != m]
+    assert cli.main(["localize", flows(*rows)]) == 1
+    assert "no component stands out" in capsys.readouterr().out
+
+
+def test_flows_without_any_path_cannot_be_ranked(flows, tmp_path, capsys):
+    edges = tmp_path / "edges.txt"
+    edges.write_text("x,y\n")
+    assert cli.main(["localize", flows("a,b,,100,5,,"), "--topology", str(edges)]) == 2
+    assert "none of its 1 flows has a path, and the topology" in capsys.readouterr().err
+
+
+def test_three_ends_make_no_link(flows, capsys):
+    assert cli.main(["localize", flows("a,b,s1->s2->s3,100,5,,")]) == 2
+    assert "line 2: 's1->s2->s3' is no link" in capsys.readouterr().err

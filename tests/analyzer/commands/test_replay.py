@@ -39,6 +39,8 @@ def test_it_may_end_early_at_an_instant_or_after_seconds(file, capsys):
         assert cli.main(["replay", str(file), "--until", until, "--json"]) == 0
         ends.append(json.loads(capsys.readouterr().out)["last_ns"])
     assert len(set(ends)) == 1
+    assert cli.main(["replay", str(file), "--until", "1970-01-01T00:00:01Z"]) == 2
+    assert "begins later" in capsys.readouterr().err
     assert cli.main(["replay", str(file), "--until", "soon"]) == 2
     assert "'soon' is no instant" in capsys.readouterr().err
 
