@@ -112,7 +112,7 @@ def _inject(lab: Lab, options: argparse.Namespace) -> Answer:
     if options.list:
         return report.catalogue_values(), report.catalogue()
     if options.fault is None:
-        raise LabError("no fault given", "run: inject --list")
+        raise LabError("no fault given", "run: .venv/bin/python -m tests.lab inject --list")
     given = {name: getattr(options, name) for name in _parameters()}
     parameters = {name: value for name, value in given.items() if value is not None}
     fault = lab.inject(options.fault, options.target, **parameters)
