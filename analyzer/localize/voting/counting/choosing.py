@@ -90,7 +90,7 @@ def choose(
     chosen: dict[Wanted, None] = {}
     losing = sorted((view for view in flows if view.lost), key=lambda v: (-v.lost, v.flow))
     for election in elections:
-        mine = _on_flows(election, losing, topology)
+        mine = _on_flows(election, losing, endpoints, topology)
         if not mine:
             spread_ms = 0 if is_dead(election) else over_ms
             ways = _on_ways(election, (losing, flows), endpoints, topology)
@@ -100,23 +100,31 @@ def choose(
 
 
 def _on_flows(
-    election: Election, losing: Sequence[FlowView], topology: LearnedTopology
+    election: Election, losing: Sequence[FlowView], endpoints: Endpoints, topology: LearnedTopology
 ) -> list[Wanted]:
-    """Return flows whose ways are known, from each side of the suspects, on different ways."""
+    """Return flows whose ways are known, from each side of the suspects, on different ways.
+
+    As far as there are, they are of different hosts, as what one host counts acquits nobody, and go
+    beyond their first router: else nothing is counted that it forwards.
+    """
     tied = set(election.tied)
     chosen: dict[str, list[FlowId]] = {}
     sources: set[EndpointId] = set()
-    ways: set[tuple[str, ...]] = set()
-    for again in (False, True):  # a way that is counted already shows little more
-        for view in losing:
-            hops = topology.hops(view.flow, reply=False)
-            if not hops or view.flow.source in sources or (hops[:2] in ways and not again):
+    seen: set[tuple[str, ...]] = set()
+    """Ways, and hosts at their leaf, that count already."""
+    routed = [(view, topology.hops(view.flow, reply=False) or ()) for view in losing]
+    for repeats in (0, 1, 2):
+        for view, hops in sorted(routed, key=lambda each: len(each[1]) == 1):
+            if not hops or view.flow.source in sources:
+                continue
+            way, host = hops[:2], (hops[0], "", endpoints[view.flow.source].host)
+            if (host in seen and repeats < 2) or (way in seen and not repeats):
                 continue
             mine = chosen.setdefault(hops[0], [])
             if len(mine) < FLOWS_PER_LEAF and tied & crossed_to(hops, len(hops)):
                 mine.append(view.flow)
                 sources.add(view.flow.source)
-                ways.add(hops[:2])
+                seen |= {way, host}
     return [Wanted(flow) for mine in chosen.values() for flow in mine][:MAX_FLOWS]
 
 

@@ -47,6 +47,21 @@ def test_where_all_that_lose_cross_the_suspects_one_that_does_not_shows_whether_
     assert choosing.choose([TIE], mine, FABRIC.endpoints, UNTRACED) == chosen[:2]
 
 
+def test_where_ways_are_known_two_hosts_of_a_leaf_count_what_it_forwards():
+    """One host's endpoints lose most, and flows that stay below the leaf lose more than others."""
+
+    def lost(flow):
+        is_most = FABRIC.endpoints[flow.source].host == HOST.host
+        return 2 + 8 * is_most + 4 * (FABRIC.routes[flow, False] == (NEAR,))
+
+    leaf = replace(TIE, suspects=(Suspect(switch(NEAR), 0.5, 9, 90), *TIE.suspects))
+    near = [replace(FABRIC.view(f), lost=lost(f)) for f in FABRIC.flows if NEAR in leaves(f)]
+    chosen = choosing.choose([leaf], near, FABRIC.endpoints, FABRIC.topology())
+    up = [each.flow for each in chosen if FABRIC.leaf(each.flow.source) == NEAR]
+    assert [len(FABRIC.routes[flow, False]) for flow in up] == [3, 3]
+    assert len({FABRIC.endpoints[flow.source].host for flow in up}) == 2
+
+
 @pytest.mark.parametrize(("run", "over_ms"), [(0, choosing.OVER_MS), (3, 0)])
 def test_packets_are_spread_where_flows_lost_a_part_and_not_where_they_are_dead(run, over_ms):
     lossy = tuple(Ballot(("a", str(n)), 9, 5, frozenset(), n, run=run) for n in range(3))
