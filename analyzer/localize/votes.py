@@ -145,6 +145,7 @@ class Votes:
         elections = again.elections
         if borne_out is None:
             shown = proof.shown_at_fault(ballots)
+            elections = proof.contradicted(elections, counts, ballots, case.standing)
             elections = _not_all(_shown(elections, polled.elections, shown), polled.elections)
             elections = tuple(
                 replace(each, doubtful=True)

@@ -318,8 +318,23 @@ class Vote:
         self._counted = counted
         if freely:
             return self._elections(self._search(counted, cleared))
-        kept = [each for each in self._sets if cleared.isdisjoint(map(_component, each))]
+        kept = [
+            each
+            for each in dict.fromkeys((*self._sets, *self._instead()))
+            if cleared.isdisjoint(map(_component, each))
+        ]
         return self._elections(self._search(counted, cleared, kept))
+
+    def _instead(self) -> Iterator[frozenset[_Key]]:
+        """Yield what may be at fault where none of the switches is that the probes suspect most.
+
+        A switch may stand for several parts, and each of these for others that the same probes
+        cross: as the link of a spine for the one that follows.
+        """
+        best = [each.suspects[0].component for each in self.elections if each.suspects]
+        for component in best:
+            if component.kind is Kind.SWITCH and component not in self._standing:
+                yield from _near(self._search((), {component}))
 
     def _search(
         self,

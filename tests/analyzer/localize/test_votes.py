@@ -3,10 +3,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from msgspec import structs
 
+from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Case
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Doubts
@@ -15,7 +17,7 @@ from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
 from netagent.model.ids import FlowId
-from netagent.model.path import link, rnic
+from netagent.model.path import Component, link, rnic
 from netagent.model.verdict import Verdict
 from netagent.wire.messages import PathReply, PathRequest
 
@@ -139,3 +141,53 @@ def test_small_packets_do_not_acquit_what_loses_large_ones(seed):
         verdicts = said(votes, replace(case, window=window, standing=frozenset(named)), fabric)
         named |= {each.component for each in verdicts if each.component}
     assert named == {narrow, lossy}
+
+
+class Member(Fabric):
+    """A fabric in which a link loses all packets of some flows."""
+
+    broken = link("leaf-s1-r1", "spine-0")
+
+    def lost(self, flow: FlowId, *, large: bool) -> bool:
+        crossed = self.crossed(flow, reply=False) + self.crossed(flow, reply=True)
+        return (self._is_hit(flow) and self.broken in crossed) or super().lost(flow, large=large)
+
+    def _passes(self, flow: FlowId, way: tuple[str, ...], rates: dict[Component, float]) -> bool:
+        crossed = {link(a, b) for a, b in pairwise(way)}
+        return not (self._is_hit(flow) and self.broken in crossed) and super()._passes(
+            flow, way, rates
+        )
+
+    def view(self, flow: FlowId) -> FlowView:
+        hosts = {self.endpoints[end].host for end in (flow.source, flow.target)}
+        self.probes = 2 if "h0" in hosts and len(self.routes[flow, False]) > 1 else 12
+        return super().view(flow)
+
+    def _is_hit(self, flow: FlowId) -> bool:
+        source, target = (ord(end.container[-1]) for end in (flow.source, flow.target))
+        return (flow.source_port + source + target) % 2 == 1
+
+
+NARROW = rnic("h1", "rnic1")
+
+
+@pytest.mark.parametrize("seed", [1, 5, 7, 18])
+def test_counts_choose_from_what_would_be_at_fault_without_the_switch(seed):
+    fabric = Member(seed=seed, loss={NARROW: 0.1}, loss_large={NARROW: 1.0})
+    votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
+    found = {each.component for each in said(votes, fabric.case(), fabric)}
+    assert found == {NARROW, fabric.broken}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_switch_that_stands_for_two_parts_gives_way_to_those_that_counts_show(seed):
+    """One loses large packets, the other all of some flows; a leaf that both touch has it all."""
+    fabric = Member(seed=seed, loss={NARROW: 0.1}, loss_large={NARROW: 1.0})
+    votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
+    named = set()
+    for n in range(4):
+        case = fabric.case()
+        window = replace(case.window, start_ns=n * case.window.width_ns)
+        verdicts = said(votes, replace(case, window=window, standing=frozenset(named)), fabric)
+        named |= {each.component for each in verdicts if each.component}
+    assert named == {NARROW, fabric.broken}

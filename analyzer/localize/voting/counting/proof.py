@@ -2,6 +2,7 @@
 """Whether counts bear a suspicion out, or only leave it over."""
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import cast
 
@@ -10,6 +11,7 @@ from analyzer.localize.routes import Route
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.counting.choosing import HOSTS_PER_SUSPECT
 from analyzer.localize.voting.counting.counts import FABRIC, Count, crossed_to, meet, middle
+from analyzer.localize.voting.counting.losses import LIMITED
 from analyzer.localize.voting.election import Ballot, BorneOut, Election, is_dead, log_likelihood
 from netagent.model.ids import FlowId
 from netagent.model.path import Component, Kind, link, link_ends, switch
@@ -93,6 +95,48 @@ def shown_at_fault(ballots: Sequence[Ballot]) -> set[Component]:
                 shown |= each.components - (before.components if before else frozenset())
             before = each
     return shown
+
+
+def contradicted(
+    elections: Sequence[Election],
+    counts: Iterable[Count],
+    ballots: Sequence[Ballot],
+    standing: Collection[Component],
+) -> tuple[Election, ...]:
+    """Return elections, of which those on parts that no count accuses are doubtful, if one is left.
+
+    That is where most packets of a host were lost between two routers, and neither those nor their
+    link are named or known: then it is not told yet what the probes met.
+    """
+    named = {each.suspects[0].component for each in elections if each.decided}
+    if not _is_left_open(counts, {*named, *standing}):
+        return tuple(elections)
+    shown = shown_at_fault(ballots)
+    shown |= {switch(end) for each in shown if each.kind is Kind.LINK for end in link_ends(each)}
+    kept = {*shown, *standing}
+    return tuple(
+        replace(each, doubtful=True)
+        if each.decided and (best := each.suspects[0].component).kind in FABRIC and best not in kept
+        else each
+        for each in elections
+    )
+
+
+def _is_left_open(counts: Iterable[Count], known: Collection[Component]) -> bool:
+    """Return whether most packets were lost between routers where nothing is known to be at fault.
+
+    Where a router answers next to nothing, it may limit its answers.
+    """
+    for each in counts:
+        sent, reached = each.answer.sent, each.answer.answered
+        for n in range(1, min(len(reached), len(each.routers), each.sure)):
+            here, there = each.routers[n - 1 : n + 1]
+            limits = 0 < reached[n] < LIMITED * sent
+            lost_most = 2 * reached[n] < reached[n - 1] and reached[n - 1] >= LIMITED * sent
+            parts = {link(here, there), switch(here), switch(there)}
+            if here and there and lost_most and not limits and parts.isdisjoint(known):
+                return True
+    return False
 
 
 def _more(counted: Ballot, before: Ballot) -> bool:
