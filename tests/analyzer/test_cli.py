@@ -132,7 +132,7 @@ def test_an_incident_is_shown_with_verdict_evidence_and_what_else_it_might_be():
     text = fits(show.report(INCIDENT, pairs=8))
     for words in (
         "incident i1a2b-77: confirmed, unconnectivity",
-        "flow h0/br-int/table=40  (layer overlay, confidence 0.97)",
+        "flow h0/br-int/table=40  (layer overlay, confidence 0.970)",
         "detected   2026-11-20 06:00:00.100Z",
         "localized  2026-11-20 06:00:02.600Z  (+2.5 s)",
         "failing pairs (12)",
@@ -202,7 +202,7 @@ def test_a_diagnosis_is_a_tree():
 
 def test_events_are_one_line_and_what_it_means():
     text = fits(watch.report({"event": "opened", "incident": INCIDENT}))
-    assert text.startswith("06:00:05 opened     flow h0/br-int/table=40  (overlay, 0.97)\n")
+    assert text.startswith("06:00:05 opened     flow h0/br-int/table=40  (overlay, 0.970)\n")
     over = {**INCIDENT, "recovered_ns": INCIDENT["detected_ns"] + 21 * 10**9}
     assert "after 21.0 s" in fits(watch.report({"event": "recovered", "incident": over}))
 
