@@ -137,7 +137,7 @@ def report(imported: Imported, found: Answer) -> Iterator[str]:
     if imported.ignored:
         yield from paragraph(f"columns that mean nothing here: {', '.join(imported.ignored)}")
     if not found.suspects and not lost:
-        yield "no packet is lost, and no flow is slow among its like"
+        yield "no packet is lost" + (", and no flow is slow" if imported.slow is not None else "")
     elif not found.suspects:
         yield "no component stands out: what is lost is lost whatever flows cross"
     elif not found.decided:

@@ -16,6 +16,7 @@ from typing import Any
 from tests.lab import chaos, demo, drill, health, learning, rdma, report, starts
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
+from tests.lab.faults import LISTED
 from tests.lab.lab import Bursts, Lab
 from tests.lab.shape import Shape, Transport, host_number
 from tests.lab.state import Fault
@@ -112,7 +113,7 @@ def _inject(lab: Lab, options: argparse.Namespace) -> Answer:
     if options.list:
         return report.catalogue_values(), report.catalogue()
     if options.fault is None:
-        raise LabError("no fault given", "run: .venv/bin/python -m tests.lab inject --list")
+        raise LabError("no fault given", LISTED)
     given = {name: getattr(options, name) for name in _parameters()}
     parameters = {name: value for name, value in given.items() if value is not None}
     fault = lab.inject(options.fault, options.target, **parameters)

@@ -41,6 +41,9 @@ _ALTERNATIVES = (
     {"rdma-port-down", "gid-change"},
 )
 
+LISTED = "run: .venv/bin/python -m tests.lab inject --list"
+"""How to see which faults there are, and what they take."""
+
 
 def plan(name: str, target: str | None, parameters: dict[str, float], state: State) -> Fault:
     """Return the fault that `name` means in a lab, with its truth.
@@ -50,15 +53,10 @@ def plan(name: str, target: str | None, parameters: dict[str, float], state: Sta
     """
     spec = CATALOGUE.get(name)
     if spec is None:
-        raise LabError(
-            f"no fault is called {name!r}", "run: .venv/bin/python -m tests.lab inject --list"
-        )
+        raise LabError(f"no fault is called {name!r}", LISTED)
     unknown = parameters.keys() - spec.parameters.keys()
     if unknown:
-        raise LabError(
-            f"{name} takes no {', '.join(sorted(unknown))}",
-            "run: .venv/bin/python -m tests.lab inject --list",
-        )
+        raise LabError(f"{name} takes no {', '.join(sorted(unknown))}", LISTED)
     if spec.rdma and state.shape.transport is not Transport.RDMA:
         raise LabError(f"{name} needs RDMA devices", "run: up --transport rdma")
     aim = target or default_target(spec.kind, state)

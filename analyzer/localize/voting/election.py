@@ -332,9 +332,9 @@ class Vote:
         cross: as the link of a spine for the one that follows.
         """
         best = [each.suspects[0].component for each in self.elections if each.suspects]
-        for component in best:
-            if component.kind is Kind.SWITCH and component not in self._standing:
-                yield from _near(self._search((), {component}))
+        switches = [c for c in best if c.kind is Kind.SWITCH and c not in self._standing]
+        for component in switches[:MOST_INSTEAD]:
+            yield from _near(self._search((), {component}))
 
     def _search(
         self,
@@ -546,6 +546,9 @@ def _length(ballot: Ballot, kind: Kind) -> int:
     return max(sum(isinstance(p, Component) and p.kind is kind for p in parts) for parts in ways)
 
 
+MOST_INSTEAD = 2
+"""Most suspected switches without which is searched once packets were counted. Chosen: each is a
+search of its own, and more switches rarely fail in one window."""
 MOST_UNSEEN = 0.99
 """Largest probability of other reasons for a flow's losses. Chosen: what is known of its way counts
 for something."""

@@ -49,6 +49,18 @@ def said(votes: Votes, case: Case, fabric: Fabric) -> Sequence[Verdict]:
         return [each.verdict for each in done.value]
 
 
+def named_in(fabric: Fabric, *, windows: int) -> set[Component]:
+    """Return whom some windows in a row name, while packets are counted on the fabric."""
+    votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
+    named = set[Component]()
+    for n in range(windows):
+        case = fabric.case()
+        window = replace(case.window, start_ns=n * case.window.width_ns)
+        verdicts = said(votes, replace(case, window=window, standing=frozenset(named)), fabric)
+        named |= {each.component for each in verdicts if each.component}
+    return named
+
+
 def through(fabric: Fabric, ask: Ask, *, spine: int) -> PathReply:
     """Count as where the spine lost its route to one leaf: it answers nobody, or once a second."""
     (honest,) = answer(fabric, ask).paths
@@ -133,14 +145,7 @@ def test_small_packets_do_not_acquit_what_loses_large_ones(seed):
     """Beside it an RNIC loses of all sizes; its leaf has both, and is not why."""
     narrow, lossy = link("leaf-s0-r1", "spine-0"), rnic("h1", "rnic1")
     fabric = Fabric(seed=seed, loss={lossy: 0.03}, loss_large={narrow: 1.0}, probes=12)
-    votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
-    named = set()
-    for n in range(5):
-        case = fabric.case()
-        window = replace(case.window, start_ns=n * case.window.width_ns)
-        verdicts = said(votes, replace(case, window=window, standing=frozenset(named)), fabric)
-        named |= {each.component for each in verdicts if each.component}
-    assert named == {narrow, lossy}
+    assert named_in(fabric, windows=5) == {narrow, lossy}
 
 
 class Member(Fabric):
@@ -183,11 +188,4 @@ def test_counts_choose_from_what_would_be_at_fault_without_the_switch(seed):
 def test_a_switch_that_stands_for_two_parts_gives_way_to_those_that_counts_show(seed):
     """One loses large packets, the other all of some flows; a leaf that both touch has it all."""
     fabric = Member(seed=seed, loss={NARROW: 0.1}, loss_large={NARROW: 1.0})
-    votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
-    named = set()
-    for n in range(4):
-        case = fabric.case()
-        window = replace(case.window, start_ns=n * case.window.width_ns)
-        verdicts = said(votes, replace(case, window=window, standing=frozenset(named)), fabric)
-        named |= {each.component for each in verdicts if each.component}
-    assert named == {NARROW, fabric.broken}
+    assert named_in(fabric, windows=4) == {NARROW, fabric.broken}
