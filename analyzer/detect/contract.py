@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from analyzer.questions import Asking
@@ -26,7 +26,7 @@ class Seen:
     state: WindowState
     numbers: FlowNumbers
     """Numbers of the flows in `state.rows`."""
-    flows: tuple[FlowView, ...]
+    flows: Flows
     """Flows between endpoints that were registered throughout the window."""
     endpoints: Mapping[EndpointId, Endpoint]
     expected: AbstractSet[str]

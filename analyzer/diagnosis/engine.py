@@ -14,14 +14,14 @@ Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds 
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial as bind
 
 from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
-from analyzer.detect.flows import FlowView, unobserved, views
+from analyzer.detect.flows import Flows, unobserved
 from analyzer.detect.latency.floors import Floors, Sensitivity
 from analyzer.detect.latency.saved import Saved
 from analyzer.detect.latency.slowness import Slowness
@@ -206,7 +206,8 @@ class Diagnosis:
             if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
                 nobody = frozenset[str]()
                 known = self._known(state)
-                seen = Seen(state, self._numbers, (), known, nobody, nobody, nobody)
+                nothing = Flows.of((), self._numbers)
+                seen = Seen(state, self._numbers, nothing, known, nobody, nobody, nobody)
                 self._slowness.learn(seen)
         self._arrival.begin(now_ns)
         self._forgot_ns = now_ns
@@ -422,7 +423,8 @@ class Diagnosis:
                 settled |= {unordered(pair_of(v.flow)) for each in found for v in each.flows}
         # A fault may be mended while its last window is being judged: what is asked then is well
         # already, and the next window begins with what was lost meanwhile.
-        dead = {unordered(pair_of(view.flow)) for view in case.flows if view.unconnected}
+        unconnected = case.flows.where(case.flows.unconnected)
+        dead = {unordered(pair_of(view.flow)) for view in unconnected}
         self._dead_before = self._settled_before & dead - settled
         self._settled_before = frozenset(settled)
         verdicts = [partial.told(each, case, self._topology).verdict for each in case.explained]
@@ -450,7 +452,7 @@ class Diagnosis:
         return Seen(
             state,
             self._numbers,
-            tuple(self._flows(state, known)),
+            self._flows(state, known),
             known,
             expected,
             absent=(expected & there) - state.rows.keys(),
@@ -485,15 +487,14 @@ class Diagnosis:
         }
         return {**crashed, **active}
 
-    def _flows(
-        self, state: WindowState, known: Mapping[EndpointId, Endpoint]
-    ) -> Iterator[FlowView]:
+    def _flows(self, state: WindowState, known: Mapping[EndpointId, Endpoint]) -> Flows:
         def is_own(host: str, endpoint: EndpointId) -> bool:
             return endpoint in known and known[endpoint].host == host
 
-        for rows in state.rows.values():
-            own = self._numbers.sent_by(bind(is_own, rows.host), rows)
-            yield from views(self._numbers.among(known, own), self._numbers)
+        owned = (
+            self._numbers.sent_by(bind(is_own, rows.host), rows) for rows in state.rows.values()
+        )
+        return Flows.of_rows((self._numbers.among(known, rows) for rows in owned), self._numbers)
 
     def _case(self, seen: Seen, now_ns: int) -> Case:
         state = seen.state
@@ -580,13 +581,9 @@ class Diagnosis:
         compared = (
             (yield from comparing(pairs[0], endpoints, self._context.probe_port)) if layers else ()
         )
-        flows = [
-            view
-            for state in self._windows.recent(1)
-            for rows in state.rows.values()
-            for view in views(rows, self._numbers)
-            if pair_of(view.flow) == pairs[0]
-        ]
+        newest = (state.rows.values() for state in self._windows.recent(1))
+        probed = Flows.of_rows((rows for each in newest for rows in each), self._numbers)
+        flows = probed.where(probed.between(pairs[:1], ordered=True))
         return story.tell(
             pairs, reaches, missing, flows, self._topology, self._book.open(), compared
         )

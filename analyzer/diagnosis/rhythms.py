@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from analyzer.detect.flows import FlowView, between
+from analyzer.detect.flows import Flows, between
 from analyzer.localize.case import OrderedPair, subjects_of
 from analyzer.localize.rhythm import rhythm_of
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -46,7 +46,7 @@ class Rhythms:
     def __init__(self) -> None:
         self._series: dict[Component, _Series] = {}
 
-    def note(self, verdicts: Iterable[Verdict], flows: Iterable[FlowView]) -> None:
+    def note(self, verdicts: Iterable[Verdict], flows: Flows) -> None:
         """Take a window: who is accused in it, and what all flows lost."""
         for series in self._series.values():
             series.idle += 1
@@ -67,7 +67,7 @@ class Rhythms:
         pairs = sorted(each for each in subjects_of(verdict) if isinstance(each, tuple))
         series.pairs.update(pairs[: max(0, MAX_PAIRS - len(series.pairs))])
 
-    def _count(self, flows: Iterable[FlowView]) -> None:
+    def _count(self, flows: Flows) -> None:
         followed = {pair for series in self._series.values() for pair in series.pairs}
         sums: dict[OrderedPair, tuple[int, int]] = {}
         for pair, view in between(followed, flows):

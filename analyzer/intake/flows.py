@@ -102,6 +102,7 @@ class FlowNumbers:
     _blocks: dict[_Block, NDArray[np.int64]] = field(default_factory=dict)
     _endpoint: dict[EndpointId, int] = field(default_factory=dict)
     _endpoints: list[EndpointId] = field(default_factory=list)
+    _free_ends: list[int] = field(default_factory=list)
     _ends: NDArray[np.int64] = field(default_factory=lambda: np.full((2, 1024), NO_END))
     """(2, n): numbers of the source and of the target, by number of the flow, as far as anybody
     asked for them."""
@@ -170,6 +171,15 @@ class FlowNumbers:
         """Return the endpoint of a number."""
         return self._endpoints[number]
 
+    def end(self, endpoint: EndpointId) -> int | None:
+        """Return the number of an endpoint; None where `ends` has not met it."""
+        return self._endpoint.get(endpoint)
+
+    @property
+    def endpoints(self) -> int:
+        """Return one more than the largest number of an endpoint."""
+        return len(self._endpoints)
+
     def decode(self, summary: Summary) -> WindowRows:
         """Return the summary's flows; RemoteProtocolError where columns do not agree."""
         flows = summary.flows
@@ -195,11 +205,21 @@ class FlowNumbers:
         for number in old:
             del self._number[self._flows[number]]
         self._free += old
+        freed = np.array(old, np.int64)
         if old:
             self._blocks.clear()
-            self._endpoint, self._endpoints = {}, []
-            self._ends = np.full((2, 1024), NO_END)
-        return np.array(old, np.int64)
+            self._ends[:, freed[freed < self._ends.shape[1]]] = NO_END
+            self._recycle_ends()
+        return freed
+
+    def _recycle_ends(self) -> None:
+        """Forget endpoints of which no flow is left; the others keep their numbers."""
+        used = np.zeros(len(self._endpoints) + 1, np.bool_)
+        used[self._ends] = True  # NO_END is the last
+        for endpoint, number in list(self._endpoint.items()):
+            if not used[number]:
+                del self._endpoint[endpoint]
+                self._free_ends.append(number)
 
     def _number_rows(
         self, endpoints: Sequence[EndpointId], flows: FlowColumns
@@ -224,9 +244,16 @@ class FlowNumbers:
         return numbers
 
     def _number_end(self, endpoint: EndpointId) -> int:
-        number = self._endpoint.setdefault(endpoint, len(self._endpoints))
-        if number == len(self._endpoints):
+        number = self._endpoint.get(endpoint)
+        if number is not None:
+            return number
+        if self._free_ends:
+            number = self._free_ends.pop()
+            self._endpoints[number] = endpoint
+        else:
+            number = len(self._endpoints)
             self._endpoints.append(endpoint)
+        self._endpoint[endpoint] = number
         return number
 
 

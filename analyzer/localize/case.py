@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
 from analyzer.localize.topology import LearnedTopology, Way
 from analyzer.questions import Failed
@@ -49,7 +49,7 @@ class Case:
     window: Window
     endpoints: Endpoints
     """Active throughout the window."""
-    flows: tuple[FlowView, ...]
+    flows: Flows
     findings: tuple[Finding, ...] = ()
     numbers: FlowNumbers | None = None
     """Those of the flows; None where they have none."""
@@ -81,7 +81,7 @@ class Case:
     explained: list[Explained] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Evidence that could not be had."""
-    rest: tuple[FlowView, ...] = field(init=False)
+    rest: Flows = field(init=False)
     """Flows that no verdict accounts for."""
     _parts: dict[EndpointId, frozenset[Component]] = field(default_factory=dict, repr=False)
 
@@ -93,32 +93,22 @@ class Case:
         found = list(found)
         self.explained += found
         taken = {view.flow for each in found for view in each.flows}
-        if not taken:
-            return
-        self.rest = tuple(view for view in self.rest if view.flow not in taken)
+        if taken:
+            self.rest = self.rest.without(taken)
 
     def amend(self, given: Explained, now: Explained | None) -> None:
         """Put a verdict in the place of one that was given; None takes it away."""
         kept = [now if each is given else each for each in self.explained]
         self.explained = [each for each in kept if each is not None]
 
-    def votable(self) -> tuple[FlowView, ...]:
+    def votable(self) -> Flows:
         """Return the flows whose losses say something of what they cross.
 
         What was explained a window ago and is no more has just been healed, and the rest of its
         losses are in this window. A mute agent could not answer.
         """
-        if not self.healing and not self.mute:
-            return self.rest
-        mute = {key for key, end in self.endpoints.items() if end.host in self.mute}
-        ends = {end for pair in self.healing for end in pair}
-        return tuple(
-            view
-            for view in self.rest
-            if view.flow.source not in mute
-            and view.flow.target not in mute
-            and not (view.flow.source in ends and unordered(pair_of(view.flow)) in self.healing)
-        )
+        mute = [key for key, end in self.endpoints.items() if end.host in self.mute]
+        return self.rest.only(~self.rest.of_any(mute)).outside(self.healing)
 
     def own_parts(self, key: EndpointId) -> frozenset[Component]:
         """Return what all packets of an endpoint cross on its own host."""
@@ -126,6 +116,11 @@ class Case:
         if parts is None:
             parts = self._parts[key] = _own_parts(self.endpoints[key])
         return parts
+
+    def of_hosts(self, hosts: AbstractSet[str]) -> tuple[FlowView, ...]:
+        """Return the flows that begin or end on any of these hosts."""
+        ends = [key for key, end in self.endpoints.items() if end.host in hosts]
+        return tuple(self.flows.where(self.flows.of_any(ends)))
 
     def hosts(self, pair: OrderedPair) -> set[str]:
         """Return the hosts of a pair's ends, as far as they are known."""

@@ -9,7 +9,7 @@ that were dead already are walked later and later; what dies anew is walked at o
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from analyzer.detect.flows import FlowView, unconnected_pairs
+from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
 from analyzer.localize import walks
 from analyzer.localize.case import Case, Endpoints, Explained, OrderedPair, pair_of, unordered
 from analyzer.localize.contract import Context
@@ -120,9 +120,9 @@ class DeadFlows:
         return chosen[:MAX_FLOWS]
 
 
-def partly_dead(flows: tuple[FlowView, ...]) -> list[FlowView]:
+def partly_dead(flows: Flows) -> list[FlowView]:
     """Return the dead flows of pairs that are not dead."""
-    dead = [view for view in flows if view.unconnected]
+    dead = flows.where(flows.unconnected)
     if not dead:
         return []
     pairs = unconnected_pairs(flows)

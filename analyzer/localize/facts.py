@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from analyzer.detect.flows import FlowView
-from analyzer.localize.case import Case, Explained, pair_of, pairs_quoted, way_of
+from analyzer.localize.case import Case, Explained, pairs_quoted, way_of
 from analyzer.localize.contract import Context
 from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Asking, Failed, Why
@@ -149,7 +149,7 @@ def _crossing(case: Case, component: Component, topology: LearnedTopology) -> tu
         if wanted in case.own_parts(key)
         or (end.rdma is not None and wanted == rnic(end.host, end.rdma.device))
     }
-    return tuple(v for v in case.flows if v.flow.source in ends or v.flow.target in ends)
+    return tuple(case.flows.where(case.flows.of_any(ends)))
 
 
 def _stated(
@@ -192,7 +192,7 @@ def _silences(case: Case) -> list[Explained]:
 
 def _shared_silence(silent: Mapping[str, Failed | None], case: Case) -> Explained:
     hosts = {end.host for end in case.endpoints.values()} | silent.keys()
-    flows = tuple(v for v in case.flows if case.hosts(pair_of(v.flow)) & silent.keys())
+    flows = case.of_hosts(silent.keys())
     facts = [
         Evidence(EvidenceKind.NO_SUMMARY, {"host": h, "rpc": _answer(h, how, case)})
         for h, how in list(silent.items())[:MAX_PORTS]
@@ -208,11 +208,7 @@ def _shared_silence(silent: Mapping[str, Failed | None], case: Case) -> Explaine
 
 
 def _silence(host: str, how: Failed | None, case: Case) -> Explained:
-    flows = tuple(
-        view
-        for view in case.flows
-        if host in {case.endpoints[e].host for e in (view.flow.source, view.flow.target)}
-    )
+    flows = case.of_hosts({host})
     refused = sum(v.refused for v in flows)
     lost = sum(v.lost for v in flows)
     agent = Component(Kind.AGENT, host)

@@ -33,7 +33,7 @@ class Latency:
         if self._topology.sprays:
             return by_latency(case, polled, Counted())
         ties = [e for e in polled.elections if choosing.worth_counting(e)]
-        slow = [replace(view, lost=1) for view in flows if view.flow in case.slow]
+        slow = [replace(view, lost=1) for view in flows.where(flows.among(case.slow))]
         wanted = choosing.choose(ties, slow, case.endpoints, self._topology)
         if not wanted:
             return by_latency(case, polled)

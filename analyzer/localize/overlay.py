@@ -7,9 +7,9 @@ that ends in "cannot tell" blames nobody.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from analyzer.detect.flows import FlowView, unconnected_pairs
+from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
 from analyzer.localize import walks
 from analyzer.localize.case import Case, Endpoints, Explained, OrderedPair, pair_of, pairs_quoted
 from analyzer.localize.contract import Context
@@ -56,9 +56,9 @@ class Overlay:
             return []
         beside = [pair for pair in siblings(pairs, flows) if pair not in pairs]
         reaches, egress, missing = yield from reaches_of(
-            pairs, beside, case.endpoints, self._context, source_ports_of(flows)
+            pairs, beside, case.endpoints, self._context, source_ports_of([*pairs, *beside], flows)
         )
-        explained, untold = explain(reaches, [v for v in flows if v.lost], case.endpoints)
+        explained, untold = explain(reaches, flows.where(flows.lost > 0), case.endpoints)
         case.missing += [*missing, *untold]
         doubts.walked = Walked(reaches, egress)
         return explained
@@ -95,19 +95,20 @@ def choose(pairs: Iterable[OrderedPair], endpoints: Endpoints) -> list[OrderedPa
     return [way for a, b in chosen[:MAX_PAIRS] for way in ((a, b), (b, a))]
 
 
-def source_ports_of(flows: Iterable[FlowView]) -> dict[OrderedPair, int]:
-    """Return a source port for each pair: that of a dead flow, if it has one."""
-    ordered = sorted(flows, key=lambda view: view.run)
+def source_ports_of(pairs: Collection[OrderedPair], flows: Flows) -> dict[OrderedPair, int]:
+    """Return a source port for each of these pairs: that of a dead flow, if it has one."""
+    mine = flows.where(flows.between(pairs, ordered=True))
+    ordered = sorted(mine, key=lambda view: view.run)
     return {pair_of(view.flow): view.flow.source_port for view in ordered}
 
 
-def siblings(pairs: Iterable[OrderedPair], flows: Iterable[FlowView]) -> list[OrderedPair]:
+def siblings(pairs: Iterable[OrderedPair], flows: Flows) -> list[OrderedPair]:
     """Return healthy pairs of the same sources, to learn which VNI each source uses."""
     wanted = {source for source, _ in pairs}
     found: dict[EndpointId, list[OrderedPair]] = defaultdict(list)
-    for view in flows:
+    for view in flows.where(flows.of_any(wanted) & (flows.lost == 0)):
         source = view.flow.source
-        if source not in wanted or view.lost or len(found[source]) == SIBLINGS:
+        if source not in wanted or len(found[source]) == SIBLINGS:
             continue
         if (pair := pair_of(view.flow)) not in found[source]:
             found[source].append(pair)

@@ -27,8 +27,7 @@ class Starved:
 
 
 def _verdict(host: str, delay_ns: float, case: Case) -> Explained:
-    own = [view for view in case.flows if host in case.hosts((view.flow.source, view.flow.target))]
-    lost = sum(view.lost for view in own)
+    lost = sum(view.lost for view in case.of_hosts({host}))
     component = Component(Kind.HOST, host)
     late = Evidence(EvidenceKind.LATE, {"host": host, "delay_ns": delay_ns})
     spared = Evidence(EvidenceKind.SPARED, {"host": host, "lost": lost})

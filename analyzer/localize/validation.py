@@ -109,12 +109,10 @@ class Validation:
         named = {key[0] for key in self._named if not isinstance(key, Component)}
         lossy: dict[OrderedPair, list[FlowView]] = defaultdict(list)
         slow: dict[OrderedPair, list[FlowView]] = defaultdict(list)
-        sources = {flow.source.container for flow in case.slow}  # most flows need no hash then
-        for view in case.rest:
-            if view.lost:
-                lossy[unordered(pair_of(view.flow))].append(view)
-            if view.flow.source.container in sources and view.flow in case.slow:
-                slow[unordered(pair_of(view.flow))].append(_as_slow(view))
+        for view in case.rest.where(case.rest.lost > 0):
+            lossy[unordered(pair_of(view.flow))].append(view)
+        for view in case.rest.where(case.rest.among(case.slow)):
+            slow[unordered(pair_of(view.flow))].append(_as_slow(view))
         probed = _probed({pair for pair, views in slow.items() if len(views) >= MIN_SLOW}, case)
         for pair in sorted({*lossy, *slow}):
             healed = pair in case.healing and pair not in named
@@ -263,10 +261,8 @@ def _is_inside(trouble: _Trouble) -> bool:
 
 def _probed(pairs: Collection[OrderedPair], case: Case) -> Counter[OrderedPair]:
     """Return how many flows of each of these pairs were probed."""
-    if not pairs:
-        return Counter()
-    probed = (unordered(pair_of(view.flow)) for view in case.flows)
-    return Counter(pair for pair in probed if pair in pairs)
+    probed = case.flows.where(case.flows.between(pairs))
+    return Counter(unordered(pair_of(view.flow)) for view in probed)
 
 
 def _as_slow(view: FlowView) -> FlowView:

@@ -12,7 +12,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathRow
 from analyzer.localize.case import Case
@@ -209,5 +209,5 @@ class Fabric:
 
     def case(self, **changes: Any) -> Case:
         """Return a window of every flow's probes."""
-        views = tuple(map(self.view, self.flows))
-        return Case(WINDOW, self.endpoints, views, numbers=self.numbers, **changes)
+        flows = Flows.of(map(self.view, self.flows), self.numbers)
+        return Case(WINDOW, self.endpoints, flows, numbers=self.numbers, **changes)

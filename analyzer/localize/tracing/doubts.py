@@ -8,7 +8,7 @@ last two windows, from hosts that are not too busy to answer probes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from analyzer.detect.flows import FlowView, unconnected_pairs
+from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
 from analyzer.localize.case import Case, Explained, OrderedPair, pair_of, unordered
 from analyzer.localize.tracing import stages
 from analyzer.localize.tracing.wants import Wanted, Wants
@@ -64,7 +64,7 @@ class Doubts:
         self._named: set[Component | None] = set()
         """Components that the vote named a window ago; a trace needs a second window."""
 
-    def walkable(self, case: Case, flows: Sequence[FlowView]) -> tuple[FlowView, ...]:
+    def walkable(self, case: Case, flows: Flows) -> Flows:
         """Return the flows whose pairs are worth a walk: without doubts whose hosts make a trace.
 
         The flow tables of such pairs were read within READ_NS, and their hosts are busy.
@@ -74,9 +74,7 @@ class Doubts:
             for pair, (_, last_ns) in self._since_ns.items()
             if case.now_ns - last_ns < READ_NS and self._busy(pair, case)
         }
-        if not held:
-            return tuple(flows)
-        return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
+        return flows.outside(held)
 
     def settle(self, case: Case) -> list[Explained]:
         """Return verdicts from traces on pairs that the tables deliver, and request more traces.
@@ -121,22 +119,23 @@ class Doubts:
             way: walk for way, walk in known.items() if unordered(way) in self._since_ns
         }
 
-    def _healed(self, flows: Sequence[FlowView], now_ns: int) -> set[OrderedPair]:
-        lossy = {unordered(pair_of(view.flow)) for view in flows if view.lost}
+    def _healed(self, flows: Flows, now_ns: int) -> set[OrderedPair]:
+        lossy = {unordered(pair_of(view.flow)) for view in flows.where(flows.lost > 0)}
         self._lossy_ns |= dict.fromkeys(lossy, now_ns)
         self._lossy_ns = {p: ns for p, ns in self._lossy_ns.items() if now_ns - ns < HEALED_NS}
         traced = self.wants.traced
         if not traced:
             return set()
-        probed = {unordered(pair_of(view.flow)) for view in flows}
+        theirs = flows.where(flows.between(traced))
+        probed = {unordered(pair_of(view.flow)) for view in theirs}
         return (probed & traced) - self._lossy_ns.keys()
 
-    def _dead(self, flows: Sequence[FlowView]) -> dict[OrderedPair, list[FlowView]]:
+    def _dead(self, flows: Flows) -> dict[OrderedPair, list[FlowView]]:
         # A pair that gets answers again is no longer a doubt, even if it still loses some probes.
         if not self._since_ns:
             return {}
         dead = {unordered(pair): list[FlowView]() for pair in sorted(unconnected_pairs(flows))}
-        for view in flows:
+        for view in flows.where(flows.between({*dead, *self._since_ns})):
             pair = unordered(pair_of(view.flow))
             if pair in dead:
                 dead[pair] += [view] if view.lost else []
@@ -144,16 +143,14 @@ class Doubts:
                 self._since_ns.pop(pair, None)
         return {pair: views for pair, views in dead.items() if pair in self._since_ns}
 
-    def leave(self, case: Case, flows: Sequence[FlowView]) -> tuple[FlowView, ...]:
+    def leave(self, case: Case, flows: Flows) -> Flows:
         """Return the flows that may be voted on: without doubts whose hosts make a trace."""
         held = {
             pair
             for pair, (since_ns, _) in self._since_ns.items()
             if case.now_ns - since_ns < HOLD_NS and self._busy(pair, case)
         }
-        if not held:
-            return tuple(flows)
-        return tuple(view for view in flows if unordered(pair_of(view.flow)) not in held)
+        return flows.outside(held)
 
     def _busy(self, pair: OrderedPair, case: Case) -> bool:
         return bool(self.wants.busy & case.hosts(pair))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from heapq import nsmallest
 from itertools import pairwise
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import (
     Case,
     Explained,
@@ -111,10 +111,10 @@ class Counted:
     missing: tuple[str, ...] = ()
 
 
-def poll(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Poll:
+def poll(case: Case, flows: Flows, topology: LearnedTopology) -> Poll:
     """Put the losses of `flows` to the vote."""
-    lost = sum(view.lost for view in flows)
-    large_only = 0 < lost == sum(view.lost_large for view in flows)
+    lost = int(flows.lost.sum())
+    large_only = 0 < lost == int(flows.lost_large.sum())
     one_by_one, fine = divide(flows, case, topology, large_only=large_only)
     if not lost:
         return Poll({}, fine)
@@ -541,14 +541,12 @@ def _paths(flows: Sequence[FlowView], topology: LearnedTopology) -> list[Evidenc
     return lines
 
 
-def poll_latency(case: Case, flows: Sequence[FlowView], topology: LearnedTopology) -> Poll:
+def poll_latency(case: Case, flows: Flows, topology: LearnedTopology) -> Poll:
     """Vote on which component the slow flows share; each flow counts as one probe."""
-    slow = sum(v.flow in case.slow for v in flows)
-    if slow < MIN_LOST:
+    slow = flows.among(case.slow)
+    if int(slow.sum()) < MIN_LOST:
         return Poll({})
-    # All flows of a fabric: `replace` would take five times as long.
-    late = [FlowView(v.flow, 1, v.flow in case.slow, 0, 0, 0, 0, 0, v.number) for v in flows]
-    one_by_one, fine = divide(late, case, topology)
+    one_by_one, fine = divide(flows.as_votes(slow), case, topology)
     ballots = _thinned(
         {_ballot(v, way_of(v, case, topology), large_only=False): v for v in one_by_one}, case
     )

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import Case, OrderedPair
 from analyzer.localize.routes import NO_ROUTE, UNTRACED, Ints, Route
 from analyzer.localize.topology import LearnedTopology, Leg, Part
@@ -266,25 +266,21 @@ def _by_part(crossed: Mapping[int, AbstractSet[Part]]) -> dict[Part, list[int]]:
 
 
 def divide(
-    flows: Sequence[FlowView], case: Case, topology: LearnedTopology, *, large_only: bool = False
+    flows: Flows, case: Case, topology: LearnedTopology, *, large_only: bool = False
 ) -> tuple[list[FlowView], tuple[Fine, ...]]:
     """Return the flows that have to be weighed one by one, and the others.
 
     One by one are flows that lost anything, and those whose ways are not settled. Of the others,
     only probes of the largest size are counted if `large_only`.
     """
-    if case.numbers is None or any(view.number < 0 for view in flows):
+    if case.numbers is None:
         return list(flows), ()
-    count = len(flows)
-    numbers = np.fromiter((view.number for view in flows), np.int64, count)
-    columns = ((view.sent, view.sent_large, view.lost) for view in flows)
-    every, large, lost = np.fromiter(columns, np.dtype((np.int64, 3)), count).T
-    settled = topology.settled(numbers, case.numbers, at_ns=case.window.start_ns)
-    fine = (lost == 0) & (settled.there != NO_ROUTE)
+    settled = topology.settled(flows.number, flows.numbers, at_ns=case.window.start_ns)
+    fine = (flows.lost == 0) & (settled.there != NO_ROUTE)
     rows = np.flatnonzero(fine)
     there, back = settled.there[rows], settled.back[rows]
-    ends = case.numbers.ends(numbers[rows])
-    names = {n: case.numbers.endpoint(n) for n in np.unique(ends).tolist()}
+    ends = flows.ends[:, rows]
+    names = {n: flows.numbers.endpoint(n) for n in np.unique(ends).tolist()}
     untraced = there == UNTRACED
     legs: dict[int, Leg] = {}
     if untraced.any():
@@ -296,12 +292,13 @@ def divide(
         row: _certain(legs[row]) if row in legs else topology.leg(settled.routes[row])[0][0]
         for row in taken
     }
-    of_all_sizes = every[rows]
+    of_all_sizes = flows.sent[rows]
+    sent = flows.sent_large[rows] if large_only else of_all_sizes
     counted = Fine(
-        rows, large[rows] if large_only else of_all_sizes, of_all_sizes, there, back, ends,
+        rows, sent, of_all_sizes, there, back, ends,
         settled.routes, parts, legs, {n: case.own_parts(name) for n, name in names.items()}, names,
     )  # fmt: skip
-    return [flows[n] for n in np.flatnonzero(~fine).tolist()], (counted,)
+    return flows.where(~fine), (counted,)
 
 
 def _between_leaves(

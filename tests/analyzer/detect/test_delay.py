@@ -3,7 +3,7 @@ import pytest
 
 from analyzer.detect.contract import Seen
 from analyzer.detect.delay import LEAST_COUNT, STARVED_NS, Delay, delays_of
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from netagent.collect.windows import WindowTally
@@ -47,7 +47,7 @@ def window(numbers, late=(), *, count=20, lies=(), late_ns=STARVED_NS):
 def seen(numbers, rows, flows=()):
     nobody = frozenset()
     state = WindowState(Window(0, WIDTH_NS), rows)
-    return Seen(state, numbers, flows, KNOWN, nobody, nobody, nobody)
+    return Seen(state, numbers, Flows.of(flows), KNOWN, nobody, nobody, nobody)
 
 
 def detect(delay, what):
@@ -111,7 +111,7 @@ def test_it_is_over_when_the_host_was_measured_and_is_in_time():
     what = seen(numbers, {})
     detect(delay, what)
     assert not delay.over([HOST], what)
-    gone = Seen(what.state, numbers, (), {}, frozenset(), frozenset(), frozenset())
+    gone = Seen(what.state, numbers, Flows.of(()), {}, frozenset(), frozenset(), frozenset())
     assert delay.over([HOST], gone)
 
 

@@ -2,7 +2,7 @@
 import pytest
 
 from analyzer.detect.contract import Seen
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.detect.loss import Loss
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
@@ -21,7 +21,7 @@ def flow(source, target, sent, lost, *, port=1, run=0):
 
 def seen(*flows, there=()):
     state, nobody = WindowState(Window(0, 5)), frozenset()
-    return Seen(state, FlowNumbers(), flows, dict.fromkeys(there), nobody, nobody, nobody)
+    return Seen(state, FlowNumbers(), Flows.of(flows), dict.fromkeys(there), nobody, nobody, nobody)
 
 
 def detected(*flows):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.diagnosis import rhythms as module
 from analyzer.diagnosis.rhythms import FORGET_WINDOWS, MAX_SERIES, Rhythms, carried
 from analyzer.localize.sentences import sentences
@@ -34,7 +34,7 @@ def live(rhythms, script):
     found = ()
     for lost in script:
         verdicts = [accuse()] if lost else []
-        rhythms.note(verdicts, flows(lost))
+        rhythms.note(verdicts, Flows.of(flows(lost)))
         found = rhythms.told(accuse(), WINDOW).evidence
     return found
 
@@ -55,7 +55,7 @@ def test_what_loses_all_the_time_or_now_and_then_is_not():
 @pytest.mark.parametrize("verdict", [accuse(None), accuse(symptom=Symptom.LATENCY)])
 def test_only_losses_of_a_component_have_a_series(verdict):
     rhythms = Rhythms()
-    rhythms.note([verdict], flows(1))
+    rhythms.note([verdict], Flows.of(flows(1)))
     assert rhythms._series == {}
     live(rhythms, [20, 20, 0, 0, 0, 0] * 8)
     assert rhythms.told(verdict, WINDOW) == verdict
@@ -68,13 +68,13 @@ def test_series_are_bounded_and_forgotten(monkeypatch):
     pairs = [(EndpointId(f"c{n}", 0), B) for n in range(16 + 9)]
     parts = [Component(Kind.HOST, f"h{n}") for n in range(MAX_SERIES + 9)]
     for _ in range(20 + 9):
-        rhythms.note([accuse(part, pairs) for part in parts], ())
+        rhythms.note([accuse(part, pairs) for part in parts], Flows.of(()))
     assert len(rhythms._series) == MAX_SERIES
     for series in rhythms._series.values():
         assert (len(series.pairs), len(series.sent), len(series.lost)) == (16, 20, 20)
     for _ in range(FORGET_WINDOWS):
         assert rhythms._series
-        rhythms.note([], ())
+        rhythms.note([], Flows.of(()))
     assert rhythms._series == {}
 
 

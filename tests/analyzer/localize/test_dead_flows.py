@@ -3,7 +3,7 @@
 
 from itertools import pairwise, permutations
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import Case
 from analyzer.localize.contract import Context
 from analyzer.localize.dead_flows import MAX_FLOWS, MOST_REST_NS, DeadFlows, partly_dead
@@ -37,7 +37,7 @@ def localizer():
 
 
 def judged(agents, seen, made=None, *, now_ns=0):
-    case = Case(Window(now_ns, now_ns + WINDOW_NS), ENDPOINTS, seen, now_ns=now_ns)
+    case = Case(Window(now_ns, now_ns + WINDOW_NS), ENDPOINTS, Flows.of(seen), now_ns=now_ns)
     return case, drive((made or localizer()).explain(case), agents.reply)
 
 
@@ -63,7 +63,7 @@ def test_a_flow_that_the_tables_deliver_is_left_to_the_vote():
 
 def test_a_pair_that_is_dead_as_a_whole_is_not_walked_twice():
     every = flows({((A, B), port) for port in PORTS})
-    assert partly_dead(every) == []
+    assert partly_dead(Flows.of(every)) == []
     agents = Agents()
     judged(agents, every)
     assert agents.asked == []

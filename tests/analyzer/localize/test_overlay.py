@@ -4,7 +4,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.overlay import (
     MAX_PAIRS,
     PAIRS_PER_GROUP,
@@ -51,7 +51,7 @@ FEW = st.builds(view, st.sampled_from(IDS[:3]), st.sampled_from(IDS[:9]), st.int
 @given(st.lists(FEW, max_size=40))
 def test_siblings_are_healthy_ways_of_the_same_sources_and_few(flows):
     sources = set(IDS[:2])
-    found = siblings([(source, IDS[-1]) for source in sources], flows)
+    found = siblings([(source, IDS[-1]) for source in sources], Flows.of(flows))
     healthy = {(v.flow.source, v.flow.target) for v in flows if not v.lost}
     assert len(found) == len(set(found))
     assert set(found) <= healthy

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import Case, Explained, pair_of, pairs_quoted
 from analyzer.localize.partial import MOST_PORTS, divided, is_some, mask_of, told
 from analyzer.localize.sentences import sentences
@@ -41,7 +41,7 @@ def case_of(flows, mtu=1450, **fields):
         end: Endpoint(end, "t", f"h-{end.container}", "", "", "", "rnic0", "", "", mtu, **fields)
         for end in ends
     }
-    return Case(Window(0, 5), endpoints, tuple(flows))
+    return Case(Window(0, 5), endpoints, Flows.of(flows))
 
 
 def said(flows, topology=None, case=None, **fields):

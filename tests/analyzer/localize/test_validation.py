@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import Case, Explained, pair_of, pairs_quoted
 from analyzer.localize.contract import Context
 from analyzer.localize.sentences import sentences
@@ -80,7 +80,9 @@ class World:
         """Judge one window in which others said this; return (own verdicts, the others' now)."""
         self.at_s += 5
         views = tuple(v for each in explained for v in each.flows) if flows is None else flows
-        case = Case(Window(0, 5 * S), self.endpoints, views, now_ns=self.at_s * S, **changes)
+        case = Case(
+            Window(0, 5 * S), self.endpoints, Flows.of(views), now_ns=self.at_s * S, **changes
+        )
         case.explain(explained)
         own = drive(self.localizer.explain(case), None)
         others = list(case.explained)
@@ -403,10 +405,10 @@ def test_a_person_gets_what_each_host_compared():
 
 
 def test_replace_keeps_what_a_case_has_left():
-    case = Case(Window(0, 5 * S), ENDPOINTS, LOST.flows)
+    case = Case(Window(0, 5 * S), ENDPOINTS, Flows.of(LOST.flows))
     case.explain([LOST])
     better = replace(LOST, verdict=replace(LOST.verdict, confidence=0.7))
     case.amend(LOST, better)
-    assert (case.explained, case.rest) == ([better], ())
+    assert (case.explained, list(case.rest)) == ([better], [])
     case.amend(better, None)
-    assert (case.explained, case.rest) == ([], ())
+    assert (case.explained, list(case.rest)) == ([], [])

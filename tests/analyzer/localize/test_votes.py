@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from msgspec import structs
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import Case
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Doubts
@@ -31,7 +31,8 @@ def judged(seed: int, *, later: float, rate: float = 0.08) -> Sequence[Verdict]:
     case = fabric.case()
     # Endpoints of one leaf alone had a turn on this rail, so they alone are asked to count.
     far = {e for e in fabric.endpoints if fabric.leaf(e) == "leaf-s1-r0"}
-    case = replace(case, flows=tuple(v for v in case.flows if v.flow.source not in far))
+    near = [view for view in case.flows if view.flow.source not in far]
+    case = replace(case, flows=Flows.of(near, fabric.numbers))
     fabric.loss = {LOSSY: later}
     votes = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1))
     return said(votes, case, fabric)
@@ -108,7 +109,7 @@ def test_a_part_of_a_host_is_not_named_before_flow_tables_could_be(last, earlier
         lost = {"lost": run + earlier, "run": run, "run_ms": 200 * run} if hit else {}
         views.append(replace(view, **lost))
     asking = Votes(Context(Registry(), topology, Doubts(1), 1)).explain(
-        replace(case, flows=tuple(views))
+        replace(case, flows=Flows.of(views, case.flows.numbers))
     )
     with pytest.raises(StopIteration) as done:
         next(asking)

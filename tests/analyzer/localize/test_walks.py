@@ -4,7 +4,7 @@
 import pytest
 from msgspec import structs
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize import overlay
 from analyzer.localize.case import Case, unordered
 from analyzer.localize.contract import Context
@@ -82,7 +82,7 @@ def view(source, target, *, lost):
 def diagnose(agents, *, dead=((A, B), (B, A)), healthy=((A, C), (C, A), (B, C), (C, B))):
     """Return what is explained of pairs that cannot talk, and what is missing."""
     flows = [view(*pair, lost=6) for pair in dead] + [view(*pair, lost=0) for pair in healthy]
-    case = Case(Window(0, 5), ENDPOINTS, tuple(flows))
+    case = Case(Window(0, 5), ENDPOINTS, Flows.of(flows))
     context = Context(registry(), LearnedTopology(), Doubts(18515), 18515)
     return drive(Overlay(context).explain(case), agents.reply), case.missing
 

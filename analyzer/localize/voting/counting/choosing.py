@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import FlowView, lossy
 from analyzer.localize.case import Endpoints
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.counting.counts import FABRIC, Wanted, crossed_to, meet, middle
@@ -77,7 +77,7 @@ def _unseen(election: Election) -> bool:
 
 def choose(
     elections: Iterable[Election],
-    flows: Iterable[FlowView],
+    flows: Sequence[FlowView],
     endpoints: Endpoints,
     topology: LearnedTopology,
     *,
@@ -88,7 +88,7 @@ def choose(
     On ways that hosts find, packets are spread over `over_ms` where flows lost a part of theirs.
     """
     chosen: dict[Wanted, None] = {}
-    losing = sorted((view for view in flows if view.lost), key=lambda v: (-v.lost, v.flow))
+    losing = sorted(lossy(flows), key=lambda v: (-v.lost, v.flow))
     for election in elections:
         mine = _on_flows(election, losing, endpoints, topology)
         if not mine:

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from analyzer.detect.contract import Seen
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
@@ -26,7 +26,7 @@ class Told:
     def window(self, rtts_ns):
         rows = trips.window(self.numbers, {FLOW: rtts_ns}, self.at_ns)
         state = WindowState(Window(self.at_ns, WIDTH_NS), {"h": rows})
-        seen = Seen(state, self.numbers, (), {}, NOBODY, NOBODY, NOBODY)
+        seen = Seen(state, self.numbers, Flows.of(()), {}, NOBODY, NOBODY, NOBODY)
         self.at_ns += WIDTH_NS
         with pytest.raises(StopIteration) as done:
             next(self.slowness.detect(seen))
@@ -89,7 +89,7 @@ def test_where_nothing_comes_nothing_is_said():
 ])  # fmt: skip
 def test_slowness_is_over_when_its_pairs_were_probed_and_are_not_slow(there, probed, over):
     nobody = frozenset()
-    flows = tuple(FlowView(FlowId(*pair, 1), 5, 0, 0, 0, 0, 0, 0) for pair in probed)
+    flows = Flows.of(FlowView(FlowId(*pair, 1), 5, 0, 0, 0, 0, 0, 0) for pair in probed)
     state = WindowState(Window(0, 5))
     seen = Seen(state, FlowNumbers(), flows, dict.fromkeys(there), nobody, nobody, nobody)
     assert Slowness().over([(A, B)], seen) is over

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace as replace_answer
 
-from analyzer.detect.flows import FlowView
+from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.sentences import sentences
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting import ballots as ballots_module
@@ -50,7 +50,7 @@ def untraced(fabric):
 def verdicts(fabric, *, count=True, missing=(), flows=None, topology=None, standing=()):
     """Vote as the engine does: count packets per router where the first vote is a tie."""
     case = fabric.case(standing=frozenset(standing))
-    flows = flows(case.flows) if flows else case.flows
+    flows = Flows.of(flows(case.flows), case.flows.numbers) if flows else case.flows
     topology = topology or fabric.topology()
     polled = poll(case, flows, topology)
     counted = Counted(missing=missing)
@@ -335,7 +335,7 @@ def test_a_host_that_loses_everything_on_thousands_of_flows_costs_no_more_than_o
     fabric = Fabric(seed=1, rails=1, tasks=1, ports=400)
     case = fabric.case()
     flows = [_dead(v) if fabric.endpoints[v.flow.source].host == "h0" else v for v in case.flows]
-    polled = poll(case, flows, fabric.topology())
+    polled = poll(case, Flows.of(flows, fabric.numbers), fabric.topology())
     assert sum(ballot.lost > 0 for ballot in polled.ballots) == MAX_LOSSY
     assert len(polled.fine[0].rows) == 3 * 3 * 400
 
@@ -402,7 +402,9 @@ def test_ballots_say_how_a_flow_ended(run, run_ms, died, one, traced):
     fabric = Fabric(seed=1, probes=8)
     case = fabric.case()
     lossy = [replace(view, lost=5, run=run, run_ms=run_ms) for view in case.flows[:8]]
-    made = poll(case, lossy, fabric.topology() if traced else untraced(fabric)).ballots
+    made = poll(
+        case, Flows.of(lossy, fabric.numbers), fabric.topology() if traced else untraced(fabric)
+    ).ballots
     far = [ballot for ballot in made if ballot.whole is traced]
     assert far
     for ballot in far:

@@ -152,7 +152,7 @@ def test_ways_that_turned_in_this_window_are_weighed_one_by_one():
     assert flow in {view.flow for view in one_by_one}
     later = fabric.case()
     later.window = type(later.window)(later.window.end_ns, later.window.width_ns)
-    quiet = [view for view in later.flows if not view.lost]
+    quiet = later.flows.only(later.flows.lost == 0)
     _, (fine,) = divide(quiet, later, topology)
     place = [quiet[n].flow for n in fine.rows].index(flow)
     assert "spine-new" in fine.routes[fine.there[place]]
