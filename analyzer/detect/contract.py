@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.flows import Flows
-from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.table import WindowTable
 from analyzer.intake.windows import WindowState
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
@@ -24,8 +24,8 @@ class Seen:
     """All that came in for one closed window."""
 
     state: WindowState
-    numbers: FlowNumbers
-    """Numbers of the flows in `state.rows`."""
+    table: WindowTable
+    """Rows of `state` that hosts reported of their own endpoints."""
     flows: Flows
     """Flows between endpoints that were registered throughout the window."""
     endpoints: Mapping[EndpointId, Endpoint]

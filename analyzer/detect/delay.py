@@ -7,18 +7,17 @@ and the survivors tell why. What others measured of a host is taken by the media
 one of them alone can accuse nobody.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from statistics import median_low
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
-from analyzer.intake.flows import FlowNumbers, WindowRows
+from analyzer.intake.table import NOBODY, WindowTable
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.endpoint import Endpoint
@@ -62,7 +61,7 @@ class Delay:
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the hosts that are late."""
         yield from ()  # no question is needed
-        delays = delays_of(seen.state.rows, seen.numbers, seen.endpoints)
+        delays = delays_of(seen.table, seen.endpoints)
         slow = {host: ns for host, ns in sorted(delays.items()) if ns >= LATE_NS}
         shares = _lost(slow, seen) if slow else {}
         late = {host for host, ns in slow.items() if ns >= STARVED_NS}
@@ -81,7 +80,7 @@ class Delay:
         """Return whether none of these hosts is late any more, though it was measured."""
         hosts = {each.name for each in subjects if isinstance(each, Component)}
         here = hosts & {end.host for end in seen.endpoints.values()}
-        measured = delays_of(seen.state.rows, seen.numbers, seen.endpoints).keys()
+        measured = delays_of(seen.table, seen.endpoints).keys()
         return here <= measured and not hosts & self._before
 
     def forget(self, flows: NDArray[np.int64]) -> None:
@@ -91,7 +90,8 @@ class Delay:
 def _lost(hosts: Collection[str], seen: Seen) -> dict[str, float]:
     """Return the share of lost probes from and to each of some hosts."""
     sent, lost = Counter[str](), Counter[str]()
-    for view in seen.flows:
+    theirs = [key for key, end in seen.endpoints.items() if end.host in hosts]
+    for view in seen.flows.where(seen.flows.of_any(theirs)):
         ends = {seen.endpoints[end].host for end in (view.flow.source, view.flow.target)}
         for host in ends & set(hosts):
             sent[host] += view.sent
@@ -99,31 +99,30 @@ def _lost(hosts: Collection[str], seen: Seen) -> dict[str, float]:
     return {host: lost[host] / count for host, count in sent.items()}
 
 
-def delays_of(
-    rows: Mapping[str, WindowRows], numbers: FlowNumbers, endpoints: Mapping[EndpointId, Endpoint]
-) -> dict[str, float]:
+def delays_of(table: WindowTable, endpoints: Mapping[EndpointId, Endpoint]) -> dict[str, float]:
     """Return by how much hosts were late in a window, in ns; only of those that were measured."""
-    made: dict[str, float] = {}
-    seen_by_others: dict[str, list[float]] = defaultdict(list)
-    for host, each in rows.items():
-        count = each.count.astype(np.float64)
-        if count.sum() < LEAST_COUNT:
-            continue
-        made[host] = float(each.prober_ns @ count / count.sum())
-        target = numbers.ends(each.flow)[1]
-        total = np.bincount(target, count)
-        late = np.bincount(target, count * each.responder_ns)
-        by_host: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for number in np.flatnonzero(total).tolist():
-            end = endpoints.get(numbers.endpoint(number))
-            if end is not None:
-                by_host[end.host][0] += float(total[number])
-                by_host[end.host][1] += float(late[number])
-        for other, (answered, ns) in by_host.items():
-            if answered >= LEAST_COUNT:
-                seen_by_others[other].append(ns / answered)
-    for host, delays in seen_by_others.items():
-        if len(delays) < LEAST_OTHERS:
-            continue
-        made[host] = max(made.get(host, 0.0), median_low(delays))
+    rows, hosts = table.rows, len(table.hosts)
+    count = rows.count.astype(np.float64)
+    answered = np.bincount(table.host, count, hosts)
+    late = np.bincount(table.host, count * rows.prober_ns, hosts)
+    is_enough = answered >= LEAST_COUNT
+    own = np.flatnonzero(is_enough)
+    means = zip(own.tolist(), (late[own] / answered[own]).tolist(), strict=True)
+    made = {table.hosts[place]: mean for place, mean in means}
+    owner, names = table.owners(lambda key: endpoints[key].host if key in endpoints else None)
+    other = owner[table.ends[1]]
+    mine = np.flatnonzero(is_enough[table.host] & (other != NOBODY))
+    met, place = np.unique(table.host[mine] * len(names) + other[mine], return_inverse=True)
+    answered, late = (
+        np.bincount(place, each, len(met))
+        for each in (count[mine], count[mine] * rows.responder_ns[mine])
+    )
+    told = answered >= LEAST_COUNT
+    other, ns = met[told] % len(names), late[told] / answered[told]
+    order = np.lexsort((ns, other))
+    met, first, many = np.unique(other[order], return_index=True, return_counts=True)
+    middle = ns[order][first + (many - 1) // 2]
+    for host, one, others in zip(met.tolist(), middle.tolist(), many.tolist(), strict=True):
+        if others >= LEAST_OTHERS:
+            made[names[host]] = max(made.get(names[host], 0.0), one)
     return made

@@ -8,12 +8,13 @@ A window of a fabric has a million flows, and something happens to some of them.
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, overload
+from typing import Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.intake.flows import FlowNumbers, WindowRows
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.table import WindowTable
 from netagent.model.anomaly import Subject
 from netagent.model.ids import EndpointId, FlowId
 
@@ -82,14 +83,12 @@ class Flows(Sequence[FlowView]):
     run_ms: Ints
 
     @classmethod
-    def of_rows(cls, rows: Iterable[WindowRows], numbers: FlowNumbers) -> Self:
-        """Return the flows of hosts' windows that sent anything."""
-        rows = list(rows)
-        sent = _joined([each.sent for each in rows])
-        mine = np.flatnonzero(sent)
-        number = _joined([each.flow for each in rows])[mine]
-        others = (_joined([getattr(each, name) for each in rows])[mine] for name in _COLUMNS[1:])
-        return cls(numbers, number, numbers.ends(number), sent[mine], *others)
+    def of_table(cls, table: WindowTable) -> Self:
+        """Return the flows of a window that sent anything."""
+        rows = table.rows
+        mine = np.flatnonzero(rows.sent)
+        counts = (getattr(rows, name)[mine].astype(np.int64) for name in _COLUMNS)
+        return cls(table.numbers, rows.flow[mine], table.ends[:, mine], *counts)
 
     @classmethod
     def of(cls, views: Iterable[FlowView], numbers: FlowNumbers | None = None) -> Self:
@@ -266,7 +265,3 @@ def _keys(source: Ints, target: Ints, *, ordered: bool) -> Ints:
     if not ordered:
         source, target = np.minimum(source, target), np.maximum(source, target)
     return (source << 32) + target
-
-
-def _joined(parts: Sequence[NDArray[Any]]) -> Ints:
-    return np.concatenate([np.zeros(0, np.int64), *parts]).astype(np.int64)

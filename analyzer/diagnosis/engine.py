@@ -15,8 +15,7 @@ Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds 
 
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial as bind
+from dataclasses import dataclass, field
 
 from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
@@ -33,6 +32,7 @@ from analyzer.diagnosis.learning import Learned, learn
 from analyzer.diagnosis.rhythms import Rhythms
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.reports import Report
+from analyzer.intake.table import NOBODY, WindowTable, joined
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
 from analyzer.localize import overlay, partial, story
@@ -202,12 +202,12 @@ class Diagnosis:
 
         Of history, only how long round trips took is learned.
         """
-        for state in map(self._of_owners, self._windows.begin(now_ns=now_ns)):
+        for state in self._windows.begin(now_ns=now_ns):
             if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
                 nobody = frozenset[str]()
                 known = self._known(state)
                 nothing = Flows.of((), self._numbers)
-                seen = Seen(state, self._numbers, nothing, known, nobody, nobody, nobody)
+                seen = Seen(state, self._of_owners(state), nothing, known, nobody, nobody, nobody)
                 self._slowness.learn(seen)
         self._arrival.begin(now_ns)
         self._forgot_ns = now_ns
@@ -408,7 +408,6 @@ class Diagnosis:
     def _judge(
         self, state: WindowState, expected: frozenset[str], now_ns: int
     ) -> Generator[Sequence[Ask], Sequence[Reply], None]:
-        state = self._of_owners(state)
         seen = self._seen(state, expected, now_ns)
         anomalies: list[Anomaly] = []
         for detector in self._detectors:
@@ -448,11 +447,11 @@ class Diagnosis:
         agents = self._roster.agents()
         there = {agent.host for agent in agents if agent.registered_ns <= state.window.start_ns}
         young = {agent.host for agent in agents if now_ns < agent.registered_ns + YOUNG_NS}
-        known = self._known(state)
+        known, table = self._known(state), self._of_owners(state)
         return Seen(
             state,
-            self._numbers,
-            self._flows(state, known),
+            table,
+            self._flows(table, known),
             known,
             expected,
             absent=(expected & there) - state.rows.keys(),
@@ -460,20 +459,12 @@ class Diagnosis:
             now_ns=now_ns,
         )
 
-    def _of_owners(self, state: WindowState) -> WindowState:
+    def _of_owners(self, state: WindowState) -> WindowTable:
         """Return a window without the flows that a host reports of another host's endpoints."""
-
-        def is_own(host: str, endpoint: EndpointId) -> bool:
-            record = self._roster.endpoint(endpoint)
-            return record is None or record.endpoint.host == host
-
-        return replace(
-            state,
-            rows={
-                host: self._numbers.sent_by(bind(is_own, host), rows)
-                for host, rows in state.rows.items()
-            },
-        )
+        table = joined(state.window, state.rows, self._numbers)
+        owners, _ = table.owners(self._host_of)
+        owner = owners[table.ends[0]]
+        return table.only((owner == table.host) | (owner == NOBODY))
 
     def _known(self, state: WindowState) -> dict[EndpointId, Endpoint]:
         """Return the endpoints that were registered throughout the window, or crashed in it."""
@@ -487,14 +478,11 @@ class Diagnosis:
         }
         return {**crashed, **active}
 
-    def _flows(self, state: WindowState, known: Mapping[EndpointId, Endpoint]) -> Flows:
-        def is_own(host: str, endpoint: EndpointId) -> bool:
-            return endpoint in known and known[endpoint].host == host
-
-        owned = (
-            self._numbers.sent_by(bind(is_own, rows.host), rows) for rows in state.rows.values()
-        )
-        return Flows.of_rows((self._numbers.among(known, rows) for rows in owned), self._numbers)
+    def _flows(self, table: WindowTable, known: Mapping[EndpointId, Endpoint]) -> Flows:
+        """Return the flows of hosts' known endpoints to known ones."""
+        owners, _ = table.owners(lambda key: known[key].host if key in known else None)
+        source, target = owners[table.ends]
+        return Flows.of_table(table.only((source == table.host) & (target != NOBODY)))
 
     def _case(self, seen: Seen, now_ns: int) -> Case:
         state = seen.state
@@ -581,9 +569,12 @@ class Diagnosis:
         compared = (
             (yield from comparing(pairs[0], endpoints, self._context.probe_port)) if layers else ()
         )
-        newest = (state.rows.values() for state in self._windows.recent(1))
-        probed = Flows.of_rows((rows for each in newest for rows in each), self._numbers)
-        flows = probed.where(probed.between(pairs[:1], ordered=True))
+        tables = [joined(s.window, s.rows, self._numbers) for s in self._windows.recent(1)]
+        flows = [
+            view
+            for probed in map(Flows.of_table, tables)
+            for view in probed.where(probed.between(pairs[:1], ordered=True))
+        ]
         return story.tell(
             pairs, reaches, missing, flows, self._topology, self._book.open(), compared
         )

@@ -6,7 +6,7 @@ and found again by the block's bytes. A flow keeps its number while summaries re
 agents choose new source ports, so `recycle` frees numbers for other flows.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -153,19 +153,6 @@ class FlowNumbers:
             flow = self._flows[number]
             self._ends[:, number] = self._number_end(flow.source), self._number_end(flow.target)
         return self._ends[:, numbers]
-
-    def sent_by(self, is_own: Callable[[EndpointId], bool], rows: WindowRows) -> WindowRows:
-        """Return the flows of a window whose source is its host's own."""
-        source = self.ends(rows.flow)[0]
-        others = [n for n in np.unique(source).tolist() if not is_own(self._endpoints[n])]
-        return rows.only(~np.isin(source, others)) if others else rows
-
-    def among(self, known: Container[EndpointId], rows: WindowRows) -> WindowRows:
-        """Return the flows of a window both of whose ends are known."""
-        source, target = self.ends(rows.flow)
-        every = np.union1d(source, target).tolist()
-        others = [n for n in every if self._endpoints[n] not in known]
-        return rows.only(~(np.isin(source, others) | np.isin(target, others))) if others else rows
 
     def endpoint(self, number: int) -> EndpointId:
         """Return the endpoint of a number."""

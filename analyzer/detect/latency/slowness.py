@@ -65,15 +65,12 @@ class Slowness:
 
     def learn(self, seen: Seen) -> None:
         """Take a window."""
-        slow: set[int] = set()
-        now: dict[int, Shift] = {}
-        for rows in seen.state.rows.values():
-            found, again = self._baselines.judge(rows, *self._floor(rows.flow, seen))
-            slow.update(found.tolist())
-            now |= self._shifts(rows, again)
-        self._merge(seen, np.array(sorted(slow), np.int64))
+        rows = seen.table.rows
+        slow, again = self._baselines.judge(rows, *self._floor(rows.flow, seen))
+        now = self._shifts(rows, again)
+        self._merge(seen, np.unique(slow))
         longer = {n: self._drift.shift_ns(n) for n in self._drift.slow().tolist()}
-        self.slow = dict(_named(longer | self._odd | now, seen.numbers))
+        self.slow = dict(_named(longer | self._odd | now, seen.table.numbers))
         self.until_ns = max(self.until_ns, seen.state.window.end_ns)
 
     def save(self, numbers: FlowNumbers) -> Saved | None:
@@ -108,7 +105,7 @@ class Slowness:
         self.until_ns = saved.until_ns
 
     def _floor(self, flow: Ints, seen: Seen) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return self._floors.at(flow, seen.numbers, seen.endpoints)
+        return self._floors.at(flow, seen.table.numbers, seen.endpoints)
 
     def _shifts(self, rows: WindowRows, flows: Ints) -> dict[int, Shift]:
         place = np.flatnonzero(np.isin(rows.flow, flows))
@@ -125,7 +122,7 @@ class Slowness:
         waiting = self._half_minute
         if waiting and waiting[0].window.start_ns // WIDTH_NS != half:
             self._judge(seen, slow)  # its last windows never came
-        self._half_minute += seen.state.rows.values()
+        self._half_minute.append(seen.table.rows)
         if window.end_ns // WIDTH_NS != half:
             self._judge(seen, slow)
 

@@ -3,13 +3,13 @@ import pytest
 
 from analyzer.detect.arrival import AFTER_NS, MAX_TOLD, RESTART_NS, Arrival
 from analyzer.detect.contract import Seen
-from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from analyzer.roster.registry import Registry
 from netagent.model.path import Component, Kind
 from netagent.model.task import Task
 from netagent.model.window import Window
 from tests.analyzer.cluster import SECOND, endpoint, registration
+from tests.analyzer.detect.seen import nothing
 
 NOBODY = frozenset()
 WIDTH = 5 * SECOND
@@ -29,7 +29,7 @@ def cluster(containers=("a0", "a1"), came="a0"):
 
 def seen(end_ns):
     state = WindowState(Window(end_ns - WIDTH, WIDTH))
-    return Seen(state, FlowNumbers(), (), {}, NOBODY, NOBODY, NOBODY)
+    return Seen(state, *nothing(state), {}, NOBODY, NOBODY, NOBODY)
 
 
 def missing(arrival, end_ns):

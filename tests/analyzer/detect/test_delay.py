@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections import defaultdict
+from dataclasses import replace
+from random import Random
+from statistics import mean, median_low
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analyzer.detect.contract import Seen
-from analyzer.detect.delay import LEAST_COUNT, STARVED_NS, Delay, delays_of
+from analyzer.detect.delay import LEAST_COUNT, LEAST_OTHERS, STARVED_NS, Delay, delays_of
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.table import joined
 from analyzer.intake.windows import WindowState
 from netagent.collect.windows import WindowTally
 from netagent.model.endpoint import Endpoint
@@ -13,6 +22,7 @@ from netagent.model.path import Component, Kind
 from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured
 from netagent.wire.messages import Health
+from tests.analyzer.detect.seen import nothing
 
 HOSTS = ("h0", "h1", "h2", "h3")
 ENDS = {
@@ -47,7 +57,13 @@ def window(numbers, late=(), *, count=20, lies=(), late_ns=STARVED_NS):
 def seen(numbers, rows, flows=()):
     nobody = frozenset()
     state = WindowState(Window(0, WIDTH_NS), rows)
-    return Seen(state, numbers, Flows.of(flows), KNOWN, nobody, nobody, nobody)
+    return Seen(
+        state, joined(state.window, rows, numbers), Flows.of(flows), KNOWN, nobody, nobody, nobody
+    )
+
+
+def delays(numbers, rows):
+    return delays_of(joined(Window(0, WIDTH_NS), rows, numbers), KNOWN)
 
 
 def detect(delay, what):
@@ -99,7 +115,7 @@ def test_what_most_hosts_share_is_nobody_s_own():
 
 def test_few_round_trips_say_nothing():
     numbers = FlowNumbers()
-    assert delays_of(window(numbers, HOSTS, count=LEAST_COUNT // 4), numbers, KNOWN) == {}
+    assert delays(numbers, window(numbers, HOSTS, count=LEAST_COUNT // 4)) == {}
 
 
 def test_it_is_over_when_the_host_was_measured_and_is_in_time():
@@ -111,7 +127,7 @@ def test_it_is_over_when_the_host_was_measured_and_is_in_time():
     what = seen(numbers, {})
     detect(delay, what)
     assert not delay.over([HOST], what)
-    gone = Seen(what.state, numbers, Flows.of(()), {}, frozenset(), frozenset(), frozenset())
+    gone = Seen(what.state, *nothing(what.state), {}, frozenset(), frozenset(), frozenset())
     assert delay.over([HOST], gone)
 
 
@@ -120,7 +136,7 @@ def test_of_two_that_measured_a_host_one_alone_does_not_accuse_it():
     rows = {
         host: each for host, each in window(numbers, lies=("h3",)).items() if host in ("h1", "h3")
     }
-    late = delays_of(rows, numbers, KNOWN)
+    late = delays(numbers, rows)
     assert max(late[host] for host in ("h0", "h2")) < STARVED_NS
 
 
@@ -129,7 +145,43 @@ def test_of_a_job_on_two_hosts_each_speaks_for_itself():
     rows = {
         host: each for host, each in window(numbers, lies=("h3",)).items() if host in ("h1", "h3")
     }
-    rows["h1"] = numbers.among({ENDS["h1"].id, ENDS["h3"].id}, rows["h1"])
-    rows["h3"] = numbers.among({ENDS["h1"].id, ENDS["h3"].id}, rows["h3"])
-    late = delays_of(rows, numbers, KNOWN)
+    every = joined(Window(0, WIDTH_NS), rows, numbers)
+    pair = np.isin(every.ends, [numbers.end(ENDS[host].id) for host in ("h1", "h3")])
+    late = delays_of(every.only(pair.all(axis=0)), KNOWN)
     assert max(late.values()) < STARVED_NS
+
+
+def naive(rows, numbers):
+    """Return what `delays_of` does, row by row."""
+    own, others = defaultdict(list), defaultdict(lambda: defaultdict(list))
+    for host, each in rows.items():
+        for n, number in enumerate(each.flow.tolist()):
+            times = int(each.count[n])
+            own[host] += [int(each.prober_ns[n])] * times
+            if (end := KNOWN.get(numbers.flow(number).target)) is not None:
+                others[end.host][host] += [int(each.responder_ns[n])] * times
+    made = {host: mean(late) for host, late in own.items() if len(late) >= LEAST_COUNT}
+    for host, by_whom in others.items():
+        told = [
+            mean(late)
+            for whom, late in by_whom.items()
+            if whom in made and len(late) >= LEAST_COUNT
+        ]
+        if len(told) >= LEAST_OTHERS:
+            made[host] = max(made.get(host, 0.0), median_low(told))
+    return made
+
+
+@given(st.integers(0, 2**32))
+def test_hosts_are_as_late_as_a_loop_over_their_rows_says(seed):
+    numbers, random = FlowNumbers(), Random(seed)
+    rows = {}
+    for host, each in window(numbers, ()).items():
+        size = len(each.flow)
+        columns = {
+            "count": np.array([random.choice((0, 2, 5, 9)) for _ in range(size)], np.uint32),
+            "prober_ns": np.array([random.randrange(10**8) for _ in range(size)], np.uint32),
+            "responder_ns": np.array([random.randrange(10**8) for _ in range(size)], np.uint32),
+        }
+        rows[host] = replace(each, **columns)
+    assert delays(numbers, rows) == pytest.approx(naive(rows, numbers))

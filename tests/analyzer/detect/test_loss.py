@@ -4,13 +4,13 @@ import pytest
 from analyzer.detect.contract import Seen
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.detect.loss import Loss
-from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import switch
 from netagent.model.verdict import Symptom
 from netagent.model.window import Window
 from tests.analyzer.asking import drive
+from tests.analyzer.detect.seen import nothing
 
 A, B, C = (EndpointId(name, 0) for name in "abc")
 
@@ -21,7 +21,9 @@ def flow(source, target, sent, lost, *, port=1, run=0):
 
 def seen(*flows, there=()):
     state, nobody = WindowState(Window(0, 5)), frozenset()
-    return Seen(state, FlowNumbers(), Flows.of(flows), dict.fromkeys(there), nobody, nobody, nobody)
+    return Seen(
+        state, nothing(state)[0], Flows.of(flows), dict.fromkeys(there), nobody, nobody, nobody
+    )
 
 
 def detected(*flows):

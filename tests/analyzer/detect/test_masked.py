@@ -11,6 +11,7 @@ from netagent.model.path import rnic
 from netagent.model.verdict import Symptom
 from netagent.model.window import Window
 from netagent.wire.messages import Health
+from tests.analyzer.detect.seen import nothing
 
 WINDOW = Window(0, 5_000_000_000)
 A, B = rnic("h0", "rnic0"), rnic("h1", "rnic0")
@@ -30,7 +31,7 @@ def seen(findings, *, expected=("h0", "h1")):
         rows[host] = numbers.decode(summary)
     state = WindowState(WINDOW, rows, findings={h: tuple(f) for h, f in findings.items()})
     nobody = frozenset()
-    return Seen(state, numbers, (), {}, frozenset(expected), nobody, nobody)
+    return Seen(state, *nothing(state), {}, frozenset(expected), nobody, nobody)
 
 
 def test_each_part_that_a_host_states_as_masked_deviates_once():

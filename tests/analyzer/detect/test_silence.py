@@ -8,13 +8,13 @@ from analyzer.detect.silence import (
     TIMEOUT_WINDOWS,
     Silence,
 )  # fmt: skip
-from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from analyzer.questions import Failed, Why
 from netagent.model.path import Component, Kind
 from netagent.model.window import Window
 from netagent.wire.messages import Health, Status
 from tests.analyzer.asking import drive
+from tests.analyzer.detect.seen import nothing
 
 ANSWERS = object()
 AGENT = Component(Kind.AGENT, "h1")
@@ -23,7 +23,7 @@ AGENT = Component(Kind.AGENT, "h1")
 def seen(*absent, patience=(), heard=(), expected=("h1", "h2")):
     state = WindowState(Window(0, 5), rows=dict.fromkeys(heard))
     return Seen(
-        *(state, FlowNumbers(), (), {}),
+        *(state, *nothing(state), {}),
         frozenset(expected),
         frozenset(absent),
         frozenset(patience),
@@ -113,9 +113,7 @@ def test_an_agent_that_answers_tells_whether_its_clock_is_wrong(answers, clocks)
     silence, hosts = Silence(), frozenset({"h1", "h2"})
     for _ in range(MUTE_WINDOWS):
         state = WindowState(Window(0, 5))
-        late = Seen(
-            state, FlowNumbers(), (), {}, hosts, frozenset({"h1"}), frozenset(), 1000 * 10**9
-        )
+        late = Seen(state, *nothing(state), {}, hosts, frozenset({"h1"}), frozenset(), 1000 * 10**9)
         drive(silence.detect(late), lambda _: answers)
     assert silence.clocks == clocks
     assert list(silence.silent) == ["h1"]

@@ -647,7 +647,7 @@ def test_what_a_host_reports_of_others_flows_is_not_believed():
     (summary,) = (each for each in world.summaries() if each.host == "h0")
     before = world.diagnosis.ingest(with_rows(summary, theirs), world.now_ns()).rows
     state = WindowState(before.window, {"h0": before})
-    after = world.diagnosis._of_owners(state).rows["h0"]
+    after = world.diagnosis._of_owners(state).rows
     assert len(before.flow) == len(after.flow) + len(theirs)
     sources = {world.diagnosis._numbers.flow(n).source for n in after.flow.tolist()}
     assert {world.fabric.endpoints[each].host for each in sources} == {"h0"}

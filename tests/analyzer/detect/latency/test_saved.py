@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from analyzer.detect.contract import Seen
+from analyzer.detect.flows import Flows
 from analyzer.detect.latency.drift import WIDTH_NS as HALF_HOUR_NS
 from analyzer.detect.latency.slowness import MAX_SAVED, Slowness
 from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.table import joined
 from analyzer.intake.windows import WindowState
 from netagent.model.ids import FlowId
 from netagent.model.window import Window
@@ -29,7 +31,8 @@ class Told:
     def window(self, at_ns, rtts_ns):
         rows = trips.window(self.numbers, rtts_ns, at_ns)
         state = WindowState(Window(at_ns, WIDTH_NS), {"h": rows})
-        self.slowness.learn(Seen(state, self.numbers, (), {}, NOBODY, NOBODY, NOBODY))
+        table = joined(state.window, state.rows, self.numbers)
+        self.slowness.learn(Seen(state, table, Flows.of(()), {}, NOBODY, NOBODY, NOBODY))
         return dict(self.slowness.slow)
 
     def again(self):

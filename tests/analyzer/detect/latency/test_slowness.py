@@ -7,11 +7,13 @@ from analyzer.detect.contract import Seen
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.table import joined
 from analyzer.intake.windows import WindowState
 from netagent.model.ids import FlowId
 from netagent.model.window import Window
 from tests.analyzer.detect.latency import trips
 from tests.analyzer.detect.latency.trips import WIDTH_NS, A, B
+from tests.analyzer.detect.seen import nothing
 
 NOBODY = frozenset()
 FLOW = trips.flow()
@@ -26,7 +28,15 @@ class Told:
     def window(self, rtts_ns):
         rows = trips.window(self.numbers, {FLOW: rtts_ns}, self.at_ns)
         state = WindowState(Window(self.at_ns, WIDTH_NS), {"h": rows})
-        seen = Seen(state, self.numbers, Flows.of(()), {}, NOBODY, NOBODY, NOBODY)
+        seen = Seen(
+            state,
+            joined(state.window, state.rows, self.numbers),
+            Flows.of(()),
+            {},
+            NOBODY,
+            NOBODY,
+            NOBODY,
+        )
         self.at_ns += WIDTH_NS
         with pytest.raises(StopIteration) as done:
             next(self.slowness.detect(seen))
@@ -91,5 +101,5 @@ def test_slowness_is_over_when_its_pairs_were_probed_and_are_not_slow(there, pro
     nobody = frozenset()
     flows = Flows.of(FlowView(FlowId(*pair, 1), 5, 0, 0, 0, 0, 0, 0) for pair in probed)
     state = WindowState(Window(0, 5))
-    seen = Seen(state, FlowNumbers(), flows, dict.fromkeys(there), nobody, nobody, nobody)
+    seen = Seen(state, nothing(state)[0], flows, dict.fromkeys(there), nobody, nobody, nobody)
     assert Slowness().over([(A, B)], seen) is over
