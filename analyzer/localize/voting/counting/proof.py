@@ -11,7 +11,7 @@ from analyzer.localize.routes import Route
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.counting.choosing import HOSTS_PER_SUSPECT
 from analyzer.localize.voting.counting.counts import FABRIC, Count, crossed_to, meet, middle
-from analyzer.localize.voting.counting.losses import LIMITED
+from analyzer.localize.voting.counting.losses import LIMITED, SEVERAL
 from analyzer.localize.voting.election import Ballot, BorneOut, Election, is_dead, log_likelihood
 from netagent.model.ids import FlowId
 from netagent.model.path import Component, Kind, link, link_ends, switch
@@ -103,40 +103,55 @@ def contradicted(
     ballots: Sequence[Ballot],
     standing: Collection[Component],
 ) -> tuple[Election, ...]:
-    """Return elections, of which those on parts that no count accuses are doubtful, if one is left.
+    """Return elections, of which those are doubtful that what was counted elsewhere speaks against.
 
-    That is where most packets of a host were lost between two routers, and neither those nor their
-    link are named or known: then it is not told yet what the probes met.
+    Where most packets of a host were lost between two routers, and neither those nor their link are
+    named or known, those are on parts that no count accuses: it is not told yet what the probes
+    met. Where several were, and not most, another link of one of these routers is doubtful: it may
+    be that router.
     """
     named = {each.suspects[0].component for each in elections if each.decided}
-    if not _is_left_open(counts, {*named, *standing}):
+    left_open = _left_open(counts, {*named, *standing})
+    if not left_open:
         return tuple(elections)
     shown = shown_at_fault(ballots)
     shown |= {switch(end) for each in shown if each.kind is Kind.LINK for end in link_ends(each)}
     kept = {*shown, *standing}
+
+    def is_doubtful(best: Component) -> bool:
+        some = {each for each, is_most in left_open.items() if not is_most}
+        if best not in standing and any(meet(best, each) for each in some):
+            return True
+        return len(some) < len(left_open) and best.kind in FABRIC and best not in kept
+
     return tuple(
         replace(each, doubtful=True)
-        if each.decided and (best := each.suspects[0].component).kind in FABRIC and best not in kept
+        if each.decided and is_doubtful(each.suspects[0].component)
         else each
         for each in elections
     )
 
 
-def _is_left_open(counts: Iterable[Count], known: Collection[Component]) -> bool:
-    """Return whether most packets were lost between routers where nothing is known to be at fault.
+def _left_open(counts: Iterable[Count], known: Collection[Component]) -> dict[Component, bool]:
+    """Return links where several packets were lost, though nothing there is known to be at fault.
 
-    Where a router answers next to nothing, it may limit its answers.
+    For each, whether these were most. Where a router answers next to nothing, it may limit its
+    answers.
     """
+    found: dict[Component, bool] = {}
     for each in counts:
         sent, reached = each.answer.sent, each.answer.answered
         for n in range(1, min(len(reached), len(each.routers), each.sure)):
             here, there = each.routers[n - 1 : n + 1]
             limits = 0 < reached[n] < LIMITED * sent
-            lost_most = 2 * reached[n] < reached[n - 1] and reached[n - 1] >= LIMITED * sent
-            parts = {link(here, there), switch(here), switch(there)}
-            if here and there and lost_most and not limits and parts.isdisjoint(known):
-                return True
-    return False
+            lost = reached[n - 1] - reached[n]
+            if not (here and there) or limits or lost < SEVERAL:
+                continue
+            between = link(here, there)
+            if {between, switch(here), switch(there)}.isdisjoint(known):
+                is_most = 2 * reached[n] < reached[n - 1] and reached[n - 1] >= LIMITED * sent
+                found[between] = is_most or found.get(between, False)
+    return found
 
 
 def _more(counted: Ballot, before: Ballot) -> bool:

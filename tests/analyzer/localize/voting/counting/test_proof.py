@@ -5,11 +5,12 @@ import pytest
 from msgspec.structs import replace as replace_answer
 
 from analyzer.localize.voting.counting import losses, proof
-from analyzer.localize.voting.election import Ballot
+from analyzer.localize.voting.election import Ballot, Election
 from netagent.model.path import link, rnic, switch
 from netagent.model.verdict import Suspect
 from tests.analyzer.localize.voting.counting.ways import (
     ANOTHER,
+    BACK,
     FABRIC,
     FAR,
     FLOW,
@@ -105,3 +106,27 @@ def test_what_takes_another_way_than_traced_makes_what_is_below_its_router_doubt
     assert proof.turned([now], topology, ()) == {switch(NEAR), *links} - {left}
     beside = [link(NEAR, other)]
     assert proof.turned([now], topology, beside) == {switch(NEAR), *links}
+
+
+@pytest.mark.parametrize(
+    ("near", "known", "doubtful"),
+    [
+        pytest.param((100, 92, 92), (), True, id="as many on the other link of the spine"),
+        pytest.param((100, 92, 92), (link(NEAR, SPINE),), False, id="which is known to lose some"),
+        pytest.param((100, 92, 92), (switch(SPINE),), False, id="of the spine, which is known"),
+        pytest.param((100, 99, 91), (), False, id="a stray one on the other link"),
+        pytest.param((100, 1, 0), (), False, id="the spine limits its answers"),
+    ],
+)
+def test_a_link_is_not_named_where_counts_say_that_another_one_of_its_switch_loses_as_well(
+    near, known, doubtful
+):
+    """What a spine began to lose was laid at the door of one of two links that lost a while ago."""
+    counts = [*answered(*near), *answered(100, 93, 89, flow=BACK)]
+    lossy = Ballot(("a", "b"), 90, 5, frozenset({link(FAR, SPINE)}), "x")
+    suspects = (Suspect(link(FAR, SPINE), 0.97, 22, 1079),)
+    far = Election(suspects, (lossy,), pairs=4, evidence=50.0)
+    assert far.decided
+    ballots = losses.ballots(counts, FABRIC.endpoints)
+    (told,) = proof.contradicted([far], counts, ballots, known)
+    assert told.doubtful is doubtful
