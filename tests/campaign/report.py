@@ -41,13 +41,14 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
         ("episodes wholly right", score.whole, score.episodes),
     ]
     made += [_share(name, hits, of) for name, hits, of in shares if of]
-    alarms, days = false_alarms(outcomes, rnics)
+    alarms, named, days = false_alarms(outcomes, rnics)
     if days:
         low, high = (each / days * 10_000 for each in poisson(alarms))
         made.append(
             f"{alarms} false alarms in {days:.1f} RNIC-days of health: "
             f"{low:.0f} to {high:.0f} in 10,000"
         )
+        made += [f"  {alarms - named} of them name nobody"] if alarms else []
     if total.failures and score.beside:
         made += ["", "beside it, on flows that pass a fixed threshold:"]
         for name, tally in score.beside.items():
@@ -88,7 +89,7 @@ def _remarks(score: Score, outcomes: Sequence[Outcome]) -> list[str]:
 
 def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str, object]:
     """Return the score as plain data."""
-    alarms, days = false_alarms(outcomes, rnics)
+    alarms, named, days = false_alarms(outcomes, rnics)
     return {
         "types": {number: _plain(tally) for number, tally in sorted(score.by_type.items())},
         "all": _plain(score.total),
@@ -103,7 +104,7 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
             number: {"episodes": len(quiet), "nobody_named": sum(quiet)}
             for number, quiet in sorted(score.harmless.items())
         },
-        "health": {"alarms": alarms, "rnic_days": days},
+        "health": {"alarms": alarms, "named": named, "rnic_days": days},
         "beside": {
             name: _plain(tally) | {"blamed": score.blamed[name]}
             for name, tally in score.beside.items()

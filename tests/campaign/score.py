@@ -202,14 +202,15 @@ def _names(truth: Truth) -> set[str]:
     return {truth.component, *truth.also}
 
 
-def false_alarms(outcomes: Iterable[Outcome], rnics: int) -> tuple[int, float]:
-    """Return how many incidents opened in health, and the RNIC-days that were watched."""
-    alarms, days = 0, 0.0
+def false_alarms(outcomes: Iterable[Outcome], rnics: int) -> tuple[int, int, float]:
+    """Return how many incidents opened in health, how many named somebody, and the RNIC-days."""
+    alarms, named, days = 0, 0, 0.0
     for outcome in outcomes:
         if not outcome.truths:
             alarms += len({each.id for each in outcome.said})
+            named += len({each.id for each in outcome.said if each.component is not None})
             days += rnics * outcome.seconds / 86_400
-    return alarms, days
+    return alarms, named, days
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def test_of_two_failures_each_needs_its_own_name():
 
 def test_alarms_in_health_are_counted_per_rnic_and_day():
     healthy = [Outcome(1, (), (said("link a -- b"), said(None, name="j")), 43_200)]
-    assert false_alarms(healthy, rnics=10) == (2, 5.0)
+    assert false_alarms(healthy, rnics=10) == (2, 1, 5.0)
     assert score(healthy).right == 0
 
 
