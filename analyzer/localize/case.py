@@ -114,7 +114,7 @@ class Case:
         """Return what all packets of an endpoint cross on its own host."""
         parts = self._parts.get(key)
         if parts is None:
-            parts = self._parts[key] = _own_parts(self.endpoints[key])
+            parts = self._parts[key] = parts_of_host(self.endpoints[key])
         return parts
 
     def of_hosts(self, hosts: AbstractSet[str]) -> tuple[FlowView, ...]:
@@ -153,7 +153,8 @@ def way_of(view: FlowView, case: Case, topology: LearnedTopology) -> Way:
     return replace(way, certain=way.certain | own)
 
 
-def _own_parts(endpoint: Endpoint) -> frozenset[Component]:
+def parts_of_host(endpoint: Endpoint) -> frozenset[Component]:
+    """Return what all packets of an endpoint cross on its own host."""
     return frozenset(
         {
             rnic(endpoint.host, endpoint.rnic),

@@ -16,13 +16,13 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.flows import Flows, FlowView
-from analyzer.localize.case import Case, OrderedPair
+from analyzer.localize.case import Case, OrderedPair, parts_of_host
 from analyzer.localize.routes import NO_ROUTE, UNTRACED, Ints, Route
 from analyzer.localize.topology import LearnedTopology, Leg, Part
 from netagent.model.ids import EndpointId
@@ -31,6 +31,30 @@ from netagent.model.path import Component, Kind, link
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 FABRIC = {Kind.SWITCH, Kind.LINK}
+
+
+V = TypeVar("V")
+
+
+class Lazily(Mapping[int, V]):
+    """A mapping that is made when somebody asks for it: nobody does for a window without losses."""
+
+    def __init__(self, numbers: Ints, look: Callable[[int], V]) -> None:
+        self.numbers = numbers
+        self._look = look
+
+    def __getitem__(self, number: int) -> V:
+        return self._made[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def _made(self) -> dict[int, V]:
+        return {number: self._look(number) for number in self.numbers.tolist()}
 
 
 @dataclass(frozen=True)
@@ -280,23 +304,25 @@ def divide(
     rows = np.flatnonzero(fine)
     there, back = settled.there[rows], settled.back[rows]
     ends = flows.ends[:, rows]
-    names = {n: flows.numbers.endpoint(n) for n in np.unique(ends).tolist()}
+    names = Lazily(_met(ends), flows.numbers.endpoint)
+    endpoints, routes = case.endpoints, settled.routes  # what is asked for later keeps no window
+    own = Lazily(names.numbers, lambda n: parts_of_host(endpoints[names[n]]))
     untraced = there == UNTRACED
     legs: dict[int, Leg] = {}
     if untraced.any():
         leaf_of = {n: topology.leaf_of(case.endpoints[name]) for n, name in names.items()}
         both = _between_leaves(ends[:, untraced], leaf_of, topology, len(settled.routes), legs)
         there[untraced], back[untraced] = both
-    taken = np.unique(np.concatenate([there, back])).tolist()
-    parts = {
-        row: _certain(legs[row]) if row in legs else topology.leg(settled.routes[row])[0][0]
-        for row in taken
-    }
+
+    def parts_of(row: int) -> frozenset[Part]:
+        return _certain(legs[row]) if row in legs else topology.leg(routes[row])[0][0]
+
+    parts = Lazily(_met(np.stack([there, back])), parts_of)
     of_all_sizes = flows.sent[rows]
     sent = flows.sent_large[rows] if large_only else of_all_sizes
     counted = Fine(
         rows, sent, of_all_sizes, there, back, ends,
-        settled.routes, parts, legs, {n: case.own_parts(name) for n, name in names.items()}, names,
+        routes, parts, legs, own, names,
     )  # fmt: skip
     return flows.where(~fine), (counted,)
 
@@ -321,6 +347,13 @@ def _between_leaves(
         legs[first + n] = topology.untraced_leg((source, target))
     there, back = first + place.reshape(keys.shape)
     return there, back
+
+
+def _met(numbers: Ints) -> Ints:
+    """Return these numbers once each, in order."""
+    found = np.zeros(1 + int(numbers.max(initial=-1)), np.bool_)
+    found[numbers] = True
+    return np.flatnonzero(found)
 
 
 def _certain(leg: Leg) -> frozenset[Part]:
