@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traced paths into the learned topology: of each host's, those that say something new."""
 
+from dataclasses import dataclass, field
 from zlib import crc32
 
 import numpy as np
@@ -11,24 +12,31 @@ from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import Registry
 from netagent.model.ids import EndpointId
 
-RELEARN_NS = 60_000_000_000
-"""Nanoseconds after which unchanged paths are learned again. Chosen: endpoints may have moved
-meanwhile, and learning every window costs time."""
+RELEARN_NS = 300_000_000_000
+"""Nanoseconds after which unchanged paths of endpoints that did not move are learned again. Chosen:
+half of the time after which what nothing shows is forgotten; learning costs time."""
 
 
+@dataclass(slots=True)
 class Learned:
     """What was learned of hosts' paths, as their summaries said it last."""
 
-    def __init__(self) -> None:
-        self._whole: dict[str, tuple[PathTable, NDArray[np.bool_]]] = {}
-        """Host -> its paths, and which of them (n_paths,) were learned to their end."""
-        self._since_ns: dict[str, int] = {}
-        """Host -> start of the window that all of its paths were learned in."""
+    _whole: dict[str, tuple[PathTable, NDArray[np.bool_]]] = field(default_factory=dict)
+    """Host -> its paths, and which of them (n_paths,) were learned to their end."""
+    _since_ns: dict[str, int] = field(default_factory=dict)
+    """Host -> start of the window that all of its paths were learned in."""
+    _underlays: dict[str, tuple[int, dict[EndpointId, str | None]]] = field(default_factory=dict)
+    """Host -> moves of endpoints until its table was last looked at, and their VTEPs then."""
 
-    def news(self, host: str, paths: PathTable, *, wall_ns: int) -> NDArray[np.int64]:
-        """Return the rows that a window which began at `wall_ns` has to be learned from."""
+    def news(
+        self, host: str, paths: PathTable, *, wall_ns: int, moved: bool = False
+    ) -> NDArray[np.int64]:
+        """Return the rows that a window which began at `wall_ns` has to be learned from.
+
+        That are all where an endpoint of the table has `moved`.
+        """
         since_ns = self._since_ns.get(host)
-        if since_ns is not None and wall_ns < since_ns + RELEARN_NS:
+        if since_ns is not None and not moved and wall_ns < since_ns + RELEARN_NS:
             before, whole = self._whole[host]
             same = paths.same(before)
             return np.flatnonzero(~(same & whole) if len(same) == len(whole) else ~same)
@@ -37,6 +45,15 @@ class Learned:
         self._since_ns[host] = wall_ns - early_ns
         self._whole[host] = paths, np.zeros(len(paths), np.bool_)
         return np.arange(len(paths))
+
+    def has_moved(self, host: str, paths: PathTable, roster: Registry) -> bool:
+        """Return whether endpoints of a host's paths have another VTEP than when it last asked."""
+        moves, before = self._underlays.get(host, (-1, {}))
+        if moves == roster.moves:
+            return False
+        now = {each: underlay_of(each, roster) for each in paths.endpoints}
+        self._underlays[host] = roster.moves, now
+        return any(before.get(each, underlay) != underlay for each, underlay in now.items())
 
     def take(
         self, host: str, paths: PathTable, news: NDArray[np.int64], whole: NDArray[np.bool_]
@@ -57,12 +74,8 @@ def learn(
     wall_ns: int,
 ) -> None:
     """Take the news of a host's paths into the topology, from a window that began at `wall_ns`."""
-
-    def underlay(endpoint: EndpointId) -> str | None:
-        record = roster.endpoint(endpoint)
-        return record.endpoint.underlay if record is not None else None
-
-    news = learned.news(host, paths, wall_ns=wall_ns)
+    moved = learned.has_moved(host, paths, roster)
+    news = learned.news(host, paths, wall_ns=wall_ns, moved=moved)
     if not len(news):
         return
     # A host traces what its own endpoints send: probes of its flows, replies to others'.
@@ -71,5 +84,11 @@ def learn(
     mine = np.array([(row.flow.target if row.reply else row.flow.source) in own for row in rows])
     kept = [row for row, is_own in zip(rows, mine.tolist(), strict=True) if is_own]
     whole = np.zeros(len(rows), np.bool_)
-    whole[mine] = topology.learn(kept, underlay, wall_ns=wall_ns)
+    whole[mine] = topology.learn(kept, lambda end: underlay_of(end, roster), wall_ns=wall_ns)
     learned.take(host, paths, news, whole)
+
+
+def underlay_of(endpoint: EndpointId, roster: Registry) -> str | None:
+    """Return the address of an endpoint's VTEP; None where the endpoint is not known."""
+    record = roster.endpoint(endpoint)
+    return record.endpoint.underlay if record is not None else None

@@ -55,12 +55,16 @@ class PathTable:
         """Return which rows (n_paths,) say what those in the same places of `other` say."""
         if self.endpoints != other.endpoints or len(self) != len(other):
             return np.zeros(len(self), np.bool_)
-        number: dict[tuple[str, ...], int] = {}
-        ours, theirs = (
-            np.array([number.setdefault(hops, len(number)) for hops in each.routes], np.int64)
-            for each in (self, other)
-        )
-        same: NDArray[np.bool_] = ours[self.route] == theirs[other.route]
+        same: NDArray[np.bool_]
+        if self.routes == other.routes:
+            same = self.route == other.route
+        else:
+            number: dict[tuple[str, ...], int] = {}
+            ours, theirs = (
+                np.array([number.setdefault(hops, len(number)) for hops in each.routes], np.int64)
+                for each in (self, other)
+            )
+            same = ours[self.route] == theirs[other.route]
         for mine, others in zip(self.key, other.key, strict=True):
             same &= mine == others
         return same
@@ -69,7 +73,7 @@ class PathTable:
 def paths_of(summary: Summary) -> PathTable:
     """Return the summary's traced paths; RemoteProtocolError where they make no sense."""
     paths, endpoints = summary.paths, len(summary.endpoints)
-    if any(len(route) > MAX_HOPS for route in paths.routes):
+    if max(map(len, paths.routes), default=0) > MAX_HOPS:
         raise RemoteProtocolError(f"a path of more than {MAX_HOPS} routers")
     route = column(paths, "route")
     key = tuple(columns(paths, _KEY, len(route)).values())

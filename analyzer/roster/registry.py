@@ -127,6 +127,8 @@ class Registry:
         self._conflicts: deque[Conflict] = deque(maxlen=CONFLICTS_KEPT)
         self.revision = 0
         """Grows with every change of a task or of an endpoint's view."""
+        self.moves = 0
+        """Grows with every endpoint that is at another VTEP than before."""
 
     # --- what agents say ------------------------------------------------------------------------
 
@@ -236,7 +238,7 @@ class Registry:
             return [self._views[i] for i in sorted(self._members.get(task, ()))]
         return [
             record
-            for _, record in sorted(self._views.items())
+            for record in sorted(self._views.values(), key=_place)
             if (vanished or record.live) and task in {None, record.endpoint.task}
         ]
 
@@ -418,6 +420,8 @@ class Registry:
         self, endpoint: EndpointId, before: EndpointRecord | None, after: EndpointRecord | None
     ) -> set[str]:
         self.revision += 1
+        if before is not None and after is not None:
+            self.moves += before.endpoint.underlay != after.endpoint.underlay
         if before is not None:
             self._unindex(before)
         if after is not None:
@@ -511,6 +515,11 @@ def _record(endpoint: Endpoint, before: EndpointRecord | None, wall_ns: int) -> 
 def _learned(task: str, members: set[EndpointId]) -> Task:
     rails = tuple(sorted({i.rail for i in members}))
     return Task(task, tuple(sorted({i.container for i in members})), len(rails), rails)
+
+
+def _place(record: EndpointRecord) -> tuple[str, int]:
+    """Return what endpoints are ordered by, quicker than they compare."""
+    return record.endpoint.id.container, record.endpoint.id.rail
 
 
 def _discard(index: dict[str, set[EndpointId]], key: str, endpoint: EndpointId) -> None:

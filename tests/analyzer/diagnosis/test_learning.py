@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 
@@ -12,6 +13,7 @@ from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import Agents
 from analyzer.simulate.clos import Clos, Shape
+from netagent.wire.messages import Registration
 
 WIDTH_NS = 5_000_000_000
 HOST = "h0"
@@ -123,3 +125,16 @@ def test_it_is_as_if_all_were_learned_in_each_window(windows):
         take(learned, topology, HOST, table, window)
         take(Learned(), naive, HOST, table, window)
         assert known(topology, table) == known(naive, table)
+
+
+def test_paths_of_an_endpoint_that_moved_are_learned_at_once():
+    before, roster = fabric()[0], deepcopy(fabric()[0])
+    topology, learned = begun()
+    table = fabric()[1][HOST]
+    there = [each.endpoint for each in before.endpoints_of("h1")]
+    assert {each.id for each in there} & set(table.endpoints)
+    moved = tuple(replace(end, underlay=f"9.9.9.{n}") for n, end in enumerate(there))
+    message = Registration(host="h1", instance="i", generation=9, rpc_url="", endpoints=moved)
+    roster.apply(message, 10**12)
+    learn(learned, topology, roster, HOST, table, wall_ns=3 * WIDTH_NS)
+    assert topology.given == len(table)
