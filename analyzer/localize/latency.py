@@ -7,6 +7,7 @@ from analyzer.localize.case import Case, Explained
 from analyzer.localize.contract import Context
 from analyzer.localize.voting.ballots import (
     Counted,
+    Poll,
     by_latency,
     poll_latency,
     poll_latency_again,
@@ -44,9 +45,20 @@ class Latency:
         if borne_out is None and not any(ballot.lost for ballot in ballots):
             # It has passed by now, or comes and goes, or is less than routers show: that would
             # acquit all that they were timed through, and leave whatever nobody timed.
-            return by_latency(case, polled, timed)
+            return by_latency(case, _without_ties(polled), timed)
         suspects = [suspect for each in polled.elections for suspect in each.suspects]
         switches = {each for each in case.standing if each.kind is Kind.SWITCH}
         cleared = acquittal.beyond(suspects, counts, switches - acquittal.switches(counts))
         polled = poll_latency_again(polled, ballots, cleared, borne_out=borne_out)
         return by_latency(case, polled, timed)
+
+
+def _without_ties(polled: Poll) -> Poll:
+    """Return a poll that names nobody whom the probes alone hardly tell from another one."""
+    return replace(
+        polled,
+        elections=tuple(
+            replace(each, doubtful=True) if len(each.tied) > 1 else each
+            for each in polled.elections
+        ),
+    )

@@ -259,7 +259,7 @@ def _not_all(elections: Sequence[Election], before: Sequence[Election]) -> tuple
     One dead part explains what the probes lost. Where counts from two sides accuse one part each,
     the router between them answers neither, as one does that lost its route.
     """
-    dead = {each.suspects[0].component for each in elections if each.dead}
+    dead = {e.suspects[0].component for e in elections if e.suspects and (e.dead or is_dead(e))}
     several = [dead.intersection(each.tied) for each in before if not each.decided]
     doubted = {
         component

@@ -7,7 +7,7 @@ half an hour against a frozen reference (`drift`, what creeps). All leave alone 
 a floor, which a task may set for itself (`floors`).
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,6 +31,10 @@ from netagent.model.verdict import Symptom
 
 MAX_SAVED = 131_072
 """Most flows whose baselines are saved. Chosen: half a kilobyte each, so 64 MiB at most."""
+
+LASTING_NS = 10_000_000_000
+"""Nanoseconds at the end of half a minute in which it must still be slow. Chosen: two windows by
+default; a queue that stands a quarter of the time stands in them."""
 
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) in healthy windows, and now."""
@@ -133,7 +137,8 @@ class Slowness:
         merged = merge(rows)
         factor, shift_ns = self._floor(merged.flow, seen)
         odd, again = self._spread.judge(merged, factor, shift_ns)
-        self._odd = {int(merged.flow[n]): self._odd_shift(merged, int(n)) for n in again.tolist()}
+        shifts = {int(merged.flow[n]): self._odd_shift(merged, int(n)) for n in again.tolist()}
+        self._odd = _lasting(shifts, rows)
         spoiled = np.union1d(slow, merged.flow[odd])
         self._drift.add(merged, spoiled, shift_ns, start_ns=rows[0].window.start_ns)
 
@@ -172,3 +177,19 @@ class Slowness:
 def _named(shifts: Mapping[int, Shift], numbers: FlowNumbers) -> Iterator[tuple[FlowId, Shift]]:
     for number, shift in shifts.items():
         yield numbers.flow(number), shift
+
+
+def _lasting(shifts: Mapping[int, Shift], windows: Sequence[WindowRows]) -> dict[int, Shift]:
+    """Return the shifts of which the last LASTING_NS of these windows still show a half.
+
+    What ended within the half minute was told by its own windows, and is over.
+    """
+    if not shifts:
+        return {}
+    end_ns = max(rows.window.end_ns for rows in windows)
+    most = np.zeros(1 + max(shifts))
+    for rows in windows:
+        if rows.window.end_ns > end_ns - LASTING_NS:
+            known = rows.flow < len(most)
+            np.maximum.at(most, rows.flow[known], rows.max_ns[known])
+    return {n: (before, now) for n, (before, now) in shifts.items() if 2 * most[n] >= before + now}
