@@ -14,6 +14,7 @@ from analyzer.localize.voting.ballots import (
     sprayed,
 )
 from analyzer.localize.voting.counting import acquittal, asking, choosing, lateness, proof, quoting
+from analyzer.localize.voting.counting.counts import FABRIC
 from analyzer.questions import Asking
 from netagent.model.path import Kind
 
@@ -54,11 +55,16 @@ class Latency:
 
 
 def _without_ties(polled: Poll) -> Poll:
-    """Return a poll that names nobody whom the probes alone hardly tell from another one."""
+    """Return a poll that names no link that probes alone hardly tell from another one.
+
+    Of a host, routers do not tell anything.
+    """
     return replace(
         polled,
         elections=tuple(
-            replace(each, doubtful=True) if len(each.tied) > 1 else each
+            replace(each, doubtful=True)
+            if len(each.tied) > 1 and FABRIC.issuperset(part.kind for part in each.tied)
+            else each
             for each in polled.elections
         ),
     )
