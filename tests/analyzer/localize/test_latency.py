@@ -5,13 +5,16 @@ from dataclasses import replace
 
 import pytest
 
+from analyzer.localize import latency
 from analyzer.localize.contract import Context
 from analyzer.localize.latency import Latency
 from analyzer.localize.tracing.doubts import Doubts
+from analyzer.localize.voting.ballots import poll_latency
 from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
-from netagent.model.path import link
+from netagent.model.path import link, rnic
+from netagent.model.verdict import Suspect
 from netagent.wire.messages import PathReply, PathRequest
 
 SLOW = link("leaf-s1-r0", "spine-0")
@@ -57,3 +60,26 @@ def test_routers_that_answer_as_ever_acquit_nobody_of_what_has_passed(mute):
     (verdict,) = judged(Fabric(seed=1), mute=mute)
     assert verdict.component is None
     assert SLOW in [each.component for each in verdict.alternatives]
+
+
+@pytest.mark.parametrize(
+    ("beside", "named"),
+    [
+        pytest.param(link("leaf-s0-r0", "spine-0"), None, id="a link as likely as half"),
+        pytest.param(rnic("h2", "rnic0"), SLOW, id="of a host, routers tell nothing"),
+    ],
+)
+def test_one_of_two_links_is_not_named_where_no_router_is_late(beside, named, monkeypatch):
+    """It had been slow, and the probes told it from another one by a hair."""
+
+    def by_a_hair(*args):
+        polled = poll_latency(*args)
+        election = polled.elections[0]
+        lost = election.suspects[0].lost
+        crossed = 2 * lost  # where all flows are slow, nothing is timed
+        suspects = (Suspect(SLOW, 0.8, lost, crossed), Suspect(beside, 0.5, lost, crossed))
+        return replace(polled, elections=(replace(election, suspects=suspects),))
+
+    monkeypatch.setattr(latency, "poll_latency", by_a_hair)
+    (verdict,) = judged(Fabric(seed=1))
+    assert verdict.component == named

@@ -71,11 +71,22 @@ def through(fabric: Fabric, ask: Ask, *, spine: int) -> PathReply:
     return PathReply(paths=(structs.replace(honest, answered=(100, said, 0), hops=hops),))
 
 
+def half_dead(view: FlowView) -> FlowView:
+    """Return a flow that died in the middle of the window."""
+    lost = view.lost // 2
+    dead = {"run": lost, "run_ms": 200 * lost} if view.lost == view.sent else {}
+    return replace(view, lost=lost, lost_large=0, **dead)
+
+
+@pytest.mark.parametrize("dying", [False, True])
 @pytest.mark.parametrize(("spine", "named"), [(0, []), (1, [LOSSY])])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_of_two_dead_links_in_a_row_the_probes_need_one(seed, spine, named):
+def test_of_two_dead_links_in_a_row_the_probes_need_one(seed, spine, named, dying):
     fabric = Fabric(seed=seed, loss={LOSSY: 1.0}, probes=12)
-    asking = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1)).explain(fabric.case())
+    case = fabric.case()
+    if dying:
+        case = replace(case, flows=Flows.of(map(half_dead, case.flows), fabric.numbers))
+    asking = Votes(Context(Registry(), fabric.topology(), Doubts(1), 1)).explain(case)
     asks = next(asking)
     with pytest.raises(StopIteration) as done:
         asking.send([through(fabric, ask, spine=spine) for ask in asks])

@@ -65,6 +65,15 @@ def test_a_queue_that_stands_a_quarter_of_the_time_is_seen_by_two_half_minutes_i
     assert not any([told.window(window(False)) for _ in range(11)][5:])
 
 
+@pytest.mark.parametrize(("well", "lasts"), [(0, True), (1, True), (2, False), (3, False)])
+def test_half_a_minute_that_ends_well_tells_nothing(well, lasts):
+    """A link that was slow for most of it had been mended, and was named again."""
+    random, told = Random(6), Told()
+    for us in [15] * 72 + [82] * (12 - well) + [15] * well:
+        told.window(jitter(random, us))
+    assert bool(told.slowness._odd) is lasts
+
+
 def test_the_published_case_of_13_to_82_microseconds_alarms_by_the_second_half_minute():
     """SkeletonHunter, Figure 18: from second 86 on, the median is 82 us instead of 13."""
     random, told = Random(1), Told()
