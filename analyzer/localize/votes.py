@@ -147,6 +147,7 @@ class Votes:
             shown = proof.shown_at_fault(ballots)
             elections = proof.contradicted(elections, counts, ballots, case.standing)
             elections = _not_all(_shown(elections, polled.elections, shown), polled.elections)
+            elections = _links_first(elections, polled.elections, shown)
             elections = tuple(
                 replace(each, doubtful=True)
                 if each.decided
@@ -272,6 +273,27 @@ def _not_all(elections: Sequence[Election], before: Sequence[Election]) -> tuple
     return tuple(
         replace(each, doubtful=True)
         if each.suspects and each.suspects[0].component in doubted
+        else each
+        for each in elections
+    )
+
+
+def _links_first(
+    elections: Sequence[Election], before: Sequence[Election], lossy: AbstractSet[Component]
+) -> tuple[Election, ...]:
+    """Return elections, of which those on a switch that probes ruled out are doubtful.
+
+    That is where they left one of its links open, and packets were lost there. Of the first and the
+    last router of a way counts tell least: what acquits the link while it is away does not them.
+    """
+    left_open = {component for each in before for component in each.tied}
+    ends = {end for each in left_open & lossy if each.kind is Kind.LINK for end in link_ends(each)}
+    return tuple(
+        replace(each, doubtful=True)
+        if each.decided
+        and (best := each.suspects[0].component).kind is Kind.SWITCH
+        and best not in left_open
+        and best.name in ends
         else each
         for each in elections
     )

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.intake.flows import WindowRows
+from analyzer.intake.flows import MAX_BUCKET, WindowRows
 from netagent.wire.histogram import GAMMA
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 QUANTILES = (0.25, 0.5, 0.75)
+_VALUES = 2 * GAMMA ** np.arange(MAX_BUCKET + 1.0) / (GAMMA + 1)
+"""What stands for a bucket, in ns, by its number."""
 P25, P50, P75, MIN, MEAN, STD, MAX = range(7)
 """Rows of `Merged.seven` (SkeletonHunter, section 5.2)."""
 
@@ -78,9 +80,10 @@ def _seven(windows: Sequence[WindowRows], flow: Ints) -> tuple[Ints, Floats]:
     many = np.concatenate([r.hist_count for r in windows] or nothing).astype(np.int64)
     known = np.isin(owner, flow)
     place, bucket, many = np.searchsorted(flow, owner[known]), bucket[known], many[known]
-    order = np.lexsort((bucket, place))
+    # Hosts send theirs in order, so that little is left to sort.
+    order = np.argsort((place << 16) + bucket, kind="stable")
     place, bucket, many = place[order], bucket[order], many[order]
-    value = 2 * GAMMA ** bucket.astype(np.float64) / (GAMMA + 1)
+    value = _VALUES[bucket]
     n = len(flow)
     told = np.bincount(place, many, n).astype(np.int64)
     some = np.maximum(told, 1)

@@ -42,6 +42,10 @@ STD_SHARE = 0.05
 is the width of the histogram's buckets."""
 
 
+RISING = [P50, P75, MEAN]
+"""Of the seven numbers, those that rise with what a flow meets."""
+
+
 @dataclass(slots=True)
 class Spread:
     """The last windows of each flow that fitted."""
@@ -106,21 +110,26 @@ class Spread:
         One round trip among many is no rise, whatever it met.
         """
         flow, seven, told = merged.flow[judged], merged.seven[:, judged], merged.told[judged]
+        rest = (seven[MEAN] * told - seven[MAX]) / np.maximum(told - 1, 1)
+        now = np.stack([seven[P50], seven[P75], rest])
         known = np.minimum(self._fitted[flow], LOOK_BACK)
         # The median of those that are there: places beyond them are taken as the greatest.
         past = np.where(
-            np.arange(LOOK_BACK)[None, :, None] < known[:, None, None], self._past[flow], np.inf
+            np.arange(LOOK_BACK)[None, :, None] < known[:, None, None],
+            self._past[flow][:, :, RISING],
+            np.inf,
         )
-        past = np.sort(past, axis=1)
-        middle = np.maximum(known - 1, 0) // 2
-        before = np.exp(past[np.arange(len(flow)), middle].astype(np.float64)).T
-        rest = (seven[MEAN] * told - seven[MAX]) / np.maximum(told - 1, 1)
+        # Nearly all are below what rises from the least of their past, let alone from its median.
+        least = np.exp(past.min(axis=1).astype(np.float64)).T
+        some = np.flatnonzero(
+            _risen(now, least, factor, shift_ns).any(axis=0) & (known >= LEAST_BACK)
+        )
+        ordered = np.sort(past[some], axis=1)
+        middle = np.maximum(known[some] - 1, 0) // 2
+        before = np.exp(ordered[np.arange(len(some)), middle].astype(np.float64)).T
         rose = np.zeros(len(flow), np.bool_)
-        for now, then in ((seven[P50], before[P50]), (seven[P75], before[P75]),
-                          (rest, before[MEAN])):  # fmt: skip
-            rose |= (now >= factor * then) & (now - then >= shift_ns)
-        made: NDArray[np.bool_] = rose & (known >= LEAST_BACK)
-        return made
+        rose[some] = _risen(now[:, some], before, factor[some], shift_ns[some]).any(axis=0)
+        return rose
 
     def _outliers(self, flow: Ints, new: Floats) -> NDArray[np.bool_]:
         """Return which windows are outliers among those of their flow."""
@@ -144,6 +153,12 @@ class Spread:
             self._past = np.concatenate([self._past, np.zeros((more, LOOK_BACK, 7), np.float32)])
             self._fitted = np.concatenate([self._fitted, np.zeros(more, np.int64)])
             self._odd = np.concatenate([self._odd, np.zeros(more, np.bool_)])
+
+
+def _risen(now: Floats, then: Floats, factor: Floats, shift_ns: Floats) -> NDArray[np.bool_]:
+    """Return where `now` exceeds `then` by the least rise that counts."""
+    risen: NDArray[np.bool_] = (now >= factor * then) & (now - then >= shift_ns)
+    return risen
 
 
 def _logarithms(seven: Floats) -> Floats:
