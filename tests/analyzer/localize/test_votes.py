@@ -9,16 +9,18 @@ import pytest
 from msgspec import structs
 
 from analyzer.detect.flows import Flows, FlowView
+from analyzer.localize import votes as votes_module
 from analyzer.localize.case import Case
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Doubts
 from analyzer.localize.votes import Votes
+from analyzer.localize.voting.election import Ballot, Election
 from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
 from netagent.model.ids import FlowId
-from netagent.model.path import Component, link, rnic
-from netagent.model.verdict import Verdict
+from netagent.model.path import Component, link, rnic, switch
+from netagent.model.verdict import Suspect, Verdict
 from netagent.wire.messages import PathReply, PathRequest
 
 LOSSY = link("leaf-s0-r0", "spine-1")
@@ -201,3 +203,25 @@ def test_a_switch_that_stands_for_two_parts_gives_way_to_those_that_counts_show(
     """One loses large packets, the other all of some flows; a leaf that both touch has it all."""
     fabric = Member(seed=seed, loss={NARROW: 0.1}, loss_large={NARROW: 1.0})
     assert named_in(fabric, windows=4) == {NARROW, fabric.broken}
+
+
+LEAF = switch("leaf-s0-r0")
+BESIDE = link("leaf-s1-r0", "spine-1")
+
+
+@pytest.mark.parametrize(
+    ("before", "lossy", "doubtful"),
+    [
+        pytest.param([LOSSY, BESIDE], {LOSSY}, True, id="its link lost packets"),
+        pytest.param([LOSSY, BESIDE], {BESIDE}, False, id="no link of it did"),
+        pytest.param([LOSSY, LEAF], {LOSSY}, False, id="the probes left it open"),
+    ],
+)
+def test_counts_do_not_elect_a_switch_that_probes_ruled_out_for_its_link(before, lossy, doubtful):
+    """What loses now and then is acquitted while it is well, and the leaf beside it is not."""
+    ballot = Ballot(("a", "b"), 90, 9, frozenset({LEAF, LOSSY}), "x")
+    tie = Election(tuple(Suspect(each, 0.5, 21, 176) for each in before), (ballot,), 4, 50.0)
+    elected = replace(tie, suspects=(Suspect(LEAF, 0.99, 21, 224),))
+    assert elected.decided
+    (told,) = votes_module._links_first([elected], [tie], lossy)
+    assert told.doubtful is doubtful
