@@ -52,6 +52,9 @@ class Lazily(Mapping[int, V]):
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def __reduce__(self) -> tuple[type, tuple[dict[int, V]]]:
+        return dict, (self._made,)  # as recordings have it: what it looks up is not copied
+
     @cached_property
     def _made(self) -> dict[int, V]:
         return {number: self._look(number) for number in self.numbers.tolist()}
