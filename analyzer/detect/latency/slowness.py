@@ -35,6 +35,8 @@ MAX_SAVED = 131_072
 LASTING_NS = 10_000_000_000
 """Nanoseconds at the end of half a minute in which it must still be slow. Chosen: two windows by
 default; a queue that stands a quarter of the time stands in them."""
+LASTING = 0.25
+"""Share of the rise that the mean round trip must show then. Chosen: that of such a queue."""
 
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) in healthy windows, and now."""
@@ -137,10 +139,34 @@ class Slowness:
         merged = merge(rows)
         factor, shift_ns = self._floor(merged.flow, seen)
         odd, again = self._spread.judge(merged, factor, shift_ns)
-        shifts = {int(merged.flow[n]): self._odd_shift(merged, int(n)) for n in again.tolist()}
-        self._odd = _lasting(shifts, rows)
+        self._odd = self._lasting(merged, again, rows)
         spoiled = np.union1d(slow, merged.flow[odd])
         self._drift.add(merged, spoiled, shift_ns, start_ns=rows[0].window.start_ns)
+
+    def _lasting(
+        self, merged: Merged, odd: Ints, windows: Sequence[WindowRows]
+    ) -> dict[int, Shift]:
+        """Return the shifts of these places of which the last LASTING_NS show a part on average.
+
+        What ended within the half minute was told by its own windows, and is over.
+        """
+        end_ns = max((rows.window.end_ns for rows in windows), default=0)
+        flows = merged.flow[odd]
+        late = merge(
+            [
+                rows.only(np.isin(rows.flow, flows))
+                for rows in windows
+                if len(flows) and rows.window.end_ns > end_ns - LASTING_NS
+            ]
+        )
+        place = {number: n for n, number in enumerate(late.flow.tolist())}
+        lasting: dict[int, Shift] = {}
+        for n, number in zip(odd.tolist(), flows.tolist(), strict=True):
+            before_ns, now_ns = self._odd_shift(merged, n)
+            least_ns = before_ns + LASTING * (now_ns - before_ns)
+            if number in place and late.seven[MEAN, place[number]] >= least_ns:
+                lasting[number] = before_ns, now_ns
+        return lasting
 
     def _odd_shift(self, merged: Merged, place: int) -> Shift:
         """Return what of the distribution rose most: its middle, upper quarter, or mean."""
@@ -177,19 +203,3 @@ class Slowness:
 def _named(shifts: Mapping[int, Shift], numbers: FlowNumbers) -> Iterator[tuple[FlowId, Shift]]:
     for number, shift in shifts.items():
         yield numbers.flow(number), shift
-
-
-def _lasting(shifts: Mapping[int, Shift], windows: Sequence[WindowRows]) -> dict[int, Shift]:
-    """Return the shifts of which the last LASTING_NS of these windows still show a half.
-
-    What ended within the half minute was told by its own windows, and is over.
-    """
-    if not shifts:
-        return {}
-    end_ns = max(rows.window.end_ns for rows in windows)
-    most = np.zeros(1 + max(shifts))
-    for rows in windows:
-        if rows.window.end_ns > end_ns - LASTING_NS:
-            known = rows.flow < len(most)
-            np.maximum.at(most, rows.flow[known], rows.max_ns[known])
-    return {n: (before, now) for n, (before, now) in shifts.items() if 2 * most[n] >= before + now}

@@ -42,7 +42,7 @@ STD_SHARE = 0.05
 is the width of the histogram's buckets."""
 
 
-RISING = [P50, P75, MEAN]
+_RISING = [P50, P75, MEAN]
 """Of the seven numbers, those that rise with what a flow meets."""
 
 
@@ -116,7 +116,7 @@ class Spread:
         # The median of those that are there: places beyond them are taken as the greatest.
         past = np.where(
             np.arange(LOOK_BACK)[None, :, None] < known[:, None, None],
-            self._past[flow][:, :, RISING],
+            self._past[flow][:, :, _RISING],
             np.inf,
         )
         # Nearly all are below what rises from the least of their past, let alone from its median.
