@@ -14,8 +14,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 QUANTILES = (0.25, 0.5, 0.75)
+# What stands for a bucket, in ns, by its number.
 _VALUES = 2 * GAMMA ** np.arange(MAX_BUCKET + 1.0) / (GAMMA + 1)
-"""What stands for a bucket, in ns, by its number."""
 P25, P50, P75, MIN, MEAN, STD, MAX = range(7)
 """Rows of `Merged.seven` (SkeletonHunter, section 5.2)."""
 

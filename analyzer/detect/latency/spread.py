@@ -42,8 +42,8 @@ STD_SHARE = 0.05
 is the width of the histogram's buckets."""
 
 
+# Of the seven numbers, those that rise with what a flow meets.
 _RISING = [P50, P75, MEAN]
-"""Of the seven numbers, those that rise with what a flow meets."""
 
 
 @dataclass(slots=True)
