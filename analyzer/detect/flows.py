@@ -113,12 +113,12 @@ class Flows(Sequence[FlowView]):
         return next(iter(self._at(slice(place, place + 1 or None))))
 
     def __iter__(self) -> Iterator[FlowView]:
-        flow = self.numbers.flow
         for first in range(0, len(self), AT_ONCE):  # whoever looks for a few stops early
-            some = slice(first, first + AT_ONCE)
-            columns = [getattr(self, name)[some].tolist() for name in _COLUMNS]
-            for values in zip(*columns, self.number[some].tolist(), strict=True):
-                yield FlowView(flow(values[-1]), *values)
+            number = self.number[first : first + AT_ONCE]
+            columns = (getattr(self, name)[first : first + AT_ONCE].tolist() for name in _COLUMNS)
+            flows = self.numbers.flows(number)
+            for flow, *counts in zip(flows, *columns, number.tolist(), strict=True):
+                yield FlowView(flow, *counts)
 
     def where(self, mask: Mask) -> list[FlowView]:
         """Return the flows that `mask` (n_flows,) has, each by itself."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Summaries into arrays: one decoded window of one host, its flows numbered across the cluster.
 
-An agent sends the same rows window after window. So the numbers of a whole key block are remembered
-and found again by the block's bytes. A flow keeps its number while summaries report it. Restarted
-agents choose new source ports, so `recycle` frees numbers for other flows.
+With more targets than an endpoint visits in a window, no two windows hold the same rows. So each
+row is looked up by a key of numbers, without naming its flow. A flow keeps its number while
+summaries report it. Restarted agents choose new source ports, so `recycle` frees numbers for other
+flows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +22,9 @@ from netagent.wire.columns import typecodes
 from netagent.wire.histogram import bucket_of
 from netagent.wire.messages import FlowColumns, Summary
 
-MAX_BLOCKS = 65_536
-"""Most key blocks remembered; when full, all are forgotten. Chosen: more than the hosts of a
-cluster, so that only changing blocks fill it."""
+MAX_ENDS = 1 << 23
+"""Most endpoints with numbers; summaries that name more are refused. Chosen: two hundred times
+40,000, and two of them and a port are a key of 62 bits."""
 
 MAX_LN = 100.0
 """Limit of the moments of ln(ns) of a round trip. Chosen: far above any round trip (2**64 ns are
@@ -31,7 +32,6 @@ MAX_LN = 100.0
 
 NO_END = -1
 
-_Block = tuple[tuple[EndpointId, ...], bytes, bytes, bytes]
 _MOMENTS = ("mean_ln", "var_ln")
 
 
@@ -92,31 +92,41 @@ MAX_BUCKET = bucket_of(2**32)
 
 @dataclass(slots=True, eq=False)
 class FlowNumbers:
-    """Numbers flows 0, 1, 2 … in the order met."""
+    """Numbers flows and their endpoints 0, 1, 2 … in the order met.
 
-    _number: dict[FlowId, int] = field(default_factory=dict)
-    _flows: list[FlowId] = field(default_factory=list)
+    A flow is two numbers of endpoints and a port. So a million of them are columns, and whoever
+    wants to name one asks for its `FlowId`.
+    """
+
+    _numbers: dict[int, int] = field(default_factory=dict)
+    """Key of a flow -> its number, in the order met."""
     _free: list[int] = field(default_factory=list)
+    _ends: NDArray[np.int64] = field(default_factory=lambda: np.full((2, 1024), NO_END))
+    """(2, n): numbers of the source and of the target, by number of the flow."""
+    _ports: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1024, np.int64))
     _seen_ns: NDArray[np.int64] = field(default_factory=lambda: np.zeros(1024, np.int64))
     """Start of the newest window that had the flow, by number."""
-    _blocks: dict[_Block, NDArray[np.int64]] = field(default_factory=dict)
     _endpoint: dict[EndpointId, int] = field(default_factory=dict)
     _endpoints: list[EndpointId] = field(default_factory=list)
     _free_ends: list[int] = field(default_factory=list)
-    _ends: NDArray[np.int64] = field(default_factory=lambda: np.full((2, 1024), NO_END))
-    """(2, n): numbers of the source and of the target, by number of the flow, as far as anybody
-    asked for them."""
 
     def __len__(self) -> int:
-        return len(self._number)
+        return len(self._numbers)
 
     def flow(self, number: int) -> FlowId:
         """Return the flow of a number."""
-        return self._flows[number]
+        return self.flows(np.array([number]))[0]
+
+    def flows(self, numbers: NDArray[np.int64]) -> list[FlowId]:
+        """Return the flows of these numbers."""
+        ends, names = self._ends[:, numbers].tolist(), self._endpoints
+        ports = self._ports[numbers].tolist()
+        return [FlowId(names[a], names[b], port) for a, b, port in zip(*ends, ports, strict=True)]
 
     def items(self) -> list[tuple[int, FlowId]]:
         """Return all numbers that are in use, with their flows, in the order met."""
-        return [(number, flow) for flow, number in self._number.items()]
+        numbers = list(self._numbers.values())
+        return list(zip(numbers, self.flows(np.array(numbers, np.int64)), strict=True))
 
     def restore(self, flows: Sequence[FlowId], *, seen_ns: int) -> NDArray[np.int64]:
         """Return numbers of flows, as if a window that began at `seen_ns` had had them."""
@@ -126,32 +136,18 @@ class FlowNumbers:
 
     def known(self, flow: FlowId) -> int | None:
         """Return the number of a flow; None where it has none."""
-        return self._number.get(flow)
+        source, target = self._endpoint.get(flow.source), self._endpoint.get(flow.target)
+        if source is None or target is None:
+            return None
+        return self._numbers.get(_key(source, target, flow.source_port))
 
     def number(self, flow: FlowId) -> int:
         """Return the number of a flow, a new one where it has none."""
-        number = self._number.get(flow)
-        if number is not None:
-            return number
-        if self._free:
-            number = self._free.pop()
-            self._flows[number] = flow
-        else:
-            number = len(self._flows)
-            self._flows.append(flow)
-        if number >= len(self._seen_ns):
-            self._seen_ns = np.concatenate([self._seen_ns, np.zeros_like(self._seen_ns)])
-        self._number[flow] = number
-        return number
+        ends = self._number_end(flow.source), self._number_end(flow.target)
+        return self._number(_key(*ends, flow.source_port))
 
     def ends(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (2, n) numbers of the flows' sources and targets; `endpoint` has their names."""
-        if self._ends.shape[1] < len(self._flows):
-            more = np.full((2, 2 * len(self._flows) - self._ends.shape[1]), NO_END)
-            self._ends = np.concatenate([self._ends, more], axis=1)
-        for number in numbers[self._ends[0, numbers] == NO_END].tolist():
-            flow = self._flows[number]
-            self._ends[:, number] = self._number_end(flow.source), self._number_end(flow.target)
         return self._ends[:, numbers]
 
     def endpoint(self, number: int) -> EndpointId:
@@ -159,7 +155,7 @@ class FlowNumbers:
         return self._endpoints[number]
 
     def end(self, endpoint: EndpointId) -> int | None:
-        """Return the number of an endpoint; None where `ends` has not met it."""
+        """Return the number of an endpoint; None where no flow has it."""
         return self._endpoint.get(endpoint)
 
     @property
@@ -170,10 +166,7 @@ class FlowNumbers:
     def decode(self, summary: Summary) -> WindowRows:
         """Return the summary's flows; RemoteProtocolError where columns do not agree."""
         flows = summary.flows
-        block = (summary.endpoints, flows.source, flows.target, flows.source_port)
-        numbers = self._blocks.get(block)
-        if numbers is None:
-            numbers = self._blocks[block] = self._number_rows(summary.endpoints, flows)
+        numbers = self._number_rows(summary.endpoints, flows)
         self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], summary.start_ns)
         arrays = columns(flows, _COUNTED, len(numbers))
         _possible(arrays)
@@ -188,16 +181,16 @@ class FlowNumbers:
 
     def recycle(self, *, before_ns: int) -> NDArray[np.int64]:
         """Forget flows that no window since `before_ns` had; return their numbers, now free."""
-        old = [n for n in self._number.values() if self._seen_ns[n] < before_ns]
-        for number in old:
-            del self._number[self._flows[number]]
-        self._free += old
-        freed = np.array(old, np.int64)
-        if old:
-            self._blocks.clear()
-            self._ends[:, freed[freed < self._ends.shape[1]]] = NO_END
+        numbers = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
+        old = numbers[self._seen_ns[numbers] < before_ns]
+        source, target = self._ends[:, old]
+        for key in _key(source, target, self._ports[old]).tolist():
+            del self._numbers[key]
+        self._free += old.tolist()
+        self._ends[:, old] = NO_END
+        if len(old):
             self._recycle_ends()
-        return freed
+        return old
 
     def _recycle_ends(self) -> None:
         """Forget endpoints of which no flow is left; the others keep their numbers."""
@@ -216,19 +209,38 @@ class FlowNumbers:
             raise RemoteProtocolError("key columns of different length")
         if len(source) and max(int(source.max()), int(target.max())) >= len(endpoints):
             raise RemoteProtocolError("a row names an endpoint beyond the table")
-        if len(self._blocks) >= MAX_BLOCKS:
-            self._blocks.clear()
-        numbers = np.fromiter(
-            (
-                self.number(FlowId(endpoints[a], endpoints[b], p))
-                for a, b, p in zip(source.tolist(), target.tolist(), port.tolist(), strict=True)
-            ),
-            np.int64,
-            len(source),
-        )
-        if len(np.unique(numbers)) != len(numbers):
+        ends = np.full(len(endpoints), NO_END)
+        is_met = np.zeros(len(endpoints), np.bool_)
+        is_met[source] = is_met[target] = True
+        met = np.flatnonzero(is_met)
+        known_ends = [self._endpoint.get(endpoints[place]) for place in met.tolist()]
+        if None in known_ends:  # new ones are numbered in the order of the rows
+            order = np.stack([source, target], axis=1).reshape(-1)
+            for place in dict.fromkeys(order.tolist()):
+                self._number_end(endpoints[place])
+            known_ends = [self._endpoint[endpoints[place]] for place in met.tolist()]
+        ends[met] = known_ends
+        keys = _key(ends[source], ends[target], port.astype(np.int64)).tolist()
+        if len(set(keys)) != len(keys):
             raise RemoteProtocolError("a flow stands in two rows")
-        return numbers
+        known = list(map(self._numbers.get, keys))
+        if None in known:
+            known = [self._number(key) for key in keys]
+        return np.array(known, np.int64)
+
+    def _number(self, key: int) -> int:
+        """Return the number of the flow of a key, a new one where it has none."""
+        number = self._numbers.get(key)
+        if number is not None:
+            return number
+        number = self._free.pop() if self._free else len(self._numbers)
+        self._numbers[key] = number
+        if number >= len(self._ports):
+            self._ends = np.concatenate([self._ends, np.full_like(self._ends, NO_END)], axis=1)
+            self._ports = np.concatenate([self._ports, np.zeros_like(self._ports)])
+            self._seen_ns = np.concatenate([self._seen_ns, np.zeros_like(self._seen_ns)])
+        self._ends[:, number], self._ports[number] = divmod(key >> 16, MAX_ENDS), key & 0xFFFF
+        return number
 
     def _number_end(self, endpoint: EndpointId) -> int:
         number = self._endpoint.get(endpoint)
@@ -237,11 +249,33 @@ class FlowNumbers:
         if self._free_ends:
             number = self._free_ends.pop()
             self._endpoints[number] = endpoint
+        elif len(self._endpoints) == MAX_ENDS:
+            raise RemoteProtocolError(f"more than {MAX_ENDS} endpoints are probed")
         else:
             number = len(self._endpoints)
             self._endpoints.append(endpoint)
         self._endpoint[endpoint] = number
         return number
+
+    @classmethod
+    def upgraded(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return attributes as recordings have them, also of versions that numbered objects."""
+        if "_flows" not in attributes:
+            return attributes
+        made = cls(_free=attributes["_free"])
+        size = max(1024, len(attributes["_seen_ns"]))
+        made._ends, made._ports = np.full((2, size), NO_END), np.zeros(size, np.int64)
+        made._seen_ns = attributes["_seen_ns"]
+        for flow, number in attributes["_number"].items():
+            ends = made._number_end(flow.source), made._number_end(flow.target)
+            made._numbers[_key(*ends, flow.source_port)] = number
+            made._ends[:, number], made._ports[number] = ends, flow.source_port
+        return {each.name: getattr(made, each.name) for each in fields(cls)}
+
+
+def _key(source: Any, target: Any, port: Any) -> Any:
+    """Return one number for a flow, of those of its ends and its port; or arrays of them."""
+    return ((source * MAX_ENDS + target) << 16) + port
 
 
 def _possible(arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -207,6 +207,8 @@ def _object(kind: type, attributes: Mapping[str, Any]) -> Any:
     if issubclass(kind, msgspec.Struct):
         return msgspec.convert(attributes, kind, from_attributes=True)
     made = kind.__new__(kind)
+    if hasattr(kind, "upgraded"):
+        attributes = kind.upgraded(attributes)
     forgotten: frozenset[str] = getattr(kind, "FORGOTTEN", frozenset())
     attributes = {name: value for name, value in attributes.items() if name not in forgotten}
     allowed = {each.name for each in fields(kind)} if is_dataclass(kind) else None

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from analyzer.intake import flows as flows_module
 from analyzer.intake.flows import MAX_SENT, FlowNumbers
 from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
@@ -136,3 +138,52 @@ def test_numbers_of_flows_long_unseen_are_given_anew():
     assert sorted(again) == sorted(old)
     assert {numbers.flow(n).source_port for n in again} == {2, 3}
     assert len(numbers) == 2
+
+
+@given(st.lists(st.tuples(st.lists(FLOWS, unique=True, max_size=8), st.booleans()), max_size=8))
+def test_numbers_name_their_flows_and_ends_whatever_was_forgotten(windows):
+    numbers, seen = FlowNumbers(), {}
+    for now, (flows, forget) in enumerate(windows):
+        summary = summary_of([ProbeReplied(flow, 1, 0) for flow in flows])
+        rows = numbers.decode(replace(summary, start_ns=now))
+        assert numbers.flows(rows.flow) == [row["flow"] for row in rows_of(summary)]
+        seen |= dict.fromkeys(flows, now)
+        if forget:
+            numbers.recycle(before_ns=now)
+            seen = {flow: at for flow, at in seen.items() if at >= now}
+        known = numbers.items()
+        assert {flow for _, flow in known} == seen.keys()
+        assert len({number for number, _ in known}) == len(known) == len(numbers)
+        for number, flow in known:
+            assert numbers.known(flow) == numbers.number(flow) == number
+            source, target = numbers.ends(np.array([number]))[:, 0]
+            assert (numbers.endpoint(source), numbers.endpoint(target)) == (
+                flow.source,
+                flow.target,
+            )
+            assert (numbers.end(flow.source), numbers.end(flow.target)) == (source, target)
+        ends = {end for flow in seen for end in (flow.source, flow.target)}
+        assert not forget or numbers._endpoint.keys() == ends
+
+
+def test_numbers_of_an_earlier_version_stay_as_they_were():
+    a, b, c = (FlowId(EndpointId("a", 0), EndpointId("d", 0), port) for port in (7, 8, 9))
+    old = {
+        "_number": {a: 0, c: 2}, "_flows": [a, b, c], "_free": [1], "_blocks": {},
+        "_seen_ns": np.arange(1024), "_endpoint": {}, "_endpoints": [],
+        "_ends": np.full((2, 1024), -1),
+    }  # fmt: skip
+    numbers = FlowNumbers(**FlowNumbers.upgraded(old))
+    assert numbers.items() == [(0, a), (2, c)]
+    assert numbers.number(b) == 1
+    assert numbers.recycle(before_ns=2).tolist() == [0, 1]
+    same = FlowNumbers.upgraded({"_numbers": {}})
+    assert same == {"_numbers": {}}
+
+
+def test_endpoints_beyond_what_a_key_can_hold_are_refused(monkeypatch):
+    monkeypatch.setattr(flows_module, "MAX_ENDS", 2)
+    numbers, end = FlowNumbers(), EndpointId("a", 0)
+    numbers.number(FlowId(end, EndpointId("b", 0), 1))
+    with pytest.raises(RemoteProtocolError, match="more than 2 endpoints"):
+        numbers.number(FlowId(end, EndpointId("c", 0), 1))
