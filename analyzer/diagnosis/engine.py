@@ -334,11 +334,11 @@ class Diagnosis:
 
     def _expected(self, now_ns: int) -> set[str]:
         # A host without endpoints has nothing to probe; its agent may be on its way out.
+        in_use = self._roster.hosts_in_use()
         return {
             agent.host
             for agent in self._roster.agents()
-            if now_ns - agent.last_seen_ns < SILENT_FOR_NS
-            and any(record.live for record in self._roster.endpoints_of(agent.host))
+            if agent.host in in_use and now_ns - agent.last_seen_ns < SILENT_FOR_NS
         }
 
     def _begin(self, state: WindowState, expected: frozenset[str], now_ns: int) -> _Judging:

@@ -127,6 +127,7 @@ class Registry:
         self._conflicts: deque[Conflict] = deque(maxlen=CONFLICTS_KEPT)
         self.revision = 0
         """Grows with every change of a task or of an endpoint's view."""
+        self._in_use: tuple[int, frozenset[str]] = (-1, frozenset())  # revision, and the hosts then
         self.moves = 0
         """Grows with every endpoint that is at another VTEP than before."""
 
@@ -252,6 +253,14 @@ class Registry:
         known = self._hosts.get(host)
         views = [self._views[i] for i in sorted(known.records)] if known else []
         return [record for record in views if record.live and record.endpoint.host == host]
+
+    def hosts_in_use(self) -> frozenset[str]:
+        """Return the hosts that hold registered endpoints."""
+        if self._in_use[0] != self.revision:
+            views = self._views.values()
+            hosts = frozenset(record.endpoint.host for record in views if record.live)
+            self._in_use = self.revision, hosts
+        return self._in_use[1]
 
     def tasks_of(self, host: str) -> set[str]:
         """Return the tasks of which `host` holds registered endpoints."""

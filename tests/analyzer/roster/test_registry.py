@@ -339,6 +339,20 @@ def test_every_host_whose_list_changes_is_named_and_repeating_names_nobody(fleet
         assert registry.apply(message, n + 1) == set()
 
 
+def in_use(registry):
+    hosts = [agent.host for agent in registry.agents()]
+    return {host for host in hosts if any(r.live for r in registry.endpoints_of(host))}
+
+
+@given(fleets, st.booleans())
+def test_hosts_in_use_are_those_that_hold_endpoints(fleet, shared):
+    registry = Registry()
+    for n, message in enumerate(stream(fleet, shared=shared)):
+        assert registry.hosts_in_use() == in_use(registry)
+        registry.apply(message, n)
+    assert registry.hosts_in_use() == in_use(registry)
+
+
 @given(fleets, st.booleans())
 def test_groups_and_lists_agree_with_the_naive_ones(fleet, shared):
     registry = Registry()
@@ -359,6 +373,7 @@ def test_a_restored_registry_stands_where_the_exported_one_stood(fleet, shared):
     states = [registry.export_host(agent.host) for agent in registry.agents()]
     restored = Registry.restore(states, [t for t in registry.tasks() if t.declared])
     assert standing(restored) == standing(registry)
+    assert restored.hosts_in_use() == in_use(registry)
     assert restored.endpoints(vanished=True) == registry.endpoints(vanished=True)
     late = Registration(host="h0", instance="old", generation=0, rpc_url="", endpoints=())
     assert restored.apply(late, 99) == registry.apply(late, 99)
