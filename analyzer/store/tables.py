@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables, and all SQL: summaries, registry, tasks, versions of ping lists, incidents."""
 
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,11 +23,12 @@ SCHEMA = 1
 TRIM_ROWS = 5000
 """Most summaries deleted in one transaction. Chosen: agents wait behind it only briefly."""
 
-REPLAY_ROWS = 500
-"""Summaries read at once after a restart. Chosen: bounds memory."""
+REPLAY_BYTES = 16_000_000
+"""Bytes of summaries read at once after a restart. Chosen: bounds memory, whatever was stored."""
 
-READ_ROWS = 100
-"""Summaries read at once for a question. Chosen: others of the store wait for milliseconds."""
+READ_BYTES = 4_000_000
+"""Bytes of summaries read at once for a question. Chosen: others of the store wait for some tens of
+milliseconds."""
 
 MEMORY_LIMIT = "512MB"
 """Most memory for DuckDB's buffers, which by default take most of the machine's. Chosen: the
@@ -51,10 +52,24 @@ COUNT_OF = """
 SELECT count(*) FROM summaries
 WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
 """
+# Payloads are sorted some at a time: all that came in two minutes do not fit into memory.
+BYTES_OF = """
+SELECT start_ns, sum(bytes) FROM summaries
+WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
+GROUP BY start_ns ORDER BY start_ns
+"""
 OF_HOSTS = """
 SELECT payload FROM summaries
 WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
 ORDER BY start_ns, host
+"""
+BYTES_SINCE = """
+SELECT received_ns, sum(bytes) FROM summaries WHERE received_ns >= ?
+GROUP BY received_ns ORDER BY received_ns
+"""
+RECEIVED = """
+SELECT received_ns, payload FROM summaries WHERE received_ns >= ? AND received_ns <= ?
+ORDER BY received_ns
 """
 
 INSERT_SUMMARIES = """
@@ -85,17 +100,10 @@ class Store:
 
     async def replay(self, since_ns: int) -> AsyncIterator[tuple[int, bytes]]:
         """Yield (received_ns, payload) of the summaries received at or after `since_ns`."""
-        cursor = await self._run(lambda c: c.cursor(), alone=True)
-        select = (
-            "SELECT received_ns, payload FROM summaries WHERE received_ns >= ? ORDER BY received_ns"
-        )
-        await self._run(lambda _: cursor.execute(select, [since_ns]), alone=True)
-        try:
-            while rows := await self._run(lambda _: cursor.fetchmany(REPLAY_ROWS), alone=True):
-                for received_ns, payload in rows:
-                    yield received_ns, payload
-        finally:
-            await self._run(lambda _: cursor.close(), alone=True)
+        sizes = await self._rows(BYTES_SINCE, [since_ns])
+        for first, last in slices(sizes, REPLAY_BYTES):
+            for received_ns, payload in await self._rows(RECEIVED, [first, last]):
+                yield received_ns, payload
 
     async def count_of(self, hosts: Sequence[str], since_ns: int, until_ns: int) -> int:
         """Return how many windows of these hosts begin from `since_ns` to `until_ns`."""
@@ -107,14 +115,10 @@ class Store:
         self, hosts: Sequence[str], since_ns: int, until_ns: int
     ) -> AsyncIterator[list[bytes]]:
         """Yield their payloads, some at a time, oldest first."""
-        cursor = await self._run(lambda c: c.cursor(), alone=True)
-        values = [list(hosts), since_ns, until_ns]
-        await self._run(lambda _: cursor.execute(OF_HOSTS, values), alone=True)
-        try:
-            while rows := await self._run(lambda _: cursor.fetchmany(READ_ROWS), alone=True):
-                yield [payload for (payload,) in rows]
-        finally:
-            await self._run(lambda _: cursor.close(), alone=True)
+        mine = list(hosts)
+        sizes = await self._rows(BYTES_OF, [mine, since_ns, until_ns])
+        for first, last in slices(sizes, READ_BYTES):
+            yield [payload for (payload,) in await self._rows(OF_HOSTS, [mine, first, last])]
 
     async def trim(self, *, before_ns: int, max_bytes: int) -> int:
         """Delete summaries received before `before_ns`, and the oldest beyond `max_bytes`.
@@ -219,8 +223,30 @@ class Store:
                 self._path, f"holds what this version cannot read ({error}); {RESTORE}"
             ) from error
 
+    async def _rows(self, select: str, values: list[Any]) -> list[Any]:
+        rows: list[Any] = await self._run(
+            lambda c: c.execute(select, values).fetchall(), alone=True
+        )
+        return rows
+
     async def _run(self, statement: Statement, *, alone: bool = False) -> Any:
         return await self._writer.submit(statement, alone=alone)
+
+
+def slices(sizes: Iterable[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:
+    """Yield first and last instants of slices in order, each of `most` bytes or of one instant.
+
+    `sizes` are instants in order, with their bytes.
+    """
+    first, last, total = 0, 0, 0
+    for instant, size in sizes:
+        if total and total + size > most:
+            yield first, last
+            total = 0
+        first = first if total else instant
+        last, total = instant, total + size
+    if total:
+        yield first, last
 
 
 RESTORE = "move it away to start empty, or restore a copy"

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analyzer.roster.pinglist import ListVersion
 from analyzer.roster.registry import Registry
-from analyzer.store.tables import SCHEMA, Store
+from analyzer.store import tables
+from analyzer.store.tables import SCHEMA, Store, slices
 from netagent.model.errors import CapabilityMissing, ConfigError
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer
@@ -100,6 +103,40 @@ def test_windows_of_some_hosts_and_of_a_time_are_found_in_order(path):
         assert await store.count_of([], 10, 20) == 0
 
     using(path, work)
+
+
+def test_more_than_fits_into_memory_is_replayed_and_read(path, monkeypatch):
+    """Above some thousand RNICs, two minutes of summaries exceed the limit: it did not start."""
+    body = random.Random(1).randbytes(20_000)
+
+    async def write(store):
+        stored = [
+            store.put(f"h{n % 4}", n // 4, 1000 + n, body + n.to_bytes(2)) for n in range(8_000)
+        ]
+        assert all(await asyncio.gather(*stored))
+
+    async def read(store):
+        replayed = [(at, one[-2:]) async for at, one in store.replay(1000)]
+        some = [one[-2:] async for each in store.of_hosts(["h1", "h2"], 0, 9999) for one in each]
+        return replayed, some
+
+    using(path, write)
+    monkeypatch.setattr(tables, "MEMORY_LIMIT", "128MB")
+    replayed, some = using(path, read)
+    assert replayed == [(1000 + n, n.to_bytes(2)) for n in range(8_000)]
+    assert some == [n.to_bytes(2) for n in range(8_000) if n % 4 in (1, 2)]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9))), st.integers(1, 20))
+def test_slices_have_each_instant_once_in_order_and_no_more_bytes_than_they_may(steps, most):
+    sizes, at = [], 0
+    for step, size in steps:
+        at += step
+        sizes.append((at, size))
+    found = list(slices(sizes, most))
+    assert [n for a, b in found for n, _ in sizes if a <= n <= b] == [n for n, _ in sizes]
+    for a, b in found:
+        assert a == b or sum(size for n, size in sizes if a <= n <= b) <= most
 
 
 def test_writes_go_on_while_a_replay_is_read(path):
