@@ -187,6 +187,7 @@ class Votes:
         self, case: Case, polled: Poll, flows: Sequence[FlowView], before: Sequence[Poll]
     ) -> tuple[Poll, Sequence[FlowView]]:
         """Return the poll, or one on several windows where this one leaves open who loses."""
+        before = _since_losses(polled, before)
         if not polled.poor or not before or any(map(_lasting, polled.elections)):
             return polled, flows
         for count in sorted({1, len(before)}):
@@ -346,6 +347,22 @@ def _lossy(polled: Poll) -> bool:
 
 def _shared(polled: Poll) -> bool:
     return any(election.shared for election in polled.elections)
+
+
+def _since_losses(polled: Poll, before: Sequence[Poll]) -> Sequence[Poll]:
+    """Return the windows before, newest first, back to the oldest that lost what this one may have.
+
+    Those before that were well before something broke: they would acquit whatever more probes
+    cross.
+    """
+    tied = {component for each in polled.elections for component in each.tied}
+
+    def is_lossy(ballot: Ballot) -> bool:
+        mine = not tied or not tied.isdisjoint(ballot.components | ballot.maybe.keys())
+        return bool(ballot.lost) and mine
+
+    lossy = [n for n, each in enumerate(before, start=1) if any(map(is_lossy, each.ballots))]
+    return before[: max(lossy, default=0)]
 
 
 def _agrees(pooled: Poll, polled: Poll) -> bool:

@@ -14,6 +14,7 @@ from analyzer.localize.case import Case
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Doubts
 from analyzer.localize.votes import Votes
+from analyzer.localize.voting.ballots import Poll
 from analyzer.localize.voting.election import Ballot, Election
 from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
@@ -225,3 +226,17 @@ def test_counts_do_not_elect_a_switch_that_probes_ruled_out_for_its_link(before,
     assert elected.decided
     (told,) = votes_module._links_first([elected], [tie], lossy)
     assert told.doubtful is doubtful
+
+
+def test_windows_count_back_to_the_oldest_that_lost_what_this_one_may_have():
+    def poll_of(*lost):
+        ballots = [Ballot(("a", "b"), 9, 1, frozenset({each}), str(each)) for each in lost]
+        return Poll(dict.fromkeys(ballots), elections=(tie,) if LOSSY in lost else ())
+
+    tie = Election((Suspect(LOSSY, 0.5, 9, 90), Suspect(LEAF, 0.4, 9, 99)), (), 4, 50.0)
+    now, well, lost, other = poll_of(LOSSY), poll_of(), poll_of(LEAF), poll_of(BESIDE)
+    back = votes_module._since_losses
+    assert list(back(now, [well, well])) == []
+    assert list(back(now, [lost, well, other])) == [lost]
+    assert list(back(now, [well, lost, well])) == [well, lost]
+    assert list(back(well, [well, other, well])) == [well, other]
