@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vote on a window's losses, with packets counted per router where it is a tie."""
 
+from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -284,17 +285,20 @@ def _links_first(
 ) -> tuple[Election, ...]:
     """Return elections, of which those on a switch that probes ruled out are doubtful.
 
-    That is where they left one of its links open, and packets were lost there. Of the first and the
-    last router of a way counts tell least: what acquits the link while it is away does not them.
+    That is where they left one of its links open, and packets were not lost on two of them. Of the
+    first and the last router of a way counts tell least: what acquits a link while it is well does
+    not acquit them.
     """
     left_open = {component for each in before for component in each.tied}
-    ends = {end for each in left_open & lossy if each.kind is Kind.LINK for end in link_ends(each)}
+    ends = [set(link_ends(each)) for each in left_open if each.kind is Kind.LINK]
+    shown = Counter(end for each in lossy if each.kind is Kind.LINK for end in link_ends(each))
     return tuple(
         replace(each, doubtful=True)
         if each.decided
         and (best := each.suspects[0].component).kind is Kind.SWITCH
         and best not in left_open
-        and best.name in ends
+        and any(best.name in each_ends for each_ends in ends)
+        and shown[best.name] < 2
         else each
         for each in elections
     )

@@ -208,13 +208,16 @@ def test_a_switch_that_stands_for_two_parts_gives_way_to_those_that_counts_show(
 
 LEAF = switch("leaf-s0-r0")
 BESIDE = link("leaf-s1-r0", "spine-1")
+OTHER = link("leaf-s0-r0", "spine-0")
 
 
 @pytest.mark.parametrize(
     ("before", "lossy", "doubtful"),
     [
         pytest.param([LOSSY, BESIDE], {LOSSY}, True, id="its link lost packets"),
-        pytest.param([LOSSY, BESIDE], {BESIDE}, False, id="no link of it did"),
+        pytest.param([LOSSY, BESIDE], {BESIDE}, True, id="no link of it did"),
+        pytest.param([LOSSY, BESIDE], {LOSSY, OTHER}, False, id="two of its links did"),
+        pytest.param([BESIDE], {LOSSY}, False, id="the probes left no link of it"),
         pytest.param([LOSSY, LEAF], {LOSSY}, False, id="the probes left it open"),
     ],
 )
