@@ -110,7 +110,8 @@ class Flows(Sequence[FlowView]):
     def __getitem__(self, place: int | slice) -> "FlowView | Flows":
         if isinstance(place, slice):
             return self._at(place)
-        return next(iter(self._at(slice(place, place + 1 or None))))
+        first = range(len(self))[place]  # raises IndexError
+        return next(iter(self._at(slice(first, first + 1))))
 
     def __iter__(self) -> Iterator[FlowView]:
         for first in range(0, len(self), AT_ONCE):  # whoever looks for a few stops early

@@ -47,13 +47,16 @@ class Learned:
         return np.arange(len(paths))
 
     def has_moved(self, host: str, paths: PathTable, roster: Registry) -> bool:
-        """Return whether endpoints of a host's paths have another VTEP than when it last asked."""
+        """Return whether endpoints of a host's paths have another VTEP than when it last asked.
+
+        One that was not among them then may have moved since.
+        """
         moves, before = self._underlays.get(host, (-1, {}))
         if moves == roster.moves:
             return False
         now = {each: underlay_of(each, roster) for each in paths.endpoints}
         self._underlays[host] = roster.moves, now
-        return any(before.get(each, underlay) != underlay for each, underlay in now.items())
+        return any(before.get(each) != underlay for each, underlay in now.items())
 
     def take(
         self, host: str, paths: PathTable, news: NDArray[np.int64], whole: NDArray[np.bool_]

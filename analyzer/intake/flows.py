@@ -188,8 +188,7 @@ class FlowNumbers:
             del self._numbers[key]
         self._free += old.tolist()
         self._ends[:, old] = NO_END
-        if len(old):
-            self._recycle_ends()
+        self._recycle_ends()  # of summaries that were refused, too
         return old
 
     def _recycle_ends(self) -> None:

@@ -3,6 +3,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,6 +72,9 @@ def test_columns_hold_what_the_flows_were(views):
     assert list(flows) == views
     assert [flows[n] for n in range(len(views))] == views
     assert list(flows[1:3]) == views[1:3]
+    assert list(reversed(flows)) == views[::-1]
+    with pytest.raises(IndexError):
+        flows[len(views)]
     assert flows.unconnected.tolist() == [view.unconnected for view in views]
     assert flows.where(flows.lost > 0) == [view for view in views if view.lost]
 

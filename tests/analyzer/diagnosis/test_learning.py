@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,10 +128,20 @@ def test_it_is_as_if_all_were_learned_in_each_window(windows):
         assert known(topology, table) == known(naive, table)
 
 
-def test_paths_of_an_endpoint_that_moved_are_learned_at_once():
+@pytest.mark.parametrize("is_late", [False, True])
+def test_paths_of_an_endpoint_that_moved_are_learned_at_once(is_late):
+    """Also one of an endpoint that was not probed when endpoints last moved."""
     before, roster = fabric()[0], deepcopy(fabric()[0])
     topology, learned = begun()
     table = fabric()[1][HOST]
+    if is_late:
+        few = replace(
+            table, endpoints=(), key=tuple(each[:0] for each in table.key), route=table.route[:0]
+        )
+        learned = Learned()
+        take(learned, topology, HOST, few, 1)
+        take(learned, topology, HOST, table, 2)
+        topology.given = 0
     there = [each.endpoint for each in before.endpoints_of("h1")]
     assert {each.id for each in there} & set(table.endpoints)
     moved = tuple(replace(end, underlay=f"9.9.9.{n}") for n, end in enumerate(there))

@@ -187,3 +187,15 @@ def test_endpoints_beyond_what_a_key_can_hold_are_refused(monkeypatch):
     numbers.number(FlowId(end, EndpointId("b", 0), 1))
     with pytest.raises(RemoteProtocolError, match="more than 2 endpoints"):
         numbers.number(FlowId(end, EndpointId("c", 0), 1))
+
+
+def test_endpoints_of_a_refused_summary_are_forgotten():
+    twice = FlowColumns(source=bytes(4), target=bytes(4), source_port=bytes(4))
+    summary = Summary(
+        host="h", instance="i", start_ns=0, width_ns=5, endpoints=(EndpointId("a", 0),), flows=twice
+    )
+    numbers = FlowNumbers()
+    with pytest.raises(RemoteProtocolError, match="two rows"):
+        numbers.decode(summary)
+    numbers.recycle(before_ns=0)
+    assert numbers.end(EndpointId("a", 0)) is None
