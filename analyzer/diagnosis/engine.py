@@ -393,7 +393,11 @@ class Diagnosis:
 
     def _forget(self, now_ns: int) -> None:
         self._forgot_ns = now_ns
-        gone = self._numbers.recycle(before_ns=now_ns - FORGET_NS)
+        # Windows that wait or are remembered name their flows by numbers, whatever the clock does.
+        kept = [state for state, _ in self._closed] + self._windows.recent(1)
+        kept += [self._judging.state] if self._judging is not None else []
+        oldest_ns = min((state.window.start_ns for state in kept), default=now_ns)
+        gone = self._numbers.recycle(before_ns=min(now_ns, oldest_ns) - FORGET_NS)
         for detector in self._detectors:
             detector.forget(gone)
         self._topology.expire(before_ns=now_ns - FORGET_NS)

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from analyzer.diagnosis import engine
-from analyzer.diagnosis.engine import Diagnosis
+from analyzer.diagnosis.engine import FORGET_NS, Diagnosis
 from analyzer.diagnosis.incidents import MOST_CLEAN
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, WindowState
 from analyzer.localize.sentences import sentences
@@ -674,3 +674,14 @@ def with_rows(summary, flows):
     }
     flows = structs.replace(summary.flows, **columns)
     return structs.replace(summary, endpoints=tuple(ends), flows=flows, stamps=b"")
+
+
+def test_a_clock_that_jumps_takes_no_number_from_flows_of_a_window_that_waits():
+    """Other flows would get them while it is judged, and be blamed for what these lost."""
+    world = World()
+    world.live(2)
+    known = world.diagnosis.flows
+    for summary in world.summaries():
+        world.diagnosis.ingest(summary, world.now_ns())
+    world.diagnosis.step(world.now_ns() + 2 * FORGET_NS)
+    assert world.diagnosis.flows == known > 0
