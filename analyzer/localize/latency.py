@@ -50,8 +50,13 @@ class Latency:
         suspects = [suspect for each in polled.elections for suspect in each.suspects]
         switches = {each for each in case.standing if each.kind is Kind.SWITCH}
         cleared = acquittal.beyond(suspects, counts, switches - acquittal.switches(counts))
-        polled = poll_latency_again(polled, ballots, cleared, borne_out=borne_out)
-        return by_latency(case, polled, timed)
+        again = poll_latency_again(polled, ballots, cleared, borne_out=borne_out)
+        if borne_out is None:
+            late = proof.shown_at_fault(ballots)
+            kept = proof.ruled_out(again.elections, polled.elections, late)
+            kept = proof.links_first(kept, polled.elections, late)
+            again = replace(again, elections=kept)
+        return by_latency(case, again, timed)
 
 
 def _without_ties(polled: Poll) -> Poll:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vote on a window's losses, with packets counted per router where it is a tie."""
 
-from collections import Counter
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -148,7 +147,8 @@ class Votes:
             shown = proof.shown_at_fault(ballots)
             elections = proof.contradicted(elections, counts, ballots, case.standing)
             elections = _not_all(_shown(elections, polled.elections, shown), polled.elections)
-            elections = _links_first(elections, polled.elections, shown)
+            elections = proof.ruled_out(elections, polled.elections, shown)
+            elections = proof.links_first(elections, polled.elections, shown)
             elections = tuple(
                 replace(each, doubtful=True)
                 if each.decided
@@ -275,30 +275,6 @@ def _not_all(elections: Sequence[Election], before: Sequence[Election]) -> tuple
     return tuple(
         replace(each, doubtful=True)
         if each.suspects and each.suspects[0].component in doubted
-        else each
-        for each in elections
-    )
-
-
-def _links_first(
-    elections: Sequence[Election], before: Sequence[Election], lossy: AbstractSet[Component]
-) -> tuple[Election, ...]:
-    """Return elections, of which those on a switch that probes ruled out are doubtful.
-
-    That is where they left one of its links open, and packets were not lost on two of them. Of the
-    first and the last router of a way counts tell least: what acquits a link while it is well does
-    not acquit them.
-    """
-    left_open = {component for each in before for component in each.tied}
-    ends = [set(link_ends(each)) for each in left_open if each.kind is Kind.LINK]
-    shown = Counter(end for each in lossy if each.kind is Kind.LINK for end in link_ends(each))
-    return tuple(
-        replace(each, doubtful=True)
-        if each.decided
-        and (best := each.suspects[0].component).kind is Kind.SWITCH
-        and best not in left_open
-        and any(best.name in each_ends for each_ends in ends)
-        and shown[best.name] < 2
         else each
         for each in elections
     )

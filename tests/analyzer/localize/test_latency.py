@@ -4,6 +4,7 @@
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_answer
 
 from analyzer.localize import latency
 from analyzer.localize.contract import Context
@@ -13,7 +14,8 @@ from analyzer.localize.voting.ballots import poll_latency
 from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
-from netagent.model.path import link, rnic
+from netagent.model.ids import FlowId
+from netagent.model.path import link, rnic, switch
 from netagent.model.verdict import Suspect
 from netagent.wire.messages import PathReply, PathRequest
 
@@ -21,13 +23,13 @@ SLOW = link("leaf-s1-r0", "spine-0")
 SHIFT = (200_000.0, 5_000_000.0)
 
 
-def judged(fabric, **case_of):
+def judged(fabric, answer=None, **case_of):
     """Return the verdicts on flows that crossed the slow link, as routers answer now."""
     topology = fabric.topology()
     slow = {f: SHIFT for f in fabric.flows if SLOW in topology.crossed(f)}
     case = replace(fabric.case(slow=slow), **case_of)
     context = Context(Registry(), topology, Doubts(1), 1)
-    asking = Latency(context).explain(case)
+    asking, answer = Latency(context).explain(case), answer or answered
     replies = None
     try:
         while True:
@@ -37,15 +39,14 @@ def judged(fabric, **case_of):
         return [each.verdict for each in done.value]
 
 
-def answer(fabric: Fabric, ask: Ask) -> PathReply:
+def answered(fabric: Fabric, ask: Ask) -> PathReply:
+    return PathReply(paths=(fabric.count(asked(fabric, ask)),))
+
+
+def asked(fabric: Fabric, ask: Ask) -> FlowId:
     assert isinstance(ask.request, PathRequest)
-    flow = next(
-        f
-        for f in fabric.flows
-        if (f.source, f.target, f.source_port)
-        == (ask.request.source, ask.request.target, ask.request.source_port)
-    )
-    return PathReply(paths=(fabric.count(flow),))
+    wanted = (ask.request.source, ask.request.target, ask.request.source_port)
+    return next(f for f in fabric.flows if (f.source, f.target, f.source_port) == wanted)
 
 
 @pytest.mark.parametrize("mute", [set(), {"h3"}])
@@ -83,3 +84,18 @@ def test_one_of_two_links_is_not_named_where_no_router_is_late(beside, named, mo
     monkeypatch.setattr(latency, "poll_latency", by_a_hair)
     (verdict,) = judged(Fabric(seed=1))
     assert verdict.component == named
+
+
+def test_a_queue_that_comes_and_goes_is_not_laid_at_the_door_of_the_leaf():
+    """It stood when packets came down its link, and not when others went up, which acquits it."""
+
+    def answer(fabric, ask):
+        flow = asked(fabric, ask)
+        counted = fabric.count(flow)
+        late_ns = SHIFT[1] if fabric.routes[flow, False][-1] == "leaf-s1-r0" else 0
+        times = (450_000, 450_000, 450_000 + round(late_ns))[: len(counted.answered)]
+        return PathReply(paths=(replace_answer(counted, rtt_ns=times),))
+
+    (verdict,) = judged(Fabric(seed=1), answer)
+    assert verdict.component is None
+    assert switch("leaf-s1-r0") in [each.component for each in verdict.alternatives]

@@ -208,27 +208,6 @@ def test_a_switch_that_stands_for_two_parts_gives_way_to_those_that_counts_show(
 
 LEAF = switch("leaf-s0-r0")
 BESIDE = link("leaf-s1-r0", "spine-1")
-OTHER = link("leaf-s0-r0", "spine-0")
-
-
-@pytest.mark.parametrize(
-    ("before", "lossy", "doubtful"),
-    [
-        pytest.param([LOSSY, BESIDE], {LOSSY}, True, id="its link lost packets"),
-        pytest.param([LOSSY, BESIDE], {BESIDE}, True, id="no link of it did"),
-        pytest.param([LOSSY, BESIDE], {LOSSY, OTHER}, False, id="two of its links did"),
-        pytest.param([BESIDE], {LOSSY}, False, id="the probes left no link of it"),
-        pytest.param([LOSSY, LEAF], {LOSSY}, False, id="the probes left it open"),
-    ],
-)
-def test_counts_do_not_elect_a_switch_that_probes_ruled_out_for_its_link(before, lossy, doubtful):
-    """What loses now and then is acquitted while it is well, and the leaf beside it is not."""
-    ballot = Ballot(("a", "b"), 90, 9, frozenset({LEAF, LOSSY}), "x")
-    tie = Election(tuple(Suspect(each, 0.5, 21, 176) for each in before), (ballot,), 4, 50.0)
-    elected = replace(tie, suspects=(Suspect(LEAF, 0.99, 21, 224),))
-    assert elected.decided
-    (told,) = votes_module._links_first([elected], [tie], lossy)
-    assert told.doubtful is doubtful
 
 
 def test_windows_count_back_to_the_oldest_that_lost_what_this_one_may_have():

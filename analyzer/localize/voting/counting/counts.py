@@ -102,9 +102,10 @@ def ballot_of(
 
 def _routers(flow: FlowId, answer: PathAnswer, topology: LearnedTopology) -> Route:
     # Routers that answered now go before those of the last complete path: after a failure flows
-    # take other paths.
+    # take other paths. One that answers again says that it can send no farther, not where it is.
     known = topology.hops(flow, reply=False) or ()
-    now = tuple(map(topology.name, answer.hops))
+    named = [topology.name(hop) for hop in answer.hops]
+    now = tuple("" if name in named[:n] else name for n, name in enumerate(named))
     return tuple(a or b for a, b in zip_longest(now[: len(known)], known, fillvalue=""))
 
 

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether counts bear a suspicion out, or only leave it over."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import groupby
 from typing import cast
@@ -127,6 +129,48 @@ def contradicted(
     return tuple(
         replace(each, doubtful=True)
         if each.decided and is_doubtful(each.suspects[0].component)
+        else each
+        for each in elections
+    )
+
+
+def ruled_out(
+    elections: Sequence[Election], before: Sequence[Election], shown: AbstractSet[Component]
+) -> tuple[Election, ...]:
+    """Return elections, of which those on what probes ruled out and no count shows are doubtful.
+
+    Where a link drops some flows and not others, those of others acquit it, and leave who is
+    farther from the hosts that counted.
+    """
+    left_open = {component for each in before for component in each.tied}
+    named = {each.suspects[0].component for each in before if each.decided}
+    return tuple(
+        replace(each, doubtful=True)
+        if each.decided and each.suspects[0].component not in left_open | named | shown
+        else each
+        for each in elections
+    )
+
+
+def links_first(
+    elections: Sequence[Election], before: Sequence[Election], lossy: AbstractSet[Component]
+) -> tuple[Election, ...]:
+    """Return elections, of which those on a switch that probes ruled out are doubtful.
+
+    That is where they left one of its links open, and packets were not lost on two of them. Of the
+    first and the last router of a way counts tell least: what acquits a link while it is well does
+    not acquit them.
+    """
+    left_open = {component for each in before for component in each.tied}
+    ends = [set(link_ends(each)) for each in left_open if each.kind is Kind.LINK]
+    shown = Counter(end for each in lossy if each.kind is Kind.LINK for end in link_ends(each))
+    return tuple(
+        replace(each, doubtful=True)
+        if each.decided
+        and (best := each.suspects[0].component).kind is Kind.SWITCH
+        and best not in left_open
+        and any(best.name in each_ends for each_ends in ends)
+        and shown[best.name] < 2
         else each
         for each in elections
     )

@@ -130,3 +130,50 @@ def test_a_link_is_not_named_where_counts_say_that_another_one_of_its_switch_los
     ballots = losses.ballots(counts, FABRIC.endpoints)
     (told,) = proof.contradicted([far], counts, ballots, known)
     assert told.doubtful is doubtful
+
+
+LEAF = switch("leaf-s0-r0")
+LOSSY = link("leaf-s0-r0", "spine-1")
+BESIDE = link("leaf-s1-r0", "spine-1")
+OTHER = link("leaf-s0-r0", "spine-0")
+
+
+@pytest.mark.parametrize(
+    ("before", "lossy", "doubtful"),
+    [
+        pytest.param([LOSSY, BESIDE], {LOSSY}, True, id="its link lost packets"),
+        pytest.param([LOSSY, BESIDE], {BESIDE}, True, id="no link of it did"),
+        pytest.param([LOSSY, BESIDE], {LOSSY, OTHER}, False, id="two of its links did"),
+        pytest.param([BESIDE], {LOSSY}, False, id="the probes left no link of it"),
+        pytest.param([LOSSY, LEAF], {LOSSY}, False, id="the probes left it open"),
+    ],
+)
+def test_counts_do_not_elect_a_switch_that_probes_ruled_out_for_its_link(before, lossy, doubtful):
+    """What loses now and then is acquitted while it is well, and the leaf beside it is not."""
+    ballot = Ballot(("a", "b"), 90, 9, frozenset({LEAF, LOSSY}), "x")
+    tie = Election(tuple(Suspect(each, 0.5, 21, 176) for each in before), (ballot,), 4, 50.0)
+    elected = replace(tie, suspects=(Suspect(LEAF, 0.99, 21, 224),))
+    assert elected.decided
+    (told,) = proof.links_first([elected], [tie], lossy)
+    assert told.doubtful is doubtful
+
+
+HOSTS_OWN = rnic("h0", "rnic1")
+
+
+@pytest.mark.parametrize(
+    ("before", "shown", "doubtful"),
+    [
+        pytest.param([LOSSY, BESIDE], {LOSSY}, True, id="the probes ruled it out"),
+        pytest.param([LOSSY, HOSTS_OWN], {LOSSY}, False, id="the probes left it open"),
+        pytest.param([LOSSY, BESIDE], {HOSTS_OWN}, False, id="packets were lost there"),
+    ],
+)
+def test_counts_do_not_elect_what_probes_ruled_out_unless_they_show_it(before, shown, doubtful):
+    """As a lab gave it: flows that a link spares acquit it of those that it drops."""
+    ballot = Ballot(("a", "b"), 8, 8, frozenset({HOSTS_OWN, LOSSY}), "x", run=8)
+    tie = Election(tuple(Suspect(each, 0.5, 20, 62) for each in before), (ballot,), 3, 19.0)
+    elected = replace(tie, suspects=(Suspect(HOSTS_OWN, 0.97, 14, 40),))
+    assert elected.decided
+    (told,) = proof.ruled_out([elected], [tie], shown)
+    assert told.doubtful is doubtful
