@@ -2,21 +2,16 @@
 """The command `netagent-analyzer`: parse, configure logging, exit code."""
 
 import argparse
-import contextlib
-import io
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import TextIO, cast
-
-import structlog
 
 import netagent
 from analyzer.commands import connection
 from analyzer.commands.connection import Refused
+from analyzer.logs import configure_logging
 from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, Unreachable
 
 VERBS = {
@@ -112,53 +107,6 @@ def _module(verb: str) -> ModuleType:
             raise
         remedy = "install the analyzer's extra: pip install 'netagent[analyzer]'"
         raise CapabilityMissing(f"{verb} (it needs {error.name})", remedy) from error
-
-
-class _Log(io.TextIOBase):
-    """Standard error; a log that nobody reads any more stops nobody."""
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.flush()
-
-
-_LOG = cast("TextIO", _Log())
-
-
-def configure_logging(*, verbose: bool) -> None:
-    """Send logs to stderr: plain text on a terminal, else JSON lines."""
-    level = logging.DEBUG if verbose else logging.INFO
-    shared: list[structlog.typing.Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    last: list[structlog.typing.Processor]
-    if sys.stderr.isatty():
-        last = [structlog.dev.ConsoleRenderer()]
-    else:
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    structlog.configure(
-        processors=[*shared, *last],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(_LOG),
-        cache_logger_on_first_use=False,
-    )
-    handler = logging.StreamHandler(_LOG)  # what uvicorn and asyncio have to say
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
-        )
-    )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(logging.INFO if verbose else logging.WARNING)
 
 
 def _status(error: NetAgentError) -> int:

@@ -71,6 +71,8 @@ def _head(incident: dict[str, Any]) -> Iterator[str]:
     yield f"  updated    {instant(incident['updated_ns'])}"
     if incident.get("unobserved_ns"):
         yield f"  unobserved {instant(incident['unobserved_ns'])}: nothing is measured of it since"
+    if incident.get("late_ns"):
+        yield f"  late       told {incident['late_ns'] / 1e9:.1f} s late: the judge was behind"
     if not incident.get("stored", True):
         yield "  stored     no: the analyzer's disk refuses it, and a restart would lose it"
     if incident["recovered_ns"]:

@@ -31,7 +31,6 @@ from analyzer.diagnosis.incidents import IncidentBook
 from analyzer.diagnosis.learning import Learned, learn
 from analyzer.diagnosis.rhythms import Rhythms
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.reports import Report
 from analyzer.intake.table import NOBODY, WindowTable, joined
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
@@ -186,7 +185,6 @@ class Diagnosis:
         self._next_id = 0
         self._events: deque[Event] = deque()
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
-        self._reports: dict[str, Report] = {}
         self._forgot_ns = 0
         self._impaired_until_ns = 0
         """Instant until which missing summaries may be the analyzer's own fault."""
@@ -262,8 +260,17 @@ class Diagnosis:
         )  # fmt: skip
         if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
             self._findings[summary.host] = (summary.start_ns, findings)
-            self._reports[summary.host] = taken.report
         return taken
+
+    def put_late(self, now_ns: int) -> None:
+        """Note that the questions of the newest step were put to agents only now.
+
+        Judging took so long: agents have as much time to answer as otherwise.
+        """
+        late_ns = max(0, now_ns - self._stepped_ns)
+        if self._judging is not None:
+            self._judging.until_ns += late_ns
+            self._judging.deadline_ns += late_ns
 
     def answer(self, question: int, reply: Reply, now_ns: int) -> None:
         """Take the reply to a question; one that came after its deadline changes nothing."""
@@ -401,11 +408,6 @@ class Diagnosis:
         for detector in self._detectors:
             detector.forget(gone)
         self._topology.expire(before_ns=now_ns - FORGET_NS)
-        self._reports = {
-            host: report
-            for host, report in self._reports.items()
-            if report.start_ns > now_ns - FORGET_NS
-        }
 
     # --- one window -----------------------------------------------------------------------------
 
@@ -538,10 +540,6 @@ class Diagnosis:
         ]
         declared = differences(self._topology, (r.endpoint for r in self._roster.endpoints()))
         return stated + declared
-
-    def report(self, host: str) -> Report | None:
-        """Return the newest report of the agent of `host`; None without one."""
-        return self._reports.get(host)
 
     def topology(self) -> object:
         """Return the fabric as learned and declared, as plain data."""

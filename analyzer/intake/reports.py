@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from analyzer.intake.windows import AHEAD_NS
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.columns import unpack
@@ -27,6 +28,38 @@ class Report:
     """Number of counters that the agent left out; it leaves out the least important ones."""
     stamps: Mapping[EndpointId, str]
     """The host's own endpoints -> one of `STAMPS`."""
+
+
+FORGET_NS = 600_000_000_000
+"""Nanoseconds after which the report of a silent agent is forgotten. Chosen: minutes after its
+incident opened."""
+
+
+class Reports:
+    """The newest report of each agent."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, Report] = {}
+
+    def take(self, host: str, report: Report, now_ns: int) -> None:
+        """Keep a report, unless a newer one is known, or its clock is ahead."""
+        known = self._newest.get(host)
+        if report.start_ns > now_ns + AHEAD_NS:
+            return
+        if known is None or report.start_ns >= known.start_ns:
+            self._newest[host] = report
+
+    def of(self, host: str) -> Report | None:
+        """Return the newest report of the agent of `host`; None without one."""
+        return self._newest.get(host)
+
+    def forget(self, now_ns: int) -> None:
+        """Drop what is old."""
+        self._newest = {
+            host: report
+            for host, report in self._newest.items()
+            if report.start_ns > now_ns - FORGET_NS
+        }
 
 
 def report_of(summary: Summary) -> Report:

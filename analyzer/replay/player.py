@@ -2,19 +2,16 @@
 """Runs a recording: the same code over the same input, as fast as it goes. Pure."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import BinaryIO
 
-from analyzer.diagnosis.engine import Diagnosis, IncidentChanged, Remark
+from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.replay import records
+from analyzer.replay.fed import Fed
 from analyzer.replay.frames import DamagedRecording, payloads
-from analyzer.replay.state import thaw
-from analyzer.roster.registry import Registry
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.verdict import Incident
-from netagent.wire.codec import decode
-from netagent.wire.messages import Summary
 
 
 @dataclass(slots=True)
@@ -90,22 +87,11 @@ def play(recording: Iterator[records.Record], *, until_ns: int | None = None) ->
 class _Player:
     def __init__(self, header: records.Header) -> None:
         self.played = Played(header, whole=header.whole)
-        self._roster = Registry()
         self._goes_on = False
         """Whether the newest header is that of a further part of the same run."""
-        self._diagnosis = self._made(header)
+        self._fed = Fed(header)
         self._recorded: list[Incident] = []
         self._replayed: list[Incident] = []
-
-    def _made(self, header: records.Header) -> Diagnosis:
-        return Diagnosis(
-            self._roster,
-            header.topology,
-            window_s=header.window_s,
-            probe_port=header.probe_port,
-            sensitivity=header.sensitivity,
-            missing_after_ns=header.missing_after_ns,
-        )
 
     def take(self, record: records.Record) -> None:
         now_ns = getattr(record, "now_ns", 0)
@@ -120,23 +106,25 @@ class _Player:
             case records.Header():
                 self._goes_on = record.run == self.played.header.run
                 self.played.header = record
+                if not self._goes_on:
+                    self._fed = Fed(record)
             case records.Roster() | records.State():
-                self._begin(record)
+                if not self._goes_on:  # else known: the recording was put together from parts
+                    self._fed.begin(record)
             case _:
                 self._join(record)
         self._drain()
 
-    def _begin(self, record: records.Roster | records.State) -> None:
-        if self._goes_on:
-            return  # known already: the recording was put together from parts
-        if isinstance(record, records.State):
-            self._diagnosis = thaw(record.body, self._roster)
+    def _join(self, record: records.Record) -> None:
+        if isinstance(record, records.Ingested):
+            self.played.summaries += 1
+            with contextlib.suppress(RemoteProtocolError):  # it was refused then, too
+                self._fed.take(record)
         else:
-            self._roster = Registry.restore(record.hosts, record.tasks)
-            self._diagnosis = self._made(self.played.header)
+            self._fed.take(record)
 
     def _drain(self) -> None:
-        while (event := self._diagnosis.next_event()) is not None:
+        while (event := self._fed.diagnosis.next_event()) is not None:
             if isinstance(event, IncidentChanged):
                 self._tell(event.incident)
             elif isinstance(event, Remark) and event.error is not None:
@@ -146,45 +134,6 @@ class _Player:
         self.played.told += 1
         self.played.incidents[incident.id] = incident
         self._replayed.append(incident)
-
-    def _join(self, record: records.Record) -> None:
-        roster = self._roster
-        match record:
-            case records.Registered():
-                _forgiving(lambda: roster.apply(record.registration, record.now_ns))
-            case records.Heard():
-                roster.heard(record.host, record.start_ns, record.now_ns)
-            case records.Forgotten():
-                roster.forget(record.host, record.now_ns)
-            case records.Expired():
-                roster.expire(record.now_ns)
-            case records.TaskPut():
-                _forgiving(lambda: roster.put_task(record.task, record.now_ns))
-            case records.TaskDeleted():
-                roster.delete_task(record.task, record.now_ns)
-            case _:
-                self._diagnose(record)
-
-    def _diagnose(self, record: records.Record) -> None:
-        diagnosis = self._diagnosis
-        match record:
-            case records.Restored():
-                diagnosis.restore(record.incidents, record.now_ns)
-            case records.Began():
-                diagnosis.begin(record.now_ns)
-            case records.Ingested():
-                self.played.summaries += 1
-                summary = decode(record.payload, Summary)
-                _forgiving(lambda: diagnosis.ingest(summary, record.now_ns))
-            case records.Impaired():
-                happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
-                happened(record.now_ns)
-            case records.Stepped():
-                diagnosis.step(record.now_ns)
-            case records.Answered():
-                diagnosis.answer(record.question, records.reply_of(record), record.now_ns)
-            case _:
-                pass  # the end
 
     def compare(self) -> None:
         """Compare the replay's reports with the recording's, in order."""
@@ -210,9 +159,3 @@ def _difference(then: Incident, now: Incident) -> str:
         if each.name != "verdict" and getattr(one, each.name) != getattr(other, each.name)
     ]
     return f"{now.id} names {named[0]} as then, with another {', '.join(unlike)}"
-
-
-def _forgiving(work: Callable[[], object]) -> None:
-    """Do what may be refused: it was refused when it was recorded, too."""
-    with contextlib.suppress(RemoteProtocolError):
-        work()

@@ -24,7 +24,7 @@ from netagent.wire.messages import CheckReply, PathReply, Registration, Status
 from netagent.wire.trace import TraceReply
 from netagent.wire.validate import ValidateReply
 
-FORMAT = 2
+FORMAT = 3
 """Version of the recording format; a reader refuses a higher one."""
 
 
@@ -134,6 +134,12 @@ class Stepped(Struct, frozen=True, kw_only=True, tag="stepped"):
     now_ns: int
 
 
+class PutLate(Struct, frozen=True, kw_only=True, tag="put-late"):
+    """The questions of the newest step were put to agents only now."""
+
+    now_ns: int
+
+
 class Answered(Struct, frozen=True, kw_only=True, tag="answered"):
     """The reply to a question."""
 
@@ -178,6 +184,7 @@ Record = (
     | Ingested
     | Impaired
     | Stepped
+    | PutLate
     | Answered
     | Told
     | Lost

@@ -51,7 +51,7 @@ NEWER = {
     "_masked", "_rhythms", "_stepped_ns",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
-OLDER = {"_paths"}
+OLDER = {"_paths", "_reports"}
 """Attributes that earlier versions had and nothing reads any more."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
 DTYPES = {"<f8", "<f4", "<i8", "<u8", "<u4", "<u2", "|u1", "|b1"}
@@ -64,8 +64,6 @@ SEQUENCES: Mapping[str, type] = {
 SCALARS = (bool, int, float, str, bytes)
 ROSTER = "roster"
 """Stands for the registry, which a recording holds by itself."""
-APART = {"_tape"}
-"""Attributes that are not the diagnosis's own."""
 
 
 def freeze(diagnosis: Diagnosis) -> bytes | None:
@@ -76,8 +74,7 @@ def freeze(diagnosis: Diagnosis) -> bytes | None:
     if diagnosis.judging:
         return None
     writer = _Writer()
-    attributes = {k: v for k, v in vars(diagnosis).items() if k not in APART}
-    root = writer.value(attributes)
+    root = writer.value(dict(vars(diagnosis)))
     return encode([writer.nodes, root])
 
 

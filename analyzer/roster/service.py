@@ -42,7 +42,7 @@ class Storage(Protocol):
         """Store versions of ping lists."""
 
 
-def _nothing(_: object, __: object = None) -> None:
+def _nothing(*_: object) -> None:
     """Ignore an event."""
 
 
@@ -55,7 +55,7 @@ class AnalyzerService:
         lists: PingLists,
         store: Storage,
         *,
-        observe: Callable[[Summary, int], None] = _nothing,
+        observe: Callable[[Summary, bytes, int], None] = _nothing,
         changed: Callable[[Collection[str]], None] = _nothing,
         uses: Uses = all_used,
         settled: Callable[[str | None, int], None] = _nothing,
@@ -128,7 +128,7 @@ class AnalyzerService:
             raise
         self._settled(None, wall_ns)
         if new:
-            self._observe(summary, wall_ns)
+            self._observe(summary, payload, wall_ns)
         return Accepted(duplicate=not new)
 
     async def put_task(self, task: Task, wall_ns: int) -> Task:

@@ -3,33 +3,37 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
 
+import netagent
 from analyzer import config as configuration
 from analyzer.config import Config
-from analyzer.diagnosis.engine import Diagnosis
 from analyzer.fleet import Fleet
+from analyzer.intake.reports import Reports
+from analyzer.intake.take import keep
 from analyzer.intake.traffic import TrafficBook
-from analyzer.replay.tape import TapedRegistry
+from analyzer.judge import messages
+from analyzer.judge.workers import Workers
+from analyzer.replay import records
+from analyzer.replay.tape import TapedRegistry, roster_of
 from analyzer.roster.pinglist import PingLists
 from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
 from analyzer.server.asker import Asker
-from analyzer.server.baselines import Keeper
 from analyzer.server.disk import Disk
 from analyzer.server.journal import Journal
+from analyzer.server.judge import BACKLOG_BYTES, Judge
+from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.planner import Planner
-from analyzer.server.recorder import Recorder
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
 from analyzer.store.tables import Store
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
-from netagent.model.verdict import Incident
 from netagent.wire.codec import decode
 from netagent.wire.messages import Summary
 
@@ -43,18 +47,14 @@ HOUSEKEEPING_S = 60.0
 """Seconds between two deletions of what is older than its retention. Chosen: retention is hours,
 and a deletion shares the store's thread with summaries."""
 
-RETRY_MIN_S, RETRY_MAX_S = 0.1, 10.0
-"""Shortest and longest pause, in seconds, before a crashed worker starts again; it doubles. Chosen:
-a stray error costs nothing, and a lasting one does not fill the log."""
-
 INCIDENTS = " incidents"
 """Key of waiters for incidents; no host's name begins with a blank."""
 
 
 Clock = Callable[[], int]
 """Unix time in nanoseconds."""
-Build = Callable[[TapedRegistry, DeclaredTopology, Config], Diagnosis]
-"""Makes the diagnosis of one analyzer."""
+OpenLink = Callable[[], Awaitable[Link]]
+"""Starts a judge."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,6 @@ class Counters:
     bad_summaries: int = 0
     refused_summaries: int = 0
     registrations: int = 0
-    worker_crashes: int = 0
     replayed: int = 0
 
 
@@ -76,14 +75,12 @@ class Analyzer:
     """The parts of a running analyzer."""
 
     config: Config
-    registry: Registry
+    registry: TapedRegistry
     topology: DeclaredTopology
     store: Store
     fleet: Fleet
-    diagnosis: Diagnosis
+    judge: Judge
     asker: Asker
-    recorder: Recorder
-    baselines: Keeper
     journal: Journal
     disk: Disk
     waiters: Waiters
@@ -94,8 +91,11 @@ class Analyzer:
     counters: Counters = field(default_factory=Counters)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    reports: Reports = field(default_factory=Reports)
+    workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)
-    _workers: list[asyncio.Task[None]] = field(default_factory=list)
+    _remembered: bool = False
+    """Whether what was stored before the start is known here, as to the judge."""
 
     @classmethod
     async def start(
@@ -104,7 +104,7 @@ class Analyzer:
         path: str,
         *,
         clock: Clock = time.time_ns,
-        build: Build | None = None,
+        open_link: OpenLink = ProcessLink.open,
     ) -> "Analyzer":
         """Return an analyzer that knows what it knew before. Raises ConfigError."""
         topology = (
@@ -121,9 +121,8 @@ class Analyzer:
             raise
         waiters = Waiters()
         fleet = Fleet(lambda host: _url(registry, host), tls)
-        recorder = Recorder(config, registry, topology, clock())
-        built = build(registry, topology, config) if build else recorder.diagnosis
-        disk = Disk(refused=built.refused)
+        judge = Judge(open_link)
+        disk = Disk(refused=lambda wall_ns: judge.give(records.Impaired(now_ns=wall_ns)))
         journal = Journal(
             stored,
             wall_ns=clock(),
@@ -136,10 +135,8 @@ class Analyzer:
             topology=topology,
             store=store,
             fleet=fleet,
-            diagnosis=built,
-            asker=Asker(built, fleet, clock, lambda incident: _tell(incident, journal, recorder)),
-            recorder=recorder,
-            baselines=Keeper(config.database, built, clock),
+            judge=judge,
+            asker=Asker(judge, fleet, clock, journal.note),
             journal=journal,
             disk=disk,
             waiters=waiters,
@@ -159,23 +156,89 @@ class Analyzer:
             uses=analyzer.skeletons.uses,
             settled=analyzer.settled,
         )
-        await analyzer._recall()
+        try:
+            await judge.begin(analyzer.history, analyzer.refused)
+        except (OSError, LinkClosed) as error:
+            log.warning("judge_gone", error=str(error) or "it ended")
+        log.info("replayed", summaries=analyzer.counters.replayed)
+        registry.tape = judge.give
         analyzer._work()
         return analyzer
 
-    def observe(self, summary: Summary, wall_ns: int) -> None:
-        """Hand a stored summary on; one that cannot be used stays stored and is logged."""
+    async def history(self) -> AsyncIterator[messages.Down]:
+        """Yield what a judge is told first: who is there, and the newest minutes."""
+        config = self.config
+        header = records.Header(
+            netagent=netagent.__version__,
+            run=self.clock(),
+            window_s=config.window_s,
+            probe_port=config.probe_port,
+            sensitivity=config.slowness.sensitivity,
+            missing_after_ns=config.tasks.missing_after_s * 10**9,
+            topology=self.topology,
+        )
+        yield messages.Open(header=header, recording=config.recording, database=config.database)
+        yield roster_of(self.registry)
+        incidents = tuple(self.journal.incidents("active"))
+        yield records.Restored(incidents=incidents, now_ns=self.clock())
+        async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
+            if not self._remembered:
+                heard = self._remember(payload, received_ns)
+                if heard is None:
+                    continue
+                yield heard
+            yield records.Ingested(payload=payload, now_ns=received_ns)
+        self._remembered = True
+        yield records.Began(now_ns=self.clock())
+
+    def _remember(self, payload: bytes, received_ns: int) -> records.Heard | None:
+        """Take what was stored before this start; None where it cannot be used."""
         try:
-            taken = self.diagnosis.ingest(summary, wall_ns)
-            held = {each.endpoint.id for each in self.registry.endpoints_of(summary.host)}
-            self.traffic.add(summary.host, summary.clock, taken.traffic, held, wall_ns)
-            self.asker.news()
+            summary = decode(payload, Summary)
         except RemoteProtocolError as error:
-            self.counters.bad_summaries += 1
-            log.warning("summary_unusable", host=summary.host, error=str(error))
-        except Exception:
-            self.counters.bad_summaries += 1
-            log.exception("ingest_failed", host=summary.host, start_ns=summary.start_ns)
+            log.warning("stored_summary_unreadable", error=str(error))
+            return None
+        self.registry.heard(summary.host, summary.start_ns, received_ns)
+        self.counters.replayed += 1
+        if not self._keep(summary, received_ns):
+            return None
+        return records.Heard(host=summary.host, start_ns=summary.start_ns, now_ns=received_ns)
+
+    def observe(self, summary: Summary, payload: bytes, wall_ns: int) -> None:
+        """Hand a stored summary on; one that cannot be used stays stored and is logged."""
+        if self._keep(summary, wall_ns):
+            self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
+            self.asker.news()
+
+    def _keep(self, summary: Summary, wall_ns: int) -> bool:
+        """Take of a summary what is not the judge's; return whether it made sense."""
+        try:
+            kept = keep(summary, width_ns=self.config.window_s * 10**9)
+            held = {each.endpoint.id for each in self.registry.endpoints_of(summary.host)}
+            self.traffic.add(summary.host, summary.clock, kept.traffic, held, wall_ns)
+        except RemoteProtocolError as error:
+            self.refused(messages.Refused(host=summary.host, error=str(error)))
+            return False
+        self.reports.take(summary.host, kept.report, wall_ns)
+        return True
+
+    def refused(self, why: messages.Refused) -> None:
+        """Note that a stored summary could not be used."""
+        self.counters.bad_summaries += 1
+        event = "ingest_failed" if why.bug else "summary_unusable"
+        (log.error if why.bug else log.warning)(event, host=why.host, error=why.error)
+
+    def admit(self, summary: Summary, wall_ns: int) -> None:
+        """Refuse a summary while too much waits to be judged; raises CapabilityMissing.
+
+        Its agent keeps it and comes again; nobody is blamed for what is missing meanwhile.
+        """
+        if self.judge.backlog_bytes <= BACKLOG_BYTES:
+            return
+        self.registry.heard(summary.host, summary.start_ns, wall_ns)
+        self.judge.give(records.Impaired(now_ns=wall_ns))
+        self.counters.refused_summaries += 1
+        raise CapabilityMissing("judging", "it is behind: deliver this again later")
 
     def settled(self, error: str | None, wall_ns: int) -> None:
         """Note why a summary was not stored; None where it was."""
@@ -185,60 +248,22 @@ class Analyzer:
     async def stop(self) -> None:
         """End the background work and close the database."""
         self.waiters.stop()
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
+        await self.workers.stop()
+        await self.judge.stop()
         await self.journal.take(self.store, self.clock())
-        await self.recorder.stop()
         await self.fleet.close()
         await self.store.close()
 
-    # Feeds the diagnosis what it had seen before the restart.
-    async def _recall(self) -> None:
-        await self.baselines.restore()  # first, so that a recording begins with them
-        self.recorder.begin()
-        self.diagnosis.restore(self.journal.incidents("active"), self.clock())
-        async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
-            try:
-                summary = decode(payload, Summary)
-            except RemoteProtocolError as error:
-                log.warning("stored_summary_unreadable", error=str(error))
-                continue
-            self.registry.heard(summary.host, summary.start_ns, received_ns)
-            self.observe(summary, received_ns)
-            self.counters.replayed += 1
-        log.info("replayed", summaries=self.counters.replayed)
-        self.diagnosis.begin(self.clock())
-
     def _work(self) -> None:
-        self._supervise("housekeeping", self._keep_house)
-        self._supervise("diagnosis", self.asker.run)
-        self._supervise("recorder", self.recorder.run)
-        self._supervise("baselines", self.baselines.run)
-        self._supervise(
-            "planner",
-            Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock).run,
-        )
-        self._supervise("journal", lambda: self.journal.follow(self.store, self.clock))
-
-    def _supervise(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        self._workers.append(asyncio.create_task(self._restart(name, run), name=name))
-
-    async def _restart(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        pause_s = RETRY_MIN_S
-        while True:
-            began = time.monotonic()
-            try:
-                await run()
-            except Exception:
-                self.counters.worker_crashes += 1
-                log.exception("worker_crashed", worker=name, retry_s=pause_s)
-            else:
-                log.warning("worker_ended", worker=name, retry_s=pause_s)
-            if time.monotonic() - began > RETRY_MAX_S:
-                pause_s = RETRY_MIN_S
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_MAX_S)
+        planner = Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock)
+        for name, run in (
+            ("housekeeping", self._keep_house),
+            ("judge", self.judge.run),
+            ("asker", self.asker.run),
+            ("planner", planner.run),
+            ("journal", lambda: self.journal.follow(self.store, self.clock)),
+        ):
+            self.workers.start(name, run)
 
     async def _keep_house(self) -> None:
         keep = self.config.retention
@@ -247,6 +272,7 @@ class Analyzer:
             wall_ns = self.clock()
             await self.service.expire(wall_ns)
             self.traffic.forget(wall_ns)
+            self.reports.forget(wall_ns)
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes
             )
@@ -261,11 +287,6 @@ def _settle(disk: Disk, kind: str, error: str | None, wall_ns: int) -> None:
             log.info("disk_takes_again")
     elif disk.failed(kind, error, wall_ns):
         log.error("disk_refuses", what=kind, error=error)
-
-
-def _tell(incident: Incident, journal: Journal, recorder: Recorder) -> None:
-    journal.note(incident)
-    recorder.saw(incident)
 
 
 def _url(registry: Registry, host: str) -> str | None:

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps the diagnosis, and puts its questions to agents: all that is asynchronous about it."""
+"""Steps the judge, and puts its questions to agents."""
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import replace
+from typing import Protocol
 
 import structlog
 
-from analyzer.diagnosis.engine import Diagnosis, Event, IncidentChanged
+from analyzer.diagnosis.engine import Event, IncidentChanged
 from analyzer.questions import (
     Answer,
     Ask,
-    Asking,
     Failed,
     Question,
     Reply,
@@ -19,13 +19,13 @@ from analyzer.questions import (
     StatusRequest,
     Why,
 )
+from analyzer.replay.records import Impaired, PutLate
+from analyzer.server.judge import Judge
 from netagent.model.errors import CapabilityMissing, NetAgentError, TooSoon, Unreachable
 from netagent.model.verdict import Incident
 from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest, Status
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
-
-T = TypeVar("T")
 
 TICK_S = 0.1
 """Seconds from a summary to the step that judges it. Chosen: summaries of one window come together,
@@ -36,7 +36,7 @@ LEAST_S = 0.05
 """Shortest pause between two steps, and shortest deadline of a question, in seconds. Chosen: a
 diagnosis that is due at once must not take the whole loop."""
 WALK_S = 5.0
-"""Seconds an agent may take to answer a question of `drive`. Chosen: a person waits for it."""
+"""Seconds an agent may take to answer a question of `put`. Chosen: a person waits for it."""
 VALIDATE_S = 30.0
 """The same for a comparison of tables. Chosen: the agent gives up after 15 s, and a person asked
 for it."""
@@ -45,7 +45,10 @@ BEAT_S = 0.25
 """Seconds between two looks at whether the event loop goes on. Chosen: as agents look at theirs."""
 STOOD_S = 2.0
 """Seconds by which such a look is late from which the analyzer stood still. Chosen: as long as an
-agent has to answer a status request; judging a window of thousands of flows takes less."""
+agent has to answer a status request; judging has a process of its own."""
+LATE_NS = 1_000_000_000
+"""Nanoseconds that a step takes from which what it says is marked as late. Chosen: a fifth of a
+window."""
 
 log = structlog.get_logger()
 
@@ -76,16 +79,16 @@ class Agents(Protocol):
 
 
 class Asker:
-    """Runs one diagnosis against the agents of a cluster."""
+    """Runs a judge against the agents of a cluster."""
 
     def __init__(
         self,
-        diagnosis: Diagnosis,
+        judge: Judge,
         agents: Agents,
         clock: Callable[[], int],
         tell: Callable[[Incident], None],
     ) -> None:
-        self._diagnosis, self._agents, self._clock = diagnosis, agents, clock
+        self._judge, self._agents, self._clock = judge, agents, clock
         self._tell = tell
         self._wake = asyncio.Event()
         self._ticking = False
@@ -94,13 +97,17 @@ class Asker:
         """When the event loop was last seen to go on, by its own clock."""
         self.stood_still = 0
         """How often it stood still since the start."""
+        self._due_ns: int | None = None
+        """When to step again even without news."""
+        self.late_ns = 0
+        """Nanoseconds that the newest step took."""
 
     async def run(self) -> None:
         """Step whenever a summary or an answer came or a deadline passed, until cancelled."""
         beat = asyncio.create_task(self._watch())
         try:
             while True:
-                self._step()
+                await self._step()
                 await self._rest()
         finally:
             beat.cancel()
@@ -125,21 +132,27 @@ class Asker:
             await asyncio.sleep(BEAT_S)
 
     def _look(self) -> None:
-        """Tell the diagnosis if the loop stood still: what agents sent meanwhile is not read."""
+        """Tell the judge if the loop stood still: what agents sent meanwhile is not read."""
         now_s = asyncio.get_running_loop().time()
         before_s, self._beat_s = self._beat_s, now_s
         if before_s is not None and now_s - before_s > BEAT_S + STOOD_S:
             self.stood_still += 1
             log.warning("stood_still", seconds=round(now_s - before_s, 1))
-            self._diagnosis.stood_still(self._clock())
+            self._judge.give(Impaired(stood_still=True, now_ns=self._clock()))
 
-    def _step(self) -> None:
+    async def _step(self) -> None:
         self._look()  # before a window is closed without what waits to be read
-        for question in self._diagnosis.step(self._clock()):
-            task = asyncio.create_task(self._ask(question))
+        began_ns, start = self._clock(), self._judge.starts
+        stepped = await self._judge.step(began_ns)
+        now_ns = self._clock()
+        self._due_ns, self.late_ns = stepped.deadline_ns, max(0, now_ns - began_ns)
+        if stepped.questions:
+            self._judge.give(PutLate(now_ns=now_ns))
+        for question in stepped.questions:
+            task = asyncio.create_task(self._ask(start, question))
             self._asking.add(task)
             task.add_done_callback(self._asked)
-        while (event := self._diagnosis.next_event()) is not None:
+        for event in stepped.events:
             self._say(event)
 
     def _asked(self, task: asyncio.Task[None]) -> None:
@@ -148,7 +161,7 @@ class Asker:
             log.error("answer_not_taken", exc_info=error)  # a bug; its deadline answers for it
 
     async def _rest(self) -> None:
-        due_ns, now_ns = self._diagnosis.deadline(), self._clock()
+        due_ns, now_ns = self._due_ns, self._clock()
         rest_s = IDLE_S if due_ns is None else (due_ns - now_ns) / 1e9
         try:
             async with asyncio.timeout(min(max(rest_s, LEAST_S), IDLE_S)):
@@ -157,22 +170,16 @@ class Asker:
             return
         self._wake.clear()
 
-    async def _ask(self, question: Question) -> None:
-        left_s = max(LEAST_S, (question.deadline_ns - self._clock()) / 1e9)
+    async def _ask(self, start: int, question: Question) -> None:
+        until_ns = question.deadline_ns + self.late_ns
+        left_s = max(LEAST_S, (until_ns - self._clock()) / 1e9)
         reply = await self._put(question.host, question.request, left_s)
-        self._diagnosis.answer(question.id, reply, self._clock())
+        self._judge.answer(start, question.id, reply, self._clock())
         self._wake.set()
 
-    async def drive(self, asking: Asking[T]) -> T:
-        """Put the questions of `asking` to agents, and return its result."""
-        replies: Sequence[Reply] | None = None
-        while True:
-            try:
-                asks = next(asking) if replies is None else asking.send(replies)
-            except StopIteration as done:
-                value: T = done.value
-                return value
-            replies = await asyncio.gather(*map(self._answer, asks))
+    async def put(self, asks: Sequence[Ask]) -> Sequence[Reply]:
+        """Put questions to agents, and return their replies in the same order."""
+        return await asyncio.gather(*map(self._answer, asks))
 
     async def _answer(self, ask: Ask) -> Reply:
         limit_s = VALIDATE_S if isinstance(ask.request, ValidateRequest) else WALK_S
@@ -212,7 +219,8 @@ class Asker:
 
     def _say(self, event: Event) -> None:
         if isinstance(event, IncidentChanged):
-            incident = event.incident
+            late_ns = self.late_ns if self.late_ns > LATE_NS else 0
+            incident = replace(event.incident, late_ns=late_ns)
             log.info(
                 "incident_changed",
                 incident=incident.id,

@@ -118,7 +118,7 @@ async def _walk(analyzer: Analyzer, asked: Inquiry) -> dict[str, int]:
     if len(pairs) <= MAX_WALKS:
         some = pairs
     stories = await asyncio.gather(
-        *(analyzer.asker.drive(analyzer.diagnosis.diagnose(*pair)) for pair in some)
+        *(analyzer.judge.walk(*pair, analyzer.asker.put) for pair in some)
     )
     return dict(Counter(str(each["outcome"]) for each in stories))
 

@@ -17,7 +17,6 @@ COUNTERS = {
     "bad_summaries": "Summaries that could not be used.",
     "refused_summaries": "Summaries that the disk did not take.",
     "registrations": "Registrations taken.",
-    "worker_crashes": "Background workers that had to be started again.",
 }
 
 
@@ -27,7 +26,16 @@ def render(analyzer: Analyzer) -> str:
     for name, text in COUNTERS.items():
         value = float(getattr(analyzer.counters, name))
         lines += _family(f"netagent_{name}_total", "counter", text, [({}, value)])
+    for name, text, number in (
+        (
+            "worker_crashes", "Background workers that had to be started again.",
+            analyzer.workers.crashes,
+        ),
+        ("judge_starts", "Judges started; the first one included.", analyzer.judge.starts),
+    ):  # fmt: skip
+        lines += _family(f"netagent_{name}_total", "counter", text, [({}, float(number))])
     wall_ns = analyzer.clock()
+    late_ns = analyzer.judge.late_ns(wall_ns)
     silent = [
         ({"host": agent.host}, max(0, wall_ns - agent.last_seen_ns) / 1e9)
         for agent in analyzer.registry.agents()
@@ -53,6 +61,12 @@ def render(analyzer: Analyzer) -> str:
             "tasks",
             "Tasks, by what is probed.",
             [({"list": kind}, float(lists[kind])) for kind in ("basic", "skeleton")],
+        ),
+        ("judge_late_seconds", "Of the step under way.", [({}, late_ns / 1e9)]),
+        (
+            "judge_backlog_bytes",
+            "Records that wait for the judge.",
+            [({}, float(analyzer.judge.backlog_bytes))],
         ),
         ("long_polls", "Requests that wait for news.", [({}, float(len(analyzer.waiters)))]),
         ("start_time_seconds", "Unix time of the start.", [({}, analyzer.started_ns / 1e9)]),

@@ -3,7 +3,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Litestar, Response, delete, get, post, put
@@ -20,6 +21,7 @@ from analyzer.server.identity import require_admin, require_host
 from analyzer.server.metrics import render
 from analyzer.server.problems import HANDLERS, Problem
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import IncidentState
@@ -158,6 +160,7 @@ async def summaries(request: Call) -> Response[bytes]:
     received_ns = analyzer.clock()
     summary, payload = await read(request, Summary)
     require_host(request, summary.host)
+    analyzer.admit(summary, received_ns)
     accepted = await analyzer.service.push(summary, payload, analyzer.clock())
     analyzer.counters.summaries += not accepted.duplicate
     analyzer.counters.duplicates += accepted.duplicate
@@ -170,7 +173,7 @@ async def summaries(request: Call) -> Response[bytes]:
 async def agents(request: Call) -> Response[bytes]:
     """Return every agent, with how long it has been silent and what it last said of itself."""
     analyzer = analyzer_of(request)
-    report, wall_ns = analyzer.diagnosis.report, analyzer.clock()
+    report, wall_ns = analyzer.reports.of, analyzer.clock()
     known = analyzer.registry.agents()
     return as_json({"agents": [views.agent(a, report(a.host), wall_ns=wall_ns) for a in known]})
 
@@ -259,8 +262,8 @@ async def diagnose(request: Call) -> Response[bytes]:
     require_admin(request, analyzer.config.admins)
     body, _ = await read(request, DiagnoseBody)
     source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
-    asking = analyzer.diagnosis.diagnose(source, target, layers=body.layers)
-    return as_json(await analyzer.asker.drive(asking))
+    walk = analyzer.judge.walk
+    return as_json(await walk(source, target, analyzer.asker.put, layers=body.layers))
 
 
 @get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])
@@ -272,7 +275,7 @@ async def recording(request: Call) -> Stream:
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
 
-    path = await analyzer.recorder.export()
+    path = Path(await analyzer.judge.look("recording", str))
 
     async def chunks() -> AsyncIterator[bytes]:
         try:
@@ -291,13 +294,13 @@ async def recording(request: Call) -> Stream:
 @get("/v1/topology", tags=["analyzer"])
 async def topology(request: Call) -> Response[bytes]:
     """Return the fabric, as declared and as learned from traced paths."""
-    return as_json(analyzer_of(request).diagnosis.topology())
+    return as_json(await analyzer_of(request).judge.look("topology", dict[str, Any]))
 
 
 @get("/v1/findings", tags=["analyzer"])
 async def findings(request: Call) -> Response[bytes]:
     """Return what hosts state about their own parts."""
-    found = analyzer_of(request).diagnosis.findings()
+    found = await analyzer_of(request).judge.look("findings", list[Finding])
     return as_json({"findings": [views.finding(finding) for finding in found]})
 
 
@@ -323,12 +326,24 @@ async def status(request: Call) -> Response[bytes]:
                 "error": analyzer.disk.error,
                 "incidents_not_stored": analyzer.journal.unstored,
             },
+            "judge": {
+                "pid": analyzer.judge.pid,
+                "starts": analyzer.judge.starts,
+                "late_ns": _late_ns(analyzer),
+                "backlog_bytes": analyzer.judge.backlog_bytes,
+            },
             "stood_still": analyzer.asker.stood_still,
             "counters": {
-                name: getattr(analyzer.counters, name) for name in analyzer.counters.__slots__
+                "worker_crashes": analyzer.workers.crashes,
+                **{name: getattr(analyzer.counters, name) for name in analyzer.counters.__slots__},
             },
         }
     )
+
+
+def _late_ns(analyzer: Analyzer) -> int:
+    """Return how long the judge has been at its step, or was at the newest one."""
+    return analyzer.judge.late_ns(analyzer.clock()) or analyzer.asker.late_ns
 
 
 async def _usage(analyzer: Analyzer) -> tuple[int | None, int | None]:

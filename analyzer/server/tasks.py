@@ -111,7 +111,7 @@ async def endpoints(
 ) -> Response[bytes]:
     """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
     analyzer = analyzer_of(request)
-    registry, report = analyzer.registry, analyzer.diagnosis.report
+    registry, report = analyzer.registry, analyzer.reports.of
     records = registry.endpoints(task, vanished=vanished)
     found = [
         views.endpoint(r, report(r.endpoint.host))

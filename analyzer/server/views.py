@@ -129,6 +129,7 @@ def incident(known: Incident, *, stored: bool = True) -> Plain:
         "updated_ns": known.updated_ns,
         "recovered_ns": known.recovered_ns,
         "unobserved_ns": known.unobserved_ns,
+        "late_ns": known.late_ns,
         "tasks": known.tasks,
         "failing": [_pair(pair) for pair in verdict.failing],
         "healthy": [_pair(pair) for pair in verdict.healthy],

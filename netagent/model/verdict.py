@@ -96,3 +96,5 @@ class Incident:
     """What changed on the way: verdicts revised, components added."""
     unobserved_ns: int | None = None
     """Since when nothing is measured of it any more; None while something is."""
+    late_ns: int = 0
+    """Nanoseconds by which judging was late when this was told; 0 where it was in time."""

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands, against a stand-in that answers with canned JSON."""
 
-import io
 import json
 import logging
 import os
@@ -156,6 +155,12 @@ def test_an_incident_without_a_component_says_insufficient_evidence():
     assert "insufficient evidence  (layer unknown" in text
     assert "(+9.0 s)" in text
     assert "failing pairs" not in text
+
+
+def test_an_incident_that_was_told_late_says_by_how_much():
+    assert "late " not in fits(show.report(INCIDENT, pairs=8))
+    late = fits(show.report(INCIDENT | {"late_ns": 4_200_000_000}, pairs=8))
+    assert "told 4.2 s late: the judge was behind" in late
 
 
 def test_an_incident_that_is_not_stored_says_so_everywhere():
@@ -385,27 +390,6 @@ def test_usage_errors_are_status_2(capsys):
         with pytest.raises(SystemExit) as caught:
             cli.main(argv)
         assert caught.value.code == 2
-
-
-def test_logs_are_json_lines_where_nobody_watches(capfd):
-    cli.configure_logging(verbose=False)
-    structlog.get_logger().info("listening", url="u")
-    structlog.get_logger().debug("unseen")
-    logging.getLogger("uvicorn.error").warning("from %s", "uvicorn")
-    first, second = map(json.loads, capfd.readouterr().err.splitlines())
-    assert (first["event"], first["url"], first["level"]) == ("listening", "u", "info")
-    assert (second["event"], second["level"]) == ("from uvicorn", "warning")
-
-
-def test_a_log_that_nobody_reads_any_more_stops_nobody(monkeypatch):
-    class Gone(io.StringIO):
-        def write(self, _):
-            raise BrokenPipeError
-
-    monkeypatch.setattr(sys, "stderr", Gone())
-    cli.configure_logging(verbose=False)
-    structlog.get_logger().warning("unheard")
-    logging.getLogger("uvicorn.error").warning("unheard")
 
 
 def test_a_reader_that_goes_away_ends_a_command_quietly(canned):

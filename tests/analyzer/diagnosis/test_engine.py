@@ -565,6 +565,22 @@ def test_an_analyzer_that_stood_still_reads_what_came_before_it_closes_a_window(
     assert components(world.diagnosis.incidents()) == [truth]
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_agents_have_as_much_time_to_answer_where_judging_took_long(told):
+    world = World()
+    world.live(3)
+    world.fabric.loss = {link("leaf-s1-r1", "spine-0"): 0.3}
+    for summary in world.summaries():
+        world.diagnosis.ingest(summary, world.now_ns())
+    asked_ns = world.now_ns()
+    assert world.diagnosis.step(asked_ns)
+    took_ns = 30 * 10**9
+    if told:
+        world.diagnosis.put_late(asked_ns + took_ns)
+    world.diagnosis.step(asked_ns + took_ns + 10**9)
+    assert world.diagnosis.judging is told  # it waits for answers
+
+
 def test_an_odd_summary_is_refused_and_the_rest_is_judged():
     world = World()
     world.live(3)

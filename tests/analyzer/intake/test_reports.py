@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.reports import STAMPS, report_of
+from analyzer.intake.reports import FORGET_NS, STAMPS, Reports, report_of
+from analyzer.intake.windows import AHEAD_NS
 from netagent.collect.windows import NOT_OURS
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -64,3 +65,18 @@ def test_columns_that_do_not_agree_are_refused(device, counter, delta, stamps):
     else:
         with pytest.raises(RemoteProtocolError):
             report_of(odd)
+
+
+def test_the_newest_report_of_a_host_is_kept_unless_its_clock_is_ahead():
+    def report(start_ns):
+        return report_of(Summary(host="h0", instance="i", start_ns=start_ns, width_ns=1))
+
+    now_ns, reports = 10 * FORGET_NS, Reports()
+    assert reports.of("h0") is None
+    for start_ns in (now_ns - 9, now_ns - 5, now_ns - 7, now_ns + AHEAD_NS + 1):
+        reports.take("h0", report(start_ns), now_ns)
+    assert reports.of("h0").start_ns == now_ns - 5
+    reports.forget(now_ns)
+    assert reports.of("h0").start_ns == now_ns - 5
+    reports.forget(now_ns + FORGET_NS)
+    assert reports.of("h0") is None

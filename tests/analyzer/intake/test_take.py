@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.take import take
+from analyzer.intake.take import keep, take
 from netagent.collect.windows import TracedPath, WindowTally
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
@@ -30,25 +30,38 @@ def taken(message):
     return take(message, FlowNumbers(), width_ns=WIDTH_NS)
 
 
-def test_all_of_a_summary_is_decoded_at_once():
-    whole = taken(summary())
-    assert whole.rows.sent.tolist() == [1]
-    assert [row.hops for row in whole.paths.rows(np.arange(1))] == [("leaf",)]
-    assert (whole.report.start_ns, whole.traffic) == (0, ())
+def kept(message):
+    return keep(message, width_ns=WIDTH_NS)
+
+
+def test_a_summary_is_decoded_for_the_diagnosis_and_for_the_analyzer():
+    rows, paths = (whole := taken(summary())).rows, whole.paths
+    assert rows.sent.tolist() == [1]
+    assert [row.hops for row in paths.rows(np.arange(1))] == [("leaf",)]
+    assert (kept(summary()).report.start_ns, kept(summary()).traffic) == (0, ())
+
+
+@pytest.mark.parametrize("take_of", [taken, kept])
+@pytest.mark.parametrize("change", [{"width_ns": 1}, {"start_ns": 1}])
+def test_a_window_of_another_width_is_refused(take_of, change):
+    with pytest.raises(RemoteProtocolError, match="set window_s alike"):
+        take_of(summary(**change))
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"width_ns": 1},
-        {"start_ns": 1},
         {"stamps": b"\0" * 9},
         {"counters": CounterColumns(device=b"\1\0")},
         {"traffic": (TrafficBlock(start_ns=0, tick_ns=1),)},
-        {"endpoints": ()},
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_what_makes_no_sense_anywhere_is_refused_whole(change):
+def test_what_makes_no_sense_to_the_analyzer_is_refused_whole(change):
     with pytest.raises(RemoteProtocolError):
-        taken(summary(**change))
+        kept(summary(**change))
+
+
+def test_what_makes_no_sense_to_the_diagnosis_is_refused_whole():
+    with pytest.raises(RemoteProtocolError):
+        taken(summary(endpoints=()))

@@ -2,17 +2,93 @@
 """Recordings of simulated clusters."""
 
 import io
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from analyzer.detect.arrival import AFTER_NS
+from analyzer.detect.latency.floors import Sensitivity
+from analyzer.diagnosis.engine import Diagnosis, Event, IncidentChanged
+from analyzer.intake.take import Taken
+from analyzer.questions import Question, Reply
 from analyzer.replay import records
 from analyzer.replay.frames import frame
-from analyzer.replay.tape import TapedDiagnosis, TapedRegistry
+from analyzer.replay.tape import TapedRegistry, roster_of
+from analyzer.roster.registry import Registry
 from netagent.model.path import link, switch
 from netagent.model.topology import DeclaredTopology
-from netagent.wire.messages import Registration
+from netagent.model.verdict import Incident
+from netagent.wire.codec import encode
+from netagent.wire.messages import Registration, Summary
 from tests.analyzer.diagnosis.world import HOSTS, START, World
 
 LINK, SPINE = link("leaf-s1-r1", "spine-0"), switch("spine-1")
+
+
+class TapedDiagnosis(Diagnosis):
+    """A diagnosis that writes down what it is given, and what it says of incidents."""
+
+    def __init__(
+        self,
+        roster: Registry,
+        topology: DeclaredTopology,
+        *,
+        window_s: int,
+        probe_port: int,
+        sensitivity: Sensitivity | None = None,
+        missing_after_ns: int = AFTER_NS,
+        tape: Callable[[records.Record], None],
+    ) -> None:
+        super().__init__(
+            roster,
+            topology,
+            window_s=window_s,
+            probe_port=probe_port,
+            sensitivity=sensitivity,
+            missing_after_ns=missing_after_ns,
+        )
+        self._tape = tape
+
+    def begin(self, now_ns: int) -> None:
+        """Judge only what ends later; see `Diagnosis.begin`."""
+        self._tape(records.Began(now_ns=now_ns))
+        super().begin(now_ns)
+
+    def refused(self, now_ns: int) -> None:
+        """Note that a delivery was refused; see `Diagnosis.refused`."""
+        self._tape(records.Impaired(now_ns=now_ns))
+        super().refused(now_ns)
+
+    def stood_still(self, now_ns: int) -> None:
+        """Note that the analyzer did nothing for a while; see `Diagnosis.stood_still`."""
+        self._tape(records.Impaired(stood_still=True, now_ns=now_ns))
+        super().stood_still(now_ns)
+
+    def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
+        """Take the incidents that were open; see `Diagnosis.restore`."""
+        self._tape(records.Restored(incidents=tuple(incidents), now_ns=now_ns))
+        super().restore(incidents, now_ns)
+
+    def ingest(self, summary: Summary, now_ns: int) -> Taken:
+        """Take a stored summary; see `Diagnosis.ingest`."""
+        self._tape(records.Ingested(payload=encode(summary), now_ns=now_ns))
+        return super().ingest(summary, now_ns)
+
+    def answer(self, question: int, reply: Reply, now_ns: int) -> None:
+        """Take the reply to a question; see `Diagnosis.answer`."""
+        self._tape(records.answered(question, reply, now_ns))
+        super().answer(question, reply, now_ns)
+
+    def step(self, now_ns: int) -> list[Question]:
+        """Do what is due; see `Diagnosis.step`."""
+        self._tape(records.Stepped(now_ns=now_ns))
+        return super().step(now_ns)
+
+    def next_event(self) -> Event | None:
+        """Return what changed; see `Diagnosis.next_event`."""
+        event = super().next_event()
+        if isinstance(event, IncidentChanged):
+            self._tape(records.Told(incident=event.incident))
+        return event
 
 
 class Recorded(World):
@@ -23,7 +99,7 @@ class Recorded(World):
         super().__init__(seed, **shape)
         self.write(records.Header(netagent="test", window_s=5, probe_port=18515))
         self.registry = registry = TapedRegistry()
-        self.write(registry.roster())
+        self.write(roster_of(registry))
         registry.tape = self.write
         for host in HOSTS:
             endpoints = tuple(e for e in self.fabric.endpoints.values() if e.host == host)

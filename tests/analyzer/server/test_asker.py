@@ -9,7 +9,9 @@ from structlog.testing import capture_logs
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.questions import Ask, Failed, Question, StatusRequest, Why
+from analyzer.replay.records import PutLate
 from analyzer.server.asker import BEAT_S, LEAST_S, STOOD_S, VALIDATE_S, WALK_S, Asker
+from analyzer.server.judge import Stepped
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest
@@ -86,13 +88,38 @@ class Diagnosis:
         return None
 
 
+class StandIn:
+    """A judge that steps a stand-in of a diagnosis."""
+
+    starts = 1
+
+    def __init__(self, diagnosis):
+        self.diagnosis, self.late = diagnosis, []
+
+    async def step(self, now_ns):
+        questions, events = self.diagnosis.step(now_ns), []
+        while (event := self.diagnosis.next_event()) is not None:
+            events.append(event)
+        return Stepped(questions, events, self.diagnosis.deadline())
+
+    def give(self, record):
+        if isinstance(record, PutLate):
+            self.late.append(record.now_ns)
+        else:
+            self.diagnosis.stood_still(record.now_ns)
+
+    def answer(self, start, number, reply, now_ns):
+        assert start == self.starts
+        self.diagnosis.answer(number, reply, now_ns)
+
+
 def question(number, host="answers", request=CHECK, *, in_s=3):
     return Question(number, host, request, in_s * 10**9)
 
 
 async def running(diagnosis, until, agents=None, told=None):
     told = [] if told is None else told
-    asker = Asker(diagnosis, agents or Agents(), lambda: 0, told.append)
+    asker = Asker(StandIn(diagnosis), agents or Agents(), lambda: 0, told.append)
     work = asyncio.create_task(asker.run())
     async with asyncio.timeout(10):
         while not until():  # noqa: ASYNC110 - it rings nothing
@@ -138,12 +165,10 @@ def test_each_kind_of_question_goes_to_its_own_call_with_the_time_that_is_left()
 def test_who_drives_a_comparison_waits_longer_than_for_walks():
     agents = Agents()
 
-    def asking():
-        compare = ValidateRequest(local=None, remote_address="", remote_mac="")
-        return (yield [Ask("answers", CHECK), Ask("answers", compare)])
-
-    asker = Asker(Diagnosis(), agents, lambda: 0, print)
-    assert asyncio.run(asker.drive(asking())) == [WALKS, COMPARED]
+    compare = ValidateRequest(local=None, remote_address="", remote_mac="")
+    asks = [Ask("answers", CHECK), Ask("answers", compare)]
+    asker = Asker(StandIn(Diagnosis()), agents, lambda: 0, print)
+    assert asyncio.run(asker.put(asks)) == [WALKS, COMPARED]
     assert agents.deadlines == [WALK_S, VALIDATE_S]
 
 
@@ -156,7 +181,7 @@ def test_a_question_that_is_late_already_is_still_put():
 
 def test_news_that_come_together_wake_it_once_and_later_ones_again(monkeypatch):
     async def told():
-        asker, timers = Asker(Diagnosis(), Agents(), lambda: 0, print), []
+        asker, timers = Asker(StandIn(Diagnosis()), Agents(), lambda: 0, print), []
         monkeypatch.setattr(
             asyncio.get_running_loop(), "call_later", lambda _, then: timers.append(then)
         )
@@ -215,15 +240,34 @@ def test_an_answer_that_the_diagnosis_cannot_take_is_logged_and_stops_nothing():
     assert "answer_not_taken" in [each["event"] for each in logs]
 
 
-def test_what_somebody_waits_for_is_asked_step_by_step():
-    def asking():
-        replies = yield [Ask("answers", CHECK), Ask("refuses", CHECK)]
-        more = yield [Ask("times-out", CHECK)]
-        return [*replies, *more]
-
-    asker = Asker(Diagnosis(), Agents(), lambda: 0, print)
-    found = asyncio.run(asker.drive(asking()))
+def test_replies_come_in_the_order_of_what_was_asked():
+    asks = [Ask(host, CHECK) for host in ("answers", "refuses", "times-out")]
+    found = asyncio.run(Asker(StandIn(Diagnosis()), Agents(), lambda: 0, print).put(asks))
     assert found == [WALKS, Failed(Why.REFUSED, "refused"), Failed(Why.TIMEOUT, "timeout")]
+
+
+def test_where_judging_took_long_agents_have_as_much_time_and_what_it_says_is_marked():
+    agents, told, now = Agents(), [], [0]
+
+    class Slow(StandIn):
+        async def step(self, now_ns):
+            stepped = await super().step(now_ns)
+            now[0] += 7 * 10**9 if stepped.questions else 0
+            return stepped
+
+    async def inside():
+        diagnosis = Diagnosis(question(1, in_s=3), events=[IncidentChanged(INCIDENT)])
+        judge = Slow(diagnosis)
+        asker = Asker(judge, agents, lambda: now[0], told.append)
+        work = asyncio.create_task(asker.run())
+        await until(lambda: diagnosis.answers)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        return judge.late
+
+    assert asyncio.run(inside()) == [7 * 10**9]
+    assert agents.deadlines == [3]
+    assert [each.late_ns for each in told] == [7 * 10**9]
 
 
 def test_a_status_that_cannot_be_had_is_no_news():
@@ -254,7 +298,7 @@ def test_a_loop_that_stood_still_is_told_before_the_next_step(stands_s, told):
 
     async def inside():
         diagnosis = Still()
-        asker = Asker(diagnosis, Agents(), lambda: 0, lambda _: None)
+        asker = Asker(StandIn(diagnosis), Agents(), lambda: 0, lambda _: None)
         work = asyncio.create_task(asker.run())
         await until(lambda: diagnosis.steps and asker._beat_s is not None)
         del diagnosis.calls[:]

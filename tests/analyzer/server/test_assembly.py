@@ -19,6 +19,7 @@ from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Accepted, Registered, Summary
 from tests.analyzer.certificates import Authority
 from tests.analyzer.cluster import SECOND, endpoint, registration
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 
@@ -175,6 +176,30 @@ def test_what_was_acknowledged_survives_kill_9_of_the_analyzer(tmp_path):
         states = [(e["id"], e["state"]) for e in listed(client, "?vanished=true")]
         assert states == [("a0/rail0", "gone"), ("a1/rail0", "up")]
         assert analyzer.stop()[0] == 0
+
+
+def test_the_judge_may_be_killed_at_any_time_and_dies_with_the_analyzer(tmp_path):
+    def status():
+        return client.get("/v1/status").json()
+
+    with Process(tmp_path) as analyzer, analyzer.client() as client:
+        message = registration("h0", endpoint("h0", "a0"))
+        client.put("/v1/hosts/h0/endpoints", content=encode(message), headers=MSGPACK)
+        killed, start_ns = set(), time.time_ns() // (5 * SECOND) * 5 * SECOND
+        for n in range(3):
+            wait_until(lambda: status()["judge"]["pid"] not in {None, *killed})
+            killed.add(pid := status()["judge"]["pid"])
+            os.kill(pid, signal.SIGKILL)
+            at_ns = start_ns - n * 5 * SECOND
+            assert client.post("/v1/summaries", **summary(at_ns)).status_code == 200
+        wait_until(lambda: status()["judge"]["pid"] not in {None, *killed})
+        assert client.get("/v1/findings").json() == {"findings": []}
+        last = status()
+        assert (last["judge"]["starts"], last["summaries_kept"]) == (4, 3)
+        assert last["counters"]["bad_summaries"] == last["incidents_active"] == 0
+        assert "netagent_judge_starts_total 4" in client.get("/metrics").text
+        analyzer.process.kill()
+        wait_until(lambda: not Path(f"/proc/{last['judge']['pid']}").exists())
 
 
 def listed(client, query):

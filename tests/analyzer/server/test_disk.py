@@ -17,6 +17,7 @@ from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.wire.codec import encode
 from netagent.wire.messages import Health, Status, Summary
 from tests.analyzer.cluster import SECOND, endpoint, registration
+from tests.analyzer.server.direct import Direct
 from tests.conftest import ROOT, require
 from tests.waiting import until
 
@@ -70,8 +71,8 @@ class Fleet:
 class Cluster:
     """Agents that deliver every window, and keep in their spools what is refused."""
 
-    def __init__(self, analyzer, now):
-        self.analyzer, self.now, self.window = analyzer, now, 0
+    def __init__(self, analyzer, judge, now):
+        self.analyzer, self.judge, self.now, self.window = analyzer, judge, now, 0
         self.spools = {host: [] for host in HOSTS}
         self.refused = 0
         transport = httpx.ASGITransport(application(analyzer))
@@ -97,9 +98,9 @@ class Cluster:
                 await self.deliver(host, most)
             self.now[0] = at_ns + WIDTH_NS + 2 * SECOND
             self.analyzer.asker._wake.set()
-            closed = self.analyzer.diagnosis._windows._closed
+            closed = self.judge.diagnosis._windows._closed
             await until(lambda at_ns=at_ns, closed=closed: max(closed, default=-1) >= at_ns)
-            await until(lambda: not self.analyzer.diagnosis.judging)
+            await until(lambda: not self.judge.diagnosis.judging)
             self.window += 1
 
     async def deliver(self, host, most):
@@ -127,8 +128,11 @@ class Cluster:
 async def running(folder):
     now = [START_NS]
     config = Config(database=str(folder / "netagent.duckdb"), recording=Recording(enabled=False))
-    analyzer = await Analyzer.start(config, "analyzer.toml", clock=lambda: now[0])
-    cluster = Cluster(analyzer, now)
+    judge = Direct(lambda: now[0])
+    analyzer = await Analyzer.start(
+        config, "analyzer.toml", clock=lambda: now[0], open_link=judge.open
+    )
+    cluster = Cluster(analyzer, judge, now)
     try:
         await cluster.register()
         yield cluster

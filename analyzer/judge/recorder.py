@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
+from msgspec.structs import replace
 
-import netagent
-from analyzer.config import Config, Recording
-from analyzer.diagnosis.engine import Diagnosis
+from analyzer.judge.messages import Open
+from analyzer.judge.ring import Ring
 from analyzer.replay import records
+from analyzer.replay.fed import Fed
 from analyzer.replay.state import freeze
-from analyzer.replay.tape import TapedDiagnosis, TapedRegistry
-from analyzer.server.ring import Ring
+from analyzer.replay.tape import roster_of
 from netagent.model.errors import CapabilityMissing
-from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, IncidentState
 
 STATE_FLOWS = 8_000
@@ -36,26 +35,9 @@ log = structlog.get_logger()
 class Recorder:
     """The ring of one analyzer, and the recordings of its incidents."""
 
-    def __init__(
-        self,
-        config: Config,
-        registry: TapedRegistry,
-        topology: DeclaredTopology,
-        started_ns: int,
-    ) -> None:
-        self._settings: Recording = config.recording
-        self._config, self._registry, self._topology = config, registry, topology
-        self._started_ns = started_ns
-        self._folder = Path(config.database).parent / "recording"
-        self.diagnosis: Diagnosis = TapedDiagnosis(
-            registry,
-            topology,
-            window_s=config.window_s,
-            probe_port=config.probe_port,
-            sensitivity=config.slowness.sensitivity,
-            missing_after_ns=config.tasks.missing_after_s * 10**9,
-            tape=self._write,
-        )
+    def __init__(self, opening: Open, fed: Fed) -> None:
+        self._settings, self._header, self._fed = opening.recording, opening.header, fed
+        self._folder = Path(opening.database).parent / "recording"
         self._ring = Ring(self._folder, max_bytes=self._settings.bytes, opening=self._opening)
         self._wanted: dict[str, None] = {}
         """Incidents without a recording so far, oldest first."""
@@ -75,29 +57,20 @@ class Recorder:
             self._ring.begin()
         except OSError as error:
             log.warning("not_recording", folder=str(self._folder), error=str(error))
-            return
-        self._registry.tape = self._write
 
-    def _write(self, record: records.Record) -> None:
+    def write(self, record: records.Record) -> None:
+        """Keep a record."""
         self._ring.write(record)
 
     def _opening(self, *, urgent: bool) -> Sequence[records.Record] | None:
-        if self.diagnosis.judging and not urgent:
+        diagnosis = self._fed.diagnosis
+        if diagnosis.judging and not urgent:
             return None
-        known = max(self.diagnosis.flows, self.diagnosis.routes // 2)
-        state = freeze(self.diagnosis) if known <= STATE_FLOWS else None
-        header = records.Header(
-            netagent=netagent.__version__,
-            run=self._started_ns,
-            whole=state is not None,
-            window_s=self._config.window_s,
-            probe_port=self._config.probe_port,
-            sensitivity=self._config.slowness.sensitivity,
-            missing_after_ns=self._config.tasks.missing_after_s * 10**9,
-            topology=self._topology,
-        )
+        known = max(diagnosis.flows, diagnosis.routes // 2)
+        state = freeze(diagnosis) if known <= STATE_FLOWS else None
+        header = replace(self._header, whole=state is not None)
         states = [records.State(body=state)] if state is not None else []
-        return [header, self._registry.roster(), *states]
+        return [header, roster_of(self._fed.roster), *states]
 
     def saw(self, incident: Incident) -> None:
         """Write a recording of an incident that is certain, and once more when it is over."""

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from analyzer.config import Config
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.intake.flows import FlowNumbers
+from analyzer.judge import baselines as room
+from analyzer.judge.baselines import SUFFIX, Keeper
 from analyzer.server import analyzer as assembly
 from analyzer.server import asker
-from analyzer.server import baselines as room
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.baselines import SUFFIX, Keeper
 from analyzer.server.routes import application
 from netagent.model.ids import EndpointId, FlowId
 from netagent.wire.codec import encode
@@ -26,6 +26,7 @@ from netagent.wire.messages import Health, Summary
 from tests.analyzer.cluster import endpoint, registration
 from tests.analyzer.detect.latency import trips
 from tests.analyzer.detect.latency.trips import WIDTH_NS
+from tests.analyzer.server.direct import Direct
 from tests.waiting import until
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
@@ -78,7 +79,7 @@ class Cluster:
         for summary in (trips.summary(rtts_ns, at_ns), *others):
             answer = await client.post("/v1/summaries", content=encode(summary), headers=MSGPACK)
             assert answer.status_code == 200
-        slowness = analyzer.diagnosis._slowness
+        slowness = self.diagnosis._slowness
         await until(lambda: slowness.until_ns >= at_ns + WIDTH_NS)
         self.window += 1
 
@@ -86,7 +87,12 @@ class Cluster:
 @contextlib.asynccontextmanager
 async def running(folder, cluster):
     config = Config(database=str(folder / "netagent.duckdb"))
-    analyzer = await Analyzer.start(config, "analyzer.toml", clock=cluster.clock)
+    judge = Direct(cluster.clock)
+    analyzer = await Analyzer.start(
+        config, "analyzer.toml", clock=cluster.clock, open_link=judge.open
+    )
+    await judge.all_taken()
+    cluster.diagnosis, cluster.baselines = judge.diagnosis, judge.bench.baselines
     try:
         yield analyzer
     finally:
@@ -101,8 +107,8 @@ def at_once(monkeypatch):
 FILE = "netagent.duckdb" + SUFFIX
 
 
-def slow(analyzer):
-    return set(analyzer.diagnosis._slowness.slow)
+def slow(cluster):
+    return set(cluster.diagnosis._slowness.slow)
 
 
 async def life(folder, meanwhile, *, long=30):
@@ -111,15 +117,15 @@ async def life(folder, meanwhile, *, long=30):
     async with running(folder, cluster) as analyzer:
         await cluster.live(analyzer, 18, 15)
         await cluster.live(analyzer, long, 60)
-        assert slow(analyzer) == SLOW
-        assert await analyzer.baselines.save()
+        assert slow(cluster) == SLOW
+        assert await cluster.baselines.save()
         await cluster.live(analyzer, 3, 60)  # then it is killed: nothing more is saved
     meanwhile(folder / FILE)
     async with running(folder, cluster) as analyzer:
         await cluster.live(analyzer, 1, 60)
-        at_once = slow(analyzer)
+        at_once = slow(cluster)
         await cluster.live(analyzer, 9, 60)
-        return at_once, slow(analyzer)
+        return at_once, slow(cluster)
 
 
 def test_a_path_that_was_slow_before_a_restart_is_slow_after_it(tmp_path):
@@ -149,18 +155,18 @@ def test_two_minutes_are_read_again_and_no_window_twice(tmp_path):
         cluster = Cluster()
         async with running(tmp_path, cluster) as analyzer:
             await cluster.live(analyzer, 12, 15)
-            assert await analyzer.baselines.save()
+            assert await cluster.baselines.save()
             await cluster.live(analyzer, 5, 15)
-            before = learned(analyzer)
+            before = learned(cluster)
         async with running(tmp_path, cluster) as analyzer:
-            assert learned(analyzer) == before == [17] * len(FLOWS)
+            assert learned(cluster) == before == [17] * len(FLOWS)
         (tmp_path / FILE).unlink()
         async with running(tmp_path, cluster) as analyzer:
-            assert learned(analyzer) == [17] * len(FLOWS)  # all are within the two minutes
+            assert learned(cluster) == [17] * len(FLOWS)  # all are within the two minutes
 
-    def learned(analyzer):
-        numbers = analyzer.diagnosis._numbers
-        of = analyzer.diagnosis._slowness._baselines._of_mean.windows
+    def learned(cluster):
+        numbers = cluster.diagnosis._numbers
+        of = cluster.diagnosis._slowness._baselines._of_mean.windows
         return [int(of[numbers.known(flow)]) for flow in FLOWS]
 
     assert assembly.REPLAY_NS > 17 * WIDTH_NS
@@ -178,7 +184,7 @@ def test_it_is_saved_every_minute_at_the_end_of_a_half_minute(tmp_path, monkeypa
             path = tmp_path / FILE
             await until(path.exists)
             path.unlink()  # of before the first window
-            assert analyzer.diagnosis.baselines() is None
+            assert cluster.diagnosis.baselines() is None
             await cluster.live(analyzer, 3, 15)
             await until(path.exists)
 

@@ -4,10 +4,10 @@ import io
 
 import pytest
 
+from analyzer.judge import ring as module
+from analyzer.judge.ring import Ring
 from analyzer.replay import records
 from analyzer.replay.player import read
-from analyzer.server import ring as module
-from analyzer.server.ring import Ring
 
 HEADER = records.Header(netagent="1", window_s=5, probe_port=1)
 

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the judge does with each message: the diagnosis, its recorder, its file of baselines."""
+
+import asyncio
+import contextlib
+import traceback
+from collections.abc import Callable, Sequence
+
+from analyzer.diagnosis.engine import IncidentChanged, Remark
+from analyzer.judge import messages
+from analyzer.judge.baselines import Keeper
+from analyzer.judge.messages import Down, Look, NoResult, Open, Replies, Result, Up, Walk
+from analyzer.judge.recorder import Recorder
+from analyzer.judge.workers import Workers
+from analyzer.questions import Asking, Reply
+from analyzer.replay import records
+from analyzer.replay.fed import Fed
+from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import Summary
+
+MAX_WALKS = 64
+"""Most walks under way. Chosen: a person asks for one, an inquiry for sixteen."""
+
+
+class Bench:
+    """One diagnosis, told what happens by messages; what it asks and says goes to `say`."""
+
+    def __init__(
+        self,
+        opening: Open,
+        roster: records.Roster,
+        clock: Callable[[], int],
+        say: Callable[[Up], None],
+    ) -> None:
+        self.fed = Fed(opening.header)
+        self.fed.begin(roster)
+        self.recorder = Recorder(opening, self.fed)
+        self.baselines = Keeper(opening.database, self.fed.diagnosis, clock)
+        self._say = say
+        self._walks: dict[int, Asking[dict[str, object]]] = {}
+        self._exporting: set[asyncio.Task[None]] = set()
+        self._workers = Workers()
+
+    async def start(self) -> None:
+        """Take what was saved before a restart, and begin to record."""
+        await self.baselines.restore()  # first, so that a recording begins with them
+        self.recorder.begin()
+        self._workers.start("recorder", self.recorder.run)
+        self._workers.start("baselines", self.baselines.run)
+
+    async def stop(self) -> None:
+        """Write what is still in memory."""
+        await self._workers.stop()
+        await asyncio.gather(*self._exporting, return_exceptions=True)
+        await self.recorder.stop()
+
+    def take(self, message: Down) -> None:
+        """Do what a message says."""
+        match message:
+            case Walk():
+                self._walk(message)
+            case Replies():
+                self._go_on(message.query, [records.reply_of(each) for each in message.replies])
+            case Look(what="recording"):
+                task = asyncio.create_task(self._export(message.query))
+                self._exporting.add(task)
+                task.add_done_callback(self._exporting.discard)
+            case Look():
+                self._answer(message.query, lambda: self._known(message.what))
+            case Open():
+                raise RemoteProtocolError("opened twice")
+            case records.Stepped():
+                self._step(message)
+            case _:
+                self.recorder.write(message)
+                self._feed(message)
+
+    def _feed(self, record: records.Record) -> None:
+        try:
+            self.fed.take(record)
+        except RemoteProtocolError as error:
+            self._say(messages.Refused(host=_host_of(record), error=str(error)))
+        except Exception as error:  # noqa: BLE001 - the next one is worth taking whatever this was
+            self._say(messages.Refused(host=_host_of(record), error=_traced(error), bug=True))
+
+    def _step(self, record: records.Stepped) -> None:
+        self.recorder.write(record)
+        diagnosis = self.fed.diagnosis
+        try:
+            for question in self.fed.take(record):
+                self._say(messages.put(question))
+            while (event := diagnosis.next_event()) is not None:
+                self._tell(event)
+        except Exception as error:  # noqa: BLE001 - the analyzer waits for the end of the step
+            self._say(messages.Said(event="step_failed", error=_traced(error)))
+        self._say(messages.Done(deadline_ns=diagnosis.deadline()))
+
+    def _tell(self, event: IncidentChanged | Remark) -> None:
+        if isinstance(event, IncidentChanged):
+            told = records.Told(incident=event.incident)
+            self.recorder.write(told)
+            self.recorder.saw(event.incident)
+            self._say(told)
+            return
+        error = _traced(event.error) if event.error is not None else None
+        self._say(messages.Said(event=event.event, values=dict(event.values), error=error))
+
+    # --- queries --------------------------------------------------------------------------------
+
+    def _walk(self, asked: Walk) -> None:
+        walking = self.fed.diagnosis.diagnose(asked.source, asked.target, layers=asked.layers)
+        self._walks[asked.query] = walking
+        while len(self._walks) > MAX_WALKS:
+            self._walks.pop(next(iter(self._walks))).close()  # nobody answers it any more
+        self._go_on(asked.query, None)
+
+    def _go_on(self, query: int, replies: Sequence[Reply] | None) -> None:
+        walking = self._walks.get(query)
+        if walking is None:
+            self._say(NoResult(query=query, error="too many walks at once", capability="walks"))
+            return
+        try:
+            asks = walking.send(replies) if replies is not None else next(walking)
+        except StopIteration as done:
+            walk = done.value
+            del self._walks[query]
+            self._answer(query, lambda: walk)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            del self._walks[query]
+            self._say(_no_result(query, error))
+        else:
+            self._say(messages.Asking(query=query, asks=tuple(map(messages.put, asks))))
+
+    def _known(self, what: str) -> object:
+        match what:
+            case "findings":
+                return self.fed.diagnosis.findings()
+            case "topology":
+                return self.fed.diagnosis.topology()
+        raise RemoteProtocolError(f"nothing is known by the name {what!r}")
+
+    def _answer(self, query: int, look: Callable[[], object]) -> None:
+        try:
+            self._say(Result(query=query, body=encode(look())))
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            self._say(_no_result(query, error))
+
+    async def _export(self, query: int) -> None:
+        try:
+            path = str(await self.recorder.export())
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            self._say(_no_result(query, error))
+        else:
+            self._say(Result(query=query, body=encode(path)))
+
+
+def _host_of(record: records.Record) -> str:
+    """Return whose summary a record is; nothing where it is none, or cannot be read."""
+    if isinstance(record, records.Ingested):
+        with contextlib.suppress(RemoteProtocolError):
+            return decode(record.payload, Summary).host
+    return ""
+
+
+def _traced(error: Exception) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _no_result(query: int, error: Exception) -> NoResult:
+    match error:
+        case CapabilityMissing():
+            return NoResult(query=query, error=error.remedy, capability=error.capability)
+        case NetAgentError():
+            return NoResult(query=query, error=str(error))
+    return NoResult(query=query, error=_traced(error), bug=True)

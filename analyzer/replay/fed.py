@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A roster and a diagnosis that are fed by records: live from the analyzer, or from a recording.
+
+Pure: whoever feeds it reads and writes the records.
+"""
+
+import contextlib
+from collections.abc import Callable
+
+from analyzer.diagnosis.engine import Diagnosis
+from analyzer.questions import Question
+from analyzer.replay import records
+from analyzer.replay.state import thaw
+from analyzer.roster.registry import Registry
+from netagent.model.errors import RemoteProtocolError
+from netagent.wire.codec import decode
+from netagent.wire.messages import Summary
+
+
+class Fed:
+    """Does what records say, in their order."""
+
+    def __init__(self, header: records.Header) -> None:
+        self._header = header
+        self.roster = Registry()
+        self.diagnosis = self._made()
+
+    def _made(self) -> Diagnosis:
+        return Diagnosis(
+            self.roster,
+            self._header.topology,
+            window_s=self._header.window_s,
+            probe_port=self._header.probe_port,
+            sensitivity=self._header.sensitivity,
+            missing_after_ns=self._header.missing_after_ns,
+        )
+
+    def begin(self, record: records.Roster | records.State) -> None:
+        """Begin anew, with who was there, or with all that was known."""
+        if isinstance(record, records.State):
+            self.diagnosis = thaw(record.body, self.roster)
+        else:
+            self.roster = Registry.restore(record.hosts, record.tasks)
+            self.diagnosis = self._made()
+
+    def take(self, record: records.Record) -> list[Question]:
+        """Do what `record` says; return the questions to put to agents now.
+
+        Raises RemoteProtocolError where a summary or a reply is odd; then nothing of it was taken.
+        """
+        roster = self.roster
+        match record:
+            case records.Registered():
+                _forgiving(lambda: roster.apply(record.registration, record.now_ns))
+            case records.Heard():
+                roster.heard(record.host, record.start_ns, record.now_ns)
+            case records.Forgotten():
+                roster.forget(record.host, record.now_ns)
+            case records.Expired():
+                roster.expire(record.now_ns)
+            case records.TaskPut():
+                _forgiving(lambda: roster.put_task(record.task, record.now_ns))
+            case records.TaskDeleted():
+                roster.delete_task(record.task, record.now_ns)
+            case _:
+                return self._diagnose(record)
+        return []
+
+    def _diagnose(self, record: records.Record) -> list[Question]:
+        diagnosis = self.diagnosis
+        match record:
+            case records.Restored():
+                diagnosis.restore(record.incidents, record.now_ns)
+            case records.Began():
+                diagnosis.begin(record.now_ns)
+            case records.Ingested():
+                diagnosis.ingest(decode(record.payload, Summary), record.now_ns)
+            case records.Impaired():
+                happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
+                happened(record.now_ns)
+            case records.Stepped():
+                return diagnosis.step(record.now_ns)
+            case records.PutLate():
+                diagnosis.put_late(record.now_ns)
+            case records.Answered():
+                diagnosis.answer(record.question, records.reply_of(record), record.now_ns)
+            case _:
+                pass  # of the recording itself
+        return []
+
+
+def _forgiving(work: Callable[[], object]) -> None:
+    """Do what may be refused: whoever asked for it was told so."""
+    with contextlib.suppress(RemoteProtocolError):
+        work()

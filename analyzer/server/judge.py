@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The analyzer's side of its judge: records go to it in order, steps and queries are awaited.
+
+Theory of operation. A judge is a process that runs the diagnosis. It is told all that happens, as
+records, and that time has come to step, which it answers with what it asks and says. One step is
+under way at a time. So a judge that takes long delays what it says, and nothing else: summaries are
+stored and acknowledged meanwhile, and lie before it, in the order in which they came, when it
+decides next. Where it dies, another one is started and told of the newest minutes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+
+from analyzer.diagnosis.engine import Event, IncidentChanged, Remark
+from analyzer.judge import messages
+from analyzer.judge.messages import Down, Up
+from analyzer.questions import Ask, Question, Reply
+from analyzer.replay import records
+from analyzer.server.link import Link, LinkClosed
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.ids import EndpointId
+from netagent.wire.codec import decode
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+AGAIN_S = 1.0
+"""Seconds from the end of a judge to the next. Chosen: one that cannot live costs little CPU."""
+QUERY_S = 40.0
+"""Seconds that a query may take. Chosen: a comparison of tables takes up to 30."""
+BACKLOG_BYTES = 256 << 20
+"""Bytes that may wait for the judge. Chosen: a minute of a thousand hosts; bounds memory."""
+
+Recall = Callable[[], AsyncIterator[Down]]
+"""Yields what a new judge is told first: an `Open`, a roster, then records."""
+
+
+@dataclass(slots=True)
+class Stepped:
+    """What came of a step."""
+
+    questions: list[Question] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    deadline_ns: int | None = None
+    """When to step again even without news."""
+
+
+class Judge:
+    """One judge after the other."""
+
+    def __init__(self, open_link: Callable[[], Awaitable[Link]]) -> None:
+        self._open_link = open_link
+        self._recall: Recall = _nothing
+        self._refused: Callable[[messages.Refused], None] = _refused
+        self._link: Link | None = None
+        self._held: list[records.Record] | None = None
+        """What happened while a new judge is told what was before."""
+        self._stepped = Stepped()
+        self._stepping: asyncio.Future[None] | None = None
+        self._queries: dict[int, asyncio.Queue[Up]] = {}
+        self._query = 0
+        self.starts = 0
+        """How often a judge was started; questions of an earlier one are nobody's any more."""
+        self.pid: int | None = None
+        self._since_ns: int | None = None
+        """Instant of the step under way."""
+
+    @property
+    def backlog_bytes(self) -> int:
+        """Return the bytes that wait for the judge."""
+        return self._link.backlog_bytes if self._link is not None else 0
+
+    def late_ns(self, now_ns: int) -> int:
+        """Return for how long the judge has been at the step under way; 0 without one."""
+        return 0 if self._since_ns is None else max(0, now_ns - self._since_ns)
+
+    async def begin(self, recall: Recall, refused: Callable[[messages.Refused], None]) -> None:
+        """Start the first judge; `recall` says what it and each later one is told first.
+
+        `refused` is told which summaries a judge could not use. Raises OSError, LinkClosed.
+        """
+        self._recall, self._refused = recall, refused
+        await self._start()
+
+    async def _start(self) -> None:
+        self._held = []
+        self._link = link = await self._open_link()
+        self.starts += 1
+        try:
+            await self._tell(link)
+        except BaseException:
+            await self._drop()
+            raise
+
+    async def _tell(self, link: Link) -> None:
+        """Tell a new judge what was before, and then what happened meanwhile."""
+        ready = await link.receive()
+        if not isinstance(ready, messages.Ready):
+            raise LinkClosed
+        self.pid = ready.pid
+        async for message in self._recall():
+            link.send(message)
+            await link.drain()  # what is remembered must not fill the memory
+        held, self._held = self._held, None
+        for record in held or ():
+            link.send(record)
+
+    async def run(self) -> None:
+        """Read what the judge says; start another one where it dies."""
+        while True:
+            try:
+                if self._link is None:
+                    await self._start()
+                await self._read()
+            except (OSError, LinkClosed) as error:
+                log.warning("judge_gone", pid=self.pid, error=str(error) or "it ended")
+            await self._drop()
+            await asyncio.sleep(AGAIN_S)
+
+    async def _read(self) -> None:
+        link = self._link
+        while link is not None:
+            self._take(await link.receive())
+
+    async def _drop(self) -> None:
+        link, self._link, self._held = self._link, None, None
+        self.pid = None
+        self._end_step()
+        for query, waiting in self._queries.items():
+            waiting.put_nowait(_gone(query))
+        if link is not None:
+            await link.close()
+
+    async def stop(self) -> None:
+        """Let the judge end."""
+        await self._drop()
+
+    # --- down -----------------------------------------------------------------------------------
+
+    def give(self, record: records.Record) -> None:
+        """Tell the judge what happened; a later one is told what is stored."""
+        if self._held is not None:
+            self._held.append(record)
+        elif self._link is not None:
+            self._link.send(record)
+
+    async def step(self, now_ns: int) -> Stepped:
+        """Let the judge do what is due at `now_ns`; without one, nothing is."""
+        if self._link is None or self._held is not None:
+            return Stepped()
+        self._stepped, self._since_ns = Stepped(), now_ns
+        self._stepping = asyncio.get_running_loop().create_future()
+        self.give(records.Stepped(now_ns=now_ns))
+        await self._stepping
+        return self._stepped
+
+    def answer(self, start: int, question: int, reply: Reply, now_ns: int) -> None:
+        """Bring the reply to a question of the judge that was started as number `start`."""
+        if start == self.starts:
+            self.give(records.answered(question, reply, now_ns))
+
+    # --- up -------------------------------------------------------------------------------------
+
+    def _take(self, message: Up) -> None:
+        match message:
+            case messages.Put():
+                self._stepped.questions.append(messages.question_of(message))
+            case records.Told():
+                self._stepped.events.append(IncidentChanged(message.incident))
+            case messages.Said():
+                error = JudgeError(message.error) if message.error is not None else None
+                self._stepped.events.append(Remark(message.event, message.values, error))
+            case messages.Done():
+                self._stepped.deadline_ns = message.deadline_ns
+                self._end_step()
+            case messages.Refused():
+                self._refused(message)
+            case messages.Asking() | messages.Result() | messages.NoResult():
+                waiting = self._queries.get(message.query)
+                if waiting is not None:
+                    waiting.put_nowait(message)
+            case messages.Ready():
+                raise LinkClosed
+
+    def _end_step(self) -> None:
+        self._since_ns = None
+        if self._stepping is not None and not self._stepping.done():
+            self._stepping.set_result(None)
+
+    # --- queries --------------------------------------------------------------------------------
+
+    async def look(self, what: str, kind: type[T]) -> T:
+        """Return what is known, as a `kind`; see `messages.Look`. Raises CapabilityMissing."""
+        return decode(await self._ask(messages.Look(query=self._next(), what=what)), kind)
+
+    async def walk(
+        self,
+        source: EndpointId,
+        target: EndpointId,
+        put: Callable[[Sequence[Ask]], Awaitable[Sequence[Reply]]],
+        *,
+        layers: bool = False,
+    ) -> dict[str, object]:
+        """Walk from one endpoint to another; `put` puts its questions to agents.
+
+        Raises RemoteProtocolError where an endpoint is not known, or CapabilityMissing.
+        """
+        asked = messages.Walk(query=self._next(), source=source, target=target, layers=layers)
+        return decode(await self._ask(asked, put), dict[str, object])
+
+    def _next(self) -> int:
+        self._query += 1
+        return self._query
+
+    async def _ask(
+        self,
+        asked: messages.Query,
+        put: Callable[[Sequence[Ask]], Awaitable[Sequence[Reply]]] | None = None,
+    ) -> bytes:
+        if self._link is None or self._held is not None:
+            raise _away()
+        self._queries[asked.query] = waiting = asyncio.Queue[Up]()
+        self._link.send(asked)
+        try:
+            async with asyncio.timeout(QUERY_S):
+                while isinstance(said := await waiting.get(), messages.Asking):
+                    asks = [Ask(each.host, messages.request_of(each)) for each in said.asks]
+                    replies = tuple(await put(asks)) if put is not None else ()
+                    self._link.send(messages.replies(asked.query, replies))
+        except TimeoutError:
+            raise CapabilityMissing("an answer", "the judge is busy: ask again later") from None
+        finally:
+            del self._queries[asked.query]
+        return _body(said)
+
+
+class JudgeError(Exception):
+    """A bug in the judge; its text is the traceback."""
+
+
+async def _nothing() -> AsyncIterator[Down]:
+    nothing: tuple[Down, ...] = ()
+    for message in nothing:
+        yield message
+
+
+def _refused(_why: messages.Refused) -> None:
+    pass
+
+
+def _gone(query: int) -> messages.NoResult:
+    missing = _away()
+    return messages.NoResult(query=query, error=missing.remedy, capability=missing.capability)
+
+
+def _away() -> CapabilityMissing:
+    return CapabilityMissing("the judge", "it is being started: ask again in some seconds")
+
+
+def _body(said: Up) -> bytes:
+    if isinstance(said, messages.Result):
+        return said.body
+    if not isinstance(said, messages.NoResult):
+        raise JudgeError(f"{type(said).__name__} is no answer")
+    if said.bug:
+        raise JudgeError(said.error)
+    if said.capability:
+        raise CapabilityMissing(said.capability, said.error)
+    raise RemoteProtocolError(said.error)

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A bench that is fed what a recording holds says what was said then."""
+
+import asyncio
+import io
+from functools import cache
+
+import pytest
+
+from analyzer.config import Recording
+from analyzer.judge import messages
+from analyzer.judge.bench import MAX_WALKS, Bench
+from analyzer.questions import Failed, Why
+from analyzer.replay import records
+from analyzer.replay.player import play, read
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.finding import Finding
+from netagent.wire.codec import decode
+from tests.analyzer.diagnosis.world import HOSTS
+from tests.analyzer.replay.worlds import eventful
+from tests.waiting import until
+
+
+@cache
+def recorded():
+    world = eventful()
+    ends = sorted(world.fabric.endpoints)[:2]
+    return list(read(io.BytesIO(world.recording()))), ends
+
+
+def on(folder, work, **settings):
+    """Run `work(bench, said)` on a bench that was fed a recording."""
+    made, _ = recorded()
+    header, roster, *rest = made
+
+    async def inside():
+        said = []
+        opening = messages.Open(
+            header=header, recording=Recording(**settings), database=str(folder / "db")
+        )
+        bench = Bench(opening, roster, lambda: 0, said.append)
+        await bench.start()
+        try:
+            for record in rest:
+                if not isinstance(record, records.Told | records.End):
+                    bench.take(record)
+            return await work(bench, said)
+        finally:
+            await bench.stop()
+
+    return asyncio.run(inside())
+
+
+async def all_said(_, said):
+    return said
+
+
+def test_it_asks_and_says_what_was_asked_and_said_then(tmp_path):
+    said = on(tmp_path, all_said)
+    told = [each for each in said if isinstance(each, records.Told)]
+    assert told
+    assert told == [each for each in recorded()[0] if isinstance(each, records.Told)]
+    asked = {each.question for each in said if isinstance(each, messages.Put)}
+    assert {r.question for r in recorded()[0] if isinstance(r, records.Answered)} <= asked
+    steps = sum(isinstance(each, records.Stepped) for each in recorded()[0])
+    assert sum(isinstance(each, messages.Done) for each in said) == steps
+    assert not any(isinstance(each, messages.Refused) for each in said)
+
+
+def test_what_it_was_fed_is_recorded_with_what_it_said(tmp_path):
+    async def work(bench, said):
+        bench.take(messages.Look(query=9, what="recording"))
+        await until(lambda: isinstance(said[-1], messages.Result | messages.NoResult))
+        return decode(said[-1].body, str)
+
+    with open(on(tmp_path, work), "rb") as file:  # noqa: PTH123 - a path came as text
+        again = play(read(file))
+    assert again.differences == []
+    assert again.told == sum(isinstance(each, records.Told) for each in recorded()[0])
+
+
+def test_without_recordings_it_says_what_to_set(tmp_path):
+    async def work(bench, said):
+        bench.take(messages.Look(query=9, what="recording"))
+        await until(lambda: isinstance(said[-1], messages.NoResult))
+        return said[-1]
+
+    told = on(tmp_path, work, enabled=False)
+    assert (told.capability, told.bug) == ("recording", False)
+    assert "[recording]" in told.error
+
+
+def test_it_says_what_is_known_and_refuses_what_is_not(tmp_path):
+    async def work(bench, said):
+        for number, what in enumerate(("findings", "topology", "weather")):
+            bench.take(messages.Look(query=number, what=what))
+        return said[-3:]
+
+    findings, topology, weather = on(tmp_path, work)
+    assert decode(findings.body, list[Finding]) == []
+    assert decode(topology.body, dict[str, object])["links"]
+    assert (weather.query, weather.bug) == (2, False)
+
+
+def test_a_walk_asks_both_hosts_and_is_told_in_the_end(tmp_path):
+    source, target = recorded()[1]
+
+    async def work(bench, said):
+        bench.take(messages.Walk(query=5, source=source, target=target))
+        while isinstance(said[-1], messages.Asking):
+            assert {each.host for each in said[-1].asks} <= set(HOSTS)
+            failed = tuple(Failed(Why.TIMEOUT, "timeout") for _ in said[-1].asks)
+            bench.take(messages.replies(5, failed))
+        return said[-1]
+
+    walked = decode(on(tmp_path, work).body, dict[str, object])
+    assert (walked["source"], walked["target"]) == (str(source), str(target))
+
+
+def test_walks_that_nobody_answers_make_room_for_others(tmp_path):
+    source, target = recorded()[1]
+
+    async def work(bench, said):
+        for number in range(MAX_WALKS + 1):
+            bench.take(messages.Walk(query=number, source=source, target=target))
+        bench.take(messages.replies(0, ()))
+        return said[-1]
+
+    assert on(tmp_path, work).capability == "walks"
+
+
+def test_an_odd_summary_is_told_with_its_host_and_the_rest_goes_on(tmp_path):
+    async def work(bench, said):
+        good = next(each for each in recorded()[0] if isinstance(each, records.Ingested))
+        bench.fed.diagnosis.ingest = broken
+        bench.take(good)
+        bench.take(records.Ingested(payload=b"odd", now_ns=1))
+        return said[-2:]
+
+    def broken(*_):
+        raise ZeroDivisionError
+
+    bug, odd = on(tmp_path, work)
+    assert (bug.host in HOSTS, bug.bug, "ZeroDivisionError" in bug.error) == (True, True, True)
+    assert (odd.host, odd.bug) == ("", False)
+
+
+def test_a_step_that_breaks_ends_all_the_same(tmp_path):
+    async def work(bench, said):
+        def broken(_):
+            raise ZeroDivisionError
+
+        bench.fed.diagnosis.step = broken
+        bench.take(records.Stepped(now_ns=1))
+        return said[-2:]
+
+    told, done = on(tmp_path, work)
+    assert (told.event, "ZeroDivisionError" in told.error) == ("step_failed", True)
+    assert isinstance(done, messages.Done)
+
+
+def test_it_is_opened_once(tmp_path):
+    async def work(bench, _):
+        with pytest.raises(RemoteProtocolError):
+            bench.take(messages.Open(header=recorded()[0][0], recording=Recording(), database="x"))
+
+    on(tmp_path, work)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge as a process."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from analyzer.config import Recording
+from analyzer.judge import messages
+from analyzer.replay import records
+from analyzer.server.link import LinkClosed, ProcessLink
+
+HEADER = records.Header(netagent="test", window_s=5, probe_port=18515)
+
+
+def on(folder, work):
+    async def inside():
+        async with asyncio.timeout(30):
+            link = await ProcessLink.open()
+            try:
+                ready = await link.receive()
+                opening = messages.Open(
+                    header=HEADER, recording=Recording(), database=str(folder / "db")
+                )
+                link.send(opening)
+                link.send(records.Roster(hosts=(), tasks=()))
+                link.send(records.Began(now_ns=1))
+                return ready.pid, await work(link, ready.pid)
+            finally:
+                await link.close()
+
+    return asyncio.run(inside())
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_it_steps_answers_and_ends_with_what_it_recorded_on_disk(tmp_path):
+    async def work(link, _):
+        link.send(records.Stepped(now_ns=5 * 10**9))
+        done = await link.receive()
+        assert isinstance(done, messages.Done)
+        link.send(messages.Look(query=3, what="findings"))
+        assert (await link.receive()).query == 3
+        link.send(records.Ingested(payload=b"odd", now_ns=6 * 10**9))
+        refused = await link.receive()
+        assert (refused.host, refused.bug) == ("", False)
+
+    pid, _ = on(tmp_path, work)
+    assert not is_alive(pid)
+    assert list((tmp_path / "recording").glob("*.part"))
+
+
+def test_one_that_is_killed_is_told_so(tmp_path):
+    async def work(link, pid):
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(LinkClosed):
+            await link.receive()
+
+    on(tmp_path, work)
+
+
+def test_what_a_terminal_says_to_all_does_not_end_it(tmp_path):
+    async def work(link, pid):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pid, number)
+        link.send(records.Stepped(now_ns=5 * 10**9))
+        assert isinstance(await link.receive(), messages.Done)
+
+    on(tmp_path, work)
