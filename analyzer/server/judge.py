@@ -29,8 +29,9 @@ T = TypeVar("T")
 
 log = structlog.get_logger()
 
-AGAIN_S = 1.0
-"""Seconds from the end of a judge to the next. Chosen: one that cannot live costs little CPU."""
+AGAIN_MIN_S, AGAIN_MAX_S = 0.5, 30.0
+"""Least and most seconds from the end of a judge to the next; they double. Chosen: one that died is
+soon replaced, and one that cannot live costs little CPU."""
 QUERY_S = 40.0
 """Seconds that a query may take. Chosen: a comparison of tables takes up to 30."""
 BACKLOG_BYTES = 256 << 20
@@ -112,7 +113,9 @@ class Judge:
 
     async def run(self) -> None:
         """Read what the judge says; start another one where it dies."""
+        pause_s = AGAIN_MIN_S
         while True:
+            began_s = asyncio.get_running_loop().time()
             try:
                 if self._link is None:
                     await self._start()
@@ -120,7 +123,10 @@ class Judge:
             except (OSError, LinkClosed) as error:
                 log.warning("judge_gone", pid=self.pid, error=str(error) or "it ended")
             await self._drop()
-            await asyncio.sleep(AGAIN_S)
+            if asyncio.get_running_loop().time() - began_s > AGAIN_MAX_S:
+                pause_s = AGAIN_MIN_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_MAX_S)
 
     async def _read(self) -> None:
         link = self._link

@@ -136,7 +136,7 @@ def test_what_happens_while_a_new_judge_is_told_what_was_comes_after_it():
 
 
 def test_a_judge_that_dies_is_followed_by_one_that_is_told_what_was(monkeypatch):
-    monkeypatch.setattr(room, "AGAIN_S", 0.001)
+    monkeypatch.setattr(room, "AGAIN_MIN_S", 0.001)
 
     async def work(bench):
         step = asyncio.create_task(bench.judge.step(5))
@@ -205,7 +205,7 @@ def test_a_query_without_a_result_says_why(said, error, words):
 
 
 def test_a_query_of_a_judge_that_dies_or_is_away_is_answered(monkeypatch):
-    monkeypatch.setattr(room, "AGAIN_S", 60)
+    monkeypatch.setattr(room, "AGAIN_MIN_S", 60)
 
     async def work(bench):
         look = asyncio.create_task(bench.judge.look("findings", list))
