@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables, and all SQL: summaries, registry, tasks, versions of ping lists, incidents."""
+"""The tables, and all SQL: windows, registry, tasks, versions of ping lists, incidents.
 
+Summaries' payloads are in files of their own (`segments`): in a table, each cost milliseconds. One
+is on disk before the row that says where it is.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
+import structlog
 
 from analyzer.roster.pinglist import ListVersion
 from analyzer.roster.registry import HostState
+from analyzer.store.segments import Place, Segments
 from analyzer.store.writer import Row, Statement, Writer
 from netagent.model.errors import ConfigError, RemoteProtocolError
 from netagent.model.task import Task
@@ -17,8 +24,10 @@ from netagent.wire.codec import ContentType, decode, encode
 
 T = TypeVar("T")
 
-SCHEMA = 1
-"""Version of the tables; a file with another version is refused."""
+log = structlog.get_logger()
+
+SCHEMA = 2
+"""Version of the tables. Files of version 1 are moved on; those of another version are refused."""
 
 TRIM_ROWS = 5000
 """Most summaries deleted in one transaction. Chosen: agents wait behind it only briefly."""
@@ -34,11 +43,15 @@ MEMORY_LIMIT = "512MB"
 """Most memory for DuckDB's buffers, which by default take most of the machine's. Chosen: the
 analyzer's own data needs the rest."""
 
+SUMMARIES = ".summaries"
+"""Suffix of the folder with the payloads, beside the database."""
+
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS summaries (
+CREATE TABLE IF NOT EXISTS windows (
     host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, received_ns BIGINT NOT NULL,
-    bytes BIGINT NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (host, start_ns));
+    segment BIGINT NOT NULL, place BIGINT NOT NULL, bytes BIGINT NOT NULL,
+    PRIMARY KEY (host, start_ns));
 CREATE TABLE IF NOT EXISTS hosts (host VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS versions (
@@ -49,33 +62,41 @@ CREATE TABLE IF NOT EXISTS incidents (
 """
 
 COUNT_OF = """
-SELECT count(*) FROM summaries
+SELECT count(*) FROM windows
 WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
 """
 # Payloads are sorted some at a time: all that came in two minutes do not fit into memory.
 BYTES_OF = """
-SELECT start_ns, sum(bytes) FROM summaries
+SELECT start_ns, sum(bytes) FROM windows
 WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
 GROUP BY start_ns ORDER BY start_ns
 """
 OF_HOSTS = """
-SELECT payload FROM summaries
+SELECT segment, place, bytes FROM windows
 WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
 ORDER BY start_ns, host
 """
 BYTES_SINCE = """
-SELECT received_ns, sum(bytes) FROM summaries WHERE received_ns >= ?
+SELECT received_ns, sum(bytes) FROM windows WHERE received_ns >= ?
 GROUP BY received_ns ORDER BY received_ns
 """
 RECEIVED = """
-SELECT received_ns, payload FROM summaries WHERE received_ns >= ? AND received_ns <= ?
+SELECT received_ns, segment, place, bytes FROM windows WHERE received_ns >= ? AND received_ns <= ?
 ORDER BY received_ns
 """
 
-INSERT_SUMMARIES = """
-INSERT INTO summaries
+OLD_BYTES = (
+    "SELECT received_ns, sum(bytes) FROM summaries GROUP BY received_ns ORDER BY received_ns"
+)
+OLD = """
+SELECT host, start_ns, received_ns, payload FROM summaries
+WHERE received_ns >= ? AND received_ns <= ? ORDER BY received_ns
+"""
+
+INSERT = """
+INSERT INTO windows
 SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]),
-       unnest(?::BIGINT[]), unnest(?::BLOB[])
+       unnest(?::BIGINT[]), unnest(?::BIGINT[]), unnest(?::BIGINT[])
 ON CONFLICT DO NOTHING RETURNING host, start_ns
 """
 
@@ -86,7 +107,10 @@ class Store:
     def __init__(self, path: str) -> None:
         """Open or create the file at `path`. Raises ConfigError that says what to do."""
         self._path = path
-        self._writer = Writer(path, _open, _insert)
+        self._segments = segments = Segments(Path(path + SUMMARIES))
+        self._writer = Writer(
+            path, lambda path: _open(path, segments), lambda c, rows: _insert(c, rows, segments)
+        )
 
     # --- summaries ------------------------------------------------------------------------------
 
@@ -102,8 +126,11 @@ class Store:
         """Yield (received_ns, payload) of the summaries received at or after `since_ns`."""
         sizes = await self._rows(BYTES_SINCE, [since_ns])
         for first, last in slices(sizes, REPLAY_BYTES):
-            for received_ns, payload in await self._rows(RECEIVED, [first, last]):
-                yield received_ns, payload
+            rows = await self._rows(RECEIVED, [first, last])
+            payloads = await asyncio.to_thread(self._payloads, [row[1:] for row in rows])
+            for (received_ns, *_), payload in zip(rows, payloads, strict=True):
+                if payload is not None:
+                    yield received_ns, payload
 
     async def count_of(self, hosts: Sequence[str], since_ns: int, until_ns: int) -> int:
         """Return how many windows of these hosts begin from `since_ns` to `until_ns`."""
@@ -118,12 +145,25 @@ class Store:
         mine = list(hosts)
         sizes = await self._rows(BYTES_OF, [mine, since_ns, until_ns])
         for first, last in slices(sizes, READ_BYTES):
-            yield [payload for (payload,) in await self._rows(OF_HOSTS, [mine, first, last])]
+            rows = await self._rows(OF_HOSTS, [mine, first, last])
+            found = await asyncio.to_thread(self._payloads, rows)
+            yield [payload for payload in found if payload is not None]
+
+    def _payloads(self, places: Iterable[tuple[int, int, int]]) -> list[bytes | None]:
+        """Return what is at these places; None, and a line in the log, where it is damaged."""
+        found: list[bytes | None] = []
+        for each in places:
+            try:
+                found.append(self._segments.read(Place(*each)))
+            except (OSError, RemoteProtocolError) as error:
+                log.warning("summary_lost", error=str(error))
+                found.append(None)
+        return found
 
     async def trim(self, *, before_ns: int, max_bytes: int) -> int:
         """Delete summaries received before `before_ns`, and the oldest beyond `max_bytes`.
 
-        Return the number deleted. Their space in the file is free after the checkpoint.
+        Return the number deleted. A file of theirs is deleted once nothing in it is kept.
         """
         excess_ns = await self._run(lambda c: _excess_ns(c, max_bytes))
         cutoff_ns = max(before_ns, excess_ns)
@@ -132,14 +172,13 @@ class Store:
             deleted += step
         if deleted:
             await self._run(lambda c: c.execute("CHECKPOINT"), alone=True)
+            await self._run(lambda c: self._segments.drop_all_but(_segments(c)), alone=True)
         return deleted
 
     async def usage(self) -> tuple[int, int]:
         """Return the number of stored summaries, and their bytes."""
         row: tuple[int, int] = await self._run(
-            lambda c: c.execute(
-                "SELECT count(*), coalesce(sum(bytes), 0) FROM summaries"
-            ).fetchone()
+            lambda c: c.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM windows").fetchone()
         )
         return row[0], int(row[1])
 
@@ -252,7 +291,7 @@ def slices(sizes: Iterable[tuple[int, int]], most: int) -> Iterator[tuple[int, i
 RESTORE = "move it away to start empty, or restore a copy"
 
 
-def _open(path: str) -> duckdb.DuckDBPyConnection:
+def _open(path: str, segments: Segments) -> duckdb.DuckDBPyConnection:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         connection = duckdb.connect(
@@ -272,11 +311,38 @@ def _open(path: str) -> duckdb.DuckDBPyConnection:
     except duckdb.Error as error:
         connection.close()
         raise ConfigError(path, _diagnosis(str(error))) from error
-    if row is None or row[0] != SCHEMA:
+    found = row[0] if row else "no"
+    if found == 1:
+        found = _moved_on(connection, path, segments)
+    if found != SCHEMA:
         connection.close()
-        found = row[0] if row else "no"
         raise ConfigError(path, f"has schema {found}, this version speaks {SCHEMA}; {RESTORE}")
     return connection
+
+
+def _moved_on(connection: duckdb.DuckDBPyConnection, path: str, segments: Segments) -> int:
+    """Move the payloads of version 1 out of the database; return the version that it then has."""
+    log.info("database_moves_on", database=path, schema=SCHEMA)
+    try:
+        sizes = connection.execute(OLD_BYTES).fetchall()
+        connection.execute("BEGIN")
+        for first, last in slices(sizes, REPLAY_BYTES):
+            rows = connection.execute(OLD, [first, last]).fetchall()
+            _insert(connection, [Row(*row) for row in rows], segments)
+        connection.execute("DROP TABLE summaries")
+        connection.execute("UPDATE meta SET schema = ?", [SCHEMA])
+        connection.execute("COMMIT")
+        connection.execute("CHECKPOINT")
+    except (duckdb.Error, OSError) as error:
+        connection.close()
+        why = f"cannot be moved to schema {SCHEMA} ({error}); free disk space, or {RESTORE}"
+        raise ConfigError(path, why) from error
+    return SCHEMA
+
+
+def _segments(connection: duckdb.DuckDBPyConnection) -> set[int]:
+    rows = connection.execute("SELECT DISTINCT segment FROM windows").fetchall()
+    return {number for (number,) in rows}
 
 
 def _diagnosis(complaint: str) -> str:
@@ -290,18 +356,30 @@ def _diagnosis(complaint: str) -> str:
     return f"is damaged or no DuckDB file ({first}); {RESTORE}"
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, rows: list[Row]) -> set[tuple[str, int]]:
+def _insert(
+    connection: duckdb.DuckDBPyConnection, rows: list[Row], segments: Segments
+) -> set[tuple[str, int]]:
     if not rows:
         return set()
     unique = list({(row.host, row.start_ns): row for row in reversed(rows)}.values())
+    places = segments.places(len(row.payload) for row in unique)
     columns = [
         [row.host for row in unique],
         [row.start_ns for row in unique],
         [row.received_ns for row in unique],
-        [len(row.payload) for row in unique],
-        [row.payload for row in unique],
+        [place.segment for place in places],
+        [place.offset for place in places],
+        [place.length for place in places],
     ]
-    return set(connection.execute(INSERT_SUMMARIES, columns).fetchall())
+    new = set(connection.execute(INSERT, columns).fetchall())
+    segments.write(
+        [
+            (place, row.payload)
+            for place, row in zip(places, unique, strict=True)
+            if (row.host, row.start_ns) in new
+        ]
+    )
+    return new
 
 
 # Returns the instant before which rows must be deleted for the rest to fit `max_bytes`.
@@ -310,7 +388,7 @@ def _excess_ns(connection: duckdb.DuckDBPyConnection, max_bytes: int) -> int:
         """
         SELECT max(received_ns) FROM (
             SELECT received_ns, sum(bytes) OVER (ORDER BY received_ns DESC, host, start_ns
-                ROWS UNBOUNDED PRECEDING) AS kept FROM summaries)
+                ROWS UNBOUNDED PRECEDING) AS kept FROM windows)
         WHERE kept > ?
         """,
         [max_bytes],
@@ -322,13 +400,13 @@ def _delete_oldest(connection: duckdb.DuckDBPyConnection, before_ns: int) -> int
     row = connection.execute(
         """
         SELECT max(received_ns) FROM (
-            SELECT received_ns FROM summaries WHERE received_ns < ? ORDER BY received_ns LIMIT ?)
+            SELECT received_ns FROM windows WHERE received_ns < ? ORDER BY received_ns LIMIT ?)
         """,
         [before_ns, TRIM_ROWS],
     ).fetchone()
     if row is None or row[0] is None:
         return 0
-    deleted = connection.execute("DELETE FROM summaries WHERE received_ns <= ?", [row[0]])
+    deleted = connection.execute("DELETE FROM windows WHERE received_ns <= ?", [row[0]])
     count = deleted.fetchone()
     return int(count[0]) if count else 0
 

@@ -43,7 +43,7 @@ Statement = Callable[[duckdb.DuckDBPyConnection], Any]
 Open = Callable[[str], duckdb.DuckDBPyConnection]
 """Opens the file at a path. Raises ConfigError that says what to do."""
 Insert = Callable[[duckdb.DuckDBPyConnection, list[Row]], set[tuple[str, int]]]
-"""Inserts rows in one statement; returns the keys of the rows that are new."""
+"""Inserts rows; returns the keys of those that are new. Raises OSError where the disk refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Writer:
         self._jobs.put(_Job(work, done, alone))
         try:
             return await asyncio.wrap_future(done)
-        except duckdb.Error as error:
+        except (duckdb.Error, OSError) as error:
             remedy = f"{error}; free disk space under {self._path}, or restart the analyzer"
             raise CapabilityMissing("database", remedy) from error
 

@@ -177,7 +177,7 @@ class Chaos:
         """Compare what was acknowledged with the analyzer's database, once it is stopped."""
         database = self._lab.directory / "analyzer" / "netagent.duckdb"
         with duckdb.connect(str(database), read_only=True) as connection:
-            rows = connection.execute("SELECT host, start_ns FROM summaries").fetchall()
+            rows = connection.execute("SELECT host, start_ns FROM windows").fetchall()
         have: dict[str, set[int]] = {}
         for host, start_ns in rows:
             have.setdefault(host, set()).add(start_ns)

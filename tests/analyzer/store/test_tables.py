@@ -9,12 +9,13 @@ from pathlib import Path
 
 import duckdb
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.roster.pinglist import ListVersion
 from analyzer.roster.registry import Registry
-from analyzer.store import tables
+from analyzer.store import segments, tables
 from analyzer.store.tables import SCHEMA, Store, slices
 from netagent.model.errors import CapabilityMissing, ConfigError
 from netagent.model.ids import EndpointId
@@ -62,7 +63,8 @@ def using(path, work):
 
 
 def size_of(path):
-    return Path(path).stat().st_size
+    files = [Path(path), *Path(path + tables.SUMMARIES).iterdir()]
+    return sum(file.stat().st_size for file in files)
 
 
 async def replayed(store, since_ns=0):
@@ -198,7 +200,9 @@ def test_old_summaries_and_those_beyond_the_bytes_are_deleted_oldest_first(path)
     assert using(path, work) == (10, 30, 0, list(range(40, 50)))
 
 
-def test_the_file_stays_bounded_however_long_it_is_written(path):
+def test_the_files_stay_bounded_however_long_they_are_written(path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 1_000_000)
+
     async def work(store):
         sizes = []
         for round_ in range(24):
@@ -299,6 +303,61 @@ def test_a_database_of_another_schema_is_refused(path):
     with duckdb.connect(path) as connection:
         connection.execute("UPDATE meta SET schema = ?", [SCHEMA + 1])
     assert f"schema {SCHEMA + 1}" in refusal(path)
+
+
+OLD = """
+CREATE TABLE meta (schema INTEGER NOT NULL);
+INSERT INTO meta VALUES (1);
+CREATE TABLE summaries (
+    host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, received_ns BIGINT NOT NULL,
+    bytes BIGINT NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (host, start_ns));
+CREATE TABLE tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
+"""
+
+
+def test_a_database_of_the_first_version_is_moved_on_with_all_that_it_holds(path, monkeypatch):
+    monkeypatch.setattr(tables, "REPLAY_BYTES", 5000)
+    Path(path).parent.mkdir()
+    rows = [("h0" if n % 2 else "h1", n, 100 + n // 3, 1000, b"%d" % n * 500) for n in range(40)]
+    with duckdb.connect(path) as connection:
+        connection.execute(OLD)
+        connection.executemany("INSERT INTO summaries VALUES (?, ?, ?, ?, ?)", rows)
+    for _ in range(2):
+        found = using(path, replayed)
+        assert sorted(found) == sorted((received_ns, body) for *_, received_ns, _, body in rows)
+    assert using(path, lambda store: store.put("h1", 0, 999, b"again")) is False
+    with duckdb.connect(path) as connection:
+        names = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
+    assert "summaries" not in names
+
+
+def test_one_that_cannot_be_moved_on_stays_as_it_was(path, monkeypatch):
+    Path(path).parent.mkdir()
+    with duckdb.connect(path) as connection:
+        connection.execute(OLD)
+        connection.execute("INSERT INTO summaries VALUES ('h0', 5, 7, 1, 'x'::BLOB)")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", lambda _: Path("/nowhere").stat())
+        assert "free disk space" in refusal(path)
+    assert using(path, replayed) == [(7, b"x")]
+
+
+def test_a_payload_that_is_damaged_is_logged_and_the_others_are_read(path):
+    async def work(store):
+        for n in range(3):
+            await store.put("h0", n, n, b"%d" % n)
+        damage()
+        return await replayed(store)
+
+    def damage():
+        [file] = Path(path + tables.SUMMARIES).iterdir()
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+
+    with structlog.testing.capture_logs() as logs:
+        assert using(path, work) == [(0, b"0"), (2, b"2")]
+    assert [line["event"] for line in logs] == ["summary_lost"]
 
 
 def test_rows_of_another_version_are_refused_by_name(path):

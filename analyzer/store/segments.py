@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Payloads of summaries in files that are only appended to; the database holds where each one is.
+
+A frame is ``u32 length | u32 crc32 | payload``, little-endian. A file that is full is followed by
+the next one, and a start begins a new one, so that what a kill left half is never written to. A
+file of which the database knows no summary any more is deleted as a whole.
+"""
+
+import contextlib
+import os
+import struct
+import zlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from netagent.model.errors import RemoteProtocolError
+
+HEAD = struct.Struct("<II")
+SEGMENT_BYTES = 32 << 20
+"""Bytes from which a file is followed by the next. Chosen: deleting one frees a fair part of the
+smallest retention that makes sense."""
+SUFFIX = ".segment"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a payload is."""
+
+    segment: int
+    offset: int
+    """Of its frame in the file, in bytes."""
+    length: int
+    """Of the payload, in bytes."""
+
+
+class Segments:
+    """The files of one database. One thread writes; any may read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._number, self._end = -1, 0
+        """The newest file, and where it ends; -1 before the first write."""
+
+    def places(self, lengths: Iterable[int]) -> list[Place]:
+        """Return where payloads of these lengths will be, if they are written next."""
+        self._begin()
+        if self._end >= SEGMENT_BYTES:
+            self._number, self._end = self._number + 1, 0
+        found, offset = list[Place](), self._end
+        for length in lengths:
+            found.append(Place(self._number, offset, length))
+            offset += HEAD.size + length
+        return found
+
+    def write(self, payloads: Sequence[tuple[Place, bytes]]) -> None:
+        """Write payloads to their places; they are on disk when this returns.
+
+        Raises OSError; then nothing of them takes space.
+        """
+        if not payloads:
+            return
+        file = os.open(self._path(self._number), os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            for place, payload in payloads:
+                frame = HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+                _write_all(file, frame, place.offset)
+            os.fdatasync(file)
+            if not self._end:
+                self._sync_folder()  # or a power cut could lose the name of a new file
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file, self._end)
+            raise
+        finally:
+            os.close(file)
+        last = payloads[-1][0]
+        self._end = last.offset + HEAD.size + last.length
+
+    def read(self, place: Place) -> bytes:
+        """Return the payload at a place. Raises OSError; RemoteProtocolError if it is damaged."""
+        with self._path(place.segment).open("rb") as file:
+            file.seek(place.offset)
+            head, payload = file.read(HEAD.size), file.read(place.length)
+        if head != HEAD.pack(place.length, zlib.crc32(payload)) or len(payload) != place.length:
+            raise RemoteProtocolError(f"{self._path(place.segment)}: damaged at {place.offset}")
+        return payload
+
+    def drop_all_but(self, kept: Collection[int]) -> None:
+        """Delete the files of which no summary is kept, but the newest."""
+        for number, path in self._files().items():
+            if number not in kept and number != self._number:
+                path.unlink(missing_ok=True)
+
+    def _begin(self) -> None:
+        if self._number < 0:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._number = max(self._files(), default=0) + 1
+
+    def _sync_folder(self) -> None:
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _files(self) -> dict[int, Path]:
+        found = self._folder.glob(f"*{SUFFIX}")
+        return {int(path.stem): path for path in found if path.stem.isdecimal()}
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number:010d}{SUFFIX}"
+
+
+def _write_all(file: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(file, view, offset)
+        view, offset = view[count:], offset + count
