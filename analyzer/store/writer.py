@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ log = structlog.get_logger()
 MAX_GROUP = 1024
 """Most jobs in one transaction. Chosen: hosts share one sync, and the first caller does not wait
 for an endless queue."""
+GATHER_S = 0.02
+"""Seconds that a summary waits for others of its transaction. Chosen: a transaction costs as much
+as thirty rows, and an agent has seconds until its next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +108,17 @@ class Writer:
     # Returns all queued jobs that are not cancelled, and False where a stop was requested.
     def _gather(self) -> tuple[list[_Job], bool]:
         jobs: list[_Job] = []
-        job = self._jobs.get()
+        job, until_s = self._jobs.get(), time.monotonic() + GATHER_S
         while job is not None:
             if job.done.set_running_or_notify_cancel():
                 jobs.append(job)
-            if len(jobs) == MAX_GROUP or self._jobs.empty():
+            left_s = until_s - time.monotonic() if isinstance(job.work, Row) else 0.0
+            if len(jobs) == MAX_GROUP:
                 return jobs, True
-            job = self._jobs.get()
+            try:
+                job = self._jobs.get(timeout=left_s) if left_s > 0 else self._jobs.get_nowait()
+            except queue.Empty:
+                return jobs, True
         return jobs, False
 
     def _group(self, jobs: list[_Job]) -> None:
