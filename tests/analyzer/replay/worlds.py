@@ -27,6 +27,8 @@ LINK, SPINE = link("leaf-s1-r1", "spine-0"), switch("spine-1")
 class TapedDiagnosis(Diagnosis):
     """A diagnosis that writes down what it is given, and what it says of incidents."""
 
+    __slots__ = ("_tape",)  # apart from what it knows, which can be written down itself
+
     def __init__(
         self,
         roster: Registry,

@@ -53,7 +53,7 @@ class Bench:
             self.registry,
             PingLists(self.store.versions.values()),
             self.store,
-            observe=lambda summary, wall_ns: self.seen.append((summary.start_ns, wall_ns)),
+            observe=lambda summary, _, wall_ns: self.seen.append((summary.start_ns, wall_ns)),
             changed=self.changed.append,
         )
 
