@@ -18,6 +18,7 @@ from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.replay.player import play, read
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
+from analyzer.server.judge import BACKLOG_BYTES
 from analyzer.server.routes import application
 from analyzer.skeleton import recording
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
@@ -107,8 +108,8 @@ class Diagnosis:
 class Lab:
     """An analyzer and a client that shows the certificate of `peer`."""
 
-    def __init__(self, analyzer, diagnosis=None):
-        self.analyzer, self.diagnosis = analyzer, diagnosis
+    def __init__(self, analyzer, diagnosis=None, judge=None):
+        self.analyzer, self.diagnosis, self.judge = analyzer, diagnosis, judge
         self.peer = None
         app = application(analyzer)
 
@@ -163,7 +164,7 @@ async def running(folder, **fields):
     analyzer = await Analyzer.start(config, "analyzer.toml", open_link=judge.open)
     await judge.all_taken()
     try:
-        yield Lab(analyzer, diagnosis)
+        yield Lab(analyzer, diagnosis, judge)
     finally:
         await analyzer.stop()
 
@@ -280,6 +281,23 @@ def test_a_summary_that_the_diagnosis_cannot_use_is_stored_and_counted(tmp_path,
         assert (await lab.push()).status_code == 200
         await until(lambda: lab.analyzer.counters.bad_summaries == 1)
         assert (await lab.analyzer.store.usage())[0] == 1
+
+    on(tmp_path, work)
+
+
+def test_a_summary_is_refused_while_too_much_waits_to_be_judged(tmp_path):
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        lab.judge.backlog_bytes = BACKLOG_BYTES + 1
+        assert "judging" in problem(await lab.push(), 503)
+        await until(lambda: lab.diagnosis.refusals)
+        assert lab.analyzer.registry.agent("h0").last_window_ns == 5 * SECOND
+        assert (await lab.analyzer.store.usage())[0] == 0
+        told = (await lab.http.get("/v1/status")).json()
+        assert told["judge"]["backlog_bytes"] == BACKLOG_BYTES + 1
+        assert told["counters"]["refused_summaries"] == 1
+        lab.judge.backlog_bytes = BACKLOG_BYTES
+        assert (await lab.push()).status_code == 200
 
     on(tmp_path, work)
 
