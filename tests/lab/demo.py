@@ -57,6 +57,9 @@ FIND_WITHIN_S = {Transport.UDP: 10.0, Transport.RDMA: 20.0}
 FIND_SLOW_LATER_S = 10.0
 """More for latency: it is judged against what was learned, and by two windows."""
 SLOW = frozenset({"link-delay", "slow-link"})
+FIND_GONE_LATER_S = 3.0
+"""More for an agent: one that begins anew is back within a window, so that two have to pass."""
+GONE = frozenset({"agent-killed"})
 GIVE_UP_AFTER_S = 10.0
 """Seconds beyond the deadline: an answer that comes too late is shown, too."""
 RECOVER_WITHIN_S = {Transport.UDP: 15.0, Transport.RDMA: 40.0}
@@ -72,7 +75,8 @@ Say = Callable[[str], None]
 
 def find_within_s(fault: str, transport: Transport) -> float:
     """Return how many seconds netagent has to name what a fault broke."""
-    return FIND_WITHIN_S[transport] + (FIND_SLOW_LATER_S if fault in SLOW else 0)
+    later_s = FIND_SLOW_LATER_S if fault in SLOW else FIND_GONE_LATER_S if fault in GONE else 0
+    return FIND_WITHIN_S[transport] + later_s
 
 
 def recover_within_s(fault: str, transport: Transport) -> float:
