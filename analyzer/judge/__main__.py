@@ -17,7 +17,6 @@ from analyzer.judge import messages
 from analyzer.judge.bench import Bench
 from analyzer.judge.messages import HEAD, Down, Open, Ready, Up
 from analyzer.logs import configure_logging
-from analyzer.replay.frames import MAX_BYTES
 from analyzer.replay.records import Roster
 from netagent.model.errors import RemoteProtocolError
 
@@ -57,8 +56,6 @@ async def _next(reader: asyncio.StreamReader) -> Down | None:
     """Return the next message; None where there is none any more."""
     try:
         (length,) = HEAD.unpack(await reader.readexactly(HEAD.size))
-        if length > MAX_BYTES:
-            raise RemoteProtocolError(f"a message of {length} bytes")
         return messages.down(await reader.readexactly(length))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None

@@ -12,7 +12,7 @@ from analyzer.judge.baselines import Keeper
 from analyzer.judge.messages import Down, Look, NoResult, Open, Replies, Result, Up, Walk
 from analyzer.judge.recorder import Recorder
 from analyzer.judge.workers import Workers
-from analyzer.questions import Asking, Reply
+from analyzer.questions import Asking
 from analyzer.replay import records
 from analyzer.replay.fed import Fed
 from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError
@@ -61,7 +61,7 @@ class Bench:
             case Walk():
                 self._walk(message)
             case Replies():
-                self._go_on(message.query, [records.reply_of(each) for each in message.replies])
+                self._go_on(message.query, message.replies)
             case Look(what="recording"):
                 task = asyncio.create_task(self._export(message.query))
                 self._exporting.add(task)
@@ -73,8 +73,14 @@ class Bench:
             case records.Stepped():
                 self._step(message)
             case _:
-                self.recorder.write(message)
+                self._record(message)
                 self._feed(message)
+
+    def _record(self, record: records.Record) -> None:
+        try:
+            self.recorder.write(record)
+        except Exception as error:  # noqa: BLE001 - judging goes on without a recording
+            self._say(messages.Said(event="not_recorded", error=_traced(error)))
 
     def _feed(self, record: records.Record) -> None:
         try:
@@ -85,7 +91,7 @@ class Bench:
             self._say(messages.Refused(host=_host_of(record), error=_traced(error), bug=True))
 
     def _step(self, record: records.Stepped) -> None:
-        self.recorder.write(record)
+        self._record(record)
         diagnosis = self.fed.diagnosis
         try:
             for question in self.fed.take(record):
@@ -99,7 +105,7 @@ class Bench:
     def _tell(self, event: IncidentChanged | Remark) -> None:
         if isinstance(event, IncidentChanged):
             told = records.Told(incident=event.incident)
-            self.recorder.write(told)
+            self._record(told)
             self.recorder.saw(event.incident)
             self._say(told)
             return
@@ -115,13 +121,16 @@ class Bench:
             self._walks.pop(next(iter(self._walks))).close()  # nobody answers it any more
         self._go_on(asked.query, None)
 
-    def _go_on(self, query: int, replies: Sequence[Reply] | None) -> None:
+    def _go_on(self, query: int, answered: Sequence[records.Answered] | None) -> None:
         walking = self._walks.get(query)
         if walking is None:
             self._say(NoResult(query=query, error="too many walks at once", capability="walks"))
             return
         try:
-            asks = walking.send(replies) if replies is not None else next(walking)
+            if answered is None:
+                asks = next(walking)
+            else:
+                asks = walking.send([records.reply_of(each) for each in answered])
         except StopIteration as done:
             walk = done.value
             del self._walks[query]

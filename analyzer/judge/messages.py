@@ -15,7 +15,6 @@ from msgspec import Struct, field
 from analyzer.config import Recording
 from analyzer.questions import Ask, Question, Reply, Request, StatusRequest
 from analyzer.replay import records
-from analyzer.replay.frames import MAX_BYTES
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, encode
@@ -23,6 +22,9 @@ from netagent.wire.messages import CheckRequest, PathRequest
 from netagent.wire.trace import TraceRequest
 from netagent.wire.validate import ValidateRequest
 
+MAX_FRAME_BYTES = (1 << 32) - 1
+"""Most bytes of a message, as many as its head can say: who speaks is ours, and the roster of a
+large cluster is one message."""
 HEAD = struct.Struct("<I")
 """Length of the payload that follows."""
 
@@ -176,9 +178,9 @@ def framed(message: Down | Up) -> bytes:
 
 def down(payload: bytes) -> Down:
     """Return the message to the judge that `payload` holds; RemoteProtocolError if it is none."""
-    return decode(payload, cast("type[Down]", Down), max_bytes=MAX_BYTES)
+    return decode(payload, cast("type[Down]", Down), max_bytes=MAX_FRAME_BYTES)
 
 
 def up(payload: bytes) -> Up:
     """Return the message of the judge that `payload` holds; RemoteProtocolError if it is none."""
-    return decode(payload, cast("type[Up]", Up), max_bytes=MAX_BYTES)
+    return decode(payload, cast("type[Up]", Up), max_bytes=MAX_FRAME_BYTES)

@@ -35,7 +35,7 @@ class Header(Struct, frozen=True, kw_only=True, tag="header"):
     netagent: str
     """Version of netagent that recorded."""
     run: int = 0
-    """When the analyzer started that recorded: another one begins anew."""
+    """When the judge started that recorded: another one begins anew."""
     whole: bool = True
     """Whether the `State` that follows says all that was learned before, or nothing was; without it
     a replay may differ at first."""

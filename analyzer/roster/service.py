@@ -8,6 +8,7 @@ from typing import Protocol
 from analyzer.roster import pinglist
 from analyzer.roster.pinglist import ListVersion, PingLists, Uses, all_used
 from analyzer.roster.registry import HostState, Registry
+from netagent.model.endpoint import RAILS
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.pinglist import PingList
 from netagent.model.task import Task
@@ -135,7 +136,7 @@ class AnalyzerService:
         """Declare a task. Idempotent. Raises RemoteProtocolError, also for a container taken."""
         _check_names("task", [task.id])
         _check_names("container", task.containers)
-        if any(not 0 <= rail < 1024 for rail in task.rails) or task.rnics_per_container < 0:
+        if any(not 0 <= rail < RAILS for rail in task.rails) or task.rnics_per_container < 0:
             raise RemoteProtocolError("rails are 0..1023, rnics_per_container is not negative")
         self._touch(self._registry.put_task(task, wall_ns))
         declared = self._registry.task(task.id) or task

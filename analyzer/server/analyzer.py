@@ -2,6 +2,7 @@
 """One analyzer: its parts, wired, restored after a restart, and its background work."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from analyzer.server.planner import Planner
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
 from analyzer.store.tables import Store
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import decode
 from netagent.wire.messages import Summary
@@ -158,7 +159,7 @@ class Analyzer:
         )
         try:
             await judge.begin(analyzer.history, analyzer.refused)
-        except (OSError, LinkClosed) as error:
+        except (OSError, LinkClosed, LocalProtocolError) as error:
             log.warning("judge_gone", error=str(error) or "it ended")
         log.info("replayed", summaries=analyzer.counters.replayed)
         registry.tape = judge.give
@@ -179,30 +180,31 @@ class Analyzer:
         )
         yield messages.Open(header=header, recording=config.recording, database=config.database)
         yield roster_of(self.registry)
-        incidents = tuple(self.journal.incidents("active"))
+        incidents = tuple(self.journal.active())
         yield records.Restored(incidents=incidents, now_ns=self.clock())
         async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
-            if not self._remembered:
-                heard = self._remember(payload, received_ns)
-                if heard is None:
-                    continue
-                yield heard
-            yield records.Ingested(payload=payload, now_ns=received_ns)
+            try:
+                summary = decode(payload, Summary)
+            except RemoteProtocolError as error:
+                log.warning("stored_summary_unreadable", error=str(error))
+                continue
+            host, start_ns = summary.host, summary.start_ns
+            yield records.Heard(host=host, start_ns=start_ns, now_ns=received_ns)
+            if self._recalled(summary, received_ns):
+                yield records.Ingested(payload=payload, now_ns=received_ns)
         self._remembered = True
         yield records.Began(now_ns=self.clock())
 
-    def _remember(self, payload: bytes, received_ns: int) -> records.Heard | None:
-        """Take what was stored before this start; None where it cannot be used."""
-        try:
-            summary = decode(payload, Summary)
-        except RemoteProtocolError as error:
-            log.warning("stored_summary_unreadable", error=str(error))
-            return None
+    def _recalled(self, summary: Summary, received_ns: int) -> bool:
+        """Take what was stored before this start, once; return whether a judge is told of it."""
+        if self._remembered:
+            with contextlib.suppress(RemoteProtocolError):
+                keep(summary, width_ns=self.config.window_s * 10**9)
+                return True
+            return False
         self.registry.heard(summary.host, summary.start_ns, received_ns)
         self.counters.replayed += 1
-        if not self._keep(summary, received_ns):
-            return None
-        return records.Heard(host=summary.host, start_ns=summary.start_ns, now_ns=received_ns)
+        return self._keep(summary, received_ns)
 
     def observe(self, summary: Summary, payload: bytes, wall_ns: int) -> None:
         """Hand a stored summary on; one that cannot be used stays stored and is logged."""
@@ -228,16 +230,14 @@ class Analyzer:
         event = "ingest_failed" if why.bug else "summary_unusable"
         (log.error if why.bug else log.warning)(event, host=why.host, error=why.error)
 
-    def admit(self, summary: Summary, wall_ns: int) -> None:
-        """Refuse a summary while too much waits to be judged; raises CapabilityMissing.
+    def admit(self, wall_ns: int) -> None:
+        """Refuse what agents send while too much waits to be judged; raises CapabilityMissing.
 
-        Its agent keeps it and comes again; nobody is blamed for what is missing meanwhile.
+        They keep it and come again; nobody is blamed for what is missing meanwhile.
         """
         if self.judge.backlog_bytes <= BACKLOG_BYTES:
             return
-        self.registry.heard(summary.host, summary.start_ns, wall_ns)
         self.judge.give(records.Impaired(now_ns=wall_ns))
-        self.counters.refused_summaries += 1
         raise CapabilityMissing("judging", "it is behind: deliver this again later")
 
     def settled(self, error: str | None, wall_ns: int) -> None:

@@ -142,14 +142,15 @@ class Asker:
 
     async def _step(self) -> None:
         self._look()  # before a window is closed without what waits to be read
-        began_ns, start = self._clock(), self._judge.starts
+        loop, began_ns, start = asyncio.get_running_loop(), self._clock(), self._judge.starts
+        began_s = loop.time()  # the wall clock may be set meanwhile
         stepped = await self._judge.step(began_ns)
-        now_ns = self._clock()
-        self._due_ns, self.late_ns = stepped.deadline_ns, max(0, now_ns - began_ns)
+        self._due_ns, self.late_ns = stepped.deadline_ns, round((loop.time() - began_s) * 1e9)
         if stepped.questions:
-            self._judge.give(PutLate(now_ns=now_ns))
+            self._judge.give(PutLate(now_ns=began_ns + self.late_ns))
         for question in stepped.questions:
-            task = asyncio.create_task(self._ask(start, question))
+            left_s = max(LEAST_S, (question.deadline_ns - began_ns) / 1e9)
+            task = asyncio.create_task(self._ask(start, question, left_s))
             self._asking.add(task)
             task.add_done_callback(self._asked)
         for event in stepped.events:
@@ -170,9 +171,7 @@ class Asker:
             return
         self._wake.clear()
 
-    async def _ask(self, start: int, question: Question) -> None:
-        until_ns = question.deadline_ns + self.late_ns
-        left_s = max(LEAST_S, (until_ns - self._clock()) / 1e9)
+    async def _ask(self, start: int, question: Question, left_s: float) -> None:
         reply = await self._put(question.host, question.request, left_s)
         self._judge.answer(start, question.id, reply, self._clock())
         self._wake.set()

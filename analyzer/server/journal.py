@@ -100,6 +100,11 @@ class Journal:
         ]
         return sorted(found, key=lambda i: (i.detected_ns, i.id), reverse=True)
 
+    def active(self) -> list[Incident]:
+        """Return the incidents that are not over, those included that nobody was told of so far."""
+        newest = self._known | {incident.id: incident for incident in self._changed}
+        return [i for i in newest.values() if i.state is not IncidentState.RECOVERED]
+
     def get(self, incident: str) -> Incident | None:
         """Return one incident."""
         return self._known.get(incident)

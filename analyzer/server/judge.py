@@ -21,7 +21,7 @@ from analyzer.judge.messages import Down, Up
 from analyzer.questions import Ask, Question, Reply
 from analyzer.replay import records
 from analyzer.server.link import Link, LinkClosed
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode
 
@@ -61,6 +61,9 @@ class Judge:
         self._link: Link | None = None
         self._held: list[records.Record] | None = None
         """What happened while a new judge is told what was before."""
+        self._held_bytes = 0
+        self._impaired: dict[bool, records.Impaired] = {}
+        """The newest trouble of the analyzer itself, by whether it stood still."""
         self._stepped = Stepped()
         self._stepping: asyncio.Future[None] | None = None
         self._queries: dict[int, asyncio.Queue[Up]] = {}
@@ -74,7 +77,8 @@ class Judge:
     @property
     def backlog_bytes(self) -> int:
         """Return the bytes that wait for the judge."""
-        return self._link.backlog_bytes if self._link is not None else 0
+        waiting = self._link.backlog_bytes if self._link is not None else 0
+        return waiting + self._held_bytes
 
     def late_ns(self, now_ns: int) -> int:
         """Return for how long the judge has been at the step under way; 0 without one."""
@@ -107,8 +111,8 @@ class Judge:
         async for message in self._recall():
             link.send(message)
             await link.drain()  # what is remembered must not fill the memory
-        held, self._held = self._held, None
-        for record in held or ():
+        held, self._held, self._held_bytes = self._held, None, 0
+        for record in [*self._impaired.values(), *(held or ())]:
             link.send(record)
 
     async def run(self) -> None:
@@ -120,7 +124,7 @@ class Judge:
                 if self._link is None:
                     await self._start()
                 await self._read()
-            except (OSError, LinkClosed) as error:
+            except (OSError, LinkClosed, LocalProtocolError) as error:
                 log.warning("judge_gone", pid=self.pid, error=str(error) or "it ended")
             await self._drop()
             if asyncio.get_running_loop().time() - began_s > AGAIN_MAX_S:
@@ -134,7 +138,7 @@ class Judge:
             self._take(await link.receive())
 
     async def _drop(self) -> None:
-        link, self._link, self._held = self._link, None, None
+        link, self._link, self._held, self._held_bytes = self._link, None, None, 0
         self.pid = None
         self._end_step()
         for query, waiting in self._queries.items():
@@ -149,9 +153,16 @@ class Judge:
     # --- down -----------------------------------------------------------------------------------
 
     def give(self, record: records.Record) -> None:
-        """Tell the judge what happened; a later one is told what is stored."""
+        """Tell the judge what happened; a later one is told what is stored.
+
+        Raises LocalProtocolError where it cannot be told at all, whether or not there is a judge.
+        """
+        size = len(messages.framed(record))
+        if isinstance(record, records.Impaired):
+            self._impaired[record.stood_still] = record
         if self._held is not None:
             self._held.append(record)
+            self._held_bytes += size
         elif self._link is not None:
             self._link.send(record)
 
@@ -228,16 +239,17 @@ class Judge:
         asked: messages.Query,
         put: Callable[[Sequence[Ask]], Awaitable[Sequence[Reply]]] | None = None,
     ) -> bytes:
-        if self._link is None or self._held is not None:
+        link = self._link
+        if link is None or self._held is not None:
             raise _away()
         self._queries[asked.query] = waiting = asyncio.Queue[Up]()
-        self._link.send(asked)
+        link.send(asked)
         try:
             async with asyncio.timeout(QUERY_S):
                 while isinstance(said := await waiting.get(), messages.Asking):
                     asks = [Ask(each.host, messages.request_of(each)) for each in said.asks]
                     replies = tuple(await put(asks)) if put is not None else ()
-                    self._link.send(messages.replies(asked.query, replies))
+                    link.send(messages.replies(asked.query, replies))  # a later judge knows nothing
         except TimeoutError:
             raise CapabilityMissing("an answer", "the judge is busy: ask again later") from None
         finally:

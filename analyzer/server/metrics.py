@@ -15,7 +15,7 @@ COUNTERS = {
     "duplicates": "Summaries that were there already.",
     "summary_bytes": "Bytes of summaries received.",
     "bad_summaries": "Summaries that could not be used.",
-    "refused_summaries": "Summaries that the disk did not take.",
+    "refused_summaries": "Summaries not taken: the disk refused, or judging was behind.",
     "registrations": "Registrations taken.",
 }
 

@@ -110,6 +110,7 @@ async def register(host: FromPath[str], request: Call) -> Response[bytes]:
     registration, _ = await read(request, Registration)
     if registration.host != host:
         raise RemoteProtocolError(f"registration of {registration.host!r} at the path of {host!r}")
+    analyzer.admit(analyzer.clock())
     analyzer.counters.registrations += 1
     return reply(request, await analyzer.service.register(registration, analyzer.clock()))
 
@@ -160,7 +161,12 @@ async def summaries(request: Call) -> Response[bytes]:
     received_ns = analyzer.clock()
     summary, payload = await read(request, Summary)
     require_host(request, summary.host)
-    analyzer.admit(summary, received_ns)
+    try:
+        analyzer.admit(received_ns)
+    except CapabilityMissing:
+        analyzer.registry.heard(summary.host, summary.start_ns, received_ns)  # its agent lives
+        analyzer.counters.refused_summaries += 1
+        raise
     accepted = await analyzer.service.push(summary, payload, analyzer.clock())
     analyzer.counters.summaries += not accepted.duplicate
     analyzer.counters.duplicates += accepted.duplicate

@@ -68,6 +68,10 @@ class Endpoint:
     """None: it answers UDP."""
 
 
+RAILS = 1024
+"""Rails that a host may have. Chosen: far more than any has."""
+
+
 def oddity(endpoint: Endpoint) -> str:
     """Return which part of an endpoint makes no sense, "" for none: others make addresses of it."""
     return _odd_addresses(endpoint) or (_odd_rdma(endpoint.rdma) if endpoint.rdma else "")
@@ -84,7 +88,9 @@ def _odd_addresses(endpoint: Endpoint) -> str:
         return f"{endpoint.underlay!r} is no address of a tunnel's end"
     if endpoint.mac and not MAC.fullmatch(endpoint.mac):
         return f"{endpoint.mac!r} is no MAC address"
-    return ""
+    if not 0 <= endpoint.id.rail < RAILS:
+        return f"there is no rail {endpoint.id.rail}"
+    return "" if 0 <= endpoint.mtu < 1 << 16 else f"an MTU of {endpoint.mtu} bytes does not exist"
 
 
 def _odd_rdma(rdma: RdmaAddress) -> str:

@@ -117,6 +117,32 @@ def test_a_walk_asks_both_hosts_and_is_told_in_the_end(tmp_path):
     assert (walked["source"], walked["target"]) == (str(source), str(target))
 
 
+def test_a_walk_whose_answer_is_odd_ends_and_the_judge_goes_on(tmp_path):
+    source, target = recorded()[1]
+
+    async def work(bench, said):
+        bench.take(messages.Walk(query=5, source=source, target=target))
+        odd = records.Answered(question=0, kind="check", body=b"odd", now_ns=0)
+        bench.take(messages.Replies(query=5, replies=(odd,)))
+        return said[-1]
+
+    told = on(tmp_path, work)
+    assert (type(told), told.query, told.bug) == (messages.NoResult, 5, False)
+
+
+def test_a_recording_that_breaks_holds_up_no_judging(tmp_path):
+    async def work(bench, said):
+        def broken(_):
+            raise ZeroDivisionError
+
+        bench.recorder.write = broken
+        bench.take(records.Stepped(now_ns=1))
+        return said[-2:]
+
+    told, done = on(tmp_path, work)
+    assert (told.event, type(done)) == ("not_recorded", messages.Done)
+
+
 def test_walks_that_nobody_answers_make_room_for_others(tmp_path):
     source, target = recorded()[1]
 

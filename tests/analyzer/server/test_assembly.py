@@ -2,6 +2,7 @@
 """The analyzer as a process: mutual TLS, clean stop, kill -9, command line."""
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -15,6 +16,8 @@ import httpx
 import pytest
 
 from analyzer import cli
+from analyzer.replay import records
+from analyzer.replay.player import read
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Accepted, Registered, Summary
 from tests.analyzer.certificates import Authority
@@ -198,6 +201,11 @@ def test_the_judge_may_be_killed_at_any_time_and_dies_with_the_analyzer(tmp_path
         assert (last["judge"]["starts"], last["summaries_kept"]) == (4, 3)
         assert last["counters"]["bad_summaries"] == last["incidents_active"] == 0
         assert "netagent_judge_starts_total 4" in client.get("/metrics").text
+        with io.BytesIO(client.get("/v1/recording").content) as file:
+            made = list(read(file))
+        newest = max(n for n, each in enumerate(made) if isinstance(each, records.Header))
+        told = [each for each in made[newest:] if isinstance(each, records.Ingested)]
+        assert len(told) == 3  # the last judge was told of all
         analyzer.process.kill()
         wait_until(lambda: not Path(f"/proc/{last['judge']['pid']}").exists())
 

@@ -59,6 +59,14 @@ def test_each_change_is_stored_and_told_once():
     assert len(bench.disk.written) == len(bench.told) == 4
 
 
+def test_what_is_active_includes_what_nobody_was_told_of_so_far():
+    bench = Bench(incident("i0", state=CONFIRMED))
+    bench.journal.note(incident("i1"))
+    bench.journal.note(incident("i0", state=RECOVERED))
+    assert [each.id for each in bench.journal.active()] == ["i1"]
+    assert [each.id for each in bench.journal.incidents("active")] == ["i0"]
+
+
 def test_what_nothing_is_measured_of_is_told_and_that_it_is_again():
     bench = Bench()
     for unobserved_ns in (None, 5, 5, None):

@@ -12,7 +12,7 @@ from analyzer.replay import records
 from analyzer.server import judge as room
 from analyzer.server.judge import Judge, JudgeError
 from analyzer.server.link import LinkClosed
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.codec import encode
@@ -152,6 +152,78 @@ def test_a_judge_that_dies_is_followed_by_one_that_is_told_what_was(monkeypatch)
         bench.judge.answer(2, 4, Failed(Why.TIMEOUT, "late"), 6)
         assert bench.link.sent[1:] == [records.answered(4, Failed(Why.TIMEOUT, "late"), 6)]
         assert bench.judge.starts == 2
+
+    on(work)
+
+
+def test_the_analyzer_s_own_trouble_is_told_to_a_later_judge_too(monkeypatch):
+    monkeypatch.setattr(room, "AGAIN_MIN_S", 0.001)
+    refused = [records.Impaired(now_ns=n) for n in (3, 4)]
+    stood = records.Impaired(stood_still=True, now_ns=2)
+
+    async def work(bench):
+        for record in (stood, *refused):
+            bench.judge.give(record)
+        bench.link.dies()
+        await until(lambda: len(bench.links) == 2 and len(bench.link.sent) > 1)
+        assert bench.link.sent == [BEFORE, stood, refused[1]]
+
+    on(work)
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_what_cannot_be_told_is_refused_where_it_happens(away):
+    async def inside():
+        bench = Bench()
+        if not away:
+            await bench.judge.begin(bench.recall, bench.refused.append)
+        with pytest.raises(LocalProtocolError):
+            bench.judge.give(records.Expired(now_ns=10**30))
+        await bench.judge.stop()
+
+    asyncio.run(inside())
+
+
+def test_what_is_held_for_a_new_judge_counts_as_backlog():
+    async def inside():
+        bench = Bench()
+        bench.next = link = Played()
+        link.waits = asyncio.Event()
+        begun = asyncio.create_task(bench.judge.begin(bench.recall, bench.refused.append))
+        await until(lambda: link.sent)
+        bench.judge.give(records.Ingested(payload=b"x" * 1000, now_ns=3))
+        held = bench.judge.backlog_bytes
+        link.waits.set()
+        await begun
+        after = bench.judge.backlog_bytes
+        await bench.judge.stop()
+        return held, after
+
+    held, after = asyncio.run(inside())
+    assert held > 1000
+    assert after == 0
+
+
+def test_replies_to_a_walk_never_go_to_a_later_judge(monkeypatch):
+    monkeypatch.setattr(room, "AGAIN_MIN_S", 0.001)
+
+    async def work(bench):
+        first, answered = bench.link, asyncio.Event()
+
+        async def put(_asks):
+            await answered.wait()
+            return [Failed(Why.REFUSED, "refused")]
+
+        walk = asyncio.create_task(bench.judge.walk(A, B, put))
+        await until(lambda: len(first.sent) == 2)
+        first.says(messages.Asking(query=1, asks=(messages.put(Ask("h0", StatusRequest())),)))
+        await until(first.said.empty)
+        first.dies()
+        await until(lambda: len(bench.links) == 2 and bench.link.sent)
+        answered.set()
+        with pytest.raises(CapabilityMissing):
+            await walk
+        assert bench.link.sent == [BEFORE]
 
     on(work)
 
