@@ -221,6 +221,10 @@ class Analyzer:
         except RemoteProtocolError as error:
             self.refused(messages.Refused(host=summary.host, error=str(error)))
             return False
+        except Exception:  # a bug, but it is stored: who sent it must not hear otherwise
+            self.counters.bad_summaries += 1
+            log.exception("ingest_failed", host=summary.host, start_ns=summary.start_ns)
+            return False
         self.reports.take(summary.host, kept.report, wall_ns)
         return True
 

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.questions import Ask, Failed, Question, StatusRequest, Why
 from analyzer.replay.records import PutLate
-from analyzer.server.asker import BEAT_S, LATE_NS, LEAST_S, STOOD_S, VALIDATE_S, WALK_S, Asker
+from analyzer.server import asker as room
+from analyzer.server.asker import BEAT_S, LEAST_S, STOOD_S, VALIDATE_S, WALK_S, Asker
 from analyzer.server.judge import Stepped
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
@@ -246,14 +247,14 @@ def test_replies_come_in_the_order_of_what_was_asked():
     assert found == [WALKS, Failed(Why.REFUSED, "refused"), Failed(Why.TIMEOUT, "timeout")]
 
 
-def test_where_judging_took_long_agents_have_as_much_time_and_what_it_says_is_marked():
+def test_where_judging_took_long_agents_have_as_much_time_and_what_it_says_is_marked(monkeypatch):
+    monkeypatch.setattr(room, "LATE_NS", 0)  # whatever time it takes is long
     agents, told = Agents(), []
 
     class Slow(StandIn):
         async def step(self, now_ns):
             stepped = await super().step(now_ns)
-            if stepped.questions:
-                time.sleep(1.1 * LATE_NS / 1e9)  # noqa: ASYNC251 - judging takes so long
+            await asyncio.sleep(0)
             return stepped
 
     async def inside():
@@ -267,7 +268,7 @@ def test_where_judging_took_long_agents_have_as_much_time_and_what_it_says_is_ma
         return judge.late
 
     [late_ns] = asyncio.run(inside())
-    assert late_ns > LATE_NS
+    assert late_ns > 0
     assert agents.deadlines == [3]
     assert [each.late_ns for each in told] == [late_ns]
 

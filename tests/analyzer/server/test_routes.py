@@ -285,6 +285,15 @@ def test_a_summary_that_the_diagnosis_cannot_use_is_stored_and_counted(tmp_path,
     on(tmp_path, work)
 
 
+def test_a_bug_in_what_the_analyzer_keeps_does_not_refuse_what_is_stored(tmp_path):
+    async def work(lab):
+        lab.analyzer.traffic.add = lambda *_: 1 / 0
+        assert (await lab.push()).status_code == 200
+        assert lab.analyzer.counters.bad_summaries == 1
+
+    on(tmp_path, work)
+
+
 def test_a_summary_is_refused_while_too_much_waits_to_be_judged(tmp_path):
     async def work(lab):
         await lab.register("h0", endpoint("h0", "a0"))
