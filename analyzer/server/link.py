@@ -102,3 +102,5 @@ class ProcessLink:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await self._process.wait()
+        if code := self._process.returncode:
+            log.warning("judge_died", pid=self._process.pid, code=code)

@@ -6,6 +6,7 @@ import os
 import signal
 
 import pytest
+from structlog.testing import capture_logs
 
 from analyzer.config import Recording
 from analyzer.judge import messages
@@ -64,7 +65,11 @@ def test_one_that_is_killed_is_told_so(tmp_path):
         with pytest.raises(LinkClosed):
             await link.receive()
 
-    on(tmp_path, work)
+    with capture_logs() as logs:
+        pid, _ = on(tmp_path, work)
+    assert [(each["event"], each["pid"], each["code"]) for each in logs] == [
+        ("judge_died", pid, -signal.SIGKILL)
+    ]
 
 
 def test_what_a_terminal_says_to_all_does_not_end_it(tmp_path):
