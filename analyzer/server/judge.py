@@ -59,9 +59,8 @@ class Judge:
         self._recall: Recall = _nothing
         self._refused: Callable[[messages.Refused], None] = _refused
         self._link: Link | None = None
-        self._held: list[records.Record] | None = None
-        """What happened while a new judge is told what was before."""
-        self._held_bytes = 0
+        self._held: list[bytes] | None = None
+        """Frames of what happened while a new judge is told what was before."""
         self._impaired: dict[bool, records.Impaired] = {}
         """The newest trouble of the analyzer itself, by whether it stood still."""
         self._stepped = Stepped()
@@ -78,7 +77,7 @@ class Judge:
     def backlog_bytes(self) -> int:
         """Return the bytes that wait for the judge."""
         waiting = self._link.backlog_bytes if self._link is not None else 0
-        return waiting + self._held_bytes
+        return waiting + sum(map(len, self._held or ()))
 
     def late_ns(self, now_ns: int) -> int:
         """Return for how long the judge has been at the step under way; 0 without one."""
@@ -109,11 +108,11 @@ class Judge:
             raise LinkClosed
         self.pid = ready.pid
         async for message in self._recall():
-            link.send(message)
+            link.send(messages.framed(message))
             await link.drain()  # what is remembered must not fill the memory
-        held, self._held, self._held_bytes = self._held, None, 0
-        for record in [*self._impaired.values(), *(held or ())]:
-            link.send(record)
+        held, self._held = self._held, None
+        for frame in [*map(messages.framed, self._impaired.values()), *(held or ())]:
+            link.send(frame)
 
     async def run(self) -> None:
         """Read what the judge says; start another one where it dies."""
@@ -138,7 +137,7 @@ class Judge:
             self._take(await link.receive())
 
     async def _drop(self) -> None:
-        link, self._link, self._held, self._held_bytes = self._link, None, None, 0
+        link, self._link, self._held = self._link, None, None
         self.pid = None
         self._end_step()
         for query, waiting in self._queries.items():
@@ -157,14 +156,13 @@ class Judge:
 
         Raises LocalProtocolError where it cannot be told at all, whether or not there is a judge.
         """
-        size = len(messages.framed(record))
+        frame = messages.framed(record)
         if isinstance(record, records.Impaired):
             self._impaired[record.stood_still] = record
         if self._held is not None:
-            self._held.append(record)
-            self._held_bytes += size
+            self._held.append(frame)
         elif self._link is not None:
-            self._link.send(record)
+            self._link.send(frame)
 
     async def step(self, now_ns: int) -> Stepped:
         """Let the judge do what is due at `now_ns`; without one, nothing is."""
@@ -243,13 +241,14 @@ class Judge:
         if link is None or self._held is not None:
             raise _away()
         self._queries[asked.query] = waiting = asyncio.Queue[Up]()
-        link.send(asked)
+        link.send(messages.framed(asked))
         try:
             async with asyncio.timeout(QUERY_S):
                 while isinstance(said := await waiting.get(), messages.Asking):
                     asks = [Ask(each.host, messages.request_of(each)) for each in said.asks]
                     replies = tuple(await put(asks)) if put is not None else ()
-                    link.send(messages.replies(asked.query, replies))  # a later judge knows nothing
+                    # To no later judge, which knows nothing of it.
+                    link.send(messages.framed(messages.replies(asked.query, replies)))
         except TimeoutError:
             raise CapabilityMissing("an answer", "the judge is busy: ask again later") from None
         finally:

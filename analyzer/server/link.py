@@ -11,7 +11,7 @@ from typing import Protocol
 import structlog
 
 from analyzer.judge import messages
-from analyzer.judge.messages import HEAD, Down, Up
+from analyzer.judge.messages import HEAD, Up
 
 END_S = 1.5
 """Seconds that a judge may take to end. Chosen: the analyzer stops within three."""
@@ -26,8 +26,8 @@ class LinkClosed(Exception):
 class Link(Protocol):
     """One judge, from its start to its end."""
 
-    def send(self, message: Down) -> None:
-        """Give it a message; what is sent to one that is gone is lost."""
+    def send(self, frame: bytes) -> None:
+        """Give it a framed message; what is sent to one that is gone is lost."""
 
     async def drain(self) -> None:
         """Wait until little of what was sent waits to be read; raises LinkClosed."""
@@ -67,9 +67,9 @@ class ProcessLink:
         reader, writer = await asyncio.open_connection(sock=ours)
         return cls(process, reader, writer)
 
-    def send(self, message: Down) -> None:
-        """Give it a message; what is sent to one that is gone is lost."""
-        self._writer.write(messages.framed(message))
+    def send(self, frame: bytes) -> None:
+        """Give it a framed message; what is sent to one that is gone is lost."""
+        self._writer.write(frame)
 
     async def drain(self) -> None:
         """Wait until little of what was sent waits to be read; raises LinkClosed."""

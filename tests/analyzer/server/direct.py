@@ -51,7 +51,7 @@ class Direct:
         await bench.start()
         try:
             while (message := await self._told.get()) is not None:
-                bench.take(messages.down(messages.framed(message)[HEAD.size :]))
+                bench.take(message)
                 self._told.task_done()
         finally:
             await bench.stop()
@@ -65,9 +65,9 @@ class Direct:
     def _say(self, message: Up) -> None:
         self._said.put_nowait(messages.up(messages.framed(message)[HEAD.size :]))
 
-    def send(self, message: Down) -> None:
+    def send(self, frame: bytes) -> None:
         """Give the bench a message."""
-        self._told.put_nowait(message)
+        self._told.put_nowait(messages.down(frame[HEAD.size :]))
 
     async def drain(self) -> None:
         """Need no time: nothing is bounded here."""

@@ -41,8 +41,8 @@ class Played:
     def dies(self):
         self.said.put_nowait(None)
 
-    def send(self, message):
-        self.sent.append(message)
+    def send(self, frame):
+        self.sent.append(messages.down(frame[messages.HEAD.size :]))
 
     async def drain(self):
         if self.waits is not None:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from analyzer.config import Recording
 from analyzer.judge import messages
+from analyzer.judge.messages import framed
 from analyzer.replay import records
 from analyzer.server.link import LinkClosed, ProcessLink
 
@@ -25,9 +26,9 @@ def on(folder, work):
                 opening = messages.Open(
                     header=HEADER, recording=Recording(), database=str(folder / "db")
                 )
-                link.send(opening)
-                link.send(records.Roster(hosts=(), tasks=()))
-                link.send(records.Began(now_ns=1))
+                link.send(framed(opening))
+                link.send(framed(records.Roster(hosts=(), tasks=())))
+                link.send(framed(records.Began(now_ns=1)))
                 return ready.pid, await work(link, ready.pid)
             finally:
                 await link.close()
@@ -45,12 +46,12 @@ def is_alive(pid):
 
 def test_it_steps_answers_and_ends_with_what_it_recorded_on_disk(tmp_path):
     async def work(link, _):
-        link.send(records.Stepped(now_ns=5 * 10**9))
+        link.send(framed(records.Stepped(now_ns=5 * 10**9)))
         done = await link.receive()
         assert isinstance(done, messages.Done)
-        link.send(messages.Look(query=3, what="findings"))
+        link.send(framed(messages.Look(query=3, what="findings")))
         assert (await link.receive()).query == 3
-        link.send(records.Ingested(payload=b"odd", now_ns=6 * 10**9))
+        link.send(framed(records.Ingested(payload=b"odd", now_ns=6 * 10**9)))
         refused = await link.receive()
         assert (refused.host, refused.bug) == ("", False)
 
@@ -76,7 +77,7 @@ def test_what_a_terminal_says_to_all_does_not_end_it(tmp_path):
     async def work(link, pid):
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(pid, number)
-        link.send(records.Stepped(now_ns=5 * 10**9))
+        link.send(framed(records.Stepped(now_ns=5 * 10**9)))
         assert isinstance(await link.receive(), messages.Done)
 
     on(tmp_path, work)
