@@ -27,6 +27,7 @@ VERBS = {
     "replay": "run a recording again, by this netagent: the same incidents?",
     "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
+    "capacity": "say how many RNICs the running analyzer could take, and by what",
     "check-config": "check a configuration file without starting anything",
 }
 """Only the one that is asked for is imported: some need what the agent does without."""

@@ -262,6 +262,10 @@ class Registry:
             self._in_use = self.revision, hosts
         return self._in_use[1]
 
+    def live(self) -> int:
+        """Return how many endpoints are registered."""
+        return sum(record.live for record in self._views.values())
+
     def tasks_of(self, host: str) -> set[str]:
         """Return the tasks of which `host` holds registered endpoints."""
         return {r.endpoint.task for r in self.endpoints_of(host) if r.endpoint.task}

@@ -25,6 +25,7 @@ from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
 from analyzer.server.asker import Asker
+from analyzer.server.capacity import Meter
 from analyzer.server.disk import Disk
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge
@@ -95,6 +96,7 @@ class Analyzer:
     reports: Reports = field(default_factory=Reports)
     workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)
+    meter: Meter = field(init=False)
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 
@@ -148,6 +150,7 @@ class Analyzer:
             clock=clock,
             started_ns=clock(),
         )
+        analyzer.meter = Meter(analyzer.load)
         analyzer.service = AnalyzerService(
             registry,
             lists,
@@ -244,6 +247,10 @@ class Analyzer:
         self.judge.give(records.Impaired(now_ns=wall_ns))
         raise CapabilityMissing("judging", "it is behind: deliver this again later")
 
+    def load(self) -> tuple[int, int | None, int]:
+        """Return the RNICs that are there, the judge's pid, and bytes of summaries taken."""
+        return self.registry.live(), self.judge.pid, self.counters.summary_bytes
+
     def settled(self, error: str | None, wall_ns: int) -> None:
         """Note why a summary was not stored; None where it was."""
         self.counters.refused_summaries += error is not None
@@ -262,6 +269,7 @@ class Analyzer:
         planner = Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock)
         for name, run in (
             ("housekeeping", self._keep_house),
+            ("meter", self.meter.run),
             ("judge", self.judge.run),
             ("asker", self.asker.run),
             ("planner", planner.run),

@@ -13,6 +13,7 @@ import uvicorn
 from analyzer.config import Config
 from analyzer.server import identity
 from analyzer.server.analyzer import Analyzer
+from analyzer.server.capacity import raise_open_files
 from analyzer.server.routes import application
 from netagent.model.errors import ConfigError
 
@@ -68,6 +69,7 @@ async def serve(
     `ready` is told the URL once it can be reached. Raises ConfigError.
     """
     listener = _listen(config, path)
+    log.debug("open_files", limit=raise_open_files())
     with contextlib.closing(listener):
         server = _Server(_uvicorn(config, path))
         server.analyzer = analyzer = await Analyzer.start(config, path)

@@ -359,6 +359,13 @@ async def _usage(analyzer: Analyzer) -> tuple[int | None, int | None]:
         return None, None  # a database that is away; `disk` says why
 
 
+@get("/v1/capacity", tags=["analyzer"])
+async def capacity(request: Call) -> Response[bytes]:
+    """Return how many RNICs the analyzer could take, by what it uses of the machine now."""
+    analyzer = analyzer_of(request)
+    return as_json(views.capacity(analyzer.meter.capacity(), analyzer.config.retention))
+
+
 @get("/metrics", tags=["analyzer"], media_type="text/plain")
 async def metrics(request: Call) -> Response[bytes]:
     """Return counters and gauges in Prometheus' text form."""
@@ -374,7 +381,7 @@ def application(analyzer: Analyzer) -> Litestar:
             *tasks.ROUTES,
             *inquiries.ROUTES,
             *(incidents, events, show, diagnose, recording),
-            *(topology, findings, status, metrics),
+            *(topology, findings, status, capacity, metrics),
         ],
         state=State({"analyzer": analyzer}),
         exception_handlers=HANDLERS,

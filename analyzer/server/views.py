@@ -6,9 +6,11 @@ from dataclasses import asdict
 
 from msgspec import to_builtins
 
+from analyzer.config import Retention
 from analyzer.intake.reports import Report
 from analyzer.localize.sentences import sentences
 from analyzer.roster.registry import Agent, Awaited, Conflict, EndpointRecord
+from analyzer.server.capacity import Capacity
 from analyzer.server.journal import Event
 from analyzer.skeleton.plans import Plan
 from netagent.model.finding import Finding
@@ -144,6 +146,21 @@ def event(known: Event, *, stored: bool = True) -> Plain:
     """Return what happened to an incident."""
     told = incident(known.incident, stored=stored)
     return {"seq": known.seq, "event": known.event, "incident": told}
+
+
+def capacity(known: Capacity, kept: Retention) -> Plain:
+    """Return what the analyzer could take, the scarcest resource first."""
+    scarcest = known.resources[0] if known.resources else None
+    return {
+        "rnics": known.rnics,
+        "takes": scarcest.takes if scarcest else None,
+        "by": scarcest.name if scarcest else None,
+        "missing": known.missing,
+        "over_s": round(known.over_s, 1),
+        "resources": [asdict(each) for each in known.resources],
+        "stored_bytes_per_s": round(known.bytes_per_s),
+        "history_s": round(known.history_s(most_bytes=kept.bytes, most_s=kept.age_s)),
+    }
 
 
 def finding(known: Finding) -> Plain:

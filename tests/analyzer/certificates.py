@@ -3,6 +3,7 @@
 
 import ssl
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 _NEW = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
@@ -21,16 +22,17 @@ class Authority:
             *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
         )
 
-    def sign(self, name: str) -> tuple[Path, Path]:
-        """Return certificate and key of `name` at 127.0.0.1, made on first use."""
+    def sign(self, name: str, others: Sequence[str] = ()) -> tuple[Path, Path]:
+        """Return certificate and key of `name`, and of others, at 127.0.0.1, made on first use."""
         cert, key = self._folder / f"{self.ca.stem}-{name}.pem", self._folder / f"{name}.key"
         if not cert.exists():
+            names = [f"DNS:{other}" for other in others]
             _run(
                 *(*_NEW, "-nodes", "-days", "2", "-subj", f"/CN={name}"),
                 *("-CA", str(self.ca), "-CAkey", str(self._key)),
                 *("-keyout", str(key), "-out", str(cert)),
                 *("-addext", "basicConstraints=critical,CA:FALSE"),
-                *("-addext", f"subjectAltName=DNS:{name},IP:127.0.0.1"),
+                *("-addext", ",".join([f"subjectAltName=DNS:{name}", *names, "IP:127.0.0.1"])),
             )
         return cert, key
 

@@ -14,7 +14,16 @@ import pytest
 import structlog
 
 from analyzer import cli
-from analyzer.commands import connection, diagnose, endpoints, incidents, show, tasks, watch
+from analyzer.commands import (
+    capacity,
+    connection,
+    diagnose,
+    endpoints,
+    incidents,
+    show,
+    tasks,
+    watch,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +76,16 @@ DIAGNOSIS = {
         {"text": "h1: not reached"},
     ],
 }
+
+
+CAPACITY = {
+    "rnics": 256, "takes": 2304, "by": "memory", "missing": "", "over_s": 290.0,
+    "stored_bytes_per_s": 12_000, "history_s": 7200,
+    "resources": [
+        {"name": "memory", "used": 1 << 30, "limit": 9 << 30, "unit": "bytes", "takes": 2304},
+        {"name": "judging", "used": 0.07, "limit": 0.7, "unit": "cores", "takes": 2560},
+    ],
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -193,6 +212,24 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert fits(endpoints.report({"endpoints": [], "conflicts": []})) == "no endpoints registered"
 
 
+def test_capacity_names_what_is_scarce_or_what_is_missing():
+    text = fits(capacity.report(CAPACITY))
+    assert text.startswith("256 RNICs; it could take 2304, by memory (measured over 290 s)\n")
+    assert "memory    1024 MiB     9216 MiB     2304" in text
+    assert "judging   0.070 cores  0.700 cores  2560" in text
+    assert "12.0 kB/s stored; history reaches back 2.0 h" in text
+    nothing = {**CAPACITY, "takes": None, "missing": "measured for 5 s of 60 s so far"}
+    assert fits(capacity.report(nothing)) == (
+        "cannot tell for 256 RNICs: measured for 5 s of 60 s so far"
+    )
+
+
+def test_capacity_fails_where_no_more_fits(canned, capsys):
+    for takes, status in ((2304, 0), (256, 1), (None, 1)):
+        canned.answers["/v1/capacity"] = (200, {**CAPACITY, "takes": takes})
+        assert cli.main(["capacity"]) == status
+
+
 def test_a_diagnosis_is_a_tree():
     lines = list(diagnose.report(DIAGNOSIS))
     fits(lines)
@@ -221,6 +258,7 @@ def test_events_are_one_line_and_what_it_means():
         (["tasks"], "/v1/tasks", {"tasks": []}),
         (["endpoints"], "/v1/endpoints", {"endpoints": [], "conflicts": []}),
         (["incidents"], "/v1/incidents", {"incidents": [INCIDENT]}),
+        (["capacity"], "/v1/capacity", CAPACITY),
         (["show", "i1a2b-77"], "/v1/incidents/i1a2b-77", INCIDENT),
         (["diagnose", "a/rail0", "b/rail0"], "/v1/diagnose", DIAGNOSIS),
     ],

@@ -644,6 +644,9 @@ def test_status_findings_topology_and_metrics_tell_how_things_are(tmp_path):
         assert (finding["component"], finding["kind"]) == ("rnic h0/rnic0", "rnic-down")
         topology = (await lab.http.get("/v1/topology")).json()
         assert topology == {"links": [["leaf-0", "spine-0"]]}
+        capacity = (await lab.http.get("/v1/capacity")).json()
+        assert (capacity["takes"], capacity["by"]) == (None, None)
+        assert capacity["missing"].startswith("measured for 0 s")
         metrics = (await lab.http.get("/metrics")).text.splitlines()
         assert "netagent_summaries_total 1" in metrics
         assert 'netagent_endpoints{state="up"} 1' in metrics
