@@ -35,6 +35,10 @@ BOOT_S = 120.0
 
 TICK_S = 0.05
 
+EMULATED = {"NPY_DISABLE_CPU_FEATURES": "X86_V3"}
+"""Environment of commands on an emulated processor: with what QEMU 7.2 makes of AVX2, NumPy sorts
+wrongly or dies."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -103,7 +107,7 @@ def boot(
         QEMU is missing, or the options make no sense.
     """
     _check_tools()
-    script = _script(command, options.environment)
+    script = _script(command, _environment(options))
     with _job(image, script, options) as job, _cable(options) as cable:
         console, log = job.parent / "console", job.parent / "qemu"
         machine = _machine(job, console, options, cable)
@@ -119,7 +123,7 @@ def shell(image: Image, options: Options = DEFAULTS) -> int:
     size = shutil.get_terminal_size()
     script = f"stty rows {size.lines} cols {size.columns}\n"
     script += f"export TERM={shlex.quote(os.environ.get('TERM', 'linux'))}\n"
-    script += _script(["bash", "-i"], options.environment)
+    script += _script(["bash", "-i"], _environment(options))
     with _job(image, script, options) as job, _cable(options) as cable:
         (job / "interactive").touch()
         command = command_line(image, _machine(job, None, options, cable))
@@ -139,6 +143,11 @@ def _check_tools() -> None:
 def _machine(job: Path, console: Path | None, options: Options, cable: Cable | None) -> Machine:
     accelerator = choose_accelerator(options.accel)
     return Machine(accelerator, options.memory_mib, options.cpus, TREE, job, console, cable)
+
+
+def _environment(options: Options) -> dict[str, str]:
+    emulated = choose_accelerator(options.accel) is Accelerator.TCG
+    return {**(EMULATED if emulated else {}), **options.environment}
 
 
 def _script(command: Sequence[str], environment: Mapping[str, str]) -> str:

@@ -85,8 +85,8 @@ def test_the_job_says_what_to_run_where(image, stand_in):
     own = dataclasses.replace(image, own_venv=True)
     options = Options(timeout_s=30, environment={"A": "b c"})
     lines = boot(own, ["echo", "$HOME", ";"], options).stdout.splitlines()
-    assert lines == [str(TREE), "image", "debian-12",
-                     f"cd {TREE}", "export 'A=b c'", "exec echo '$HOME' ';'"]  # fmt: skip
+    assert lines[:4] == [str(TREE), "image", "debian-12", f"cd {TREE}"]
+    assert lines[-2:] == ["export 'A=b c'", "exec echo '$HOME' ';'"]
 
 
 def test_two_guests_on_a_cable_have_two_names(image, stand_in):
@@ -107,7 +107,22 @@ def test_no_command_is_refused(image):
         boot(image, [])
 
 
+SORTS = """
+import numpy as np
+for kind in (np.int64, np.uint32, np.float64):
+    values = (np.random.default_rng(0).random(100_000) * 1e6).astype(kind)
+    order = np.argsort(values, kind="quicksort")
+    assert (values[order] == sorted(values.tolist())).all(), kind
+"""
+
+
 # --- guests --------------------------------------------------------------------------------------
+
+
+@pytest.mark.vm
+def test_numpy_sorts_as_it_does_elsewhere(debian_12):
+    result = boot(debian_12, [str(TREE / ".venv/bin/python"), "-c", SORTS], QUICK)
+    assert (result.exit_code, result.stderr) == (0, "")
 
 
 @pytest.mark.vm
