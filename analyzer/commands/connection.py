@@ -64,6 +64,15 @@ class Connection:
             asked["wait_s"] = wait_s
         return self._ask("GET", path, params=asked, timeout=TIMEOUT_S + wait_s)
 
+    def all(self, path: str, name: str, **query: Any) -> Any:
+        """Return the list `name` at `path` whole, however many pages it has."""
+        answer = self.get(path, **query)
+        while (after := answer.pop("next", None)) is not None:
+            following = self.get(path, after=after, **query)
+            answer[name] += following[name]
+            answer["next"] = following.get("next")
+        return answer
+
     def post(self, path: str, body: object, *, timeout_s: float = TIMEOUT_S) -> Any:
         """Return the answer to `body`."""
         return self._ask("POST", path, json=body, timeout=timeout_s)

@@ -32,7 +32,9 @@ def run(args: argparse.Namespace) -> int:
     """Print endpoints."""
     vanished = "true" if args.all else None
     with Connection(args) as analyzer:
-        answer = analyzer.get("/v1/endpoints", task=args.task, host=args.host, vanished=vanished)
+        answer = analyzer.all(
+            "/v1/endpoints", "endpoints", task=args.task, host=args.host, vanished=vanished
+        )
     if args.json:
         print(json.dumps(answer, indent=2))
         return 0

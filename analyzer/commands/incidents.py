@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print incidents."""
     with Connection(args) as analyzer:
-        answer = analyzer.get("/v1/incidents", state=args.state, since=args.since)
+        answer = analyzer.all("/v1/incidents", "incidents", state=args.state, since=args.since)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print every task."""
     with Connection(args) as analyzer:
-        answer = analyzer.get("/v1/tasks")
+        answer = analyzer.all("/v1/tasks", "tasks")
     if args.json:
         print(json.dumps(answer, indent=2))
         return 0

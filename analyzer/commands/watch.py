@@ -50,7 +50,9 @@ def run(args: argparse.Namespace) -> int:
 def follow(analyzer: Connection) -> Iterator[dict[str, Any]]:
     """Yield what is open, then each event, for ever."""
     seq = analyzer.get("/v1/incidents/events")["next"]
-    for incident in reversed(analyzer.get("/v1/incidents", state="active")["incidents"]):
+    for incident in reversed(
+        analyzer.all("/v1/incidents", "incidents", state="active")["incidents"]
+    ):
         yield {"seq": seq, "event": incident["state"], "incident": incident}
     away = False
     while True:

@@ -98,7 +98,7 @@ class Journal:
                 or (state == "active" and i.state is not IncidentState.RECOVERED)
             )
         ]
-        return sorted(found, key=lambda i: (i.detected_ns, i.id), reverse=True)
+        return sorted(found, key=lambda i: (-i.detected_ns, i.id))
 
     def active(self) -> list[Incident]:
         """Return the incidents that are not over, those included that nobody was told of so far."""

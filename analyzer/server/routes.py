@@ -19,12 +19,13 @@ from analyzer.server.documents import PROBLEM, config, gives, takes
 from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, changed, read, reply
 from analyzer.server.identity import require_admin, require_host
 from analyzer.server.metrics import render
+from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
-from netagent.model.verdict import IncidentState
+from netagent.model.verdict import Incident, IncidentState
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType
 from netagent.wire.messages import Accepted, Registered, Registration, Summary
 
@@ -176,12 +177,13 @@ async def summaries(request: Call) -> Response[bytes]:
 
 
 @get("/v1/agents", responses={200: gives("Agents.")}, tags=["agents"])
-async def agents(request: Call) -> Response[bytes]:
+async def agents(request: Call, after: After = None, limit: Limit = LIMIT) -> Response[bytes]:
     """Return every agent, with how long it has been silent and what it last said of itself."""
     analyzer = analyzer_of(request)
     report, wall_ns = analyzer.reports.of, analyzer.clock()
-    known = analyzer.registry.agents()
-    return as_json({"agents": [views.agent(a, report(a.host), wall_ns=wall_ns) for a in known]})
+    found, last = page(analyzer.registry.agents(), lambda agent: agent.host, after, limit)
+    told = [views.agent(each, report(each.host), wall_ns=wall_ns) for each in found]
+    return as_json({"agents": told, "next": last.host if last else None})
 
 
 @delete("/v1/hosts/{host:str}", status_code=200, responses={403: PROBLEM}, tags=["agents"])
@@ -197,7 +199,11 @@ async def forget(host: FromPath[str], request: Call) -> Response[bytes]:
 
 @get("/v1/incidents", responses={400: PROBLEM}, tags=["incidents"])
 async def incidents(
-    request: Call, wanted: InState = None, since: FromQuery[int] = 0
+    request: Call,
+    wanted: InState = None,
+    since: FromQuery[int] = 0,
+    after: After = None,
+    limit: Limit = LIMIT,
 ) -> Response[bytes]:
     """Return incidents, latest first.
 
@@ -211,10 +217,13 @@ async def incidents(
             f"use active, {', '.join(s.value for s in IncidentState)}",
         )
     journal = analyzer_of(request).journal
-    found = journal.incidents(wanted, since)
-    return as_json(
-        {"incidents": [views.incident(i, stored=journal.is_stored(i.id)) for i in found]}
-    )
+    before = journal.get(after) if after is not None else None
+    if after is not None and before is None:
+        raise Problem(400, f"no incident {after!r} to go on after", "begin with the first page")
+    from_ns = _latest_first(before) if before is not None else None
+    found, last = page(journal.incidents(wanted, since), _latest_first, from_ns, limit)
+    told = [views.incident(each, stored=journal.is_stored(each.id)) for each in found]
+    return as_json({"incidents": told, "next": last.id if last else None})
 
 
 @get("/v1/incidents/events", tags=["incidents"])
@@ -304,10 +313,12 @@ async def topology(request: Call) -> Response[bytes]:
 
 
 @get("/v1/findings", tags=["analyzer"])
-async def findings(request: Call) -> Response[bytes]:
+async def findings(request: Call, after: After = None, limit: Limit = LIMIT) -> Response[bytes]:
     """Return what hosts state about their own parts."""
-    found = await analyzer_of(request).judge.look("findings", list[Finding])
-    return as_json({"findings": [views.finding(finding) for finding in found]})
+    known = await analyzer_of(request).judge.look("findings", list[Finding])
+    found, last = page(sorted(known, key=_place), _place, after, limit)
+    told = [views.finding(each) for each in found]
+    return as_json({"findings": told, "next": _place(last) if last else None})
 
 
 @get("/v1/status", tags=["analyzer"])
@@ -389,6 +400,15 @@ def application(analyzer: Analyzer) -> Litestar:
         openapi_config=config(),
         logging_config=None,
     )
+
+
+def _latest_first(incident: Incident) -> tuple[int, str]:
+    """Return what `Journal.incidents` is in the order of."""
+    return -incident.detected_ns, incident.id
+
+
+def _place(finding: Finding) -> str:
+    return f"{finding.component} {finding.kind} {finding.wall_ns}"
 
 
 def _endpoint(analyzer: Analyzer, text: str) -> EndpointId:

@@ -8,13 +8,16 @@ from litestar import Response, delete, get, put
 from litestar.params import FromPath, FromQuery
 
 from analyzer.detect.arrival import overdue
+from analyzer.roster.registry import EndpointRecord
 from analyzer.server import views
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import Call, analyzer_of, as_json, read
 from analyzer.server.identity import require_admin
+from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import Problem
 from analyzer.skeleton import recording
+from netagent.model.ids import EndpointId
 from netagent.model.task import Parallelism, Task
 from netagent.wire.codec import ContentType
 
@@ -95,10 +98,12 @@ async def delete_task(task: FromPath[str], request: Call) -> Response[bytes]:
 
 
 @get("/v1/tasks", tags=["tasks"])
-async def tasks(request: Call) -> Response[bytes]:
+async def tasks(request: Call, after: After = None, limit: Limit = LIMIT) -> Response[bytes]:
     """Return every task, declared or learned."""
     analyzer = analyzer_of(request)
-    return as_json({"tasks": [_task(analyzer, task.id) for task in analyzer.registry.tasks()]})
+    found, last = page(analyzer.registry.tasks(), lambda task: task.id, after, limit)
+    told = [_task(analyzer, each.id) for each in found]
+    return as_json({"tasks": told, "next": last.id if last else None})
 
 
 @get("/v1/endpoints", tags=["tasks"])
@@ -106,20 +111,21 @@ async def endpoints(
     request: Call,
     task: FromQuery[str | None] = None,
     host: FromQuery[str | None] = None,
+    after: After = None,
+    limit: Limit = LIMIT,
     *,
     vanished: FromQuery[bool] = False,
 ) -> Response[bytes]:
     """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
     analyzer = analyzer_of(request)
     registry, report = analyzer.registry, analyzer.reports.of
-    records = registry.endpoints(task, vanished=vanished)
-    found = [
-        views.endpoint(r, report(r.endpoint.host))
-        for r in records
-        if host in {None, r.endpoint.host}
-    ]
+    known = registry.endpoints(task, vanished=vanished)
+    mine = sorted((r for r in known if host in {None, r.endpoint.host}), key=_id)
+    found, last = page(mine, _id, _after(after), limit)
     conflicts = [views.conflict(conflict) for conflict in registry.conflicts()]
-    return as_json({"endpoints": found, "conflicts": conflicts})
+    told = [views.endpoint(each, report(each.endpoint.host)) for each in found]
+    following = str(last.endpoint.id) if last else None
+    return as_json({"endpoints": told, "conflicts": conflicts, "next": following})
 
 
 @get(
@@ -161,6 +167,17 @@ async def traffic(
 
 
 ROUTES = (put_task, get_task, delete_task, tasks, endpoints, skeleton, traffic)
+
+
+def _id(record: EndpointRecord) -> EndpointId:
+    return record.endpoint.id
+
+
+def _after(text: str | None) -> EndpointId | None:
+    try:
+        return None if text is None else EndpointId.parse(text)
+    except ValueError as error:
+        raise Problem(400, str(error), "give `next` of the page before") from error
 
 
 def _task(analyzer: Analyzer, task: str) -> views.Plain:

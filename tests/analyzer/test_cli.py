@@ -15,7 +15,6 @@ import structlog
 
 from analyzer import cli
 from analyzer.commands import (
-    capacity,
     connection,
     diagnose,
     endpoints,
@@ -212,18 +211,6 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert fits(endpoints.report({"endpoints": [], "conflicts": []})) == "no endpoints registered"
 
 
-def test_capacity_names_what_is_scarce_or_what_is_missing():
-    text = fits(capacity.report(CAPACITY))
-    assert text.startswith("256 RNICs; it could take 2304, by memory (measured over 290 s)\n")
-    assert "memory    1024 MiB     9216 MiB     2304" in text
-    assert "judging   0.070 cores  0.700 cores  2560" in text
-    assert "12.0 kB/s stored; history reaches back 2.0 h" in text
-    nothing = {**CAPACITY, "takes": None, "missing": "measured for 5 s of 60 s so far"}
-    assert fits(capacity.report(nothing)) == (
-        "cannot tell for 256 RNICs: measured for 5 s of 60 s so far"
-    )
-
-
 def test_capacity_fails_where_no_more_fits(canned, capsys):
     for takes, status in ((2304, 0), (256, 1), (None, 1)):
         canned.answers["/v1/capacity"] = (200, {**CAPACITY, "takes": takes})
@@ -281,6 +268,17 @@ def test_filters_are_passed_on(canned, capsys):
         "/v1/endpoints?task=t&host=h&vanished=true",
         "/v1/incidents?state=active&since=5",
     ]
+
+
+def test_a_list_is_read_to_its_last_page(canned, capsys):
+    second = {**INCIDENT, "id": "i2"}
+    canned.answers["/v1/incidents"] = (200, [
+        {"incidents": [INCIDENT], "next": "i1a2b-77"},
+        {"incidents": [second], "next": None},
+    ])  # fmt: skip
+    cli.main(["incidents", "--json"])
+    assert json.loads(capsys.readouterr().out) == {"incidents": [INCIDENT, second]}
+    assert canned.asked[1][1] == "/v1/incidents?after=i1a2b-77"
 
 
 def test_exit_statuses_tell_what_the_answer_was(canned, capsys):

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,12 @@ def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
     names = options.faults.split(",") if options.faults else ()
     output = Path(options.output or demo.OUTPUT[transport])
     good = demo.run(
-        lab, print, transport=transport, faults=names, healthy_s=options.healthy_s, output=output
+        lab,
+        partial(print, flush=True),
+        transport=transport,
+        faults=names,
+        healthy_s=options.healthy_s,
+        output=output,
     )
     if not good:
         raise LabError("not everything was right", f"see {output}")

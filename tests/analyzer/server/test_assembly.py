@@ -196,7 +196,8 @@ def test_the_judge_may_be_killed_at_any_time_and_dies_with_the_analyzer(tmp_path
             at_ns = start_ns - n * 5 * SECOND
             assert client.post("/v1/summaries", **summary(at_ns)).status_code == 200
         wait_until(lambda: status()["judge"]["pid"] not in {None, *killed})
-        assert client.get("/v1/findings").json() == {"findings": []}
+        wait_until(lambda: client.get("/v1/findings").status_code == 200)
+        assert client.get("/v1/findings").json()["findings"] == []
         last = status()
         assert (last["judge"]["starts"], last["summaries_kept"]) == (4, 3)
         assert last["counters"]["bad_summaries"] == last["incidents_active"] == 0

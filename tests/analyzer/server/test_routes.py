@@ -496,7 +496,7 @@ def test_a_host_that_left_is_forgotten(tmp_path):
     async def work(lab):
         await lab.register("h0", endpoint("h0", "a0"))
         assert (await lab.http.delete("/v1/hosts/h0")).json() == {"host": "h0", "known": True}
-        assert (await lab.http.get("/v1/agents")).json() == {"agents": []}
+        assert (await lab.http.get("/v1/agents")).json()["agents"] == []
 
     on(tmp_path, work)
 
@@ -631,6 +631,38 @@ def test_a_step_that_crashes_is_logged_and_the_next_one_is_made(tmp_path):
     told = [str(line["exc_info"]) for line in logs if line["event"] == "step_failed"]
     assert len(told) >= 2
     assert "ZeroDivisionError" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "ids"),
+    [
+        ("/v1/agents", "agents", lambda each: each["host"]),
+        ("/v1/endpoints", "endpoints", lambda each: each["id"]),
+        ("/v1/tasks", "tasks", lambda each: each["id"]),
+    ],
+)
+def test_lists_come_in_pages(tmp_path, path, name, ids):
+    async def work(lab):
+        for n in range(3):
+            await lab.register(f"h{n}", endpoint(f"h{n}", f"a{n}", task=f"t{n}"))
+        whole = (await lab.http.get(path)).json()
+        first = (await lab.http.get(path, params={"limit": 2})).json()
+        second = (await lab.http.get(path, params={"limit": 2, "after": first["next"]})).json()
+        assert (len(first[name]), second["next"], whole["next"]) == (2, None, None)
+        assert list(map(ids, whole[name])) == list(map(ids, first[name] + second[name]))
+        assert (await lab.http.get(path, params={"limit": 0})).status_code == 400
+
+    on(tmp_path, work)
+
+
+def test_a_page_after_nobody_known_is_refused(tmp_path):
+    async def work(lab):
+        for path, after in (("/v1/incidents", "i-1"), ("/v1/endpoints", "nonsense")):
+            answer = await lab.http.get(path, params={"after": after})
+            assert answer.status_code == 400
+            assert answer.json()["remedy"]
+
+    on(tmp_path, work)
 
 
 def test_status_findings_topology_and_metrics_tell_how_things_are(tmp_path):
