@@ -2,9 +2,12 @@
 """Questions to agents: the client of their RPC."""
 
 import asyncio
+import contextlib
 import errno
+import itertools
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
@@ -27,6 +30,11 @@ from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
 
 T = TypeVar("T")
+
+MAX_EXCHANGES = 512
+"""Most questions under way at once; others wait within their deadlines. Chosen: bounds sockets."""
+MAX_IDLE = 128
+"""Agents to whom a connection is kept. Chosen: those that an incident asks again and again."""
 
 REASONS = {
     errno.ECONNREFUSED: "refused",
@@ -53,11 +61,7 @@ class Fleet:
         Without `tls` nobody is trusted: then only plain HTTP works.
         """
         self._url_of = url_of
-        self._client = httpx.AsyncClient(
-            verify=tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
-            trust_env=False,
-            limits=httpx.Limits(max_connections=512, max_keepalive_connections=128),
-        )
+        self._clients = _Clients(tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
         self._ending: set[asyncio.Task[bytes]] = set()
         """Exchanges past their deadline; TLS handshakes end by the client's own timeout."""
 
@@ -112,7 +116,7 @@ class Fleet:
     async def close(self) -> None:
         """Drop every connection, once the last TLS handshakes have timed out."""
         await asyncio.gather(*self._ending, return_exceptions=True)
-        await self._client.aclose()
+        await self._clients.close()
 
     async def _ask(
         self, host: str, path: str, message: object | None, *, kind: type[T], deadline_s: float
@@ -155,14 +159,17 @@ class Fleet:
             seen.add(event)
 
         # The client's own timeouts close what they give up. They come a little before the deadline.
-        async with self._client.stream(
-            "GET" if body is None else "POST",
-            url,
-            content=body,
-            headers=dict.fromkeys(("accept", "content-type"), ContentType.MSGPACK.value),
-            timeout=httpx.Timeout(0.9 * deadline_s),
-            extensions={"trace": trace},
-        ) as response:
+        async with (
+            self._clients.of(host) as client,
+            client.stream(
+                "GET" if body is None else "POST",
+                url,
+                content=body,
+                headers=dict.fromkeys(("accept", "content-type"), ContentType.MSGPACK.value),
+                timeout=httpx.Timeout(0.9 * deadline_s),
+                extensions={"trace": trace},
+            ) as response,
+        ):
             _check_name(host, response)
             return await _content(host, response)
 
@@ -179,6 +186,58 @@ class Fleet:
         self._ending.discard(work)
         if not work.cancelled():
             work.exception()  # or asyncio says that nobody asked for it
+
+
+@dataclass(slots=True)
+class _Client:
+    """The connections to one agent."""
+
+    http: httpx.AsyncClient
+    users: int = 0
+
+
+class _Clients:
+    """A client for each agent: one for all looks at every connection for every request.
+
+    That is the square of the number of hosts where all are asked at once (httpcore 1.0,
+    `AsyncConnectionPool._assign_requests_to_connections`).
+    """
+
+    def __init__(self, tls: ssl.SSLContext) -> None:
+        self._tls = tls
+        self._known: dict[str, _Client] = {}
+        """By host, the one that was used last at the end."""
+        self._exchanges = asyncio.Semaphore(MAX_EXCHANGES)
+
+    @contextlib.asynccontextmanager
+    async def of(self, host: str) -> AsyncIterator[httpx.AsyncClient]:
+        """Lend the client of a host, once there is room for another exchange."""
+        async with self._exchanges:
+            mine = self._known.pop(host, None) or self._made()
+            self._known[host] = mine
+            mine.users += 1
+            try:
+                yield mine.http
+            finally:
+                mine.users -= 1
+                await self._trim()
+
+    def _made(self) -> _Client:
+        limits = httpx.Limits(max_keepalive_connections=1)
+        return _Client(httpx.AsyncClient(verify=self._tls, trust_env=False, limits=limits))
+
+    async def _trim(self) -> None:
+        """Close what was not used for longest."""
+        more = len(self._known) - MAX_IDLE
+        idle = (host for host, each in self._known.items() if not each.users)
+        for host in list(itertools.islice(idle, max(0, more))):
+            await self._known.pop(host).http.aclose()
+
+    async def close(self) -> None:
+        """Close all."""
+        known, self._known = self._known, {}
+        for each in known.values():
+            await each.http.aclose()
 
 
 HANDSHAKING = "connection.start_tls.started"

@@ -7,20 +7,16 @@ routes that stood long before it, and are only counted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.intake.flows import FlowNumbers
+from analyzer.localize.incidence import Incidence, Ints, Route
 from netagent.model.ids import FlowId
 
-Route = tuple[str, ...]
-"""Routers, nearest first; "" where one is silent."""
-Ints = NDArray[np.int64]
-
-MOST_ROUTES = 200_000
-"""Most routes remembered; beyond, all are looked up again. Chosen: more than a fabric has, and a
-host that makes up a new one for each of its flows in every window must not fill the memory."""
+LEAST_ROUTES = 10_000
+"""Routes that are remembered however few flows there are. Chosen: some megabytes."""
 NO_ROUTE = -1
 UNKNOWN = -2
 UNTRACED = -3
@@ -37,11 +33,16 @@ class Settled:
     back: Ints
     routes: Sequence[Route]
     """By name."""
+    incidence: Incidence
+    """What they cross."""
 
 
 @dataclass(slots=True)
 class RouteRows:
     """Rows of routes by the number of the flow."""
+
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_incidence"})
+    """What no recording holds: it follows from the routes."""
 
     turned: set[FlowId] = field(default_factory=set)
     """Flows whose routes changed since they were looked up."""
@@ -51,6 +52,7 @@ class RouteRows:
     """(2, n): route there and back."""
     _since_ns: Ints = field(default_factory=lambda: np.zeros(1024, np.int64))
     """Start of the window that first showed the newer of the two."""
+    _incidence: Incidence = field(default_factory=Incidence)
 
     def row(self, route: Route) -> int:
         """Return the row of a route, a new one where it has none yet."""
@@ -61,8 +63,11 @@ class RouteRows:
 
     def unknown(self, numbers: Ints, flows: FlowNumbers) -> list[int]:
         """Return those of the flows that have to be looked up."""
-        if len(self._routes) > MOST_ROUTES:
-            self._routes, self._row = [], {}  # whoever holds the old rows holds the old list
+        # No more than two a flow are in use. A host that makes up new ones in every window must not
+        # fill the memory.
+        if len(self._routes) > max(LEAST_ROUTES, 2 * len(flows)):
+            # Whoever holds the old rows holds these, too.
+            self._routes, self._row, self._incidence = [], {}, Incidence()
             self._of.fill(UNKNOWN)
         size = self._of.shape[1]
         if len(numbers) and numbers.max() >= size:
@@ -86,4 +91,5 @@ class RouteRows:
         """Return the routes that stand since before `at_ns`."""
         late = self._since_ns[numbers] >= at_ns
         there, back = np.where(late, NO_ROUTE, self._of[:, numbers])
-        return Settled(there, back, self._routes)
+        self._incidence.cover(self._routes)
+        return Settled(there, back, self._routes, self._incidence)

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathRow
-from analyzer.localize.routes import NO_ROUTE, UNTRACED, Route, RouteRows, Settled
+from analyzer.localize.incidence import Direction, Part, Route
+from analyzer.localize.routes import NO_ROUTE, UNTRACED, RouteRows, Settled
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
@@ -57,10 +58,6 @@ comes beyond has one trace less to tell its way by."""
 K = TypeVar("K")
 V = TypeVar("V")
 
-Direction = tuple[str, str]
-"""Names of two routers: the link from the first to the second."""
-Part = Component | Direction
-"""What can be at fault on a route: a switch, a link, or a link in one direction."""
 Leg = tuple[tuple[frozenset[Part], float], ...]
 """One direction of a flow: what each possible route crosses, with the route's probability. What
 they lack to one is the probability of a route that no trace has shown."""
@@ -365,10 +362,6 @@ class LearnedTopology:
             routes = [rows.row(named[hops]) for hops, _ in newest]
             rows.put(number, (routes[0], routes[1]), max(since_ns for _, since_ns in newest))
         return rows.settled(numbers, at_ns=at_ns)
-
-    def leg(self, route: Route) -> Leg:
-        """Return what a route of names crosses, as the only way."""
-        return self._possible_parts(_Leg({route: 1.0}))
 
     def untraced_leg(self, leaves: tuple[str | None, str | None]) -> Leg:
         """Return what untraced packets may cross from a leaf to another; None: it is not known."""

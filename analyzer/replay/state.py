@@ -147,7 +147,8 @@ def _attributes(of: Any) -> list[tuple[str, Any]]:
     if isinstance(of, msgspec.Struct):
         return [(name, getattr(of, name)) for name in of.__struct_fields__]
     if is_dataclass(of):
-        return [(each.name, getattr(of, each.name)) for each in fields(of)]
+        kept = {each.name for each in fields(of)} - getattr(type(of), "FORGOTTEN", set())
+        return [(each.name, getattr(of, each.name)) for each in fields(of) if each.name in kept]
     return list(vars(of).items())
 
 

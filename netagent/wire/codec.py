@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages to bytes and back: the door of msgpack and of JSON bodies.
 
-msgpack carries the bytes, msgspec says whether what came is a message. One function pair serves
-every message type, so that a body's form is a matter of its content type alone.
+msgpack writes the bytes; msgspec reads them, and says whether what came is a message. One function
+pair serves every message type, so that a body's form is a matter of its content type alone.
 """
 
 from enum import StrEnum
-from typing import TypeVar
+from functools import cache
+from typing import Any, TypeVar
 
 import msgpack
 import msgspec
@@ -61,9 +62,14 @@ def decode(
     try:
         if form is ContentType.JSON:
             return msgspec.json.decode(body, type=kind)
-        plain = msgpack.unpackb(body, raw=False, strict_map_key=False)
-        return msgspec.convert(plain, kind, builtin_types=(bytes,))
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
-        # msgspec.ValidationError is a ValueError; msgpack raises several, all under these.
+        wanted: Any = kind
+        made: T = _decoder(wanted).decode(body)
+    except (ValueError, TypeError, RecursionError) as error:  # msgspec's are a ValueError
         name = getattr(kind, "__name__", "message")  # a union has none
         raise RemoteProtocolError(f"no {name}: {error}") from error
+    return made
+
+
+@cache
+def _decoder(kind: Any) -> "msgspec.msgpack.Decoder[Any]":
+    return msgspec.msgpack.Decoder(kind)

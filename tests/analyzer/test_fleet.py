@@ -9,6 +9,7 @@ import time
 import httpx
 import pytest
 
+from analyzer import fleet as fleet_module
 from analyzer.fleet import Fleet, _reason, certificate_names
 from netagent.model.errors import RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.ids import EndpointId
@@ -363,3 +364,41 @@ def test_a_certificate_names_its_cn_and_its_dns_names():
     }
     assert certificate_names(certificate) == {"h0", "h0.example"}
     assert certificate_names({}) == set()
+
+
+def test_connections_are_kept_to_few_agents_only(monkeypatch):
+    monkeypatch.setattr(fleet_module, "MAX_IDLE", 2)
+
+    async def inside():
+        async with Agent(always(ok(STATUS))) as agent:
+            fleet = Fleet(lambda host: agent.url)
+            for number in (*range(6), 5, 4):
+                await fleet.status(f"h{number}")
+            assert len(agent.talks) == 6  # the last two were asked again over the same ones
+            while len(talks := {each for each in agent.talks if not each.done()}) > 2:
+                await asyncio.wait(talks, return_when=asyncio.FIRST_COMPLETED)
+            await fleet.close()
+
+    run(inside())
+
+
+def test_few_questions_are_under_way_at_once(monkeypatch):
+    monkeypatch.setattr(fleet_module, "MAX_EXCHANGES", 3)
+    most, now = 0, 0
+
+    async def script(_):
+        nonlocal most, now
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return ok(STATUS)
+
+    async def inside():
+        async with Agent(script) as agent:
+            fleet = Fleet(lambda host: agent.url)
+            await asyncio.gather(*(fleet.status(f"h{n}", deadline_s=5) for n in range(12)))
+            await fleet.close()
+
+    run(inside())
+    assert most == 3

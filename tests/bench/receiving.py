@@ -46,6 +46,10 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+class Refused(Exception):
+    """An answer that is none of 200 and 204."""
+
+
 class Host:
     """One agent's connection."""
 
@@ -57,17 +61,22 @@ class Host:
         """Return a connection to a server of this machine."""
         return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=context))
 
-    async def call(self, method: str, path: str, body: bytes) -> None:
-        """Send a request, and wait for the answer; RuntimeError where it is not 200."""
+    async def call(self, method: str, path: str, body: bytes) -> bytes:
+        """Send a request, and return the answer. Raises Refused, EOFError, OSError."""
         head = f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Type: application/msgpack\r\n"
         self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         await self._writer.drain()
         answer = await self._reader.readuntil(b"\r\n\r\n")
         lines = answer.decode().lower().split("\r\n")
-        length = next(int(x.split(":")[1]) for x in lines if x.startswith("content-length"))
-        said = await self._reader.readexactly(length)
-        if " 200 " not in lines[0]:
-            raise RuntimeError(f"{lines[0]}: {said[:200]!r}")
+        lengths = (int(x.split(":")[1]) for x in lines if x.startswith("content-length"))
+        said = await self._reader.readexactly(next(lengths, 0))
+        if lines[0].split()[1] not in {"200", "204"}:
+            raise Refused(f"{lines[0]}: {said[:200]!r}")
+        return said
+
+    def close(self) -> None:
+        """Drop the connection."""
+        self._writer.close()
 
     async def give(self, body: bytes) -> None:
         """Send bytes to the baseline, and wait for its answer."""

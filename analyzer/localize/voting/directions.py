@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from analyzer.localize.topology import Direction, LearnedTopology
+from analyzer.localize.incidence import Direction
+from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.election import (
     MIN_EVIDENCE,
     MIN_LOST,

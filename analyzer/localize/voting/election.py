@@ -19,9 +19,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
+from analyzer.localize.incidence import Direction, Part
 from analyzer.localize.tomography.observations import Builder
 from analyzer.localize.tomography.search import Blamed, Found, Settings, search
-from analyzer.localize.topology import Direction, Leg, Part
+from analyzer.localize.topology import Leg
 from analyzer.localize.voting.fine import Fine
 from netagent.model.path import Component, Kind, link, link_ends, switch
 from netagent.model.verdict import Suspect

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import Case, OrderedPair, parts_of_host
-from analyzer.localize.routes import NO_ROUTE, UNTRACED, Ints, Route
-from analyzer.localize.topology import LearnedTopology, Leg, Part
+from analyzer.localize.incidence import Crossed, Ints, Part, Route
+from analyzer.localize.routes import NO_ROUTE, UNTRACED
+from analyzer.localize.topology import LearnedTopology, Leg
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, link
 
@@ -58,6 +59,9 @@ class Lazily(Mapping[int, V]):
     @cached_property
     def _made(self) -> dict[int, V]:
         return {number: self._look(number) for number in self.numbers.tolist()}
+
+
+_Rows = tuple[Ints, Ints, list[Ints], Mapping[int, frozenset[Any]]]
 
 
 @dataclass(frozen=True)
@@ -96,7 +100,7 @@ class Fine:
         if not self.open:
             return self
         legs = {row: beyond(leg, dead) for row, leg in self.open.items()}
-        parts = {row: _certain(legs[row]) if row in legs else p for row, p in self.parts.items()}
+        parts = self._crossed.but({row: _certain(leg) for row, leg in legs.items()})
         return replace(self, open=legs, parts=parts)
 
     @cached_property
@@ -111,26 +115,40 @@ class Fine:
         shared with a pair that lost others is `of_pairs`; ways that are open are in `mixtures`.
         """
         totals: dict[tuple[frozenset[Any], int], int] = defaultdict(int)
-        routed = {row: parts for row, parts in self.parts.items() if row not in self.open}
-        for places, crossed, rows_of in (
-            ((self.there, self.back), routed, self._rows_of),
-            (self.ends, self.own, self._ends_of),
-        ):
-            count = 1 + max(crossed, default=0)
-            one, other = (np.bincount(each, self.sent, count)[:count] for each in places)
-            sent = one + other
-            length = np.zeros(count, np.int64)
-            length[list(crossed)] = [len(parts) for parts in crossed.values()]
-            hit = {row for part in among for row in rows_of.get(part, ()) if row in crossed}
-            for row in hit:
-                if sent[row]:
-                    mine = crossed[row].intersection(among)
-                    totals[mine, int(length[row]) - len(mine)] += int(sent[row])
-            length[list(hit)] = 0
+        for sent, length, rows, parts in (self._on_routes(among), self._on_hosts(among)):
+            mine, marks = _marked(rows, len(sent))
+            hit = np.flatnonzero((mine > 0) & (sent > 0))
+            # Rows that cross the same of `among`, and as many others, are one.
+            keys = np.stack([marks[hit], (length - mine)[hit].astype(np.uint64)])
+            _, first, place = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+            sums = np.bincount(place.reshape(-1), sent[hit], len(first))
+            for n in np.argsort(first, kind="stable").tolist():
+                row = int(hit[first[n]])
+                met = parts[row].intersection(among)
+                totals[met, int(length[row]) - len(met)] += int(sums[n])
+            length[mine > 0] = 0
             for others, total in enumerate(np.bincount(length, sent).tolist()):
                 if total and others:
                     totals[frozenset(), others] += int(total)
         return dict(totals)
+
+    def _on_routes(self, among: AbstractSet[Any]) -> "_Rows":
+        """Return probes and number of parts by row, which rows cross each of `among`, and parts."""
+        size = self._size
+        sent = np.bincount(self.there, self.sent, size) + np.bincount(self.back, self.sent, size)
+        sent[list(self.open)] = 0
+        crossed = self._crossed
+        rows = [each[: np.searchsorted(each, size)] for each in map(crossed.rows, among)]
+        return sent.astype(np.int64), crossed.lengths(size), rows, crossed
+
+    def _on_hosts(self, among: AbstractSet[Any]) -> "_Rows":
+        """Return the same of endpoints, and what packets cross on their hosts."""
+        size = 1 + max(self.own, default=0)
+        one, other = (np.bincount(each, self.sent, size)[:size] for each in self.ends)
+        length = np.zeros(size, np.int64)
+        length[list(self.own)] = [len(parts) for parts in self.own.values()]
+        rows = [np.array(self._ends_of.get(part, []), np.int64) for part in among]
+        return (one + other).astype(np.int64), length, rows, self.own
 
     def mixtures(self) -> Iterator[tuple[Leg, int, int]]:
         """Yield ways one of which each flow took, with the flows' probes and number."""
@@ -171,15 +189,20 @@ class Fine:
         return crossed
 
     def _routes_across(self, parts: Collection[Part]) -> Mask:
-        hit: Mask = np.zeros(1 + max(self.parts, default=0), np.bool_)
-        for part in parts:
-            hit[self._rows_of.get(part, [])] = True
-        return hit
+        return self._crossed.across(parts, self._size)
+
+    @property
+    def _size(self) -> int:
+        """Return one more than the last row that is taken."""
+        rows = (int(each.max(initial=-1)) for each in (self.there, self.back))
+        return 1 + max(*rows, max(self.open, default=-1))
 
     @cached_property
-    def _rows_of(self) -> dict[Part, list[int]]:
-        """Return the rows of the routes that cross a part for certain."""
-        return _by_part(self.parts)
+    def _crossed(self) -> Crossed:
+        if isinstance(self.parts, Crossed):
+            return self.parts
+        first = min(self.open, default=1 + max(self.parts, default=-1))
+        return Crossed.of(self.parts, first)  # as recordings have it
 
     @cached_property
     def _ends_of(self) -> dict[Part, list[int]]:
@@ -227,9 +250,7 @@ class Fine:
         """Return (n_flows,) how many components of a kind each crosses on its longer way."""
         if kind not in FABRIC:
             return np.full(len(self.sent), 2)
-        count = np.zeros(1 + max(self.parts, default=0), np.int64)
-        for row, parts in self.parts.items():
-            count[row] = sum(isinstance(p, Component) and p.kind is kind for p in parts)
+        count = self._crossed.count(kind, self._size)
         return np.maximum(count[self.there], count[self.back])
 
     def beside(self, kind: Kind, named: Collection[Component], least: int) -> int:
@@ -244,17 +265,18 @@ class Fine:
 
     @cached_property
     def _routed(self) -> Mask:
-        count = len(self.routes)
-        routed: Mask = (self.there < count) & (self.back < count)
+        is_open = np.zeros(self._size, np.bool_)
+        is_open[list(self.open)] = True
+        routed: Mask = ~(is_open[self.there] | is_open[self.back])
         return routed
 
     def directions(self, component: Component) -> dict[frozenset[tuple[str, str]], int]:
         """Return directions of a link -> probes that crossed it, or not, in just these."""
+        taken = _met(np.stack([self.there, self.back]))
         ways = sorted(
             {
                 (a, b)
-                for row in self.parts
-                if row not in self.open
+                for row in np.intersect1d(self._crossed.rows(component), taken).tolist()
                 for a, b in pairwise(self.routes[row])
                 if a and b and link(a, b) == component
             }
@@ -317,10 +339,12 @@ def divide(
         both = _between_leaves(ends[:, untraced], leaf_of, topology, len(settled.routes), legs)
         there[untraced], back[untraced] = both
 
-    def parts_of(row: int) -> frozenset[Part]:
-        return _certain(legs[row]) if row in legs else topology.leg(routes[row])[0][0]
-
-    parts = Lazily(_met(np.stack([there, back])), parts_of)
+    parts = Crossed(
+        settled.incidence,
+        len(routes),
+        {row: _certain(leg) for row, leg in legs.items()},
+        _met(np.stack([there, back])),
+    )
     of_all_sizes = flows.sent[rows]
     sent = flows.sent_large[rows] if large_only else of_all_sizes
     counted = Fine(
@@ -350,6 +374,21 @@ def _between_leaves(
         legs[first + n] = topology.untraced_leg((source, target))
     there, back = first + place.reshape(keys.shape)
     return there, back
+
+
+def _marked(rows: Sequence[Ints], size: int) -> tuple[Ints, NDArray[np.uint64]]:
+    """Return (size,) of how many of `rows` each is, and a number that tells of which.
+
+    Two sets of rows have the same number once in 2^64 times.
+    """
+    count, marks = np.zeros(size, np.int64), np.zeros(size, np.uint64)
+    chance = np.random.default_rng(0)
+    for each, mark in zip(
+        rows, chance.integers(1 << 63, size=len(rows)).astype(np.uint64), strict=True
+    ):
+        count[each] += 1
+        marks[each] += mark
+    return count, marks
 
 
 def _met(numbers: Ints) -> Ints:

@@ -40,11 +40,13 @@ def test_a_route_counts_from_the_window_after_the_one_that_showed_it():
 
 
 def test_routes_that_somebody_makes_up_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(routes, "MOST_ROUTES", 10)
+    monkeypatch.setattr(routes, "LEAST_ROUTES", 10)
     rows, flows, numbers = made()
     rows.unknown(numbers, flows)
     for number in numbers.tolist():
-        rows.put(number, (rows.row((f"r{number}",)), rows.row(("leaf",))), 5)
+        rows.put(number, (rows.row((f"r{number}",)), rows.row((f"s{number}",))), 5)
+    assert rows.unknown(numbers, flows) == []
+    rows.row(("one", "more"))
     before = rows.settled(numbers, at_ns=6)
     assert rows.unknown(numbers, flows) == numbers.tolist()
     assert rows.row(("new",)) == 0

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 from types import MappingProxyType
 
-from analyzer.localize.routes import Route
-from analyzer.localize.topology import LearnedTopology, Leg, Part
+from analyzer.localize.incidence import Part, Route
+from analyzer.localize.topology import LearnedTopology, Leg
 from analyzer.localize.voting.election import Ballot
 from netagent.model.ids import FlowId
 from netagent.model.path import Component, Kind, link, link_ends, switch

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from analyzer.localize.case import Endpoints
-from analyzer.localize.routes import Route
+from analyzer.localize.incidence import Route
 from analyzer.localize.voting.counting.counts import Count, ballot_of, crossed_to
 from analyzer.localize.voting.election import Ballot, Election
 from netagent.model.path import rnic, switch

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import cast
 
 from analyzer.localize.case import Endpoints
-from analyzer.localize.routes import Route
+from analyzer.localize.incidence import Route
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.counting.choosing import HOSTS_PER_SUSPECT
 from analyzer.localize.voting.counting.counts import FABRIC, Count, crossed_to, meet, middle

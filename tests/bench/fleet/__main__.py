@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`.venv/bin/python -m tests.bench.fleet RNICS`: a real `serve` under a simulated fleet."""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from analyzer.simulate.agents import WIDTH_NS
+from analyzer.simulate.failures import TYPES
+from tests.bench.fleet.hosts import NS, RAILS, Load
+from tests.bench.fleet.run import Kills, run, told
+
+EPILOG = """
+examples:
+  .venv/bin/python -m tests.bench.fleet 2048
+  .venv/bin/python -m tests.bench.fleet 2048 --types 1,1,1,1,1,1,1,1
+  .venv/bin/python -m tests.bench.fleet 8192 --healthy 120 --types ''
+  .venv/bin/python -m tests.bench.fleet 2048 --healthy 60 --kill serve,judge
+
+exit status 1: something else was named, something was not, or a window that
+was acknowledged is not on disk
+"""
+
+
+def main() -> int:
+    """Run once; print one JSON line."""
+    parser = argparse.ArgumentParser(
+        prog=".venv/bin/python -m tests.bench.fleet",
+        description="Drive a real serve in real time with a simulated fleet.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("rnics", type=int, help=f"multiple of {RAILS}")
+    parser.add_argument("--types", type=_types, default=(1,), metavar="N,...",
+                        help="what fails, rows of Table 1 (default: 1, a lossy link)")  # fmt: skip
+    parser.add_argument("--healthy", type=int, default=12, metavar="WINDOWS",
+                        help="of 5 s each, before that (default: 12)")  # fmt: skip
+    parser.add_argument("--failing", type=int, default=8, metavar="WINDOWS", help="(default: 8)")
+    parser.add_argument("--stall", type=int, default=0, metavar="WINDOWS",
+                        help="come in one burst, the last healthy ones")  # fmt: skip
+    parser.add_argument("--kill", type=lambda text: tuple(text.split(",")), default=(),
+                        metavar="WHOM,...", help="of serve and judge, in turn")  # fmt: skip
+    parser.add_argument("--every", type=float, default=12.0, metavar="SECONDS",
+                        help="between two kills (default: 12)")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    if options.rnics % RAILS or options.rnics < 2 * RAILS:
+        parser.error(f"RNICS is a multiple of {RAILS}, and {2 * RAILS} or more")
+    if not set(options.kill) <= {"serve", "judge"}:
+        parser.error("--kill takes serve and judge")
+    load = Load(
+        options.rnics, options.seed, options.types, options.healthy, min(12, options.healthy),
+        options.failing, options.stall,
+    )  # fmt: skip
+    began_s = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"{time.monotonic() - began_s:6.1f} s  {text}", file=sys.stderr, flush=True)
+
+    say(f"{load.hosts} hosts, {load.windows * WIDTH_NS // NS} s")
+    with tempfile.TemporaryDirectory() as folder:
+        shown = told(run(load, Path(folder), Kills(options.kill, options.every), say))
+    print(json.dumps({"bench": "fleet", **shown}), flush=True)
+    return int(bool(shown["others"] or shown["lost"] or None in shown["named_s"].values()))
+
+
+def _types(text: str) -> tuple[int, ...]:
+    found = tuple(int(each) for each in text.split(",") if each)
+    if not set(found) <= set(TYPES):
+        raise argparse.ArgumentTypeError(f"types are {min(TYPES)} to {max(TYPES)}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

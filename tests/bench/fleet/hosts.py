@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The load, a process of its own: the agents of a simulated fabric, as a server meets them.
+
+Windows are made before time runs, and kept in files, so that little of the load's CPU is used
+beside the server. A host delivers over one connection and waits for its list over another, each by
+mutual TLS and under its own certificate; it keeps what was not acknowledged, and comes again. It
+answers questions as the simulated fabric does.
+"""
+
+import asyncio
+import contextlib
+import pickle
+import random
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from analyzer.questions import Failed, Reply, Request, StatusRequest
+from analyzer.simulate.agents import WIDTH_NS, Agents
+from analyzer.simulate.clos import Clos, Shape
+from analyzer.simulate.failures import Failure
+from netagent.model.finding import Finding
+from netagent.model.pinglist import PingList
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import PathRequest, Registered, Registration, Summary
+from tests.bench.receiving import Host, Refused, at
+from tests.campaign.apart import beside
+from tests.campaign.episode import Truth
+
+RAILS = 8
+LATE_S = 0.2
+"""Seconds after a window's end until agents deliver it."""
+AGAIN_S = 1.0
+"""Seconds until a host comes again that was refused, times 0.5 to 1.5."""
+POLL_S = 30
+NS = 10**9
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the fleet does."""
+
+    rnics: int = 2_048
+    seed: int = 1
+    types: tuple[int, ...] = (1,)
+    """Numbers of Table 1 of what fails, all at once."""
+    healthy: int = 12
+    """Windows delivered before that."""
+    made: int = 12
+    """Different ones among them; then they come again."""
+    failing: int = 8
+    stall: int = 0
+    """Windows before the failure for which the load stands still; then they come in a burst."""
+
+    @property
+    def windows(self) -> int:
+        """Return how many windows are delivered."""
+        return self.healthy + self.failing
+
+    @property
+    def hosts(self) -> int:
+        """Return how many hosts there are."""
+        return self.rnics // RAILS
+
+
+@dataclass(frozen=True)
+class Served:
+    """Where the server is, and whom it knows."""
+
+    port: int
+    ca: str
+    certificates: tuple[tuple[str, str], ...]
+    """Of each host: certificate and key."""
+    everybody: tuple[str, str]
+    """A certificate that names all hosts, to answer questions by one listener."""
+
+
+@dataclass
+class Delivered:
+    """What became of the windows."""
+
+    acknowledged: list[tuple[str, int]] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+    """From the first try of each to its acknowledgement."""
+    refused: int = 0
+    questions: int = 0
+    cpu_s: float = 0.0
+    lists: int = 0
+
+
+@dataclass
+class Fleet:
+    """The hosts, their windows and what they answer."""
+
+    load: Load
+    folder: Path
+
+    def __post_init__(self) -> None:
+        shape = Shape(
+            self.load.hosts, RAILS, hosts_per_segment=min(16, self.load.hosts),
+            spines=8 if self.load.rnics < 4_096 else 32,
+        )  # fmt: skip
+        self.clos = Clos(shape, self.load.seed)
+        self.agents = Agents(self.clos, self.load.seed)
+        self.delivered = Delivered()
+        self._origin: dict[int, int] = {}
+        """Window -> when it was made to begin."""
+        self._shift_ns = 0
+        """Real time less simulated time, of the windows that fail."""
+
+    def make(self) -> list[Truth]:
+        """Make the windows; return what fails in the later ones."""
+        for window in range(self.load.made):
+            self._keep(window)
+        rng, failures = np.random.default_rng([self.load.seed, 4]), list[Failure]()
+        for number in self.load.types:
+            each = beside(failures, number, self.clos, rng)
+            failures.append(replace(each, start_ns=int(rng.integers(WIDTH_NS))))
+        self.agents.fail(failures, now_ns=self.agents.now_ns)
+        for window in range(self.load.made, self.load.made + self.load.failing):
+            self._keep(window)
+        return [
+            Truth(
+                each.number, "", str(each.truth), each.family.value,
+                tuple(sorted(map(str, each.also))), each.start_ns / NS,
+            )
+            for each in failures
+        ]  # fmt: skip
+
+    def _keep(self, window: int) -> None:
+        self._origin[window] = self.agents.now_ns
+        bodies = {each.host: encode(each) for each in self.agents.window()}
+        self._file(window).write_bytes(pickle.dumps(bodies))
+
+    def _file(self, window: int) -> Path:
+        return self.folder / f"{window}.pickle"
+
+    # --- delivering -----------------------------------------------------------------------------
+
+    async def live(self, served: Served, ready: Callable[[], "asyncio.Future[int]"]) -> None:
+        """Register every host, then deliver all windows from the instant that `ready` returns."""
+        answering = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=served.ca)
+        answering.load_cert_chain(*served.everybody)
+        answering.verify_mode = ssl.CERT_REQUIRED
+        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=answering)
+        port = server.sockets[0].getsockname()[1]
+        agents = [_Agent(n, served) for n in range(self.load.hosts)]
+        gate = asyncio.Semaphore(64)  # handshakes at once
+        messages = self.agents.registrations()
+        lists: list[asyncio.Task[None]] = []
+        for_all = zip(agents, messages, strict=True)
+        await asyncio.gather(*(self._join(a, m, port, gate) for a, m in for_all))
+        for agent in agents:
+            agent.refused = 0  # while the server began
+        lists = [asyncio.create_task(self._follow(each, gate)) for each in agents]
+        start_ns = await ready()
+        first = start_ns + self.load.healthy * WIDTH_NS
+        self._shift_ns = first - self._origin[self.load.made]
+        began_s = time.process_time()
+        waiting = [asyncio.Queue[tuple[int, bytes]]() for _ in agents]
+        working = [
+            asyncio.create_task(self._deliver(agent, queue))
+            for agent, queue in zip(agents, waiting, strict=True)
+        ]
+        for window in range(self.load.windows):
+            await self._until(start_ns + (window + 1) * WIDTH_NS + LATE_S * NS)
+            if self.load.healthy - self.load.stall <= window < self.load.healthy:
+                continue
+            held = self.load.stall if window == self.load.healthy else 0
+            for each in range(window - held, window + 1):
+                for queue, (_, body) in zip(waiting, self._bodies(each, start_ns), strict=True):
+                    queue.put_nowait((start_ns + each * WIDTH_NS, body))
+        await asyncio.wait_for(asyncio.gather(*(q.join() for q in waiting)), timeout=60)
+        self.delivered.cpu_s = time.process_time() - began_s
+        self.delivered.refused = sum(agent.refused for agent in agents)
+        for task in (*working, *lists):
+            task.cancel()
+        await asyncio.gather(*working, *lists, return_exceptions=True)
+        server.close()
+
+    def _bodies(self, window: int, start_ns: int) -> list[tuple[str, bytes]]:
+        """Return every host's summary of a window that was made, as of when it is delivered."""
+        healthy = window < self.load.healthy
+        made = window % self.load.made if healthy else window - self.load.healthy + self.load.made
+        bodies: dict[str, bytes] = pickle.loads(self._file(made).read_bytes())  # noqa: S301
+        now_ns = start_ns + window * WIDTH_NS
+        shift_ns = now_ns - self._origin[made]
+        return [(host, _as_of(body, now_ns, shift_ns)) for host, body in bodies.items()]
+
+    async def _until(self, at_ns: float) -> None:
+        await asyncio.sleep(max(0.0, at_ns / NS - time.time()))
+
+    async def _join(
+        self, agent: "_Agent", message: Registration, port: int, gate: asyncio.Semaphore
+    ) -> None:
+        message = msgspec.structs.replace(message, rpc_url=f"https://127.0.0.1:{port}/{agent.name}")
+        body = encode(message)
+        async with gate:
+            said = await agent.insist("PUT", f"/v1/hosts/{agent.name}/endpoints", body)
+        agent.version = decode(said, Registered).pinglist.version
+
+    async def _follow(self, agent: "_Agent", gate: asyncio.Semaphore) -> None:
+        """Wait for the host's list again and again, over a connection of its own."""
+        other = agent.twin()
+        async with gate:
+            await other.connect()
+        while True:
+            asked = f"/v1/hosts/{agent.name}/pinglist?after={agent.version}&wait_s={POLL_S}"
+            try:
+                said = await other.call("GET", asked, b"")
+            except (OSError, EOFError, Refused):
+                await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.5))
+                continue
+            if said:
+                self.delivered.lists += 1
+                agent.version = decode(said, PingList).version
+
+    async def _deliver(self, agent: "_Agent", queue: "asyncio.Queue[tuple[int, bytes]]") -> None:
+        while True:
+            start_ns, body = await queue.get()
+            began_s = time.monotonic()
+            await agent.insist("POST", "/v1/summaries", body)
+            self.delivered.took_s.append(time.monotonic() - began_s)
+            self.delivered.acknowledged.append((agent.name, start_ns))
+            queue.task_done()
+
+    # --- answering ------------------------------------------------------------------------------
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(EOFError, OSError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                body = await reader.readexactly(_length(head))
+                status, said = await self._said(head[0].split()[1], body)
+                length = f"Content-Length: {len(said)}\r\n"
+                kind = "Content-Type: application/msgpack\r\n"
+                writer.write(f"HTTP/1.1 {status}\r\n{kind}{length}\r\n".encode() + said)
+        writer.close()
+
+    async def _said(self, path: str, body: bytes) -> tuple[str, bytes]:
+        _, host, _, what = path.split("/", 3)
+        self.delivered.questions += 1
+        request: Request
+        if what == "path":
+            request = decode(body, PathRequest)
+        elif what == "status":
+            request = StatusRequest()
+        else:
+            return "501 Not Implemented", b"a simulated host has no flow tables"
+        now_ns = time.time_ns() - self._shift_ns
+        reply: Reply = self.agents.reply(host, request, now_ns=now_ns)
+        await self._until(self.agents.replied_ns + self._shift_ns)
+        if isinstance(reply, Failed):
+            return "501 Not Implemented", reply.text.encode()
+        return "200 OK", encode(reply)
+
+
+class _Agent:
+    """One host's connection."""
+
+    def __init__(self, number: int, served: Served) -> None:
+        self.name = f"h{number}"
+        self.version = 0
+        self.refused = 0
+        self._number, self._served = number, served
+        self._host: Host | None = None
+
+    def twin(self) -> "_Agent":
+        """Return another connection of the same host."""
+        return _Agent(self._number, self._served)
+
+    async def connect(self) -> Host:
+        """Return the connection, made on first use."""
+        if self._host is None:
+            context = ssl.create_default_context(cafile=self._served.ca)
+            context.load_cert_chain(*self._served.certificates[self._number])
+            self._host = await Host.connect(self._served.port, context)
+        return self._host
+
+    async def insist(self, method: str, path: str, body: bytes) -> bytes:
+        """Send a request until it is taken."""
+        while True:
+            try:
+                return await self.call(method, path, body)
+            except (OSError, EOFError, Refused):
+                self.refused += 1
+                await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.5))
+
+    async def call(self, method: str, path: str, body: bytes) -> bytes:
+        """Send a request, and return the answer."""
+        host = await self.connect()
+        try:
+            return await host.call(method, path, body)
+        except (OSError, EOFError):
+            self._host = None
+            host.close()
+            raise
+
+
+def _length(head: list[str]) -> int:
+    found = (x.partition(":")[2] for x in head if x.lower().startswith("content-length:"))
+    return int(next(found, "0"))
+
+
+def _as_of(body: bytes, now_ns: int, shift_ns: int) -> bytes:
+    """Return a summary as of another time."""
+    if b"findings\x90" in body:
+        return at(body, now_ns)
+    summary = decode(body, Summary)
+    findings = tuple(
+        Finding(each.kind, each.component, each.text, each.wall_ns + shift_ns)
+        for each in summary.findings
+    )
+    return encode(msgspec.structs.replace(summary, start_ns=now_ns, findings=findings))
+
+
+def main(load: Load, folder: str, pipe: Connection) -> None:
+    """Be the load: tell the truths, be told `Served`, tell that all are there, be told when."""
+    fleet = Fleet(load, Path(folder))
+    pipe.send(fleet.make())
+    served: Served = pipe.recv()
+
+    async def inside() -> None:
+        loop = asyncio.get_running_loop()
+
+        def ready() -> "asyncio.Future[int]":
+            pipe.send("there")
+            return loop.run_in_executor(None, pipe.recv)
+
+        await fleet.live(served, ready)
+
+    asyncio.run(inside())
+    pipe.send(fleet.delivered)

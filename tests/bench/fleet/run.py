@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run: a `serve` of its own, the load beside it, what was said in time, and what it cost."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from analyzer.simulate.agents import WIDTH_NS
+from tests.analyzer.certificates import Authority
+from tests.bench.fleet.hosts import AGAIN_S, NS, Delivered, Load, Served, main
+from tests.bench.receiving import Host, Refused, cpu_s
+from tests.campaign.episode import Truth
+
+LOOK_S = 0.2
+"""Seconds between two requests that ask for nothing, to see for how long the loop is away."""
+SETTLE_S = 4.0
+"""Seconds after the last window in which something may still be said; then its silence is."""
+
+
+@dataclass
+class Seen:
+    """What the server said and used."""
+
+    events: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    """Instant and incident of each event."""
+    answered_s: list[float] = field(default_factory=list)
+    rss_mib: list[tuple[int, int]] = field(default_factory=list)
+    """Of the process that receives and of the judge, once a window."""
+    cpu_s: tuple[float, float] = (0.0, 0.0)
+    """Of both, since the first window, those that were killed not counted."""
+    starts: int = 0
+    status: dict[str, Any] = field(default_factory=dict)
+
+
+class Serve:
+    """The server; another one on the same port where it was killed."""
+
+    def __init__(self, folder: Path, authority: Authority) -> None:
+        self._config = folder / "analyzer.toml"
+        self.database = folder / "netagent.duckdb"
+        self.log = folder / "serve.log"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        cert, key = authority.sign("analyzer")
+        self._config.write_text(
+            f'listen = "127.0.0.1:{self.port}"\ndatabase = "{self.database}"\n'
+            f'admins = ["watcher"]\n[retention]\nbytes = {1 << 36}\n'
+            f'[tls]\nca = "{authority.ca}"\ncert = "{cert}"\nkey = "{key}"\n',
+            encoding="utf-8",
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+
+    @property
+    def pid(self) -> int:
+        """Return the pid of the process that receives."""
+        return self._process.pid if self._process is not None else 0
+
+    def judge(self) -> int | None:
+        """Return the pid of its judge; None while it has none."""
+        path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        with contextlib.suppress(OSError, IndexError):
+            return int(path.read_text("ascii").split()[0])
+        return None
+
+    def start(self) -> None:
+        """Start it, after its end."""
+        self.stop()
+        self.starts += 1
+        command = [sys.executable, "-m", "analyzer.cli", "serve", "--config", str(self._config)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(command, stderr=log)
+
+    def kill(self) -> None:
+        """Kill it, without a word."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+
+class Watcher:
+    """An operator: follows incidents, and sees how soon the server answers."""
+
+    def __init__(self, serve: Serve, authority: Authority) -> None:
+        self._serve, self._context = serve, authority.client("watcher")
+        self.seen = Seen()
+
+    async def follow(self) -> None:
+        """Note what is told of incidents, until cancelled."""
+        line = _Line(self._serve.port, self._context)
+        after = int((await line.get("/v1/incidents/events"))["next"])
+        while True:
+            found = await line.get(f"/v1/incidents/events?after={after}&wait_s=30")
+            after = int(found["next"])
+            self.seen.events += [(time.time_ns(), each["incident"]) for each in found["events"]]
+
+    async def knock(self) -> None:
+        """Note how soon a request that asks for nothing is answered, until cancelled."""
+        line = _Line(self._serve.port, self._context)
+        while True:
+            began_s, starts = time.monotonic(), self._serve.starts
+            await line.get("/v1/incidents/events")
+            if starts == self._serve.starts:
+                self.seen.answered_s.append(time.monotonic() - began_s)
+            await asyncio.sleep(LOOK_S)
+
+    async def status(self) -> dict[str, Any]:
+        """Return what the server says of itself."""
+        return await _Line(self._serve.port, self._context).get("/v1/status")
+
+
+class _Line:
+    """A connection, made anew where it broke."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        self._port, self._context = port, context
+        self._host: Host | None = None
+
+    async def get(self, path: str) -> dict[str, Any]:
+        while True:
+            try:
+                self._host = self._host or await Host.connect(self._port, self._context)
+                said = await self._host.call("GET", path, b"")
+            except (OSError, EOFError, Refused):
+                if self._host is not None:
+                    self._host.close()
+                self._host = None
+                await asyncio.sleep(AGAIN_S)
+                continue
+            found: dict[str, Any] = json.loads(said)
+            return found
+
+
+@dataclass(frozen=True)
+class Kills:
+    """Which processes are killed while windows come, and how often."""
+
+    whom: tuple[str, ...] = ()
+    """Of `serve` and `judge`, in turn."""
+    every_s: float = 12.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run."""
+
+    load: Load
+    truths: list[Truth]
+    failed_ns: int
+    """When the window began in which something fails."""
+    delivered: Delivered
+    seen: Seen
+    lost: int
+    """Windows that were acknowledged and are not on disk."""
+    killed: int
+
+
+def run(load: Load, folder: Path, kills: Kills, say: Callable[[str], None]) -> Outcome:
+    """Run it; `say` is told how far it is."""
+    authority = Authority(folder)
+    names = [f"h{n}" for n in range(load.hosts)]
+    ours, theirs = multiprocessing.Pipe()
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=main, args=(load, str(folder), theirs), daemon=True)
+    process.start()
+    theirs.close()  # or its death would not end what waits for it
+    serve = Serve(folder, authority)
+    try:
+        say("making windows and certificates")
+        certificates = tuple(_text(authority.sign(name)) for name in names)
+        everybody = _text(authority.sign("fleet", names))
+        truths: list[Truth] = ours.recv()
+        serve.start()
+        ours.send(Served(serve.port, str(authority.ca), certificates, everybody))
+        watcher = Watcher(serve, authority)
+        live = _Live(load, serve, watcher, ours, kills, say)
+        delivered = asyncio.run(live.live())
+    finally:
+        process.terminate()
+        process.join()
+        serve.stop()
+    lost = _lost(serve.database, delivered)
+    return Outcome(load, truths, live.failed_ns, delivered, watcher.seen, lost, live.killed)
+
+
+class _Live:
+    """The run's own time."""
+
+    def __init__(
+        self,
+        load: Load,
+        serve: Serve,
+        watcher: Watcher,
+        pipe: Connection,
+        kills: Kills,
+        say: Callable[[str], None],
+    ) -> None:
+        self._load, self._serve, self._watcher = load, serve, watcher
+        self._pipe, self._kills, self._say = pipe, kills, say
+        self.failed_ns = 0
+        self.killed = 0
+
+    async def live(self) -> Delivered:
+        loop, seen = asyncio.get_running_loop(), self._watcher.seen
+        await loop.run_in_executor(None, self._pipe.recv)
+        self._say("all hosts are registered")
+        start_ns = (time.time_ns() // WIDTH_NS + 2) * WIDTH_NS
+        self.failed_ns = start_ns + self._load.healthy * WIDTH_NS
+        self._pipe.send(start_ns)
+        done = loop.run_in_executor(None, self._pipe.recv)
+        tasks = [asyncio.create_task(self._watcher.follow())]
+        tasks.append(asyncio.create_task(self._watcher.knock()))
+        if self._kills.whom:
+            tasks.append(asyncio.create_task(self._kill()))
+        before = self._cpu_s()
+        while not done.done():
+            await asyncio.wait([done], timeout=WIDTH_NS / NS)
+            receiving, judging = _rss_mib(self._serve.pid), _rss_mib(self._serve.judge() or 0)
+            seen.rss_mib.append((receiving, judging))
+            window = (time.time_ns() - start_ns) // WIDTH_NS
+            self._say(f"window {max(0, window)} of {self._load.windows}")
+        delivered: Delivered = await done
+        await asyncio.sleep(SETTLE_S)
+        after = self._cpu_s()
+        seen.cpu_s = (after[0] - before[0], after[1] - before[1])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        seen.status = await self._watcher.status()
+        return delivered
+
+    def _cpu_s(self) -> tuple[float, float]:
+        return cpu_s(self._serve.pid), cpu_s(self._serve.judge() or self._serve.pid)
+
+    async def _kill(self) -> None:
+        for whom in itertools.cycle(self._kills.whom):
+            await asyncio.sleep(self._kills.every_s * random.uniform(0.5, 1.5))
+            self.killed += 1
+            judge = self._serve.judge()
+            if whom == "judge" and judge is not None:
+                os.kill(judge, signal.SIGKILL)
+            elif whom == "serve":
+                self._serve.kill()
+                self._serve.start()
+
+
+def _lost(database: Path, delivered: Delivered) -> int:
+    with duckdb.connect(str(database), read_only=True) as connection:
+        kept = set(connection.execute("SELECT host, start_ns FROM windows").fetchall())
+    return len(set(delivered.acknowledged) - kept)
+
+
+def _rss_mib(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/statm").read_text("ascii")
+    except OSError:
+        return 0
+    return int(text.split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+def _text(files: tuple[Path, Path]) -> tuple[str, str]:
+    return str(files[0]), str(files[1])
+
+
+def told(outcome: Outcome) -> dict[str, Any]:
+    """Return what a run shows, as one line of numbers."""
+    load, seen, delivered = outcome.load, outcome.seen, outcome.delivered
+    named: dict[str, float | None] = {each.component: None for each in outcome.truths}
+    excused = {also for each in outcome.truths for also in (each.component, *each.also)}
+    others, undecided = set[str](), set[str]()
+    for at_ns, incident in seen.events:
+        component = incident["component"]
+        if component in named and named[component] is None:
+            began = next(t.start_s for t in outcome.truths if t.component == component)
+            named[component] = round((at_ns - outcome.failed_ns) / NS - began, 1)
+        elif component is None:
+            undecided.add(incident["id"])
+        elif component not in excused:
+            others.add(component)
+    took, answered = sorted(delivered.took_s), sorted(seen.answered_s)
+    return {
+        "rnics": load.rnics,
+        "hosts": load.hosts,
+        "windows": load.windows,
+        "summaries": len(took),
+        "named_s": named,
+        "others": sorted(others),
+        "undecided": len(undecided),
+        "lost": outcome.lost,
+        "killed": outcome.killed,
+        "refused": delivered.refused,
+        "cpu_s_per_window": {
+            "receive": round(seen.cpu_s[0] / load.windows, 3),
+            "judge": round(seen.cpu_s[1] / load.windows, 3),
+            "load": round(delivered.cpu_s / load.windows, 3),
+        },
+        "acknowledged_ms": _spread(took),
+        "answered_ms": _spread(answered),
+        "rss_mib": {
+            "receive": [seen.rss_mib[0][0], seen.rss_mib[-1][0]],
+            "judge": [seen.rss_mib[0][1], seen.rss_mib[-1][1]],
+        },
+        "questions": delivered.questions,
+        "stood_still": seen.status["stood_still"],
+    }
+
+
+def _spread(seconds: list[float]) -> dict[str, float]:
+    cuts = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
+    last = len(seconds) - 1
+    return {name: round(1000 * seconds[int(share * last)], 1) for name, share in cuts}
