@@ -9,7 +9,7 @@ from analyzer.intake.windows import AHEAD_NS
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.columns import unpack
-from netagent.wire.messages import CounterColumns, Health, Summary
+from netagent.wire.messages import CounterColumns, Health, SummaryHead
 
 STAMPS = ("kernel", "process", "rnic")
 """Names of who takes the stamps t2 and t5, by the number in `Summary.stamps`. A larger number marks
@@ -62,7 +62,7 @@ class Reports:
         }
 
 
-def report_of(summary: Summary) -> Report:
+def report_of(summary: SummaryHead) -> Report:
     """Return what `summary` reports; RemoteProtocolError where its columns do not agree."""
     if summary.stamps and len(summary.stamps) != len(summary.endpoints):
         raise RemoteProtocolError(

@@ -11,7 +11,7 @@ from analyzer.intake.paths import PathTable, paths_of
 from analyzer.intake.reports import Report, report_of
 from analyzer.intake.traffic import Traffic, traffic_of
 from netagent.model.errors import RemoteProtocolError
-from netagent.wire.messages import Summary
+from netagent.wire.messages import Summary, SummaryHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def take(summary: Summary, numbers: FlowNumbers, *, width_ns: int) -> Taken:
     return Taken(numbers.decode(summary), paths)
 
 
-def keep(summary: Summary, *, width_ns: int) -> Kept:
+def keep(summary: SummaryHead, *, width_ns: int) -> Kept:
     """Return what the analyzer itself takes of `summary`; all windows here are `width_ns` wide.
 
     Raises RemoteProtocolError where any part of it makes no sense.
@@ -50,7 +50,7 @@ def keep(summary: Summary, *, width_ns: int) -> Kept:
     return Kept(report_of(summary), tuple(traffic_of(summary)))
 
 
-def _check_width(summary: Summary, width_ns: int) -> None:
+def _check_width(summary: SummaryHead, width_ns: int) -> None:
     if summary.width_ns != width_ns or summary.start_ns % width_ns:
         raise RemoteProtocolError(
             f"window {summary.start_ns} of {summary.width_ns} ns; here all windows are of "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from analyzer.intake.columns import column
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
-from netagent.wire.messages import UNKNOWN_BYTES, ClockOffset, Summary, TrafficBlock
+from netagent.wire.messages import UNKNOWN_BYTES, ClockOffset, SummaryHead, TrafficBlock
 
 Floats = NDArray[np.float64]
 
@@ -51,14 +51,14 @@ class Traffic:
     """(n_endpoints, ticks): bytes, NaN for a gap."""
 
 
-def traffic_of(summary: Summary) -> list[Traffic]:
+def traffic_of(summary: SummaryHead) -> list[Traffic]:
     """Return the summary's blocks; RemoteProtocolError where one makes no sense."""
     if len(summary.traffic) > MAX_BLOCKS:
         raise RemoteProtocolError(f"{len(summary.traffic)} blocks of traffic")
     return [_unpacked(block, summary) for block in summary.traffic]
 
 
-def _unpacked(block: TrafficBlock, summary: Summary) -> Traffic:
+def _unpacked(block: TrafficBlock, summary: SummaryHead) -> Traffic:
     if block.tick_ns not in TICK_NS or block.start_ns < 0 or block.start_ns % block.tick_ns:
         raise RemoteProtocolError(f"no ticks of {block.tick_ns} ns begin at {block.start_ns}")
     rows, sent = column(block, "endpoint"), column(block, "sent")

@@ -12,7 +12,7 @@ from netagent.model.endpoint import RAILS
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.pinglist import PingList
 from netagent.model.task import Task
-from netagent.wire.messages import SCHEMA, Accepted, Peer, Registered, Registration, Summary
+from netagent.wire.messages import SCHEMA, Accepted, Peer, Registered, Registration, SummaryHead
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,252}")
 """Form of the name of a host, an agent's instance, a task or a container."""
@@ -56,7 +56,7 @@ class AnalyzerService:
         lists: PingLists,
         store: Storage,
         *,
-        observe: Callable[[Summary, bytes, int], None] = _nothing,
+        observe: Callable[[SummaryHead, bytes, int], None] = _nothing,
         changed: Callable[[Collection[str]], None] = _nothing,
         uses: Uses = all_used,
         settled: Callable[[str | None, int], None] = _nothing,
@@ -108,7 +108,7 @@ class AnalyzerService:
                 await self._store.put_versions([version])
         return self._lists.get(host)
 
-    async def push(self, summary: Summary, payload: bytes, wall_ns: int) -> Accepted:
+    async def push(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> Accepted:
         """Store one host's closed window, as msgpack `payload`. Idempotent on (host, start_ns).
 
         The summary is on disk when this returns. Raises RemoteProtocolError for what no agent

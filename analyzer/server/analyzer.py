@@ -37,7 +37,7 @@ from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import decode
-from netagent.wire.messages import Summary
+from netagent.wire.messages import SummaryHead
 
 log = structlog.get_logger()
 
@@ -187,7 +187,7 @@ class Analyzer:
         yield records.Restored(incidents=incidents, now_ns=self.clock())
         async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
             try:
-                summary = decode(payload, Summary)
+                summary = decode(payload, SummaryHead)
             except RemoteProtocolError as error:
                 log.warning("stored_summary_unreadable", error=str(error))
                 continue
@@ -198,7 +198,7 @@ class Analyzer:
         self._remembered = True
         yield records.Began(now_ns=self.clock())
 
-    def _recalled(self, summary: Summary, received_ns: int) -> bool:
+    def _recalled(self, summary: SummaryHead, received_ns: int) -> bool:
         """Take what was stored before this start, once; return whether a judge is told of it."""
         if self._remembered:
             with contextlib.suppress(RemoteProtocolError):
@@ -209,13 +209,13 @@ class Analyzer:
         self.counters.replayed += 1
         return self._keep(summary, received_ns)
 
-    def observe(self, summary: Summary, payload: bytes, wall_ns: int) -> None:
+    def observe(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> None:
         """Hand a stored summary on; one that cannot be used stays stored and is logged."""
         if self._keep(summary, wall_ns):
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
 
-    def _keep(self, summary: Summary, wall_ns: int) -> bool:
+    def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
         try:
             kept = keep(summary, width_ns=self.config.window_s * 10**9)

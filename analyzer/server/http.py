@@ -12,6 +12,7 @@ from analyzer.server.analyzer import Analyzer
 from netagent.wire.codec import ContentType, decode, encode
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 Call = Request[Any, Any, State]
 
@@ -33,12 +34,17 @@ def analyzer_of(request: Call) -> Analyzer:
     return analyzer
 
 
-async def read(request: Call, kind: type[T]) -> tuple[T, bytes]:
-    """Return the message in the body, and its msgpack."""
+async def read(request: Call, kind: type[T], part: type[P] | None = None) -> tuple[P | T, bytes]:
+    """Return the message in the body, and its msgpack.
+
+    Of msgpack only the fields of `part`, where that is given: the others may make no sense.
+    """
     form = ContentType.of(request.headers.get("content-type"))
     body = await request.body()
+    if form is ContentType.MSGPACK:
+        return decode(body, part or kind, form), body
     message = decode(body, kind, form)
-    return message, body if form is ContentType.MSGPACK else encode(message)
+    return message, encode(message)
 
 
 def reply(request: Call, message: object) -> Response[bytes]:

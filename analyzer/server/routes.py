@@ -27,7 +27,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType
-from netagent.wire.messages import Accepted, Registered, Registration, Summary
+from netagent.wire.messages import Accepted, Registered, Registration, Summary, SummaryHead
 
 COALESCE_S = 0.05
 """Seconds that the answer with a changed ping list waits for further changes. Chosen: containers
@@ -160,7 +160,7 @@ async def summaries(request: Call) -> Response[bytes]:
     """Store one host's closed window; answered once it is on disk."""
     analyzer = analyzer_of(request)
     received_ns = analyzer.clock()
-    summary, payload = await read(request, Summary)
+    summary, payload = await read(request, Summary, SummaryHead)
     require_host(request, summary.host)
     try:
         analyzer.admit(received_ns)

@@ -154,8 +154,8 @@ class Health(Struct, frozen=True, kw_only=True):
     """Times the wall clock jumped against the monotonic clock."""
 
 
-class Summary(Struct, frozen=True, kw_only=True):
-    """All that leaves a host for one window. The key is (host, start_ns)."""
+class SummaryHead(Struct, frozen=True, kw_only=True):
+    """A summary without what it says of flows: who sends it, what it says of itself."""
 
     schema: int = SCHEMA
     host: str
@@ -168,15 +168,20 @@ class Summary(Struct, frozen=True, kw_only=True):
     stamps: U8 = b""
     """One per row of `endpoints`: who takes t2 and t5 of its probes (`probing.session.Stamps`);
     255 for an endpoint of another host."""
-    flows: FlowColumns = field(default_factory=FlowColumns)
-    paths: PathColumns = field(default_factory=PathColumns)
     counters: CounterColumns = field(default_factory=CounterColumns)
     traffic: tuple[TrafficBlock, ...] = ()
     clock: ClockOffset | None = None
     """None: not compared yet."""
+    health: Health = field(default_factory=Health)
+
+
+class Summary(SummaryHead, frozen=True, kw_only=True):
+    """All that leaves a host for one window. The key is (host, start_ns)."""
+
+    flows: FlowColumns = field(default_factory=FlowColumns)
+    paths: PathColumns = field(default_factory=PathColumns)
     findings: tuple[Finding, ...] = ()
     """All that held at some time in the window."""
-    health: Health = field(default_factory=Health)
 
 
 class Accepted(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,6 @@ import pickle
 import random
 import ssl
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -143,31 +142,22 @@ class Fleet:
 
     # --- delivering -----------------------------------------------------------------------------
 
-    async def live(self, served: Served, ready: Callable[[], "asyncio.Future[int]"]) -> None:
-        """Register every host, then deliver all windows from the instant that `ready` returns."""
+    async def live(self, served: Served, start_ns: int) -> None:
+        """Register every host, and deliver all windows; the first one begins at `start_ns`."""
         answering = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=served.ca)
         answering.load_cert_chain(*served.everybody)
         answering.verify_mode = ssl.CERT_REQUIRED
         server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=answering)
         port = server.sockets[0].getsockname()[1]
+        self._shift_ns = start_ns + self.load.healthy * WIDTH_NS - self._origin[self.load.made]
         agents = [_Agent(n, served) for n in range(self.load.hosts)]
-        gate = asyncio.Semaphore(64)  # handshakes at once
-        messages = self.agents.registrations()
-        lists: list[asyncio.Task[None]] = []
-        for_all = zip(agents, messages, strict=True)
-        await asyncio.gather(*(self._join(a, m, port, gate) for a, m in for_all))
-        for agent in agents:
-            agent.refused = 0  # while the server began
-        lists = [asyncio.create_task(self._follow(each, gate)) for each in agents]
-        start_ns = await ready()
-        first = start_ns + self.load.healthy * WIDTH_NS
-        self._shift_ns = first - self._origin[self.load.made]
-        began_s = time.process_time()
         waiting = [asyncio.Queue[tuple[int, bytes]]() for _ in agents]
+        gate = asyncio.Semaphore(64)  # handshakes at once
         working = [
-            asyncio.create_task(self._deliver(agent, queue))
-            for agent, queue in zip(agents, waiting, strict=True)
+            asyncio.create_task(self._live(*each, port, gate))
+            for each in zip(agents, self.agents.registrations(), waiting, strict=True)
         ]
+        began_s = time.process_time()
         for window in range(self.load.windows):
             await self._until(start_ns + (window + 1) * WIDTH_NS + LATE_S * NS)
             if self.load.healthy - self.load.stall <= window < self.load.healthy:
@@ -179,10 +169,23 @@ class Fleet:
         await asyncio.wait_for(asyncio.gather(*(q.join() for q in waiting)), timeout=60)
         self.delivered.cpu_s = time.process_time() - began_s
         self.delivered.refused = sum(agent.refused for agent in agents)
-        for task in (*working, *lists):
+        for task in working:
             task.cancel()
-        await asyncio.gather(*working, *lists, return_exceptions=True)
+        await asyncio.gather(*working, return_exceptions=True)
         server.close()
+
+    async def _live(
+        self,
+        agent: "_Agent",
+        message: Registration,
+        queue: "asyncio.Queue[tuple[int, bytes]]",
+        port: int,
+        gate: asyncio.Semaphore,
+    ) -> None:
+        await self._join(agent, message, port, gate)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(agent, gate))
+            group.create_task(self._deliver(agent, queue))
 
     def _bodies(self, window: int, start_ns: int) -> list[tuple[str, bytes]]:
         """Return every host's summary of a window that was made, as of when it is delivered."""
@@ -321,19 +324,9 @@ def _as_of(body: bytes, now_ns: int, shift_ns: int) -> bytes:
 
 
 def main(load: Load, folder: str, pipe: Connection) -> None:
-    """Be the load: tell the truths, be told `Served`, tell that all are there, be told when."""
+    """Be the load: tell the truths, be told where the server is and when to begin, say what was."""
     fleet = Fleet(load, Path(folder))
     pipe.send(fleet.make())
     served: Served = pipe.recv()
-
-    async def inside() -> None:
-        loop = asyncio.get_running_loop()
-
-        def ready() -> "asyncio.Future[int]":
-            pipe.send("there")
-            return loop.run_in_executor(None, pipe.recv)
-
-        await fleet.live(served, ready)
-
-    asyncio.run(inside())
+    asyncio.run(fleet.live(served, pipe.recv()))
     pipe.send(fleet.delivered)

@@ -11,11 +11,13 @@ import random
 import signal
 import socket
 import ssl
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,8 @@ from tests.campaign.episode import Truth
 
 LOOK_S = 0.2
 """Seconds between two requests that ask for nothing, to see for how long the loop is away."""
+WARM = 4
+"""Windows at the beginning that are not counted: agents register, routes are learned."""
 SETTLE_S = 4.0
 """Seconds after the last window in which something may still be said; then its silence is."""
 
@@ -43,9 +47,8 @@ class Seen:
     answered_s: list[float] = field(default_factory=list)
     rss_mib: list[tuple[int, int]] = field(default_factory=list)
     """Of the process that receives and of the judge, once a window."""
-    cpu_s: tuple[float, float] = (0.0, 0.0)
-    """Of both, since the first window, those that were killed not counted."""
-    starts: int = 0
+    cpu_s: list[tuple[float, float]] = field(default_factory=list)
+    """Used by both so far, at the end of each window."""
     status: dict[str, Any] = field(default_factory=dict)
 
 
@@ -226,9 +229,8 @@ class _Live:
 
     async def live(self) -> Delivered:
         loop, seen = asyncio.get_running_loop(), self._watcher.seen
-        await loop.run_in_executor(None, self._pipe.recv)
-        self._say("all hosts are registered")
-        start_ns = (time.time_ns() // WIDTH_NS + 2) * WIDTH_NS
+        await self._watcher.status()  # it serves
+        start_ns = time.time_ns() // WIDTH_NS * WIDTH_NS
         self.failed_ns = start_ns + self._load.healthy * WIDTH_NS
         self._pipe.send(start_ns)
         done = loop.run_in_executor(None, self._pipe.recv)
@@ -236,17 +238,14 @@ class _Live:
         tasks.append(asyncio.create_task(self._watcher.knock()))
         if self._kills.whom:
             tasks.append(asyncio.create_task(self._kill()))
-        before = self._cpu_s()
-        while not done.done():
-            await asyncio.wait([done], timeout=WIDTH_NS / NS)
+        for window in range(self._load.windows + 1):
+            await asyncio.sleep(max(0.0, (start_ns + window * WIDTH_NS - time.time_ns()) / NS))
             receiving, judging = _rss_mib(self._serve.pid), _rss_mib(self._serve.judge() or 0)
             seen.rss_mib.append((receiving, judging))
-            window = (time.time_ns() - start_ns) // WIDTH_NS
-            self._say(f"window {max(0, window)} of {self._load.windows}")
+            seen.cpu_s.append(self._cpu_s())
+            self._say(f"window {window} of {self._load.windows}")
         delivered: Delivered = await done
         await asyncio.sleep(SETTLE_S)
-        after = self._cpu_s()
-        seen.cpu_s = (after[0] - before[0], after[1] - before[1])
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -314,8 +313,8 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "killed": outcome.killed,
         "refused": delivered.refused,
         "cpu_s_per_window": {
-            "receive": round(seen.cpu_s[0] / load.windows, 3),
-            "judge": round(seen.cpu_s[1] / load.windows, 3),
+            "healthy": _used(seen.cpu_s[WARM : load.healthy + 1]),
+            "failing": _used(seen.cpu_s[load.healthy + 1 :]),
             "load": round(delivered.cpu_s / load.windows, 3),
         },
         "acknowledged_ms": _spread(took),
@@ -326,6 +325,18 @@ def told(outcome: Outcome) -> dict[str, Any]:
         },
         "questions": delivered.questions,
         "stood_still": seen.status["stood_still"],
+    }
+
+
+def _used(totals: list[tuple[float, float]]) -> dict[str, float | None]:
+    """Return the median of what a window took, of each process."""
+    names = ("receive", "judge")
+    if len(totals) < 2:
+        return dict.fromkeys(names)
+    used = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(totals)]
+    return {
+        name: round(statistics.median(each), 3)
+        for name, each in zip(names, zip(*used, strict=True), strict=True)
     }
 
 
