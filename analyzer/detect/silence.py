@@ -43,6 +43,10 @@ ANSWER_NS = 5_000_000_000
 """Nanoseconds that an answer takes at most: its clock was read at any moment of them. Chosen: the
 diagnosis waits for two seconds, and the analyzer may stand still."""
 
+MOST_ASKED = 128
+"""Most hosts asked for their status in a window. Chosen: a handshake each, half a second in all;
+where more are silent, it is nobody's own, or a whole pod's, and its hosts have their turn."""
+
 SHARED = 0.5
 """Share of the hosts from which silence is nobody's own. Chosen, as for hosts that are late: then
 something that they share keeps them from being heard, and it is not known what."""
@@ -59,6 +63,9 @@ class Silence:
     """Whether summaries may be missing because the analyzer itself refused or did not read them."""
     _excused: Mapping[str, int] = {}
     """Hosts that had no chance to deliver -> windows for which they may still catch up."""
+
+    _asked: Mapping[str, int] = {}
+    """Silent hosts -> how often they were asked since they are."""
 
     def __init__(self) -> None:
         self._missing: Counter[str] = Counter()
@@ -78,20 +85,23 @@ class Silence:
         if self.shared and not _most(hosts, seen):
             self._missing = Counter()
         self._missing = Counter({host: self._missing[host] + 1 for host in hosts})
-        replies = (yield [Ask(host, StatusRequest()) for host in hosts]) if hosts else ()
-        answers = dict(zip(hosts, replies, strict=True))
+        asked = self._turns(hosts)
+        replies = (yield [Ask(host, StatusRequest()) for host in asked]) if asked else ()
+        answers = dict(zip(asked, replies, strict=True))
+        waiting = set(hosts) - answers.keys()
         how = {host: reply for host, reply in answers.items() if isinstance(reply, Failed)}
         refused = {host for host, failed in how.items() if failed.why is Why.REFUSED}
-        self._refused = Counter({host: self._refused[host] + 1 for host in sorted(refused)})
+        still = {host: self._refused[host] for host in waiting if self._refused[host]}
+        self._refused = Counter(still | {host: self._refused[host] + 1 for host in sorted(refused)})
         self.shared = _most(seen.absent - refused, seen)
         odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
         excused = self._excuse(hosts)
         for host in excused:
             self._missing.pop(host, None)
         # These agents answer: their summaries are late, or never come in time.
-        late = {host for host in hosts if host not in how or host in odd}
+        late = {host for host in asked if host not in how or host in odd}
         mute = {host for host in late if self._missing[host] >= MUTE_WINDOWS}
-        self.undecided = frozenset(
+        self.undecided = frozenset(waiting) | frozenset(
             host for host in how.keys() - late if self._too_early(host, how[host], seen, excused)
         )
         told: dict[str, Failed | None] = dict.fromkeys(mute)
@@ -103,6 +113,14 @@ class Silence:
         return [
             Anomaly(Component(Kind.AGENT, host), Symptom.SILENCE, window) for host in self.silent
         ]
+
+    def _turns(self, hosts: Sequence[str]) -> list[str]:
+        """Return the hosts to ask now: those that were refused once, and those asked least."""
+        often = {host: self._asked.get(host, 0) for host in hosts}
+        first = sorted(hosts, key=lambda host: (self._refused[host] != 1, often[host]))
+        asked = sorted(first[:MOST_ASKED])
+        self._asked = often | {host: often[host] + 1 for host in asked}
+        return asked
 
     def _excuse(self, hosts: Sequence[str]) -> AbstractSet[str]:
         """Return the hosts whose summaries may be missing by the analyzer's own fault.

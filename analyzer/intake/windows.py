@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which windows are complete: watermarks over hosts' summaries. Pure.
 
-A window closes when every expected host has reported it, or GRACE_NS after its end. A later summary
-is stored and shows that its host lives, but is not judged. Windows that ended before the analyzer
-started are history: it takes their spooled summaries, and they open no incident.
+A window closes when every expected host has reported it, or GRACE_NS after its end; later while
+summaries of it still come in, one after the other, since thousands of them take seconds. A later
+one is stored and shows that its host lives, but is not judged. Windows that ended before the
+analyzer started are history: it takes their spooled summaries, and they open no incident.
 """
 
 from dataclasses import dataclass, field
@@ -15,6 +16,12 @@ from netagent.model.window import Window
 GRACE_NS = 1_500_000_000
 """Nanoseconds after a window's end until it is judged without missing hosts. Chosen: time for
 clocks, delivery and a retry, against a later verdict."""
+QUIET_NS = 250_000_000
+"""Nanoseconds without a summary of a window after which its burst is over. Chosen: a process that
+receives is hardly ever away for as long."""
+MOST_NS = 4_000_000_000
+"""Nanoseconds after a window's end until it is judged, whatever still comes in. Chosen: less than
+the next window takes."""
 KEPT = 24
 """Closed windows remembered. Chosen: two minutes of default windows, so that what comes late finds
 its window."""
@@ -32,6 +39,14 @@ class WindowState:
     findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
     stalled_ms: dict[str, int] = field(default_factory=dict)
     """Host -> milliseconds that its agent stood still at most."""
+    came_ns: int = 0
+    """When the newest summary came."""
+
+    @property
+    def overdue_ns(self) -> int:
+        """Return when it is judged without those that are missing."""
+        burst_ns = min(self.came_ns + QUIET_NS, self.window.end_ns + MOST_NS)
+        return max(self.window.end_ns + GRACE_NS, burst_ns)
 
 
 class Watermarks:
@@ -75,6 +90,8 @@ class Watermarks:
         if state is None:
             state = self._open[start] = WindowState(rows.window)
         self.late += start in self._closed
+        if rows.host not in state.rows:
+            state.came_ns = max(state.came_ns, now_ns)
         state.rows[rows.host] = rows
         state.findings[rows.host] = findings
         state.stalled_ms[rows.host] = stalled_ms
@@ -84,7 +101,7 @@ class Watermarks:
         closed: list[WindowState] = []
         for start in sorted(self._open):
             state = self._open[start]
-            overdue = now_ns >= state.window.end_ns + GRACE_NS
+            overdue = now_ns >= state.overdue_ns
             ended = now_ns >= state.window.end_ns
             if not (overdue or (ended and expected <= state.rows.keys())):
                 break
@@ -107,9 +124,7 @@ class Watermarks:
         Where no window is open, return it for the window after the newest closed one.
         """
         if self._open:
-            return (
-                min(self._open.values(), key=lambda s: s.window.start_ns).window.end_ns + GRACE_NS
-            )
+            return min(self._open.values(), key=lambda s: s.window.start_ns).overdue_ns
         newest = max(self._closed, default=None)
         return None if newest is None else newest + 2 * width_ns + GRACE_NS
 

@@ -4,6 +4,7 @@ import pytest
 from analyzer.detect.contract import Seen
 from analyzer.detect.silence import (
     CATCH_UP_WINDOWS,
+    MOST_ASKED,
     MUTE_WINDOWS,
     TIMEOUT_WINDOWS,
     Silence,
@@ -51,6 +52,24 @@ def test_each_missing_host_is_asked_once():
 
     drive(Silence().detect(seen("h2", "h1")), reply)
     assert asked == ["h1", "h2"]
+
+
+def test_of_many_missing_hosts_some_are_asked_at_a_time_and_all_are_named():
+    hosts = [f"h{n}" for n in range(3 * MOST_ASKED)]
+    silence, asked, named = Silence(), [], set()
+
+    def reply(ask):
+        asked.append(ask.host)
+        return Failed(Why.REFUSED, "refused")
+
+    everybody = [*hosts, *(f"well-{n}" for n in range(10 * MOST_ASKED))]
+    for _ in range(6):
+        asked.clear()
+        told = drive(silence.detect(seen(*hosts, expected=everybody)), reply)
+        assert len(set(asked)) == len(asked) == MOST_ASKED
+        named |= {each.subject.name for each in told}
+        assert named | silence.undecided >= set(hosts)
+    assert named == set(hosts)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.windows import GRACE_NS, KEPT, Watermarks
+from analyzer.intake.windows import GRACE_NS, KEPT, MOST_NS, QUIET_NS, Watermarks
 from netagent.wire.messages import Summary
 
 WIDTH = 5_000_000_000
@@ -32,6 +32,25 @@ def test_a_window_closes_when_all_reported_or_after_the_grace():
     assert starts(marks.close({"a", "b"}, now_ns=end)) == [3]
     add(marks, "a", 4)
     assert starts(marks.close({"a", "b"}, now_ns=5 * WIDTH + GRACE_NS)) == [4]
+
+
+def test_a_window_waits_for_the_end_of_a_burst_that_takes_longer():
+    marks, end = Watermarks(), 4 * WIDTH
+    for number in range(1000):
+        came_ns = end + number * QUIET_NS // 2
+        if marks.close({"never"}, now_ns=came_ns):
+            break
+        add(marks, f"h{number}", 3, now_ns=came_ns)
+    assert end + MOST_NS <= came_ns < end + MOST_NS + QUIET_NS
+
+
+def test_a_burst_is_over_once_it_pauses():
+    marks, late_ns = Watermarks(), 4 * WIDTH + GRACE_NS + QUIET_NS
+    add(marks, "a", 3, now_ns=late_ns)
+    assert marks.overdue_ns(WIDTH) == late_ns + QUIET_NS
+    add(marks, "a", 3, now_ns=late_ns + 1)  # who repeats itself holds nobody up
+    assert marks.close({"a", "b"}, now_ns=late_ns + QUIET_NS - 1) == []
+    assert starts(marks.close({"a", "b"}, now_ns=late_ns + QUIET_NS)) == [3]
 
 
 def test_a_running_window_does_not_close_early():
