@@ -34,8 +34,9 @@ AGAIN_MIN_S, AGAIN_MAX_S = 0.5, 30.0
 soon replaced, and one that cannot live costs little CPU."""
 QUERY_S = 40.0
 """Seconds that a query may take. Chosen: a comparison of tables takes up to 30."""
-BACKLOG_BYTES = 256 << 20
-"""Bytes that may wait for the judge. Chosen: a minute of a thousand hosts; bounds memory."""
+BACKLOG_BYTES = 1 << 30
+"""Bytes that may wait for the judge. Chosen: a minute and a half of a thousand hosts, as long as a
+judge takes that begins anew among them; bounds memory."""
 
 Recall = Callable[[], AsyncIterator[Down]]
 """Yields what a new judge is told first: an `Open`, a roster, then records."""

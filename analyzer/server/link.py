@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 import sys
+from collections import deque
 from typing import Protocol
 
 import structlog
@@ -13,6 +14,9 @@ import structlog
 from analyzer.judge import messages
 from analyzer.judge.messages import HEAD, Up
 
+BUFFER_BYTES = 4 << 20
+"""Bytes that are handed to the transport at once. Chosen: asyncio keeps them as one array, which it
+moves as a whole again and again; what is more waits as the frames that it is."""
 END_S = 1.5
 """Seconds that a judge may take to end. Chosen: the analyzer stops within three."""
 
@@ -53,6 +57,9 @@ class ProcessLink:
         writer: asyncio.StreamWriter,
     ) -> None:
         self._process, self._reader, self._writer = process, reader, writer
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._pumping: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls) -> "ProcessLink":
@@ -69,11 +76,33 @@ class ProcessLink:
 
     def send(self, frame: bytes) -> None:
         """Give it a framed message; what is sent to one that is gone is lost."""
-        self._writer.write(frame)
+        if self._pumping is None and self._buffered < BUFFER_BYTES:
+            self._writer.write(frame)
+            return
+        self._waiting.append(frame)
+        self._waiting_bytes += len(frame)
+        if self._pumping is None:
+            self._pumping = asyncio.create_task(self._pump())
+
+    async def _pump(self) -> None:
+        try:
+            while self._waiting:
+                await self._writer.drain()
+                while self._waiting and self._buffered < BUFFER_BYTES:
+                    frame = self._waiting.popleft()
+                    self._waiting_bytes -= len(frame)
+                    self._writer.write(frame)
+        except ConnectionError:
+            self._waiting.clear()  # it is gone, as whoever reads from it learns
+            self._waiting_bytes = 0
+        finally:
+            self._pumping = None
 
     async def drain(self) -> None:
         """Wait until little of what was sent waits to be read; raises LinkClosed."""
         try:
+            if self._pumping is not None:
+                await asyncio.shield(self._pumping)
             await self._writer.drain()
         except ConnectionError as error:
             raise LinkClosed from error
@@ -89,10 +118,16 @@ class ProcessLink:
     @property
     def backlog_bytes(self) -> int:
         """Return the bytes that wait in this process for it."""
+        return self._buffered + self._waiting_bytes
+
+    @property
+    def _buffered(self) -> int:
         return self._writer.transport.get_write_buffer_size()
 
     async def close(self) -> None:
         """Let it end, and wait until it has; one that does not is killed."""
+        if self._pumping is not None:
+            self._pumping.cancel()
         self._writer.close()
         try:
             async with asyncio.timeout(END_S):

@@ -2,6 +2,7 @@
 """The judge as a process."""
 
 import asyncio
+import contextlib
 import os
 import signal
 
@@ -79,5 +80,41 @@ def test_what_a_terminal_says_to_all_does_not_end_it(tmp_path):
             os.kill(pid, number)
         link.send(framed(records.Stepped(now_ns=5 * 10**9)))
         assert isinstance(await link.receive(), messages.Done)
+
+    on(tmp_path, work)
+
+
+def test_what_waits_for_it_is_counted_and_comes_in_order(tmp_path):
+    async def work(link, pid):
+        os.kill(pid, signal.SIGSTOP)
+        sent = 0
+        for query in range(200):
+            odd = framed(records.Ingested(payload=bytes(200_000), now_ns=query))
+            look = framed(messages.Look(query=query, what="findings"))
+            link.send(odd)
+            link.send(look)
+            sent += len(odd) + len(look)
+            await asyncio.sleep(0)
+        assert sent - (8 << 20) < link.backlog_bytes <= sent
+        os.kill(pid, signal.SIGCONT)
+        answers = [await link.receive() for _ in range(400)]
+        assert [each.query for each in answers if hasattr(each, "query")] == list(range(200))
+        await link.drain()
+        assert link.backlog_bytes == 0
+
+    on(tmp_path, work)
+
+
+def test_one_that_dies_takes_what_waited_for_it(tmp_path):
+    async def work(link, pid):
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(100):
+            link.send(framed(records.Ingested(payload=bytes(200_000), now_ns=1)))
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(LinkClosed):
+            await link.receive()
+        with contextlib.suppress(LinkClosed):
+            await link.drain()
+        assert link.backlog_bytes == 0
 
     on(tmp_path, work)

@@ -35,8 +35,9 @@ from tests.campaign.episode import Truth
 RAILS = 8
 LATE_S = 0.2
 """Seconds after a window's end until agents deliver it."""
-AGAIN_S = 1.0
-"""Seconds until a host comes again that was refused, times 0.5 to 1.5."""
+AGAIN_S = 0.2, 10.0
+"""Seconds until a host comes again that was refused, doubled each time: as agents have it
+(`netagent.adapters.peers.uplink.BACKOFF_S`)."""
 POLL_S = 30
 NS = 10**9
 
@@ -218,7 +219,7 @@ class Fleet:
             try:
                 said = await other.call("GET", asked, b"")
             except (OSError, EOFError, Refused):
-                await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.5))
+                await asyncio.sleep(AGAIN_S[1] * random.uniform(0.1, 1.0))
                 continue
             if said:
                 self.delivered.lists += 1
@@ -288,12 +289,14 @@ class _Agent:
 
     async def insist(self, method: str, path: str, body: bytes) -> bytes:
         """Send a request until it is taken."""
+        wait_s, longest_s = AGAIN_S
         while True:
             try:
                 return await self.call(method, path, body)
             except (OSError, EOFError, Refused):
                 self.refused += 1
-                await asyncio.sleep(AGAIN_S * random.uniform(0.5, 1.5))
+                await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
+                wait_s = min(2 * wait_s, longest_s)
 
     async def call(self, method: str, path: str, body: bytes) -> bytes:
         """Send a request, and return the answer."""

@@ -152,7 +152,7 @@ class _Line:
                 if self._host is not None:
                     self._host.close()
                 self._host = None
-                await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(AGAIN_S[0])
                 continue
             found: dict[str, Any] = json.loads(said)
             return found
