@@ -423,7 +423,7 @@ class LearnedTopology:
         return left_ns if left_ns is not None and at_ns <= left_ns + MOVED_NS else None
 
     def _named(self, hops: Route) -> Route:
-        return tuple(map(self.name, hops))
+        return tuple(map(self.name, hops)) if self.declared.names else hops
 
     def _prefix(self, key: tuple[FlowId, bool]) -> Route:
         return _whole_part(self._named(self._partial.get(key, ((), 0))[0]))

@@ -333,11 +333,11 @@ def _used(totals: list[tuple[float, float]]) -> dict[str, float | None]:
     names = ("receive", "judge")
     if len(totals) < 2:
         return dict.fromkeys(names)
-    used = [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise(totals)]
-    return {
-        name: round(statistics.median(each), 3)
-        for name, each in zip(names, zip(*used, strict=True), strict=True)
-    }
+    told: dict[str, float | None] = {}
+    for name, each in zip(names, zip(*totals, strict=True), strict=True):
+        used = [after - before for before, after in pairwise(each) if after >= before]
+        told[name] = round(statistics.median(used), 3) if used else None  # else it was killed
+    return told
 
 
 def _spread(seconds: list[float]) -> dict[str, float]:
