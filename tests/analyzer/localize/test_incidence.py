@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts routes cross, as arrays, against sets."""
+
+from itertools import pairwise
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.localize.incidence import Crossed, Incidence
+from netagent.model.path import Component, Kind, link, switch
+
+ROUTES = st.lists(st.lists(st.sampled_from(["", *"abcde"]), max_size=5).map(tuple), max_size=12)
+PARTS = [switch("a"), switch("e"), link("a", "b"), ("a", "b"), ("b", "a"), switch("nowhere")]
+
+
+def crossed(route):
+    """Return what a route crosses, part by part."""
+    ends = [(a, b) for a, b in pairwise(route) if a and b]
+    return frozenset({*(switch(a) for a in route if a), *(link(*each) for each in ends), *ends})
+
+
+def count(parts, kind):
+    return sum(isinstance(each, Component) and each.kind is kind for each in parts)
+
+
+@given(ROUTES, st.integers(0, 12))
+def test_rows_hold_what_routes_cross_in_both_ways(routes, some):
+    incidence = Incidence()
+    incidence.cover(routes[:some])
+    incidence.cover(routes)  # what is new is added, and nothing twice
+    parts = [crossed(route) for route in routes]
+    assert [incidence.crossed(row) for row in range(len(incidence))] == parts
+    assert incidence.lengths().tolist() == [len(each) for each in parts]
+    for kind in (Kind.SWITCH, Kind.LINK):
+        assert incidence.count(kind).tolist() == [count(each, kind) for each in parts]
+    for part in PARTS:
+        assert incidence.rows(part).tolist() == [n for n, p in enumerate(parts) if part in p]
+
+
+@given(ROUTES, ROUTES, st.lists(st.sampled_from(PARTS), unique=True), st.integers(0, 30))
+def test_rows_of_another_kind_lie_behind_the_routes_however_many_come_later(
+    routes, later, among, size
+):
+    others = {len(routes): crossed(("a", "b")), len(routes) + 1: frozenset()}
+    plain = {n: crossed(route) for n, route in enumerate(routes)} | others
+    size += len(routes) + len(others)
+    incidence = Incidence()
+    incidence.cover(routes)
+    live = Crossed(incidence, len(routes), others, np.array(list(plain)))
+    incidence.cover([*routes, *later])
+    for each in (live, Crossed.of(plain, len(routes)), live.but({}).but(others)):
+        assert dict(each) == plain
+        hit = [bool(plain.get(row, frozenset()).intersection(among)) for row in range(size)]
+        assert each.across(among, size).tolist() == hit
+        lengths = [len(plain[n]) if n < len(routes) else 0 for n in range(size)]
+        assert each.lengths(size).tolist() == lengths
+        for kind in (Kind.SWITCH, Kind.LINK):
+            counts = [count(plain.get(row, ()), kind) for row in range(size)]
+            assert each.count(kind, size).tolist() == counts
