@@ -17,7 +17,7 @@ from analyzer.replay import records
 from analyzer.replay.fed import Fed
 from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError
 from netagent.wire.codec import decode, encode
-from netagent.wire.messages import Summary
+from netagent.wire.messages import SummaryHead
 
 MAX_WALKS = 64
 """Most walks under way. Chosen: a person asks for one, an inquiry for sixteen."""
@@ -168,7 +168,7 @@ def _host_of(record: records.Record) -> str:
     """Return whose summary a record is; nothing where it is none, or cannot be read."""
     if isinstance(record, records.Ingested):
         with contextlib.suppress(RemoteProtocolError):
-            return decode(record.payload, Summary).host
+            return decode(record.payload, SummaryHead).host
     return ""
 
 

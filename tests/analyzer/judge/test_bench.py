@@ -6,6 +6,7 @@ import io
 from functools import cache
 
 import pytest
+from msgspec import to_builtins
 
 from analyzer.config import Recording
 from analyzer.judge import messages
@@ -15,7 +16,8 @@ from analyzer.replay import records
 from analyzer.replay.player import play, read
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.finding import Finding
-from netagent.wire.codec import decode
+from netagent.wire.codec import decode, encode
+from netagent.wire.messages import SummaryHead
 from tests.analyzer.diagnosis.world import HOSTS
 from tests.analyzer.replay.worlds import eventful
 from tests.waiting import until
@@ -77,6 +79,19 @@ def test_what_it_was_fed_is_recorded_with_what_it_said(tmp_path):
         again = play(read(file))
     assert again.differences == []
     assert again.told == sum(isinstance(each, records.Told) for each in recorded()[0])
+
+
+def test_who_sent_flows_that_make_no_sense_is_named(tmp_path):
+    head = SummaryHead(host="h1", instance="i", start_ns=0, width_ns=5)
+    body = encode(to_builtins(head, builtin_types=(bytes,)) | {"flows": "none"})
+
+    async def work(bench, said):
+        bench.take(records.Ingested(payload=body, now_ns=10**18))
+        return said[-1]
+
+    refused = on(tmp_path, work)
+    assert (refused.host, refused.bug) == ("h1", False)
+    assert "flows" in refused.error
 
 
 def test_without_recordings_it_says_what_to_set(tmp_path):
