@@ -5,14 +5,14 @@ Theory of operation. Each host has records of the endpoints that it claims, live
 The cluster's view of an endpoint is the best claim: a live one before a gone one, then the newest.
 So a container that moves needs no special case, and where one host gives up its claim the other's
 counts. An agent that dies deregisters nothing: silence is no statement. Every change of a view
-updates the active groups, (task, rail) -> endpoints that may be probed, and returns the hosts whose
-ping lists it changes.
+updates the active groups, (task, rail) -> endpoints that may be probed, informs the watchers, and
+returns the tasks of which it changes a group.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Protocol, Self
 
 from netagent.model.endpoint import Endpoint, EndpointState, oddity
 from netagent.model.errors import RemoteProtocolError
@@ -101,6 +101,16 @@ class HostState:
     retired: tuple[str, ...] = ()
 
 
+class Watcher(Protocol):
+    """Is informed of what changes, in order."""
+
+    def moved(self, before: EndpointRecord | None, after: EndpointRecord | None) -> None:
+        """Take a change of the cluster's view of an endpoint; None where there is none."""
+
+    def declared(self, task: str) -> None:
+        """Take that `task` was declared, declared differently, or withdrawn."""
+
+
 @dataclass(slots=True)
 class _Host:
     agent: Agent
@@ -125,6 +135,7 @@ class Registry:
         self._groups: dict[tuple[str, int], dict[EndpointId, Endpoint]] = defaultdict(dict)
         self._underlays: dict[str, tuple[str, int]] = {}
         self._conflicts: deque[Conflict] = deque(maxlen=CONFLICTS_KEPT)
+        self.watchers: list[Watcher] = []
         self.revision = 0
         """Grows with every change of a task or of an endpoint's view."""
         self._in_use: tuple[int, frozenset[str]] = (-1, frozenset())  # revision, and the hosts then
@@ -134,7 +145,7 @@ class Registry:
     # --- what agents say ------------------------------------------------------------------------
 
     def apply(self, registration: Registration, wall_ns: int) -> set[str]:
-        """Take a host's full state; return the hosts whose ping list changes. Idempotent.
+        """Take a host's full state; return the tasks whose groups it changes. Idempotent.
 
         An older generation or a replaced instance changes nothing. Raises RemoteProtocolError where
         the registration contradicts itself.
@@ -169,7 +180,7 @@ class Registry:
             )
 
     def forget(self, host: str, wall_ns: int) -> set[str]:
-        """Drop a host that left the cluster for good; return the hosts whose ping list changes."""
+        """Drop a host that left the cluster for good; return the tasks whose groups change."""
         gone = self._hosts.pop(host, None)
         if gone is None:
             return set()
@@ -198,7 +209,7 @@ class Registry:
     # --- what schedulers say --------------------------------------------------------------------
 
     def put_task(self, task: Task, wall_ns: int) -> set[str]:
-        """Declare `task`; return the hosts whose ping list changes. Idempotent.
+        """Declare `task`; return the tasks whose groups it changes. Idempotent.
 
         Raises RemoteProtocolError where another task declares one of its containers.
         """
@@ -212,10 +223,11 @@ class Registry:
             self._task_of.pop(container, None)
         self._task_of.update(dict.fromkeys(task.containers, task.id))
         self._await(task, before, wall_ns)
+        self._inform(task.id)
         return self._refresh(self._endpoints_in({*before, *task.containers}), wall_ns)
 
     def delete_task(self, task: str, wall_ns: int) -> set[str] | None:
-        """Withdraw a declaration; return the hosts whose ping list changes, None if unknown."""
+        """Withdraw a declaration; return the tasks whose groups change, None if unknown."""
         gone = self._declared.pop(task, None)
         if gone is None:
             return None
@@ -225,6 +237,7 @@ class Registry:
             self._awaited.pop(container, None)
         self._begun.pop(task, None)
         self._arrivals.discard(task)
+        self._inform(task)
         return self._refresh(self._endpoints_in(gone.containers), wall_ns)
 
     # --- lookups --------------------------------------------------------------------------------
@@ -294,6 +307,10 @@ class Registry:
             return self._declared[task]
         members = self._members.get(task)
         return _learned(task, members) if members else None
+
+    def containers_of(self, task: str) -> tuple[str, ...]:
+        """Return the containers that were declared of `task`; none of one that was not declared."""
+        return self._declared[task].containers if task in self._declared else ()
 
     def awaited(self, task: str | None = None) -> list[Awaited]:
         """Return the declared containers (of `task`) that never registered, in rank order."""
@@ -441,9 +458,15 @@ class Registry:
             self._index(after)
         else:
             del self._views[endpoint]
+        for watcher in self.watchers:
+            watcher.moved(before, after)
         old = before.endpoint if before is not None and before.active else None
         new = after.endpoint if after is not None and after.active else None
-        return self._touched(old, new) if old != new else set()
+        return {side.task for side in (old, new) if side and side.task} if old != new else set()
+
+    def _inform(self, task: str) -> None:
+        for watcher in self.watchers:
+            watcher.declared(task)
 
     def _index(self, record: EndpointRecord) -> None:
         endpoint = record.endpoint
@@ -464,15 +487,6 @@ class Registry:
         group.pop(endpoint.id, None)
         if not group:
             self._groups.pop((endpoint.task, endpoint.id.rail), None)
-
-    # Returns the hosts whose lists differ when `old` becomes `new`. The groups have `new` already.
-    def _touched(self, old: Endpoint | None, new: Endpoint | None) -> set[str]:
-        touched: set[str] = set()
-        for side in (old, new):
-            if side is not None and side.task:
-                others = {e.host for e in self.group(side.task, side.id.rail)} - {side.host}
-                touched |= others | ({side.host} if others else set())
-        return touched
 
     def _report_conflict(
         self, before: EndpointRecord | None, after: EndpointRecord | None, wall_ns: int

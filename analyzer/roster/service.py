@@ -2,17 +2,16 @@
 """The analyzer's methods: decoded message in, message out, idempotent, no transport."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Protocol
 
-from analyzer.roster import pinglist
-from analyzer.roster.pinglist import ListVersion, PingLists, Uses, all_used
+from analyzer.roster.lists import Lists
 from analyzer.roster.registry import HostState, Registry
 from netagent.model.endpoint import RAILS
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
-from netagent.model.pinglist import PingList
 from netagent.model.task import Task
-from netagent.wire.messages import SCHEMA, Accepted, Peer, Registered, Registration, SummaryHead
+from netagent.wire.messages import SCHEMA, Accepted, Registered, Registration, SummaryHead
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,252}")
 """Form of the name of a host, an agent's instance, a task or a container."""
@@ -39,8 +38,10 @@ class Storage(Protocol):
     async def delete_task(self, task: str) -> None:
         """Drop a declared task."""
 
-    async def put_versions(self, versions: Collection[ListVersion]) -> None:
-        """Store versions of ping lists."""
+
+ARRIVALS_NS = 10**9
+"""Nanoseconds between two writes of who came of one task. Chosen: the containers of a large task
+come within seconds, and each write has all that are still awaited."""
 
 
 def _nothing(*_: object) -> None:
@@ -53,60 +54,48 @@ class AnalyzerService:
     def __init__(
         self,
         registry: Registry,
-        lists: PingLists,
+        lists: Lists,
         store: Storage,
         *,
         observe: Callable[[SummaryHead, bytes, int], None] = _nothing,
         changed: Callable[[Collection[str]], None] = _nothing,
-        uses: Uses = all_used,
         settled: Callable[[str | None, int], None] = _nothing,
     ) -> None:
-        """Serve over `registry`; `settled` is told why a summary was not stored, or None."""
+        """Serve over `registry`.
+
+        `changed` is told whose lists change, and `settled` why a summary was not stored, or None.
+        """
         self._registry, self._lists, self._store = registry, lists, store
         self._observe = observe
         self._changed = changed
-        self._uses, self._settled = uses, settled
-        self._dirty = {agent.host for agent in registry.agents()}  # lists to build when asked for
+        self._settled = settled
+        self._noted: dict[str, int] = {}
+        """Task -> when it was last stored who came of it."""
 
     async def register(self, registration: Registration, wall_ns: int) -> Registered:
-        """Take a host's endpoints; return its ping list and its peers. Idempotent.
+        """Take a host's endpoints; return what names those that may be probed. Idempotent.
 
         Raises RemoteProtocolError for a registration that contradicts itself or has a later schema.
         """
-        _check_schema(registration.schema)
+        check_schema(registration.schema)
         _check_names("host", [registration.host])
         _check_names("instance", [registration.instance])
         _check_names("container", {e.id.container for e in registration.endpoints})
         if not 0 <= registration.generation < MAX_NS:
             raise RemoteProtocolError(f"generation {registration.generation} is out of range")
-        host = registration.host
-        before = self._registry.tasks_of(host)
-        touched = self._registry.apply(registration, wall_ns) | {host}
-        tasks = before | self._registry.tasks_of(host)
+        host, before = registration.host, self._registry.export_host(registration.host)
+        touched = self._registry.apply(registration, wall_ns)
+        after = self._registry.export_host(host)
+        if before is not None and after is not None and before.agent.rpc_url != after.agent.rpc_url:
+            self._lists.readdressed(host)
         # This host's agent announces its containers to the agents that expect them. So this takes
         # one message here, and not one per host of the task. Their next lists have them too.
-        self._dirty.update(touched)
-        if not all(self._containers(task) for task in tasks):
-            self._changed(touched)
-        await self._keep(host)
-        while arrivals := self._registry.arrivals():
-            task = min(arrivals)  # one at a time: another may be withdrawn meanwhile
-            await self._store.put_task(self._registry.export_task(task))
-            self._registry.noted(task)
-        pinglist = await self.pinglist(host, wall_ns)
-        return Registered(pinglist=pinglist, peers=self._peers(host, tasks))
-
-    async def pinglist(self, host: str, wall_ns: int) -> PingList:
-        """Return the current list of `host`; its version is on disk before anybody sees it."""
-        if host in self._dirty:
-            self._dirty.discard(host)
-            mine = [r.endpoint for r in self._registry.endpoints_of(host) if r.active]
-            targets = pinglist.active(host, mine, self._registry.group, self._uses)
-            awaited = pinglist.expected(mine, self._containers)
-            version = self._lists.update(host, targets, wall_ns, awaited)
-            if version is not None:
-                await self._store.put_versions([version])
-        return self._lists.get(host)
+        crowds = self._hosts(task for task in touched if not self._expects(task))
+        self._changed({host} | self._lists.take_owners() | crowds)
+        if after is not None and (before is None or _lasting(before) != _lasting(after)):
+            await self._store.put_host(after)
+        await self._note_arrivals(wall_ns, wait_ns=ARRIVALS_NS)
+        return Registered(sources=self._lists.named(host))
 
     async def push(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> Accepted:
         """Store one host's closed window, as msgpack `payload`. Idempotent on (host, start_ns).
@@ -114,7 +103,7 @@ class AnalyzerService:
         The summary is on disk when this returns. Raises RemoteProtocolError for what no agent
         sends.
         """
-        _check_schema(summary.schema)
+        check_schema(summary.schema)
         _check_names("host", [summary.host])
         if not 0 <= summary.start_ns < MAX_NS or not 0 < summary.width_ns < MAX_NS:
             raise RemoteProtocolError(
@@ -138,16 +127,19 @@ class AnalyzerService:
         _check_names("container", task.containers)
         if any(not 0 <= rail < RAILS for rail in task.rails) or task.rnics_per_container < 0:
             raise RemoteProtocolError("rails are 0..1023, rnics_per_container is not negative")
-        self._touch(self._registry.put_task(task, wall_ns))
+        touched = self._registry.put_task(task, wall_ns)
+        self._changed(self._lists.take_owners() | self._hosts({task.id, *touched}))
         declared = self._registry.task(task.id) or task
         await self._store.put_task(self._registry.export_task(task.id))
         return declared
 
     async def delete_task(self, task: str, wall_ns: int) -> bool:
         """Withdraw a declared task; return False if none was declared. Idempotent."""
+        hosts = self._lists.hosts(task)
         touched = self._registry.delete_task(task, wall_ns)
         await self._store.delete_task(task)
-        self._touch(touched or set())
+        self._noted.pop(task, None)
+        self._changed(hosts | self._lists.take_owners() | self._hosts(touched or ()))
         return touched is not None
 
     async def forget(self, host: str, wall_ns: int) -> bool:
@@ -155,39 +147,49 @@ class AnalyzerService:
         known = self._registry.agent(host) is not None
         touched = self._registry.forget(host, wall_ns)
         await self._store.forget_host(host)
-        self._touch(touched | {host})
+        self._changed({host} | self._lists.take_owners() | self._hosts(touched))
         return known
 
     async def expire(self, wall_ns: int) -> None:
-        """Drop endpoints that vanished long ago."""
+        """Drop endpoints that vanished long ago, and store what waits to be."""
         for host in self._registry.expire(wall_ns):
-            await self._keep(host)
+            state = self._registry.export_host(host)
+            if state is not None:
+                await self._store.put_host(state)
+        await self._note_arrivals(wall_ns)
 
     def replan(self, hosts: Collection[str]) -> None:
         """Build the ping lists of `hosts` anew: what their tasks use is seen differently now."""
-        self._touch(hosts)
-
-    def _containers(self, task: str) -> tuple[str, ...]:
-        """Return the containers that were declared of a task; none of one that only agents know."""
-        known = self._registry.task(task)
-        return known.containers if known is not None and known.declared else ()
-
-    def _peers(self, host: str, tasks: Collection[str]) -> tuple[Peer, ...]:
-        there = {each.host for task in tasks for each in self._registry.active_endpoints(task)}
-        agents = (self._registry.agent(name) for name in sorted(there - {host}))
-        return tuple(Peer(host=a.host, rpc_url=a.rpc_url) for a in agents if a is not None)
-
-    async def _keep(self, host: str) -> None:
-        state = self._registry.export_host(host)
-        if state is not None:
-            await self._store.put_host(state)
-
-    def _touch(self, hosts: Collection[str]) -> None:
-        self._dirty.update(hosts)
         self._changed(hosts)
 
+    def _expects(self, task: str) -> bool:
+        """Return whether agents expect the containers of `task`, and hear of them by themselves."""
+        return bool(self._registry.containers_of(task))
 
-def _check_schema(schema: int) -> None:
+    def _hosts(self, tasks: Iterable[str]) -> set[str]:
+        return {host for task in tasks for host in self._lists.hosts(task)}
+
+    async def _note_arrivals(self, wall_ns: int, *, wait_ns: int = 0) -> None:
+        """Store who came of declared tasks; one that was stored within `wait_ns` waits.
+
+        Nothing is lost meanwhile: the hosts of who came are stored, and name them again.
+        """
+        for task in sorted(self._registry.arrivals()):
+            if abs(wall_ns - self._noted.get(task, -wait_ns)) < wait_ns:
+                continue
+            self._registry.noted(task)
+            if self._expects(task):  # another may be withdrawn meanwhile
+                self._noted[task] = wall_ns
+                await self._store.put_task(self._registry.export_task(task))
+
+
+def _lasting(state: HostState) -> HostState:
+    """Return what of a host's part is worth a write: not when it was heard last."""
+    return replace(state, agent=replace(state.agent, last_seen_ns=0, last_window_ns=0))
+
+
+def check_schema(schema: int) -> None:
+    """Raise RemoteProtocolError for a schema that is later than this analyzer's."""
     if schema > SCHEMA:
         raise RemoteProtocolError(
             f"schema {schema}; this analyzer speaks up to {SCHEMA}: update it"

@@ -20,7 +20,7 @@ from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
 from analyzer.replay.tape import TapedRegistry, roster_of
-from analyzer.roster.pinglist import PingLists
+from analyzer.roster.lists import Lists
 from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
@@ -86,6 +86,7 @@ class Analyzer:
     journal: Journal
     disk: Disk
     waiters: Waiters
+    lists: Lists
     skeletons: Skeletons
     traffic: TrafficBook
     clock: Clock
@@ -117,11 +118,12 @@ class Analyzer:
         store = Store(config.database)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
-            lists = PingLists(await store.versions(), rare_share=config.skeletons.rare_share)
             stored = await store.incidents()
         except BaseException:
             await store.close()
             raise
+        skeletons = Skeletons(registry, window_s=config.window_s, enabled=config.skeletons.enabled)
+        lists = Lists(registry, rare_share=config.skeletons.rare_share, used=skeletons.used)
         waiters = Waiters()
         fleet = Fleet(lambda host: _url(registry, host), tls)
         judge = Judge(open_link)
@@ -143,9 +145,8 @@ class Analyzer:
             journal=journal,
             disk=disk,
             waiters=waiters,
-            skeletons=Skeletons(
-                registry, window_s=config.window_s, enabled=config.skeletons.enabled
-            ),
+            lists=lists,
+            skeletons=skeletons,
             traffic=TrafficBook(),
             clock=clock,
             started_ns=clock(),
@@ -157,7 +158,6 @@ class Analyzer:
             store,
             observe=analyzer.observe,
             changed=waiters.wake,
-            uses=analyzer.skeletons.uses,
             settled=analyzer.settled,
         )
         try:

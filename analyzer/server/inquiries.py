@@ -72,7 +72,7 @@ async def _inquire(
     hosts = {record.endpoint.id: record.endpoint.host for record in records}
     asked = Inquiry(
         task, since_ns, until_ns, analyzer.config.window_s * 10**9, hosts,
-        await _listed(analyzer, sorted(set(hosts.values())), task),
+        _listed(analyzer, sorted(set(hosts.values())), task),
     )  # fmt: skip
     await _read(analyzer, asked)
     walks = await _walk(analyzer, asked) if now_ns - until_ns < RECENT_NS else {}
@@ -80,11 +80,11 @@ async def _inquire(
     return plain(looked)
 
 
-async def _listed(analyzer: Analyzer, hosts: Sequence[str], task: str) -> list[Pair]:
+def _listed(analyzer: Analyzer, hosts: Sequence[str], task: str) -> list[Pair]:
     """Return the pairs of the task that its hosts probe now."""
     mine = {record.endpoint.id for record in analyzer.registry.endpoints(task)}
-    lists = [await analyzer.service.pinglist(host, analyzer.clock()) for host in hosts]
-    return [(t.source, t.target) for each in lists for t in each.targets if t.source in mine]
+    targets = (target for host in hosts for target in analyzer.lists.targets(host))
+    return [(t.source, t.target) for t in targets if t.source in mine]
 
 
 async def _read(analyzer: Analyzer, asked: Inquiry) -> None:

@@ -13,6 +13,7 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 import netagent
+from analyzer.roster.service import check_schema
 from analyzer.server import inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.documents import PROBLEM, config, gives, takes
@@ -28,10 +29,15 @@ from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType
 from netagent.wire.messages import Accepted, Registered, Registration, Summary, SummaryHead
+from netagent.wire.roster import Follow, Update
 
 COALESCE_S = 0.05
 """Seconds that the answer with a changed ping list waits for further changes. Chosen: containers
 start in groups, and their hosts then fetch one list."""
+
+ANSWER_S = 0.005
+"""Seconds that it waits besides, for each host that hears of the same changes. Chosen: answering
+takes less than 1 ms each, so that the start of a large task takes a fifth of the loop at most."""
 
 RECORDING_CHUNK_BYTES = 1 << 20
 """Bytes of a recording sent at a time. Chosen: bounds memory per download."""
@@ -82,6 +88,7 @@ PINGLIST_EXAMPLE = {
         }
     ],
 }
+FOLLOW_EXAMPLE = {"version": 0, "wait_s": 20}
 SUMMARY_EXAMPLE = {
     "host": "h0",
     "instance": "6f1c",
@@ -98,7 +105,7 @@ DIAGNOSE_EXAMPLE = {"source": "train-a-0/rail0", "target": "train-a-1/rail0"}
     "/v1/hosts/{host:str}/endpoints",
     operation_class=takes(Registration, REGISTRATION_EXAMPLE, forms=BOTH),
     responses={
-        200: gives("Who is already up.", Registered, {"pinglist": PINGLIST_EXAMPLE}),
+        200: gives("It was taken.", Registered, {"sources": 3605154400000}),
         400: PROBLEM,
         403: PROBLEM,
     },
@@ -118,30 +125,46 @@ async def register(host: FromPath[str], request: Call) -> Response[bytes]:
 
 @get(
     "/v1/hosts/{host:str}/pinglist",
+    responses={200: gives("The list, whole.", PingList, PINGLIST_EXAMPLE)},
+    tags=["agents"],
+)
+async def pinglist(host: FromPath[str], request: Call) -> Response[bytes]:
+    """Return the host's ping list, for people: what its agent makes of what it follows."""
+    analyzer = analyzer_of(request)
+    require_host(request, host, analyzer.config.admins)
+    return reply(request, analyzer.lists.pinglist(host))
+
+
+@post(
+    "/v1/hosts/{host:str}/pinglist",
+    status_code=200,
+    operation_class=takes(Follow, FOLLOW_EXAMPLE, forms=BOTH),
     responses={
-        200: gives("The list, whole.", PingList, PINGLIST_EXAMPLE),
-        204: gives("The version asked after is current.", None),
+        200: gives("What changed since what the agent has.", Update),
+        204: gives("Nothing did.", None),
+        400: PROBLEM,
+        403: PROBLEM,
     },
     tags=["agents"],
 )
-async def pinglist(
-    host: FromPath[str], request: Call, after: FromQuery[int | None] = None, wait_s: WaitS = 0.0
-) -> Response[bytes]:
-    """Return the host's ping list once its version differs from `after`."""
+async def follow(host: FromPath[str], request: Call) -> Response[bytes]:
+    """Return what changed of the host's ping list, once it differs from what the agent has."""
     analyzer = analyzer_of(request)
-    require_host(request, host, analyzer.config.admins)
-    deadline_s = asyncio.get_running_loop().time() + wait_s
+    require_host(request, host)
+    asked, _ = await read(request, Follow)
+    check_schema(asked.schema)
+    deadline_s = asyncio.get_running_loop().time() + asked.wait_s
     while True:
         ticket = analyzer.waiters.ticket(host)
         try:
-            current = await analyzer.service.pinglist(host, analyzer.clock())
-            if current.version != after:
-                return reply(request, current)
+            update = analyzer.lists.update(host, asked)
+            if update is not None:
+                return reply(request, update)
             if not await changed(analyzer, ticket, deadline_s):
                 return Response(b"", status_code=204)
         finally:
             analyzer.waiters.discard(host, ticket)
-        await asyncio.sleep(COALESCE_S)
+        await asyncio.sleep(max(COALESCE_S, ANSWER_S * analyzer.lists.crowd(host)))
 
 
 @post(
@@ -388,7 +411,7 @@ def application(analyzer: Analyzer) -> Litestar:
     """Return the ASGI application of `analyzer`."""
     return Litestar(
         route_handlers=[
-            *(register, pinglist, summaries, agents, forget),
+            *(register, pinglist, follow, summaries, agents, forget),
             *tasks.ROUTES,
             *inquiries.ROUTES,
             *(incidents, events, show, diagnose, recording),

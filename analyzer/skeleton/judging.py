@@ -58,14 +58,15 @@ class Used:
     """Endpoints, with their hosts, for which the skeleton holds."""
     ids: tuple[EndpointId, ...]
     """Endpoint of each row of the skeleton."""
-    known: frozenset[EndpointId]
-    """The endpoints of the skeleton, as a set."""
     pairs: frozenset[tuple[EndpointId, EndpointId]]
     """Pairs of endpoints that the task uses, each in both orders."""
 
-    def uses(self, source: EndpointId, target: EndpointId) -> bool:
-        """Whether the skeleton has this pair, or does not know one of its endpoints."""
-        return (source, target) in self.pairs or not {source, target} <= self.known
+    def targets(self) -> dict[EndpointId, tuple[EndpointId, ...]]:
+        """Return whom each endpoint exchanges with, in order."""
+        found: dict[EndpointId, list[EndpointId]] = {each: [] for each in self.ids}
+        for source, target in sorted(self.pairs):
+            found[source].append(target)
+        return {source: tuple(each) for source, each in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,6 @@ def _used(case: Case, series: TrafficSeries, found: Skeleton) -> Used:
         round(series.tick_s * S),
         frozenset(map(key, case.members)),
         tuple(ids),
-        frozenset(ids),
         frozenset((*one_way, *((b, a) for a, b in one_way))),
     )
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.intake.traffic import TrafficBook
-from analyzer.roster.registry import Registry
+from analyzer.roster.registry import EndpointRecord, Registry
 from analyzer.skeleton.judging import FINE_NS, Case, Judgement, S, Used, history, key
 from analyzer.skeleton.series import TrafficSeries
 from netagent.model.endpoint import Endpoint
@@ -74,8 +74,12 @@ class _Life:
     """The state of one task. Instants are Unix nanoseconds."""
 
     members: tuple[Endpoint, ...]
+    excuse: str
+    """Why the task may have no skeleton, whatever its traffic; empty where it may."""
     plan: Plan
     from_ns: int
+    targets: dict[EndpointId, tuple[EndpointId, ...]] | None = None
+    """Whom each endpoint exchanges with, by the plan; None: unknown."""
     kept: Used | None = None
     look_ns: int = 0
     infer_ns: int = 0
@@ -95,13 +99,27 @@ class Skeletons:
         self._registry, self._enabled = registry, enabled
         self._late_ns = window_s * S + LATE_NS
         self._lives: dict[str, _Life] = {}
-        self._revision = -1
-        """Revision of the registry that `refresh` saw last."""
+        self._changed = {task.id for task in registry.tasks()}
+        """Tasks of which something changed since `refresh` saw them last."""
+        registry.watchers.append(self)
 
-    def uses(self, task: str, source: EndpointId, target: EndpointId) -> bool:
-        """Whether `task` uses a pair; True for every pair while it has no skeleton."""
+    def moved(self, before: EndpointRecord | None, after: EndpointRecord | None) -> None:
+        """Take a change of an endpoint: who comes counts as used until `refresh` has seen it."""
+        ends = [r.endpoint if r is not None and r.active else None for r in (before, after)]
+        same = len({(key(e), e.task) if e is not None else None for e in ends}) == 1
+        for task in {r.endpoint.task for r in (before, after) if r is not None}:
+            self._changed.add(task)
+            if not same and task in self._lives:
+                self._lives[task].targets = None
+
+    def declared(self, task: str) -> None:
+        """Take a change of what is declared of `task`."""
+        self._changed.add(task)
+
+    def used(self, task: str, source: EndpointId) -> tuple[EndpointId, ...] | None:
+        """Return whom an endpoint of `task` exchanges with; None while that is not known."""
         life = self._lives.get(task)
-        return life is None or life.plan.used is None or life.plan.used.uses(source, target)
+        return None if life is None or life.targets is None else life.targets.get(source)
 
     def plan(self, task: str) -> Plan | None:
         """Return the plan of `task`; None before `refresh` has seen the task."""
@@ -135,28 +153,30 @@ class Skeletons:
 
         A task whose members change loses its skeleton.
         """
-        if self._revision == self._registry.revision:
-            return set()
-        self._revision = self._registry.revision
-        tasks = {task.id: task for task in self._registry.tasks()}
+        changed, self._changed = self._changed, set()
         touched: set[str] = set()
-        for gone in self._lives.keys() - tasks.keys():
-            del self._lives[gone]
-        for name, task in tasks.items():
+        for name in sorted(changed):
+            task, life = self._registry.task(name), self._lives.get(name)
+            if task is None:
+                self._lives.pop(name, None)
+                continue
             members = tuple(self._registry.active_endpoints(name))
-            life = self._lives.get(name)
+            excuse = self._excuse(task, members)
             if life is None:
-                plan = Plan(1, now_ns, None, self._excuse(task, members) or LEARNING)
-                self._lives[name] = _Life(members, plan, now_ns)
-            elif [key(e) for e in life.members] != [key(e) for e in members]:
-                touched |= self._restart(life, task, members, now_ns)
-            elif excuse := self._excuse(task, members):
+                plan = Plan(1, now_ns, None, excuse or LEARNING)
+                self._lives[name] = _Life(members, excuse, plan, now_ns)
+                continue
+            life.excuse = excuse
+            if [key(e) for e in life.members] != [key(e) for e in members]:
+                touched |= self._restart(life, members, now_ns)
+            elif excuse:
                 touched |= self._change(life, None, excuse, now_ns)
+            elif life.plan.used is not None and life.targets is None:  # who left is back
+                life.targets = life.plan.used.targets()
+                touched |= _hosts(members)
         return touched
 
-    def _restart(
-        self, life: _Life, task: Task, members: tuple[Endpoint, ...], now_ns: int
-    ) -> set[str]:
+    def _restart(self, life: _Life, members: tuple[Endpoint, ...], now_ns: int) -> set[str]:
         left, came = (
             len({key(e) for e in one} - {key(e) for e in other})
             for one, other in ((life.members, members), (members, life.members))
@@ -165,7 +185,7 @@ class Skeletons:
         hosts = _hosts(life.members)
         life.members, life.from_ns, life.infer_ns = members, now_ns, now_ns
         life.fine_ns, life.fine_pause_ns = None, FINE_PAUSE_NS[0]
-        touched = self._change(life, None, self._excuse(task, members) or reason, now_ns)
+        touched = self._change(life, None, life.excuse or reason, now_ns)
         return touched | hosts if touched else set()
 
     def _excuse(self, task: Task, members: Sequence[Endpoint]) -> str:
@@ -187,8 +207,10 @@ class Skeletons:
         """Return the tasks to judge now."""
         found = []
         for name, life in self._lives.items():
+            if now_ns < life.look_ns or life.excuse:
+                continue
             task = self._registry.task(name)
-            if task is None or now_ns < life.look_ns or self._excuse(task, life.members):
+            if task is None:
                 continue
             life.look_ns = now_ns + LOOK_NS
             infer = now_ns >= life.infer_ns
@@ -207,7 +229,7 @@ class Skeletons:
             or life.members != case.members
             or life.plan.used is not case.used
             or self._registry.task(case.task.id) != case.task
-            or self._excuse(case.task, life.members)
+            or life.excuse
         ):
             return set()  # the task changed while it was judged
         if case.infer:
@@ -229,6 +251,7 @@ class Skeletons:
             life.plan = replace(plan, reason=reason or plan.reason)
             return set()
         life.plan = Plan(plan.version + 1, now_ns, used, reason)
+        life.targets = used.targets() if used is not None else None
         return _hosts(life.members)
 
     # --- fine ticks -------------------------------------------------------------------------------
@@ -236,13 +259,8 @@ class Skeletons:
     def to_sample(self, now_ns: int) -> dict[str, float]:
         """Return the hosts that shall sample in fine ticks now -> seconds."""
         hosts: dict[str, float] = {}
-        for name, life in self._lives.items():
-            task = self._registry.task(name)
-            if (
-                task is None
-                or self._excuse(task, life.members)
-                or not self._wants_fine(life, now_ns)
-            ):
+        for life in self._lives.values():
+            if life.excuse or not self._wants_fine(life, now_ns):
                 continue
             life.fine_ns, life.fine_retry_ns = now_ns, None
             hosts |= dict.fromkeys(_hosts(life.members), FINE_S)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data that survives a restart: summaries, registry, tasks, ping lists' versions, incidents."""
+"""The data that survives a restart: summaries, registry, tasks, incidents."""

@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables, and all SQL: windows, registry, tasks, versions of ping lists, incidents.
+"""The tables, and all SQL: windows, registry, tasks, incidents.
 
 Summaries' payloads are in files of their own (`segments`): in a table, each cost milliseconds. One
 is on disk before the row that says where it is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import duckdb
 import structlog
 
-from analyzer.roster.pinglist import ListVersion
 from analyzer.roster.registry import HostState
 from analyzer.store.segments import Place, Segments
-from analyzer.store.writer import Row, Statement, Writer
+from analyzer.store.writer import Body, Row, Statement, Writer
 from netagent.model.errors import ConfigError, RemoteProtocolError
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState
@@ -54,11 +53,10 @@ CREATE TABLE IF NOT EXISTS windows (
     PRIMARY KEY (host, start_ns));
 CREATE TABLE IF NOT EXISTS hosts (host VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
-CREATE TABLE IF NOT EXISTS versions (
-    host VARCHAR PRIMARY KEY, version BIGINT NOT NULL, digest BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS incidents (
     id VARCHAR PRIMARY KEY, state VARCHAR NOT NULL, updated_ns BIGINT NOT NULL,
     body VARCHAR NOT NULL);
+DROP TABLE IF EXISTS versions;
 """
 
 COUNT_OF = """
@@ -186,11 +184,10 @@ class Store:
 
     async def put_host(self, state: HostState) -> None:
         """Store one host's part of the registry."""
-        values = [state.agent.host, _text(state)]
-        await self._run(lambda c: c.execute("INSERT OR REPLACE INTO hosts VALUES (?, ?)", values))
+        await self._writer.submit(Body("hosts", state.agent.host, _text(state)))
 
     async def forget_host(self, host: str) -> None:
-        """Drop one host's part of the registry; versions of its ping list never go back."""
+        """Drop one host's part of the registry."""
         await self._run(lambda c: c.execute("DELETE FROM hosts WHERE host = ?", [host]))
 
     async def hosts(self) -> list[HostState]:
@@ -199,8 +196,7 @@ class Store:
 
     async def put_task(self, task: Task) -> None:
         """Store a declared task."""
-        values = [task.id, _text(task)]
-        await self._run(lambda c: c.execute("INSERT OR REPLACE INTO tasks VALUES (?, ?)", values))
+        await self._writer.submit(Body("tasks", task.id, _text(task)))
 
     async def delete_task(self, task: str) -> None:
         """Drop a declared task."""
@@ -209,21 +205,6 @@ class Store:
     async def tasks(self) -> list[Task]:
         """Return the declared tasks."""
         return await self._bodies("SELECT body FROM tasks ORDER BY id", Task)
-
-    async def put_versions(self, versions: Collection[ListVersion]) -> None:
-        """Store versions of ping lists."""
-        rows = [[v.host, v.version, v.digest] for v in versions]
-
-        def work(connection: duckdb.DuckDBPyConnection) -> None:
-            for row in rows:
-                connection.execute("INSERT OR REPLACE INTO versions VALUES (?, ?, ?)", row)
-
-        await self._run(work)
-
-    async def versions(self) -> list[ListVersion]:
-        """Return the version of every host's ping list."""
-        rows = await self._run(lambda c: c.execute("SELECT * FROM versions").fetchall())
-        return [ListVersion(*row) for row in rows]
 
     # --- incidents ------------------------------------------------------------------------------
 

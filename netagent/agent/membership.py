@@ -2,6 +2,7 @@
 """Which endpoints are here, what others learn of them, and which targets are probed from them."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
@@ -21,7 +22,8 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component
 from netagent.model.pinglist import PingList
 from netagent.probing.activation import Activation
-from netagent.wire.messages import Announced, Announcement, Peer, Registration
+from netagent.probing.roster import Roster
+from netagent.wire.messages import Announced, Announcement, Registration
 
 log = structlog.get_logger()
 
@@ -39,6 +41,9 @@ relearns every host within half a minute."""
 REOPEN_S = 0.5
 """Seconds between two attempts to open sockets that could not be opened. Chosen: an address that is
 still missing appears within a second or so."""
+FOLLOWED_S = 2.0
+"""Seconds, at most, from a registration until its news are awaited no more. Chosen: the analyzer
+sends them at once; without them, peers hear of what is new from it."""
 ACTIVATE_S = 0.05
 """Seconds in which announcements gather that are acted on together. Chosen: a task's containers
 come up in bursts."""
@@ -56,7 +61,8 @@ class Membership:
         self._pinglist = PingList(0)
         self._addresses: dict[EndpointId, RdmaAddress] = {}
         self._activation = Activation()
-        self._peers: tuple[Peer, ...] = ()
+        self._roster = Roster(config.host)
+        self._followed = asyncio.Event()
         self._activating: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._unopened: dict[EndpointId, str] = {}
@@ -163,11 +169,18 @@ class Membership:
         self._changed.clear()
 
     async def _register_once(self) -> None:
-        said, asked_ns = self._registration(), now_ns()
+        said = self._registration()
         reply = await self._adapters.uplink.register(said)
-        self._use(reply.pinglist, asked_ns=asked_ns)
-        self._peers = reply.peers
-        self._adapters.announcer.announce(_announcement(said), reply.peers)
+        await self._follows(reply.sources)
+        self._adapters.announcer.announce(_announcement(said), self._roster.peers())
+
+    async def _follows(self, sources: int) -> None:
+        """Wait until the analyzer's news of what was registered are here: they say whom to tell."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FOLLOWED_S):
+                while self._roster.sources != sources:
+                    self._followed.clear()
+                    await self._followed.wait()
 
     def _registration(self, *, leaving: bool = False) -> Registration:
         return Registration(
@@ -187,7 +200,9 @@ class Membership:
         try:
             async with asyncio.timeout(2):
                 await self._adapters.uplink.register(said)
-                await self._adapters.announcer.tell(_announcement(said), self._peers, tries=1)
+                await self._adapters.announcer.tell(
+                    _announcement(said), self._roster.peers(), tries=1
+                )
         except (NetAgentError, TimeoutError) as error:
             log.warning("goodbye_not_heard", error=str(error))
 
@@ -200,8 +215,13 @@ class Membership:
 
     async def _poll_pinglist(self) -> None:
         asked_ns = now_ns()
-        pinglist = await self._adapters.uplink.pinglist(self._activation.version, LONG_POLL_S)
-        self._use(pinglist, asked_ns=asked_ns)
+        news = await self._adapters.uplink.follow(self._roster.asks(LONG_POLL_S))
+        if news is not None:
+            self._roster.take(news)
+        # Not "greater": an analyzer that lost its disk begins again, and it decides.
+        self._activation.use(self._roster.pinglist() if news else None, asked_ns=asked_ns)
+        self._activate()
+        self._followed.set()
 
     def hear(self, said: Announcement) -> Announced:
         """Take what another host announces of its endpoints."""
@@ -211,11 +231,6 @@ class Membership:
             loop = asyncio.get_running_loop()
             self._activating = loop.call_later(ACTIVATE_S, self._activate)
         return Announced(news=news)
-
-    def _use(self, pinglist: PingList | None, *, asked_ns: int) -> None:
-        # Not "greater": an analyzer that lost its disk begins again, and it decides.
-        self._activation.use(pinglist, asked_ns=asked_ns)
-        self._activate()
 
     def _activate(self) -> None:
         if self._activating is not None:

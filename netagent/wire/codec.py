@@ -5,6 +5,7 @@ msgpack writes the bytes; msgspec reads them, and says whether what came is a me
 pair serves every message type, so that a body's form is a matter of its content type alone.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
@@ -43,6 +44,12 @@ def encode(message: object, form: ContentType = ContentType.MSGPACK) -> bytes:
     except (OverflowError, TypeError, ValueError) as error:
         raise LocalProtocolError(f"{type(message).__name__}: {error}") from error
     return packed
+
+
+def array(encoded: Collection[bytes]) -> bytes:
+    """Return a msgpack array of elements that are encoded already."""
+    head: bytes = msgpack.Packer().pack_array_header(len(encoded))
+    return b"".join((head, *encoded))
 
 
 def decode(

@@ -11,7 +11,6 @@ from msgspec import Struct, field
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
-from netagent.model.pinglist import PingList
 from netagent.wire.columns import F32, U8, U16, U32, U64
 from netagent.wire.walk import LocalWalk
 
@@ -215,11 +214,11 @@ class Peer(Struct, frozen=True, kw_only=True):
 
 
 class Registered(Struct, frozen=True, kw_only=True):
-    """Who is already up, as the host's ping list."""
+    """The registration was taken."""
 
-    pinglist: PingList
-    peers: tuple[Peer, ...] = ()
-    """To whom to announce what is up here: the analyzer does not send them every container."""
+    sources: int
+    """Names the host's endpoints that may be probed now (`wire.roster.named`): an agent that
+    follows others has not heard yet of what it registered."""
 
 
 class Announcement(Struct, frozen=True, kw_only=True):

@@ -7,11 +7,12 @@ import platform
 import sys
 from collections.abc import Callable
 
-from tests.bench import agent_cost, bpf, flows, ingest, judging, rdma, receiving, skeleton
+from tests.bench import agent_cost, bpf, flows, ingest, joining, judging, rdma, receiving, skeleton
 from tests.conftest import KERNEL, RDMA
 
 BENCHES: dict[str, Callable[[], list[dict[str, object]]]] = {
     "ingest": ingest.run,
+    "joining": joining.run,
     "judging": judging.run,
     "receiving": receiving.run,
     "agent-cost": agent_cost.run,

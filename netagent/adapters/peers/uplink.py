@@ -16,9 +16,9 @@ from netagent.adapters.peers.spool import Spool
 from netagent.collect.clocks import ClockEstimate
 from netagent.config import AgentConfig, TlsConfig
 from netagent.model.errors import ConfigError, RemoteProtocolError, Unreachable
-from netagent.model.pinglist import PingList
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import Accepted, Registered, Registration
+from netagent.wire.roster import Follow, Update
 
 log = structlog.get_logger()
 
@@ -80,15 +80,16 @@ class Uplink:
         await self._client.aclose()
 
     async def register(self, registration: Registration) -> Registered:
-        """Tell all endpoints of this host; return who is already up."""
+        """Tell all endpoints of this host; return which list is theirs now."""
         path = f"/v1/hosts/{self._host}/endpoints"
         return _decoded(await self._send("PUT", path, encode(registration)), Registered)
 
-    async def pinglist(self, after: int, wait_s: float) -> PingList | None:
-        """Return a ping list newer than version `after`; None if there is none for `wait_s`."""
-        path = f"/v1/hosts/{self._host}/pinglist?after={after}&wait_s={wait_s:g}"
-        response = await self._send("GET", path, None, deadline_s=wait_s + DEADLINE_S)
-        return None if response.status_code == 204 else _decoded(response, PingList)
+    async def follow(self, asked: Follow) -> Update | None:
+        """Return what changed since what was asked after; None if nothing did in the wait."""
+        path = f"/v1/hosts/{self._host}/pinglist"
+        deadline_s = asked.wait_s + DEADLINE_S
+        response = await self._send("POST", path, encode(asked), deadline_s=deadline_s)
+        return None if response.status_code == 204 else _decoded(response, Update)
 
     async def push(self, summary: bytes) -> Accepted:
         """Deliver one encoded summary; when this returns the analyzer has it on disk.
@@ -108,11 +109,9 @@ class Uplink:
         return accepted
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, *, deadline_s: float = DEADLINE_S
+        self, method: str, path: str, body: bytes, *, deadline_s: float = DEADLINE_S
     ) -> httpx.Response:
-        headers = {"accept": ContentType.MSGPACK.value}
-        if body is not None:
-            headers["content-type"] = ContentType.MSGPACK.value
+        headers = dict.fromkeys(("accept", "content-type"), ContentType.MSGPACK.value)
         try:
             async with asyncio.timeout(deadline_s):
                 response = await self._client.request(

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.roster import pinglist
+from analyzer.roster.lists import Lists
 from analyzer.roster.registry import REMEMBER_NS, Registry
 from netagent.model.endpoint import EndpointState, RdmaAddress
 from netagent.model.errors import RemoteProtocolError
@@ -110,7 +111,7 @@ def test_a_crashed_endpoint_stays_known_since_when_and_is_no_target():
     registry.apply(registration("h0", endpoint("h0", "a0")), 1)
     registry.apply(registration("h1", endpoint("h1", "a1")), 2)
     down = registration("h0", endpoint("h0", "a0", state=CRASHED), generation=2)
-    assert registry.apply(down, 8) == {"h0", "h1"}
+    assert registry.apply(down, 8) == {"train-a"}
     record = registry.endpoint(EndpointId("a0", 0))
     assert (record.live, record.active, record.since_ns, record.registered_ns) == (
         True,
@@ -188,7 +189,7 @@ def test_a_forgotten_host_takes_its_endpoints_along():
     registry = Registry()
     registry.apply(registration("h0", endpoint("h0", "a0")), 1)
     registry.apply(registration("h1", endpoint("h1", "a1")), 2)
-    assert registry.forget("h0", 3) == {"h0", "h1"}
+    assert registry.forget("h0", 3) == {"train-a"}
     assert ids(registry.endpoints(vanished=True)) == ["a1/rail0"]
 
 
@@ -201,9 +202,9 @@ def test_a_declared_task_is_known_before_its_containers_and_claims_them():
     assert registry.task("job").declared
     registry.apply(registration("h0", endpoint("h0", "a0", task="")), 2)
     assert registry.endpoint(EndpointId("a0", 0)).endpoint.task == "job"
-    assert registry.apply(registration("h1", endpoint("h1", "a1", task="")), 3) == {"h0", "h1"}
+    assert registry.apply(registration("h1", endpoint("h1", "a1", task="")), 3) == {"job"}
     assert ids(registry.endpoints("job")) == ["a0/rail0", "a1/rail0"]
-    assert registry.delete_task("job", 4) == {"h0", "h1"}
+    assert registry.delete_task("job", 4) == {"job"}
     assert registry.endpoint(EndpointId("a0", 0)).endpoint.task == ""
     assert registry.tasks() == []
 
@@ -329,13 +330,17 @@ def test_any_order_of_registrations_with_repeats_converges(fleet, random):
 
 
 @given(fleets, st.booleans())
-def test_every_host_whose_list_changes_is_named_and_repeating_names_nobody(fleet, shared):
+def test_every_task_whose_lists_change_is_named_and_repeating_names_none(fleet, shared):
     registry = Registry()
+    lists = Lists(registry)
     for n, message in enumerate(stream(fleet, shared=shared)):
         before = lists_of(registry)
         named = registry.apply(message, n)
         after = lists_of(registry)
-        assert {host for host in HOSTS if before[host] != after[host]} <= named
+        hosts = {e.endpoint.host for task in named for e in registry.endpoints(task)}
+        moved = {host for host in HOSTS if before[host] != after[host]}
+        assert moved <= hosts | lists.take_owners()
+        assert not moved or named
         assert registry.apply(message, n + 1) == set()
 
 

@@ -90,7 +90,8 @@ def test_over_mutual_tls_each_host_speaks_for_itself_and_strangers_not_at_all(au
     with Process(tmp_path, authority) as analyzer:
         with analyzer.client(authority.client("h0")) as h0:
             answer = h0.put(path, **body)
-            assert decode(answer.content, Registered).pinglist.targets == ()
+            assert decode(answer.content, Registered).sources
+            assert h0.post("/v1/hosts/h0/pinglist", json={}).json()["groups"]
             assert decode(h0.post("/v1/summaries", **summary(5)).content, Accepted)
             assert h0.put("/v1/tasks/t", json={"containers": []}).status_code == 403
         with analyzer.client(authority.client("h1")) as h1:
@@ -98,6 +99,7 @@ def test_over_mutual_tls_each_host_speaks_for_itself_and_strangers_not_at_all(au
             assert refused.status_code == 403
             assert "h1" in refused.json()["error"]
             assert h1.post("/v1/summaries", **summary(10)).status_code == 403
+            assert h1.post("/v1/hosts/h0/pinglist", json={}).status_code == 403
             assert h1.get("/v1/endpoints").status_code == 200
         with analyzer.client(authority.client("admin")) as admin:
             assert admin.put("/v1/tasks/t", json={"containers": []}).status_code == 200
@@ -128,11 +130,8 @@ def test_an_address_in_use_is_a_configuration_error(tmp_path, capsys):
 async def poll_while(client, stop):
     """Hold two long polls, call `stop`, and return what the polls were answered."""
     polls = [
-        asyncio.create_task(client.get(path))
-        for path in (
-            "/v1/hosts/h0/pinglist?after=0&wait_s=50",
-            f"/v1/incidents/events?after={2**62}&wait_s=50",
-        )
+        asyncio.create_task(client.post("/v1/hosts/h0/pinglist", json={"wait_s": 50})),
+        asyncio.create_task(client.get(f"/v1/incidents/events?after={2**62}&wait_s=50")),
     ]
     metrics = ""
     while "netagent_long_polls 2" not in metrics:
@@ -143,9 +142,12 @@ async def poll_while(client, stop):
 
 def test_sigterm_stops_within_three_seconds_whoever_is_waiting(authority, tmp_path):
     async def inside(analyzer):
-        async with httpx.AsyncClient(
-            base_url=analyzer.url, verify=authority.client("admin"), trust_env=False, timeout=60
-        ) as client:
+        async with (
+            httpx.AsyncClient(
+                base_url=analyzer.url, verify=authority.client("h0"), trust_env=False, timeout=60
+            ) as client,
+            asyncio.timeout(60),
+        ):
             return await poll_while(client, analyzer.stop)
 
     with Process(tmp_path, authority) as analyzer:

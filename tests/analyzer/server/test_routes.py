@@ -27,8 +27,10 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
+from netagent.probing.roster import Roster
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 from netagent.wire.messages import Accepted, Health, Registered, Summary, TrafficBlock
+from netagent.wire.roster import Update
 from tests.analyzer.cluster import SECOND, endpoint, registration
 from tests.analyzer.server.direct import Direct
 from tests.waiting import until
@@ -126,7 +128,21 @@ class Lab:
             f"/v1/hosts/{message.host}/endpoints", content=encode(message), headers=MSGPACK
         )
         assert answer.status_code == 200, answer.text
-        return decode(answer.content, Registered).pinglist
+        return decode(answer.content, Registered)
+
+    async def pinglist(self, host):
+        """Return the list of `host`, whole."""
+        answer = await self.http.get(f"/v1/hosts/{host}/pinglist", headers=MSGPACK)
+        return decode(answer.content, PingList)
+
+    async def follow(self, roster, host, wait_s=0):
+        """Let an agent ask once; return the status."""
+        answer = await self.http.post(
+            f"/v1/hosts/{host}/pinglist", content=encode(roster.asks(wait_s)), headers=MSGPACK
+        )
+        if answer.status_code == 200:
+            roster.take(decode(answer.content, Update))
+        return answer.status_code
 
     async def push(self, host="h0", start_ns=5 * SECOND, **fields):
         message = Summary(
@@ -193,16 +209,19 @@ def problem(answer, status):
 def test_agents_register_and_get_their_lists_in_either_form(tmp_path):
     async def work(lab):
         await lab.register("h0", endpoint("h0", "a0"))
-        pinglist = await lab.register("h1", endpoint("h1", "a1"))
-        packed = await lab.http.get("/v1/hosts/h1/pinglist", headers=MSGPACK)
-        assert decode(packed.content, PingList) == pinglist
+        registered = await lab.register("h1", endpoint("h1", "a1"))
+        roster = Roster("h1")
+        assert await lab.follow(roster, "h1") == 200
+        assert registered.sources == roster.sources
+        assert [str(t.target) for t in roster.pinglist().targets] == ["a0/rail0"]
+        assert await lab.pinglist("h1") == roster.pinglist()
         plain = await lab.http.get("/v1/hosts/h1/pinglist")
-        assert decode(plain.content, PingList, ContentType.JSON) == pinglist
+        assert decode(plain.content, PingList, ContentType.JSON) == roster.pinglist()
         as_json = await lab.http.put(
             "/v1/hosts/h1/endpoints",
             content=encode(registration("h1", endpoint("h1", "a1")), ContentType.JSON),
         )
-        assert decode(as_json.content, Registered, ContentType.JSON).pinglist == pinglist
+        assert decode(as_json.content, Registered, ContentType.JSON) == registered
         await lab.push(health=Health(answered=3), endpoints=(EndpointId("a0", 0),), stamps=b"\2")
         agents = (await lab.http.get("/v1/agents")).json()["agents"]
         assert [(a["host"], a["silent_ms"] < 10_000) for a in agents] == [
@@ -218,29 +237,47 @@ def test_agents_register_and_get_their_lists_in_either_form(tmp_path):
 
 def test_a_long_poll_ends_when_the_list_changes_and_not_before(tmp_path):
     async def work(lab):
-        before = await lab.register("h0", endpoint("h0", "a0"))
-        url = f"/v1/hosts/h0/pinglist?after={before.version}&wait_s=15"
-        poll = asyncio.create_task(lab.http.get(url, headers=MSGPACK))
+        await lab.register("h0", endpoint("h0", "a0"))
+        roster = Roster("h0")
+        assert await lab.follow(roster, "h0") == 200
+        poll = asyncio.create_task(lab.follow(roster, "h0", wait_s=15))
         await until(lambda: len(lab.analyzer.waiters))
         await lab.register("h2", endpoint("h2", "b2", task="other"))
         assert not poll.done()
         await lab.register("h1", endpoint("h1", "a1"))
-        after = decode((await poll).content, PingList)
-        assert after.version > before.version
-        assert len(after.targets) == 1
+        assert await poll == 200
+        assert len(roster.pinglist().targets) == 1
 
     on(tmp_path, work)
 
 
-def test_a_list_is_answered_at_once_when_the_version_asked_after_is_another(tmp_path):
+def test_who_registers_hears_of_its_own_list_at_once(tmp_path):
+    async def work(lab):
+        await lab.http.put("/v1/tasks/job", json={"containers": ["a0", "a1"], "rails": [0]})
+        await lab.register("h0", endpoint("h0", "a0"))
+        roster = Roster("h1")
+        poll = asyncio.create_task(lab.follow(roster, "h1", wait_s=15))
+        await until(lambda: len(lab.analyzer.waiters))
+        registered = await lab.register("h1", endpoint("h1", "a1"))
+        assert await poll == 200
+        assert roster.sources == registered.sources
+        assert [peer.host for peer in roster.peers()] == ["h0"]
+
+    on(tmp_path, work)
+
+
+def test_a_list_is_answered_at_once_when_what_the_agent_has_is_another(tmp_path):
     async def work(lab):
         await lab.register("h0", endpoint("h0", "a0"))
-        version = (await lab.register("h1", endpoint("h1", "a1"))).version
-        for after in (0, version - 1, version + 10**6):
-            answer = await lab.http.get(f"/v1/hosts/h1/pinglist?after={after}&wait_s=15")
-            assert answer.json()["version"] == version
-        assert (await lab.http.get(f"/v1/hosts/h1/pinglist?after={version}")).status_code == 204
-        problem(await lab.http.get("/v1/hosts/h1/pinglist?wait_s=1e9"), 400)
+        await lab.register("h1", endpoint("h1", "a1"))
+        roster = Roster("h1")
+        assert await lab.follow(roster, "h1", wait_s=15) == 200
+        assert await lab.follow(roster, "h1") == 204
+        for asked in ({"version": 3}, {"version": roster.pinglist().version, "groups": []}):
+            answer = await lab.http.post("/v1/hosts/h1/pinglist", json={**asked, "wait_s": 15})
+            assert answer.json()["version"] == roster.pinglist().version
+        for bad in ({"wait_s": 1e9}, {"schema": 99}):
+            problem(await lab.http.post("/v1/hosts/h1/pinglist", json=bad), 400)
         assert len(lab.analyzer.waiters) == 0
 
     on(tmp_path, work)
@@ -248,17 +285,15 @@ def test_a_list_is_answered_at_once_when_the_version_asked_after_is_another(tmp_
 
 def test_long_polls_do_not_hold_a_stop(tmp_path):
     async def work(lab):
+        roster = Roster("h0")
         polls = [
-            asyncio.create_task(lab.http.get("/v1/hosts/h0/pinglist?after=0&wait_s=15")),
+            asyncio.create_task(lab.follow(roster, "h0", wait_s=15)),
             asyncio.create_task(lab.events(after=2**62)),
         ]
         await until(lambda: len(lab.analyzer.waiters) == 2)
         lab.analyzer.waiters.stop()
-        answers = await asyncio.gather(*polls)
-        assert answers[0].status_code == 204
-        assert answers[1] == {"next": 2**62, "events": []}
-        late = await lab.http.get("/v1/hosts/h0/pinglist?after=0&wait_s=15")
-        assert late.status_code == 204
+        assert await asyncio.gather(*polls) == [204, {"next": 2**62, "events": []}]
+        assert await lab.follow(roster, "h0", wait_s=15) == 204
 
     on(tmp_path, work)
 
@@ -314,11 +349,12 @@ def test_a_summary_is_refused_while_too_much_waits_to_be_judged(tmp_path):
 def test_a_restart_knows_registry_tasks_lists_and_the_latest_summaries(tmp_path):
     async def before(lab):
         await lab.register("h0", endpoint("h0", "a0"))
-        pinglist = await lab.register("h1", endpoint("h1", "a1"))
+        await lab.register("h1", endpoint("h1", "a1"))
+        version = (await lab.pinglist("h1")).version
         await lab.push()
         await lab.http.put("/v1/tasks/job", json={"containers": ["a0"], "rails": [0]})
         listing = [(await lab.http.get(f"/v1/{what}")).json() for what in ("endpoints", "tasks")]
-        return pinglist.version, lab.diagnosis.seen, listing
+        return version, lab.diagnosis.seen, listing
 
     async def after(lab):
         pinglist = (await lab.http.get("/v1/hosts/h1/pinglist")).json()
@@ -329,7 +365,7 @@ def test_a_restart_knows_registry_tasks_lists_and_the_latest_summaries(tmp_path)
     pinglist, replayed, again = on(tmp_path, after)
     assert seen == replayed
     assert listing == again
-    assert pinglist["version"] > version  # a0 went over to the declared task meanwhile
+    assert pinglist["version"] != version  # a0 went over to the declared task meanwhile
     assert pinglist["targets"] == []
 
 

@@ -105,15 +105,16 @@ class Cloud:
     def plan(self):
         return self.skeletons.plan("train-a")
 
+    def often(self, a, b):
+        """Whether endpoint `a` probes endpoint `b` often."""
+        used = self.skeletons.used("train-a", EndpointId(a, 0))
+        return used is None or EndpointId(b, 0) in used
+
     def pairs(self):
         """Return the pairs of rail 0 that are probed often, as numbers of containers."""
-        return {
-            (a, b)
-            for a in range(HOSTS)
-            for b in range(HOSTS)
-            if a < b
-            and self.skeletons.uses("train-a", EndpointId(f"c{a}", 0), EndpointId(f"c{b}", 0))
-        }
+        pairs = {(a, b) for a in range(HOSTS) for b in range(HOSTS) if self.often(f"c{a}", f"c{b}")}
+        assert all(self.often(f"c{b}", f"c{a}") for a, b in pairs)
+        return {(a, b) for a, b in pairs if a < b}
 
 
 EVERYTHING = {(a, b) for a in range(HOSTS) for b in range(HOSTS) if a < b}
@@ -185,7 +186,13 @@ def test_membership_that_changes_ends_a_skeleton_in_the_same_step():
 
 def test_who_comes_between_two_looks_is_probed():
     cloud = learned()
-    assert cloud.skeletons.uses("train-a", EndpointId("c0", 0), EndpointId("new", 0))
+    assert not cloud.often("c0", "c3")
+    new = endpoint("h99", "new", task="train-a")
+    cloud.registry.apply(registration("h99", new), 1)
+    assert cloud.often("c0", "new")
+    cloud.registry.apply(registration("h99", generation=2), 2)
+    cloud.skeletons.refresh(cloud.now * S)
+    assert not cloud.often("c0", "c3")  # it left before anybody looked
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.roster.pinglist import ListVersion
 from analyzer.roster.registry import Registry
 from analyzer.store import segments, tables
 from analyzer.store.tables import SCHEMA, Store, slices
@@ -159,13 +158,11 @@ def test_everything_else_survives_a_restart(path):
     registry.apply(registration("h0", endpoint("h0", "a0")), 1)
     state = registry.export_host("h0")
     task = Task("job", ("a0",), 1, (0,), declared=True)
-    version = ListVersion("h0", 12, b"\x00digest")
 
     async def write(store):
         for _ in range(2):
             await store.put_host(state)
             await store.put_task(task)
-            await store.put_versions([ListVersion("h0", 11, b""), version])
             await store.put_incidents([incident(), incident(updated_ns=3)])
         await store.put_task(Task("gone"))
         await store.delete_task("gone")
@@ -175,18 +172,17 @@ def test_everything_else_survives_a_restart(path):
         return (
             await store.hosts(),
             await store.tasks(),
-            await store.versions(),
             await store.incidents(),
         )
 
     using(path, write)
-    assert using(path, read) == ([state], [task], [version], [incident(updated_ns=3)])
+    assert using(path, read) == ([state], [task], [incident(updated_ns=3)])
 
     async def forget(store):
         await store.forget_host("h0")
-        return await store.hosts(), await store.versions()
+        return await store.hosts()
 
-    assert using(path, forget) == ([], [version])
+    assert using(path, forget) == []
 
 
 def test_old_summaries_and_those_beyond_the_bytes_are_deleted_oldest_first(path):

@@ -25,9 +25,10 @@ from analyzer.simulate.agents import WIDTH_NS, Agents
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Failure
 from netagent.model.finding import Finding
-from netagent.model.pinglist import PingList
+from netagent.probing.roster import Roster
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import PathRequest, Registered, Registration, Summary
+from netagent.wire.roster import Update
 from tests.bench.receiving import Host, Refused, at
 from tests.campaign.apart import beside
 from tests.campaign.episode import Truth
@@ -207,23 +208,24 @@ class Fleet:
         body = encode(message)
         async with gate:
             said = await agent.insist("PUT", f"/v1/hosts/{agent.name}/endpoints", body)
-        agent.version = decode(said, Registered).pinglist.version
+        decode(said, Registered)
 
     async def _follow(self, agent: "_Agent", gate: asyncio.Semaphore) -> None:
         """Wait for the host's list again and again, over a connection of its own."""
         other = agent.twin()
         async with gate:
             await other.connect()
+        roster = Roster(agent.name)
         while True:
-            asked = f"/v1/hosts/{agent.name}/pinglist?after={agent.version}&wait_s={POLL_S}"
+            asked = encode(roster.asks(POLL_S))
             try:
-                said = await other.call("GET", asked, b"")
+                said = await other.call("POST", f"/v1/hosts/{agent.name}/pinglist", asked)
             except (OSError, EOFError, Refused):
                 await asyncio.sleep(AGAIN_S[1] * random.uniform(0.1, 1.0))
                 continue
             if said:
                 self.delivered.lists += 1
-                agent.version = decode(said, PingList).version
+                roster.take(decode(said, Update))
 
     async def _deliver(self, agent: "_Agent", queue: "asyncio.Queue[tuple[int, bytes]]") -> None:
         while True:
@@ -270,7 +272,6 @@ class _Agent:
 
     def __init__(self, number: int, served: Served) -> None:
         self.name = f"h{number}"
-        self.version = 0
         self.refused = 0
         self._number, self._served = number, served
         self._host: Host | None = None

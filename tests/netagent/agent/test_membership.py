@@ -5,8 +5,9 @@ from netagent.agent.membership import ACTIVATE_S
 from netagent.host.facts import HostView, Namespace
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
-from netagent.model.pinglist import PingList
+from netagent.wire.codec import encode
 from netagent.wire.messages import Announcement, Peer, Registered
+from netagent.wire.roster import Source, TaskChange, Update, named
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
 
@@ -45,35 +46,52 @@ def test_a_finding_that_lasts_is_held_for_every_window(membership, tmp_path):
 def test_who_leaves_registers_without_endpoints_and_says_so_to_its_peers(
     adapters, membership, monkeypatch
 ):
-    said, registered, peers = [], asyncio.Event(), (Peer(host="h1", rpc_url="http://127.0.0.1:2"),)
+    said, told, announced = [], [], asyncio.Event()
+    peer, source = Peer(host="h1", rpc_url="http://127.0.0.1:2"), Source(A, "t")
+    change = TaskChange(task="t", whole=True, put=encode((peer,)), containers=("a", "b"))
+    news = Update(version=3, rare_share=0.1, sources=(source,), tasks=(change,))
 
     async def register(_self, registration):
         said.append(registration)
-        return Registered(pinglist=PingList(0), peers=peers)
+        return Registered(sources=named((source,)))
 
-    def announce(_self, _announcement, _peers):
-        registered.set()
+    async def follow(_self, asked):
+        if asked.version == 0 and said:  # of a registration, the analyzer's news come after it
+            return news
+        await asyncio.sleep(0.01)
+        return None
 
-    async def tell(_self, announcement, told, tries):
-        said.append((announcement.generation, announcement.endpoints, told, tries))
+    def announce(_self, _announcement, peers):
+        told.append(peers)
+        announced.set()
+
+    async def tell(_self, announcement, peers, tries):
+        said.append((announcement.generation, announcement.endpoints, peers, tries))
 
     monkeypatch.setattr(type(adapters.uplink), "register", register)
+    monkeypatch.setattr(type(adapters.uplink), "follow", follow)
     monkeypatch.setattr(type(adapters.announcer), "announce", announce)
     monkeypatch.setattr(type(adapters.announcer), "tell", tell)
     membership.on_view(HostView(endpoints=(endpoint(A),), complete=True))
 
     async def come_and_go():
-        coming = asyncio.create_task(membership.register())
-        await asyncio.wait_for(registered.wait(), 10)
-        coming.cancel()
-        await asyncio.wait({coming})
+        working = {
+            asyncio.create_task(membership.register()),
+            asyncio.create_task(membership.follow_pinglist()),
+        }
+        await asyncio.wait_for(announced.wait(), 10)
+        for each in working:
+            each.cancel()
+        await asyncio.wait(working)
         await membership.leave()
 
     asyncio.run(come_and_go())
-    first, *_, last, told = said
+    first, *_, last, goodbye = said
     assert [each.id for each in first.endpoints] == [A]
+    assert told[0] == (peer,)
+    assert membership.pinglist.version == 3
     assert (last.endpoints, last.generation) == ((), first.generation + 1)
-    assert told == (last.generation, (), peers, 1)
+    assert goodbye == (last.generation, (), (peer,), 1)
 
 
 def test_announcements_that_come_together_are_acted_on_once(adapters, membership, monkeypatch):
@@ -89,3 +107,18 @@ def test_announcements_that_come_together_are_acted_on_once(adapters, membership
 
     asyncio.run(hear())
     assert made == [True]
+
+
+def test_news_that_do_not_come_keep_nobody_from_announcing(adapters, membership, monkeypatch):
+    told = []
+    monkeypatch.setattr("netagent.agent.membership.FOLLOWED_S", 0.01)
+
+    async def register(_self, _registration):
+        return Registered(sources=99)
+
+    monkeypatch.setattr(type(adapters.uplink), "register", register)
+    monkeypatch.setattr(type(adapters.announcer), "announce", lambda _, *said: told.append(said))
+    membership.on_view(HostView(endpoints=(endpoint(A),), complete=True))
+    asyncio.run(membership._register_once())
+    ((said, peers),) = told
+    assert ([each.id for each in said.endpoints], peers) == ([A], ())

@@ -11,14 +11,14 @@ from netagent.adapters.peers.uplink import Shipper, Uplink, client_tls
 from netagent.config import AgentConfig, AnalyzerConfig, TlsConfig
 from netagent.model.errors import ConfigError, RemoteProtocolError, Unreachable
 from netagent.model.ids import EndpointId
-from netagent.model.pinglist import PingList, Target
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Accepted, Registered, Registration
+from netagent.wire.roster import Follow, Source, Update
 from tests.analyzer.certificates import Authority
 from tests.netagent.adapters.peers.analyzer import Answer, Asked, FakeAnalyzer
 from tests.waiting import until
 
-LIST = PingList(4, (Target(EndpointId("c0", 0), EndpointId("c1", 0), "10.0.0.11", "172.30.0.11"),))
+NEWS = Update(version=4, rare_share=0.1, sources=(Source(EndpointId("c0", 0), "t"),))
 REGISTRATION = Registration(host="h0", instance="i", generation=1, rpc_url="http://127.0.0.1:1")
 
 
@@ -44,20 +44,22 @@ def says(status: int, body: bytes = b"") -> FakeAnalyzer:
     return FakeAnalyzer(answer=lambda _: (status, body))
 
 
-def test_a_registration_is_answered_with_the_ping_list():
-    analyzer = says(200, encode(Registered(pinglist=LIST)))
-    assert talk(analyzer, lambda up: up.register(REGISTRATION)) == Registered(pinglist=LIST)
+def test_a_registration_is_answered_with_what_may_be_probed():
+    analyzer = says(200, encode(Registered(sources=7)))
+    assert talk(analyzer, lambda up: up.register(REGISTRATION)) == Registered(sources=7)
     (asked,) = analyzer.asked
     assert (asked.method, asked.target) == ("PUT", "/v1/hosts/h0/endpoints")
     assert asked.headers["content-type"] == "application/msgpack"
     assert decode(asked.body, Registration) == REGISTRATION
 
 
-def test_a_long_poll_brings_a_ping_list_or_nothing():
-    analyzer = says(200, encode(LIST))
-    assert talk(analyzer, lambda up: up.pinglist(3, 20)) == LIST
-    assert analyzer.asked[0].target == "/v1/hosts/h0/pinglist?after=3&wait_s=20"
-    assert talk(says(204), lambda up: up.pinglist(3, 20)) is None
+def test_a_long_poll_brings_what_changed_or_nothing():
+    analyzer = says(200, encode(NEWS))
+    asked = Follow(version=3, wait_s=20)
+    assert talk(analyzer, lambda up: up.follow(asked)) == NEWS
+    assert analyzer.asked[0].target == "/v1/hosts/h0/pinglist"
+    assert decode(analyzer.asked[0].body, Follow) == asked
+    assert talk(says(204), lambda up: up.follow(asked)) is None
 
 
 def test_a_summary_is_acknowledged():
@@ -88,7 +90,7 @@ def test_nonsense_is_a_protocol_error_but_for_a_summary_no_acknowledgement():
 def test_silence_is_a_timeout(monkeypatch):
     monkeypatch.setattr(uplink, "DEADLINE_S", 0.05)
     with pytest.raises(Unreachable) as caught:
-        talk(FakeAnalyzer(answer=lambda _: None), lambda up: up.pinglist(0, 0))
+        talk(FakeAnalyzer(answer=lambda _: None), lambda up: up.follow(Follow()))
     assert caught.value.reason == "timeout"
 
 

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an agent follows its ping list: who is in its groups, as differences from what it has.
+
+A group is the endpoints of one task on one rail: those that may probe each other. An agent keeps
+its groups and makes its list of them; so an endpoint that comes costs each host of its task one
+member, and no list. What an agent has is named by its content (`digest`): an analyzer that restarts
+needs no memory of it, and an agent that restarts begins with nothing.
+"""
+
+from hashlib import blake2b
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from netagent.model.endpoint import Endpoint, RdmaAddress
+from netagent.model.ids import EndpointId
+from netagent.wire.codec import encode
+from netagent.wire.messages import SCHEMA, Peer
+
+DIGEST_BYTES = 16
+"""Bytes of a digest. Chosen: chance makes no two contents alike."""
+
+
+class Member(Struct, frozen=True, array_like=True):
+    """An endpoint of a group that may be probed; the rail is the group's."""
+
+    container: str
+    host: str
+    address: str
+    """Overlay IPv4 address."""
+    underlay: str
+    """VTEP of the endpoint's rail."""
+    rdma: RdmaAddress | None = None
+    """None: it answers UDP."""
+
+
+class Group(Struct, frozen=True, array_like=True):
+    """Which endpoints: those of a task on a rail."""
+
+    task: str
+    rail: int
+
+
+class Source(Struct, frozen=True, array_like=True):
+    """An endpoint of the host that probes others, and its group."""
+
+    endpoint: EndpointId
+    task: str
+    used: tuple[EndpointId, ...] | None = None
+    """The members that its task uses; the others are rare. None: every one counts as used."""
+
+
+class HeldGroup(Struct, frozen=True, array_like=True):
+    """A group as the agent has it."""
+
+    group: Group
+    digest: bytes
+
+
+class HeldTask(Struct, frozen=True, array_like=True):
+    """A task's hosts and containers as the agent has them."""
+
+    task: str
+    hosts: bytes
+    """Digest of its hosts."""
+    containers: bytes
+    """Digest of the containers that were declared of it."""
+
+
+class Follow(Struct, frozen=True, kw_only=True):
+    """Ask what changed since what the agent has."""
+
+    schema: int = SCHEMA
+    version: int = 0
+    """Of the agent's list; 0 before the first."""
+    wait_s: Annotated[float, Meta(ge=0, le=60)] = 0.0
+    """Seconds to wait for a change, at most."""
+    groups: tuple[HeldGroup, ...] = ()
+    tasks: tuple[HeldTask, ...] = ()
+
+
+class GroupChange(Struct, frozen=True, kw_only=True):
+    """A group that differs from what the agent has."""
+
+    group: Group
+    whole: bool
+    """`put` is all of it; what the agent has is forgotten."""
+    put: bytes
+    """Members that are new or different: a msgpack array of `Member`. Bytes here, so that it is
+    encoded once for all hosts of a task."""
+    gone: tuple[str, ...] = ()
+    """Containers whose member is no more."""
+
+
+class TaskChange(Struct, frozen=True, kw_only=True):
+    """A task whose hosts or containers differ from what the agent has."""
+
+    task: str
+    whole: bool
+    """`put` is all of its hosts."""
+    put: bytes
+    """Hosts that are new or have another address: a msgpack array of `Peer`."""
+    gone: tuple[str, ...] = ()
+    """Hosts that hold none of its endpoints any more."""
+    containers: tuple[str, ...] | None = None
+    """The containers that were declared of it, in the order of ranks; None: as the agent has."""
+
+
+class Update(Struct, frozen=True, kw_only=True):
+    """What changed. Groups and tasks that no source has any more are forgotten."""
+
+    version: int
+    """Names the content of the list, in 63 bits: not the order of changes."""
+    rare_share: float
+    sources: tuple[Source, ...]
+    """All endpoints of the host that may be probed, by container and rail."""
+    groups: tuple[GroupChange, ...] = ()
+    tasks: tuple[TaskChange, ...] = ()
+
+
+def member_of(endpoint: Endpoint) -> Member:
+    """Return what a group has of an endpoint."""
+    return Member(
+        endpoint.id.container, endpoint.host, endpoint.address, endpoint.underlay, endpoint.rdma
+    )
+
+
+def digest_of(entry: Member | Peer | tuple[str, ...]) -> int:
+    """Return the digest of one entry; that of a set of them is the sum, modulo 2^128."""
+    return int.from_bytes(blake2b(encode(entry), digest_size=DIGEST_BYTES).digest(), "little")
+
+
+def named(content: tuple[object, ...]) -> int:
+    """Return a name of `content` in 63 bits; 0 for none."""
+    if not content:
+        return 0
+    digest = blake2b(encode(content), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1 or 1
+
+
+def summed(before: int, *, plus: int = 0, minus: int = 0) -> int:
+    """Return the digest of a set that gained and lost an entry."""
+    return (before + plus - minus) % (1 << 8 * DIGEST_BYTES)
+
+
+def as_bytes(digest: int) -> bytes:
+    """Return a digest as messages have it."""
+    return digest.to_bytes(DIGEST_BYTES, "little")
