@@ -25,8 +25,24 @@ class Learned:
     """Host -> its paths, and which of them (n_paths,) were learned to their end."""
     _since_ns: dict[str, int] = field(default_factory=dict)
     """Host -> start of the window that all of its paths were learned in."""
+    _base: dict[str, tuple[int, PathTable]] = field(default_factory=dict)
+    """Host -> start of the newest window that had all of its paths, and these."""
     _underlays: dict[str, tuple[int, dict[EndpointId, str | None]]] = field(default_factory=dict)
     """Host -> moves of endpoints until its table was last looked at, and their VTEPs then."""
+
+    def all_of(self, host: str, paths: PathTable, *, wall_ns: int) -> PathTable:
+        """Return all paths that a host had in a window which began at `wall_ns`.
+
+        Only what it said, where the paths are not known from which those differ.
+        """
+        if not paths.whole_ns:
+            if wall_ns >= self._base.get(host, (0, paths))[0]:
+                self._base[host] = wall_ns, paths
+            return paths
+        base_ns, base = self._base.get(host, (0, paths))
+        if base_ns != paths.whole_ns:
+            return paths
+        return base.with_news(paths) or paths
 
     def news(
         self, host: str, paths: PathTable, *, wall_ns: int, moved: bool = False
@@ -77,6 +93,7 @@ def learn(
     wall_ns: int,
 ) -> None:
     """Take the news of a host's paths into the topology, from a window that began at `wall_ns`."""
+    paths = learned.all_of(host, paths, wall_ns=wall_ns)
     moved = learned.has_moved(host, paths, roster)
     news = learned.news(host, paths, wall_ns=wall_ns, moved=moved)
     if not len(news):

@@ -9,7 +9,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from netagent.model.errors import RemoteProtocolError
-from netagent.wire.columns import no_array, typecodes
+from netagent.wire.columns import narrow, no_array, typecodes
+
+_SIZES = {1: "u1", 2: "<u2", 4: "<u4"}
+"""Bytes of an item of a narrow column -> its dtype."""
 
 
 @cache
@@ -28,10 +31,34 @@ def column(message: Struct, name: str) -> NDArray[Any]:
 
 def columns(message: Struct, names: tuple[str, ...], rows: int) -> dict[str, NDArray[Any]]:
     """Return columns of `rows` items each; RemoteProtocolError where the size of one differs."""
-    dtypes, found = _dtypes(type(message)), {}
+    kind, found = type(message), dict[str, NDArray[Any]]()
+    dtypes, may_be_narrow = _dtypes(kind), narrow(kind)
     for name in names:
         data: bytes = getattr(message, name)
-        if len(data) != rows * dtypes[name].itemsize:
+        if len(data) == rows * dtypes[name].itemsize:
+            found[name] = np.frombuffer(data, dtypes[name])
+        elif name in may_be_narrow and not data:
+            found[name] = np.zeros(rows, dtypes[name])
+        elif name in may_be_narrow and (size := _width(data, rows, dtypes[name])):
+            found[name] = np.frombuffer(data, _SIZES[size]).astype(dtypes[name])
+        else:
             raise RemoteProtocolError(f"column {name}: {len(data)} bytes for {rows} rows")
-        found[name] = np.frombuffer(data, dtypes[name])
     return found
+
+
+def _width(data: bytes, rows: int, widest: np.dtype[Any]) -> int:
+    """Return the bytes of an item of a narrow column; 0 where its size fits none."""
+    size, rest = divmod(len(data), rows) if rows else (0, 0)
+    return size if not rest and size in _SIZES and size < widest.itemsize else 0
+
+
+def packed(message: type[Struct], name: str, items: NDArray[Any]) -> bytes:
+    """Return the column `name` of a message, as `netagent.wire.columns.pack_column` does."""
+    dtype = _dtypes(message)[name]
+    if name in narrow(message):
+        largest = int(items.max(initial=0))
+        if not largest:
+            return b""
+        fits = (size for size in _SIZES if largest < 1 << 8 * size)
+        dtype = np.dtype(_SIZES[next(fits)])
+    return items.astype(dtype).tobytes()

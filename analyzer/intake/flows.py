@@ -76,7 +76,6 @@ class WindowRows:
         return replace(self, **kept)
 
 
-_KEY = ("source", "target", "source_port")
 _HISTOGRAM = ("hist_bucket", "hist_count")
 _COUNTED = tuple(
     each.name
@@ -203,9 +202,8 @@ class FlowNumbers:
     def _number_rows(
         self, endpoints: Sequence[EndpointId], flows: FlowColumns
     ) -> NDArray[np.int64]:
-        source, target, port = (column(flows, name) for name in _KEY)
-        if not len(source) == len(target) == len(port):
-            raise RemoteProtocolError("key columns of different length")
+        port = column(flows, "source_port")
+        source, target = columns(flows, ("source", "target"), len(port)).values()
         if len(source) and max(int(source.max()), int(target.max())) >= len(endpoints):
             raise RemoteProtocolError("a row names an endpoint beyond the table")
         ends = np.full(len(endpoints), NO_END)

@@ -2,6 +2,7 @@
 """The traced paths of a summary, and which of them say what an earlier summary did not."""
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,8 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import MAX_HOPS
 from netagent.wire.messages import Summary
+
+T = TypeVar("T")
 
 _KEY = ("source", "target", "source_port", "reply", "outer_port")
 
@@ -34,6 +37,8 @@ class PathTable:
     key: tuple[NDArray[np.uint16], ...]
     """Columns of source, target, source port, direction and outer source port."""
     route: NDArray[np.uint16]
+    whole_ns: int = 0
+    """Start of the window that had all of the paths from which these differ; 0: these are all."""
 
     def __len__(self) -> int:
         return len(self.route)
@@ -51,8 +56,33 @@ class PathTable:
             for source, target, port, reply, outer, route in zip(*chosen, strict=True)
         ]
 
+    def with_news(self, news: "PathTable") -> "PathTable | None":
+        """Return these paths with those of `news` in their places, new ones at the end.
+
+        None where that is more than the columns can number.
+        """
+        if not len(news):
+            return self
+        ends, end_at = _joined(self.endpoints, news.endpoints)
+        routes, route_at = _joined(self.routes, news.routes)
+        if max(len(ends), len(routes)) > 1 << 16:
+            return None
+        row = np.array(end_at, np.uint16)
+        theirs = (row[news.key[0]], row[news.key[1]], *news.key[2:])
+        places: dict[int, int] = dict(zip(_keys(self.key), range(len(self)), strict=True))
+        at = [places.setdefault(key, len(places)) for key in _keys(theirs)]
+        more = len(places) - len(self)
+        key = tuple(
+            _laid_over(mine, others, at, more)
+            for mine, others in zip(self.key, theirs, strict=True)
+        )
+        shown = np.array(route_at, np.uint16)[news.route]
+        return PathTable(ends, routes, key, _laid_over(self.route, shown, at, more))
+
     def same(self, other: "PathTable") -> NDArray[np.bool_]:
         """Return which rows (n_paths,) say what those in the same places of `other` say."""
+        if self is other:
+            return np.ones(len(self), np.bool_)
         if self.endpoints != other.endpoints or len(self) != len(other):
             return np.zeros(len(self), np.bool_)
         same: NDArray[np.bool_]
@@ -80,4 +110,31 @@ def paths_of(summary: Summary) -> PathTable:
     for numbers, many in ((key[0], endpoints), (key[1], endpoints), (route, len(paths.routes))):
         if (numbers >= many).any():
             raise RemoteProtocolError("path columns do not agree: a row beyond its table")
-    return PathTable(summary.endpoints, paths.routes, key, route)
+    if not 0 <= paths.whole_ns <= summary.start_ns:
+        raise RemoteProtocolError("paths that differ from those of a later window")
+    return PathTable(summary.endpoints, paths.routes, key, route, paths.whole_ns)
+
+
+def _joined(mine: tuple[T, ...], others: tuple[T, ...]) -> tuple[tuple[T, ...], list[int]]:
+    """Return `mine` with those of `others` that it lacks at its end, and where all others are.
+
+    A host may name one twice; what is numbered stays where it is.
+    """
+    at: dict[T, int] = {}
+    for n, each in enumerate(mine):
+        at.setdefault(each, n)
+    lacking = [each for each in dict.fromkeys(others) if each not in at]
+    at |= {each: n for n, each in enumerate(lacking, len(mine))}
+    return (*mine, *lacking), [at[each] for each in others]
+
+
+def _keys(key: tuple[NDArray[Any], ...]) -> list[int]:
+    source, target, port, reply = (each.astype(np.int64) for each in key[:4])
+    keys: list[int] = ((((source << 16 | target) << 16 | port) << 1) | (reply != 0)).tolist()
+    return keys
+
+
+def _laid_over(mine: NDArray[Any], theirs: NDArray[Any], at: list[int], more: int) -> NDArray[Any]:
+    made = np.concatenate([mine, np.zeros(more, mine.dtype)])
+    made[at] = theirs
+    return made

@@ -312,7 +312,7 @@ class Agents:
         return Summary(
             host=f"h{host}", instance=self._instance(host), start_ns=start_ns, width_ns=WIDTH_NS,
             endpoints=messages.endpoints(host), flows=messages.flows(host, rows),
-            paths=messages.paths(host) if self.traced else PathColumns(),
+            paths=messages.paths(host, start_ns) if self.traced else PathColumns(),
             findings=tuple(self._findings(host, start_ns + WIDTH_NS)),
             health=Health(clock_steps=steps),
         )  # fmt: skip

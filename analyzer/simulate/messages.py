@@ -3,20 +3,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 
+from analyzer.intake.columns import packed
 from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints, Route
 from analyzer.simulate.measured import Columns
 from analyzer.simulate.routing import Routing
 from netagent.model.ids import EndpointId
 from netagent.wire.messages import FlowColumns, PathColumns
 
-U32 = (
-    "sent", "lost", "refused", "sent_large", "lost_large", "run_ms", "count", "min_ns", "max_ns",
-    "prober_ns", "responder_ns",
+WHOLE_NS = 60_000_000_000
+"""Nanoseconds after which agents say all of their paths again."""
+MEASURED = (
+    "sent", "lost", "refused", "sent_large", "lost_large", "run", "run_ms", "count", "min_ns",
+    "max_ns", "mean_ln", "var_ln", "prober_ns", "responder_ns", "hist_len",
 )  # fmt: skip
-"""Columns of unsigned numbers."""
+"""Columns with an item per flow."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Messages:
         self._tables = [self._table(host) for host in range(clos.shape.hosts)]
         self._paths: list[tuple[int, PathColumns] | None] = [None] * clos.shape.hosts
         """What each host traced, with the version of the routing that it shows."""
+        self._whole: dict[int, tuple[int, PathColumns]] = {}
+        """Host -> start of the newest window in which it said all of its paths, and these."""
 
     def endpoints(self, host: int) -> tuple[EndpointId, ...]:
         """Return the endpoint table of a host's messages."""
@@ -58,23 +64,29 @@ class Messages:
         entries = slice(before, before + own)
         pair, port = np.divmod(columns["flow"][mine].astype(np.int64) - self._first[host], PORTS)
 
-        def column(name: str, code: str) -> bytes:
-            return columns[name][mine].astype(code).tobytes()
+        rows = {
+            "source": table.source[pair], "target": table.target[pair],
+            "source_port": FIRST_PORT + port,
+            **{name: columns[name][mine] for name in MEASURED},
+            **{name: columns[name][entries] for name in ("hist_bucket", "hist_count")},
+        }  # fmt: skip
+        return FlowColumns(**{name: packed(FlowColumns, name, rows[name]) for name in rows})
 
-        return FlowColumns(
-            source=table.source[pair].astype("<u2").tobytes(),
-            target=table.target[pair].astype("<u2").tobytes(),
-            source_port=(FIRST_PORT + port).astype("<u2").tobytes(),
-            run=column("run", "<u2"),
-            mean_ln=column("mean_ln", "<f4"), var_ln=column("var_ln", "<f4"),
-            hist_len=column("hist_len", "<u2"),
-            hist_bucket=columns["hist_bucket"][entries].astype("<u2").tobytes(),
-            hist_count=columns["hist_count"][entries].astype("<u4").tobytes(),
-            **{name: column(name, "<u4") for name in U32},
-        )  # fmt: skip
+    def paths(self, host: int, start_ns: int) -> PathColumns:
+        """Return what a host says of its paths in a window, as `netagent.collect.paths` has it."""
+        now = self._shown(host)
+        whole_ns, whole = self._whole.get(host, (0, now))
+        phase_ns = crc32(f"h{host}".encode()) * WHOLE_NS >> 32
+        minutes = {(each + phase_ns) // WHOLE_NS for each in (start_ns, whole_ns)}
+        if whole_ns and len(minutes) == 1 and start_ns > whole_ns:
+            news = _differing(now, whole) if now is not whole else np.zeros(0, np.int64)
+            if 2 * len(news) <= len(now.reply):
+                return _only(now, news, whole_ns)
+        self._whole[host] = start_ns, now
+        return now
 
-    def paths(self, host: int) -> PathColumns:
-        """Return what a host has traced by now."""
+    def _shown(self, host: int) -> PathColumns:
+        """Return all that a host has traced by now."""
         known = self._paths[host]
         if known is None or known[0] != self._routing.version:
             known = self._paths[host] = (self._routing.version, self._traced(host))
@@ -122,6 +134,36 @@ class Messages:
             *routing.spray.traces(others, reply=True),
         ]
         return _numbered([routing.shown(each) for each in traces])
+
+
+def _differing(paths: PathColumns, others: PathColumns) -> Ints:
+    """Return the rows that show another route than the same rows of `others`."""
+    number: dict[Route, int] = {}
+    mine, theirs = (
+        np.array([number.setdefault(route, len(number)) for route in each.routes])[
+            np.frombuffer(each.route, "<u2")
+        ]
+        for each in (paths, others)
+    )
+    return np.flatnonzero(mine != theirs)
+
+
+def _only(paths: PathColumns, rows: Ints, whole_ns: int) -> PathColumns:
+    """Return some rows, as what differs from an earlier window."""
+    chosen = {
+        name: np.frombuffer(getattr(paths, name), dtype)[rows]
+        for name, dtype in (
+            ("source", "<u2"), ("target", "<u2"), ("source_port", "<u2"), ("reply", "u1"),
+            ("outer_port", "<u2"),
+        )
+    }  # fmt: skip
+    used, route = np.unique(np.frombuffer(paths.route, "<u2")[rows], return_inverse=True)
+    return PathColumns(
+        **{name: each.tobytes() for name, each in chosen.items()},
+        route=route.astype("<u2").tobytes(),
+        routes=tuple(paths.routes[n] for n in used.tolist()),
+        whole_ns=whole_ns,
+    )
 
 
 def _numbered(traces: Sequence[Route]) -> tuple[Ints, tuple[Route, ...]]:

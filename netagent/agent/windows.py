@@ -10,6 +10,7 @@ from netagent.adapters.clock import StepDetector, now_ns, wall_ns
 from netagent.adapters.rdma.host import Queueing
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
+from netagent.collect.paths import PathNews
 from netagent.config import AgentConfig
 from netagent.host.counters import CounterRows
 from netagent.model.window import Window
@@ -28,6 +29,7 @@ class Windows:
         self._adapters = adapters
         self._membership = membership
         self._steps = StepDetector()
+        self._paths = PathNews(config.host)
         self._cpu_s = _cpu_s()
         self.health = Health()
         """Health of the window that was closed last."""
@@ -64,7 +66,7 @@ class Windows:
             window,
             host=self._config.host,
             instance=self._instance,
-            paths=adapters.tracer.traced(),
+            paths=self._paths.of(adapters.tracer.traced(), start_ns=window.start_ns),
             findings=self._membership.take_held(),
             health=self.health,
             stamps=adapters.prober.stamps(),

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from netagent.collect.paths import PathsToSay
 from netagent.collect.traffic import TrafficRows
 from netagent.host.counters import CounterRows
 from netagent.model.finding import Finding
@@ -35,6 +36,7 @@ from netagent.wire.messages import (
 _U32 = 0xFFFFFFFF
 """Largest number of a 32-bit column (`FlowColumns`); larger ones saturate."""
 NO_COUNTERS = CounterRows()
+NO_PATHS = PathsToSay(())
 NOT_OURS = 255
 """Who stamps the probes of another host's endpoint: nobody known. Chosen: beyond all values of
 `Stamps`."""
@@ -59,16 +61,6 @@ class FlowTally:
     def next_window(self) -> "FlowTally":
         """Return a tally for the next window that remembers the run of losses."""
         return FlowTally(run=self.run, run_first_ns=self.run_first_ns, run_last_ns=self.run_last_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class TracedPath:
-    """Outer path of one direction of a flow."""
-
-    flow: FlowId
-    reply: bool
-    outer_port: int
-    hops: tuple[str, ...]
 
 
 class WindowTally:
@@ -129,9 +121,9 @@ class WindowTally:
         *,
         host: str,
         instance: str,
-        paths: Iterable[TracedPath],
         findings: Iterable[Finding],
         health: Health,
+        paths: PathsToSay = NO_PATHS,
         stamps: Mapping[EndpointId, Stamps] = MappingProxyType({}),
         counters: CounterRows = NO_COUNTERS,
         traffic: Iterable[TrafficRows] = (),
@@ -143,7 +135,6 @@ class WindowTally:
         self._flows = {flow: tally.next_window() for flow, tally in kept}
         self._ended.clear()
         endpoints: dict[EndpointId, int] = {}
-        # Paths first: while they stay the same, so do their rows, and the bytes sent.
         columns = _path_columns(paths, endpoints)
         flows = _flow_columns(rows, endpoints)
         blocks = tuple(_traffic_block(rows, endpoints) for rows in traffic)
@@ -197,9 +188,9 @@ def _flow_columns(rows: dict[FlowId, FlowTally], endpoints: dict[EndpointId, int
     )
 
 
-def _path_columns(paths: Iterable[TracedPath], endpoints: dict[EndpointId, int]) -> PathColumns:
+def _path_columns(paths: PathsToSay, endpoints: dict[EndpointId, int]) -> PathColumns:
     routes: dict[tuple[str, ...], int] = {}
-    rows = list(paths)
+    rows = paths.rows
     return pack(
         PathColumns,
         source=[_row(endpoints, p.flow.source) for p in rows],
@@ -209,6 +200,7 @@ def _path_columns(paths: Iterable[TracedPath], endpoints: dict[EndpointId, int])
         outer_port=(p.outer_port for p in rows),
         route=[routes.setdefault(p.hops, len(routes)) for p in rows],
         routes=tuple(routes),
+        whole_ns=paths.whole_ns,
     )
 
 

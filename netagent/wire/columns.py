@@ -2,7 +2,8 @@
 """Columns: arrays of numbers, packed as bytes in little-endian order.
 
 A message declares what a column's items are where it declares the column, `sent: U32`; here, and in
-`analyzer.intake.columns`, they are packed and unpacked by that declaration.
+`analyzer.intake.columns`, they are packed and unpacked by that declaration. Most numbers of a
+quiet window are zero or small, so those columns are as narrow as they can be.
 """
 
 from array import array
@@ -19,6 +20,14 @@ U16 = Annotated[bytes, Meta(extra={"item": "H"})]
 U32 = Annotated[bytes, Meta(extra={"item": "I"})]
 U64 = Annotated[bytes, Meta(extra={"item": "Q"})]
 F32 = Annotated[bytes, Meta(extra={"item": "f"})]
+
+N16 = Annotated[bytes, Meta(extra={"item": "H", "narrow": True})]
+N32 = Annotated[bytes, Meta(extra={"item": "I", "narrow": True})]
+"""Columns of at most so many bits: of 0, 8, 16 or 32, what the largest item needs. The row count
+says which."""
+
+WIDTHS: Mapping[str, str] = {"H": "BH", "I": "BHI"}
+"""Typecodes, by that of the widest, in which a narrow column may be sent."""
 
 NAMES: Mapping[str, str] = {"B": "u8", "H": "u16", "I": "u32", "Q": "u64", "f": "f32"}
 """What messages of errors call the items of a typecode."""
@@ -44,6 +53,16 @@ def _typecode(hint: Any) -> str:
     return next((str(meta.extra["item"]) for meta in metas if meta.extra), "")
 
 
+@cache
+def narrow(message: type[Struct]) -> frozenset[str]:
+    """Return the columns of a message that are no wider than their items need."""
+    hints = get_type_hints(message, include_extras=True)
+    metas = {n: [m for m in get_args(h)[1:] if isinstance(m, Meta)] for n, h in hints.items()}
+    return frozenset(
+        name for name, each in metas.items() if any((m.extra or {}).get("narrow") for m in each)
+    )
+
+
 def pack(message: type[S], **values: Any) -> S:
     """Return a message whose columns hold `values`; values of other fields go in unchanged."""
     codes = typecodes(message)
@@ -53,8 +72,18 @@ def pack(message: type[S], **values: Any) -> S:
 
 def pack_column(message: type[Struct], name: str, values: Iterable[float]) -> bytes:
     """Return the column `name` of a message; OverflowError if a value is none of its items."""
-    packed = _in_wire_order(array(typecodes(message)[name], values))
-    return packed.tobytes()
+    packed: array[Any] = array(typecodes(message)[name], values)
+    if name in narrow(message):
+        packed = _narrowed(packed)
+    return _in_wire_order(packed).tobytes()
+
+
+def _narrowed(items: "array[Any]") -> "array[Any]":
+    largest = max(items, default=0)
+    if not largest:
+        return array("B")
+    fits = (c for c in WIDTHS[items.typecode] if largest < 1 << 8 * array(c).itemsize)
+    return array(next(fits), items)
 
 
 def unpack(message: Struct, name: str) -> "array[Any]":

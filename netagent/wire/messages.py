@@ -2,8 +2,7 @@
 """Messages between agent and analyzer, both ways.
 
 Bodies are msgpack or JSON by content type. Columns (U8 … F32) are little-endian arrays packed as
-bytes (base64 text in JSON), see `netagent.wire.columns`; the row count is the length of the
-shortest column's array, and all must agree.
+bytes (base64 text in JSON), see `netagent.wire.columns`; all must agree on the row count.
 """
 
 from msgspec import Struct, field
@@ -11,7 +10,7 @@ from msgspec import Struct, field
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
-from netagent.wire.columns import F32, U8, U16, U32, U64
+from netagent.wire.columns import F32, N16, N32, U8, U16, U64
 from netagent.wire.walk import LocalWalk
 
 SCHEMA = 1
@@ -19,52 +18,58 @@ SCHEMA = 1
 
 
 class FlowColumns(Struct, frozen=True, kw_only=True):
-    """One row per flow (source, target, UDP source port) that was probed in the window."""
+    """One row per flow (source, target, UDP source port) that was probed in the window.
 
-    source: U16 = b""
+    The rows are counted by `source_port`, those of the histogram by the sum of `hist_len`.
+    """
+
+    source: N16 = b""
     """Row of the summary's endpoint table."""
-    target: U16 = b""
+    target: N16 = b""
     """Row of the endpoint table."""
     source_port: U16 = b""
     """UDP source port of its probes."""
-    sent: U32 = b""
+    sent: N32 = b""
     """Probes that settled in the window; sent = lost + refused + answered."""
-    lost: U32 = b""
+    lost: N32 = b""
     """No answer within the timeout."""
-    refused: U32 = b""
+    refused: N32 = b""
     """ICMP said that the path is fine but nothing listens: no responder, no dead path."""
-    sent_large: U32 = b""
+    sent_large: N32 = b""
     """Probes of the largest size among `sent`."""
-    lost_large: U32 = b""
+    lost_large: N32 = b""
     """Probes of the largest size among `lost`."""
-    run: U16 = b""
+    run: N16 = b""
     """Losses in a row at the end of the window, counted across windows."""
-    run_ms: U32 = b""
+    run_ms: N32 = b""
     """Milliseconds from the send time of the first to that of the last loss of that run."""
-    count: U32 = b""
+    count: N32 = b""
     """Round trips measured (four timestamps complete)."""
-    min_ns: U32 = b""
+    min_ns: N32 = b""
     """Network round trip; 0 where count is 0."""
-    max_ns: U32 = b""
+    max_ns: N32 = b""
     """Network round trip; 0 where count is 0."""
     mean_ln: F32 = b""
     """Mean of ln(network round trip in ns)."""
     var_ln: F32 = b""
     """Population variance of the same."""
-    prober_ns: U32 = b""
+    prober_ns: N32 = b""
     """Mean time the prober's host spent (user space to wire and back)."""
-    responder_ns: U32 = b""
+    responder_ns: N32 = b""
     """Mean time the responder's host held the probe."""
-    hist_len: U16 = b""
+    hist_len: N16 = b""
     """How many (bucket, count) pairs of the histogram below belong to the row."""
-    hist_bucket: U16 = b""
+    hist_bucket: N16 = b""
     """See `netagent.wire.histogram`; not one per row."""
-    hist_count: U32 = b""
+    hist_count: N32 = b""
     """Parallel to hist_bucket."""
 
 
 class PathColumns(Struct, frozen=True, kw_only=True):
-    """One row per direction of a flow whose outer path this host traced recently."""
+    """One row per direction of a flow whose outer path this host traced recently.
+
+    Once in a minute that are all; in between only those that are new or differ.
+    """
 
     source: U16 = b""
     """Endpoint row of the prober."""
@@ -80,6 +85,9 @@ class PathColumns(Struct, frozen=True, kw_only=True):
     """Row of `routes`."""
     routes: tuple[tuple[str, ...], ...] = ()
     """Addresses the routers answered with, nearest first; "" where one kept silent."""
+    whole_ns: int = 0
+    """Start of the window whose summary had all of the paths from which these differ; 0 where
+    these are all."""
 
 
 class CounterColumns(Struct, frozen=True, kw_only=True):

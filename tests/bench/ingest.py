@@ -42,7 +42,7 @@ def run() -> list[dict[str, object]]:
             continue  # the first windows number the flows and learn their paths
         fast.append(took_s)
         slow.append(_row_by_row_s(wave))
-        rows = sum(len(decode(body, Summary).flows.source) // 2 for body in wave)
+        rows = sum(len(decode(body, Summary).flows.source_port) // 2 for body in wave)
         size = sum(map(len, wave))
     return [
         {

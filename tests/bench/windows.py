@@ -10,7 +10,8 @@ from random import Random
 from zlib import crc32
 
 from analyzer.roster.registry import Registry
-from netagent.collect.windows import TracedPath, WindowTally
+from netagent.collect.paths import PathNews, TracedPath
+from netagent.collect.windows import WindowTally
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
@@ -55,6 +56,7 @@ class Cluster:
         self.tallies = [WindowTally(large_class=2) for _ in range(self.hosts)]
         self.met: list[dict[tuple[FlowId, bool], None]] = [{} for _ in range(self.hosts)]
         """Host -> flow and direction of what its endpoints sent."""
+        self.news = [PathNews(f"h{host}") for host in range(self.hosts)]
         self.window = 0
 
     def _schedule(self, host: int, rail: int) -> Schedule:
@@ -128,5 +130,6 @@ class Cluster:
             for flow, reply in self.met[host]
         ]
         return self.tallies[host].close(
-            window, host=f"h{host}", instance="i", paths=paths, findings=(), health=Health()
-        )
+            window, host=f"h{host}", instance="i", findings=(), health=Health(),
+            paths=self.news[host].of(paths, start_ns=window.start_ns),
+        )  # fmt: skip

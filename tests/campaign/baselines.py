@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.intake.columns import column
+from analyzer.diagnosis.learning import Learned
+from analyzer.intake.columns import column, columns
+from analyzer.intake.paths import PathTable, paths_of
 from analyzer.localize.tomography import maxcount, seven
 from analyzer.localize.tomography.observations import Builder, Observations
 from analyzer.localize.tomography.ranking import Ranking
@@ -40,22 +42,13 @@ METHODS: Mapping[str, Rank] = {"MaxCount": maxcount.rank, "007": seven.rank}
 class _Ways:
     """The paths that one host traced, looked up by flow: most are never asked for."""
 
-    def __init__(self, summary: Summary) -> None:
-        self._ends, self._paths = summary.endpoints, summary.paths
-        paths = summary.paths
-        self._endpoint = {each: n for n, each in enumerate(summary.endpoints)}
-        source, target, port, reply = (
-            column(paths, name).astype(np.int64)
-            for name in ("source", "target", "source_port", "reply")
-        )
+    def __init__(self, paths: PathTable) -> None:
+        self.paths = paths
+        self._endpoint = {each: n for n, each in enumerate(paths.endpoints)}
+        source, target, port, reply = (each.astype(np.int64) for each in paths.key[:4])
         key = _key(source, target, port, reply)
         self._order = np.argsort(key, kind="stable")
         self._key = key[self._order]
-        self._route = column(paths, "route")
-
-    def hold(self, summary: Summary) -> bool:
-        """Return whether a later message of the host has the same paths."""
-        return self._paths == summary.paths and self._ends == summary.endpoints
 
     def hops(self, flow: FlowId, *, reply: bool) -> tuple[str, ...]:
         """Return the routers of a direction of a flow; none where it was not traced."""
@@ -66,7 +59,7 @@ class _Ways:
         place = int(np.searchsorted(self._key, key))
         if place == len(self._key) or self._key[place] != key:
             return ()
-        return self._paths.routes[int(self._route[self._order[place]])]
+        return self.paths.routes[int(self.paths.route[self._order[place]])]
 
 
 def _key(source: Any, target: Any, port: Any, reply: Any) -> Any:
@@ -77,13 +70,14 @@ def _key(source: Any, target: Any, port: Any, reply: Any) -> Any:
 class Baselines:
     """Reads the messages of an episode."""
 
+    said: Learned = field(default_factory=Learned)
+    """What hosts said of their paths before."""
     alarms: int = 0
     """Windows with an anomalous flow."""
     _endpoints: dict[EndpointId, Endpoint] = field(default_factory=dict)
-    _newest: dict[str, Summary] = field(default_factory=dict)
-    """Host -> its newest message."""
-    _ways: dict[str, tuple[Summary, _Ways]] = field(default_factory=dict)
-    """Host -> what it traced, as of which message."""
+    _newest: dict[str, PathTable] = field(default_factory=dict)
+    """Host -> what it traced by its newest message."""
+    _ways: dict[str, _Ways] = field(default_factory=dict)
     _legs: dict[tuple[FlowId, bool, tuple[str, ...]], int] = field(default_factory=dict)
     _seen: Builder[str] = field(default_factory=Builder)
 
@@ -94,7 +88,9 @@ class Baselines:
     def window(self, summaries: Sequence[Summary]) -> None:
         """Take the messages of a window."""
         found = False
-        self._newest.update((summary.host, summary) for summary in summaries)
+        for each in summaries:
+            paths = self.said.all_of(each.host, paths_of(each), wall_ns=each.start_ns)
+            self._newest[each.host] = paths
         for summary in summaries:
             for flow in _anomalous(summary):
                 # Both methods count flows, however many probes of them are lost.
@@ -135,22 +131,19 @@ class Baselines:
         newest = self._newest.get(host)
         if newest is None:
             return ()
-        of, ways = self._ways.get(host) or (newest, _Ways(newest))
-        if of is not newest and not ways.hold(newest):
-            ways = _Ways(newest)
-        self._ways[host] = (newest, ways)
-        return ways.hops(flow, reply=reply)
+        if host not in self._ways or self._ways[host].paths is not newest:
+            self._ways[host] = _Ways(newest)
+        return self._ways[host].hops(flow, reply=reply)
 
 
 def _anomalous(summary: Summary) -> list[FlowId]:
     """Return the flows of a message that pass a threshold."""
     flows = summary.flows
-    sent, lost, count, mean_ln = (
-        column(flows, name) for name in ("sent", "lost", "count", "mean_ln")
-    )
+    names = ("source", "target", "sent", "lost", "count", "mean_ln")
+    port = column(flows, "source_port")
+    source, target, sent, lost, count, mean_ln = columns(flows, names, len(port)).values()
     slow = (count > 0) & (np.exp(mean_ln) > RTT_NS)
     rows = np.flatnonzero(slow | (lost > LOSS * sent)).tolist()
-    source, target, port = (column(flows, name) for name in ("source", "target", "source_port"))
     return [
         FlowId(summary.endpoints[source[n]], summary.endpoints[target[n]], int(port[n]))
         for n in rows

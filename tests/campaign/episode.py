@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
+from analyzer.diagnosis.learning import Learned
+from analyzer.intake.paths import paths_of
 from analyzer.intake.windows import GRACE_NS
 from analyzer.questions import Failed, Question, Reply, Why
 from analyzer.roster.registry import Registry
@@ -116,6 +118,8 @@ class Cluster:
         if self.spray or not self.traced:
             declared = self._declared()
         self.diagnosis = Diagnosis(self.registry, declared)
+        self.said = Learned()
+        """What hosts said of their paths, for simpler methods."""
 
     def _declared(self) -> DeclaredTopology:
         """Return the cabling, which an operator declares where traces do not tell it."""
@@ -145,6 +149,8 @@ class Cluster:
             summaries = [each for each in summaries if self._comes_ns(each) > now_ns]
             while news and news[0][0] <= now_ns:
                 self.registry.apply(news[0][1], news.pop(0)[0])
+            for each in due:
+                self.said.all_of(each.host, paths_of(each), wall_ns=each.start_ns)
             if beside is not None and due:
                 beside.know(self.clos.endpoints)
                 beside.window(due)
@@ -206,7 +212,7 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
     agents.fail(failures, now_ns=began_ns)
     said: list[Said] = []
     broken: list[str] = []
-    simpler = Baselines()
+    simpler = Baselines(cluster.said)
     for _ in range(windows):
         for each in cluster.window(simpler):
             if each.incident is None:

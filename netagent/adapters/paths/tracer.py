@@ -9,7 +9,7 @@ import structlog
 
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.paths import outer, traceroute
-from netagent.collect.windows import TracedPath
+from netagent.collect.paths import TracedPath
 from netagent.config import TraceConfig
 from netagent.model.ids import FlowId
 from netagent.probing.paths import (

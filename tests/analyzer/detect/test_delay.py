@@ -48,7 +48,7 @@ def window(numbers, late=(), *, count=20, lies=(), late_ns=STARVED_NS):
                 flow = FlowId(ENDS[host].id, ENDS[other].id, 1)
                 tally.add(ProbeMeasured(flow, seq, 14_000, own, far))
         summary = tally.close(
-            Window(0, WIDTH_NS), host=host, instance="i", paths=(), findings=(), health=Health()
+            Window(0, WIDTH_NS), host=host, instance="i", findings=(), health=Health()
         )
         made[host] = numbers.decode(summary)
     return made

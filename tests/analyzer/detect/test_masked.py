@@ -26,7 +26,7 @@ def seen(findings, *, expected=("h0", "h1")):
     numbers, rows = FlowNumbers(), {}
     for host in findings:
         summary = WindowTally(large_class=0).close(
-            WINDOW, host=host, instance="i", paths=(), findings=(), health=Health()
+            WINDOW, host=host, instance="i", findings=(), health=Health()
         )
         rows[host] = numbers.decode(summary)
     state = WindowState(WINDOW, rows, findings={h: tuple(f) for h, f in findings.items()})

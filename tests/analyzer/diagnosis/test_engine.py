@@ -18,7 +18,7 @@ from analyzer.intake.windows import AHEAD_NS, GRACE_NS, WindowState
 from analyzer.localize.sentences import sentences
 from analyzer.localize.tracing.wants import Wants
 from analyzer.questions import Failed, Why
-from netagent.collect.windows import TracedPath
+from netagent.collect.paths import PathsToSay, TracedPath
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.evidence import EvidenceKind
 from netagent.model.finding import Finding, FindingKind
@@ -29,10 +29,11 @@ from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import IncidentState, Symptom
 from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured, ProbeReplied
-from netagent.wire.columns import pack_column
+from netagent.wire.columns import pack
 from netagent.wire.histogram import bucket_of
 from netagent.wire.messages import FlowColumns, Health, Registration
 from tests.analyzer.diagnosis.world import HOSTS, START, WIDTH, World
+from tests.oracles.rows import items
 
 
 def said(incident):
@@ -134,12 +135,12 @@ def test_a_host_speaks_only_for_what_its_own_endpoints_send():
     world = World(1)
     world.live(3)
     window = Window(world.now_ns() // WIDTH * WIDTH - WIDTH, WIDTH)
-    lies = [
+    lies = tuple(
         TracedPath(flow, reply=reply, outer_port=1, hops=("nowhere",))
         for flow, reply in world.fabric.routes
-    ]
+    )
     summary = world.tallies["h0"].close(
-        window, host="h0", instance="1", paths=lies, findings=(), health=Health()
+        window, host="h0", instance="1", paths=PathsToSay(lies), findings=(), health=Health()
     )
     world.diagnosis.ingest(summary, world.now_ns())
     told = world.diagnosis.topology()["leaves"]
@@ -158,8 +159,8 @@ def test_what_is_said_of_a_far_future_is_not_learned():
         world.tallies[host].add(ProbeReplied(flow, 1, 0))
         summary = world.tallies[host].close(
             Window(world.now_ns() // WIDTH * WIDTH + ahead_ns, WIDTH), host=host, instance="1",
-            paths=[TracedPath(flow, reply=False, outer_port=1, hops=("x",))], findings=(),
-            health=Health(),
+            paths=PathsToSay((TracedPath(flow, reply=False, outer_port=1, hops=("x",)),)),
+            findings=(), health=Health(),
         )  # fmt: skip
         world.diagnosis.ingest(summary, world.now_ns())
         assert (world.diagnosis.routes, world.diagnosis.flows) == known
@@ -685,10 +686,10 @@ def with_rows(summary, flows):
         "mean_ln": [math.log(late_ns)] * n,
     }  # fmt: skip
     columns = {
-        name: getattr(summary.flows, name) + pack_column(FlowColumns, name, more.get(name, [0] * n))
+        name: items(summary.flows, name) + more.get(name, [0] * n)
         for name in FlowColumns.__struct_fields__
     }
-    flows = structs.replace(summary.flows, **columns)
+    flows = pack(FlowColumns, **columns)
     return structs.replace(summary, endpoints=tuple(ends), flows=flows, stamps=b"")
 
 

@@ -149,3 +149,41 @@ def test_paths_of_an_endpoint_that_moved_are_learned_at_once(is_late):
     roster.apply(message, 10**12)
     learn(learned, topology, roster, HOST, table, wall_ns=3 * WIDTH_NS)
     assert topology.given == len(table)
+
+
+@given(st.lists(st.dictionaries(ROWS, st.tuples(ROWS, st.integers(0, 5)), max_size=5), max_size=6))
+def test_what_differs_leads_to_the_same_as_all_of_it(windows):
+    _, paths = fabric()
+    (topology, learned), (naive, all_of_it) = begun(), begun()
+    base_ns = 2 * WIDTH_NS
+    for known, of in ((topology, learned), (naive, all_of_it)):
+        take(of, known, HOST, paths[HOST], 2)
+    for window, rows in enumerate(windows, start=3):
+        table = changed(paths[HOST], rows)
+        differ = ~table.same(paths[HOST])
+        news = replace(
+            table, key=tuple(each[differ] for each in table.key), route=table.route[differ],
+            whole_ns=base_ns,
+        )  # fmt: skip
+        take(learned, topology, HOST, news, window)
+        take(all_of_it, naive, HOST, table, window)
+        assert known_state(topology) == known_state(naive)
+
+
+def known_state(topology):
+    """Return all that was learned."""
+    fields = ("_known", "_partial", "_links", "_left", "_leaf_of")
+    return [getattr(topology, name) for name in fields], dict(topology._between)
+
+
+def test_of_paths_that_differ_from_unknown_ones_what_is_said_is_learned():
+    _, paths = fabric()
+    topology, learned = Counting(), Learned()
+    few = replace(
+        paths[HOST], key=tuple(each[:3] for each in paths[HOST].key),
+        route=paths[HOST].route[:3], whole_ns=WIDTH_NS,
+    )  # fmt: skip
+    take(learned, topology, HOST, few, 2)
+    assert topology.given == 3
+    take(learned, topology, HOST, paths[HOST], 3)
+    assert topology.given == 3 + len(paths[HOST])

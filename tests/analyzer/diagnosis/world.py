@@ -8,7 +8,8 @@ from analyzer.diagnosis.engine import Diagnosis, IncidentChanged
 from analyzer.questions import Failed, Question, Reply, StatusRequest, Why
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
-from netagent.collect.windows import TracedPath, WindowTally
+from netagent.collect.paths import PathNews, TracedPath
+from netagent.collect.windows import WindowTally
 from netagent.model.finding import Finding
 from netagent.model.ids import FlowId
 from netagent.model.path import switch
@@ -54,6 +55,7 @@ class World:
             )
         self.diagnosis = Diagnosis(self.registry, declared)
         self.tallies = {host: WindowTally(large_class=2) for host in HOSTS}
+        self.news = {host: PathNews(host) for host in HOSTS}
 
     def now_ns(self) -> int:
         """Return when a window is told: shortly after its end."""
@@ -81,7 +83,8 @@ class World:
             if host in self.silent:
                 continue
             yield tally.close(
-                Window(START + self.window * WIDTH, WIDTH), host=host, instance="1", paths=paths,
+                Window(START + self.window * WIDTH, WIDTH), host=host, instance="1",
+                paths=self.news[host].of(paths, start_ns=START + self.window * WIDTH),
                 findings=self.findings.get(host, ()), health=Health(),
             )  # fmt: skip
 

@@ -37,7 +37,7 @@ def summary_of(events):
     tally = WindowTally(large_class=2)
     for event in events:
         tally.add(event)
-    made = tally.close(Window(0, 5), host="h", instance="i", paths=(), findings=(), health=Health())
+    made = tally.close(Window(0, 5), host="h", instance="i", findings=(), health=Health())
     return decode(encode(made), Summary)
 
 
@@ -69,8 +69,13 @@ COLUMNS = list(FlowColumns.__struct_fields__)
 
 @given(st.sampled_from([c for c in COLUMNS if not c.startswith("hist")]), st.binary(max_size=9))
 def test_columns_of_another_length_are_refused(name, extra):
-    summary = summary_of([ProbeReplied(FlowId(EndpointId("a", 0), EndpointId("d", 0), 1), 1, 0)])
-    flows = replace(summary.flows, **{name: getattr(summary.flows, name) + b"\0" + extra})
+    # Five rows: no column of them has another width by chance.
+    summary = summary_of(
+        [ProbeReplied(FlowId(EndpointId("a", 0), EndpointId("d", 0), n), 1, 0) for n in range(5)]
+    )
+    assert len(FlowNumbers().decode(summary).flow) == 5
+    odd = getattr(summary.flows, name) + b"\0" + extra
+    flows = replace(summary.flows, **{name: odd + b"\0" if len(odd) % 5 == 0 else odd})
     with pytest.raises(RemoteProtocolError):
         FlowNumbers().decode(replace(summary, flows=flows))
 
@@ -126,7 +131,7 @@ def test_numbers_of_flows_long_unseen_are_given_anew():
             flow = FlowId(EndpointId("a", 0), EndpointId("d", 0), port)
             tally.add(ProbeReplied(flow, 1, 0))
         return tally.close(
-            Window(start_ns, 5), host="h", instance="i", paths=(), findings=(), health=Health()
+            Window(start_ns, 5), host="h", instance="i", findings=(), health=Health()
         )
 
     numbers = FlowNumbers()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from contextlib import nullcontext
+from dataclasses import replace as replace_table
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from analyzer.intake.paths import paths_of
-from netagent.collect.windows import TracedPath, WindowTally
+from netagent.collect.paths import PathsToSay, TracedPath
+from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import MAX_HOPS
@@ -27,11 +29,11 @@ TRACED = st.builds(
 )
 
 
-def summary_of(*traced):
-    tally = WindowTally(large_class=2)
-    made = tally.close(
-        Window(0, 5), host="h", instance="i", paths=traced, findings=(), health=Health()
-    )
+def summary_of(*traced, whole_ns=0):
+    made = WindowTally(large_class=2).close(
+        Window(9, 5), host="h", instance="i", findings=(), health=Health(),
+        paths=PathsToSay(traced, whole_ns),
+    )  # fmt: skip
     return decode(encode(made), Summary)
 
 
@@ -55,6 +57,8 @@ def test_paths_come_back_as_they_were_traced():
         {"target": b"\2\0"},
         {"reply": b""},
         {"outer_port": b"\0"},
+        {"whole_ns": 10},
+        {"whole_ns": -1},
     ],
     ids=str,
 )
@@ -84,3 +88,43 @@ def test_same_are_those_that_stand_alike_in_the_same_place(ours, theirs):
     assert tables[0].same(tables[0]).all()
     if len(rows) == len(others) and tables[0].endpoints == tables[1].endpoints:
         assert same.tolist() == [row == other for row, other in zip(rows, others, strict=True)]
+
+
+def as_dict(table):
+    rows = table.rows(np.arange(len(table)))
+    return {(row.flow, row.reply): (row.outer_port, row.hops) for row in rows}
+
+
+@given(st.lists(TRACED, max_size=6), st.lists(TRACED, max_size=6))
+def test_news_take_the_places_of_what_they_change(base, news):
+    unique = list({(each.flow, each.reply): each for each in base}.values())
+    before, later = (paths_of(summary_of(*each)) for each in (unique, news))
+    found = before.with_news(later)
+    assert as_dict(found) == as_dict(before) | as_dict(later)
+    assert len(found) == len(as_dict(found))
+    assert list(as_dict(found))[: len(before)] == list(as_dict(before))
+
+
+def test_more_endpoints_than_a_column_can_number_are_not_joined():
+    def of(name, count):
+        ends = [EndpointId(f"{name}{n}", 0) for n in range(count)]
+        return paths_of(
+            summary_of(
+                *(
+                    TracedPath(FlowId(a, b, 1), reply=False, outer_port=1, hops=("x",))
+                    for a, b in zip(ends[::2], ends[1::2], strict=True)
+                )
+            )
+        )
+
+    assert of("a", 4).with_news(of("b", 1 << 16)) is None
+    assert len(of("a", 4).with_news(of("b", 4))) == 4
+
+
+def test_a_host_that_names_a_route_twice_keeps_its_numbers():
+    paths = [TracedPath(FLOW, reply=False, outer_port=1, hops=("x",))]
+    base = paths_of(summary_of(*paths))
+    twice = replace_table(base, routes=(("y",), ("y",), ("x",)), route=np.array([2], np.uint16))
+    news = TracedPath(FlowId(FLOW.target, FLOW.source, 1), reply=True, outer_port=1, hops=("z",))
+    found = twice.with_news(paths_of(summary_of(news)))
+    assert list(as_dict(found).values()) == [(1, ("x",)), (1, ("z",))]

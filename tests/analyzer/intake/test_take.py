@@ -5,7 +5,8 @@ from msgspec import structs
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.take import keep, take
-from netagent.collect.windows import TracedPath, WindowTally
+from netagent.collect.paths import PathsToSay, TracedPath
+from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
@@ -21,8 +22,9 @@ def summary(**changes):
     tally.add(ProbeReplied(FLOW, 1, 0))
     path = TracedPath(FLOW, reply=False, outer_port=1, hops=("leaf",))
     made = tally.close(
-        Window(0, WIDTH_NS), host="h0", instance="i", paths=[path], findings=(), health=Health()
-    )
+        Window(0, WIDTH_NS), host="h0", instance="i", findings=(), health=Health(),
+        paths=PathsToSay((path,)),
+    )  # fmt: skip
     return structs.replace(made, **changes)
 
 

@@ -33,7 +33,6 @@ def summary(rows, *, tick_ns=S, first=1000, host="h0", clock=None):
         Window(0, 5 * S),
         host=host,
         instance="one",
-        paths=(),
         findings=(),
         health=Health(),
         traffic=traffic,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.model.errors import RemoteProtocolError
-from netagent.wire.columns import NAMES, pack, pack_column, typecodes, unpack
+from netagent.wire.columns import NAMES, narrow, pack, pack_column, typecodes, unpack
 from netagent.wire.messages import (
     CounterColumns,
     FlowColumns,
@@ -31,8 +31,23 @@ def test_every_field_of_bytes_is_a_column():
 @given(st.sampled_from(COLUMNS), st.lists(st.integers(0, 255), max_size=5))
 def test_columns_are_little_endian_and_come_back(column, values):
     message, name = column
+    code = typecodes(message)[name]
+    if name in narrow(message):
+        code = "B" if any(values) else ""
     data = pack_column(message, name, values)
-    assert data == struct.pack(f"<{len(values)}{typecodes(message)[name]}", *values)
+    assert data == (struct.pack(f"<{len(values)}{code}", *values) if code else b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "largest", "code"),
+    [
+        ("run", 0, ""), ("run", 255, "B"), ("run", 256, "H"), ("run", 65535, "H"),
+        ("sent", 1, "B"), ("sent", 65535, "H"), ("sent", 65536, "I"), ("sent", 2**32 - 1, "I"),
+    ],
+)  # fmt: skip
+def test_a_narrow_column_is_as_wide_as_its_largest_item_needs(name, largest, code):
+    data = pack_column(FlowColumns, name, [0, largest, 0])
+    assert data == (struct.pack(f"<3{code}", 0, largest, 0) if code else b"")
 
 
 @given(st.lists(st.integers(0, (1 << 64) - 1)), st.lists(st.integers(0, (1 << 16) - 1)))

@@ -25,7 +25,7 @@ def summary(trips: Mapping[FlowId, Iterable[float]], start_ns: int = 0) -> Summa
         for seq, rtt_ns in enumerate(rtts_ns):
             tally.add(ProbeMeasured(each, seq, round(rtt_ns), 0, 0))
     return tally.close(
-        Window(start_ns, WIDTH_NS), host="h", instance="i", paths=(), findings=(), health=Health()
+        Window(start_ns, WIDTH_NS), host="h", instance="i", findings=(), health=Health()
     )
 
 
