@@ -62,8 +62,10 @@ def changed(table, rows):
     for row, (other, hops) in ((n % len(route), each) for n, each in rows.items()):
         leaf = table.routes[table.route[row]][0]
         beside = [each for each in table.routes if each[0] == leaf]
-        routes.append(beside[other % len(beside)][:hops])
-        route[row] = len(routes) - 1
+        shown = beside[other % len(beside)][:hops]
+        if shown not in routes:
+            routes.append(shown)
+        route[row] = routes.index(shown)
     return replace(table, routes=tuple(routes), route=route)
 
 
