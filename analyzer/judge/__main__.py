@@ -7,6 +7,7 @@ The analyzer starts it, with the number of a connected socket. It ends when the 
 import argparse
 import asyncio
 import ctypes
+import gc
 import os
 import signal
 import socket
@@ -22,6 +23,10 @@ from netagent.model.errors import RemoteProtocolError
 
 BUFFER_BYTES = 4 << 20
 """Bytes that are read ahead. Chosen: some hundred summaries; what is more waits in the analyzer."""
+GARBAGE = (100_000, 20, 20)
+"""Allocations before a look for cycles among the youngest objects, such looks before one among
+older ones, and those before one among all. Chosen: a judge has millions of objects and makes no
+cycles of them, and each look among all of them takes it a second."""
 _PR_SET_PDEATHSIG = 1
 """Operation PR_SET_PDEATHSIG of linux/prctl.h."""
 
@@ -72,6 +77,7 @@ def main() -> int:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM):  # to all of a group: the analyzer says when
         signal.signal(number, signal.SIG_IGN)
+    gc.set_threshold(*GARBAGE)
     asyncio.run(judge(socket.socket(fileno=args.socket)))
     return 0
 
