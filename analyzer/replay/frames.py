@@ -38,8 +38,8 @@ class DamagedRecording(RemoteProtocolError):
 def frame(payload: bytes) -> bytes:
     """Return the payload as a frame."""
     flags = 0
-    if len(payload) >= WORTH_BYTES:
-        flags, payload = DEFLATED, zlib.compress(payload, LEVEL)
+    if len(payload) >= WORTH_BYTES and len(packed := zlib.compress(payload, LEVEL)) < len(payload):
+        flags, payload = DEFLATED, packed
     return HEAD.pack(len(payload), _checksum(flags, payload), flags) + payload
 
 

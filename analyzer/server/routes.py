@@ -180,7 +180,10 @@ async def follow(host: FromPath[str], request: Call) -> Response[bytes]:
     tags=["agents"],
 )
 async def summaries(request: Call) -> Response[bytes]:
-    """Store one host's closed window; answered once it is on disk."""
+    """Store one host's closed window; answered once it is on disk.
+
+    A msgpack body may be deflated (RFC 1950, Content-Encoding: deflate); so it is stored.
+    """
     analyzer = analyzer_of(request)
     received_ns = analyzer.clock()
     summary, payload = await read(request, Summary, SummaryHead)

@@ -14,7 +14,7 @@ from netagent.collect.paths import PathNews
 from netagent.config import AgentConfig
 from netagent.host.counters import CounterRows
 from netagent.model.window import Window
-from netagent.wire.codec import encode
+from netagent.wire.codec import deflated, encode
 from netagent.wire.messages import Health
 
 
@@ -74,7 +74,7 @@ class Windows:
             traffic=adapters.traffic.take(),
             clock=adapters.uplink.clock.best(now_ns=now_ns()),
         )
-        adapters.shipper.submit(window.start_ns, encode(summary))
+        adapters.shipper.submit(window.start_ns, deflated(encode(summary)))
 
     def _take_health(self, *, until_ns: int) -> Health:
         adapters = self._adapters

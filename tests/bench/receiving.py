@@ -21,7 +21,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from netagent.wire.codec import encode
+from netagent.wire.codec import deflated, encode, inflated
 from netagent.wire.messages import Registration
 from tests.analyzer.certificates import Authority
 from tests.bench.windows import WARM_WINDOWS, WIDTH_NS, Cluster
@@ -35,9 +35,10 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def at(body: bytes, start_ns: int) -> bytes:
-    """Return a summary as of another window."""
-    place = body.index(START) + len(START)
-    return body[:place] + start_ns.to_bytes(8, "big") + body[place + 8 :]
+    """Return a summary as of another window, as it is sent."""
+    plain = inflated(body)
+    place = plain.index(START) + len(START)
+    return deflated(plain[:place] + start_ns.to_bytes(8, "big") + plain[place + 8 :])
 
 
 def cpu_s(pid: int) -> float:

@@ -19,7 +19,7 @@ from netagent.model.pinglist import Target
 from netagent.model.window import Window
 from netagent.probing.schedule import Rates, Schedule
 from netagent.probing.session import ProbeLost, ProbeMeasured, ProbeReplied
-from netagent.wire.codec import encode
+from netagent.wire.codec import deflated, encode
 from netagent.wire.messages import Health, Registration
 
 WIDTH_NS = 5_000_000_000
@@ -102,7 +102,7 @@ class Cluster:
                     flow = FlowId(target.source, target.target, 40000 + ping.port_index)
                     self._probe(host, flow, ping.size_class, now_ns, schedule)
         window, self.window = Window(start_ns, WIDTH_NS), self.window + 1
-        return [encode(self._summary(host, window)) for host in range(self.hosts)]
+        return [deflated(encode(self._summary(host, window))) for host in range(self.hosts)]
 
     def _probe(self, host: int, flow: FlowId, size: int, now_ns: int, schedule: Schedule) -> None:
         tally = self.tallies[host]

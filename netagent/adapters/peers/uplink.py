@@ -16,7 +16,7 @@ from netagent.adapters.peers.spool import Spool
 from netagent.collect.clocks import ClockEstimate
 from netagent.config import AgentConfig, TlsConfig
 from netagent.model.errors import ConfigError, RemoteProtocolError, Unreachable
-from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.codec import ContentType, decode, encode, is_deflated
 from netagent.wire.messages import Accepted, Registered, Registration
 from netagent.wire.roster import Follow, Update
 
@@ -112,6 +112,8 @@ class Uplink:
         self, method: str, path: str, body: bytes, *, deadline_s: float = DEADLINE_S
     ) -> httpx.Response:
         headers = dict.fromkeys(("accept", "content-type"), ContentType.MSGPACK.value)
+        if is_deflated(body):
+            headers["content-encoding"] = "deflate"
         try:
             async with asyncio.timeout(deadline_s):
                 response = await self._client.request(

@@ -26,7 +26,7 @@ from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Failure
 from netagent.model.finding import Finding
 from netagent.probing.roster import Roster
-from netagent.wire.codec import decode, encode
+from netagent.wire.codec import decode, deflated, encode
 from netagent.wire.messages import PathRequest, Registered, Registration, Summary
 from netagent.wire.roster import Update
 from tests.bench.receiving import Host, Refused, at
@@ -40,6 +40,9 @@ AGAIN_S = 0.2, 10.0
 """Seconds until a host comes again that was refused, doubled each time: as agents have it
 (`netagent.adapters.peers.uplink.BACKOFF_S`)."""
 POLL_S = 30
+WHOLE = b"\xa8whole_ns"
+U64 = 0xCF
+"""First byte of an integer of 64 bits in msgpack; a whole table says 0, in one byte."""
 NS = 10**9
 
 
@@ -112,6 +115,8 @@ class Fleet:
         self.delivered = Delivered()
         self._origin: dict[int, int] = {}
         """Window -> when it was made to begin."""
+        self._whole_ns: dict[str, int] = {}
+        """Host -> start of the newest window delivered that had all of its paths."""
         self._shift_ns = 0
         """Real time less simulated time, of the windows that fail."""
 
@@ -196,7 +201,12 @@ class Fleet:
         bodies: dict[str, bytes] = pickle.loads(self._file(made).read_bytes())  # noqa: S301
         now_ns = start_ns + window * WIDTH_NS
         shift_ns = now_ns - self._origin[made]
-        return [(host, _as_of(body, now_ns, shift_ns)) for host, body in bodies.items()]
+        made_now = []
+        for host, body in bodies.items():
+            whole_ns, shifted = _as_of(body, now_ns, shift_ns, self._whole_ns.get(host, 0))
+            self._whole_ns[host] = whole_ns
+            made_now.append((host, shifted))
+        return made_now
 
     async def _until(self, at_ns: float) -> None:
         await asyncio.sleep(max(0.0, at_ns / NS - time.time()))
@@ -315,16 +325,25 @@ def _length(head: list[str]) -> int:
     return int(next(found, "0"))
 
 
-def _as_of(body: bytes, now_ns: int, shift_ns: int) -> bytes:
-    """Return a summary as of another time."""
+def _as_of(body: bytes, now_ns: int, shift_ns: int, whole_ns: int) -> tuple[int, bytes]:
+    """Return a summary as of another time, and when its host last said all of its paths.
+
+    Before, that was at `whole_ns`: in health it says the same each time.
+    """
+    place = body.index(WHOLE) + len(WHOLE)
+    if body[place] == U64:
+        body = body[: place + 1] + whole_ns.to_bytes(8, "big") + body[place + 9 :]
+    else:
+        whole_ns = now_ns
     if b"findings\x90" in body:
-        return at(body, now_ns)
+        return whole_ns, at(body, now_ns)
     summary = decode(body, Summary)
     findings = tuple(
         Finding(each.kind, each.component, each.text, each.wall_ns + shift_ns)
         for each in summary.findings
     )
-    return encode(msgspec.structs.replace(summary, start_ns=now_ns, findings=findings))
+    shifted = msgspec.structs.replace(summary, start_ns=now_ns, findings=findings)
+    return whole_ns, deflated(encode(shifted))
 
 
 def main(load: Load, folder: str, pipe: Connection) -> None:

@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +10,15 @@ from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
-from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
+from netagent.wire.codec import (
+    MAX_BODY_BYTES,
+    ContentType,
+    decode,
+    deflated,
+    encode,
+    inflated,
+    is_deflated,
+)
 from netagent.wire.messages import (
     CheckRequest,
     EgressQuestion,
@@ -100,3 +111,45 @@ def test_a_huge_body_is_refused_unread():
 )
 def test_the_form_follows_the_header(header, form):
     assert ContentType.of(header) is form
+
+
+@given(st.binary(max_size=300), st.integers(1, 40))
+def test_what_is_deflated_is_decoded_as_it_was(data, times):
+    body = encode({"data": data * times})
+    packed = deflated(body)
+    assert len(packed) <= len(body)
+    assert inflated(packed) == body
+    assert decode(packed, dict[str, bytes]) == {"data": data * times}
+
+
+def test_what_would_not_be_inflated_again_is_not_deflated():
+    body = encode({"data": bytes(1 << 20)})
+    assert not is_deflated(deflated(body))
+    assert is_deflated(deflated(encode({"data": bytes(100)})))
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (zlib.compress(bytes(1 << 24)), "inflates to more than"),
+        (zlib.compress(b"\x80" * 300)[:-1], "not whole"),
+        (zlib.compress(b"\x80") + b"x", "not whole"),
+        (b"\x78\xffrubbish", "cannot be inflated"),
+        (b"\x78", "not whole"),
+    ],
+)
+def test_a_body_that_is_torn_or_a_bomb_is_refused(body, why):
+    with pytest.raises(RemoteProtocolError, match=why):
+        decode(body, dict[str, bytes])
+
+
+def test_no_more_is_inflated_than_a_body_may_be():
+    packed = zlib.compress(encode({"data": bytes(range(250)) * 8}))
+    with pytest.raises(RemoteProtocolError, match="more than 1000 bytes"):
+        decode(packed, dict[str, bytes], max_bytes=1000)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_that_begin_like_a_deflated_body_are_decoded_or_refused(rest):
+    with contextlib.suppress(RemoteProtocolError):
+        assert isinstance(decode(b"\x78" + rest, dict[str, bytes]), dict)
