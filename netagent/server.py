@@ -123,7 +123,7 @@ class _Request:
     """Common name of the client's certificate; None where there is no TLS."""
 
     def message(self, kind: type[Any]) -> Any:
-        return decode(self.body, kind, self.form)
+        return decode(self.body, kind, self.form, max_bytes=MAX_REQUEST_BYTES)
 
 
 Handler = Callable[[AgentService, _Request], Awaitable[object]]

@@ -2,12 +2,13 @@
 """Traced paths into the learned topology: of each host's, those that say something new."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.intake.paths import PathTable
+from analyzer.intake.paths import PathBase, PathTable
 from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import Registry
 from netagent.model.ids import EndpointId
@@ -21,12 +22,17 @@ half of the time after which what nothing shows is forgotten; learning costs tim
 class Learned:
     """What was learned of hosts' paths, as their summaries said it last."""
 
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_laid"})
+    """What no recording holds: it follows from the rest."""
+
     _whole: dict[str, tuple[PathTable, NDArray[np.bool_]]] = field(default_factory=dict)
     """Host -> its paths, and which of them (n_paths,) were learned to their end."""
     _since_ns: dict[str, int] = field(default_factory=dict)
     """Host -> start of the window that all of its paths were learned in."""
     _base: dict[str, tuple[int, PathTable]] = field(default_factory=dict)
     """Host -> start of the newest window that had all of its paths, and these."""
+    _laid: dict[str, PathBase] = field(default_factory=dict)
+    """Cache: host -> those paths, ready for what differs from them."""
     _underlays: dict[str, tuple[int, dict[EndpointId, str | None]]] = field(default_factory=dict)
     """Host -> moves of endpoints until its table was last looked at, and their VTEPs then."""
 
@@ -38,11 +44,15 @@ class Learned:
         if not paths.whole_ns:
             if wall_ns >= self._base.get(host, (0, paths))[0]:
                 self._base[host] = wall_ns, paths
+                self._laid.pop(host, None)
             return paths
         base_ns, base = self._base.get(host, (0, paths))
         if base_ns != paths.whole_ns:
             return paths
-        return base.with_news(paths) or paths
+        laid = self._laid.get(host)
+        if laid is None:
+            laid = self._laid[host] = PathBase(base)
+        return laid.with_news(paths) or paths
 
     def news(
         self, host: str, paths: PathTable, *, wall_ns: int, moved: bool = False
@@ -103,7 +113,7 @@ def learn(
     rows = paths.rows(news)
     mine = np.array([(row.flow.target if row.reply else row.flow.source) in own for row in rows])
     kept = [row for row, is_own in zip(rows, mine.tolist(), strict=True) if is_own]
-    whole = np.zeros(len(rows), np.bool_)
+    whole = ~mine  # of what others send, nothing is learned however often it comes
     whole[mine] = topology.learn(kept, lambda end: underlay_of(end, roster), wall_ns=wall_ns)
     learned.take(host, paths, news, whole)
 

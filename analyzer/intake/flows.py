@@ -26,6 +26,10 @@ MAX_ENDS = 1 << 23
 """Most endpoints with numbers; summaries that name more are refused. Chosen: two hundred times
 40,000, and two of them and a port are a key of 62 bits."""
 
+MAX_ROWS = 1 << 17
+"""Most flows, or paths, in a summary. Chosen: forty times the probes that a host sends in a window,
+and twice the paths of eight endpoints in a task of 8,192; narrow columns say many in few bytes."""
+
 MAX_LN = 100.0
 """Limit of the moments of ln(ns) of a round trip. Chosen: far above any round trip (2**64 ns are
 44.4); what is not finite exceeds it too."""
@@ -172,7 +176,10 @@ class FlowNumbers:
         moments = (arrays[name] for name in _MOMENTS)
         if not all(((each >= 0) & (each < MAX_LN)).all() for each in moments):
             raise RemoteProtocolError("a moment of ln(ns) is out of range")
-        arrays |= columns(flows, _HISTOGRAM, int(arrays["hist_len"].sum()))
+        entries = int(arrays["hist_len"].sum())
+        if entries > len(flows.hist_count):  # each has at least a byte: none counts nothing
+            raise RemoteProtocolError(f"a histogram of {entries} entries without their counts")
+        arrays |= columns(flows, _HISTOGRAM, entries)
         if (arrays["hist_bucket"] > MAX_BUCKET).any():
             raise RemoteProtocolError("a bucket beyond any round trip")
         window = Window(summary.start_ns, summary.width_ns)
@@ -203,6 +210,8 @@ class FlowNumbers:
         self, endpoints: Sequence[EndpointId], flows: FlowColumns
     ) -> NDArray[np.int64]:
         port = column(flows, "source_port")
+        if len(port) > MAX_ROWS:
+            raise RemoteProtocolError(f"{len(port)} flows of a host; {MAX_ROWS} at most")
         source, target = columns(flows, ("source", "target"), len(port)).values()
         if len(source) and max(int(source.max()), int(target.max())) >= len(endpoints):
             raise RemoteProtocolError("a row names an endpoint beyond the table")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The traced paths of a summary, and which of them say what an earlier summary did not."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -8,12 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
+from analyzer.intake.flows import MAX_ROWS
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import MAX_HOPS
 from netagent.wire.messages import Summary
 
 T = TypeVar("T")
+
+MAX_SINCE_NS = 120_000_000_000
+"""Nanoseconds for which a summary may say only what differs of its paths. Chosen: twice what agents
+do."""
 
 _KEY = ("source", "target", "source_port", "reply", "outer_port")
 
@@ -56,29 +62,6 @@ class PathTable:
             for source, target, port, reply, outer, route in zip(*chosen, strict=True)
         ]
 
-    def with_news(self, news: "PathTable") -> "PathTable | None":
-        """Return these paths with those of `news` in their places, new ones at the end.
-
-        None where that is more than the columns can number.
-        """
-        if not len(news):
-            return self
-        ends, end_at = _joined(self.endpoints, news.endpoints)
-        routes, route_at = _joined(self.routes, news.routes)
-        if max(len(ends), len(routes)) > 1 << 16:
-            return None
-        row = np.array(end_at, np.uint16)
-        theirs = (row[news.key[0]], row[news.key[1]], *news.key[2:])
-        places: dict[int, int] = dict(zip(_keys(self.key), range(len(self)), strict=True))
-        at = [places.setdefault(key, len(places)) for key in _keys(theirs)]
-        more = len(places) - len(self)
-        key = tuple(
-            _laid_over(mine, others, at, more)
-            for mine, others in zip(self.key, theirs, strict=True)
-        )
-        shown = np.array(route_at, np.uint16)[news.route]
-        return PathTable(ends, routes, key, _laid_over(self.route, shown, at, more))
-
     def same(self, other: "PathTable") -> NDArray[np.bool_]:
         """Return which rows (n_paths,) say what those in the same places of `other` say."""
         if self is other:
@@ -100,6 +83,46 @@ class PathTable:
         return same
 
 
+class PathBase:
+    """All paths of a window, over which what differs in later ones is laid."""
+
+    def __init__(self, paths: PathTable) -> None:
+        self.paths = paths
+        self._ends: dict[EndpointId, int] | None = None
+        self._routes: dict[tuple[str, ...], int] = {}
+        self._places: dict[int, int] = {}
+
+    def with_news(self, news: PathTable) -> PathTable | None:
+        """Return these paths with those of `news` in their places, new ones at the end.
+
+        None where that is more than the columns can number.
+        """
+        if not len(news):
+            return self.paths
+        paths, known_ends = self.paths, self._ends
+        if known_ends is None:  # cost follows the news from the second time on
+            known_ends = self._ends = _first(paths.endpoints)
+            self._routes, self._places = _first(paths.routes), _first(_keys(paths.key))
+        ends, end_at = _joined(paths.endpoints, known_ends, news.endpoints)
+        routes, route_at = _joined(paths.routes, self._routes, news.routes)
+        if max(len(ends), len(routes)) > 1 << 16:
+            return None
+        row = np.array(end_at, np.uint16)
+        theirs = (row[news.key[0]], row[news.key[1]], *news.key[2:])
+        lacking: dict[int, int] = {}
+        at: list[int] = []
+        for key in _keys(theirs):
+            place = self._places.get(key)
+            at.append(
+                lacking.setdefault(key, len(paths) + len(lacking)) if place is None else place
+            )
+        both = zip(paths.key, theirs, strict=True)
+        laid = tuple(_laid_over(mine, others, at, len(lacking)) for mine, others in both)
+        shown = np.array(route_at, np.uint16)[news.route]
+        route = _laid_over(paths.route, shown, at, len(lacking))
+        return PathTable(ends, routes, laid, route)
+
+
 def paths_of(summary: Summary) -> PathTable:
     """Return the summary's traced paths; RemoteProtocolError where they make no sense."""
     paths, endpoints = summary.paths, len(summary.endpoints)
@@ -110,22 +133,30 @@ def paths_of(summary: Summary) -> PathTable:
     for numbers, many in ((key[0], endpoints), (key[1], endpoints), (route, len(paths.routes))):
         if (numbers >= many).any():
             raise RemoteProtocolError("path columns do not agree: a row beyond its table")
-    if not 0 <= paths.whole_ns <= summary.start_ns:
-        raise RemoteProtocolError("paths that differ from those of a later window")
+    if len(route) > MAX_ROWS:
+        raise RemoteProtocolError(f"{len(route)} paths of a host; {MAX_ROWS} at most")
+    since_ns = summary.start_ns - paths.whole_ns if paths.whole_ns else 0
+    if paths.whole_ns < 0 or not 0 <= since_ns <= MAX_SINCE_NS:
+        raise RemoteProtocolError("paths that differ from those of a later window, or one long ago")
     return PathTable(summary.endpoints, paths.routes, key, route, paths.whole_ns)
 
 
-def _joined(mine: tuple[T, ...], others: tuple[T, ...]) -> tuple[tuple[T, ...], list[int]]:
-    """Return `mine` with those of `others` that it lacks at its end, and where all others are.
+def _first(of: Sequence[T]) -> dict[T, int]:
+    """Return where each stands first: a host may name one twice."""
+    found: dict[T, int] = {}
+    for n, each in enumerate(of):
+        found.setdefault(each, n)
+    return found
 
-    A host may name one twice; what is numbered stays where it is.
-    """
-    at: dict[T, int] = {}
-    for n, each in enumerate(mine):
-        at.setdefault(each, n)
-    lacking = [each for each in dict.fromkeys(others) if each not in at]
-    at |= {each: n for n, each in enumerate(lacking, len(mine))}
-    return (*mine, *lacking), [at[each] for each in others]
+
+def _joined(
+    mine: tuple[T, ...], at: dict[T, int], others: tuple[T, ...]
+) -> tuple[tuple[T, ...], list[int]]:
+    """Return `mine`, which are `at`, with what they lack of `others`, and where all others are."""
+    lacking = _first([each for each in dict.fromkeys(others) if each not in at])
+    more = len(mine)
+    places = [at[e] if e in at else more + lacking[e] for e in others]
+    return (*mine, *lacking), places
 
 
 def _keys(key: tuple[NDArray[Any], ...]) -> list[int]:

@@ -23,7 +23,6 @@ from netagent.wire.roster import (
     Source,
     TaskChange,
     Update,
-    as_bytes,
     digest_of,
     member_of,
     named,
@@ -198,7 +197,7 @@ class Lists:
         """Return the containers that were declared of `task`, and their digest."""
         if task not in self._containers:
             containers = self._registry.containers_of(task)
-            self._containers[task] = containers, as_bytes(digest_of(containers))
+            self._containers[task] = containers, digest_of(containers)
         return self._containers[task]
 
 

@@ -70,7 +70,10 @@ class AnalyzerService:
         self._changed = changed
         self._settled = settled
         self._noted: dict[str, int] = {}
-        """Task -> when it was last stored who came of it."""
+        """Task -> when it was last tried to store who came of it."""
+        states = (registry.export_host(agent.host) for agent in registry.agents())
+        self._stored = {state.agent.host: _lasting(state) for state in states if state is not None}
+        """Host -> its part as it is on disk."""
 
     async def register(self, registration: Registration, wall_ns: int) -> Registered:
         """Take a host's endpoints; return what names those that may be probed. Idempotent.
@@ -92,8 +95,8 @@ class AnalyzerService:
         # one message here, and not one per host of the task. Their next lists have them too.
         crowds = self._hosts(task for task in touched if not self._expects(task))
         self._changed({host} | self._lists.take_owners() | crowds)
-        if after is not None and (before is None or _lasting(before) != _lasting(after)):
-            await self._store.put_host(after)
+        if after is not None and self._stored.get(host) != _lasting(after):
+            await self._keep(after)
         await self._note_arrivals(wall_ns, wait_ns=ARRIVALS_NS)
         return Registered(sources=self._lists.named(host))
 
@@ -146,6 +149,7 @@ class AnalyzerService:
         """Drop a host that left the cluster; return False if it is unknown. Idempotent."""
         known = self._registry.agent(host) is not None
         touched = self._registry.forget(host, wall_ns)
+        self._stored.pop(host, None)
         await self._store.forget_host(host)
         self._changed({host} | self._lists.take_owners() | self._hosts(touched))
         return known
@@ -155,7 +159,7 @@ class AnalyzerService:
         for host in self._registry.expire(wall_ns):
             state = self._registry.export_host(host)
             if state is not None:
-                await self._store.put_host(state)
+                await self._keep(state)
         await self._note_arrivals(wall_ns)
 
     def replan(self, hosts: Collection[str]) -> None:
@@ -169,6 +173,10 @@ class AnalyzerService:
     def _hosts(self, tasks: Iterable[str]) -> set[str]:
         return {host for task in tasks for host in self._lists.hosts(task)}
 
+    async def _keep(self, state: HostState) -> None:
+        await self._store.put_host(state)
+        self._stored[state.agent.host] = _lasting(state)
+
     async def _note_arrivals(self, wall_ns: int, *, wait_ns: int = 0) -> None:
         """Store who came of declared tasks; one that was stored within `wait_ns` waits.
 
@@ -177,10 +185,14 @@ class AnalyzerService:
         for task in sorted(self._registry.arrivals()):
             if abs(wall_ns - self._noted.get(task, -wait_ns)) < wait_ns:
                 continue
-            self._registry.noted(task)
-            if self._expects(task):  # another may be withdrawn meanwhile
-                self._noted[task] = wall_ns
-                await self._store.put_task(self._registry.export_task(task))
+            if not self._expects(task):  # another may be withdrawn meanwhile
+                self._registry.noted(task)
+                continue
+            self._noted[task] = wall_ns
+            exported = self._registry.export_task(task)
+            await self._store.put_task(exported)
+            if self._expects(task) and self._registry.export_task(task) == exported:
+                self._registry.noted(task)  # else more of it came while this was written
 
 
 def _lasting(state: HostState) -> HostState:

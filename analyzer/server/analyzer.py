@@ -94,6 +94,8 @@ class Analyzer:
     counters: Counters = field(default_factory=Counters)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    following: dict[str, object] = field(default_factory=dict)
+    """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
     workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)

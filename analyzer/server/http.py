@@ -9,7 +9,7 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 
 from analyzer.server.analyzer import Analyzer
-from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 
 T = TypeVar("T")
 P = TypeVar("P")
@@ -34,7 +34,13 @@ def analyzer_of(request: Call) -> Analyzer:
     return analyzer
 
 
-async def read(request: Call, kind: type[T], part: type[P] | None = None) -> tuple[P | T, bytes]:
+async def read(
+    request: Call,
+    kind: type[T],
+    part: type[P] | None = None,
+    *,
+    max_bytes: int = MAX_BODY_BYTES,
+) -> tuple[P | T, bytes]:
     """Return the message in the body, and its msgpack.
 
     Of msgpack only the fields of `part`, where that is given: the others may make no sense.
@@ -42,8 +48,8 @@ async def read(request: Call, kind: type[T], part: type[P] | None = None) -> tup
     form = ContentType.of(request.headers.get("content-type"))
     body = await request.body()
     if form is ContentType.MSGPACK:
-        return decode(body, part or kind, form), body
-    message = decode(body, kind, form)
+        return decode(body, part or kind, form, max_bytes=max_bytes), body
+    message = decode(body, kind, form, max_bytes=max_bytes)
     return message, encode(message)
 
 

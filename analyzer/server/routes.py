@@ -29,7 +29,7 @@ from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType
 from netagent.wire.messages import Accepted, Registered, Registration, Summary, SummaryHead
-from netagent.wire.roster import Follow, Update
+from netagent.wire.roster import MAX_FOLLOW_BYTES, Follow, Update
 
 COALESCE_S = 0.05
 """Seconds that the answer with a changed ping list waits for further changes. Chosen: containers
@@ -38,6 +38,9 @@ start in groups, and their hosts then fetch one list."""
 ANSWER_S = 0.005
 """Seconds that it waits besides, for each host that hears of the same changes. Chosen: answering
 takes less than 1 ms each, so that the start of a large task takes a fifth of the loop at most."""
+
+MOST_WAIT_S = 3.0
+"""Seconds, at most, of both. Chosen: less than agents wait for the news of what they registered."""
 
 RECORDING_CHUNK_BYTES = 1 << 20
 """Bytes of a recording sent at a time. Chosen: bounds memory per download."""
@@ -151,10 +154,23 @@ async def follow(host: FromPath[str], request: Call) -> Response[bytes]:
     """Return what changed of the host's ping list, once it differs from what the agent has."""
     analyzer = analyzer_of(request)
     require_host(request, host)
-    asked, _ = await read(request, Follow)
+    asked, _ = await read(request, Follow, max_bytes=MAX_FOLLOW_BYTES)
     check_schema(asked.schema)
     deadline_s = asyncio.get_running_loop().time() + asked.wait_s
-    while True:
+    # An agent asks once at a time: a later question ends the earlier one.
+    analyzer.waiters.wake([host])
+    me = analyzer.following[host] = object()
+    try:
+        return await _followed(request, analyzer, host, asked, deadline_s, me)
+    finally:
+        if analyzer.following.get(host) is me:
+            del analyzer.following[host]
+
+
+async def _followed(
+    request: Call, analyzer: Analyzer, host: str, asked: Follow, deadline_s: float, me: object
+) -> Response[bytes]:
+    while analyzer.following.get(host) is me:
         ticket = analyzer.waiters.ticket(host)
         try:
             update = analyzer.lists.update(host, asked)
@@ -164,7 +180,9 @@ async def follow(host: FromPath[str], request: Call) -> Response[bytes]:
                 return Response(b"", status_code=204)
         finally:
             analyzer.waiters.discard(host, ticket)
-        await asyncio.sleep(max(COALESCE_S, ANSWER_S * analyzer.lists.crowd(host)))
+        wait_s = max(COALESCE_S, ANSWER_S * analyzer.lists.crowd(host))
+        await asyncio.sleep(min(wait_s, MOST_WAIT_S))
+    return Response(b"", status_code=204)
 
 
 @post(

@@ -41,7 +41,7 @@ relearns every host within half a minute."""
 REOPEN_S = 0.5
 """Seconds between two attempts to open sockets that could not be opened. Chosen: an address that is
 still missing appears within a second or so."""
-FOLLOWED_S = 2.0
+FOLLOWED_S = 5.0
 """Seconds, at most, from a registration until its news are awaited no more. Chosen: the analyzer
 sends them at once; without them, peers hear of what is new from it."""
 ACTIVATE_S = 0.05
@@ -217,6 +217,9 @@ class Membership:
         asked_ns = now_ns()
         news = await self._adapters.uplink.follow(self._roster.asks(LONG_POLL_S))
         if news is not None:
+            if news.version == self._roster.version:
+                # It says again what is here already: no haste, whoever of the two is mistaken.
+                await asyncio.sleep(RETRY_S[1])
             self._roster.take(news)
         # Not "greater": an analyzer that lost its disk begins again, and it decides.
         self._activation.use(self._roster.pinglist() if news else None, asked_ns=asked_ns)

@@ -24,10 +24,9 @@ from netagent.wire.roster import (
     Source,
     TaskChange,
     Update,
-    as_bytes,
     digest_of,
+    digest_of_all,
     named,
-    summed,
 )
 
 E = TypeVar("E", Member, Peer)
@@ -38,20 +37,22 @@ class _Set(Generic[E]):
     """Entries by key, and the digest of all."""
 
     entries: dict[str, E] = field(default_factory=dict)
-    sum: int = 0
+    digests: dict[str, bytes] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> bytes:
+        """The name of these entries."""
+        return digest_of_all(sorted(self.digests.values()))
 
     def changed(self, put: Iterable[tuple[str, E]], gone: Iterable[str]) -> "_Set[E]":
         """Return the set after a change; this one stays as it is."""
-        made, digest = dict(self.entries), self.sum
+        made, digests = dict(self.entries), dict(self.digests)
         for key in gone:
-            if key in made:
-                digest = summed(digest, minus=digest_of(made.pop(key)))
+            made.pop(key, None)
+            digests.pop(key, None)
         for key, entry in put:
-            if key in made:
-                digest = summed(digest, minus=digest_of(made[key]))
-            made[key] = entry
-            digest = summed(digest, plus=digest_of(entry))
-        return _Set(made, digest)
+            made[key], digests[key] = entry, digest_of(entry)
+        return _Set(made, digests)
 
 
 class Roster:
@@ -67,6 +68,11 @@ class Roster:
         self._containers: dict[str, tuple[str, ...]] = {}
 
     @property
+    def version(self) -> int:
+        """Version of the list; 0 before the first."""
+        return self._version
+
+    @property
     def sources(self) -> int:
         """What names the endpoints of this host that the analyzer lets be probed."""
         return named(self._sources)
@@ -76,9 +82,9 @@ class Roster:
         return Follow(
             version=self._version,
             wait_s=wait_s,
-            groups=tuple(HeldGroup(g, as_bytes(s.sum)) for g, s in self._groups.items()),
+            groups=tuple(HeldGroup(g, s.digest) for g, s in self._groups.items()),
             tasks=tuple(
-                HeldTask(task, as_bytes(s.sum), as_bytes(digest_of(self._containers[task])))
+                HeldTask(task, s.digest, digest_of(self._containers[task]))
                 for task, s in self._tasks.items()
             ),
         )
@@ -120,7 +126,7 @@ class Roster:
         mine, rail = source.endpoint, source.endpoint.rail
         members = self._groups[Group(source.task, rail)].entries
         own = members.get(mine.container)
-        used = None if source.used is None else {each.container for each in source.used}
+        used = source.used and {each.container for each in source.used if each.rail == rail}
         for each in members.values():
             if each.host == self._host or own is None:
                 continue

@@ -7,6 +7,7 @@ member, and no list. What an agent has is named by its content (`digest`): an an
 needs no memory of it, and an agent that restarts begins with nothing.
 """
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import Annotated
 
@@ -19,6 +20,13 @@ from netagent.wire.messages import SCHEMA, Peer
 
 DIGEST_BYTES = 16
 """Bytes of a digest. Chosen: chance makes no two contents alike."""
+MAX_HELD = 4096
+"""Most groups, or tasks, that an agent asks after. Chosen: those of five hundred containers."""
+MAX_FOLLOW_BYTES = 1 << 19
+"""Most bytes of such a question, which the analyzer keeps while it waits. Chosen: MAX_HELD groups
+with names of a hundred bytes."""
+
+Digest = Annotated[bytes, Meta(max_length=DIGEST_BYTES)]
 
 
 class Member(Struct, frozen=True, array_like=True):
@@ -54,16 +62,16 @@ class HeldGroup(Struct, frozen=True, array_like=True):
     """A group as the agent has it."""
 
     group: Group
-    digest: bytes
+    digest: Digest
 
 
 class HeldTask(Struct, frozen=True, array_like=True):
     """A task's hosts and containers as the agent has them."""
 
     task: str
-    hosts: bytes
+    hosts: Digest
     """Digest of its hosts."""
-    containers: bytes
+    containers: Digest
     """Digest of the containers that were declared of it."""
 
 
@@ -75,8 +83,8 @@ class Follow(Struct, frozen=True, kw_only=True):
     """Of the agent's list; 0 before the first."""
     wait_s: Annotated[float, Meta(ge=0, le=60)] = 0.0
     """Seconds to wait for a change, at most."""
-    groups: tuple[HeldGroup, ...] = ()
-    tasks: tuple[HeldTask, ...] = ()
+    groups: Annotated[tuple[HeldGroup, ...], Meta(max_length=MAX_HELD)] = ()
+    tasks: Annotated[tuple[HeldTask, ...], Meta(max_length=MAX_HELD)] = ()
 
 
 class GroupChange(Struct, frozen=True, kw_only=True):
@@ -125,9 +133,17 @@ def member_of(endpoint: Endpoint) -> Member:
     )
 
 
-def digest_of(entry: Member | Peer | tuple[str, ...]) -> int:
-    """Return the digest of one entry; that of a set of them is the sum, modulo 2^128."""
-    return int.from_bytes(blake2b(encode(entry), digest_size=DIGEST_BYTES).digest(), "little")
+def digest_of(entry: Member | Peer | tuple[str, ...]) -> bytes:
+    """Return the digest of one entry."""
+    return blake2b(encode(entry), digest_size=DIGEST_BYTES).digest()
+
+
+def digest_of_all(digests: Iterable[bytes]) -> bytes:
+    """Return the digest of a set of entries, of theirs in ascending order.
+
+    A sum would cost less, but whoever chooses entries finds others of the same sum in seconds.
+    """
+    return blake2b(b"".join(digests), digest_size=DIGEST_BYTES).digest()
 
 
 def named(content: tuple[object, ...]) -> int:
@@ -136,13 +152,3 @@ def named(content: tuple[object, ...]) -> int:
         return 0
     digest = blake2b(encode(content), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1 or 1
-
-
-def summed(before: int, *, plus: int = 0, minus: int = 0) -> int:
-    """Return the digest of a set that gained and lost an entry."""
-    return (before + plus - minus) % (1 << 8 * DIGEST_BYTES)
-
-
-def as_bytes(digest: int) -> bytes:
-    """Return a digest as messages have it."""
-    return digest.to_bytes(DIGEST_BYTES, "little")

@@ -204,3 +204,22 @@ def test_endpoints_of_a_refused_summary_are_forgotten():
         numbers.decode(summary)
     numbers.recycle(before_ns=0)
     assert numbers.end(EndpointId("a", 0)) is None
+
+
+def test_a_histogram_is_no_larger_than_what_came_of_it():
+    """Narrow columns of zeros are no bytes: a row could claim 65,535 entries for two of them."""
+    summary = summary_of(
+        [ProbeReplied(FlowId(EndpointId("a", 0), EndpointId("d", 0), n), 1, 0) for n in range(3)]
+    )
+    flows = replace(
+        summary.flows, hist_len=b"\xff\xff" * 3, hist_bucket=b"", hist_count=b"", sent=b""
+    )
+    with pytest.raises(RemoteProtocolError, match="196605 entries"):
+        FlowNumbers().decode(replace(summary, flows=flows))
+
+
+def test_more_flows_than_a_host_probes_are_refused(monkeypatch):
+    monkeypatch.setattr("analyzer.intake.flows.MAX_ROWS", 2)
+    flows = [FlowId(EndpointId("a", 0), EndpointId("d", 0), n) for n in range(3)]
+    with pytest.raises(RemoteProtocolError, match="3 flows"):
+        FlowNumbers().decode(summary_of([ProbeReplied(each, 1, 0) for each in flows]))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from analyzer.intake.paths import paths_of
+from analyzer.intake.paths import MAX_SINCE_NS, PathBase, paths_of
 from netagent.collect.paths import PathsToSay, TracedPath
 from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
@@ -99,7 +99,7 @@ def as_dict(table):
 def test_news_take_the_places_of_what_they_change(base, news):
     unique = list({(each.flow, each.reply): each for each in base}.values())
     before, later = (paths_of(summary_of(*each)) for each in (unique, news))
-    found = before.with_news(later)
+    found = PathBase(before).with_news(later)
     assert as_dict(found) == as_dict(before) | as_dict(later)
     assert len(found) == len(as_dict(found))
     assert list(as_dict(found))[: len(before)] == list(as_dict(before))
@@ -117,8 +117,8 @@ def test_more_endpoints_than_a_column_can_number_are_not_joined():
             )
         )
 
-    assert of("a", 4).with_news(of("b", 1 << 16)) is None
-    assert len(of("a", 4).with_news(of("b", 4))) == 4
+    assert PathBase(of("a", 4)).with_news(of("b", 1 << 16)) is None
+    assert len(PathBase(of("a", 4)).with_news(of("b", 4))) == 4
 
 
 def test_a_host_that_names_a_route_twice_keeps_its_numbers():
@@ -126,5 +126,30 @@ def test_a_host_that_names_a_route_twice_keeps_its_numbers():
     base = paths_of(summary_of(*paths))
     twice = replace_table(base, routes=(("y",), ("y",), ("x",)), route=np.array([2], np.uint16))
     news = TracedPath(FlowId(FLOW.target, FLOW.source, 1), reply=True, outer_port=1, hops=("z",))
-    found = twice.with_news(paths_of(summary_of(news)))
+    found = PathBase(twice).with_news(paths_of(summary_of(news)))
     assert list(as_dict(found).values()) == [(1, ("x",)), (1, ("z",))]
+
+
+def test_a_host_that_names_a_path_twice_is_no_bug_and_changes_no_other():
+    base = paths_of(summary_of(*[TracedPath(FLOW, reply=False, outer_port=1, hops=("x",))] * 3))
+    back = FlowId(FLOW.target, FLOW.source, 1)
+    for hops in (("y",), ("z",)):
+        news = [TracedPath(each, reply=False, outer_port=1, hops=hops) for each in (FLOW, back)]
+        found = PathBase(base).with_news(paths_of(summary_of(*news)))
+        rows = [row.hops for row in found.rows(np.arange(len(found)))]
+        assert rows == [hops, ("x",), ("x",), hops]
+
+
+def test_what_differs_from_paths_of_long_ago_is_refused():
+    summary = summary_of(TracedPath(FLOW, reply=False, outer_port=1, hops=("x",)), whole_ns=9)
+    assert paths_of(replace(summary, start_ns=9 + MAX_SINCE_NS)).whole_ns == 9
+    with pytest.raises(RemoteProtocolError, match="long ago"):
+        paths_of(replace(summary, start_ns=10 + MAX_SINCE_NS))
+
+
+def test_more_paths_than_a_host_has_are_refused(monkeypatch):
+    monkeypatch.setattr("analyzer.intake.paths.MAX_ROWS", 1)
+    traced = [TracedPath(FLOW, reply=reply, outer_port=1, hops=("x",)) for reply in (True, False)]
+    assert len(rows_of(traced[0])) == 1
+    with pytest.raises(RemoteProtocolError, match="2 paths"):
+        rows_of(*traced)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from analyzer.roster.ledger import SPARE, Ledger
 from netagent.wire.codec import decode
-from netagent.wire.roster import Member, as_bytes, digest_of
+from netagent.wire.roster import Member, digest_of, digest_of_all
 
 
 def member(name, address="10.0.0.1"):
@@ -30,8 +30,8 @@ def test_a_state_is_named_by_its_content_whatever_led_to_it():
     assert ledger.digest != other.digest
     other.put("a", member("a"))
     assert ledger.digest == other.digest
-    assert of().digest == as_bytes(0)
-    assert of(member("a")).digest == as_bytes(digest_of(member("a")))
+    assert of().digest == digest_of_all(())
+    assert of(member("a")).digest == digest_of_all([digest_of(member("a"))])
 
 
 def test_who_has_an_earlier_state_is_told_what_changed_and_no_more():
@@ -70,6 +70,7 @@ def test_what_is_remembered_is_bounded():
     held = ledger.digest
     for n in range(10 * SPARE):
         ledger.put("a", member("a", f"10.0.1.{n % 256}"))
+        assert ledger.digest
     assert len(ledger._log) == len(ledger) + SPARE
     assert len(ledger._numbers) <= len(ledger._log)
     assert ledger.since(held).whole
@@ -83,7 +84,7 @@ def test_what_is_remembered_is_bounded():
     st.integers(0, 59),
 )
 def test_changes_lead_from_any_state_to_the_present_one(steps, at):
-    ledger, there, held = Ledger(), {}, (as_bytes(0), {})
+    ledger, there, held = Ledger(), {}, (None, {})
     for n, (key, address) in enumerate(steps):
         if n == at:
             held = ledger.digest, dict(there)
@@ -99,4 +100,13 @@ def test_changes_lead_from_any_state_to_the_present_one(steps, at):
         made.pop(key, None)  # it may have come and gone
     made.update(put(found))
     assert made == there
-    assert int.from_bytes(ledger.digest, "little") == sum(map(digest_of, there.values())) % 2**128
+    assert ledger.digest == digest_of_all(sorted(map(digest_of, there.values())))
+
+
+def test_states_that_nobody_asked_for_cost_no_memory_of_them():
+    ledger = of(*(member(f"m{n}") for n in range(50)))
+    assert ledger._numbers == {}
+    held = ledger.digest
+    ledger.drop("m7")
+    assert not ledger.since(held).whole
+    assert list(ledger._numbers) == [held]

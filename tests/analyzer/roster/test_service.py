@@ -8,7 +8,7 @@ from analyzer.roster.lists import Lists
 from analyzer.roster.registry import REMEMBER_NS, Registry
 from analyzer.roster.service import AnalyzerService
 from netagent.model.endpoint import EndpointState
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
 from netagent.probing.roster import Roster
@@ -92,6 +92,42 @@ def test_registering_twice_changes_nothing_but_when_it_was_heard():
     assert (first, version) == (again, bench.lists.version("h0"))
     assert bench.registry.agent("h0").last_seen_ns == 2 * SECOND
     assert bench.store.writes == writes
+
+
+def test_what_the_disk_refused_is_stored_when_the_agent_comes_again():
+    bench, writes = Bench(), Memory.put_host
+    said = registration("h0", endpoint("h0", "a0"))
+
+    async def refuse(state):
+        raise CapabilityMissing("database", "no space")
+
+    bench.store.put_host = refuse
+    with pytest.raises(CapabilityMissing):
+        bench.register(said, 1)
+    bench.store.put_host = lambda state: writes(bench.store, state)
+    bench.register(said, 2)
+    assert [r.endpoint.id.container for r in bench.store.hosts["h0"].records] == ["a0"]
+    stored = bench.store.writes
+    bench.register(said, 3)
+    Bench(bench.store).register(said, 4)
+    assert bench.store.writes == stored
+
+
+def test_who_came_of_a_task_while_it_was_stored_is_stored_too():
+    bench = Bench()
+    bench.put_task(Task("job", ("a0", "a1"), 1, (0,)), 1)
+
+    async def meanwhile(task):
+        if "a1" in dict(task.awaited):
+            bench.registry.apply(registration("h1", endpoint("h1", "a1")), 3)
+        bench.store.tasks[task.id] = task
+
+    bench.store.put_task = meanwhile
+    bench.register(registration("h0", endpoint("h0", "a0")), 2)
+    assert bench.store.tasks["job"].awaited == (("a1", 1),)
+    bench.expire(3)
+    assert bench.store.tasks["job"].awaited == ()
+    assert not bench.registry.arrivals()
 
 
 def test_a_target_leaves_the_list_when_it_crashes_and_when_it_is_gone():

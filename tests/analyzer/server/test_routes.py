@@ -30,7 +30,7 @@ from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdi
 from netagent.probing.roster import Roster
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 from netagent.wire.messages import Accepted, Health, Registered, Summary, TrafficBlock
-from netagent.wire.roster import Update
+from netagent.wire.roster import MAX_FOLLOW_BYTES, Update
 from tests.analyzer.cluster import SECOND, endpoint, registration
 from tests.analyzer.server.direct import Direct
 from tests.waiting import until
@@ -279,6 +279,23 @@ def test_a_list_is_answered_at_once_when_what_the_agent_has_is_another(tmp_path)
         for bad in ({"wait_s": 1e9}, {"schema": 99}):
             problem(await lab.http.post("/v1/hosts/h1/pinglist", json=bad), 400)
         assert len(lab.analyzer.waiters) == 0
+
+    on(tmp_path, work)
+
+
+def test_a_later_question_of_a_host_ends_the_earlier_one(tmp_path):
+    async def work(lab):
+        roster = Roster("h0")
+        first = asyncio.create_task(lab.follow(roster, "h0", wait_s=15))
+        await until(lambda: len(lab.analyzer.waiters) == 1)
+        second = asyncio.create_task(lab.follow(roster, "h0", wait_s=15))
+        assert await first == 204
+        assert not second.done()
+        await lab.register("h0", endpoint("h0", "a0"))
+        assert await second == 200
+        assert lab.analyzer.following == {}
+        large = {"tasks": [["t" * MAX_FOLLOW_BYTES, "", ""]]}
+        problem(await lab.http.post("/v1/hosts/h0/pinglist", json=large), 400)
 
     on(tmp_path, work)
 

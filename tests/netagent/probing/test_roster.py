@@ -87,3 +87,10 @@ def test_an_answer_that_makes_no_sense_changes_nothing(field):
     with pytest.raises(RemoteProtocolError):
         roster.take(msgspec.structs.replace(later, **{field: (torn,)}))
     assert (roster.asks(), roster.pinglist()) == (asks, before)
+
+
+def test_a_pair_that_crosses_rails_makes_no_other_used():
+    roster = followed(
+        news(*(member(n, f"h{k}") for k, n in enumerate("ab")), used=(EndpointId("b", 1),))
+    )
+    assert [(t.target, t.rare) for t in roster.pinglist().targets] == [(B, True)]

@@ -113,7 +113,7 @@ def test_the_form_follows_the_header(header, form):
     assert ContentType.of(header) is form
 
 
-@given(st.binary(max_size=300), st.integers(1, 40))
+@given(st.binary(max_size=300), st.integers(1, 12))
 def test_what_is_deflated_is_decoded_as_it_was(data, times):
     body = encode({"data": data * times})
     packed = deflated(body)
@@ -132,7 +132,7 @@ def test_what_would_not_be_inflated_again_is_not_deflated():
     ("body", "why"),
     [
         (zlib.compress(bytes(1 << 24)), "inflates to more than"),
-        (zlib.compress(b"\x80" * 300)[:-1], "not whole"),
+        (zlib.compress(bytes(range(256)))[:-1], "not whole"),
         (zlib.compress(b"\x80") + b"x", "not whole"),
         (b"\x78\xffrubbish", "cannot be inflated"),
         (b"\x78", "not whole"),

@@ -9,7 +9,17 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import array, decode, encode
 from netagent.wire.messages import Peer
-from netagent.wire.roster import Follow, Member, Source, Update, digest_of, member_of, named, summed
+from netagent.wire.roster import (
+    MAX_HELD,
+    Follow,
+    Member,
+    Source,
+    Update,
+    digest_of,
+    digest_of_all,
+    member_of,
+    named,
+)
 from tests.analyzer.cluster import endpoint
 
 ENTRIES = [
@@ -32,13 +42,26 @@ def test_digests_tell_contents_apart():
 
 
 @given(st.permutations(ENTRIES), st.integers(0, len(ENTRIES)))
-def test_a_digest_of_a_set_does_not_depend_on_how_it_came_about(entries, gone):
-    digest = 0
-    for each in entries:
-        digest = summed(digest, plus=digest_of(each))
-    for each in entries[:gone]:
-        digest = summed(digest, minus=digest_of(each))
-    assert digest == sum(map(digest_of, entries[gone:])) % 2**128
+def test_a_digest_of_a_set_tells_sets_apart_and_not_their_order(entries, kept):
+    digests = [digest_of(each) for each in entries]
+    assert digest_of_all(sorted(digests)) == digest_of_all(sorted(map(digest_of, ENTRIES)))
+    fewer = digest_of_all(sorted(digests[:kept]))
+    assert (fewer == digest_of_all(sorted(digests))) == (kept == len(digests))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"groups": [[["t", 0], b"\0" * 17]]},
+        {"tasks": [["t", b"", b"\0" * 17]]},
+        {"groups": [[["t", 0], b""]] * (MAX_HELD + 1)},
+        {"tasks": [["t", b"", b""]] * (MAX_HELD + 1)},
+    ],
+    ids=["digest", "digest of containers", "groups", "tasks"],
+)
+def test_a_question_of_more_than_an_agent_has_is_refused(asked):
+    with pytest.raises(RemoteProtocolError):
+        decode(encode(asked), Follow)
 
 
 def test_a_name_is_of_63_bits_and_0_for_nothing():
