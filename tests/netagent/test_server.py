@@ -21,7 +21,7 @@ from netagent.model.errors import (
 )
 from netagent.model.ids import EndpointId
 from netagent.server import Refusal, RpcApp, RpcServer, common_name, server_tls
-from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.codec import ContentType, decode, deflated, encode, is_deflated
 from netagent.wire.messages import (
     Announced,
     Announcement,
@@ -231,6 +231,17 @@ def test_a_large_body_is_refused_while_it_comes(chunked):
     response = ask(Service(), "POST", "/v1/probe", content=content, headers=headers)
     assert response.status_code == 413
     assert response.headers["connection"] == "close"
+
+
+def test_a_request_inflates_to_no_more_than_it_may_be():
+    words = [f"{n:08x}" for n in range(server.MAX_REQUEST_BYTES // 8)]
+    body = deflated(encode({"source": words}))
+    assert is_deflated(body)
+    assert len(body) < server.MAX_REQUEST_BYTES
+    headers = {"content-type": MSGPACK.value}
+    response = ask(Service(), "POST", "/v1/probe", content=body, headers=headers)
+    assert response.status_code == 400
+    assert "inflates to more" in response.text
 
 
 @pytest.mark.parametrize(
