@@ -13,6 +13,7 @@ from analyzer.roster import pinglist
 from analyzer.roster.ledger import Ledger
 from analyzer.roster.pinglist import Used, unknown
 from analyzer.roster.registry import EndpointRecord, Registry
+from netagent.model.endpoint import Endpoint
 from netagent.model.pinglist import PingList, Target
 from netagent.wire.messages import Peer
 from netagent.wire.roster import (
@@ -154,18 +155,22 @@ class Lists:
 
     def targets(self, host: str) -> tuple[Target, ...]:
         """Return the targets of `host`, in order: what its agent makes of what it follows."""
-        mine = [r.endpoint for r in self._registry.endpoints_of(host) if r.active]
-        return pinglist.active(host, mine, self._registry.group, self._used)
+        return pinglist.active(host, self._probing(host), self._registry.group, self._used)
 
     def pinglist(self, host: str) -> PingList:
         """Return the list of `host`, whole."""
-        mine = [r.endpoint for r in self._registry.endpoints_of(host) if r.active]
-        expected = pinglist.expected(mine, lambda task: self._declared(task)[0])
+        expected = pinglist.expected(self._probing(host), lambda task: self._declared(task)[0])
         return PingList(self.version(host), self.targets(host), self._rare_share, expected)
 
+    def _probing(self, host: str) -> list[Endpoint]:
+        records = self._registry.endpoints_of(host)
+        return [r.endpoint for r in records if r.active and r.endpoint.task]
+
     def _sources(self, host: str) -> tuple[Source, ...]:
-        mine = [r.endpoint for r in self._registry.endpoints_of(host) if r.active]
-        return tuple(Source(e.id, e.task, self._used(e.task, e.id)) for e in mine if e.task)
+        return tuple(
+            Source(each.id, each.task, self._used(each.task, each.id))
+            for each in self._probing(host)
+        )
 
     def _version(self, sources: tuple[Source, ...]) -> int:
         if not sources:

@@ -8,7 +8,7 @@ database on disk included. That of the judge, which keeps the same registry, is 
 import asyncio
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,7 +75,7 @@ class Service:
         self.sent += len(body)
         return body
 
-    def all_follow(self, hosts: "set[str] | list[str]") -> float:
+    def all_follow(self, hosts: Iterable[str]) -> float:
         """Let agents ask; return the analyzer's CPU seconds."""
         took_s = 0.0
         for host in sorted(hosts):

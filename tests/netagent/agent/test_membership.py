@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 
-from netagent.agent.membership import ACTIVATE_S
+from netagent.agent.membership import ACTIVATE_S, RETRY_S
 from netagent.host.facts import HostView, Namespace
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
@@ -122,3 +122,30 @@ def test_news_that_do_not_come_keep_nobody_from_announcing(adapters, membership,
     asyncio.run(membership._register_once())
     ((said, peers),) = told
     assert ([each.id for each in said.endpoints], peers) == ([A], ())
+
+
+def test_an_answer_that_says_again_what_is_here_is_not_asked_for_in_haste(
+    adapters, membership, monkeypatch
+):
+    """The two differ in what a group's digest is: of later versions one may know a field more."""
+    pauses, asked = [], []
+    change = TaskChange(task="t", whole=True, put=encode(()), containers=())
+    news = Update(version=3, rare_share=0.1, sources=(Source(A, "t"),), tasks=(change,))
+
+    async def follow(_self, question):
+        asked.append(question.version)
+        return news
+
+    async def sleep(seconds):
+        pauses.append((len(asked), seconds))
+
+    monkeypatch.setattr(type(adapters.uplink), "follow", follow)
+    monkeypatch.setattr("netagent.agent.membership.asyncio.sleep", sleep)
+
+    async def poll():
+        for _ in range(3):
+            await membership._poll_pinglist()
+
+    asyncio.run(poll())
+    assert asked == [0, 3, 3]
+    assert pauses == [(2, RETRY_S[1]), (3, RETRY_S[1])]
