@@ -155,9 +155,9 @@ class Diagnosis:
         missing_after_ns: int = AFTER_NS,
     ) -> None:
         self._roster = roster
-        self._topology = LearnedTopology(topology)
-        self._width_ns = window_s * 1_000_000_000
         self._numbers = FlowNumbers()
+        self._topology = LearnedTopology(topology, self._numbers)
+        self._width_ns = window_s * 1_000_000_000
         self._windows = Watermarks()
         self._doubts = Doubts(probe_port)
         self._learned = Learned()

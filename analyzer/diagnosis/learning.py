@@ -110,11 +110,13 @@ def learn(
         return
     # A host traces what its own endpoints send: probes of its flows, replies to others'.
     own = {record.endpoint.id for record in roster.endpoints_of(host)}
-    rows = paths.rows(news)
-    mine = np.array([(row.flow.target if row.reply else row.flow.source) in own for row in rows])
-    kept = [row for row, is_own in zip(rows, mine.tolist(), strict=True) if is_own]
+    is_own = np.array([each in own for each in paths.endpoints], np.bool_)
+    source, target, _, reply = (each[news] for each in paths.key[:4])
+    mine = is_own[np.where(reply != 0, target, source)]
     whole = ~mine  # of what others send, nothing is learned however often it comes
-    whole[mine] = topology.learn(kept, lambda end: underlay_of(end, roster), wall_ns=wall_ns)
+    whole[mine] = topology.learn(
+        paths, lambda end: underlay_of(end, roster), which=news[mine], wall_ns=wall_ns
+    )
     learned.take(host, paths, news, whole)
 
 

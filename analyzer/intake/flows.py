@@ -149,6 +149,21 @@ class FlowNumbers:
         ends = self._number_end(flow.source), self._number_end(flow.target)
         return self._number(_key(*ends, flow.source_port))
 
+    def traced(
+        self,
+        endpoints: Sequence[EndpointId],
+        rows: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+        *,
+        seen_ns: int,
+    ) -> NDArray[np.int64]:
+        """Return numbers (n,) of flows as a window has them that began at `seen_ns`.
+
+        `rows` are their sources and targets, as places in `endpoints`, and their ports.
+        """
+        numbers = self._numbers_of(self._keys(endpoints, *rows))
+        self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], seen_ns)
+        return numbers
+
     def ends(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (2, n) numbers of the flows' sources and targets; `endpoint` has their names."""
         return self._ends[:, numbers]
@@ -215,6 +230,19 @@ class FlowNumbers:
         source, target = columns(flows, ("source", "target"), len(port)).values()
         if len(source) and max(int(source.max()), int(target.max())) >= len(endpoints):
             raise RemoteProtocolError("a row names an endpoint beyond the table")
+        keys = self._keys(endpoints, source, target, port)
+        if len(set(keys)) != len(keys):
+            raise RemoteProtocolError("a flow stands in two rows")
+        return self._numbers_of(keys)
+
+    def _keys(
+        self,
+        endpoints: Sequence[EndpointId],
+        source: NDArray[Any],
+        target: NDArray[Any],
+        port: NDArray[Any],
+    ) -> list[int]:
+        """Return the keys of flows whose ends are places in `endpoints`."""
         ends = np.full(len(endpoints), NO_END)
         is_met = np.zeros(len(endpoints), np.bool_)
         is_met[source] = is_met[target] = True
@@ -226,9 +254,10 @@ class FlowNumbers:
                 self._number_end(endpoints[place])
             known_ends = [self._endpoint[endpoints[place]] for place in met.tolist()]
         ends[met] = known_ends
-        keys = _key(ends[source], ends[target], port.astype(np.int64)).tolist()
-        if len(set(keys)) != len(keys):
-            raise RemoteProtocolError("a flow stands in two rows")
+        keys: list[int] = _key(ends[source], ends[target], port.astype(np.int64)).tolist()
+        return keys
+
+    def _numbers_of(self, keys: list[int]) -> NDArray[np.int64]:
         known = list(map(self._numbers.get, keys))
         if None in known:
             known = [self._number(key) for key in keys]

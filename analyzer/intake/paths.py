@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The traced paths of a summary, and which of them say what an earlier summary did not."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,24 @@ class PathTable:
     route: NDArray[np.uint16]
     whole_ns: int = 0
     """Start of the window that had all of the paths from which these differ; 0: these are all."""
+
+    @classmethod
+    def of(cls, rows: Iterable[PathRow]) -> Self:
+        """Return columns of paths that are looked at one by one already."""
+        rows = tuple(rows)
+        met = dict.fromkeys(end for row in rows for end in (row.flow.source, row.flow.target))
+        endpoint = {each: n for n, each in enumerate(met)}
+        route = {each: n for n, each in enumerate(dict.fromkeys(row.hops for row in rows))}
+        columns = [
+            [endpoint[row.flow.source] for row in rows],
+            [endpoint[row.flow.target] for row in rows],
+            [row.flow.source_port for row in rows],
+            [row.reply for row in rows],
+            [row.outer_port for row in rows],
+            [route[row.hops] for row in rows],
+        ]
+        *key, shown = (np.array(each, np.uint16) for each in columns)
+        return cls(tuple(endpoint), tuple(route), tuple(key), shown)
 
     def __len__(self) -> int:
         return len(self.route)

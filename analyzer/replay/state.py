@@ -44,6 +44,7 @@ MOVED = {
     "analyzer.detect.latency:LatencyBaselines": "analyzer.detect.latency.step:LatencyBaselines",
     "analyzer.detect.latency:ShiftFloor": "analyzer.detect.latency.floors:Floor",
     "analyzer.detect.latency:Slowness": "analyzer.detect.latency.slowness:Slowness",
+    "analyzer.localize.routes:RouteRows": "analyzer.localize.routes:RouteTable",
 }
 """Classes by the names that earlier versions wrote -> where they are now."""
 NEWER = {
@@ -54,7 +55,7 @@ NEWER = {
 OLDER = {"_paths", "_reports"}
 """Attributes that earlier versions had and nothing reads any more."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
-DTYPES = {"<f8", "<f4", "<i8", "<u8", "<u4", "<u2", "|u1", "|b1"}
+DTYPES = {"<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "<u2", "|u1", "|b1"}
 SEQUENCES: Mapping[str, type] = {
     "frozenset": frozenset,
     "list": list,

@@ -14,7 +14,7 @@ from typing import Any
 
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.paths import PathRow
+from analyzer.intake.paths import PathRow, PathTable
 from analyzer.localize.case import Case
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
@@ -196,12 +196,14 @@ class Fabric:
         """Return the topology as traces before the window would teach it."""
         learned = LearnedTopology()
         for _ in range(2):  # leaves are known only after the first round
-            learned.learn(self.path_rows(), self.underlay, wall_ns=-WINDOW.width_ns)
+            learned.learn(self.paths(), self.underlay, wall_ns=-WINDOW.width_ns)
         return learned
 
-    def path_rows(self) -> list[PathRow]:
+    def paths(self) -> PathTable:
         """Return all routes as traces show them."""
-        return [PathRow(flow, reply, 1, hops) for (flow, reply), hops in self.routes.items()]
+        return PathTable.of(
+            PathRow(flow, reply, 1, hops) for (flow, reply), hops in self.routes.items()
+        )
 
     def underlay(self, endpoint: EndpointId) -> str:
         """Return the address of an endpoint's VTEP."""

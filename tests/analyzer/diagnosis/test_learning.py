@@ -25,9 +25,9 @@ class Counting(LearnedTopology):
 
     given = 0
 
-    def learn(self, rows, underlay_of, *, wall_ns=0):
-        self.given += len(rows)
-        return super().learn(rows, underlay_of, wall_ns=wall_ns)
+    def learn(self, paths, underlay_of, *, which=None, wall_ns=0):
+        self.given += len(paths if which is None else which)
+        return super().learn(paths, underlay_of, which=which, wall_ns=wall_ns)
 
 
 @cache
@@ -174,8 +174,15 @@ def test_what_differs_leads_to_the_same_as_all_of_it(windows):
 
 def known_state(topology):
     """Return all that was learned."""
-    fields = ("_known", "_partial", "_links", "_left", "_leaf_of")
-    return [getattr(topology, name) for name in fields], dict(topology._between)
+    taken, shown = topology._taken, (*topology._routes.shown, None)
+    routes = [[shown[row] for row in each.flat] for each in (taken.newest, taken.latest)]
+    earlier = {
+        key: [(shown[row], since_ns) for row, since_ns in rows]
+        for key, rows in topology._earlier.items()
+    }
+    seen = taken.since_ns.tolist(), taken.seen_ns.tolist()
+    fields = ("_links", "_left", "_leaf_of", "_between")
+    return routes, seen, earlier, [getattr(topology, name) for name in fields]
 
 
 def test_of_paths_that_differ_from_unknown_ones_what_is_said_is_learned():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.intake.paths import PathRow
+from analyzer.intake.paths import PathRow, PathTable
 from analyzer.localize.claims import MOST_FINDINGS, differences, own_findings
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
@@ -44,7 +44,7 @@ def learned(declared):
     flow, underlay = FlowId(A, B, 1), {e.id: e.underlay for e in ENDPOINTS}
     rows = [PathRow(flow, False, 1, ("L0", "S0", "L1")), PathRow(flow, True, 1, ("L1", "S0", "L0"))]
     for _ in range(2):
-        topology.learn(rows, underlay.get)
+        topology.learn(PathTable.of(rows), underlay.get)
     return topology
 
 

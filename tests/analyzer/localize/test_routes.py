@@ -1,59 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes by flow number, as the topology fills them in."""
+"""Routes by row, and who takes them, by the number of a flow."""
 
 import numpy as np
 
-from analyzer.intake.flows import FlowNumbers
-from analyzer.localize import routes
-from analyzer.localize.routes import NO_ROUTE, RouteRows
-from netagent.model.ids import EndpointId, FlowId
-
-FLOWS = [FlowId(EndpointId("a", 0), EndpointId("b", 0), port) for port in range(3000)]
+from analyzer.localize.routes import NEVER_NS, NO_ROUTE, Directions, RouteTable
 
 
-def made():
-    numbers, rows = FlowNumbers(), RouteRows()
-    return rows, numbers, np.asarray([numbers.number(flow) for flow in FLOWS])
+def upper(route):
+    return tuple(map(str.upper, route))
 
 
-def test_a_flow_is_looked_up_once_and_again_when_it_turned():
-    rows, flows, numbers = made()
-    assert rows.unknown(numbers, flows) == numbers.tolist()
-    for number in numbers.tolist():
-        rows.put(number, (rows.row(("leaf",)), rows.row(("leaf",))), 5)
-    assert rows.unknown(numbers, flows) == []
-    rows.turned.add(FLOWS[7])
-    assert rows.unknown(numbers, flows) == [7]
+def table_of(*names):
+    table = RouteTable()
+    for name in names:
+        table.row((name, "x"), upper)
+    return table
 
 
-def test_a_route_counts_from_the_window_after_the_one_that_showed_it():
-    rows, flows, numbers = made()
-    rows.unknown(numbers, flows)
-    for number in numbers.tolist():
-        rows.put(number, (rows.row(("x", "y")), rows.row(("y", "x"))), 5)
-    rows.put(0, (NO_ROUTE, NO_ROUTE), 0)
-    now = rows.settled(numbers, at_ns=5)
-    assert set(now.there) == set(now.back) == {NO_ROUTE}
-    later = rows.settled(numbers, at_ns=6)
-    assert later.there[0] == NO_ROUTE
-    assert [later.routes[n] for n in (later.there[1], later.back[1])] == [("x", "y"), ("y", "x")]
+def test_a_route_has_one_row_and_a_name():
+    table = table_of(*map(str, range(2000)))
+    assert table.row(("1999", "x"), upper) == 1999
+    assert len(table) == 2000
+    assert table.named[7] == ("7", "X")
+    assert ("7", "x") in table
+    assert ("7", "X") not in table
+    assert list(table.crossed()) == []
+    table.crossed_ns[1999] = -5
+    assert list(table.crossed()) == [1999]
 
 
-def test_routes_that_somebody_makes_up_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(routes, "LEAST_ROUTES", 10)
-    rows, flows, numbers = made()
-    rows.unknown(numbers, flows)
-    for number in numbers.tolist():
-        rows.put(number, (rows.row((f"r{number}",)), rows.row((f"s{number}",))), 5)
-    assert rows.unknown(numbers, flows) == []
-    rows.row(("one", "more"))
-    before = rows.settled(numbers, at_ns=6)
-    assert rows.unknown(numbers, flows) == numbers.tolist()
-    assert rows.row(("new",)) == 0
-    assert [before.routes[n] for n in before.there[:2]] == [("r0",), ("r1",)]
+def test_rows_that_are_gone_are_no_rows_and_whoever_holds_the_old_ones_holds_their_routes():
+    table = table_of("a", "b", "c")
+    table.crossed_ns[:3] = [1, 2, 3]
+    before, incidence = table.named, table.incidence
+    incidence.cover(before)
+    now = table.only(np.array([True, False, True]))
+    assert now.tolist() == [0, NO_ROUTE, 1]
+    assert (before, len(incidence)) == ([("A", "X"), ("B", "X"), ("C", "X")], 3)
+    assert (table.shown, table.named) == ([("a", "x"), ("c", "x")], [("A", "X"), ("C", "X")])
+    assert table.crossed_ns[:3].tolist() == [1, 3, NEVER_NS]
+    assert table.row(("c", "x"), upper) == 1
+    assert table.row(("b", "x"), upper) == 2
 
 
-def test_a_turned_flow_that_nobody_numbers_any_more_is_passed_over():
-    rows, flows, numbers = made()
-    rows.turned.add(FlowId(EndpointId("gone", 0), EndpointId("b", 0), 1))
-    assert len(rows.unknown(numbers, flows)) == len(numbers)
+def test_directions_grow_with_the_flows_expire_and_follow_the_rows():
+    taken = Directions()
+    taken.cover(np.array([5000]))
+    assert len(taken) > 5000
+    assert (taken.newest[:, [3, 5000]] == NO_ROUTE).all()
+    taken.newest[0, 5000], taken.latest[0, 5000], taken.seen_ns[0, 5000] = 2, 1, 10
+    taken.latest[1, 3], taken.seen_ns[1, 3] = 0, 20
+    taken.renumber(np.array([7, 8, 9], np.int32))
+    assert (taken.newest[0, 5000], taken.latest[0, 5000], taken.latest[1, 3]) == (9, 8, 7)
+    assert np.argwhere(taken.expire(before_ns=20)).tolist() == [[0, 5000]]
+    assert (taken.newest[0, 5000], taken.latest[0, 5000], taken.latest[1, 3]) == (-1, -1, 7)

@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
+from itertools import pairwise, product
+from types import SimpleNamespace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.paths import PathRow
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.paths import PathRow, PathTable
+from analyzer.localize import topology as routing
+from analyzer.localize.routes import NO_ROUTE, UNTRACED
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
@@ -20,7 +26,7 @@ WAY, BACK = ("L0", "S0", "L1"), ("L1", "S1", "L0")
 def learned(*rows, declared=None):
     topology = LearnedTopology(declared or DeclaredTopology())
     for _ in range(2):
-        topology.learn(rows, UNDERLAY.get)
+        topology.learn(PathTable.of(rows), UNDERLAY.get)
     return topology
 
 
@@ -39,17 +45,17 @@ def test_both_directions_are_crossed():
 
 def test_a_trace_that_ends_early_does_not_replace_the_route_and_is_remembered():
     topology = learned(row(WAY), row(BACK, reply=True))
-    topology.learn([row(("L0",))], UNDERLAY.get)
+    topology.learn(PathTable.of([row(("L0",))]), UNDERLAY.get)
     assert topology.hops(FLOW, reply=False) == WAY
     assert topology.ends_after(FLOW, reply=False) == "L0"
     assert topology.ends_after(FLOW, reply=True) is None
-    topology.learn([row(WAY)], UNDERLAY.get)
+    topology.learn(PathTable.of([row(WAY)]), UNDERLAY.get)
     assert topology.ends_after(FLOW, reply=False) is None
 
 
 def test_a_new_complete_route_replaces_the_old():
     topology = learned(row(WAY), row(BACK, reply=True))
-    topology.learn([row(("L0", "S1", "L1"))], UNDERLAY.get)
+    topology.learn(PathTable.of([row(("L0", "S1", "L1"))]), UNDERLAY.get)
     assert topology.hops(FLOW, reply=False) == ("L0", "S1", "L1")
 
 
@@ -63,7 +69,7 @@ def test_nothing_traced_is_nothing_known():
     topology = learned()
     assert topology.crossed(FLOW) is None
     assert topology.hops(FLOW, reply=False) is None
-    topology.learn([row(())], UNDERLAY.get)
+    topology.learn(PathTable.of([row(())]), UNDERLAY.get)
     assert topology.crossed(FLOW) is None
 
 
@@ -79,7 +85,7 @@ def test_declared_names_are_used_and_undeclared_links_told():
 
 def test_flows_unseen_for_long_are_forgotten():
     topology = learned(row(WAY), row(BACK, reply=True))
-    topology.learn([row(WAY)], UNDERLAY.get, wall_ns=50)
+    topology.learn(PathTable.of([row(WAY)]), UNDERLAY.get, wall_ns=50)
     topology.expire(before_ns=50)
     assert topology.hops(FLOW, reply=False) == WAY
     assert topology.hops(FLOW, reply=True) is None
@@ -90,7 +96,7 @@ def test_a_router_that_answers_twice_has_no_link_to_itself():
     near = {A: "172.30.0.1", B: "172.30.0.2"}
     topology = LearnedTopology(DeclaredTopology({}, frozenset({("L0", "S0")})))
     for hops in (("L0",), ("L0", "L0")):
-        topology.learn([row(hops), row(hops, reply=True)], near.get)
+        topology.learn(PathTable.of([row(hops), row(hops, reply=True)]), near.get)
     assert topology.links() == set()
     assert topology.undeclared_links() == set()
     assert topology.hops(FLOW, reply=False) == ("L0",)
@@ -100,10 +106,12 @@ def test_a_router_that_answers_twice_has_no_link_to_itself():
 def test_a_router_that_speaks_for_the_one_behind_it_replaces_no_route():
     """A leaf speaks for the dead spine behind it: who is there is what was there before."""
     topology = learned(row(WAY), row(BACK, reply=True))
-    assert topology.learn([row(("L0", "L0", "L1"))], UNDERLAY.get, wall_ns=5) == [True]
+    assert topology.learn(PathTable.of([row(("L0", "L0", "L1"))]), UNDERLAY.get, wall_ns=5) == [
+        True
+    ]
     assert topology.hops(FLOW, reply=False) == WAY
     assert topology.links() == {("L0", "S0"), ("L1", "S0"), ("L1", "S1"), ("L0", "S1")}
-    assert topology.learn([row(("L0", "L0"))], UNDERLAY.get, wall_ns=6) == [False]
+    assert topology.learn(PathTable.of([row(("L0", "L0"))]), UNDERLAY.get, wall_ns=6) == [False]
     assert topology.ends_after(FLOW, reply=False) == "L0"
 
 
@@ -125,7 +133,7 @@ def test_a_link_that_no_route_crosses_any_more_is_forgotten():
     declared = DeclaredTopology({}, frozenset({("L0", "S0"), ("L1", "S0")}))
     topology = learned(row(WAY), row(BACK, reply=True), declared=declared)
     assert topology.undeclared_links() == {("L1", "S1"), ("L0", "S1")}
-    topology.learn([row(WAY), row(WAY[::-1], reply=True)], UNDERLAY.get, wall_ns=50)
+    topology.learn(PathTable.of([row(WAY), row(WAY[::-1], reply=True)]), UNDERLAY.get, wall_ns=50)
     topology.expire(before_ns=0)
     assert topology.undeclared_links() == {("L1", "S1"), ("L0", "S1")}
     topology.expire(before_ns=50)
@@ -149,7 +157,7 @@ LINKS = DeclaredTopology(
 
 def told(topology, window, *rows):
     for _ in range(2):
-        topology.learn(rows, UNDERLAY.get, wall_ns=window * W)
+        topology.learn(PathTable.of(rows), UNDERLAY.get, wall_ns=window * W)
     return topology
 
 
@@ -223,7 +231,7 @@ def test_where_the_fabric_sprays_a_trace_tells_the_leaf_and_no_way():
 
 def test_neighbours_at_one_leaf_cross_that_leaf_whether_traced_or_not():
     topology = LearnedTopology()
-    topology.learn([row(("L0",))], lambda _: UNDERLAY[A], wall_ns=0)
+    topology.learn(PathTable.of([row(("L0",))]), lambda _: UNDERLAY[A], wall_ns=0)
     ends = (ENDS[0], replace(ENDS[1], underlay=UNDERLAY[A]))
     found = topology.way(FlowId(B, A, 1), ends, at_ns=W, lost=True)
     assert (found.certain, found.whole) == ({switch("L0")}, True)
@@ -235,7 +243,9 @@ def test_probabilities_are_probabilities_and_what_is_certain_is_no_maybe(data):
     topology = LearnedTopology(data.draw(st.sampled_from([LINKS, DeclaredTopology()])))
     for window in range(4):
         there, back = data.draw(hops), data.draw(hops)[::-1]
-        topology.learn([row(there), row(back, reply=True)], UNDERLAY.get, wall_ns=window * W)
+        topology.learn(
+            PathTable.of([row(there), row(back, reply=True)]), UNDERLAY.get, wall_ns=window * W
+        )
     for window in range(5):
         found = way(topology, window, lost=data.draw(st.booleans()))
         assert all(0 < share < 1 for share in found.maybe.values())
@@ -279,3 +289,140 @@ def test_a_trace_that_ends_on_another_way_shows_that_the_flow_was_moved():
     topology = moved("L0", "S1", others=False)
     assert spines(way(topology, 5))["S0"] == 0.5
     assert spines(way(topology, 6))["S0"] == 0.0
+
+
+class OneByOne:
+    """What the topology has in columns, learned path by path."""
+
+    def __init__(self):
+        self.leaf, self.routes, self.latest, self.seen_ns, self.links = {}, {}, {}, {}, set()
+
+    def learn(self, rows, wall_ns):
+        ends = [(r.flow.target, r.flow.source) if r.reply else (r.flow.source, r.flow.target)
+                for r in rows]  # fmt: skip
+        for each, (sender, _) in zip(rows, ends, strict=True):
+            if each.hops and each.hops[0]:
+                self.leaf[sender] = each.hops[0]
+        return [
+            self.take(each, receiver, wall_ns)
+            for each, (_, receiver) in zip(rows, ends, strict=True)
+        ]
+
+    def take(self, each, receiver, wall_ns):
+        if not each.hops:
+            return True
+        key, hops = (each.flow, each.reply), answered(each.hops)
+        complete = hops[-1] == self.leaf.get(receiver)
+        routes = self.routes.setdefault(key, [])
+        self.latest[key], self.seen_ns[key] = hops, wall_ns
+        if complete and not (routes and len(hops) == len(each.hops) and hops != each.hops):
+            if routes[-1:] != [hops]:
+                routes.append(hops)
+            self.links |= {tuple(sorted(two)) for two in pairwise(hops) if all(two)}
+        return complete
+
+    def expire(self, before_ns):
+        for key, seen_ns in list(self.seen_ns.items()):
+            if seen_ns < before_ns:
+                for each in (self.routes, self.latest, self.seen_ns):
+                    del each[key]
+
+
+def answered(hops):
+    """Return a path without those who only spoke for the router behind them."""
+    kept = [hop if not n or hop != hops[n - 1] else "" for n, hop in enumerate(hops)]
+    while len(kept) > 1 and hops[len(kept) - 1] and not kept[-1]:
+        kept.pop()
+    return tuple(kept)
+
+
+HOPS = st.lists(st.sampled_from(["L0", "L1", "S0", "S1", ""]), max_size=4).map(tuple)
+PATHS = st.lists(
+    st.builds(
+        PathRow,
+        st.builds(FlowId, st.sampled_from([A, B]), st.sampled_from([A, B]), st.integers(1, 2)),
+        st.booleans(),
+        st.just(1),
+        st.one_of(HOPS, st.sampled_from([WAY, WAY[::-1], BACK])),
+    ),
+    max_size=8,
+    unique_by=lambda each: (each.flow, each.reply),
+)
+
+
+@given(st.lists(st.tuples(PATHS, st.booleans()), max_size=8), st.booleans())
+def test_columns_say_what_paths_taken_one_by_one_say(windows, few):
+    topology, naive, flows = LearnedTopology(), OneByOne(), set()
+    for window, (rows, is_late) in enumerate(windows):
+        flows |= {each.flow for each in rows}
+        assert topology.learn(
+            PathTable.of(rows), UNDERLAY.get, wall_ns=window
+        ).tolist() == naive.learn(rows, window)
+        if few:
+            topology._forget_routes(topology._in_use())
+        if is_late:
+            topology.expire(before_ns=window - 1)
+            naive.expire(window - 1)
+        for flow, reply in product(flows, (False, True)):
+            routes = naive.routes.get((flow, reply)) or [None]
+            assert topology.hops(flow, reply=reply) == routes[-1]
+            latest = naive.latest.get((flow, reply), ())
+            early = routes[-1] and len(latest) < len(routes[-1])
+            assert topology.ends_after(flow, reply=reply) == (latest[-1] if early else None)
+        assert topology.directions == len(naive.latest)
+        numbers = np.array([topology.numbers.number(flow) for flow in flows], np.int64)
+        settled = topology.settled(numbers, topology.numbers, at_ns=window + 1)
+        for flow, there, back in zip(flows, settled.there, settled.back, strict=True):
+            both = [naive.routes.get((flow, reply)) for reply in (False, True)]
+            if all(both):
+                assert [settled.routes[n] for n in (there, back)] == [each[-1] for each in both]
+            else:
+                traced = {(flow, False), (flow, True)} & naive.latest.keys()
+                assert there == back == (NO_ROUTE if traced else UNTRACED)
+    if not few and not any(is_late for _, is_late in windows):
+        assert topology.links() == naive.links
+
+
+def test_flows_that_another_numbers_are_looked_up_by_name():
+    topology = told(LearnedTopology(), 1, row(WAY), row(BACK, reply=True))
+    others = FlowNumbers()
+    numbers = np.array([others.number(FlowId(B, A, 7)), others.number(FLOW)])
+    settled = topology.settled(numbers, others, at_ns=2 * W)
+    assert settled.there[0] == settled.back[0] == UNTRACED
+    assert settled.routes[settled.there[1]] == WAY
+
+
+def test_routes_that_a_host_makes_up_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(routing, "LEAST_ROUTES", 100)
+    topology = LearnedTopology(_most_routes=100)
+    for n in range(300):
+        topology.learn(PathTable.of([row(("L0", f"X{n}", "L1"))]), UNDERLAY.get, wall_ns=n)
+        topology.learn(PathTable.of([row(BACK, reply=True)]), UNDERLAY.get, wall_ns=n)
+    assert len(topology._routes) < 110
+    assert topology.hops(FLOW, reply=False) == ("L0", "X299", "L1")
+    assert topology.hops(FLOW, reply=True) == BACK
+
+
+def test_what_earlier_versions_kept_by_flow_is_read():
+    known = SimpleNamespace(
+        routes=[(WAY, 5), (("L0", "S1", "L1"), W)], latest=("L0",), seen_ns=2 * W
+    )
+    old = {
+        "declared": DeclaredTopology(),
+        "_leaf_of": {UNDERLAY[A]: "L0", UNDERLAY[B]: "L1"},
+        "_known": {(FLOW, False): known},
+        "_partial": {(FLOW, True): (("L1", "S1"), W)},
+        "_between": {("L0", "L1"): {WAY: 5, ("L0", "S1", "L1"): W, ("L0", "S2", "L1"): W}},
+        "_left": {("L0", "S0"): W},
+    }
+    upgraded = LearnedTopology.upgraded(old)
+    topology = LearnedTopology()
+    for name, value in upgraded.items():
+        setattr(topology, name, value)
+    assert topology.hops(FLOW, reply=False) == ("L0", "S1", "L1")
+    assert topology.ends_after(FLOW, reply=False) == "L0"
+    assert topology._partial(FLOW, reply=True) == ("L1", "S1")
+    assert topology.leaves() == {"172.30.0.1": "L0", "172.30.0.2": "L1"}
+    assert topology.links() == {(leaf, f"S{n}") for leaf in ("L0", "L1") for n in range(3)}
+    assert spines(way(topology, 1)) == {"S0": 0.5, "S1": 1.0}
+    assert LearnedTopology.upgraded(upgraded) is upgraded

@@ -97,5 +97,5 @@ def test_what_an_earlier_version_did_not_know_of_begins_as_new():
 def test_what_an_earlier_version_lacks_and_nobody_can_make_up_is_named():
     world = World(1)
     world.live(3)
-    with pytest.raises(RemoteProtocolError, match="without outer_port"):
-        thaw(without(freeze(world.diagnosis), "outer_port"), world.registry)
+    with pytest.raises(RemoteProtocolError, match="without run_ms"):
+        thaw(without(freeze(world.diagnosis), "run_ms"), world.registry)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.paths import PathRow
+from analyzer.intake.paths import PathRow, PathTable
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.directions import OneWay, one_way
 from analyzer.localize.voting.election import MIN_LOST, Ballot
@@ -30,7 +30,7 @@ def voted(*rows, maybe=False):
         ballot = Ballot((number, 0), sent, lost, frozenset(parts), flow, doubt)
         votes.append((ballot, flow))
     for _ in range(2):
-        topology.learn(paths, lambda endpoint: UNDERLAY[endpoint.rail])
+        topology.learn(PathTable.of(paths), lambda endpoint: UNDERLAY[endpoint.rail])
     return LINK, votes, topology
 
 

@@ -147,7 +147,7 @@ def test_ways_that_turned_in_this_window_are_weighed_one_by_one():
     flow = next(f for f in fabric.flows if len(fabric.routes[f, False]) > 1)
     there = fabric.routes[flow, False]
     fabric.routes[flow, False] = (there[0], "spine-new", there[2])
-    topology.learn(fabric.path_rows(), fabric.underlay, wall_ns=case.window.start_ns)
+    topology.learn(fabric.paths(), fabric.underlay, wall_ns=case.window.start_ns)
     one_by_one, _ = divide(case.flows, case, topology)
     assert flow in {view.flow for view in one_by_one}
     later = fabric.case()
