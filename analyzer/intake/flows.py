@@ -7,7 +7,7 @@ summaries report it. Restarted agents choose new source ports, so `recycle` free
 flows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -147,7 +147,7 @@ class FlowNumbers:
     def number(self, flow: FlowId) -> int:
         """Return the number of a flow, a new one where it has none."""
         ends = self._number_end(flow.source), self._number_end(flow.target)
-        return self._number(_key(*ends, flow.source_port))
+        return int(self._numbers_of([_key(*ends, flow.source_port)])[0])
 
     def traced(
         self,
@@ -260,22 +260,27 @@ class FlowNumbers:
     def _numbers_of(self, keys: list[int]) -> NDArray[np.int64]:
         known = list(map(self._numbers.get, keys))
         if None in known:
-            known = [self._number(key) for key in keys]
+            self._add([key for key, each in zip(keys, known, strict=True) if each is None])
+            known = [self._numbers[key] for key in keys]
         return np.array(known, np.int64)
 
-    def _number(self, key: int) -> int:
-        """Return the number of the flow of a key, a new one where it has none."""
-        number = self._numbers.get(key)
-        if number is not None:
-            return number
-        number = self._free.pop() if self._free else len(self._numbers)
-        self._numbers[key] = number
-        if number >= len(self._ports):
-            self._ends = np.concatenate([self._ends, np.full_like(self._ends, NO_END)], axis=1)
-            self._ports = np.concatenate([self._ports, np.zeros_like(self._ports)])
-            self._seen_ns = np.concatenate([self._seen_ns, np.zeros_like(self._seen_ns)])
-        self._ends[:, number], self._ports[number] = divmod(key >> 16, MAX_ENDS), key & 0xFFFF
-        return number
+    def _add(self, keys: Iterable[int]) -> None:
+        """Number flows that have none, by their keys."""
+        new = list(dict.fromkeys(keys))
+        again = [self._free.pop() for _ in range(min(len(new), len(self._free)))]
+        begin = len(self._numbers) + len(again)
+        numbers = [*again, *range(begin, begin + len(new) - len(again))]
+        self._numbers.update(zip(new, numbers, strict=True))
+        more = max(numbers) + 1 - len(self._ports)
+        if more > 0:
+            more = max(more, len(self._ports))
+            ends = np.full((2, more), NO_END)
+            self._ends = np.concatenate([self._ends, ends], axis=1)
+            self._ports = np.concatenate([self._ports, np.zeros(more, np.int64)])
+            self._seen_ns = np.concatenate([self._seen_ns, np.zeros(more, np.int64)])
+        key = np.array(new, np.int64)
+        self._ends[:, numbers] = np.divmod(key >> 16, MAX_ENDS)
+        self._ports[numbers] = key & 0xFFFF
 
     def _number_end(self, endpoint: EndpointId) -> int:
         number = self._endpoint.get(endpoint)

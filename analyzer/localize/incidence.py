@@ -5,9 +5,8 @@ A route is entered once, when it is first met, and asked about in every window i
 was lost; a large fabric has a million of them.
 """
 
-from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,11 @@ Part = Component | Direction
 Ints = NDArray[np.int64]
 Parts = frozenset[Part]
 
+UNSORTED = 10_000
+"""Entries among which a part is looked for one by one, at least. Chosen: that takes microseconds,
+and sorting all of them anew a hundred times as long."""
+SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
+
 
 class Incidence:
     """Rows of routes, with the parts that each crosses."""
@@ -30,42 +34,53 @@ class Incidence:
     def __init__(self) -> None:
         self._parts: list[Part] = []
         self._number: dict[Part, int] = {}
-        self._rows: list[array[int]] = []
-        """Number of a part -> rows that cross it."""
-        self._crossed = array("i")
-        """Numbers of the parts of one row after the other."""
-        self._begins = array("q", [0])
-        self._switches: dict[str, int] = {}
+        self._crossed = np.zeros(1024, np.int32)
+        """Numbers of the parts of one row after the other, each once."""
+        self._begins = np.zeros(1025, np.int64)
+        self._size = 0
+        self._sorted = np.zeros(0, np.int64)
+        """Places in `_crossed` of the first entries, by the number of the part."""
         self._links: dict[Direction, tuple[int, int]] = {}
         """Two routers -> numbers of the link between them, and of this direction of it."""
 
     def __len__(self) -> int:
-        return len(self._begins) - 1
+        return self._size
 
-    def cover(self, routes: Sequence[Route]) -> None:
-        """Enter those of `routes` that are not yet; the others are its first rows."""
-        for row in range(len(self), len(routes)):
-            self._enter(self._numbers(routes[row]))
+    def enter(self, names: Sequence[str], hops: Ints, begins: Ints) -> None:
+        """Enter one more row for each route.
+
+        `hops` are the places of its routers in `names`, one route after the other; they begin at
+        `begins` (n_routes + 1,).
+        """
+        lengths = begins[1:] - begins[:-1]
+        row = np.repeat(np.arange(len(lengths)), lengths)
+        met, place = np.unique(hops, return_inverse=True)
+        answers = np.array([bool(names[hop]) for hop in met.tolist()], np.bool_)[place]
+        numbers = [self._part(switch(names[hop])) if names[hop] else -1 for hop in met.tolist()]
+        beside = (row[1:] == row[:-1]) & answers[1:] & answers[:-1]
+        a, b = hops[:-1][beside], hops[1:][beside]
+        ends, at = np.unique((a.astype(np.int64) << 32) | b, return_inverse=True)
+        both = [self._link((names[key >> 32], names[key & 0xFFFF_FFFF])) for key in ends.tolist()]
+        links = np.array(both, np.int64).reshape(-1, 2)[at]
+        rows = np.concatenate([row[answers], row[1:][beside], row[1:][beside]])
+        parts = np.concatenate([np.array(numbers, np.int64)[place][answers], *links.T])
+        order = np.argsort(rows, kind="stable")
+        self._append(*_once(rows[order], parts[order], _looped(row, hops, answers)), len(lengths))
 
     def put(self, parts: Iterable[Part]) -> None:
         """Enter a row that crosses `parts`."""
-        self._enter([self._part(each) for each in parts])
+        numbers = np.array([self._part(each) for each in parts], np.int64)
+        self._append(np.zeros(len(numbers), np.int64), numbers, 1)
 
-    def _numbers(self, route: Route) -> Iterable[int]:
-        found = dict[int, None]()
-        for name in route:
-            if name:
-                found[self._switch(name)] = None
-        for ends in pairwise(route):
-            if all(ends):
-                found.update(dict.fromkeys(self._link(ends)))
-        return found
-
-    def _switch(self, name: str) -> int:
-        number = self._switches.get(name)
-        if number is None:
-            number = self._switches[name] = self._part(switch(name))
-        return number
+    def _append(self, rows: Ints, parts: Ints, size: int) -> None:
+        """Enter `size` rows: which of them each entry is in, in order, and its part."""
+        first = int(self._begins[self._size])
+        self._crossed = grown(self._crossed, first + len(parts))
+        self._crossed[first : first + len(parts)] = parts
+        self._begins = grown(self._begins, self._size + size + 1)
+        ends = first + np.cumsum(np.bincount(rows, minlength=size))
+        self._begins[self._size + 1 : self._size + size + 1] = ends
+        self._size += size
 
     def _link(self, ends: Direction) -> tuple[int, int]:
         both = self._links.get(ends)
@@ -78,37 +93,73 @@ class Incidence:
         if number is None:
             number = self._number[part] = len(self._parts)
             self._parts.append(part)
-            self._rows.append(array("i"))
         return number
 
-    def _enter(self, numbers: Iterable[int]) -> None:
-        row = len(self)
-        for number in numbers:
-            self._rows[number].append(row)
-            self._crossed.append(number)
-        self._begins.append(len(self._crossed))
+    def _entries(self) -> NDArray[np.int32]:
+        return self._crossed[: self._begins[self._size]]
 
     def rows(self, part: Part) -> Ints:
         """Return the rows that cross a part, in order."""
         number = self._number.get(part)
-        return np.array(self._rows[number] if number is not None else (), np.int64)
+        if number is None:
+            return np.zeros(0, np.int64)
+        entries, known = self._entries(), len(self._sorted)
+        if len(entries) - known > max(UNSORTED, known // 4):
+            self._sorted, known = np.argsort(entries, kind="stable"), len(entries)
+        first, last = (
+            np.searchsorted(entries[:known], number, side, sorter=self._sorted) for side in SIDES
+        )
+        later = known + np.flatnonzero(entries[known:] == number)
+        places = np.concatenate([self._sorted[first:last], later])
+        found: Ints = np.searchsorted(self._begins[: self._size + 1], places, "right") - 1
+        return found
 
     def crossed(self, row: int) -> Parts:
         """Return the parts that a row crosses."""
         numbers = self._crossed[self._begins[row] : self._begins[row + 1]]
-        return frozenset(self._parts[number] for number in numbers)
+        return frozenset(self._parts[number] for number in numbers.tolist())
 
     def lengths(self) -> Ints:
         """Return (n_rows,) how many parts each crosses."""
-        begins = np.array(self._begins, np.int64)
+        begins = self._begins[: self._size + 1]
         return begins[1:] - begins[:-1]
 
     def count(self, kind: Kind) -> Ints:
         """Return (n_rows,) how many components of a kind each crosses."""
         is_kind = [isinstance(each, Component) and each.kind is kind for each in self._parts]
-        mine = np.array([*is_kind, False])[np.array(self._crossed, np.int64)]
-        before: Ints = np.concatenate([[0], np.cumsum(mine)])[np.array(self._begins, np.int64)]
+        mine = np.array([*is_kind, False])[self._entries()]
+        sums = np.concatenate([[0], np.cumsum(mine)])
+        before: Ints = sums[self._begins[: self._size + 1]]
         return before[1:] - before[:-1]
+
+
+def _looped(row: Ints, hops: Ints, answers: NDArray[np.bool_]) -> Ints:
+    """Return the rows of routes in which a router stands twice, once or more often each."""
+    found = [np.zeros(0, np.int64)]
+    for apart in range(1, int(np.bincount(row).max(initial=0))):
+        same = (row[apart:] == row[:-apart]) & (hops[apart:] == hops[:-apart]) & answers[apart:]
+        found.append(row[apart:][same])
+    return np.concatenate(found)
+
+
+def _once(rows: Ints, parts: Ints, looped: Ints) -> tuple[Ints, Ints]:
+    """Return entries without those that stand in their row before; only `looped` have such."""
+    if not len(looped):
+        return rows, parts
+    places = np.flatnonzero(np.isin(rows, looped))
+    _, first = np.unique((rows[places] << 32) | parts[places], return_index=True)
+    kept = np.ones(len(rows), np.bool_)
+    kept[places] = False
+    kept[places[first]] = True
+    return rows[kept], parts[kept]
+
+
+def grown(column: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
+    """Return a column with room for `size` items, half of them free at most."""
+    if size <= len(column):
+        return column
+    more = max(size, 2 * len(column)) - len(column)
+    return np.concatenate([column, np.full(more, fill, column.dtype)])
 
 
 class Crossed(Mapping[int, Parts]):

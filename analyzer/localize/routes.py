@@ -5,14 +5,16 @@ A fabric of 40,000 RNICs has three million directions, on some hundred thousand 
 of a window's flows lose nothing on routes that stood long before it, and are only counted.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from itertools import pairwise
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.localize.incidence import Incidence, Ints, Route
+from analyzer.localize.incidence import Incidence, Ints, Route, grown
+from netagent.model.topology import DeclaredTopology
 
 LEAST_ROUTES = 10_000
 """Routes that are remembered however few directions take them. Chosen: some megabytes."""
@@ -22,7 +24,196 @@ UNTRACED = -3
 NEVER_NS = np.iinfo(np.int64).min
 
 Rows = NDArray[np.int32]
+Numbers = NDArray[np.int32]
 Mask = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Routers:
+    """Numbers of routers' addresses and names, from 0, which is a silent one's."""
+
+    declared: DeclaredTopology = field(default_factory=DeclaredTopology)
+    names: list[str] = field(default_factory=lambda: [""])
+    _named: list[int] = field(default_factory=lambda: [0])
+    """Number of an address -> number of its name."""
+    _number: dict[str, int] = field(default_factory=lambda: {"": 0})
+
+    def numbers(self, hops: Sequence[str]) -> Numbers:
+        """Return the numbers (n,) of addresses, new ones where they have none yet."""
+        known = list(map(self._number.get, hops))
+        if None in known:
+            known = [self._add(each) for each in hops]
+        return np.array(known, np.int32)
+
+    def number(self, hop: str) -> int:
+        """Return the number of an address; -1 where it has none."""
+        return self._number.get(hop, -1)
+
+    def named(self, hops: Numbers) -> Numbers:
+        """Return the numbers (n,) of the names of addresses."""
+        named: Numbers = np.array(self._named, np.int32)[hops]
+        return named
+
+    def _add(self, hop: str) -> int:
+        number = self._number.get(hop)
+        if number is None:
+            number = self._number[hop] = len(self.names)
+            self.names.append(hop)
+            self._named.append(number)
+            name = self.declared.name(hop)
+            self._named[number] = number if name == hop else self._add(name)
+        return number
+
+
+@dataclass(slots=True, eq=False)
+class RouteTable(Sequence[Route]):
+    """Routes, each once; as a sequence it has them by name."""
+
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset(
+        {"incidence", "_row", "turned", "_routes", "_of", "_since_ns"}
+    )
+    """What no recording holds, since it follows from the routes, or earlier versions' only."""
+
+    routers: Routers = field(default_factory=Routers)
+    crossed_ns: Ints = field(default_factory=lambda: np.full(1024, NEVER_NS))
+    """(n,): start of the newest window in which a flow's whole route was this one."""
+    incidence: Incidence = field(default_factory=Incidence)
+    """What those by name cross, as far as it was asked for."""
+    _size: int = 0
+    _hops: Numbers = field(default_factory=lambda: np.zeros(4096, np.int32))
+    """Numbers of the addresses that answered, one route after the other."""
+    _begins: Ints = field(default_factory=lambda: np.zeros(1025, np.int64))
+    _row: dict[bytes, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, row: int) -> Route: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[Route]: ...
+
+    def __getitem__(self, row: int | slice) -> Route | Sequence[Route]:
+        """Return a route by name; IndexError behind the last one."""
+        if isinstance(row, slice):
+            return [self[each] for each in range(*row.indices(len(self)))]
+        if row >= len(self):
+            raise IndexError(f"no row {row} among {len(self)} routes")
+        return self._route(self.routers.named(self._of(row)))
+
+    def shown(self, row: int) -> Route:
+        """Return a route by the addresses that answered."""
+        return self._route(self._of(row))
+
+    def last(self, rows: NDArray[Any]) -> Numbers:
+        """Return the numbers (n,) of the addresses at which routes end."""
+        last: Numbers = self._hops[self._begins[rows + 1] - 1]
+        return last
+
+    def ends(self, rows: NDArray[Any]) -> tuple[Numbers, Numbers]:
+        """Return the numbers (n,) of the names with which routes begin and end."""
+        begin = self.routers.named(self._hops[self._begins[rows]])
+        return begin, self.routers.named(self.last(rows))
+
+    def rows(self, routes: Sequence[Route]) -> tuple[Rows, Mask]:
+        """Return the rows (n,) of routes, new ones where they have none, NO_ROUTE of empty ones.
+
+        Of a router that spoke for the one behind it, the latter counts as silent. The second says
+        where the last one did not answer for itself, or another one.
+        """
+        lengths = np.fromiter(map(len, routes), np.int64, len(routes))
+        begins = np.concatenate([[0], np.cumsum(lengths)])
+        hops = self.routers.numbers([hop for route in routes for hop in route])
+        of = np.repeat(np.arange(len(routes)), lengths)
+        named = self.routers.named(hops)
+        twice = (named[1:] == named[:-1]) & (of[1:] == of[:-1]) & (hops[1:] != 0)
+        stood_in = np.zeros(len(routes), np.bool_)
+        if twice.any():
+            answered = list(routes)
+            for place in np.unique(of[1:][twice]).tolist():
+                answered[place] = self._answered(routes[place])
+                stood_in[place] = len(answered[place]) == len(routes[place])
+            return self.rows(answered)[0], stood_in
+        if not self._row:
+            mine = enumerate(_keys(self._hops, self._begins, len(self)))
+            self._row = {b"": NO_ROUTE} | {key: row for row, key in mine}
+        keys = _keys(hops, begins, len(routes))
+        if not self._row.keys() >= set(keys):
+            self._add(keys, hops, lengths)
+        return np.array([self._row[key] for key in keys], np.int32), stood_in
+
+    def _add(self, keys: list[bytes], hops: Numbers, lengths: Ints) -> None:
+        new = list[int]()
+        for place, key in enumerate(keys):
+            if key not in self._row:
+                self._row[key] = len(self) + len(new)
+                new.append(place)
+        mine = np.zeros(len(keys), np.bool_)
+        mine[new] = True
+        first, size = int(self._begins[len(self)]), len(self) + len(new)
+        ends = first + np.cumsum(lengths[mine])
+        self._hops = grown(self._hops, first + int(lengths[mine].sum()))
+        self._hops[first : first + int(lengths[mine].sum())] = hops[np.repeat(mine, lengths)]
+        self._begins = grown(self._begins, size + 1)
+        self._begins[len(self) + 1 : size + 1] = ends
+        self.crossed_ns = grown(self.crossed_ns, size, NEVER_NS)
+        self._size = size
+
+    def _answered(self, hops: Route) -> Route:
+        """Return who answered for itself, "" for routers that the one before them spoke for."""
+        names = [self.routers.declared.name(hop) if hop else "" for hop in hops]
+        answered = ["" if n and names[n] == names[n - 1] else hop for n, hop in enumerate(hops)]
+        while len(answered) > 1 and hops[len(answered) - 1] and not answered[-1]:
+            answered.pop()
+        return tuple(answered)
+
+    def cover(self) -> None:
+        """Have all rows in the incidence."""
+        first = len(self.incidence)
+        begins = self._begins[first : len(self) + 1]
+        hops = self.routers.named(self._hops[begins[0] : begins[-1]])
+        self.incidence.enter(self.routers.names, hops.astype(np.int64), begins - begins[0])
+
+    def crossed(self) -> Ints:
+        """Return the rows that were a flow's whole route."""
+        return np.flatnonzero(self.crossed_ns[: len(self)] != NEVER_NS)
+
+    def links(self) -> set[tuple[int, int]]:
+        """Return the numbers of addresses beside each other on flows' whole routes, sorted."""
+        mine = self.crossed_ns[: len(self)] != NEVER_NS
+        lengths = self._begins[1 : len(self) + 1] - self._begins[: len(self)]
+        of = np.repeat(np.arange(len(self)), lengths)
+        hops = self._hops[: len(of)].astype(np.int64)
+        beside = (of[1:] == of[:-1]) & (hops[1:] != 0) & (hops[:-1] != 0) & mine[of[1:]]
+        a, b = hops[:-1][beside], hops[1:][beside]
+        keys = np.unique(np.minimum(a, b) << 32 | np.maximum(a, b))
+        return {(key >> 32, key & 0xFFFF_FFFF) for key in keys.tolist()}
+
+    def only(self, kept: Mask) -> tuple["RouteTable", Rows]:
+        """Return a table of these rows (n,) alone, and for each row what it is there.
+
+        NO_ROUTE is what the others are.
+        """
+        places = np.flatnonzero(kept)
+        now = np.full(len(self), NO_ROUTE, np.int32)
+        now[places] = np.arange(len(places))
+        table = RouteTable(Routers(self.routers.declared))
+        lengths = self._begins[1 : len(self) + 1] - self._begins[: len(self)]
+        hops = self._hops[: self._begins[len(self)]][np.repeat(kept, lengths)]
+        met, place = np.unique(hops, return_inverse=True)
+        numbers = table.routers.numbers([self.routers.names[hop] for hop in met.tolist()])
+        table._hops, table._size = numbers[place], len(places)
+        table._begins = np.concatenate([[0], np.cumsum(lengths[places])])
+        table.crossed_ns = self.crossed_ns[places]
+        return table, now
+
+    def _of(self, row: int) -> Numbers:
+        return self._hops[self._begins[row] : self._begins[row + 1]]
+
+    def _route(self, hops: Numbers) -> Route:
+        names = self.routers.names
+        return tuple([names[hop] for hop in hops.tolist()])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,68 +230,7 @@ class Settled:
     """What they cross."""
 
 
-@dataclass(slots=True)
-class RouteTable:
-    """Routes, each once."""
-
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset(
-        {"incidence", "turned", "_routes", "_of", "_since_ns"}
-    )
-    """What no recording holds, since it follows from the routes, or earlier versions' only."""
-
-    shown: list[Route] = field(default_factory=list)
-    """By the addresses that answered."""
-    named: list[Route] = field(default_factory=list)
-    """By name."""
-    crossed_ns: Ints = field(default_factory=lambda: np.full(1024, NEVER_NS))
-    """(n,): start of the newest window in which a flow's whole route was this one."""
-    incidence: Incidence = field(default_factory=Incidence)
-    """What those by name cross, as far as it was asked for."""
-    _row: dict[Route, int] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.shown)
-
-    def __contains__(self, route: Route) -> bool:
-        return route in self._row
-
-    def row(self, route: Route, name: Callable[[Route], Route]) -> int:
-        """Return the row of a route, a new one where it has none yet."""
-        row = self._row.get(route)
-        if row is None:
-            row = self._row[route] = len(self.shown)
-            self.shown.append(route)
-            self.named.append(name(route))
-            if row == len(self.crossed_ns):
-                self.crossed_ns = np.concatenate(
-                    [self.crossed_ns, np.full_like(self.crossed_ns, NEVER_NS)]
-                )
-        return row
-
-    def crossed(self) -> Iterable[int]:
-        """Return the rows that were a flow's whole route."""
-        found: list[int] = np.flatnonzero(self.crossed_ns != NEVER_NS).tolist()
-        return found
-
-    def only(self, kept: Mask) -> Rows:
-        """Keep these rows (n,); return for each row what it is now, NO_ROUTE where it is gone.
-
-        Whoever holds the rows as they were holds the routes as they were, too.
-        """
-        places = np.flatnonzero(kept)
-        now = np.full(len(self), NO_ROUTE, np.int32)
-        now[places] = np.arange(len(places))
-        crossed_ns = np.full(max(1024, 2 * len(places)), NEVER_NS)
-        crossed_ns[: len(places)] = self.crossed_ns[places]
-        self.crossed_ns = crossed_ns
-        self.shown = [self.shown[row] for row in places.tolist()]
-        self.named = [self.named[row] for row in places.tolist()]
-        self._row = {route: row for row, route in enumerate(self.shown)}
-        self.incidence = Incidence()
-        return now
-
-
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Directions:
     """What each direction of a flow takes; arrays are (2, n) by the flow's number, replies last."""
 
@@ -138,6 +268,12 @@ class Directions:
         """Take new rows of the routes, as `RouteTable.only` returned them."""
         now = np.append(now, np.int32(NO_ROUTE))  # which -1 is the place of
         self.newest, self.latest = now[self.newest], now[self.latest]
+
+
+def _keys(hops: Numbers, begins: Ints, size: int) -> list[bytes]:
+    """Return one key for each of the first `size` routes: who answered, in order."""
+    data, cuts = hops.tobytes(), (hops.itemsize * begins[: size + 1]).tolist()
+    return [data[first:last] for first, last in pairwise(cuts)]
 
 
 def _longer(columns: NDArray[Any], more: int, fill: int) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +27,8 @@ from numpy.typing import NDArray
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathTable
 from analyzer.localize.incidence import Direction, Ints, Part, Route
-from analyzer.localize.routes import (
-    LEAST_ROUTES,
-    NEVER_NS,
-    NO_ROUTE,
-    UNTRACED,
-    Directions,
-    Mask,
-    RouteTable,
-    Rows,
-    Settled,
-)
+from analyzer.localize.routes import Mask, Routers, RouteTable, Settled
+from analyzer.localize.traced import Memo, Traced
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
@@ -46,9 +37,6 @@ from netagent.model.topology import DeclaredTopology, Fabric
 UnderlayOf = Callable[[EndpointId], str | None]
 """Address of an endpoint's VTEP; None where it is not known."""
 
-ROUTES_KEPT = 3
-"""Complete routes remembered per direction of a flow. Chosen: windows are judged in order and few
-of them late, and memory stays bounded."""
 CHANGED = 0.5
 """Probability that a probe of the window that first showed a route took that route. Chosen: half a
 window, without knowing when the routers turned."""
@@ -61,15 +49,6 @@ flows that fail together still accuse the endpoint that they share."""
 MOVED_NS = 60_000_000_000
 """Nanoseconds for which routers that moved a flow off a link may have moved others, too. Chosen:
 an agent takes a minute to trace all of its flows again."""
-LEFT_KEPT = 100_000
-"""Most links remembered that flows left. Chosen: some ten megabytes; more than a fabric has."""
-
-Places = NDArray[np.uint16]
-"""Places in a summary's tables."""
-
-K = TypeVar("K")
-V = TypeVar("V")
-
 Leg = tuple[tuple[frozenset[Part], float], ...]
 """One direction of a flow: what each possible route crosses, with the route's probability. What
 they lack to one is the probability of a route that no trace has shown."""
@@ -91,23 +70,6 @@ class Way:
     def whole(self) -> bool:
         """Whether every switch and link of both directions is known for certain."""
         return not self.maybe and not self.unseen
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of a direction that was traced to its end."""
-
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"outer_port"})
-    """What earlier versions wrote into recordings."""
-
-    routes: list[tuple[Route, int]]
-    """Complete routes with the start (ns) of the window that first showed them, oldest first."""
-    latest: Route
-    seen_ns: int
-
-    @property
-    def hops(self) -> Route:
-        return self.routes[-1][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +98,7 @@ class LearnedTopology:
     declared: DeclaredTopology = field(default_factory=DeclaredTopology)
     numbers: FlowNumbers = field(default_factory=FlowNumbers)
     """Whoever numbers the flows; a diagnosis's own where it has one, which then recycles them."""
-    _leaf_of: dict[str, str] = field(default_factory=dict)
-    """VTEP -> first router of its latest trace."""
-    _routes: RouteTable = field(default_factory=RouteTable)
-    _taken: Directions = field(default_factory=Directions)
-    _earlier: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Twice the number of a flow, and one more for replies -> rows of its whole routes before the
-    newest, with the start (ns) of the window that first showed them, oldest first."""
-    _links: set[tuple[str, str]] = field(default_factory=set)
-    """Two routers beside each other on complete routes."""
-    _between: dict[tuple[str, str], set[Route]] = field(default_factory=lambda: defaultdict(set))
-    """Names of two leaves -> routes by name that traces showed."""
-    _left: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Two routers of a route that a flow took no more -> newest window (ns) that showed it."""
-    _most_routes: int = LEAST_ROUTES
-    """Routes from which those that nobody takes any more are forgotten at once."""
+    _traced: Traced = field(init=False)
     _components: dict[Route, frozenset[Component]] = field(default_factory=dict)
     """Cache: route -> components that it crosses. All flows share a few routes."""
     _settled_ways: dict[tuple[Route, Route], Way] = field(default_factory=dict)
@@ -165,6 +113,7 @@ class LearnedTopology:
     def __post_init__(self) -> None:
         uplinks = self.declared.uplinks
         self._declared_leaf = {(each.host, each.rnic): each.leaf for each in uplinks}
+        self._traced = Traced(self.numbers, RouteTable(Routers(self.declared)))
 
     def learn(
         self,
@@ -179,117 +128,15 @@ class LearnedTopology:
         Return (n,) which are whole: nothing more is learned by taking them in again.
         """
         which = np.arange(len(paths)) if which is None else which
-        source, target, port, is_reply = (each[which] for each in paths.key[:4])
-        is_reply = is_reply != 0
-        sender = np.where(is_reply, target, source)
-        receiver = np.where(is_reply, source, target)
-        route = paths.route[which]
-        underlays = _Memo[int, str | None](lambda place: underlay_of(paths.endpoints[place]))
-        self._learn_leaves(paths, sender, route, underlays)
-        if self.sprays:  # hops of several packets, and so of several ways
-            return np.ones(len(which), np.bool_)
-        rows, stood_in = self._rows(paths.routes, route)
-        shown = rows[route]
-        is_traced = shown != NO_ROUTE
-        complete = is_traced.copy()
-        complete[is_traced] = self._reaches(shown[is_traced], receiver[is_traced], underlays)
-        numbers = self.numbers.traced(paths.endpoints, (source, target, port), seen_ns=wall_ns)
-        self._take((is_reply.astype(np.int64), numbers), shown, complete, stood_in[route], wall_ns)
-        if len(self._routes) > self._most_routes:
-            self._forget_routes(self._in_use())
-        return np.where(is_traced, complete, True)
-
-    def _learn_leaves(
-        self, paths: PathTable, sender: Places, route: Places, underlays: "_Memo[int, str | None]"
-    ) -> None:
-        """Take the first router of each sender's last path."""
-        answers = np.array([bool(hops and hops[0]) for hops in paths.routes], np.bool_)
-        mine = answers[route]
-        last = dict(zip(sender[mine].tolist(), route[mine].tolist(), strict=True))
-        for place, number in last.items():
-            underlay = underlays[place]
-            if underlay is not None:
-                self._leaf_of[underlay] = paths.routes[number][0]
-
-    def _rows(self, routes: Sequence[Route], asked: Places) -> tuple[Rows, Mask]:
-        """Return the rows of a summary's routes, of those that are asked for, and more.
-
-        The second is where a router stood in for the last one, so that it is none.
-        """
-        rows, stood_in = np.full(len(routes), NO_ROUTE, np.int32), np.zeros(len(routes), np.bool_)
-        for place in np.unique(asked).tolist():
-            hops = routes[place]
-            if not hops:
-                continue
-            answered = hops if hops in self._routes else self._answered(hops)
-            rows[place] = self._routes.row(answered, self._named)
-            stood_in[place] = len(answered) == len(hops) and answered != hops
-        return rows, stood_in
-
-    def _reaches(self, shown: Rows, receiver: Places, underlays: "_Memo[int, str | None]") -> Mask:
-        """Return (n,) which routes end at the leaf that the receiver's own traces begin with."""
-        leaf_of = {
-            place: self._leaf_of.get(underlays[place] or "")
-            for place in np.unique(receiver).tolist()
-        }
-        number = {leaf: n for n, leaf in enumerate(dict.fromkeys(leaf_of.values()))}
-        met, place = np.unique(shown, return_inverse=True)
-        last = [number.get(self._routes.shown[row][-1], -1) for row in met.tolist()]
-        leaf = np.full(1 + max(leaf_of, default=0), -2)
-        leaf[list(leaf_of)] = [-2 if each is None else number[each] for each in leaf_of.values()]
-        reaches: Mask = np.array(last, np.int64)[place] == leaf[receiver]
-        return reaches
-
-    def _take(
-        self, at: tuple[Ints, Ints], shown: Rows, complete: Mask, stood_in: Mask, wall_ns: int
-    ) -> None:
-        """Take in traces (n,) of directions; `at` says of which."""
-        taken, routes = self._taken, self._routes
-        taken.cover(at[1])
-        is_traced = shown != NO_ROUTE
-        before = taken.newest[at]
-        is_known = before != NO_ROUTE
-        whole = complete & ~(is_known & stood_in)
-        fresh, turned = whole & ~is_known, whole & is_known & (before != shown)
-        for column, mask, value in (
-            (taken.newest, fresh, shown), (taken.since_ns, fresh, None),
-            (taken.latest, is_traced, shown), (taken.seen_ns, is_traced, None),
-        ):  # fmt: skip
-            column[at[0][mask], at[1][mask]] = wall_ns if value is None else value[mask]
-        for reply, number, row in zip(
-            *(each[turned].tolist() for each in (*at, shown)), strict=True
-        ):
-            self._turn((reply, number), row, wall_ns)
-        met = np.unique(shown[whole])
-        for row in met[routes.crossed_ns[met] == NEVER_NS].tolist():
-            self._cross(row)
-        routes.crossed_ns[met] = np.maximum(routes.crossed_ns[met], wall_ns)
-
-    def _turn(self, at: tuple[int, int], row: int, wall_ns: int) -> None:
-        before, since_ns = int(self._taken.newest[at]), int(self._taken.since_ns[at])
-        hops, left = self._routes.shown[row], self._routes.shown[before]
-        for pair in {*pairwise(left)} - {*pairwise(hops)}:
-            if pair in self._left or len(self._left) < LEFT_KEPT:
-                self._left[pair] = max(wall_ns, self._left.get(pair, wall_ns))
-        key = 2 * at[1] + at[0]
-        self._earlier[key] = [*self._earlier.get(key, ()), (before, since_ns)][1 - ROUTES_KEPT :]
-        self._taken.newest[at], self._taken.since_ns[at] = row, wall_ns
-
-    def _answered(self, hops: Route) -> Route:
-        """Return who answered for itself, "" for routers that the one before them spoke for."""
-        names = self._named(hops)
-        answered = ["" if n and names[n] == names[n - 1] else hop for n, hop in enumerate(hops)]
-        while len(answered) > 1 and hops[len(answered) - 1] and not answered[-1]:
-            answered.pop()
-        return tuple(answered)
-
-    def _cross(self, row: int) -> None:
-        hops, names = self._routes.shown[row], self._routes.named[row]
-        ways = self._between[names[0], names[-1]]
-        if names not in ways:
+        underlays = Memo[int, str | None](lambda place: underlay_of(paths.endpoints[place]))
+        whole, news = self._traced.learn(
+            paths, which, underlays, wall_ns=wall_ns, leaves_only=self.sprays
+        )
+        if news:
             self._untraced_ways.clear()
-        ways.add(names)
-        self._links |= {(min(a, b), max(a, b)) for a, b in pairwise(hops) if a and b}
+        if self._traced.is_crowded:
+            self._forget(self._traced.in_use())
+        return whole
 
     @property
     def sprays(self) -> bool:
@@ -299,46 +146,20 @@ class LearnedTopology:
     @property
     def directions(self) -> int:
         """Return how many directions of flows are remembered."""
-        return int(np.count_nonzero(self._taken.latest != NO_ROUTE))
-
-    def _known(self, flow: FlowId, *, reply: bool) -> _Known | None:
-        """Return what is known of a direction; None where it was never traced to its end."""
-        number, taken = self._number(flow), self._taken
-        row = NO_ROUTE if number is None else int(taken.newest[int(reply), number])
-        if number is None or row == NO_ROUTE:
-            return None
-        at, shown = (int(reply), number), self._routes.shown
-        rows = [*self._earlier.get(2 * number + reply, ()), (row, int(taken.since_ns[at]))]
-        return _Known(
-            [(shown[each], since_ns) for each, since_ns in rows],
-            shown[taken.latest[at]],
-            int(taken.seen_ns[at]),
-        )
-
-    def _partial(self, flow: FlowId, *, reply: bool) -> Route:
-        """Return the latest trace of a direction that was never traced to its end."""
-        number, taken = self._number(flow), self._taken
-        if number is None or taken.newest[int(reply), number] != NO_ROUTE:
-            return ()
-        row = int(taken.latest[int(reply), number])
-        return self._routes.shown[row] if row != NO_ROUTE else ()
-
-    def _number(self, flow: FlowId) -> int | None:
-        number = self.numbers.known(flow)
-        return number if number is not None and number < len(self._taken) else None
+        return self._traced.directions
 
     def leaf(self, underlay: str) -> str | None:
         """Return the router that the VTEP's traces begin with; None before the first trace."""
-        return self._leaf_of.get(underlay)
+        return self._traced.leaf_of.get(underlay)
 
     def hops(self, flow: FlowId, *, reply: bool) -> Route | None:
         """Return the names of the routers of the last complete route; "" where one is silent."""
-        known = self._known(flow, reply=reply)
+        known = self._traced.known(flow, reply=reply)
         return tuple(map(self.name, known.hops)) if known else None
 
     def ends_after(self, flow: FlowId, *, reply: bool) -> str | None:
         """Return the last router of a latest trace that ended early; None where it did not."""
-        known = self._known(flow, reply=reply)
+        known = self._traced.known(flow, reply=reply)
         if known is None or known.latest == known.hops or len(known.latest) >= len(known.hops):
             return None
         return self.name(known.latest[-1])
@@ -362,7 +183,7 @@ class LearnedTopology:
         if settled is not None:
             return settled
         leaves = tuple(map(self.leaf_of, ends))
-        if self._untraced(flow):
+        if self._traced.is_untraced(flow):
             way = self._untraced_ways.get(leaves)
             if way is None:
                 both = [self._possible(leaves, ()), self._possible(leaves[::-1], ())]
@@ -373,11 +194,6 @@ class LearnedTopology:
             self._leg((flow, True), leaves[::-1], at_ns, lost=lost),
         ]
         return self._mixed(legs)
-
-    def _untraced(self, flow: FlowId) -> bool:
-        """Return whether no trace has shown anything of a flow."""
-        number = self._number(flow)
-        return number is None or bool((self._taken.latest[:, number] == NO_ROUTE).all())
 
     def _mixed(self, legs: Sequence[_Leg]) -> Way:
         """Return the way there and back, each of which may be one of several."""
@@ -410,7 +226,7 @@ class LearnedTopology:
 
     def _settled(self, flow: FlowId, at_ns: int) -> Way | None:
         """Return the way of a flow whose routes both stand since before the window."""
-        there, back = self._known(flow, reply=False), self._known(flow, reply=True)
+        there, back = self._traced.known(flow, reply=False), self._traced.known(flow, reply=True)
         if there is None or back is None:
             return None
         (hops, since_ns), (back_hops, back_ns) = there.routes[-1], back.routes[-1]
@@ -431,28 +247,7 @@ class LearnedTopology:
         It is what `way` returns for each of them. `untraced_leg` has what is possible of flows of
         which no trace has shown anything.
         """
-        taken, routes = self._taken, self._routes
-        if flows is not self.numbers:
-            numbers = self._translated(flows.flows(numbers))
-        known = (numbers >= 0) & (numbers < len(taken))
-        at = np.where(known, numbers, 0)
-        there, back = taken.newest[:, at].astype(np.int64)
-        is_whole = known & (there != NO_ROUTE) & (back != NO_ROUTE)
-        is_whole &= taken.since_ns[:, at].max(axis=0) < at_ns
-        untraced = ~known | (taken.latest[:, at] == NO_ROUTE).all(axis=0)
-        other = np.where(untraced, UNTRACED, NO_ROUTE)
-        routes.incidence.cover(routes.named)
-        return Settled(
-            np.where(is_whole, there, other),
-            np.where(is_whole, back, other),
-            routes.named,
-            routes.incidence,
-        )
-
-    def _translated(self, flows: Iterable[FlowId]) -> Ints:
-        """Return the flows' numbers here, -1 where they have none."""
-        known = (self.numbers.known(flow) for flow in flows)
-        return np.array([-1 if each is None else each for each in known], np.int64)
+        return self._traced.settled(numbers, flows, at_ns=at_ns)
 
     def untraced_leg(self, leaves: tuple[str | None, str | None]) -> Leg:
         """Return what untraced packets may cross from a leaf to another; None: it is not known."""
@@ -464,7 +259,7 @@ class LearnedTopology:
 
     def leaf_of(self, end: Endpoint) -> str | None:
         """Return the name of an endpoint's leaf, traced or declared; None where it is not known."""
-        seen = self._leaf_of.get(end.underlay)
+        seen = self._traced.leaf_of.get(end.underlay)
         return self.name(seen) if seen else self._declared_leaf.get((end.host, end.rnic))
 
     def _leg(
@@ -475,7 +270,7 @@ class LearnedTopology:
         *,
         lost: bool,
     ) -> _Leg:
-        known = self._known(key[0], reply=key[1])
+        known = self._traced.known(key[0], reply=key[1])
         moved_ns = self._moved_ns(key, at_ns) if lost else None
         if known is not None and moved_ns is not None:
             leg = self._possible(leaves, _whole_part(self._named(known.latest)))
@@ -504,20 +299,20 @@ class LearnedTopology:
 
         Its latest trace ends where routers began to move other flows, or on another way.
         """
-        known = self._known(key[0], reply=key[1])
+        known = self._traced.known(key[0], reply=key[1])
         if known is None or known.latest == known.hops:
             return None
         if any(a and b and a != b for a, b in zip(known.latest, known.hops, strict=False)):
             return known.seen_ns
         gap = known.hops[len(known.latest) - 1 :][:2] if known.latest else ()
-        left_ns = self._left.get(gap) if len(gap) == 2 else None
+        left_ns = self._traced.left.get(gap) if len(gap) == 2 else None
         return left_ns if left_ns is not None and at_ns <= left_ns + MOVED_NS else None
 
     def _named(self, hops: Route) -> Route:
         return tuple(map(self.name, hops)) if self.declared.names else hops
 
     def _prefix(self, key: tuple[FlowId, bool]) -> Route:
-        return _whole_part(self._named(self._partial(key[0], reply=key[1])))
+        return _whole_part(self._named(self._traced.partial(key[0], reply=key[1])))
 
     def _possible(self, leaves: tuple[str | None, ...], prefix: Route) -> _Leg:
         """Return the routes from the first leaf to the last that begin as a trace did."""
@@ -530,8 +325,8 @@ class LearnedTopology:
         declared = self._ways_declared(first, last)
         # What hosts say they crossed adds none to declared ones: one that lies would invent some.
         ways = {*declared} or {
-            *self._between.get((first, last), ()),
-            *(way[::-1] for way in self._between.get((last, first), ())),
+            *self._traced.between(first, last),
+            *(way[::-1] for way in self._traced.between(last, first)),
         }
         ways = {way for way in ways if way[: len(prefix)] == prefix}
         if not ways:
@@ -556,35 +351,10 @@ class LearnedTopology:
 
     def expire(self, *, before_ns: int) -> None:
         """Forget directions, routes and links that no window since `before_ns` showed."""
-        self._taken.expire(before_ns=before_ns)
-        latest = self._taken.latest
-        self._earlier = {
-            k: v for k, v in self._earlier.items() if latest[k & 1, k >> 1] != NO_ROUTE
-        }
-        self._left = {k: left_ns for k, left_ns in self._left.items() if left_ns >= before_ns}
-        crossed_ns = self._routes.crossed_ns
-        crossed_ns[crossed_ns < before_ns] = NEVER_NS
-        self._forget_routes(self._in_use() | (crossed_ns[: len(self._routes)] != NEVER_NS))
+        self._forget(self._traced.expire(before_ns=before_ns))
 
-    def _in_use(self) -> Mask:
-        """Return (n_routes,) which routes a direction takes, or took."""
-        used = np.zeros(len(self._routes) + 1, np.bool_)  # NO_ROUTE is the last
-        used[self._taken.newest] = used[self._taken.latest] = True
-        used[[row for each in self._earlier.values() for row, _ in each]] = True
-        return used[:-1]
-
-    def _forget_routes(self, kept: Mask) -> None:
-        now = self._routes.only(kept)
-        self._taken.renumber(now)
-        self._earlier = {
-            key: [(int(now[row]), since_ns) for row, since_ns in rows]
-            for key, rows in self._earlier.items()
-        }
-        self._most_routes = max(LEAST_ROUTES, 2 * len(self._routes))
-        self._links.clear()
-        self._between.clear()
-        for row in self._routes.crossed():
-            self._cross(row)
+    def _forget(self, kept: Mask) -> None:
+        self._traced.keep(kept)
         self._components.clear()
         self._settled_ways.clear()
         self._untraced_ways.clear()
@@ -595,45 +365,18 @@ class LearnedTopology:
         """Return attributes as recordings have them, also of versions that kept them by flow."""
         if "_known" not in attributes:
             return attributes
-        made = cls(attributes["declared"], _leaf_of=attributes["_leaf_of"])
-        for (flow, reply), (latest, seen_ns) in attributes.get("_partial", {}).items():
-            made._restore((flow, reply), [], latest, seen_ns)
-        for (flow, reply), known in attributes["_known"].items():
-            made._restore((flow, reply), known.routes, known.latest, known.seen_ns)
-        for ways in attributes.get("_between", {}).values():
-            for names, seen_ns in ways.items():
-                rows = [row for row, each in enumerate(made._routes.named) if each == names]
-                made._routes.crossed_ns[rows or made._routes.row(names, made._named)] = seen_ns
-        for row in made._routes.crossed():
-            made._cross(row)
-        made._left = attributes.get("_left", {})
+        made = cls(attributes["declared"])
+        made._traced.restore(attributes)
         return {each.name: getattr(made, each.name) for each in fields(cls)}
-
-    def _restore(
-        self,
-        key: tuple[FlowId, bool],
-        routes: Sequence[tuple[Route, int]],
-        latest: Route,
-        seen_ns: int,
-    ) -> None:
-        number, reply = self.numbers.number(key[0]), int(key[1])
-        self._taken.cover(np.array([number]))
-        rows = [(self._routes.row(hops, self._named), since_ns) for hops, since_ns in routes]
-        if rows:
-            at = reply, number
-            self._taken.newest[at], self._taken.since_ns[at] = rows[-1]
-            self._earlier |= {2 * number + reply: rows[:-1]} if rows[:-1] else {}
-        self._taken.latest[reply, number] = self._routes.row(latest, self._named)
-        self._taken.seen_ns[reply, number] = seen_ns
 
     def links(self) -> set[tuple[str, str]]:
         """Return the links that remembered complete routes crossed, as sorted pairs of names."""
-        names = ((self.name(a), self.name(b)) for a, b in self._links)
+        names = ((self.name(a), self.name(b)) for a, b in self._traced.links())
         return {(min(a, b), max(a, b)) for a, b in names}
 
     def leaves(self) -> dict[str, str]:
         """Return VTEP -> name of its leaf."""
-        return {underlay: self.name(leaf) for underlay, leaf in self._leaf_of.items()}
+        return {underlay: self.name(leaf) for underlay, leaf in self._traced.leaf_of.items()}
 
     def undeclared_links(self) -> set[tuple[str, str]]:
         """Return links that were crossed but not declared; empty where no link was declared."""
@@ -646,18 +389,6 @@ class LearnedTopology:
     def name(self, address: str) -> str:
         """Return the declared name of the router that answers from `address`, or the address."""
         return self.declared.name(address) if address else ""
-
-
-class _Memo(dict[K, V]):
-    """Remembers what a function returned."""
-
-    def __init__(self, function: Callable[[K], V]) -> None:
-        super().__init__()
-        self._function = function
-
-    def __missing__(self, key: K) -> V:
-        value = self[key] = self._function(key)
-        return value
 
 
 def _whole_part(route: Route) -> Route:

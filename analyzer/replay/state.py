@@ -44,6 +44,7 @@ MOVED = {
     "analyzer.detect.latency:LatencyBaselines": "analyzer.detect.latency.step:LatencyBaselines",
     "analyzer.detect.latency:ShiftFloor": "analyzer.detect.latency.floors:Floor",
     "analyzer.detect.latency:Slowness": "analyzer.detect.latency.slowness:Slowness",
+    "analyzer.localize.topology:_Known": "analyzer.localize.traced:Known",
     "analyzer.localize.routes:RouteRows": "analyzer.localize.routes:RouteTable",
 }
 """Classes by the names that earlier versions wrote -> where they are now."""

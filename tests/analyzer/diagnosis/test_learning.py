@@ -174,15 +174,15 @@ def test_what_differs_leads_to_the_same_as_all_of_it(windows):
 
 def known_state(topology):
     """Return all that was learned."""
-    taken, shown = topology._taken, (*topology._routes.shown, None)
-    routes = [[shown[row] for row in each.flat] for each in (taken.newest, taken.latest)]
+    known = topology._traced
+    taken, routes = known._taken, [*map(known.routes.shown, range(len(known.routes))), None]
+    columns = [[routes[row] for row in each.flat] for each in (taken.newest, taken.latest)]
     earlier = {
-        key: [(shown[row], since_ns) for row, since_ns in rows]
-        for key, rows in topology._earlier.items()
+        key: [(routes[row], since_ns) for row, since_ns in rows]
+        for key, rows in known._earlier.items()
     }
     seen = taken.since_ns.tolist(), taken.seen_ns.tolist()
-    fields = ("_links", "_left", "_leaf_of", "_between")
-    return routes, seen, earlier, [getattr(topology, name) for name in fields]
+    return columns, seen, earlier, known.links(), known.left, known.leaf_of
 
 
 def test_of_paths_that_differ_from_unknown_ones_what_is_said_is_learned():

@@ -20,15 +20,27 @@ def crossed(route):
     return frozenset({*(switch(a) for a in route if a), *(link(*each) for each in ends), *ends})
 
 
+def entered(incidence, routes):
+    """Enter those of `routes` that are not yet."""
+    new = routes[len(incidence) :]
+    names = ["", *"abcde"]
+    hops = [names.index(name) for route in new for name in route]
+    begins = np.cumsum([0, *map(len, new)])
+    incidence.enter(names, np.array(hops, np.int64), begins)
+    return incidence
+
+
 def count(parts, kind):
     return sum(isinstance(each, Component) and each.kind is kind for each in parts)
 
 
 @given(ROUTES, st.integers(0, 12))
 def test_rows_hold_what_routes_cross_in_both_ways(routes, some):
-    incidence = Incidence()
-    incidence.cover(routes[:some])
-    incidence.cover(routes)  # what is new is added, and nothing twice
+    incidence = entered(Incidence(), routes[:some])
+    assert [len(incidence.rows(part)) for part in PARTS] == [
+        sum(part in crossed(route) for route in routes[:some]) for part in PARTS
+    ]
+    entered(incidence, routes)  # what is new is added, and nothing twice
     parts = [crossed(route) for route in routes]
     assert [incidence.crossed(row) for row in range(len(incidence))] == parts
     assert incidence.lengths().tolist() == [len(each) for each in parts]
@@ -45,10 +57,9 @@ def test_rows_of_another_kind_lie_behind_the_routes_however_many_come_later(
     others = {len(routes): crossed(("a", "b")), len(routes) + 1: frozenset()}
     plain = {n: crossed(route) for n, route in enumerate(routes)} | others
     size += len(routes) + len(others)
-    incidence = Incidence()
-    incidence.cover(routes)
+    incidence = entered(Incidence(), routes)
     live = Crossed(incidence, len(routes), others, np.array(list(plain)))
-    incidence.cover([*routes, *later])
+    entered(incidence, [*routes, *later])
     for each in (live, Crossed.of(plain, len(routes)), live.but({}).but(others)):
         assert dict(each) == plain
         hit = [bool(plain.get(row, frozenset()).intersection(among)) for row in range(size)]

@@ -2,45 +2,76 @@
 """Routes by row, and who takes them, by the number of a flow."""
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
-from analyzer.localize.routes import NEVER_NS, NO_ROUTE, Directions, RouteTable
+from analyzer.localize.routes import NEVER_NS, NO_ROUTE, Directions, Routers, RouteTable
+from netagent.model.topology import DeclaredTopology
 
-
-def upper(route):
-    return tuple(map(str.upper, route))
+NAMES = DeclaredTopology({"a": "A", "b": "A", "c": "C"})
+ROUTES = st.lists(st.lists(st.sampled_from(["", *"abcde"]), max_size=4).map(tuple), max_size=8)
 
 
 def table_of(*names):
-    table = RouteTable()
-    for name in names:
-        table.row((name, "x"), upper)
+    table = RouteTable(Routers(NAMES))
+    table.rows([(name, "x") for name in names])
     return table
 
 
 def test_a_route_has_one_row_and_a_name():
-    table = table_of(*map(str, range(2000)))
-    assert table.row(("1999", "x"), upper) == 1999
-    assert len(table) == 2000
-    assert table.named[7] == ("7", "X")
-    assert ("7", "x") in table
-    assert ("7", "X") not in table
-    assert list(table.crossed()) == []
+    table = table_of(*map(str, range(2000)), "c")
+    assert table.rows([("1999", "x"), (), ("c", "x")])[0].tolist() == [1999, NO_ROUTE, 2000]
+    assert len(table) == 2001
+    assert (table[2000], table.shown(2000)) == (("C", "x"), ("c", "x"))
+    assert table[1999:] == [("1999", "x"), ("C", "x")]
+    assert table.crossed().tolist() == []
     table.crossed_ns[1999] = -5
-    assert list(table.crossed()) == [1999]
+    assert table.crossed().tolist() == [1999]
+    names = table.routers.names
+    assert {(names[a], names[b]) for a, b in table.links()} == {("x", "1999")}
+    begin, end = table.ends(np.array([2000]))
+    assert (names[begin[0]], names[end[0]]) == ("C", "x")
+    assert names[table.last(np.array([2000]))[0]] == "x"
 
 
-def test_rows_that_are_gone_are_no_rows_and_whoever_holds_the_old_ones_holds_their_routes():
-    table = table_of("a", "b", "c")
+def test_who_speaks_for_the_router_behind_it_counts_once():
+    table = RouteTable(Routers(NAMES))
+    shown = [("a", "b", "c"), ("c", "a", "b"), ("c", "", "", "a"), ("e", "c")]
+    rows, stood_in = table.rows(shown)
+    assert [table.shown(row) for row in rows] == [("a", "", "c"), ("c", "a"), *shown[2:]]
+    assert stood_in.tolist() == [True, False, False, False]
+
+
+@given(st.lists(ROUTES, max_size=5), st.data())
+def test_rows_are_told_apart_by_who_answered_and_keep_their_routes_when_others_go(batches, data):
+    table, seen = RouteTable(Routers()), {}
+    for routes in batches:
+        rows, stood_in = table.rows(routes)
+        for route, row, is_other in zip(routes, rows.tolist(), stood_in.tolist(), strict=True):
+            if not route:
+                assert row == NO_ROUTE
+            elif not is_other and table.shown(row) == route:
+                assert seen.setdefault(route, row) == row
+        if data.draw(st.booleans()):
+            kept = np.array([data.draw(st.booleans()) for _ in range(len(table))], np.bool_)
+            before, table_before = [*table], table
+            table, now = table.only(kept)
+            assert [*table] == [each for each, is_in in zip(before, kept, strict=True) if is_in]
+            assert [*table_before] == before
+            seen = {route: int(now[row]) for route, row in seen.items() if now[row] != NO_ROUTE}
+
+
+def test_rows_that_are_gone_are_no_rows_and_whoever_holds_the_old_table_holds_its_routes():
+    table = table_of("p", "q", "c")
     table.crossed_ns[:3] = [1, 2, 3]
-    before, incidence = table.named, table.incidence
-    incidence.cover(before)
-    now = table.only(np.array([True, False, True]))
-    assert now.tolist() == [0, NO_ROUTE, 1]
-    assert (before, len(incidence)) == ([("A", "X"), ("B", "X"), ("C", "X")], 3)
-    assert (table.shown, table.named) == ([("a", "x"), ("c", "x")], [("A", "X"), ("C", "X")])
-    assert table.crossed_ns[:3].tolist() == [1, 3, NEVER_NS]
-    assert table.row(("c", "x"), upper) == 1
-    assert table.row(("b", "x"), upper) == 2
+    table.cover()
+    now, rows = table.only(np.array([True, False, True]))
+    assert rows.tolist() == [0, NO_ROUTE, 1]
+    assert ([*table], len(table.incidence)) == ([("p", "x"), ("q", "x"), ("C", "x")], 3)
+    assert ([*now], len(now.incidence)) == ([("p", "x"), ("C", "x")], 0)
+    assert now.crossed_ns[:3].tolist() == [1, 3]
+    assert now.rows([("c", "x"), ("q", "x")])[0].tolist() == [1, 2]
+    assert now.crossed_ns[2] == NEVER_NS
 
 
 def test_directions_grow_with_the_flows_expire_and_follow_the_rows():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathRow, PathTable
-from analyzer.localize import topology as routing
+from analyzer.localize import traced
 from analyzer.localize.routes import NO_ROUTE, UNTRACED
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
@@ -359,7 +359,7 @@ def test_columns_say_what_paths_taken_one_by_one_say(windows, few):
             PathTable.of(rows), UNDERLAY.get, wall_ns=window
         ).tolist() == naive.learn(rows, window)
         if few:
-            topology._forget_routes(topology._in_use())
+            topology._forget(topology._traced.in_use())
         if is_late:
             topology.expire(before_ns=window - 1)
             naive.expire(window - 1)
@@ -377,8 +377,8 @@ def test_columns_say_what_paths_taken_one_by_one_say(windows, few):
             if all(both):
                 assert [settled.routes[n] for n in (there, back)] == [each[-1] for each in both]
             else:
-                traced = {(flow, False), (flow, True)} & naive.latest.keys()
-                assert there == back == (NO_ROUTE if traced else UNTRACED)
+                is_traced = {(flow, False), (flow, True)} & naive.latest.keys()
+                assert there == back == (NO_ROUTE if is_traced else UNTRACED)
     if not few and not any(is_late for _, is_late in windows):
         assert topology.links() == naive.links
 
@@ -393,12 +393,13 @@ def test_flows_that_another_numbers_are_looked_up_by_name():
 
 
 def test_routes_that_a_host_makes_up_do_not_fill_the_memory(monkeypatch):
-    monkeypatch.setattr(routing, "LEAST_ROUTES", 100)
-    topology = LearnedTopology(_most_routes=100)
+    monkeypatch.setattr(traced, "LEAST_ROUTES", 100)
+    topology = LearnedTopology()
+    topology._forget(topology._traced.in_use())
     for n in range(300):
         topology.learn(PathTable.of([row(("L0", f"X{n}", "L1"))]), UNDERLAY.get, wall_ns=n)
         topology.learn(PathTable.of([row(BACK, reply=True)]), UNDERLAY.get, wall_ns=n)
-    assert len(topology._routes) < 110
+    assert len(topology._traced.routes) < 110
     assert topology.hops(FLOW, reply=False) == ("L0", "X299", "L1")
     assert topology.hops(FLOW, reply=True) == BACK
 
@@ -421,7 +422,7 @@ def test_what_earlier_versions_kept_by_flow_is_read():
         setattr(topology, name, value)
     assert topology.hops(FLOW, reply=False) == ("L0", "S1", "L1")
     assert topology.ends_after(FLOW, reply=False) == "L0"
-    assert topology._partial(FLOW, reply=True) == ("L1", "S1")
+    assert topology._traced.partial(FLOW, reply=True) == ("L1", "S1")
     assert topology.leaves() == {"172.30.0.1": "L0", "172.30.0.2": "L1"}
     assert topology.links() == {(leaf, f"S{n}") for leaf in ("L0", "L1") for n in range(3)}
     assert spines(way(topology, 1)) == {"S0": 0.5, "S1": 1.0}

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What traces showed of each direction of each flow, in columns by the flow's number."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.paths import PathTable
+from analyzer.localize.incidence import Ints, Route
+from analyzer.localize.routes import (
+    LEAST_ROUTES,
+    NEVER_NS,
+    NO_ROUTE,
+    UNTRACED,
+    Directions,
+    Mask,
+    RouteTable,
+    Rows,
+    Settled,
+)
+from netagent.model.ids import FlowId
+
+ROUTES_KEPT = 3
+"""Complete routes remembered per direction of a flow. Chosen: windows are judged in order and few
+of them late, and memory stays bounded."""
+LEFT_KEPT = 100_000
+"""Most links remembered that flows left. Chosen: some ten megabytes; more than a fabric has."""
+
+
+Places = NDArray[np.uint16]
+"""Places in a summary's tables."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Memo(dict[K, V]):
+    """Remembers what a function returned."""
+
+    def __init__(self, function: Callable[[K], V]) -> None:
+        super().__init__()
+        self._function = function
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._function(key)
+        return value
+
+
+@dataclass(slots=True)
+class Known:
+    """What is known of a direction that was traced to its end."""
+
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"outer_port"})
+    """What earlier versions wrote into recordings."""
+
+    routes: list[tuple[Route, int]]
+    """Complete routes with the start (ns) of the window that first showed them, oldest first."""
+    latest: Route
+    seen_ns: int
+
+    @property
+    def hops(self) -> Route:
+        """The newest of them."""
+        return self.routes[-1][0]
+
+
+@dataclass(slots=True)
+class Traced:
+    """Routes by flow and direction."""
+
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_links", "_between"})
+    """What no recording holds, since it follows from the rest."""
+
+    numbers: FlowNumbers = field(default_factory=FlowNumbers)
+    routes: RouteTable = field(default_factory=RouteTable)
+    leaf_of: dict[str, str] = field(default_factory=dict)
+    """VTEP -> first router of its latest trace."""
+    left: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Two routers of a route that a flow took no more -> newest window (ns) that showed it."""
+    _taken: Directions = field(default_factory=Directions)
+    _earlier: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    """Twice the number of a flow, and one more for replies -> rows of its whole routes before the
+    newest, with the start (ns) of the window that first showed them, oldest first."""
+    _most_routes: int = LEAST_ROUTES
+    """Routes from which those that nobody takes any more are forgotten at once."""
+    _links: set[tuple[str, str]] | None = None
+    """Cache: two routers beside each other on complete routes."""
+    _between: tuple[Ints, Ints] | None = None
+    """Cache: keys (n,) of leaves, and rows (n,) of the routes between them, by the key."""
+
+    def learn(
+        self,
+        paths: PathTable,
+        which: Ints,
+        underlays: "Memo[int, str | None]",
+        *,
+        wall_ns: int,
+        leaves_only: bool = False,
+    ) -> tuple[Mask, bool]:
+        """Take in the paths `which` (n,) of a summary whose window began at `wall_ns`.
+
+        `underlays` has the VTEPs by places in the table of endpoints. Return (n,) which are whole,
+        and whether a route was crossed that none had crossed.
+        """
+        source, target, port, reply = (each[which] for each in paths.key[:4])
+        is_reply = np.not_equal(reply, 0)
+        sender = np.where(is_reply, target, source)
+        receiver = np.where(is_reply, source, target)
+        route = paths.route[which]
+        self._learn_leaves(paths, sender, route, underlays)
+        if leaves_only:  # hops of several packets, and so of several ways
+            return np.ones(len(which), np.bool_), False
+        asked, place = np.unique(route, return_inverse=True)
+        rows, stood_in = self.routes.rows([paths.routes[each] for each in asked.tolist()])
+        shown = rows[place]
+        is_traced = shown != NO_ROUTE
+        complete = is_traced.copy()
+        complete[is_traced] = self._reaches(shown[is_traced], receiver[is_traced], underlays)
+        numbers = self.numbers.traced(paths.endpoints, (source, target, port), seen_ns=wall_ns)
+        at = is_reply.astype(np.int64), numbers
+        news = self._take(at, shown, complete, stood_in[place], wall_ns)
+        return np.where(is_traced, complete, True), news
+
+    def _learn_leaves(
+        self, paths: PathTable, sender: Places, route: Places, underlays: "Memo[int, str | None]"
+    ) -> None:
+        """Take the first router of each sender's last path."""
+        answers = np.array([bool(hops and hops[0]) for hops in paths.routes], np.bool_)
+        mine = answers[route]
+        last = dict(zip(sender[mine].tolist(), route[mine].tolist(), strict=True))
+        for place, number in last.items():
+            underlay = underlays[place]
+            if underlay is not None:
+                self.leaf_of[underlay] = paths.routes[number][0]
+
+    def _reaches(self, shown: Rows, receiver: Places, underlays: "Memo[int, str | None]") -> Mask:
+        """Return (n,) which routes end at the leaf that the receiver's own traces begin with."""
+        met, place = np.unique(receiver, return_inverse=True)
+        leaves = (self.leaf_of.get(underlays[each] or "") for each in met.tolist())
+        numbers = [-1 if leaf is None else self.routes.routers.number(leaf) for leaf in leaves]
+        reaches: Mask = self.routes.last(shown) == np.array(numbers, np.int64)[place]
+        return reaches
+
+    def _take(
+        self, at: tuple[Ints, Ints], shown: Rows, complete: Mask, stood_in: Mask, wall_ns: int
+    ) -> bool:
+        """Take in traces (n,) of directions; `at` says of which. Return whether any is news."""
+        taken = self._taken
+        taken.cover(at[1])
+        is_traced = shown != NO_ROUTE
+        before = taken.newest[at]
+        is_known = before != NO_ROUTE
+        whole = complete & ~(is_known & stood_in)
+        fresh, turned = whole & ~is_known, whole & is_known & (before != shown)
+        begun, seen = ((at[0][mask], at[1][mask]) for mask in (fresh, is_traced))
+        taken.newest[begun], taken.since_ns[begun] = shown[fresh], wall_ns
+        taken.latest[seen], taken.seen_ns[seen] = shown[is_traced], wall_ns
+        columns = (each[turned].tolist() for each in (*at, shown))
+        for reply, number, row in zip(*columns, strict=True):
+            self._turn((reply, number), row, wall_ns)
+        return self._cross(np.unique(shown[whole]), wall_ns)
+
+    def _turn(self, at: tuple[int, int], row: int, wall_ns: int) -> None:
+        before, since_ns = int(self._taken.newest[at]), int(self._taken.since_ns[at])
+        hops, left = self.routes.shown(row), self.routes.shown(before)
+        for pair in {*pairwise(left)} - {*pairwise(hops)}:
+            if pair in self.left or len(self.left) < LEFT_KEPT:
+                self.left[pair] = max(wall_ns, self.left.get(pair, wall_ns))
+        key = 2 * at[1] + at[0]
+        self._earlier[key] = [*self._earlier.get(key, ()), (before, since_ns)][1 - ROUTES_KEPT :]
+        self._taken.newest[at], self._taken.since_ns[at] = row, wall_ns
+
+    def _cross(self, rows: Rows, wall_ns: int) -> bool:
+        crossed_ns = self.routes.crossed_ns
+        news = bool((crossed_ns[rows] == NEVER_NS).any())
+        crossed_ns[rows] = np.maximum(crossed_ns[rows], wall_ns)
+        if news:
+            self._links = self._between = None
+        return news
+
+    # --- what is known ---------------------------------------------------------------------------
+
+    @property
+    def directions(self) -> int:
+        """Return how many directions of flows are remembered."""
+        return int(np.count_nonzero(self._taken.latest != NO_ROUTE))
+
+    def known(self, flow: FlowId, *, reply: bool) -> Known | None:
+        """Return what is known of a direction; None where it was never traced to its end."""
+        number, taken, shown = self._number(flow), self._taken, self.routes.shown
+        row = NO_ROUTE if number is None else int(taken.newest[int(reply), number])
+        if number is None or row == NO_ROUTE:
+            return None
+        at = int(reply), number
+        rows = [*self._earlier.get(2 * number + reply, ()), (row, int(taken.since_ns[at]))]
+        return Known(
+            [(shown(each), since_ns) for each, since_ns in rows],
+            shown(int(taken.latest[at])),
+            int(taken.seen_ns[at]),
+        )
+
+    def partial(self, flow: FlowId, *, reply: bool) -> Route:
+        """Return the latest trace of a direction that was never traced to its end."""
+        number, taken = self._number(flow), self._taken
+        if number is None or taken.newest[int(reply), number] != NO_ROUTE:
+            return ()
+        row = int(taken.latest[int(reply), number])
+        return self.routes.shown(row) if row != NO_ROUTE else ()
+
+    def is_untraced(self, flow: FlowId) -> bool:
+        """Return whether no trace has shown anything of a flow."""
+        number = self._number(flow)
+        return number is None or bool((self._taken.latest[:, number] == NO_ROUTE).all())
+
+    def _number(self, flow: FlowId) -> int | None:
+        number = self.numbers.known(flow)
+        return number if number is not None and number < len(self._taken) else None
+
+    def settled(self, numbers: Ints, flows: FlowNumbers, *, at_ns: int) -> Settled:
+        """Return the routes of the flows with these numbers, where both stand since before `at_ns`.
+
+        Of flows that others number the names are looked up.
+        """
+        taken, routes = self._taken, self.routes
+        if flows is not self.numbers:
+            known_here = map(self.numbers.known, flows.flows(numbers))
+            numbers = np.array([-1 if each is None else each for each in known_here], np.int64)
+        known = (numbers >= 0) & (numbers < len(taken))
+        at = np.where(known, numbers, 0)
+        there, back = taken.newest[:, at].astype(np.int64)
+        is_whole = known & (there != NO_ROUTE) & (back != NO_ROUTE)
+        is_whole &= taken.since_ns[:, at].max(axis=0) < at_ns
+        untraced = ~known | (taken.latest[:, at] == NO_ROUTE).all(axis=0)
+        other = np.where(untraced, UNTRACED, NO_ROUTE)
+        routes.cover()
+        there, back = (np.where(is_whole, each, other) for each in (there, back))
+        return Settled(there, back, routes, routes.incidence)
+
+    def links(self) -> set[tuple[str, str]]:
+        """Return the links that whole routes crossed, as pairs of addresses."""
+        if self._links is None:
+            names = self.routes.routers.names
+            self._links = {(names[a], names[b]) for a, b in self.routes.links()}
+        return self._links
+
+    def between(self, first: str, last: str) -> set[Route]:
+        """Return the whole routes from one leaf to another, all by name."""
+        if self._between is None:
+            rows = self.routes.crossed()
+            keys = _leaves(*self.routes.ends(rows))
+            order = np.argsort(keys, kind="stable")
+            self._between = keys[order], rows[order]
+        keys, rows = self._between
+        wanted = [self.routes.routers.number(leaf) for leaf in (first, last)]
+        key = _leaves(*np.array(wanted, np.int64))
+        begin, end = (int(np.searchsorted(keys, key + more)) for more in (0, 1))
+        return {self.routes[row] for row in rows[begin:end].tolist()}
+
+    # --- forgetting ------------------------------------------------------------------------------
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there are so many routes that those in use have to do."""
+        return len(self.routes) > self._most_routes
+
+    def in_use(self) -> Mask:
+        """Return (n_routes,) which routes a direction takes, or took."""
+        used = np.zeros(len(self.routes) + 1, np.bool_)  # NO_ROUTE is the last
+        used[self._taken.newest] = used[self._taken.latest] = True
+        used[[row for each in self._earlier.values() for row, _ in each]] = True
+        return used[:-1]
+
+    def expire(self, *, before_ns: int) -> Mask:
+        """Forget directions that no window since `before_ns` showed.
+
+        Return (n_routes,) which routes are left, or were crossed since.
+        """
+        self._taken.expire(before_ns=before_ns)
+        latest = self._taken.latest
+        self._earlier = {
+            key: rows
+            for key, rows in self._earlier.items()
+            if latest[key & 1, key >> 1] != NO_ROUTE
+        }
+        self.left = {pair: left_ns for pair, left_ns in self.left.items() if left_ns >= before_ns}
+        crossed_ns = self.routes.crossed_ns
+        crossed_ns[crossed_ns < before_ns] = NEVER_NS
+        kept: Mask = self.in_use() | (crossed_ns[: len(self.routes)] != NEVER_NS)
+        return kept
+
+    def keep(self, kept: Mask) -> None:
+        """Forget all other routes (n_routes,)."""
+        self.routes, now = self.routes.only(kept)
+        self._taken.renumber(now)
+        self._earlier = {
+            key: [(int(now[row]), since_ns) for row, since_ns in rows]
+            for key, rows in self._earlier.items()
+        }
+        self._most_routes = max(LEAST_ROUTES, 2 * len(self.routes))
+        self._links = self._between = None
+
+    # --- recordings of earlier versions ----------------------------------------------------------
+
+    def restore(self, attributes: Mapping[str, Any]) -> None:
+        """Take what a version had that kept routes by flow."""
+        self.leaf_of, self.left = attributes["_leaf_of"], attributes.get("_left", {})
+        for (flow, reply), (latest, seen_ns) in attributes.get("_partial", {}).items():
+            self._restore((flow, reply), [], latest, seen_ns)
+        for (flow, reply), known in attributes["_known"].items():
+            self._restore((flow, reply), known.routes, known.latest, known.seen_ns)
+        row_of = {names: row for row, names in enumerate(self.routes)}
+        for ways in attributes.get("_between", {}).values():
+            for names, seen_ns in ways.items():
+                row = row_of[names] if names in row_of else self._row(names)
+                self.routes.crossed_ns[row] = seen_ns
+
+    def _restore(
+        self,
+        key: tuple[FlowId, bool],
+        routes: Sequence[tuple[Route, int]],
+        latest: Route,
+        seen_ns: int,
+    ) -> None:
+        number, reply = self.numbers.number(key[0]), int(key[1])
+        self._taken.cover(np.array([number]))
+        rows = [(self._row(hops), since_ns) for hops, since_ns in routes]
+        if rows:
+            self._taken.newest[reply, number], self._taken.since_ns[reply, number] = rows[-1]
+            self._earlier |= {2 * number + reply: rows[:-1]} if rows[:-1] else {}
+        self._taken.latest[reply, number] = self._row(latest)
+        self._taken.seen_ns[reply, number] = seen_ns
+
+    def _row(self, route: Route) -> int:
+        return int(self.routes.rows([route])[0][0])
+
+
+def _leaves(first: NDArray[Any], last: NDArray[Any]) -> NDArray[np.int64]:
+    """Return one number for two numbers of leaves each."""
+    keys: Ints = (first.astype(np.int64) << 32) + last
+    return keys
