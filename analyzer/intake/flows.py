@@ -265,7 +265,7 @@ class FlowNumbers:
         return np.array(known, np.int64)
 
     def _add(self, keys: Iterable[int]) -> None:
-        """Number flows that have none, by their keys."""
+        """Give numbers to flows that have none, by their keys."""
         new = list(dict.fromkeys(keys))
         again = [self._free.pop() for _ in range(min(len(new), len(self._free)))]
         begin = len(self._numbers) + len(again)
