@@ -44,6 +44,7 @@ from analyzer.localize.facts import Facts
 from analyzer.localize.latency import Latency
 from analyzer.localize.masked import Masked
 from analyzer.localize.overlay import Overlay
+from analyzer.localize.saved import SavedRoutes
 from analyzer.localize.starved import Starved
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.traces import Traces
@@ -228,6 +229,17 @@ class Diagnosis:
         if len(self._numbers):
             raise LocalProtocolError("baselines are adopted before the first summary")
         self._slowness.restore(saved, self._numbers.restore(saved.flows, seen_ns=now_ns))
+
+    def routes_saved(self, now_ns: int) -> SavedRoutes:
+        """Return what traces showed, of all that was ingested until `now_ns`."""
+        return self._topology.save(now_ns)
+
+    def adopt_routes(self, saved: SavedRoutes) -> None:
+        """Take what traces showed before a restart, before the first summary.
+
+        Raises RemoteProtocolError where it does not agree with itself; then nothing was taken.
+        """
+        self._topology.adopt(saved)
 
     def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
         """Take the incidents that were open before a restart."""

@@ -168,6 +168,10 @@ class FlowNumbers:
         """Return (2, n) numbers of the flows' sources and targets; `endpoint` has their names."""
         return self._ends[:, numbers]
 
+    def ports(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return (n,) the flows' source ports."""
+        return self._ports[numbers]
+
     def endpoint(self, number: int) -> EndpointId:
         """Return the endpoint of a number."""
         return self._endpoints[number]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the judge does with each message: the diagnosis, its recorder, its file of baselines."""
+"""What the judge does with each message: the diagnosis, its recorder, its files."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.judge import messages
-from analyzer.judge.baselines import Keeper
-from analyzer.judge.messages import Down, Look, NoResult, Open, Replies, Result, Up, Walk
+from analyzer.judge.kept import BASELINES, ROUTES, Keeper
+from analyzer.judge.messages import Down, Holds, Look, NoResult, Open, Replies, Result, Up, Walk
 from analyzer.judge.recorder import Recorder
 from analyzer.judge.workers import Workers
 from analyzer.questions import Asking
@@ -36,7 +36,8 @@ class Bench:
         self.fed = Fed(opening.header)
         self.fed.begin(roster)
         self.recorder = Recorder(opening, self.fed)
-        self.baselines = Keeper(opening.database, self.fed.diagnosis, clock)
+        kept = opening.database, self.fed.diagnosis, clock
+        self.baselines, self.routes = Keeper(BASELINES, *kept), Keeper(ROUTES, *kept)
         self._say = say
         self._walks: dict[int, Asking[dict[str, object]]] = {}
         self._exporting: set[asyncio.Task[None]] = set()
@@ -45,9 +46,11 @@ class Bench:
     async def start(self) -> None:
         """Take what was saved before a restart, and begin to record."""
         await self.baselines.restore()  # first, so that a recording begins with them
+        self._say(Holds(since_ns=await self.routes.restore()))
         self.recorder.begin()
         self._workers.start("recorder", self.recorder.run)
         self._workers.start("baselines", self.baselines.run)
+        self._workers.start("routes", self.routes.run)
 
     async def stop(self) -> None:
         """Write what is still in memory."""

@@ -72,6 +72,13 @@ class Ready(Struct, frozen=True, kw_only=True, tag="ready"):
     pid: int
 
 
+class Holds(Struct, frozen=True, kw_only=True, tag="holds"):
+    """What was kept over a restart; said once, after an `Open` and a roster."""
+
+    since_ns: int
+    """Instant from which the judge has to be told what was received; 0: of all."""
+
+
 class Put(Struct, frozen=True, kw_only=True, tag="put"):
     """A question to put to an agent now."""
 
@@ -130,7 +137,7 @@ class Done(Struct, frozen=True, kw_only=True, tag="done"):
     deadline_ns: int | None
 
 
-Up = Ready | Put | Asking | Result | NoResult | Said | Refused | Done | records.Told
+Up = Ready | Holds | Put | Asking | Result | NoResult | Said | Refused | Done | records.Told
 
 _REQUESTS: Mapping[str, type[Request]] = {
     "status": StatusRequest,

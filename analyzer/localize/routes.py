@@ -5,7 +5,7 @@ A fabric of 40,000 RNICs has three million directions, on some hundred thousand 
 of a window's flows lose nothing on routes that stood long before it, and are only counted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, ClassVar, overload
@@ -207,6 +207,22 @@ class RouteTable(Sequence[Route]):
         table._begins = np.concatenate([[0], np.cumsum(lengths[places])])
         table.crossed_ns = self.crossed_ns[places]
         return table, now
+
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """Return the routes as `localize.saved.COLUMNS` has them."""
+        begins = self._begins[: len(self) + 1]
+        return {
+            "hops": self._hops[: begins[-1]],
+            "lengths": begins[1:] - begins[:-1],
+            "crossed_ns": self.crossed_ns[: len(self)],
+        }
+
+    def put(self, names: Sequence[str], columns: Mapping[str, NDArray[Any]]) -> None:
+        """Take what `columns` returned, into an empty table; `names` are its routers' addresses."""
+        lengths = columns["lengths"].astype(np.int64)
+        self._hops, self._size = self.routers.numbers(names)[columns["hops"]], len(lengths)
+        self._begins = np.concatenate([[0], np.cumsum(lengths)])
+        self.crossed_ns = columns["crossed_ns"].copy()
 
     def _of(self, row: int) -> Numbers:
         return self._hops[self._begins[row] : self._begins[row + 1]]

@@ -28,6 +28,7 @@ from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathTable
 from analyzer.localize.incidence import Direction, Ints, Part, Route
 from analyzer.localize.routes import Mask, Routers, RouteTable, Settled
+from analyzer.localize.saved import SavedRoutes
 from analyzer.localize.traced import Memo, Traced
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
@@ -359,6 +360,17 @@ class LearnedTopology:
         self._settled_ways.clear()
         self._untraced_ways.clear()
         self._legs.clear()
+
+    def save(self, at_ns: int) -> SavedRoutes:
+        """Return what traces showed, of all that came until `at_ns`."""
+        return self._traced.save(at_ns)
+
+    def adopt(self, saved: SavedRoutes) -> None:
+        """Take what was saved before a restart, before anything else.
+
+        Raises RemoteProtocolError where it does not agree with itself; then nothing was taken.
+        """
+        self._traced.adopt(saved)
 
     @classmethod
     def upgraded(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -23,6 +23,7 @@ from analyzer.localize.routes import (
     Rows,
     Settled,
 )
+from analyzer.localize.saved import COLUMNS, SavedRoutes
 from netagent.model.ids import FlowId
 
 ROUTES_KEPT = 3
@@ -301,6 +302,68 @@ class Traced:
             key: [(int(now[row]), since_ns) for row, since_ns in rows]
             for key, rows in self._earlier.items()
         }
+        self._most_routes = max(LEAST_ROUTES, 2 * len(self.routes))
+        self._links = self._between = None
+
+    # --- over restarts ---------------------------------------------------------------------------
+
+    def save(self, at_ns: int) -> SavedRoutes:
+        """Return what is known, of all that came until `at_ns`."""
+        taken, routes = self._taken, self.routes
+        numbers = np.flatnonzero((taken.latest != NO_ROUTE).any(axis=0))
+        place = np.full(len(taken), -1)
+        place[numbers] = np.arange(len(numbers))
+        ends, port = self.numbers.ends(numbers), self.numbers.ports(numbers)
+        met, at = np.unique(ends, return_inverse=True)
+        source, target = at.reshape(ends.shape)
+        before = [
+            (2 * place[key >> 1] + key % 2, *e) for key, each in self._earlier.items() for e in each
+        ]
+        earlier = np.array(before, np.int64).reshape(-1, 3)
+        left = np.array([routes.routers.numbers(pair) for pair in self.left], np.int64).reshape(
+            -1, 2
+        )
+        columns = {
+            "source": source, "target": target, "port": port,
+            "newest": taken.newest[:, numbers], "since_ns": taken.since_ns[:, numbers],
+            "latest": taken.latest[:, numbers], "seen_ns": taken.seen_ns[:, numbers],
+            **routes.columns(),
+            "earlier": earlier[:, 0], "earlier_route": earlier[:, 1], "earlier_ns": earlier[:, 2],
+            "left": left.T, "left_ns": np.array(list(self.left.values()), np.int64),
+        }  # fmt: skip
+        return SavedRoutes(
+            at_ns,
+            tuple(map(self.numbers.endpoint, met.tolist())),
+            tuple(routes.routers.names),
+            dict(self.leaf_of),
+            {name: columns[name].reshape(-1).astype(dtype) for name, dtype in COLUMNS.items()},
+        )
+
+    def adopt(self, saved: SavedRoutes) -> None:
+        """Take what was saved, before anything was learned.
+
+        Raises RemoteProtocolError where it does not agree with itself; then nothing was taken.
+        """
+        saved.check()
+        columns = saved.columns
+        newest, latest, since_ns, seen_ns = (
+            columns[name].reshape(2, -1) for name in ("newest", "latest", "since_ns", "seen_ns")
+        )
+        ends = columns["source"], columns["target"], columns["port"]
+        numbers = self.numbers.traced(saved.endpoints, ends, seen_ns=saved.at_ns)
+        taken = Directions()
+        taken.cover(numbers)
+        taken.newest[:, numbers], taken.since_ns[:, numbers] = newest, since_ns
+        taken.latest[:, numbers], taken.seen_ns[:, numbers] = latest, seen_ns
+        self._taken, self.leaf_of = taken, dict(saved.leaf_of)
+        self.routes.put(saved.names, columns)
+        names = [saved.names[each] for each in columns["left"].tolist()]
+        pairs = zip(names[: len(names) // 2], names[len(names) // 2 :], strict=True)
+        self.left = dict(zip(pairs, columns["left_ns"].tolist(), strict=True))
+        before = (columns[name].tolist() for name in ("earlier", "earlier_route", "earlier_ns"))
+        for place, row, first_ns in zip(*before, strict=True):
+            key = 2 * int(numbers[place // 2]) + place % 2
+            self._earlier.setdefault(key, []).append((row, first_ns))
         self._most_routes = max(LEAST_ROUTES, 2 * len(self.routes))
         self._links = self._between = None
 

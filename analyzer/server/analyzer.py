@@ -28,7 +28,7 @@ from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.disk import Disk
 from analyzer.server.journal import Journal
-from analyzer.server.judge import BACKLOG_BYTES, Judge
+from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.planner import Planner
 from analyzer.server.waiters import Waiters
@@ -44,6 +44,10 @@ log = structlog.get_logger()
 REPLAY_NS = 120 * 10**9
 """Nanoseconds of stored summaries that the diagnosis reads again after a restart. Chosen: enough
 windows for baselines and paths; more delay the start."""
+
+REPLAY_BYTES = 256 << 20
+"""Bytes of those summaries, as stored, from which on it reads only what it does not hold. Chosen:
+three thousand RNICs' of that time, read within seconds; of more, the start would take a minute."""
 
 HOUSEKEEPING_S = 60.0
 """Seconds between two deletions of what is older than its retention. Chosen: retention is hours,
@@ -171,8 +175,11 @@ class Analyzer:
         analyzer._work()
         return analyzer
 
-    async def history(self) -> AsyncIterator[messages.Down]:
-        """Yield what a judge is told first: who is there, and the newest minutes."""
+    async def history(self, since: Since) -> AsyncIterator[messages.Down]:
+        """Yield what a judge is told first: who is there, and the newest minutes.
+
+        Where these are many summaries, only those that a judge does not hold yet.
+        """
         config = self.config
         header = records.Header(
             netagent=netagent.__version__,
@@ -187,18 +194,28 @@ class Analyzer:
         yield roster_of(self.registry)
         incidents = tuple(self.journal.active())
         yield records.Restored(incidents=incidents, now_ns=self.clock())
-        async for received_ns, payload in self.store.replay(self.clock() - REPLAY_NS):
+        since_ns, held_ns = self.clock() - REPLAY_NS, await since()
+        if held_ns > since_ns and await self.store.bytes_since(since_ns) > REPLAY_BYTES:
+            log.info("replay_shortened", skipped_s=round((held_ns - since_ns) / 1e9, 1))
+            for host, start_ns, received_ns in await self.store.heard(since_ns):
+                yield self._heard(host, start_ns, received_ns)
+            since_ns = held_ns
+        async for received_ns, payload in self.store.replay(since_ns):
             try:
                 summary = decode(payload, SummaryHead)
             except RemoteProtocolError as error:
                 log.warning("stored_summary_unreadable", error=str(error))
                 continue
-            host, start_ns = summary.host, summary.start_ns
-            yield records.Heard(host=host, start_ns=start_ns, now_ns=received_ns)
+            yield self._heard(summary.host, summary.start_ns, received_ns)
             if self._recalled(summary, received_ns):
                 yield records.Ingested(payload=payload, now_ns=received_ns)
         self._remembered = True
         yield records.Began(now_ns=self.clock())
+
+    def _heard(self, host: str, start_ns: int, received_ns: int) -> records.Heard:
+        if not self._remembered:
+            self.registry.heard(host, start_ns, received_ns)
+        return records.Heard(host=host, start_ns=start_ns, now_ns=received_ns)
 
     def _recalled(self, summary: SummaryHead, received_ns: int) -> bool:
         """Take what was stored before this start, once; return whether a judge is told of it."""
@@ -207,7 +224,6 @@ class Analyzer:
                 keep(summary, width_ns=self.config.window_s * 10**9)
                 return True
             return False
-        self.registry.heard(summary.host, summary.start_ns, received_ns)
         self.counters.replayed += 1
         return self._keep(summary, received_ns)
 

@@ -38,7 +38,10 @@ BACKLOG_BYTES = 1 << 30
 """Bytes that may wait for the judge. Chosen: a minute and a half of a thousand hosts, as long as a
 judge takes that begins anew among them; bounds memory."""
 
-Recall = Callable[[], AsyncIterator[Down]]
+Since = Callable[[], Awaitable[int]]
+"""Returns, once a judge was told an `Open` and a roster, from which instant on it has to be told
+what was received; 0: of all. Raises LinkClosed."""
+Recall = Callable[[Since], AsyncIterator[Down]]
 """Yields what a new judge is told first: an `Open`, a roster, then records."""
 
 
@@ -108,7 +111,14 @@ class Judge:
         if not isinstance(ready, messages.Ready):
             raise LinkClosed
         self.pid = ready.pid
-        async for message in self._recall():
+
+        async def since() -> int:
+            holds = await link.receive()
+            if not isinstance(holds, messages.Holds):
+                raise LinkClosed
+            return holds.since_ns
+
+        async for message in self._recall(since):
             link.send(messages.framed(message))
             await link.drain()  # what is remembered must not fill the memory
         held, self._held = self._held, None
@@ -200,7 +210,7 @@ class Judge:
                 waiting = self._queries.get(message.query)
                 if waiting is not None:
                     waiting.put_nowait(message)
-            case messages.Ready():
+            case messages.Ready() | messages.Holds():
                 raise LinkClosed
 
     def _end_step(self) -> None:
@@ -261,7 +271,7 @@ class JudgeError(Exception):
     """A bug in the judge; its text is the traceback."""
 
 
-async def _nothing() -> AsyncIterator[Down]:
+async def _nothing(_since: Since) -> AsyncIterator[Down]:
     nothing: tuple[Down, ...] = ()
     for message in nothing:
         yield message

@@ -78,6 +78,9 @@ BYTES_SINCE = """
 SELECT received_ns, sum(bytes) FROM windows WHERE received_ns >= ?
 GROUP BY received_ns ORDER BY received_ns
 """
+HEARD = """
+SELECT host, max(start_ns), max(received_ns) FROM windows WHERE received_ns >= ? GROUP BY host
+"""
 RECEIVED = """
 SELECT received_ns, segment, place, bytes FROM windows WHERE received_ns >= ? AND received_ns <= ?
 ORDER BY received_ns
@@ -119,6 +122,17 @@ class Store:
         """
         stored: bool = await self._writer.submit(Row(host, start_ns, received_ns, payload))
         return stored
+
+    async def bytes_since(self, since_ns: int) -> int:
+        """Return the bytes of the summaries received at or after `since_ns`."""
+        return sum(size for _, size in await self._rows(BYTES_SINCE, [since_ns]))
+
+    async def heard(self, since_ns: int) -> list[tuple[str, int, int]]:
+        """Return each host of which a window was received at or after `since_ns`.
+
+        With it, the start of its newest window, and when its last one was received.
+        """
+        return await self._rows(HEARD, [since_ns])
 
     async def replay(self, since_ns: int) -> AsyncIterator[tuple[int, bytes]]:
         """Yield (received_ns, payload) of the summaries received at or after `since_ns`."""

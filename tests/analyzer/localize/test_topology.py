@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import io
 from dataclasses import replace
 from itertools import pairwise, product
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,8 +13,11 @@ from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathRow, PathTable
 from analyzer.localize import traced
 from analyzer.localize.routes import NO_ROUTE, UNTRACED
+from analyzer.localize.saved import COLUMNS
 from analyzer.localize.topology import LearnedTopology
+from analyzer.replay.routes import pack, unpack
 from netagent.model.endpoint import Endpoint
+from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Kind, link, switch
 from netagent.model.topology import DeclaredTopology, Fabric
@@ -427,3 +432,49 @@ def test_what_earlier_versions_kept_by_flow_is_read():
     assert topology.links() == {(leaf, f"S{n}") for leaf in ("L0", "L1") for n in range(3)}
     assert spines(way(topology, 1)) == {"S0": 0.5, "S1": 1.0}
     assert LearnedTopology.upgraded(upgraded) is upgraded
+
+
+def read(saved):
+    """Return what was saved, once it was in a file."""
+    data = io.BytesIO(b"".join(pack(saved)))
+    return unpack(data, now_ns=saved.at_ns, most_ns=0)
+
+
+@given(st.lists(PATHS, max_size=6), st.data())
+def test_what_is_saved_is_the_same_in_a_life_with_other_numbers(windows, data):
+    topology, flows = LearnedTopology(LINKS), set()
+    for window, rows in enumerate(windows):
+        flows |= {each.flow for each in rows}
+        topology.learn(PathTable.of(rows), UNDERLAY.get, wall_ns=window * W)
+    saved = topology.save(len(windows) * W)
+    again = LearnedTopology(LINKS)
+    again.numbers.number(FlowId(B, A, 99))
+    again.adopt(read(saved))
+    for each in (topology, again):
+        late = data.draw(st.just(windows[-1:])) if windows else []
+        for rows in late:  # it goes on in the same way
+            each.learn(PathTable.of(rows), UNDERLAY.get, wall_ns=(len(windows) + 1) * W)
+    assert (again.leaves(), again.links()) == (topology.leaves(), topology.links())
+    assert (again._traced.left, again.directions) == (topology._traced.left, topology.directions)
+    for flow, reply in product(flows, (False, True)):
+        both = [each._traced for each in (topology, again)]
+        assert both[0].known(flow, reply=reply) == both[1].known(flow, reply=reply)
+        assert both[0].partial(flow, reply=reply) == both[1].partial(flow, reply=reply)
+    for window in range(len(windows) + 2):
+        assert way(again, window) == way(topology, window)
+    assert again.save(0).columns.keys() == COLUMNS.keys()
+
+
+@pytest.mark.parametrize("name", sorted(COLUMNS))
+def test_columns_that_do_not_agree_are_refused(name):
+    topology = told(LearnedTopology(), 1, row(WAY), row(BACK, reply=True))
+    told(topology, 2, row(("L0", "S1", "L1")))
+    saved = topology.save(3 * W)
+    saved.check()
+    with pytest.raises(RemoteProtocolError, match="not"):
+        replace(saved, columns={**saved.columns, name: saved.columns[name][:-1]}).check()
+    if not name.endswith("_ns") and name != "port":
+        column = saved.columns[name].copy()
+        column[0] = np.iinfo(column.dtype).max if name != "lengths" else 0
+        with pytest.raises(RemoteProtocolError):
+            replace(saved, columns={**saved.columns, name: column}).check()

@@ -47,7 +47,7 @@ class Direct:
         self._bench = bench = Bench(opening, roster, self._clock, self._say)
         if self._standing_in is not None:
             bench.fed.diagnosis = self._standing_in
-            bench.baselines._diagnosis = self._standing_in
+            bench.baselines._diagnosis = bench.routes._diagnosis = self._standing_in
         await bench.start()
         try:
             while (message := await self._told.get()) is not None:

@@ -75,7 +75,7 @@ class Bench:
     def link(self):
         return self.links[-1]
 
-    async def recall(self):
+    async def recall(self, _since):
         yield BEFORE
 
 

@@ -29,6 +29,7 @@ def on(folder, work):
                 )
                 link.send(framed(opening))
                 link.send(framed(records.Roster(hosts=(), tasks=())))
+                assert await link.receive() == messages.Holds(since_ns=0)
                 link.send(framed(records.Began(now_ns=1)))
                 return ready.pid, await work(link, ready.pid)
             finally:

@@ -3,9 +3,11 @@
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from random import Random
 
 import httpx
+import msgspec
 import pytest
 import structlog
 from hypothesis import HealthCheck, given, settings
@@ -14,15 +16,17 @@ from hypothesis import strategies as st
 from analyzer.config import Config
 from analyzer.detect.latency.slowness import Slowness
 from analyzer.intake.flows import FlowNumbers
-from analyzer.judge import baselines as room
-from analyzer.judge.baselines import SUFFIX, Keeper
+from analyzer.judge import bench
+from analyzer.judge import kept as room
+from analyzer.judge.kept import BASELINES, ROUTES, Keeper
 from analyzer.server import analyzer as assembly
 from analyzer.server import asker
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.routes import application
 from netagent.model.ids import EndpointId, FlowId
 from netagent.wire.codec import encode
-from netagent.wire.messages import Health, Summary
+from netagent.wire.columns import pack
+from netagent.wire.messages import Health, PathColumns, Summary
 from tests.analyzer.cluster import endpoint, registration
 from tests.analyzer.detect.latency import trips
 from tests.analyzer.detect.latency.trips import WIDTH_NS
@@ -40,6 +44,16 @@ FLOWS = [
 ]
 SLOW = set(FLOWS[:8])
 """Those to b, which crosses something that becomes slow."""
+
+
+def traced(spine):
+    """Return what h2 says of the ways of its replies, over one of two spines."""
+    path = pack(
+        PathColumns,
+        routes=(("L2", f"S{spine}", "L1"),),
+        source=[0], target=[1], source_port=[1], reply=[1], outer_port=[1], route=[0],
+    )  # fmt: skip
+    return {"endpoints": (FLOWS[0].source, FLOWS[0].target), "paths": path}
 
 
 class Cluster:
@@ -76,6 +90,7 @@ class Cluster:
             Summary(host=host, instance="i", start_ns=at_ns, width_ns=WIDTH_NS, health=Health())
             for host in ("h2", "h3")
         ]
+        others[0] = msgspec.structs.replace(others[0], **traced(1 + self.window % 2))
         for summary in (trips.summary(rtts_ns, at_ns), *others):
             answer = await client.post("/v1/summaries", content=encode(summary), headers=MSGPACK)
             assert answer.status_code == 200
@@ -93,6 +108,7 @@ async def running(folder, cluster):
     )
     await judge.all_taken()
     cluster.diagnosis, cluster.baselines = judge.diagnosis, judge.bench.baselines
+    cluster.routes = judge.bench.routes
     try:
         yield analyzer
     finally:
@@ -104,7 +120,7 @@ def at_once(monkeypatch):
     monkeypatch.setattr(asker, "TICK_S", 0.001)
 
 
-FILE = "netagent.duckdb" + SUFFIX
+FILE = "netagent.duckdb.baselines"
 
 
 def slow(cluster):
@@ -146,7 +162,7 @@ def test_a_path_that_was_slow_before_a_restart_is_slow_after_it(tmp_path):
 def test_without_its_file_an_analyzer_starts_all_the_same_and_begins_anew(tmp_path, damage):
     with structlog.testing.capture_logs() as logs:
         assert asyncio.run(life(tmp_path, damage)) == (set(), set())
-    told = [line for line in logs if line["event"] == "baselines_not_restored"]
+    told = [line for line in logs if line["event"] == "state_not_restored"]
     assert len(told) == (1 if (tmp_path / FILE).exists() else 0)
 
 
@@ -174,7 +190,7 @@ def test_two_minutes_are_read_again_and_no_window_twice(tmp_path):
 
 
 def test_it_is_saved_every_minute_at_the_end_of_a_half_minute(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "SAVE_S", 0.01)
+    monkeypatch.setattr(bench, "BASELINES", replace(BASELINES, every_s=0.01))
     monkeypatch.setattr(room, "LOOK_S", 0.01)
 
     async def inside():
@@ -196,13 +212,13 @@ def test_a_disk_that_refuses_is_logged_and_leaves_the_file_that_was(tmp_path):
         def baselines(self):
             return Slowness().save(FlowNumbers())
 
-    keeper = Keeper(str(tmp_path / "db"), Diagnosis(), lambda: 0)
-    (tmp_path / f"db{SUFFIX}").write_bytes(b"before")
-    (tmp_path / f"db{SUFFIX}.half").symlink_to("/dev/full")
+    keeper = Keeper(BASELINES, str(tmp_path / "db"), Diagnosis(), lambda: 0)
+    (tmp_path / "db.baselines").write_bytes(b"before")
+    (tmp_path / "db.baselines.half").symlink_to("/dev/full")
     with structlog.testing.capture_logs() as logs:
         assert asyncio.run(keeper.save())
-    assert [line["event"] for line in logs] == ["baselines_not_saved"]
-    assert (tmp_path / f"db{SUFFIX}").read_bytes() == b"before"
+    assert [line["event"] for line in logs] == ["state_not_saved"]
+    assert (tmp_path / "db.baselines").read_bytes() == b"before"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -212,6 +228,49 @@ def test_whatever_the_file_holds_nothing_is_adopted_and_nothing_raised(tmp_path,
         def adopt(self, saved, now_ns):
             raise AssertionError(saved)
 
-    keeper = Keeper(str(tmp_path / "db"), Diagnosis(), lambda: 0)
-    (tmp_path / f"db{SUFFIX}").write_bytes(data)
+    keeper = Keeper(BASELINES, str(tmp_path / "db"), Diagnosis(), lambda: 0)
+    (tmp_path / "db.baselines").write_bytes(data)
     asyncio.run(keeper.restore())
+
+
+@pytest.mark.parametrize("few", [True, False], ids=["few bytes", "many bytes"])
+def test_of_much_only_what_came_after_the_routes_were_kept_is_read_again(
+    tmp_path, monkeypatch, few
+):
+    monkeypatch.setattr(assembly, "REPLAY_BYTES", 1 << 40 if few else 0)
+
+    async def inside():
+        cluster = Cluster()
+        async with running(tmp_path, cluster) as analyzer:
+            await cluster.live(analyzer, 4, 15)
+            assert await cluster.routes.save()
+            way = shown(cluster)
+            assert way == ("L2", "S2", "L1")
+            await cluster.live(analyzer, 3, 15)
+            assert shown(cluster) == ("L2", "S1", "L1")
+        async with running(tmp_path, cluster) as analyzer:
+            assert shown(cluster) == ("L2", "S1", "L1")
+            assert analyzer.counters.replayed == 3 * (7 if few else 4)  # and at that instant
+            seen = [agent.last_window_ns for agent in analyzer.registry.agents()]
+            assert seen == [START_NS + 6 * WIDTH_NS] * len(HOSTS)
+            assert cluster.diagnosis.flows == len(FLOWS)
+        assert (tmp_path / "netagent.duckdb.routes").stat().st_mode & 0o777 == 0o600
+
+    def shown(cluster):
+        known = cluster.diagnosis._topology._traced
+        row = int(known._taken.latest[1, known.numbers.known(FLOWS[0])])
+        return known.routes.shown(row)
+
+    asyncio.run(inside())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=200))
+def test_whatever_the_file_of_routes_holds_all_is_read_again(tmp_path, data):
+    class Diagnosis:
+        def adopt_routes(self, saved):
+            raise AssertionError(saved)
+
+    keeper = Keeper(ROUTES, str(tmp_path / "db"), Diagnosis(), lambda: 0)
+    (tmp_path / "db.routes").write_bytes(data)
+    assert asyncio.run(keeper.restore()) == 0
