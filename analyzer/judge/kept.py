@@ -26,7 +26,7 @@ LOOK_S = 0.5
 BASELINES_S = 60.0
 """Seconds between two files of baselines. Chosen: half of what a restart replays, so that nothing
 between the last one and a kill is missed."""
-ROUTES_S = 20.0
+ROUTES_S = 10.0
 """Seconds between two files of routes. Chosen: a large cluster's summaries of that time are read
 again in less than ten seconds."""
 ROUTES_AGE_NS = 60 * 10**9
