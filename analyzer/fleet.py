@@ -22,8 +22,6 @@ from netagent.wire.messages import (
     PathRequest,
     ProbeReply,
     ProbeRequest,
-    SampleReply,
-    SampleRequest,
     Status,
 )
 from netagent.wire.trace import TraceReply, TraceRequest
@@ -106,12 +104,6 @@ class Fleet:
         """Ask for the flows of `bridge` on `host`, with cookie and counters."""
         url = f"/v1/flows?{httpx.QueryParams(bridge=bridge)}"
         return await self._ask(host, url, None, kind=FlowsReply, deadline_s=deadline_s)
-
-    async def sample(
-        self, host: str, request: SampleRequest, *, deadline_s: float = 3.0
-    ) -> SampleReply:
-        """Have `host` sample traffic in finer ticks for a while."""
-        return await self._ask(host, "/v1/sample", request, kind=SampleReply, deadline_s=deadline_s)
 
     async def close(self) -> None:
         """Drop every connection, once the last TLS handshakes have timed out."""

@@ -38,8 +38,6 @@ from netagent.wire.messages import (
     PathRequest,
     ProbeReply,
     ProbeRequest,
-    SampleReply,
-    SampleRequest,
     Status,
 )
 from netagent.wire.trace import TraceReply, TraceRequest
@@ -102,9 +100,6 @@ class AgentService(Protocol):
     async def hear(self, said: Announcement) -> Announced:
         """Take what another host announces."""
 
-    async def sample(self, request: SampleRequest) -> SampleReply:
-        """Sample traffic in finer ticks for a while."""
-
 
 class Refusal(Exception):
     """A request that cannot be answered; `status` is HTTP's, `remedy` one line for a human."""
@@ -160,7 +155,6 @@ ROUTES: dict[str, dict[str, Handler]] = {
     },
     "/v1/flows": {"GET": _flows},
     PEERS_ROUTE: {"PUT": _hear},
-    "/v1/sample": {"POST": lambda service, request: service.sample(request.message(SampleRequest))},
 }
 
 

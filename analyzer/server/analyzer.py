@@ -33,6 +33,7 @@ from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.planner import Planner
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
+from analyzer.skeleton.sampling import Sampling
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
@@ -96,6 +97,7 @@ class Analyzer:
     clock: Clock
     started_ns: int
     counters: Counters = field(default_factory=Counters)
+    sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
     following: dict[str, object] = field(default_factory=dict)
@@ -284,7 +286,7 @@ class Analyzer:
         await self.store.close()
 
     def _work(self) -> None:
-        planner = Planner(self.skeletons, self.traffic, self.service, self.fleet, self.clock)
+        planner = Planner(self.skeletons, self.traffic, self.service, self.sampling, self.clock)
         for name, run in (
             ("housekeeping", self._keep_house),
             ("meter", self.meter.run),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The background work on skeletons: judges tasks in a thread, and requests fine ticks of agents."""
+"""The work on skeletons: judges tasks in a thread, and decides whom to ask for fine ticks."""
 
 import asyncio
 import time
@@ -7,21 +7,17 @@ from collections.abc import Callable, Collection
 
 import structlog
 
-from analyzer.fleet import Fleet
 from analyzer.intake.traffic import TrafficBook
 from analyzer.roster.service import AnalyzerService
-from analyzer.skeleton.judging import FINE_NS, Case, Judgement, judge
+from analyzer.skeleton.judging import Case, Judgement, judge
 from analyzer.skeleton.plans import Plan, Skeletons
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
-from netagent.wire.messages import SampleRequest
+from analyzer.skeleton.sampling import Sampling
 
 log = structlog.get_logger()
 
 STEP_S = 1.0
 """Seconds between two steps of each worker. Chosen: a task that changes is back on its basic list
 within two seconds."""
-AT_ONCE = 64
-"""Most agents that are asked for fine ticks at the same time. Chosen: bounds open connections."""
 
 
 class Planner:
@@ -32,11 +28,11 @@ class Planner:
         skeletons: Skeletons,
         book: TrafficBook,
         service: AnalyzerService,
-        fleet: Fleet,
+        sampling: Sampling,
         clock: Callable[[], int],
     ) -> None:
         self._skeletons, self._book, self._service = skeletons, book, service
-        self._fleet, self._clock = fleet, clock
+        self._sampling, self._clock = sampling, clock
         self._told: dict[str, Plan] = {}
 
     async def run(self) -> None:
@@ -70,9 +66,8 @@ class Planner:
 
     async def _sample(self) -> None:
         while True:
-            asked_ns = self._clock()
-            failed = await _sampled(self._fleet, self._skeletons.to_sample(asked_ns))
-            self._skeletons.not_sampled(failed, asked_ns)
+            now_ns = self._clock()
+            self._sampling.ask(self._skeletons.to_sample(now_ns), now_ns)
             await asyncio.sleep(STEP_S)
 
     def _use(self, touched: Collection[str]) -> None:
@@ -93,23 +88,3 @@ def _tell(before: dict[str, Plan], after: dict[str, Plan]) -> None:
             log.info("skeleton_in_use", task=task, pairs=len(found.edges), **degrees)
         elif was is not None:
             log.info("basic_list_in_use", task=task, reason=now.reason)
-
-
-async def _sampled(fleet: Fleet, hosts: dict[str, float]) -> set[str]:
-    """Ask hosts for fine ticks; return those that did not agree."""
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def ask(host: str, seconds: float) -> tuple[str, str] | None:
-        request = SampleRequest(tick_ms=FINE_NS // 1_000_000, seconds=seconds)
-        try:
-            async with limit:
-                await fleet.sample(host, request)
-        except (Unreachable, RemoteProtocolError, CapabilityMissing) as error:
-            return host, str(error)
-        return None
-
-    asked = await asyncio.gather(*(ask(host, seconds) for host, seconds in hosts.items()))
-    failed = dict(why for why in asked if why is not None)
-    if failed:
-        log.warning("not_sampled_finely", hosts=len(failed), first=next(iter(failed.values())))
-    return set(failed)

@@ -216,8 +216,10 @@ async def summaries(request: Call) -> Response[bytes]:
     analyzer.counters.summaries += not accepted.duplicate
     analyzer.counters.duplicates += accepted.duplicate
     analyzer.counters.summary_bytes += len(payload)
-    stamps = {"received_ns": received_ns, "replied_ns": analyzer.clock()}
-    return reply(request, msgspec.structs.replace(accepted, **stamps))
+    replied_ns = analyzer.clock()
+    sample = analyzer.sampling.of(summary.host, replied_ns)
+    stamps = {"received_ns": received_ns, "replied_ns": replied_ns}
+    return reply(request, msgspec.structs.replace(accepted, sample=sample, **stamps))
 
 
 @get("/v1/agents", responses={200: gives("Agents.")}, tags=["agents"])

@@ -12,7 +12,7 @@ A decision has three steps, since inferring takes seconds: `cases` returns the t
 `analyzer.skeleton.judging` judges them in a thread, and `settle` takes the judgement.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from analyzer.intake.traffic import TrafficBook
@@ -47,12 +47,6 @@ Chosen: two renewals may fail before a request ends."""
 FINE_PAUSE_NS = (600 * S, 3600 * S)
 """First and longest pause, in nanoseconds, after fine ticks from which nothing was learned. Chosen:
 such a task may never be learned, and sampling ten times a second costs the hosts CPU."""
-FINE_RETRY_NS = 10 * S
-"""Nanoseconds after which agents are asked again where one did not agree to fine ticks. Chosen: a
-busy agent has answered by then."""
-FINE_RETRIES = 5
-"""Most repetitions of one request for fine ticks. Chosen: a dead agent must not keep the others
-busy; the next regular request includes it."""
 LEARNING = "not enough traffic yet"
 
 
@@ -87,9 +81,6 @@ class _Life:
     fine_ns: int | None = None
     """When fine ticks were last requested; None: request them once the task is busy."""
     fine_pause_ns: int = FINE_PAUSE_NS[0]
-    fine_retry_ns: int | None = None
-    """When to repeat the last request for fine ticks; None: all agents agreed."""
-    fine_retries: int = 0
 
 
 class Skeletons:
@@ -262,18 +253,9 @@ class Skeletons:
         for life in self._lives.values():
             if life.excuse or not self._wants_fine(life, now_ns):
                 continue
-            life.fine_ns, life.fine_retry_ns = now_ns, None
+            life.fine_ns = now_ns
             hosts |= dict.fromkeys(_hosts(life.members), FINE_S)
         return hosts
-
-    def not_sampled(self, hosts: Collection[str], now_ns: int) -> None:
-        """Ask again soon: `hosts` did not agree to the `to_sample` of `now_ns`."""
-        for life in self._lives.values():
-            if life.fine_ns != now_ns or not _hosts(life.members) & set(hosts):
-                continue
-            life.fine_retries = (life.fine_retries + 1) % (FINE_RETRIES + 1)
-            if life.fine_retries:
-                life.fine_retry_ns = now_ns + FINE_RETRY_NS
 
     def _wants_fine(self, life: _Life, now_ns: int) -> bool:
         used = life.plan.used or life.kept
@@ -282,8 +264,6 @@ class Skeletons:
         if life.fine_ns is None:
             return life.busy
         since_ns = now_ns - life.fine_ns
-        if life.fine_retry_ns is not None:
-            return now_ns >= life.fine_retry_ns
         if used is not None and used.tick_ns <= FINE_NS:
             return since_ns >= FINE_AGAIN_NS
         if life.busy and since_ns >= FINE_S * S + life.fine_pause_ns:

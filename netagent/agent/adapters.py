@@ -87,14 +87,14 @@ def build(config: AgentConfig, vswitch: VswitchRpc, on_rdma: Callable[[], None])
     def flow_seen(sighting: Sighting) -> FlowId | None:
         return prober.flow_of(sighting.frame, sighting.target)
 
-    uplink = Uplink(config)
+    uplink, sampler = Uplink(config), TrafficSampler(tick_ns)
     spool = Spool(Path(config.state_dir) / "spool", limit_bytes=config.limits.spool_mib << 20)
     return Adapters(
         vswitch=vswitch,
         trace_worker=TraceWorker(),
         uplink=uplink,
         announcer=Announcer(config),
-        shipper=Shipper(uplink, spool),
+        shipper=Shipper(uplink, spool, sampler.zoom),
         tally=tally,
         answering=answering,
         rdma=rdma,
@@ -103,6 +103,6 @@ def build(config: AgentConfig, vswitch: VswitchRpc, on_rdma: Callable[[], None])
         prober=prober,
         pace=Pace(probes),
         tracer=Tracer(config.trace, flow_seen),
-        sampler=TrafficSampler(tick_ns),
+        sampler=sampler,
         traffic=TrafficRecorder(tick_ns),
     )

@@ -28,8 +28,6 @@ from netagent.wire.messages import (
     PathRequest,
     ProbeReply,
     ProbeRequest,
-    SampleReply,
-    SampleRequest,
     Status,
 )
 from netagent.wire.trace import TraceReply, TraceRequest
@@ -112,11 +110,6 @@ class Answers:
     async def hear(self, said: Announcement) -> Announced:
         """Take what another host announces of its endpoints."""
         return self._membership.hear(said)
-
-    async def sample(self, request: SampleRequest) -> SampleReply:
-        """Sample traffic in finer ticks for a while."""
-        tick_ms, seconds = self._adapters.sampler.zoom(request.tick_ms, request.seconds)
-        return SampleReply(tick_ms=tick_ms, seconds=seconds)
 
     async def path(self, request: PathRequest) -> PathReply:
         """Return the outer path of a pair's flows, and where packets are lost if asked to count."""

@@ -191,6 +191,13 @@ class Summary(SummaryHead, frozen=True, kw_only=True):
     """All that held at some time in the window."""
 
 
+class SampleRequest(Struct, frozen=True, kw_only=True):
+    """Sample traffic in finer ticks for a while; asking again prolongs it."""
+
+    tick_ms: int
+    seconds: float
+
+
 class Accepted(Struct, frozen=True, kw_only=True):
     """The summary is on disk."""
 
@@ -199,6 +206,8 @@ class Accepted(Struct, frozen=True, kw_only=True):
     """When the request came in, by the analyzer's clock; 0: the analyzer does not say."""
     replied_ns: int = 0
     """When the analyzer answered, by its clock."""
+    sample: SampleRequest | None = None
+    """What the analyzer asks of the host besides: here it needs no connection of its own."""
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -378,20 +387,6 @@ class Announced(Struct, frozen=True, kw_only=True):
 
     news: bool
     """False: a later one came before."""
-
-
-class SampleRequest(Struct, frozen=True, kw_only=True):
-    """Sample traffic in finer ticks for a while; asking again prolongs it."""
-
-    tick_ms: int
-    seconds: float
-
-
-class SampleReply(Struct, frozen=True, kw_only=True):
-    """What was granted."""
-
-    tick_ms: int
-    seconds: float
 
 
 class FlowsReply(Struct, frozen=True, kw_only=True):

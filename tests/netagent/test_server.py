@@ -35,8 +35,6 @@ from netagent.wire.messages import (
     PathRequest,
     ProbeReply,
     ProbeRequest,
-    SampleReply,
-    SampleRequest,
     Status,
 )
 from netagent.wire.validate import ValidateReply, ValidateRequest
@@ -98,10 +96,6 @@ class Service:
     async def probe(self, request: ProbeRequest) -> ProbeReply:
         await self._note(request)
         return ProbeReply(probes=())
-
-    async def sample(self, request: SampleRequest) -> SampleReply:
-        await self._note(request)
-        return SampleReply(tick_ms=request.tick_ms, seconds=request.seconds)
 
     async def hear(self, said: Announcement) -> Announced:
         await self._note(said)
@@ -441,13 +435,6 @@ def test_a_question_whose_asker_goes_away_is_given_up():
                 await service.given_up.wait()
 
     asyncio.run(main())
-
-
-def test_finer_ticks_are_asked_for():
-    service = Service()
-    asked = SampleRequest(tick_ms=100, seconds=60)
-    assert post(service, "/v1/sample", asked).json() == {"tick_ms": 100, "seconds": 60}
-    assert service.asked == [asked]
 
 
 def test_every_host_announces_its_own_endpoints_and_nothing_else(tmp_path):

@@ -4,6 +4,7 @@
 import asyncio
 import random
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import quote
@@ -155,9 +156,19 @@ def _reason(error: BaseException) -> str:
 class Shipper:
     """Delivers summaries oldest first, at least once: each is on disk until acknowledged."""
 
-    def __init__(self, uplink: Uplink, spool: Spool) -> None:
+    def __init__(
+        self,
+        uplink: Uplink,
+        spool: Spool,
+        sample: Callable[[int, float], object] = lambda _tick_ms, _seconds: None,
+    ) -> None:
+        """Take `sample`, which is told of finer ticks that the analyzer asks for, and for how long.
+
+        It may raise RemoteProtocolError.
+        """
         self._uplink = uplink
         self._spool = spool
+        self._sample = sample
         self._filled = asyncio.Event()
         self.sent = 0
         """Summaries acknowledged."""
@@ -195,7 +206,7 @@ class Shipper:
         # Cleared before, so that an answer to someone else meanwhile ends the back-off.
         self._uplink.alive.clear()
         try:
-            await self._uplink.push(summary)
+            accepted = await self._uplink.push(summary)
             self.sent += 1
             self.acknowledged_ns = max(self.acknowledged_ns, start_ns)
         except RemoteProtocolError as error:
@@ -204,8 +215,19 @@ class Shipper:
         except Unreachable as error:
             log.warning("analyzer_unreachable", reason=error.reason, waiting=len(self._spool))
             return False
+        else:
+            self._do(accepted)
         self._spool.delete(start_ns)
         return True
+
+    def _do(self, accepted: Accepted) -> None:
+        asked = accepted.sample
+        if asked is None:
+            return
+        try:
+            self._sample(asked.tick_ms, asked.seconds)
+        except RemoteProtocolError as error:
+            log.warning("sampling_refused", error=str(error))
 
     async def _back_off(self, failures: int) -> None:
         """Wait, longer each time and never in step with other hosts, or until it is back."""

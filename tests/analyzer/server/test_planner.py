@@ -8,7 +8,7 @@ from analyzer.server import planner
 from analyzer.server.planner import Planner
 from analyzer.skeleton.judging import Judgement
 from analyzer.skeleton.plans import Skeletons
-from netagent.model.errors import Unreachable
+from analyzer.skeleton.sampling import Sampling
 from netagent.model.task import Task
 from tests.analyzer.skeleton.test_plans import Cloud
 from tests.waiting import until
@@ -24,20 +24,9 @@ class Service:
         self.replanned.append(set(hosts))
 
 
-class Fleet:
-    """Agents of which some do not answer."""
-
-    def __init__(self, *silent):
-        self.silent, self.asked = silent, []
-
-    async def sample(self, host, request):
-        self.asked.append(host)
-        if host in self.silent:
-            raise Unreachable(host, "timeout")
-
-
-def planner_of(cloud, fleet=None):
-    made = Planner(cloud.skeletons, cloud.book, Service(), fleet or Fleet(), lambda: cloud.now * S)
+def planner_of(cloud, sampling=None):
+    clock = lambda: cloud.now * S  # noqa: E731
+    made = Planner(cloud.skeletons, cloud.book, Service(), sampling or Sampling(), clock)
     return made, made._service
 
 
@@ -99,20 +88,14 @@ def test_membership_is_followed_while_a_task_is_thought_about(monkeypatch):
     assert cloud.plan.used is None
 
 
-def test_agents_that_do_not_answer_are_asked_again():
-    cloud = Cloud()
+def test_hosts_of_a_task_that_begins_to_send_are_asked_for_fine_ticks():
+    cloud, sampling = Cloud(), Sampling()
     cloud.plays()
     cloud.run(10)
-    fleet = Fleet("h3")
-    work, _ = planner_of(cloud, fleet)
-
-    def both() -> bool:
-        if len(fleet.asked) >= 8 and cloud.now < later:
-            cloud.now = later
-        return fleet.asked.count("h3") == 2
-
-    later = cloud.now + 15
-    run_until(work, both)
+    work, _ = planner_of(cloud, sampling)
+    hosts = {each.host for each in cloud.registry.agents()}
+    run_until(work, lambda: all(sampling.of(host, cloud.now * S) for host in hosts))
+    assert sampling.of("elsewhere", cloud.now * S) is None
 
 
 def test_an_empty_analyzer_has_nothing_to_plan():

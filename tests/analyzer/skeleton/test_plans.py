@@ -311,30 +311,6 @@ def test_the_quiet_before_a_job_is_no_history_of_it():
     assert cloud.pairs() == DP4_PP2
 
 
-def test_a_host_that_did_not_agree_is_asked_again_soon():
-    cloud = Cloud()
-    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
-    cloud.run(120)
-    now_ns = cloud.now * S
-    assert cloud.skeletons.to_sample(now_ns) == ALL_FINELY
-    cloud.skeletons.not_sampled({"h3"}, now_ns)
-    assert cloud.skeletons.to_sample(now_ns + 5 * S) == {}
-    assert cloud.skeletons.to_sample(now_ns + 11 * S) == ALL_FINELY
-
-
-def test_a_host_that_never_agrees_is_not_asked_for_ever():
-    cloud = Cloud()
-    cloud.plays(template=QUICK, tick_s=0.1, ticks=6000)
-    cloud.run(120)
-    asked = 0
-    for second in range(90):
-        now_ns = (cloud.now + second) * S
-        if cloud.skeletons.to_sample(now_ns):
-            asked += 1
-            cloud.skeletons.not_sampled({"h3"}, now_ns)
-    assert asked == 6
-
-
 def test_a_task_of_which_nothing_is_learned_is_seldom_sampled_finely():
     cloud = Cloud()
     cloud.plays(ticks=8000)

@@ -12,7 +12,7 @@ from netagent.config import AgentConfig, AnalyzerConfig, TlsConfig
 from netagent.model.errors import ConfigError, RemoteProtocolError, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, encode
-from netagent.wire.messages import Accepted, Registered, Registration
+from netagent.wire.messages import Accepted, Registered, Registration, SampleRequest
 from netagent.wire.roster import Follow, Source, Update
 from tests.analyzer.certificates import Authority
 from tests.netagent.adapters.peers.analyzer import Answer, Asked, FakeAnalyzer
@@ -156,7 +156,13 @@ class Ship:
     def __init__(self, folder: Path, analyzer: FakeAnalyzer) -> None:
         self.spool = Spool(folder, limit_bytes=1 << 20)
         self.uplink = Uplink(config(analyzer.url))
-        self.shipper = Shipper(self.uplink, self.spool)
+        self.sampled: list[tuple[int, float]] = []
+        self.shipper = Shipper(self.uplink, self.spool, self.sample)
+
+    def sample(self, tick_ms: int, seconds: float) -> None:
+        self.sampled.append((tick_ms, seconds))
+        if tick_ms < 100:
+            raise RemoteProtocolError("no such ticks")
 
     async def __aenter__(self) -> Shipper:
         self._work = asyncio.create_task(self.shipper.run())
@@ -221,6 +227,23 @@ def test_an_unacknowledged_summary_is_sent_again(tmp_path, monkeypatch):
             return analyzer.asked
 
     assert bodies(asyncio.run(main())) == [b"x"] * 3
+
+
+def test_what_the_analyzer_asks_for_besides_is_done_or_refused_without_loss(tmp_path):
+    asked = [SampleRequest(tick_ms=100, seconds=60), None, SampleRequest(tick_ms=1, seconds=60)]
+    answers: list[Answer] = [(200, encode(Accepted(sample=each))) for each in asked]
+
+    async def main() -> list[tuple[int, float]]:
+        async with FakeAnalyzer(answer=lambda _: answers.pop(0)) as analyzer:
+            ship = Ship(tmp_path, analyzer)
+            async with ship as shipper:
+                for start_ns in range(3):
+                    shipper.submit(start_ns, b"x")
+                await until(lambda: shipper.sent == 3 and not len(ship.spool))
+                assert shipper.dropped == 0
+        return ship.sampled
+
+    assert asyncio.run(main()) == [(100, 60), (1, 60)]
 
 
 def test_a_summary_that_is_refused_makes_way_and_is_counted(tmp_path):
