@@ -37,6 +37,8 @@ class Seen:
     """Hosts that may be slow to answer: their agents began recently, or make a trace."""
     now_ns: int = 0
     """When its judging begins, and so when the first questions are put."""
+    delivering: AbstractSet[str] = frozenset()
+    """Absent hosts whose summary of the window before came, however late."""
 
 
 class Detector(Protocol):

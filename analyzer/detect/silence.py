@@ -100,15 +100,18 @@ class Silence:
             self._missing.pop(host, None)
         # These agents answer: their summaries are late, or never come in time.
         late = {host for host in asked if host not in how or host in odd}
-        mute = {host for host in late if self._missing[host] >= MUTE_WINDOWS}
+        missing = {host for host in late if self._missing[host] >= MUTE_WINDOWS}
+        ahead_ns = {host: _ahead_ns(answers[host], seen.now_ns) for host in sorted(missing)}
+        clocks = {host: ns for host, ns in ahead_ns.items() if abs(ns) >= CLOCK_NS}
+        # What comes some seconds late for no reason of the host's own is no silence.
+        mute = missing - (seen.delivering - clocks.keys())
         self.undecided = frozenset(waiting) | frozenset(
             host for host in how.keys() - late if self._too_early(host, how[host], seen, excused)
         )
         told: dict[str, Failed | None] = dict.fromkeys(mute)
         told |= {host: how[host] for host in how.keys() - late - self.undecided}
         self.silent = dict(sorted(told.items()))
-        ahead_ns = {host: _ahead_ns(answers[host], seen.now_ns) for host in sorted(mute)}
-        self.clocks = {host: ns for host, ns in ahead_ns.items() if abs(ns) >= CLOCK_NS}
+        self.clocks = clocks
         window = seen.state.window
         return [
             Anomaly(Component(Kind.AGENT, host), Symptom.SILENCE, window) for host in self.silent

@@ -89,6 +89,9 @@ the probes' timeout of 500 ms; its answers may then come too late."""
 IMPAIRED_NS = 20_000_000_000
 """Nanoseconds after the analyzer's own trouble in which agents' silence tells nothing. Chosen:
 twice the longest pause between two attempts of an agent to deliver."""
+STORING_NS = 10_000_000_000
+"""Nanoseconds for which a window waits for what is being stored. Chosen: a disk that is only busy
+is back by then; of one that takes longer it is known, and no silence is told meanwhile."""
 STATUS_NS = 2_000_000_000
 """Nanoseconds that an agent may take to answer a status request. Chosen: a host that trains may
 need a second for a TLS handshake."""
@@ -193,6 +196,8 @@ class Diagnosis:
         """Instant before which no window is closed."""
         self._stepped_ns = 0
         """Instant of the newest step."""
+        self._arrived_ns: int | None = None
+        """Instant since which what came may not be ingested, at the next step; None: all is."""
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -219,6 +224,15 @@ class Diagnosis:
         """Note that the analyzer did nothing for a while: what came meanwhile is not read yet."""
         self._impaired_until_ns = max(self._impaired_until_ns, now_ns + IMPAIRED_NS)
         self._closing_ns = now_ns + GRACE_NS
+
+    def arriving(self, since_ns: int, now_ns: int) -> None:
+        """Note, before a step, that what came since then may not be ingested yet.
+
+        Nobody is late who waits to be stored; where that takes long, the analyzer is.
+        """
+        if since_ns < now_ns - STORING_NS:
+            self.refused(now_ns)
+        self._arrived_ns = max(since_ns, now_ns - STORING_NS)
 
     def baselines(self) -> Saved | None:
         """Return what is known of round trips; None where this is no moment to save it."""
@@ -306,8 +320,10 @@ class Diagnosis:
         self._stepped_ns = now_ns
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
+        arrived_ns = now_ns if self._arrived_ns is None else min(now_ns, self._arrived_ns)
+        self._arrived_ns = None
         if now_ns >= self._closing_ns:
-            self._close(now_ns)
+            self._close(now_ns, arrived_ns)
         questions: list[Question] = []
         while self._judging is not None or self._closed:
             if self._judging is None:
@@ -344,11 +360,11 @@ class Diagnosis:
         """Return what changed, oldest first; None if nothing did."""
         return self._events.popleft() if self._events else None
 
-    def _close(self, now_ns: int) -> None:
+    def _close(self, now_ns: int, arrived_ns: int) -> None:
         expected = self._expected(now_ns)
         if expected:
             self._windows.ensure(self._width_ns, now_ns=now_ns)
-        for state in self._windows.close(expected, now_ns=now_ns):
+        for state in self._windows.close(expected, now_ns=arrived_ns):
             self._closed.append((state, frozenset(expected)))
 
     def _expected(self, now_ns: int) -> set[str]:
@@ -466,13 +482,20 @@ class Diagnosis:
         there = {agent.host for agent in agents if agent.registered_ns <= state.window.start_ns}
         young = {agent.host for agent in agents if now_ns < agent.registered_ns + YOUNG_NS}
         known, table = self._known(state), self._of_owners(state)
+        absent = (expected & there) - state.rows.keys()
         return Seen(
             state,
             table,
             self._flows(table, known),
             known,
             expected,
-            absent=(expected & there) - state.rows.keys(),
+            absent=absent,
+            delivering={
+                agent.host
+                for agent in agents
+                if agent.host in absent
+                and agent.last_window_ns >= state.window.start_ns - self._width_ns
+            },
             patience=young | self._doubts.wants.busy,
             now_ns=now_ns,
         )

@@ -6,7 +6,7 @@ was lost; a large fabric has a million of them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,6 @@ Parts = frozenset[Part]
 UNSORTED = 10_000
 """Entries among which a part is looked for one by one, at least. Chosen: that takes microseconds,
 and sorting all of them anew a hundred times as long."""
-SIDES: tuple[Literal["left"], Literal["right"]] = ("left", "right")
 
 
 class Incidence:
@@ -40,6 +39,8 @@ class Incidence:
         self._size = 0
         self._sorted = np.zeros(0, np.int64)
         """Places in `_crossed` of the first entries, by the number of the part."""
+        self._starts = np.zeros(1, np.int64)
+        """Number of a part -> where its own begin among them."""
         self._links: dict[Direction, tuple[int, int]] = {}
         """Two routers -> numbers of the link between them, and of this direction of it."""
 
@@ -106,8 +107,10 @@ class Incidence:
         entries, known = self._entries(), len(self._sorted)
         if len(entries) - known > max(UNSORTED, known // 4):
             self._sorted, known = np.argsort(entries, kind="stable"), len(entries)
+            counts = np.bincount(entries, minlength=len(self._parts))
+            self._starts = np.concatenate([[0], np.cumsum(counts)])
         first, last = (
-            np.searchsorted(entries[:known], number, side, sorter=self._sorted) for side in SIDES
+            self._starts[number : number + 2] if number + 1 < len(self._starts) else (0, 0)
         )
         later = known + np.flatnonzero(entries[known:] == number)
         places = np.concatenate([self._sorted[first:last], later])

@@ -78,6 +78,8 @@ class Fed:
             case records.Impaired():
                 happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
                 happened(record.now_ns)
+            case records.Arriving():
+                diagnosis.arriving(record.since_ns, record.now_ns)
             case records.Stepped():
                 return diagnosis.step(record.now_ns)
             case records.PutLate():

@@ -128,6 +128,13 @@ class Impaired(Struct, frozen=True, kw_only=True, tag="impaired"):
     now_ns: int
 
 
+class Arriving(Struct, frozen=True, kw_only=True, tag="arriving"):
+    """Before a step: what came to the analyzer since then may not be ingested yet."""
+
+    since_ns: int
+    now_ns: int
+
+
 class Stepped(Struct, frozen=True, kw_only=True, tag="stepped"):
     """The diagnosis was stepped."""
 
@@ -183,6 +190,7 @@ Record = (
     | Began
     | Ingested
     | Impaired
+    | Arriving
     | Stepped
     | PutLate
     | Answered

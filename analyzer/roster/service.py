@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The analyzer's methods: decoded message in, message out, idempotent, no transport."""
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
@@ -67,6 +68,9 @@ class AnalyzerService:
         """
         self._registry, self._lists, self._store = registry, lists, store
         self._observe = observe
+        self._arrivals = itertools.count()
+        self._arriving: dict[int, int] = {}
+        """Number of a summary that is being stored -> when it came, in that order."""
         self._changed = changed
         self._settled = settled
         self._noted: dict[str, int] = {}
@@ -114,15 +118,23 @@ class AnalyzerService:
             )
         # Whether the disk takes it or not: the agent lives.
         self._registry.heard(summary.host, summary.start_ns, wall_ns)
+        arrival = next(self._arrivals)
+        self._arriving[arrival] = wall_ns
         try:
             new = await self._store.put(summary.host, summary.start_ns, wall_ns, payload)
+            self._settled(None, wall_ns)
+            if new:
+                self._observe(summary, payload, wall_ns)
         except CapabilityMissing as error:
             self._settled(error.remedy, wall_ns)
             raise
-        self._settled(None, wall_ns)
-        if new:
-            self._observe(summary, payload, wall_ns)
+        finally:
+            del self._arriving[arrival]
         return Accepted(duplicate=not new)
+
+    def arriving_ns(self) -> int | None:
+        """Return when the oldest summary came that is still being stored; None without one."""
+        return next(iter(self._arriving.values()), None)
 
     async def put_task(self, task: Task, wall_ns: int) -> Task:
         """Declare a task. Idempotent. Raises RemoteProtocolError, also for a container taken."""

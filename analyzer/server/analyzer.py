@@ -168,6 +168,7 @@ class Analyzer:
             changed=waiters.wake,
             settled=analyzer.settled,
         )
+        analyzer.asker.arriving_ns = analyzer.service.arriving_ns
         try:
             await judge.begin(analyzer.history, analyzer.refused)
         except (OSError, LinkClosed, LocalProtocolError) as error:

@@ -19,7 +19,7 @@ from analyzer.questions import (
     StatusRequest,
     Why,
 )
-from analyzer.replay.records import Impaired, PutLate
+from analyzer.replay.records import Arriving, Impaired, PutLate
 from analyzer.server.judge import Judge
 from netagent.model.errors import CapabilityMissing, NetAgentError, TooSoon, Unreachable
 from netagent.model.verdict import Incident
@@ -90,6 +90,8 @@ class Asker:
     ) -> None:
         self._judge, self._agents, self._clock = judge, agents, clock
         self._tell = tell
+        self.arriving_ns: Callable[[], int | None] = lambda: None
+        """Returns when the oldest summary came that is still being stored; None without one."""
         self._wake = asyncio.Event()
         self._ticking = False
         self._asking: set[asyncio.Task[None]] = set()
@@ -144,6 +146,8 @@ class Asker:
         self._look()  # before a window is closed without what waits to be read
         loop, began_ns, start = asyncio.get_running_loop(), self._clock(), self._judge.starts
         began_s = loop.time()  # the wall clock may be set meanwhile
+        if (since_ns := self.arriving_ns()) is not None:
+            self._judge.give(Arriving(since_ns=since_ns, now_ns=began_ns))
         stepped = await self._judge.step(began_ns)
         self._due_ns, self.late_ns = stepped.deadline_ns, round((loop.time() - began_s) * 1e9)
         if stepped.questions:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
 from analyzer.detect.contract import Seen
@@ -21,13 +23,14 @@ ANSWERS = object()
 AGENT = Component(Kind.AGENT, "h1")
 
 
-def seen(*absent, patience=(), heard=(), expected=("h1", "h2")):
+def seen(*absent, patience=(), heard=(), expected=("h1", "h2"), delivering=()):
     state = WindowState(Window(0, 5), rows=dict.fromkeys(heard))
     return Seen(
         *(state, *nothing(state), {}),
         frozenset(expected),
         frozenset(absent),
         frozenset(patience),
+        delivering=frozenset(delivering),
     )
 
 
@@ -208,3 +211,19 @@ def test_a_host_that_delivered_again_is_as_any_other():
     silence.impaired = False
     assert drive(silence.detect(seen()), lambda _: ANSWERS) == []
     assert windows(silence, None, MUTE_WINDOWS) == [0] * (MUTE_WINDOWS - 1) + [1]
+
+
+def test_whose_summaries_come_after_their_window_was_judged_is_not_silent():
+    silence = Silence()
+    assert windows(silence, None, 3 * MUTE_WINDOWS, delivering=["h1"]) == [0] * 3 * MUTE_WINDOWS
+    assert windows(silence, None, 1) == [1]  # and now nothing comes
+
+
+def test_a_clock_that_is_behind_is_told_though_summaries_come():
+    behind = status(50)
+    silence = Silence()
+    for _ in range(MUTE_WINDOWS):
+        window = replace(seen("h1", delivering=["h1"]), now_ns=60 * 10**9)
+        told = drive(silence.detect(window), lambda _: behind)
+    assert [each.subject for each in told] == [AGENT]
+    assert silence.clocks == {"h1": -10 * 10**9}

@@ -11,8 +11,9 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from analyzer.detect.silence import TIMEOUT_WINDOWS
 from analyzer.diagnosis import engine
-from analyzer.diagnosis.engine import FORGET_NS, Diagnosis
+from analyzer.diagnosis.engine import FORGET_NS, STORING_NS, Diagnosis
 from analyzer.diagnosis.incidents import MOST_CLEAN
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, WindowState
 from analyzer.localize.sentences import sentences
@@ -564,6 +565,41 @@ def test_an_analyzer_that_stood_still_reads_what_came_before_it_closes_a_window(
     world.window = (woke_ns + GRACE_NS - START) // WIDTH
     world.turn()
     assert components(world.diagnosis.incidents()) == [truth]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_window_waits_for_what_is_being_stored(told):
+    world = World()
+    world.live(3)
+    early, *late = list(world.summaries())
+    world.diagnosis.ingest(early, world.now_ns())
+    overdue_ns = world.now_ns() + GRACE_NS
+    if told:
+        world.diagnosis.arriving(world.now_ns() + 10**8, overdue_ns)
+    assert bool(world.diagnosis.step(overdue_ns)) is not told  # else it asks who is silent
+    if told:
+        for each in late:
+            world.diagnosis.ingest(each, world.now_ns() + 10**8)
+        assert world.diagnosis.step(overdue_ns + 10**8) == []
+        assert not world.diagnosis.judging
+
+
+def test_it_waits_for_a_disk_that_is_busy_and_no_longer_and_accuses_nobody_then():
+    world = World()
+    world.live(3)
+    world.diagnosis.ingest(next(iter(world.summaries())), world.now_ns())
+    came_ns = world.now_ns() + 10**8
+    for waited_ns in (STORING_NS, STORING_NS + WIDTH):
+        world.diagnosis.arriving(came_ns, came_ns + waited_ns)
+        questions = world.diagnosis.step(came_ns + waited_ns)
+    assert len(questions) == len(HOSTS) - 1
+    for _ in range(2 * TIMEOUT_WINDOWS):
+        for each in questions:
+            world.diagnosis.answer(each.id, Failed(Why.TIMEOUT, "timeout"), came_ns + waited_ns)
+        waited_ns += WIDTH
+        world.diagnosis.arriving(came_ns, came_ns + waited_ns)
+        questions = world.diagnosis.step(came_ns + waited_ns)
+    assert world.diagnosis.incidents() == []
 
 
 @pytest.mark.parametrize("told", [True, False])

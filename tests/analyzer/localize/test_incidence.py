@@ -4,9 +4,11 @@
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.localize import incidence as room
 from analyzer.localize.incidence import Crossed, Incidence
 from netagent.model.path import Component, Kind, link, switch
 
@@ -34,8 +36,15 @@ def count(parts, kind):
     return sum(isinstance(each, Component) and each.kind is kind for each in parts)
 
 
+@pytest.mark.parametrize("unsorted", [0, 3, 10_000])
 @given(ROUTES, st.integers(0, 12))
-def test_rows_hold_what_routes_cross_in_both_ways(routes, some):
+def test_rows_hold_what_routes_cross_in_both_ways(unsorted, routes, some):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "UNSORTED", unsorted)
+        hold(routes, some)
+
+
+def hold(routes, some):
     incidence = entered(Incidence(), routes[:some])
     assert [len(incidence.rows(part)) for part in PARTS] == [
         sum(part in crossed(route) for route in routes[:some]) for part in PARTS
