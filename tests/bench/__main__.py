@@ -7,7 +7,18 @@ import platform
 import sys
 from collections.abc import Callable
 
-from tests.bench import agent_cost, bpf, flows, ingest, joining, judging, rdma, receiving, skeleton
+from tests.bench import (
+    agent_cost,
+    bpf,
+    flows,
+    ingest,
+    joining,
+    judging,
+    rdma,
+    receiving,
+    scale,
+    skeleton,
+)
 from tests.conftest import KERNEL, RDMA
 
 BENCHES: dict[str, Callable[[], list[dict[str, object]]]] = {
@@ -15,6 +26,7 @@ BENCHES: dict[str, Callable[[], list[dict[str, object]]]] = {
     "joining": joining.run,
     "judging": judging.run,
     "receiving": receiving.run,
+    "scale": scale.run,
     "agent-cost": agent_cost.run,
     "skeleton": skeleton.run,
     "flows": flows.run,

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one window costs the judge at each size, from bytes to incidents, and a restart.
+
+A simulated fabric sends what agents send, deflated as they do; a process of its own for each size.
+No sockets and no disk: those of the receiver are in `receiving`, and both together, in real time,
+in `tests.bench.fleet`. Agents answer as the simulated fabric does, and that is not timed.
+"""
+
+import gc
+import io
+import multiprocessing
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analyzer.diagnosis.engine import Diagnosis
+from analyzer.judge.__main__ import GARBAGE
+from analyzer.questions import Question
+from analyzer.replay.routes import pack, unpack
+from analyzer.roster.registry import Registry
+from analyzer.simulate.agents import Agents
+from analyzer.simulate.clos import Clos, Shape
+from analyzer.simulate.failures import Failure
+from netagent.model.topology import DeclaredTopology
+from netagent.wire.codec import decode, deflated, encode
+from netagent.wire.messages import Summary
+from tests.campaign.apart import beside
+
+RNICS = (256, 2_048, 8_192, 39_936)
+RAILS = 8
+WARM = 4
+ROUNDS = 3
+FAULTS = {"link": (2,), "links": (1,) * 8, "spine": (4,)}
+"""What fails, rows of Table 1: a dead link, eight lossy ones, a dead spine."""
+
+
+@dataclass
+class Life:
+    """A fabric, and the diagnosis of it."""
+
+    rnics: int
+    took_s: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds of ingesting and of judging, by window."""
+    bytes: list[int] = field(default_factory=list)
+    named: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        hosts = self.rnics // RAILS
+        shape = Shape(hosts, RAILS, hosts_per_segment=16, spines=8 if self.rnics < 4_096 else 32)
+        self.clos = Clos(shape, 1)
+        self.agents = Agents(self.clos, 1)
+        self.registry = Registry()
+        for message in self.agents.registrations():
+            self.registry.apply(message, 0)
+        self.before_mib = _rss_mib()
+        self.diagnosis = Diagnosis(self.registry, DeclaredTopology())
+
+    def fail(self, numbers: Sequence[int]) -> set[str]:
+        """Let something fail from now on, and all else be well; return what may be named."""
+        rng, failures = np.random.default_rng([1, 4]), list[Failure]()
+        for number in numbers:
+            failures.append(beside(failures, number, self.clos, rng))
+        self.agents.fail(failures, now_ns=self.agents.now_ns)
+        return {str(also) for each in failures for also in (each.truth, *each.also)}
+
+    def windows(self, count: int) -> tuple[float, float]:
+        """Let so many pass; return the medians of the seconds of ingesting and judging."""
+        for _ in range(count):
+            bodies = [deflated(encode(each)) for each in self.agents.window()]
+            now_ns = self.agents.now_ns + 1
+            self.bytes.append(sum(map(len, bodies)))
+            ingest_s = ingested_s(self.diagnosis, bodies, now_ns)
+            self.took_s.append((ingest_s, self._judged_s(now_ns)))
+        ingest, judge = zip(*self.took_s[-count:], strict=True)
+        return statistics.median(ingest), statistics.median(judge)
+
+    def _judged_s(self, now_ns: int) -> float:
+        took_s = 0.0
+        questions: list[Question] | None = None
+        while questions is None or questions:
+            for each in questions or ():
+                reply = self.agents.reply(each.host, each.request, now_ns=now_ns)
+                self.diagnosis.answer(each.id, reply, now_ns)
+            began_s = time.perf_counter()
+            questions = self.diagnosis.step(now_ns)
+            took_s += time.perf_counter() - began_s
+        while (event := self.diagnosis.next_event()) is not None:
+            incident = getattr(event, "incident", None)
+            if incident is not None and incident.verdict.component is not None:
+                self.named.add(str(incident.verdict.component))
+        return took_s
+
+    def restart(self) -> dict[str, float]:
+        """Return the seconds of keeping routes, and of a judge that begins with them."""
+        began_s, now_ns = time.perf_counter(), self.agents.now_ns + 1
+        kept = b"".join(pack(self.diagnosis.routes_saved(now_ns)))
+        kept_s = time.perf_counter() - began_s
+        began_s = time.perf_counter()
+        again = Diagnosis(self.registry, DeclaredTopology())
+        again.adopt_routes(unpack(io.BytesIO(kept), now_ns=now_ns, most_ns=0))
+        took_s = time.perf_counter() - began_s
+        for _ in range(2):  # what came in the ten seconds since
+            bodies = [deflated(encode(each)) for each in self.agents.window()]
+            took_s += ingested_s(again, bodies, self.agents.now_ns + 1)
+        began_s = time.perf_counter()
+        again.begin(self.agents.now_ns + 1)
+        took_s += time.perf_counter() - began_s
+        return {"keep_s": kept_s, "keep_mb": len(kept) / 1e6, "restart_s": took_s}
+
+
+def ingested_s(diagnosis: Diagnosis, bodies: list[bytes], now_ns: int) -> float:
+    """Ingest one window of every host; return seconds, inflating and decoding included."""
+    began_s = time.perf_counter()
+    for body in bodies:
+        diagnosis.ingest(decode(body, Summary), now_ns)
+    return time.perf_counter() - began_s
+
+
+def measure(rnics: int) -> dict[str, Any]:
+    """Return what one size costs."""
+    gc.set_threshold(*GARBAGE)  # as a judge has it
+    life = Life(rnics)
+    life.windows(WARM)
+    start_s = [round(sum(each), 2) for each in life.took_s[:2]]
+    ingest_s, judge_s = life.windows(ROUNDS)
+    shown: dict[str, Any] = {
+        "rnics": rnics,
+        "flows": life.diagnosis.flows,
+        "mb_per_window": round(statistics.median(life.bytes[WARM:]) / 1e6, 2),
+        "start_s": start_s,
+        "ingest_s": round(ingest_s, 3),
+        "judge_s": round(judge_s, 3),
+    }
+    others = set(life.named)
+    for name, numbers in FAULTS.items():
+        life.named.clear()
+        truths = life.fail(numbers)
+        _, shown[f"judge_{name}_s"] = (round(each, 3) for each in life.windows(ROUNDS))
+        shown[f"named_{name}"] = len(life.named & truths)
+        others |= life.named - truths
+        life.fail(())
+        life.windows(2)
+    shown["others"] = sorted(others)
+    shown["rss_mib"] = _rss_mib() - life.before_mib
+    return shown | {name: round(each, 2) for name, each in life.restart().items()}
+
+
+def _rss_mib() -> int:
+    status = Path("/proc/self/status").read_text("ascii").splitlines()
+    return next(int(each.split()[1]) for each in status if each.startswith("VmRSS")) >> 10
+
+
+def run() -> list[dict[str, object]]:
+    """Return one row for each size."""
+    rows: list[dict[str, object]] = []
+    for rnics in RNICS:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            rows.append(pool.apply(measure, (rnics,)))
+    return rows
