@@ -5,7 +5,7 @@ import argparse
 import json
 import platform
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tests.bench import (
     agent_cost,
@@ -21,7 +21,7 @@ from tests.bench import (
 )
 from tests.conftest import KERNEL, RDMA
 
-BENCHES: dict[str, Callable[[], list[dict[str, object]]]] = {
+BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "ingest": ingest.run,
     "joining": joining.run,
     "judging": judging.run,

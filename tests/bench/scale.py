@@ -11,7 +11,7 @@ import io
 import multiprocessing
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ WARM = 4
 ROUNDS = 3
 FAULTS = {"link": (2,), "links": (1,) * 8, "spine": (4,)}
 """What fails, rows of Table 1: a dead link, eight lossy ones, a dead spine."""
+SPINE_RNICS = 8_192
+"""Most RNICs at which a spine dies: beyond, one such window takes minutes."""
 
 
 @dataclass
@@ -138,6 +140,8 @@ def measure(rnics: int) -> dict[str, Any]:
     }
     others = set(life.named)
     for name, numbers in FAULTS.items():
+        if name == "spine" and rnics > SPINE_RNICS:
+            continue
         life.named.clear()
         truths = life.fail(numbers)
         _, shown[f"judge_{name}_s"] = (round(each, 3) for each in life.windows(ROUNDS))
@@ -155,10 +159,8 @@ def _rss_mib() -> int:
     return next(int(each.split()[1]) for each in status if each.startswith("VmRSS")) >> 10
 
 
-def run() -> list[dict[str, object]]:
-    """Return one row for each size."""
-    rows: list[dict[str, object]] = []
+def run() -> Iterator[dict[str, object]]:
+    """Yield one row for each size."""
     for rnics in RNICS:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            rows.append(pool.apply(measure, (rnics,)))
-    return rows
+            yield pool.apply(measure, (rnics,))
