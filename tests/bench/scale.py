@@ -13,7 +13,6 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,6 @@ class Life:
         self.registry = Registry()
         for message in self.agents.registrations():
             self.registry.apply(message, 0)
-        self.before_mib = _rss_mib()
         self.diagnosis = Diagnosis(self.registry, DeclaredTopology())
 
     def fail(self, numbers: Sequence[int]) -> set[str]:
@@ -150,13 +148,7 @@ def measure(rnics: int) -> dict[str, Any]:
         life.fail(())
         life.windows(2)
     shown["others"] = sorted(others)
-    shown["rss_mib"] = _rss_mib() - life.before_mib
     return shown | {name: round(each, 2) for name, each in life.restart().items()}
-
-
-def _rss_mib() -> int:
-    status = Path("/proc/self/status").read_text("ascii").splitlines()
-    return next(int(each.split()[1]) for each in status if each.startswith("VmRSS")) >> 10
 
 
 def run() -> Iterator[dict[str, object]]:
