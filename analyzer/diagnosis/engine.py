@@ -13,7 +13,7 @@ step again.
 Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds of the analyzer.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -104,6 +104,9 @@ some windows, in which a late summary may come."""
 FORGET_NS = 600_000_000_000
 """Nanoseconds after which a flow or route that no summary reports is forgotten. Chosen: restarted
 agents probe from other ports, and memory stays bounded."""
+MAX_NEW_FLOWS = 1 << 18
+"""Most flows that a host brings in FORGET_NS; its summaries are refused beyond. Chosen: four times
+those of eight endpoints in a task of 8,192, whose agent may restart; each takes memory."""
 SILENT_FOR_NS = 600_000_000_000
 """Nanoseconds after which an unheard agent counts as gone and no longer as silent. Chosen: its
 incident has then been open for minutes."""
@@ -196,6 +199,8 @@ class Diagnosis:
         """Instant before which no window is closed."""
         self._stepped_ns = 0
         """Instant of the newest step."""
+        self._new_flows: Counter[str] = Counter()
+        """Host -> flows that it was the first to report since flows were last forgotten."""
         self._arrived_ns: int | None = None
         """Instant since which what came may not be ingested, at the next step; None: all is."""
 
@@ -266,6 +271,15 @@ class Diagnosis:
 
         Raises RemoteProtocolError where it is odd; then nothing of it was taken.
         """
+        if self._new_flows[summary.host] > MAX_NEW_FLOWS:
+            raise RemoteProtocolError(f"more than {MAX_NEW_FLOWS} new flows in ten minutes")
+        known = len(self._numbers)
+        try:
+            return self._ingest(summary, now_ns)
+        finally:
+            self._new_flows[summary.host] += len(self._numbers) - known
+
+    def _ingest(self, summary: Summary, now_ns: int) -> Taken:
         is_ahead = summary.start_ns > now_ns + AHEAD_NS
         # What such a summary says would outlive all that comes, its flows' numbers too.
         numbers = FlowNumbers() if is_ahead else self._numbers
@@ -428,6 +442,7 @@ class Diagnosis:
 
     def _forget(self, now_ns: int) -> None:
         self._forgot_ns = now_ns
+        self._new_flows.clear()
         # Windows that wait or are remembered name their flows by numbers, whatever the clock does.
         kept = [state for state, _ in self._closed] + self._windows.recent(1)
         kept += [self._judging.state] if self._judging is not None else []
@@ -494,7 +509,8 @@ class Diagnosis:
                 agent.host
                 for agent in agents
                 if agent.host in absent
-                and agent.last_window_ns >= state.window.start_ns - self._width_ns
+                # Of a clock that was far ahead for a while it says nothing.
+                and state.window.start_ns - self._width_ns <= agent.last_window_ns <= now_ns
             },
             patience=young | self._doubts.wants.busy,
             now_ns=now_ns,

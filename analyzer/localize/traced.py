@@ -117,14 +117,17 @@ class Traced:
         if leaves_only:  # hops of several packets, and so of several ways
             return np.ones(len(which), np.bool_), False
         asked, place = np.unique(route, return_inverse=True)
-        rows, stood_in = self.routes.rows([paths.routes[each] for each in asked.tolist()])
-        shown = rows[place]
+        table, stood_in = self.routes.rows([paths.routes[each] for each in asked.tolist()])
+        shown = table[place]
         is_traced = shown != NO_ROUTE
         complete = is_traced.copy()
         complete[is_traced] = self._reaches(shown[is_traced], receiver[is_traced], underlays)
-        numbers = self.numbers.traced(paths.endpoints, (source, target, port), seen_ns=wall_ns)
-        at = is_reply.astype(np.int64), numbers
-        news = self._take(at, shown, complete, stood_in[place], wall_ns)
+        rows = (source[is_traced], target[is_traced], port[is_traced])
+        numbers = self.numbers.traced(paths.endpoints, rows, seen_ns=wall_ns)
+        at = is_reply[is_traced].astype(np.int64), numbers
+        news = self._take(
+            at, shown[is_traced], complete[is_traced], stood_in[place][is_traced], wall_ns
+        )
         return np.where(is_traced, complete, True), news
 
     def _learn_leaves(
@@ -153,14 +156,13 @@ class Traced:
         """Take in traces (n,) of directions; `at` says of which. Return whether any is news."""
         taken = self._taken
         taken.cover(at[1])
-        is_traced = shown != NO_ROUTE
         before = taken.newest[at]
         is_known = before != NO_ROUTE
         whole = complete & ~(is_known & stood_in)
         fresh, turned = whole & ~is_known, whole & is_known & (before != shown)
-        begun, seen = ((at[0][mask], at[1][mask]) for mask in (fresh, is_traced))
+        begun = at[0][fresh], at[1][fresh]
         taken.newest[begun], taken.since_ns[begun] = shown[fresh], wall_ns
-        taken.latest[seen], taken.seen_ns[seen] = shown[is_traced], wall_ns
+        taken.latest[at], taken.seen_ns[at] = shown, wall_ns
         columns = (each[turned].tolist() for each in (*at, shown))
         for reply, number, row in zip(*columns, strict=True):
             self._turn((reply, number), row, wall_ns)

@@ -8,6 +8,7 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from msgspec import structs
 
@@ -738,3 +739,43 @@ def test_a_clock_that_jumps_takes_no_number_from_flows_of_a_window_that_waits():
         world.diagnosis.ingest(summary, world.now_ns())
     world.diagnosis.step(world.now_ns() + 2 * FORGET_NS)
     assert world.diagnosis.flows == known > 0
+
+
+def test_a_host_that_invents_flows_fills_no_memory_and_is_heard_again_later(monkeypatch):
+    monkeypatch.setattr(engine, "MAX_NEW_FLOWS", 100)
+    world = World()
+    world.live(1)
+    summary = next(iter(world.summaries()))
+    ports = np.frombuffer(summary.flows.source_port, "<u2")
+    invented = [
+        structs.replace(
+            summary, flows=structs.replace(summary.flows, source_port=(ports + 999 * n).tobytes())
+        )
+        for n in range(100)
+    ]
+
+    def all_of_them():
+        for each in invented:
+            world.diagnosis.ingest(each, world.now_ns())
+
+    with pytest.raises(RemoteProtocolError, match="new flows"):
+        all_of_them()
+    assert world.diagnosis.flows < 100 + 3 * len(world.fabric.flows)
+    world.diagnosis.step(world.now_ns() + FORGET_NS)
+    world.diagnosis.ingest(summary, world.now_ns())
+
+
+def test_a_clock_that_was_ahead_for_a_while_delivers_nothing():
+    world = World()
+    world.live(3)
+    host = HOSTS[0]
+    for ahead_ns in (0, 3600 * 10**9):
+        start_ns = START + (world.window - 1) * WIDTH
+        world.registry.heard(host, start_ns + ahead_ns, world.now_ns())
+        for summary in world.summaries():
+            if summary.host != host:
+                world.diagnosis.ingest(summary, world.now_ns())
+        state = world.diagnosis._windows._open[START + world.window * WIDTH]
+        seen = world.diagnosis._seen(state, frozenset(HOSTS), world.now_ns())
+        assert seen.absent == {host}
+        assert seen.delivering == (set() if ahead_ns else {host})
