@@ -22,7 +22,7 @@ from analyzer.judge.__main__ import GARBAGE
 from analyzer.questions import Question
 from analyzer.replay.routes import pack, unpack
 from analyzer.roster.registry import Registry
-from analyzer.simulate.agents import Agents
+from analyzer.simulate.agents import WIDTH_NS, Agents
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Failure
 from netagent.model.topology import DeclaredTopology
@@ -33,6 +33,7 @@ from tests.campaign.apart import beside
 RNICS = (256, 2_048, 8_192, 39_936)
 RAILS = 8
 WARM = 4
+WINDOWS_A_DAY = 86_400 * 10**9 // WIDTH_NS
 ROUNDS = 3
 FAULTS = {"link": (2,), "links": (1,) * 8, "spine": (4,)}
 """What fails, rows of Table 1: a dead link, eight lossy ones, a dead spine."""
@@ -132,6 +133,7 @@ def measure(rnics: int) -> dict[str, Any]:
         "rnics": rnics,
         "flows": life.diagnosis.flows,
         "mb_per_window": round(statistics.median(life.bytes[WARM:]) / 1e6, 2),
+        "days_in_100_gb": round(1e11 / statistics.median(life.bytes[WARM:]) / WINDOWS_A_DAY, 2),
         "start_s": start_s,
         "ingest_s": round(ingest_s, 3),
         "judge_s": round(judge_s, 3),

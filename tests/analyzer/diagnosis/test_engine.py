@@ -749,7 +749,7 @@ def test_a_host_that_invents_flows_fills_no_memory_and_is_heard_again_later(monk
     ports = np.frombuffer(summary.flows.source_port, "<u2")
     invented = [
         structs.replace(
-            summary, flows=structs.replace(summary.flows, source_port=(ports + 999 * n).tobytes())
+            summary, flows=structs.replace(summary.flows, source_port=(ports - 300 * n).tobytes())
         )
         for n in range(100)
     ]
