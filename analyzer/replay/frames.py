@@ -19,6 +19,11 @@ DEFLATED = 1
 """Flag of a frame whose payload is deflated; part of the file format."""
 WORTH_BYTES = 512
 """Bytes below which a payload is not deflated. Chosen: small payloads hardly shrink."""
+SAMPLE_BYTES = 4096
+"""Bytes that are deflated to see whether a payload shrinks. Chosen: tens of microseconds; summaries
+come deflated, and a second time takes a hundred times as long for nothing."""
+MOST_LEFT = 0.9
+"""Share of it that may be left, at most. Chosen: less gain is not worth the time."""
 LEVEL = 1
 """Level of deflation, zlib's fastest. Chosen: the recorder always runs; summaries shrink to about a
 third."""
@@ -38,9 +43,20 @@ class DamagedRecording(RemoteProtocolError):
 def frame(payload: bytes) -> bytes:
     """Return the payload as a frame."""
     flags = 0
-    if len(payload) >= WORTH_BYTES and len(packed := zlib.compress(payload, LEVEL)) < len(payload):
-        flags, payload = DEFLATED, packed
+    if len(payload) >= WORTH_BYTES and _may_shrink(payload):
+        packed = zlib.compress(payload, LEVEL)
+        if len(packed) < len(payload):
+            flags, payload = DEFLATED, packed
     return HEAD.pack(len(payload), _checksum(flags, payload), flags) + payload
+
+
+def _may_shrink(payload: bytes) -> bool:
+    """Return whether deflating may be worth its time: of much, by a part from the middle."""
+    middle = len(payload) // 2
+    if middle < SAMPLE_BYTES:
+        return True
+    part = payload[middle : middle + SAMPLE_BYTES]
+    return len(zlib.compress(part, LEVEL)) < MOST_LEFT * len(part)
 
 
 def _checksum(flags: int, payload: bytes) -> int:

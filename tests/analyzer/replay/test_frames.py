@@ -3,12 +3,21 @@ import contextlib
 import io
 import struct
 import zlib
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.replay.frames import HEAD, MAX_BYTES, DamagedRecording, frame, payloads, whole
+from analyzer.replay.frames import (
+    HEAD,
+    MAX_BYTES,
+    SAMPLE_BYTES,
+    DamagedRecording,
+    frame,
+    payloads,
+    whole,
+)
 
 PAYLOADS = st.lists(st.binary(max_size=2000), max_size=8)
 
@@ -52,6 +61,18 @@ def test_what_is_cut_within_a_frame_is_found(payload, data):
 def test_no_bytes_do_more_than_raise(data):
     with contextlib.suppress(DamagedRecording):
         assert b"".join(map(frame, read(data))) is not None
+
+
+@pytest.mark.parametrize("size", [1_000, 100_000])
+def test_what_shrinks_is_deflated_and_what_is_deflated_already_is_not(size, monkeypatch):
+    text, noise = b"netagent " * (size // 9), Random(1).randbytes(size)
+    assert len(frame(text)) < size // 5
+    deflated = []
+    monkeypatch.setattr(zlib, "compress", lambda data, level: deflated.append(len(data)) or data)
+    assert frame(noise)[HEAD.size :] == noise
+    assert deflated == [min(size, SAMPLE_BYTES)]
+    monkeypatch.undo()
+    assert read(frame(text) + frame(noise)) == [text, noise]
 
 
 def test_a_bomb_does_not_go_off():
