@@ -32,7 +32,6 @@ of them late, and memory stays bounded."""
 LEFT_KEPT = 100_000
 """Most links remembered that flows left. Chosen: some ten megabytes; more than a fabric has."""
 
-
 Places = NDArray[np.uint16]
 """Places in a summary's tables."""
 
@@ -170,6 +169,8 @@ class Traced:
 
     def _turn(self, at: tuple[int, int], row: int, wall_ns: int) -> None:
         before, since_ns = int(self._taken.newest[at]), int(self._taken.since_ns[at])
+        if row == before:
+            return  # a summary said it twice
         hops, left = self.routes.shown(row), self.routes.shown(before)
         for pair in {*pairwise(left)} - {*pairwise(hops)}:
             if pair in self.left or len(self.left) < LEFT_KEPT:

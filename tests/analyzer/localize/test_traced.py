@@ -201,3 +201,10 @@ def test_what_is_saved_is_the_same_in_a_life_with_other_numbers(windows, data):
     for window in range(len(windows) + 2):
         assert way(again, window) == way(topology, window)
     assert again.save(0).columns.keys() == COLUMNS.keys()
+
+
+def test_a_path_that_a_summary_says_twice_is_one():
+    topology = told(LearnedTopology(), 1, row(WAY), row(BACK, reply=True))
+    turned = ("L0", "S1", "L1")
+    told(topology, 2, row(turned), row(turned))
+    assert topology._traced.known(FLOW, reply=False).routes == [(WAY, W), (turned, 2 * W)]
