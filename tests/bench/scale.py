@@ -9,6 +9,7 @@ in `tests.bench.fleet`. Agents answer as the simulated fabric does, and that is 
 import gc
 import io
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +29,7 @@ from analyzer.simulate.failures import Failure
 from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import decode, deflated, encode
 from netagent.wire.messages import Summary
+from tests.bench.fleet.run import rss_mib
 from tests.campaign.apart import beside
 
 RNICS = (256, 2_048, 8_192, 39_936)
@@ -35,6 +37,7 @@ RAILS = 8
 WARM = 4
 WINDOWS_A_DAY = 86_400 * 10**9 // WIDTH_NS
 ROUNDS = 3
+LONG, LONG_RNICS = 1_000, 512
 FAULTS = {"link": (2,), "links": (1,) * 8, "spine": (4,)}
 """What fails, rows of Table 1: a dead link, eight lossy ones, a dead spine."""
 SPINE_RNICS = 8_192
@@ -153,8 +156,20 @@ def measure(rnics: int) -> dict[str, Any]:
     return shown | {name: round(each, 2) for name, each in life.restart().items()}
 
 
+def last(rnics: int) -> dict[str, Any]:
+    """Return how the memory of one life, the simulation's included, grows in health."""
+    gc.set_threshold(*GARBAGE)
+    life, grown = Life(rnics), list[int]()
+    for _ in range(10):
+        life.windows(LONG // 10)
+        grown.append(rss_mib(os.getpid()))
+    return {"rnics": rnics, "windows": LONG, "rss_mib": grown, "others": sorted(life.named)}
+
+
 def run() -> Iterator[dict[str, object]]:
-    """Yield one row for each size."""
+    """Yield one row for each size, and one of a thousand windows."""
     for rnics in RNICS:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             yield pool.apply(measure, (rnics,))
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        yield pool.apply(last, (LONG_RNICS,))

@@ -240,7 +240,7 @@ class _Live:
             tasks.append(asyncio.create_task(self._kill()))
         for window in range(self._load.windows + 1):
             await asyncio.sleep(max(0.0, (start_ns + window * WIDTH_NS - time.time_ns()) / NS))
-            receiving, judging = _rss_mib(self._serve.pid), _rss_mib(self._serve.judge() or 0)
+            receiving, judging = rss_mib(self._serve.pid), rss_mib(self._serve.judge() or 0)
             seen.rss_mib.append((receiving, judging))
             seen.cpu_s.append(self._cpu_s())
             self._say(f"window {window} of {self._load.windows}")
@@ -273,7 +273,8 @@ def _lost(database: Path, delivered: Delivered) -> int:
     return len(set(delivered.acknowledged) - kept)
 
 
-def _rss_mib(pid: int) -> int:
+def rss_mib(pid: int) -> int:
+    """Return the memory that a process holds; 0 where there is none."""
     try:
         text = Path(f"/proc/{pid}/statm").read_text("ascii")
     except OSError:
