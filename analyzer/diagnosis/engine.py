@@ -203,6 +203,8 @@ class Diagnosis:
         """Host -> flows that it was the first to report since flows were last forgotten."""
         self._arrived_ns: int | None = None
         """Instant since which what came may not be ingested, at the next step; None: all is."""
+        self._ingested_ns = 0
+        """Instant until which all that came was ingested at the newest step; 0 before it."""
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class Diagnosis:
         """
         if since_ns < now_ns - STORING_NS:
             self.refused(now_ns)
-        self._arrived_ns = max(since_ns, now_ns - STORING_NS)
+        self._arrived_ns = since_ns
 
     def baselines(self) -> Saved | None:
         """Return what is known of round trips; None where this is no moment to save it."""
@@ -249,9 +251,12 @@ class Diagnosis:
             raise LocalProtocolError("baselines are adopted before the first summary")
         self._slowness.restore(saved, self._numbers.restore(saved.flows, seen_ns=now_ns))
 
-    def routes_saved(self, now_ns: int) -> SavedRoutes:
-        """Return what traces showed, of all that was ingested until `now_ns`."""
-        return self._topology.save(now_ns)
+    def routes_saved(self) -> SavedRoutes | None:
+        """Return what traces showed; None before the first step.
+
+        It is as of the newest step: what came later may lie before whoever ingests it.
+        """
+        return self._topology.save(self._ingested_ns) if self._ingested_ns else None
 
     def adopt_routes(self, saved: SavedRoutes) -> None:
         """Take what traces showed before a restart, before the first summary.
@@ -334,10 +339,10 @@ class Diagnosis:
         self._stepped_ns = now_ns
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
-        arrived_ns = now_ns if self._arrived_ns is None else min(now_ns, self._arrived_ns)
+        self._ingested_ns = now_ns if self._arrived_ns is None else min(now_ns, self._arrived_ns)
         self._arrived_ns = None
         if now_ns >= self._closing_ns:
-            self._close(now_ns, arrived_ns)
+            self._close(now_ns, max(self._ingested_ns, now_ns - STORING_NS))
         questions: list[Question] = []
         while self._judging is not None or self._closed:
             if self._judging is None:

@@ -44,8 +44,8 @@ class What(Generic[T]):
 
     name: str
     every_s: float
-    save: Callable[[Diagnosis, int], T | None]
-    """Returns what is known at an instant; None where this is no moment to save it."""
+    save: Callable[[Diagnosis], T | None]
+    """Returns what is known; None where this is no moment to save it."""
     pack: Callable[[T], Iterable[bytes]]
     unpack: Callable[[BinaryIO, int], T]
     """Raises RemoteProtocolError for what is no such file, or of another time."""
@@ -66,7 +66,7 @@ def _adopt_routes(diagnosis: Diagnosis, saved: SavedRoutes, _now_ns: int) -> int
 BASELINES = What(
     "baselines",
     BASELINES_S,
-    lambda diagnosis, _now_ns: diagnosis.baselines(),
+    lambda diagnosis: diagnosis.baselines(),
     baselines.pack,
     lambda file, now_ns: baselines.unpack(file, now_ns=now_ns),
     _adopt_baselines,
@@ -74,7 +74,7 @@ BASELINES = What(
 ROUTES = What(
     "routes",
     ROUTES_S,
-    lambda diagnosis, now_ns: diagnosis.routes_saved(now_ns),
+    lambda diagnosis: diagnosis.routes_saved(),
     routes.pack,
     lambda file, now_ns: routes.unpack(file, now_ns=now_ns, most_ns=ROUTES_AGE_NS),
     _adopt_routes,
@@ -120,7 +120,7 @@ class Keeper(Generic[T]):
 
     async def save(self) -> bool:
         """Write the file; return False where this is no moment for it."""
-        saved = self._what.save(self._diagnosis, self._clock())
+        saved = self._what.save(self._diagnosis)
         if saved is None:
             return False
         try:

@@ -144,7 +144,8 @@ class Traced:
     def _reaches(self, shown: Rows, receiver: Places, underlays: "Memo[int, str | None]") -> Mask:
         """Return (n,) which routes end at the leaf that the receiver's own traces begin with."""
         met, place = np.unique(receiver, return_inverse=True)
-        leaves = (self.leaf_of.get(underlays[each] or "") for each in met.tolist())
+        ends = (underlays[each] for each in met.tolist())
+        leaves = (None if end is None else self.leaf_of.get(end) for end in ends)
         numbers = [-1 if leaf is None else self.routes.routers.number(leaf) for leaf in leaves]
         reaches: Mask = self.routes.last(shown) == np.array(numbers, np.int64)[place]
         return reaches

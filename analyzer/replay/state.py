@@ -50,7 +50,7 @@ MOVED = {
 """Classes by the names that earlier versions wrote -> where they are now."""
 NEWER = {
     "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_learned",
-    "_masked", "_rhythms", "_stepped_ns", "_arrived_ns", "_new_flows",
+    "_masked", "_rhythms", "_stepped_ns", "_arrived_ns", "_ingested_ns", "_new_flows",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
 OLDER = {"_paths", "_reports"}

@@ -102,7 +102,9 @@ class Life:
     def restart(self) -> dict[str, float]:
         """Return the seconds of keeping routes, and of a judge that begins with them."""
         began_s, now_ns = time.perf_counter(), self.agents.now_ns + 1
-        kept = b"".join(pack(self.diagnosis.routes_saved(now_ns)))
+        saved = self.diagnosis.routes_saved()
+        assert saved is not None  # it has stepped
+        kept = b"".join(pack(saved))
         kept_s = time.perf_counter() - began_s
         began_s = time.perf_counter()
         again = Diagnosis(self.registry, DeclaredTopology())

@@ -779,3 +779,16 @@ def test_a_clock_that_was_ahead_for_a_while_delivers_nothing():
         seen = world.diagnosis._seen(state, frozenset(HOSTS), world.now_ns())
         assert seen.absent == {host}
         assert seen.delivering == (set() if ahead_ns else {host})
+
+
+def test_routes_are_kept_as_of_what_was_ingested_and_not_of_what_waits():
+    world = World()
+    assert world.diagnosis.routes_saved() is None
+    world.live(2)
+    stepped_ns = world.diagnosis.routes_saved().at_ns
+    assert stepped_ns < world.now_ns()
+    for waits_ns in (10**8, 3 * STORING_NS):  # on its way to us, for so long
+        now_ns = world.now_ns() + 3 * STORING_NS
+        world.diagnosis.arriving(now_ns - waits_ns, now_ns)
+        world.diagnosis.step(now_ns)
+        assert world.diagnosis.routes_saved().at_ns == now_ns - waits_ns

@@ -230,7 +230,7 @@ def test_whatever_the_file_holds_nothing_is_adopted_and_nothing_raised(tmp_path,
 
     keeper = Keeper(BASELINES, str(tmp_path / "db"), Diagnosis(), lambda: 0)
     (tmp_path / "db.baselines").write_bytes(data)
-    asyncio.run(keeper.restore())
+    assert asyncio.run(keeper.restore()) == 0
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["few bytes", "many bytes"])

@@ -208,3 +208,11 @@ def test_a_path_that_a_summary_says_twice_is_one():
     turned = ("L0", "S1", "L1")
     told(topology, 2, row(turned), row(turned))
     assert topology._traced.known(FLOW, reply=False).routes == [(WAY, W), (turned, 2 * W)]
+
+
+def test_nobody_knows_where_an_unknown_endpoint_is_whatever_one_without_an_address_says():
+    topology = LearnedTopology()
+    underlays = {A: "", B: None}
+    topology.learn(PathTable.of([row(("L1",))]), underlays.get)
+    assert topology.leaves() == {"": "L1"}
+    assert topology.learn(PathTable.of([row(WAY)]), underlays.get).tolist() == [False]
