@@ -213,6 +213,6 @@ def test_a_path_that_a_summary_says_twice_is_one():
 def test_nobody_knows_where_an_unknown_endpoint_is_whatever_one_without_an_address_says():
     topology = LearnedTopology()
     underlays = {A: "", B: None}
-    topology.learn(PathTable.of([row(("L1",))]), underlays.get)
+    shown = PathTable.of([row(("L1", "S0", "L1"))])
+    assert topology.learn(shown, underlays.get).tolist() == [False]
     assert topology.leaves() == {"": "L1"}
-    assert topology.learn(PathTable.of([row(WAY)]), underlays.get).tolist() == [False]
