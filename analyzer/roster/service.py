@@ -21,6 +21,10 @@ MAX_NS = 2**63
 """First instant, in Unix nanoseconds, that no signed 64-bit integer holds: the store's BIGINT."""
 
 
+MAX_ENDPOINTS = 4096
+"""Most endpoints of one host. Chosen: eight RNICs of each of 512 containers."""
+
+
 class Storage(Protocol):
     """Stores what must survive a restart; each method returns once it is on disk."""
 
@@ -88,6 +92,10 @@ class AnalyzerService:
         _check_names("host", [registration.host])
         _check_names("instance", [registration.instance])
         _check_names("container", {e.id.container for e in registration.endpoints})
+        if len(registration.endpoints) > MAX_ENDPOINTS:
+            raise RemoteProtocolError(
+                f"{len(registration.endpoints)} endpoints of one host; {MAX_ENDPOINTS} at most"
+            )
         if not 0 <= registration.generation < MAX_NS:
             raise RemoteProtocolError(f"generation {registration.generation} is out of range")
         host, before = registration.host, self._registry.export_host(registration.host)

@@ -20,6 +20,7 @@ from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
 from analyzer.replay.tape import TapedRegistry, roster_of
+from analyzer.roster.admission import Admission
 from analyzer.roster.lists import Lists
 from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
@@ -97,6 +98,7 @@ class Analyzer:
     clock: Clock
     started_ns: int
     counters: Counters = field(default_factory=Counters)
+    admission: Admission = field(default_factory=Admission)
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
@@ -258,6 +260,15 @@ class Analyzer:
         event = "ingest_failed" if why.bug else "summary_unusable"
         (log.error if why.bug else log.warning)(event, host=why.host, error=why.error)
 
+    def may_send(self, caller: str | None, size: int, wall_ns: int) -> None:
+        """Refuse what one caller sends too much of; raises CapabilityMissing."""
+        if caller is not None:
+            try:
+                self.admission.take(caller, size, wall_ns)
+            except CapabilityMissing:
+                self.counters.refused_summaries += 1
+                raise
+
     def admit(self, wall_ns: int) -> None:
         """Refuse what agents send while too much waits to be judged; raises CapabilityMissing.
 
@@ -306,6 +317,7 @@ class Analyzer:
             await self.service.expire(wall_ns)
             self.traffic.forget(wall_ns)
             self.reports.forget(wall_ns)
+            self.admission.forget(wall_ns)
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes
             )

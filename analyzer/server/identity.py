@@ -3,29 +3,77 @@
 
 import asyncio
 import ssl
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from litestar import Request
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from analyzer.config import Tls
 from analyzer.server.problems import Problem
 from netagent.model.errors import ConfigError
+from netagent.wire.codec import MAX_BODY_BYTES
 
 PEER = "netagent_peer"
 """Key of the caller's name in the connection's ASGI state."""
+CONNECTIONS = "netagent_connections"
+"""Key of the number of connections by name, in everybody's state."""
+
+MAX_CONNECTIONS = 64
+"""Most connections of one name. Chosen: an agent takes two, and some that died are not noticed for
+a minute; 5,000 hosts and their thousandth part of such leave files for all others."""
+MAX_HEAD_BYTES = 320 << 10
+"""Most bytes that come before a head is whole, what of its body came with it included. Chosen: a
+head of 64 KiB, and asyncio reads 256 KiB at once."""
+MAX_MESSAGE_BYTES = 2 * MAX_BODY_BYTES
+"""Most bytes of one message. Chosen: a body in chunks has more of them than it is long."""
 
 
-class IdentifiedProtocol(H11Protocol):
-    """HTTP/1.1 that passes the name in the connection's certificate to the application."""
+class IdentifiedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 that passes the name in the connection's certificate to the application.
+
+    It bounds what its parser does not: bytes of a head and of a message, connections of a name.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn types it
         """Note the peer's name; every request of the connection finds it in its state."""
         super().connection_made(transport)
         peer = transport.get_extra_info("ssl_object")
         name = common_name(peer.getpeercert() or {}) if peer is not None else None
+        held: Counter[str | None] = self.app_state.setdefault(CONNECTIONS, Counter())
         self.app_state = {**self.app_state, PEER: name}  # the dictionary given is everybody's
+        held[name] += 1
+        self._leave: Callable[[], None] = lambda: held.subtract([name])
+        self._taken = 0
+        """Bytes since the message began, or the one before it ended."""
+        self._is_head = True
+        if name is not None and held[name] > MAX_CONNECTIONS:
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let the name have another connection."""
+        self._leave()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, unless that is more than any message has."""
+        self._taken += len(data)
+        if self._taken > (MAX_HEAD_BYTES if self._is_head else MAX_MESSAGE_BYTES):
+            self.send_400_response("Too large.")
+        else:
+            super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """Let a body follow."""
+        self._is_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Let the next message begin."""
+        self._taken, self._is_head = 0, True
+        super().on_message_complete()
 
 
 def common_name(certificate: dict[str, Any]) -> str:
@@ -41,7 +89,14 @@ def require_host(
     request: "Request[Any, Any, Any]", host: str, admins: tuple[str, ...] = ()
 ) -> None:
     """Let only the agent of `host` pass, and `admins`."""
-    caller = _caller(request)
+    require(_caller(request), host, admins)
+
+
+def require(caller: str | None, host: str, admins: tuple[str, ...] = ()) -> None:
+    """Let only a caller pass that is the agent of `host` or one of `admins`; Problem otherwise.
+
+    Without TLS there are no names, and anybody passes.
+    """
     if caller is not None and caller != host and caller not in admins:
         raise Problem(
             403,

@@ -28,50 +28,42 @@ class Problem(HTTPException):
         self.remedy = remedy
 
 
-def answer(
-    status: int, error: str, remedy: str, headers: dict[str, str] | None = None
-) -> Response[bytes]:
-    """Return the answer to a request that failed."""
-    body = msgspec.json.encode({"error": error, "remedy": remedy})
-    return Response(body, status_code=status, media_type="application/json", headers=headers)
+def refused(error: Exception, path: str) -> tuple[int, bytes]:
+    """Return status and JSON that answer a request for `path` that raised `error`.
+
+    Our own bugs are logged.
+    """
+    match error:
+        case HTTPException():
+            remedy = getattr(error, "remedy", None) or REMEDIES.get(error.status_code)
+            status, said = error.status_code, (_detail(error), remedy or "see the log")
+        case RemoteProtocolError():
+            status, said = 400, (str(error), REMEDIES[400])
+        case CapabilityMissing():
+            status, said = 503, (f"{error.capability} unavailable", error.remedy)
+        case Unreachable():
+            remedy = f"see whether the agent of {error.peer} runs, and the incidents about it"
+            status, said = 502, (f"agent of {error}", remedy)
+        case _:
+            log.error("request_failed", path=path, exc_info=error)
+            status, said = 500, ("internal error", "see the analyzer's log, event request_failed")
+    return status, msgspec.json.encode(dict(zip(("error", "remedy"), said, strict=True)))
 
 
-def on_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[bytes]:
-    """Answer for what a handler or Litestar refused."""
-    remedy = getattr(error, "remedy", None) or REMEDIES.get(error.status_code, "see the log")
-    detail = error.detail
-    if isinstance(error.extra, list):  # which parameter Litestar could not read, and why
-        detail += "".join(f"; {e.get('key')}: {e.get('message')}" for e in error.extra)
-    headers = error.headers if isinstance(error.headers, dict) else None
-    return answer(error.status_code, detail, remedy, headers)
+def _detail(error: HTTPException) -> str:
+    if not isinstance(error.extra, list):
+        return error.detail
+    # Which parameter Litestar could not read, and why.
+    return error.detail + "".join(f"; {e.get('key')}: {e.get('message')}" for e in error.extra)
 
 
-def on_bad_message(_: Request[Any, Any, Any], error: RemoteProtocolError) -> Response[bytes]:
-    """Answer for a message that breaks the rules."""
-    return answer(400, str(error), REMEDIES[400])
+def _handle(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    status, body = refused(error, request.url.path)
+    headers = getattr(error, "headers", None)
+    return Response(
+        body, status_code=status, media_type="application/json",
+        headers=headers if isinstance(headers, dict) else None,
+    )  # fmt: skip
 
 
-def on_missing(_: Request[Any, Any, Any], error: CapabilityMissing) -> Response[bytes]:
-    """Answer for what this analyzer cannot do now."""
-    return answer(503, f"{error.capability} unavailable", error.remedy)
-
-
-def on_unreachable(_: Request[Any, Any, Any], error: Unreachable) -> Response[bytes]:
-    """Answer for an agent that did not."""
-    remedy = f"see whether the agent of {error.peer} runs, and the incidents about it"
-    return answer(502, f"agent of {error}", remedy)
-
-
-def on_bug(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Answer for our own bug."""
-    log.error("request_failed", path=request.url.path, exc_info=error)
-    return answer(500, "internal error", "see the analyzer's log, event request_failed")
-
-
-HANDLERS: dict[int | type[Exception], Any] = {
-    HTTPException: on_http,
-    RemoteProtocolError: on_bad_message,
-    CapabilityMissing: on_missing,
-    Unreachable: on_unreachable,
-    Exception: on_bug,
-}
+HANDLERS: dict[int | type[Exception], Any] = {HTTPException: _handle, Exception: _handle}

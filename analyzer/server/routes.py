@@ -4,7 +4,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import msgspec
 from litestar import Litestar, Response, delete, get, post, put
@@ -16,9 +16,10 @@ import netagent
 from analyzer.roster.service import check_schema
 from analyzer.server import inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
+from analyzer.server.deliveries import PATH, App, Deliveries, take
 from analyzer.server.documents import PROBLEM, config, gives, takes
 from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, changed, read, reply
-from analyzer.server.identity import require_admin, require_host
+from analyzer.server.identity import PEER, require_admin, require_host
 from analyzer.server.metrics import render
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
@@ -186,7 +187,7 @@ async def _followed(
 
 
 @post(
-    "/v1/summaries",
+    PATH,
     status_code=200,
     operation_class=takes(Summary, SUMMARY_EXAMPLE, forms=BOTH),
     responses={
@@ -205,21 +206,9 @@ async def summaries(request: Call) -> Response[bytes]:
     analyzer = analyzer_of(request)
     received_ns = analyzer.clock()
     summary, payload = await read(request, Summary, SummaryHead)
-    require_host(request, summary.host)
-    try:
-        analyzer.admit(received_ns)
-    except CapabilityMissing:
-        analyzer.registry.heard(summary.host, summary.start_ns, received_ns)  # its agent lives
-        analyzer.counters.refused_summaries += 1
-        raise
-    accepted = await analyzer.service.push(summary, payload, analyzer.clock())
-    analyzer.counters.summaries += not accepted.duplicate
-    analyzer.counters.duplicates += accepted.duplicate
-    analyzer.counters.summary_bytes += len(payload)
-    replied_ns = analyzer.clock()
-    sample = analyzer.sampling.of(summary.host, replied_ns)
-    stamps = {"received_ns": received_ns, "replied_ns": replied_ns}
-    return reply(request, msgspec.structs.replace(accepted, sample=sample, **stamps))
+    caller = request.scope["state"].get(PEER)
+    analyzer.may_send(caller, len(payload), received_ns)
+    return reply(request, await take(analyzer, caller, summary, payload, received_ns))
 
 
 @get("/v1/agents", responses={200: gives("Agents.")}, tags=["agents"])
@@ -430,9 +419,9 @@ async def metrics(request: Call) -> Response[bytes]:
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
-def application(analyzer: Analyzer) -> Litestar:
+def application(analyzer: Analyzer) -> Deliveries:
     """Return the ASGI application of `analyzer`."""
-    return Litestar(
+    rest = Litestar(
         route_handlers=[
             *(register, pinglist, follow, summaries, agents, forget),
             *tasks.ROUTES,
@@ -446,6 +435,7 @@ def application(analyzer: Analyzer) -> Litestar:
         openapi_config=config(),
         logging_config=None,
     )
+    return Deliveries(analyzer, cast("App", rest))
 
 
 def _latest_first(incident: Incident) -> tuple[int, str]:

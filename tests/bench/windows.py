@@ -41,6 +41,8 @@ class Cluster:
     seed: int = 1
     loss: dict[Component, float] = field(default_factory=dict)
     """Probability that a switch or link loses a packet that crosses it."""
+    origin_ns: int = 0
+    """Start of the first window."""
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
@@ -101,7 +103,8 @@ class Cluster:
                     target = ping.target
                     flow = FlowId(target.source, target.target, 40000 + ping.port_index)
                     self._probe(host, flow, ping.size_class, now_ns, schedule)
-        window, self.window = Window(start_ns, WIDTH_NS), self.window + 1
+        window = Window(self.origin_ns + start_ns, WIDTH_NS)
+        self.window += 1
         return [deflated(encode(self._summary(host, window))) for host in range(self.hosts)]
 
     def _probe(self, host: int, flow: FlowId, size: int, now_ns: int, schedule: Schedule) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from analyzer.roster.lists import Lists
 from analyzer.roster.registry import REMEMBER_NS, Registry
-from analyzer.roster.service import AnalyzerService
+from analyzer.roster.service import MAX_ENDPOINTS, AnalyzerService
 from netagent.model.endpoint import EndpointState
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -189,6 +189,7 @@ def test_what_no_agent_sends_is_refused_and_not_stored(message):
         {"generation": -1},
         {"generation": 2**64},
         {"endpoints": (endpoint("h0", "bad name"),)},
+        {"endpoints": tuple(endpoint("h0", f"c{n}") for n in range(MAX_ENDPOINTS + 1))},
     ],
 )
 def test_a_registration_that_no_agent_sends_is_refused(fields):
