@@ -31,7 +31,8 @@ def column(message: Struct, name: str) -> NDArray[Any]:
 
 def columns(message: Struct, names: tuple[str, ...], rows: int) -> dict[str, NDArray[Any]]:
     """Return columns of `rows` items each; RemoteProtocolError where the size of one differs."""
-    kind, found = type(message), dict[str, NDArray[Any]]()
+    kind = type(message)
+    found: dict[str, NDArray[Any]] = {}  # not called: naming the type takes as long as a column
     dtypes, may_be_narrow = _dtypes(kind), narrow(kind)
     for name in names:
         data: bytes = getattr(message, name)

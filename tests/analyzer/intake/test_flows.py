@@ -168,7 +168,7 @@ def test_numbers_name_their_flows_and_ends_whatever_was_forgotten(windows):
             )
             assert (numbers.end(flow.source), numbers.end(flow.target)) == (source, target)
         ends = {end for flow in seen for end in (flow.source, flow.target)}
-        assert not forget or numbers._endpoint.keys() == ends
+        assert not forget or numbers._end_at.keys() == {(e.container, e.rail) for e in ends}
 
 
 def test_numbers_of_an_earlier_version_stay_as_they_were():
@@ -182,8 +182,9 @@ def test_numbers_of_an_earlier_version_stay_as_they_were():
     assert numbers.items() == [(0, a), (2, c)]
     assert numbers.number(b) == 1
     assert numbers.recycle(before_ns=2).tolist() == [0, 1]
-    same = FlowNumbers.upgraded({"_numbers": {}})
-    assert same == {"_numbers": {}}
+    same = FlowNumbers.upgraded({"_numbers": {}, "_endpoint": {a.source: 3}})
+    assert same == {"_numbers": {}, "_end_at": {("a", 0): 3}}
+    assert FlowNumbers.upgraded(same) == same
 
 
 def test_endpoints_beyond_what_a_key_can_hold_are_refused(monkeypatch):
@@ -216,6 +217,19 @@ def test_a_histogram_is_no_larger_than_what_came_of_it():
     )
     with pytest.raises(RemoteProtocolError, match="196605 entries"):
         FlowNumbers().decode(replace(summary, flows=flows))
+
+
+def test_a_host_that_keeps_probing_other_flows_does_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr("analyzer.intake.flows.MAX_ROWS", 5)
+    numbers, oracle = FlowNumbers(), {}
+    for window in range(20):
+        flows = [FlowId(EndpointId("a", 0), EndpointId("d", 0), window + n) for n in (0, 9, 2)]
+        rows = numbers.decode(summary_of([ProbeReplied(each, 1, 0) for each in flows]))
+        for flow, number in zip(numbers.flows(rows.flow), rows.flow.tolist(), strict=True):
+            assert oracle.setdefault(flow, number) == number
+        known, of_known = numbers._of_host["h"]
+        assert len(known) == len(of_known) <= 5
+        assert (np.diff(known) > 0).all()
 
 
 def test_more_flows_than_a_host_probes_are_refused(monkeypatch):
