@@ -15,7 +15,7 @@ A decision has three steps, since inferring takes seconds: `cases` returns the t
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.intake.traffic import TrafficBook
+from analyzer.intake.traffic import TICKS, TrafficBook
 from analyzer.roster.registry import EndpointRecord, Registry
 from analyzer.skeleton.judging import FINE_NS, Case, Judgement, S, Used, history, key
 from analyzer.skeleton.series import TrafficSeries
@@ -29,6 +29,9 @@ new traffic comes before."""
 INFER_NS = 10 * S
 """Least nanoseconds from a failed inference to the next one. Chosen: a skeleton soon after there is
 enough traffic, against the time of inferring."""
+GROWN = 0.1
+"""Share by which a task's traffic grows until its skeleton is inferred again, where that failed.
+Chosen: from less no other result comes; busy tasks without a skeleton took whole cores."""
 AGAIN_NS = 300 * S
 """Least nanoseconds from a successful inference to the next one. Chosen: more traffic may show a
 better skeleton, but a fitting one is in no hurry."""
@@ -78,9 +81,17 @@ class _Life:
     look_ns: int = 0
     infer_ns: int = 0
     busy: bool = False
+    busy_ns: int = 0
+    """Since when it is."""
     fine_ns: int | None = None
     """When fine ticks were last requested; None: request them once the task is busy."""
     fine_pause_ns: int = FINE_PAUSE_NS[0]
+
+    def patience_ns(self, now_ns: int) -> int:
+        """Return for how long it is not inferred again after that failed."""
+        traffic_ns = now_ns - max(self.from_ns, self.busy_ns) if self.busy else 0
+        # Of more than its newest ticks nothing is kept.
+        return max(INFER_NS, round(GROWN * min(traffic_ns, TICKS * S)))
 
 
 class Skeletons:
@@ -203,8 +214,10 @@ class Skeletons:
             task = self._registry.task(name)
             if task is None:
                 continue
-            life.look_ns = now_ns + LOOK_NS
             infer = now_ns >= life.infer_ns
+            if not infer and life.plan.used is None and life.kept is None:
+                continue  # nothing to compare its traffic with
+            life.look_ns = now_ns + LOOK_NS
             until_ns = now_ns - self._late_ns
             fits = life.kept is not None and life.kept.members == frozenset(map(key, life.members))
             kept = life.kept if fits else None
@@ -224,10 +237,10 @@ class Skeletons:
         ):
             return set()  # the task changed while it was judged
         if case.infer:
-            again_ns = INFER_NS if judgement.used is None else AGAIN_NS
+            again_ns = AGAIN_NS if judgement.used is not None else life.patience_ns(now_ns)
             life.infer_ns = now_ns + max(again_ns, round(took_ns / MAX_SHARE))
         if judgement.busy and not life.busy:
-            life.fine_ns, life.fine_pause_ns = None, FINE_PAUSE_NS[0]
+            life.fine_ns, life.fine_pause_ns, life.busy_ns = None, FINE_PAUSE_NS[0], now_ns
         life.busy = judgement.busy
         if judgement.broke:
             life.kept, life.from_ns, life.infer_ns = case.used, now_ns, now_ns

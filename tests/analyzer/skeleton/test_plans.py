@@ -359,3 +359,24 @@ def test_recent_traffic_is_told_in_the_order_of_ranks():
 
 def test_names_sort_as_people_count():
     assert sorted(["w10", "w9", "w1a2", "v"], key=natural) == ["v", "w1a2", "w9", "w10"]
+
+
+def test_a_busy_task_of_which_nothing_can_be_learned_is_looked_at_ever_less_often():
+    cloud = Cloud()
+    rng = np.random.default_rng(1)
+    cloud.rate, cloud.at, cloud.tick_s = np.full((2 * HOSTS, 1000), 10.0), 0, 1.0
+    cloud.run(1000)
+    cloud.rate, cloud.at = rng.uniform(1e6, 1e7, (2 * HOSTS, 4000)), 0
+    at = []
+
+    def settle(case, judgement, **rest):
+        at.extend([cloud.now] if case.infer else [])
+        return settled(case, judgement, **rest)
+
+    settled, cloud.skeletons.settle = cloud.skeletons.settle, settle
+    cloud.run(3000)
+    assert cloud.plan.used is None
+    gaps = np.diff(at)
+    assert gaps[:9].tolist() == [10] * 9  # a job that begins now is learned as soon as it can be
+    assert (np.diff(gaps) >= 0).all()
+    assert gaps[-1] == 120
