@@ -30,8 +30,8 @@ REFUSED_WINDOWS = 2
 """Windows in a row in which an agent's RPC is refused, before it counts as gone. Chosen: one that
 is upgraded or begins anew is back within a window."""
 CATCH_UP_WINDOWS = 12
-"""Windows that a host may take to deliver what the analyzer refused. Chosen: a minute; spools are
-delivered oldest first."""
+"""Windows that a host may take to deliver what the analyzer refused. Chosen: a minute;
+of many that wait, the newest go first."""
 MUTE_WINDOWS = 3
 """Windows in a row without the summary of a host that answers, before it is an incident. Chosen:
 an agent that retries a delivery catches up within two."""

@@ -31,6 +31,8 @@ class Learned:
     """Host -> start of the window that all of its paths were learned in."""
     _base: dict[str, tuple[int, PathTable]] = field(default_factory=dict)
     """Host -> start of the newest window that had all of its paths, and these."""
+    _newest_ns: dict[str, int] = field(default_factory=dict)
+    """Host -> start of the newest window that was learned from."""
     _laid: dict[str, PathBase] = field(default_factory=dict)
     """Cache: host -> those paths, ready for what differs from them."""
     _underlays: dict[str, tuple[int, dict[EndpointId, str | None]]] = field(default_factory=dict)
@@ -53,6 +55,12 @@ class Learned:
         if laid is None:
             laid = self._laid[host] = PathBase(base)
         return laid.with_news(paths) or paths
+
+    def is_past(self, host: str, wall_ns: int) -> bool:
+        """Return whether a later window of a host was learned from before."""
+        newest_ns = self._newest_ns.get(host, wall_ns)
+        self._newest_ns[host] = max(newest_ns, wall_ns)
+        return wall_ns < newest_ns
 
     def news(
         self, host: str, paths: PathTable, *, wall_ns: int, moved: bool = False
@@ -102,7 +110,12 @@ def learn(
     *,
     wall_ns: int,
 ) -> None:
-    """Take the news of a host's paths into the topology, from a window that began at `wall_ns`."""
+    """Take the news of a host's paths into the topology, from a window that began at `wall_ns`.
+
+    Of a window that comes after later ones, as from a spool, nothing: it says where flows went.
+    """
+    if learned.is_past(host, wall_ns):
+        return
     paths = learned.all_of(host, paths, wall_ns=wall_ns)
     moved = learned.has_moved(host, paths, roster)
     news = learned.news(host, paths, wall_ns=wall_ns, moved=moved)

@@ -21,13 +21,18 @@ _HEADER = struct.Struct("<4sII")  # magic, length, CRC-32 of the body
 _MAGIC = b"NAS1"
 _NAME = re.compile(r"^(\d{20})\.summary$")
 
+RECENT_NS = 120_000_000_000
+"""Nanoseconds of newest summaries that are delivered before older ones, in order. Chosen: as many
+as an analyzer judges after a restart; what differs of a host's paths then comes after these paths,
+which it says once a minute."""
+
 HELD = 32
 """Summaries kept in memory while the disk refuses them. Chosen: almost three minutes of windows of
 the default five seconds."""
 
 
 class Spool:
-    """Summaries by the start of their window, oldest first. When full, the oldest go and count."""
+    """Summaries by the start of their window. When full, the oldest go and count."""
 
     def __init__(self, folder: Path, *, limit_bytes: int) -> None:
         """Open the spool in `folder`, with what an earlier process left there.
@@ -76,10 +81,16 @@ class Spool:
             if len(self._held) > HELD:
                 self._drop(min(self._held))
 
-    def oldest(self) -> tuple[int, bytes] | None:
-        """Return window start and body of the oldest summary; None if there is none."""
+    def next(self) -> tuple[int, bytes] | None:
+        """Return window start and body of what is delivered next; None if there is nothing.
+
+        That is the oldest of the newest RECENT_NS. What was measured before can wait: nobody judges
+        it any more.
+        """
         while self._sizes or self._held:
-            start_ns = min((*self._sizes, *self._held))
+            known = (*self._sizes, *self._held)
+            since_ns = max(known) - RECENT_NS
+            start_ns = min(each for each in known if each > since_ns)
             body = self._held.get(start_ns) or self._read(start_ns)
             if body is not None:
                 return start_ns, body

@@ -154,7 +154,11 @@ def _reason(error: BaseException) -> str:
 
 
 class Shipper:
-    """Delivers summaries oldest first, at least once: each is on disk until acknowledged."""
+    """Delivers summaries at least once: each is on disk until acknowledged.
+
+    After an outage the newest minutes go first, so that the analyzer judges again at once, and what
+    older ones there are after them.
+    """
 
     def __init__(
         self,
@@ -191,11 +195,11 @@ class Shipper:
         """Deliver until cancelled."""
         failures = 0
         while True:
-            oldest = self._spool.oldest()
-            if oldest is None:
+            waiting = self._spool.next()
+            if waiting is None:
                 self._filled.clear()
                 await self._filled.wait()
-            elif await self._deliver(*oldest):
+            elif await self._deliver(*waiting):
                 failures = 0
             else:
                 failures += 1

@@ -196,3 +196,16 @@ def test_of_paths_that_differ_from_unknown_ones_what_is_said_is_learned():
     assert topology.given == 3
     take(learned, topology, HOST, paths[HOST], 3)
     assert topology.given == 3 + len(paths[HOST])
+
+
+def test_what_comes_after_later_windows_says_nothing_of_where_flows_go_now():
+    topology, learned = begun()
+    table = fabric()[1][HOST]
+    other = changed(table, {n: (n + 1, 9) for n in range(len(table))})
+    take(learned, topology, HOST, other, 9)
+    shown, given = topology.save(1), topology.given
+    take(learned, topology, HOST, table, 4)
+    assert topology.given == given
+    assert str(topology.save(1)) == str(shown)
+    take(learned, topology, HOST, table, 10)
+    assert topology.given > given

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.adapters.peers.spool import HELD, Spool
+from netagent.adapters.peers.spool import HELD, RECENT_NS, Spool
 
 LIMIT = 1000
 HEADER = 12
@@ -18,7 +18,7 @@ def opened(folder: Path, limit: int = LIMIT) -> Spool:
 
 def drain(spool: Spool) -> list[tuple[int, bytes]]:
     out = []
-    while (oldest := spool.oldest()) is not None:
+    while (oldest := spool.next()) is not None:
         out.append(oldest)
         spool.delete(oldest[0])
     return out
@@ -28,7 +28,7 @@ def test_summaries_come_back_oldest_first_also_to_a_later_process(tmp_path):
     spool = opened(tmp_path / "made" / "spool")
     for start_ns in (30, 10, 20):
         spool.put(start_ns, b"%d" % start_ns)
-    assert spool.oldest() == (10, b"10")
+    assert spool.next() == (10, b"10")
     later = opened(tmp_path / "made" / "spool")
     assert len(later) == 3
     assert drain(later) == [(10, b"10"), (20, b"20"), (30, b"30")]
@@ -93,7 +93,7 @@ def test_a_file_that_vanished_is_damaged(tmp_path):
     spool = opened(tmp_path)
     spool.put(1, b"x")
     next(tmp_path.iterdir()).unlink()
-    assert spool.oldest() is None
+    assert spool.next() is None
     assert spool.damaged == 1
 
 
@@ -109,6 +109,25 @@ def test_what_the_disk_refuses_is_held_in_memory_for_a_while(tmp_path, monkeypat
     assert spool.disk_errors == HELD + 2
     assert spool.dropped == 2
     assert [start_ns for start_ns, _ in drain(spool)] == list(range(2, HELD + 2))
+
+
+def test_after_an_outage_the_newest_minutes_go_first_each_in_order(tmp_path):
+    spool = opened(tmp_path)
+    starts = [n * RECENT_NS // 2 for n in range(6)]
+    for start_ns in starts:
+        spool.put(start_ns, b"x")
+    order = [start_ns for start_ns, _ in drain(spool)]
+    assert order == [starts[n] for n in (4, 5, 2, 3, 0, 1)]
+
+
+def test_what_is_measured_while_older_ones_wait_is_not_kept_waiting(tmp_path):
+    spool = opened(tmp_path)
+    for start_ns in (0, 5, 3 * RECENT_NS):
+        spool.put(start_ns, b"x")
+    spool.delete(spool.next()[0])
+    assert spool.next()[0] == 0
+    spool.put(3 * RECENT_NS + 5, b"x")
+    assert spool.next()[0] == 3 * RECENT_NS + 5
 
 
 STEPS = st.lists(
@@ -135,7 +154,7 @@ def test_whatever_crashes_nothing_that_was_put_is_lost_but_what_is_counted(scrip
                     del kept[min(set(kept) - {start_ns})]
                 dropped = spool.dropped
             elif step == "take":
-                assert spool.oldest() == (min(kept.items()) if kept else None)
+                assert spool.next() == (min(kept.items()) if kept else None)
                 if kept:
                     spool.delete(min(kept))
                     del kept[min(kept)]
