@@ -73,7 +73,12 @@ class Learned:
         if since_ns is not None and not moved and wall_ns < since_ns + RELEARN_NS:
             before, whole = self._whole[host]
             same = paths.same(before)
-            return np.flatnonzero(~(same & whole) if len(same) == len(whole) else ~same)
+            if len(same) != len(whole):
+                return np.flatnonzero(~same)
+            found = np.flatnonzero(~(same & whole))
+            if not len(found):
+                self._whole[host] = paths, whole  # with itself a table is compared at once
+            return found
         # Without the difference all hosts would be learned again in one and the same window.
         early_ns = crc32(host.encode()) * RELEARN_NS >> 32 if since_ns is None else 0
         self._since_ns[host] = wall_ns - early_ns
