@@ -75,6 +75,11 @@ class Counters:
     refused_summaries: int = 0
     registrations: int = 0
     replayed: int = 0
+    unreadable_summaries: int = 0
+
+    def unreadable(self) -> None:
+        """Count a stored summary that was to be read and cannot be."""
+        self.unreadable_summaries += 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,6 +101,8 @@ class Analyzer:
     traffic: TrafficBook
     clock: Clock
     started_ns: int
+    rows_aside: int
+    """Rows of the database that no start could read, kept in its table `aside`."""
     counters: Counters = field(default_factory=Counters)
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -123,10 +130,12 @@ class Analyzer:
             configuration.load_topology(config.topology) if config.topology else DeclaredTopology()
         )
         tls = identity.client_context(config.tls, path) if config.tls else None
-        store = Store(config.database)
+        counters = Counters()
+        store = Store(config.database, clock, counters.unreadable)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             stored = await store.incidents()
+            rows_aside = await store.aside()
         except BaseException:
             await store.close()
             raise
@@ -158,6 +167,8 @@ class Analyzer:
             traffic=TrafficBook(),
             clock=clock,
             started_ns=clock(),
+            rows_aside=rows_aside,
+            counters=counters,
         )
         analyzer.meter = Meter(analyzer.load)
         analyzer.service = AnalyzerService(
@@ -208,6 +219,7 @@ class Analyzer:
                 summary = decode(payload, SummaryHead)
             except RemoteProtocolError as error:
                 log.warning("stored_summary_unreadable", error=str(error))
+                self.counters.unreadable()
                 continue
             yield self._heard(summary.host, summary.start_ns, received_ns)
             if self._recalled(summary, received_ns):

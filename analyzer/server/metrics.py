@@ -17,6 +17,7 @@ COUNTERS = {
     "bad_summaries": "Summaries that could not be used.",
     "refused_summaries": "Summaries not taken: the disk refused, or judging was behind.",
     "registrations": "Registrations taken.",
+    "unreadable_summaries": "Stored summaries that were to be read and could not be.",
 }
 
 
@@ -67,6 +68,11 @@ def render(analyzer: Analyzer) -> str:
             "judge_backlog_bytes",
             "Records that wait for the judge.",
             [({}, float(analyzer.judge.backlog_bytes))],
+        ),
+        (
+            "rows_set_aside",
+            "Rows of the database that no start could read.",
+            [({}, float(analyzer.rows_aside))],
         ),
         ("long_polls", "Requests that wait for news.", [({}, float(len(analyzer.waiters)))]),
         ("start_time_seconds", "Unix time of the start.", [({}, analyzer.started_ns / 1e9)]),

@@ -383,6 +383,7 @@ async def status(request: Call) -> Response[bytes]:
             "incidents_active": len(analyzer.journal.incidents("active")),
             "summaries_kept": kept,
             "summary_bytes_kept": size,
+            "rows_set_aside": analyzer.rows_aside,
             "disk": {
                 "takes": analyzer.disk.takes,
                 "refuses_since_ns": analyzer.disk.since_ns,

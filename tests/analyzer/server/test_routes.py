@@ -6,6 +6,7 @@ import contextlib
 import io
 import time
 
+import duckdb
 import httpx
 import msgpack
 import pytest
@@ -69,6 +70,9 @@ class Diagnosis:
 
     def stood_still(self, now_ns):
         self.stood += 1
+
+    def arriving(self, since_ns, now_ns):
+        pass
 
     def begin(self, now_ns):
         self.began = True
@@ -437,6 +441,26 @@ def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
         problem(await lab.http.get("/v1/tasks/train-a"), 404)
 
     on(tmp_path, work)
+
+
+def test_what_a_restart_cannot_read_is_set_aside_counted_and_stops_nothing(tmp_path):
+    async def before(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        await lab.push()
+        await lab.analyzer.store.put("h0", 1, time.time_ns(), b"no summary")
+
+    async def after(lab):
+        status = (await lab.http.get("/v1/status")).json()
+        assert (status["agents"], status["tasks"], status["rows_set_aside"]) == (1, 1, 1)
+        assert status["counters"]["replayed"] == status["counters"]["unreadable_summaries"] == 1
+        metrics = (await lab.http.get("/metrics")).text.splitlines()
+        assert "netagent_rows_set_aside 1" in metrics
+        assert "netagent_unreadable_summaries_total 1" in metrics
+
+    on(tmp_path, before)
+    with duckdb.connect(tmp_path / "netagent.duckdb") as connection:
+        connection.execute("INSERT INTO tasks VALUES ('t', '{')")
+    on(tmp_path, after)
 
 
 def test_a_declared_container_that_never_came_is_listed_with_its_task_also_after_a_restart(
