@@ -107,6 +107,8 @@ class Analyzer:
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    backing_up: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a backup is made: one at a time."""
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)

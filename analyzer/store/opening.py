@@ -24,6 +24,8 @@ analyzer's own data needs the rest."""
 MOVE_BYTES = 16_000_000
 """Bytes of summaries moved at once out of a database of version 1. Chosen: bounds memory."""
 
+RESTORING = ".restoring"
+"""Suffix of the folder from which a backup is being put in place, beside the database."""
 RESTORE = "move it away to start empty, or restore a copy"
 
 TABLES = """
@@ -66,6 +68,8 @@ def open_(path: str, segments: Segments) -> duckdb.DuckDBPyConnection:
 
 
 def _connected(path: str) -> duckdb.DuckDBPyConnection:
+    if Path(path + RESTORING).exists():
+        raise ConfigError(path, "a restore of it was not finished; run that again")
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         return duckdb.connect(

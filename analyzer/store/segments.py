@@ -60,7 +60,7 @@ class Segments:
         """
         if not payloads:
             return
-        file = os.open(self._path(self._number), os.O_WRONLY | os.O_CREAT, 0o600)
+        file = os.open(self.path(self._number), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             for place, payload in payloads:
                 frame = HEAD.pack(len(payload), zlib.crc32(payload)) + payload
@@ -79,11 +79,11 @@ class Segments:
 
     def read(self, place: Place) -> bytes:
         """Return the payload at a place. Raises OSError; RemoteProtocolError if it is damaged."""
-        with self._path(place.segment).open("rb") as file:
+        with self.path(place.segment).open("rb") as file:
             file.seek(place.offset)
             head, payload = file.read(HEAD.size), file.read(place.length)
         if head != HEAD.pack(place.length, zlib.crc32(payload)) or len(payload) != place.length:
-            raise RemoteProtocolError(f"{self._path(place.segment)}: damaged at {place.offset}")
+            raise RemoteProtocolError(f"{self.path(place.segment)}: damaged at {place.offset}")
         return payload
 
     def drop_all_but(self, kept: Collection[int]) -> None:
@@ -97,6 +97,16 @@ class Segments:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._number = max(self._files(), default=0) + 1
 
+    def turn(self) -> None:
+        """Write to a new file from now on: those that there are stay as they are."""
+        self._begin()
+        if self._end:
+            self._number, self._end = self._number + 1, 0
+
+    def path(self, number: int) -> Path:
+        """Return the file of a number."""
+        return self._folder / f"{number:010d}{SUFFIX}"
+
     def _sync_folder(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -107,9 +117,6 @@ class Segments:
     def _files(self) -> dict[int, Path]:
         found = self._folder.glob(f"*{SUFFIX}")
         return {int(path.stem): path for path in found if path.stem.isdecimal()}
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:010d}{SUFFIX}"
 
 
 def _write_all(file: int, data: bytes, offset: int) -> None:

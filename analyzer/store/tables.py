@@ -6,6 +6,7 @@ is on disk before the row that says where it is.
 """
 
 import asyncio
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
@@ -15,7 +16,9 @@ import duckdb
 import structlog
 
 from analyzer.roster.registry import HostState
+from analyzer.store import backup
 from analyzer.store.aside import Unreadable, set_aside, sorted_out
+from analyzer.store.manifest import SUMMARIES, Manifest
 from analyzer.store.opening import open_
 from analyzer.store.segments import Place, Segments
 from analyzer.store.windows import (
@@ -48,9 +51,6 @@ READ_BYTES = 4_000_000
 """Bytes of summaries read at once for a question. Chosen: others of the store wait for some tens of
 milliseconds."""
 
-SUMMARIES = ".summaries"
-"""Suffix of the folder with the payloads, beside the database."""
-
 
 class Store:
     """The database of one analyzer."""
@@ -65,7 +65,9 @@ class Store:
 
         Raises ConfigError that says what to do.
         """
-        self._clock, self._lost = clock, lost
+        self._path, self._clock, self._lost = Path(path), clock, lost
+        self._files = asyncio.Lock()
+        """Held while files of payloads are deleted, or linked."""
         self._segments = segments = Segments(Path(path + SUMMARIES))
         self._writer = Writer(
             path, lambda path: open_(path, segments), lambda c, rows: insert(c, rows, segments)
@@ -141,8 +143,9 @@ class Store:
         while step := await self._run(lambda c: delete_oldest(c, cutoff_ns)):
             deleted += step
         if deleted:
-            await self._run(lambda c: c.execute("CHECKPOINT"), alone=True)
-            await self._run(lambda c: self._segments.drop_all_but(segments_of(c)), alone=True)
+            async with self._files:
+                await self._run(lambda c: c.execute("CHECKPOINT"), alone=True)
+                await self._run(lambda c: self._segments.drop_all_but(segments_of(c)), alone=True)
         return deleted
 
     async def usage(self) -> tuple[int, int]:
@@ -205,6 +208,42 @@ class Store:
         """Return how many rows that could not be read are kept aside."""
         [(count,)] = await self._rows("SELECT count(*) FROM aside", [])
         return int(count)
+
+    # --- backups --------------------------------------------------------------------------------
+
+    async def back_up(self, name: str = "") -> tuple[Path, Manifest]:
+        """Copy all that is stored into a folder of that name; return it, and what is in it.
+
+        Without a name it is when that is. Raises CapabilityMissing that says what to do.
+        """
+        name = name or backup.named(self._clock())
+        try:
+            async with self._files:
+                half = await asyncio.to_thread(backup.begin, self._path, name)
+                try:
+                    manifest = await self._copied(half)
+                    return await asyncio.to_thread(backup.finish, half), manifest
+                except BaseException:
+                    await asyncio.to_thread(shutil.rmtree, half, ignore_errors=True)
+                    raise
+        except OSError as error:
+            raise CapabilityMissing("a backup", f"{error}; see to that, and try again") from error
+
+    async def _copied(self, half: Path) -> Manifest:
+        frozen: backup.Frozen = await self._run(
+            lambda c: backup.freeze(c, self._segments, self._clock()), alone=True
+        )
+        try:
+            return await asyncio.to_thread(backup.write, self._path, half, frozen, backup.copied)
+        finally:
+            await self._run(lambda c: backup.thaw(c, frozen), alone=True)
+
+    async def drop_old_backups(self) -> list[str]:
+        """Delete all but the newest backups; return the names of those. Raises OSError."""
+        old = (await asyncio.to_thread(backup.known, self._path))[: -backup.BACKUPS_KEPT]
+        for each in old:
+            await asyncio.to_thread(backup.drop, each)
+        return [each.name for each in old]
 
     # --- the inside -----------------------------------------------------------------------------
 

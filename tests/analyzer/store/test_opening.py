@@ -9,9 +9,10 @@ import duckdb
 import pytest
 
 from analyzer.store import opening as room
+from analyzer.store.manifest import SUMMARIES
 from analyzer.store.opening import SCHEMA
 from analyzer.store.segments import Segments
-from analyzer.store.tables import SUMMARIES, Store
+from analyzer.store.tables import Store
 from netagent.model.errors import ConfigError
 from netagent.model.task import Task
 from netagent.wire.codec import ContentType, encode

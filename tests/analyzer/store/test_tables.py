@@ -13,6 +13,7 @@ import structlog
 
 from analyzer.roster.registry import Registry
 from analyzer.store import opening, segments, tables
+from analyzer.store.manifest import SUMMARIES
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId
@@ -60,7 +61,7 @@ def using(path, work):
 
 
 def size_of(path):
-    files = [Path(path), *Path(path + tables.SUMMARIES).iterdir()]
+    files = [Path(path), *Path(path + SUMMARIES).iterdir()]
     return sum(file.stat().st_size for file in files)
 
 
@@ -253,7 +254,7 @@ def test_a_payload_that_is_damaged_is_logged_and_the_others_are_read(path):
         return await replayed(store)
 
     def damage():
-        [file] = Path(path + tables.SUMMARIES).iterdir()
+        [file] = Path(path + SUMMARIES).iterdir()
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
@@ -330,6 +331,7 @@ def test_work_that_fails_in_any_way_holds_up_nobody_else(path, monkeypatch):
 
 WRITER = """
 import asyncio, sys
+from analyzer.store.manifest import SUMMARIES
 from analyzer.store.tables import Store
 
 async def host(store, name, first):
