@@ -31,6 +31,7 @@ from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.planner import Planner
+from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.sampling import Sampling
@@ -115,6 +116,7 @@ class Analyzer:
     workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
+    space: Space = field(init=False)
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 
@@ -173,6 +175,7 @@ class Analyzer:
             counters=counters,
         )
         analyzer.meter = Meter(analyzer.load)
+        analyzer.space = Space(store, disk, clock)
         analyzer.service = AnalyzerService(
             registry,
             lists,
@@ -305,6 +308,7 @@ class Analyzer:
         for name, run in (
             ("housekeeping", self._keep_house),
             ("meter", self.meter.run),
+            ("space", self.space.run),
             ("judge", self.judge.run),
             ("asker", self.asker.run),
             ("planner", planner.run),

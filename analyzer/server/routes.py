@@ -254,7 +254,8 @@ async def incidents(
     """Return incidents, latest first.
 
     `state` is open, confirmed, recovered, or active (open or confirmed); `since` keeps those
-    updated at that instant (Unix nanoseconds) or later.
+    updated at that instant (Unix nanoseconds) or later. `warnings` say what is wrong with the
+    analyzer itself.
     """
     if wanted is not None and wanted not in {"active", *IncidentState}:
         raise Problem(
@@ -262,14 +263,16 @@ async def incidents(
             f"{wanted!r} is no state",
             f"use active, {', '.join(s.value for s in IncidentState)}",
         )
-    journal = analyzer_of(request).journal
+    analyzer = analyzer_of(request)
+    journal = analyzer.journal
     before = journal.get(after) if after is not None else None
     if after is not None and before is None:
         raise Problem(400, f"no incident {after!r} to go on after", "begin with the first page")
     from_ns = _latest_first(before) if before is not None else None
     found, last = page(journal.incidents(wanted, since), _latest_first, from_ns, limit)
     told = [views.incident(each, stored=journal.is_stored(each.id)) for each in found]
-    return as_json({"incidents": told, "next": last.id if last else None})
+    after = last.id if last else None
+    return as_json({"incidents": told, "next": after, "warnings": list(analyzer.space.warnings())})
 
 
 @get("/v1/incidents/events", tags=["incidents"])
@@ -283,7 +286,8 @@ async def events(
     analyzer = analyzer_of(request)
     journal = analyzer.journal
     if after is None:
-        return as_json({"next": journal.seq, "events": []})
+        warnings = list(analyzer.space.warnings())
+        return as_json({"next": journal.seq, "events": [], "warnings": warnings})
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
         ticket = analyzer.waiters.ticket(INCIDENTS)
@@ -292,7 +296,8 @@ async def events(
             if found or not await changed(analyzer, ticket, deadline_s):
                 seq = found[-1].seq if found else after
                 told = [views.event(e, stored=journal.is_stored(e.incident.id)) for e in found]
-                return as_json({"next": seq, "events": told})
+                warnings = list(analyzer.space.warnings())
+                return as_json({"next": seq, "events": told, "warnings": warnings})
         finally:
             analyzer.waiters.discard(INCIDENTS, ticket)
 
@@ -389,6 +394,7 @@ async def status(request: Call) -> Response[bytes]:
                 "refuses_since_ns": analyzer.disk.since_ns,
                 "error": analyzer.disk.error,
                 "incidents_not_stored": analyzer.journal.unstored,
+                **analyzer.space.told(),
             },
             "judge": {
                 "pid": analyzer.judge.pid,

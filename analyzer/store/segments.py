@@ -14,12 +14,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analyzer.store.space import Room
 from netagent.model.errors import RemoteProtocolError
 
 HEAD = struct.Struct("<II")
 SEGMENT_BYTES = 32 << 20
 """Bytes from which a file is followed by the next. Chosen: deleting one frees a fair part of the
 smallest retention that makes sense."""
+PARTS = 64
+"""Least number of such files that a disk holds. Chosen: a file is what is deleted at once where the
+disk runs out of room, and that shall be little of all there is."""
 SUFFIX = ".segment"
 
 
@@ -41,11 +45,12 @@ class Segments:
         self._folder = folder
         self._number, self._end = -1, 0
         """The newest file, and where it ends; -1 before the first write."""
+        self._most = SEGMENT_BYTES
 
     def places(self, lengths: Iterable[int]) -> list[Place]:
         """Return where payloads of these lengths will be, if they are written next."""
         self._begin()
-        if self._end >= SEGMENT_BYTES:
+        if self._end >= self._most:
             self._number, self._end = self._number + 1, 0
         found, offset = list[Place](), self._end
         for length in lengths:
@@ -92,10 +97,27 @@ class Segments:
             if number not in kept and number != self._number:
                 path.unlink(missing_ok=True)
 
+    def freeable(self) -> dict[int, int]:
+        """Return each file but the newest, the oldest first, and how many bytes its end frees.
+
+        One that somebody else has a link to frees none.
+        """
+        found = {}
+        for number, path in sorted(self._files().items()):
+            of = path.stat()
+            if number != self._number:
+                found[number] = of.st_blocks * 512 if of.st_nlink == 1 else 0
+        return found
+
+    def drop(self, number: int) -> None:
+        """Delete a file. Raises OSError."""
+        self.path(number).unlink(missing_ok=True)
+
     def _begin(self) -> None:
         if self._number < 0:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._number = max(self._files(), default=0) + 1
+            self._most = min(SEGMENT_BYTES, Room.of(self._folder).total // PARTS)
 
     def turn(self) -> None:
         """Write to a new file from now on: those that there are stay as they are."""

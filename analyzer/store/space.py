@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much room a disk has, and how much of it the analyzer leaves free."""
+"""How much room a disk has, how much of it is left free, and what goes first where it is short."""
 
+import errno
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +12,16 @@ SHARE = 20
 MOST_BYTES = 1 << 30
 """Most bytes left free. Chosen: what a cluster of 40,000 RNICs sends in three minutes, and a
 checkpoint of its database."""
+FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
+"""What a disk says that has no room, also in what DuckDB says of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """What was deleted to make room."""
+
+    summaries: int = 0
+    backups: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +48,26 @@ class Room:
     def short(self) -> int:
         """Return how many bytes fewer are free."""
         return max(0, self.reserve - self.free)
+
+
+def is_full(error: str) -> bool:
+    """Return whether a write failed because there was no room."""
+    return any(each in error for each in FULL)
+
+
+def oldest(
+    freeable: Mapping[int, int], newest_ns: Mapping[int, int], *, needed: int, before_ns: int
+) -> list[int]:
+    """Return the files to delete, the oldest first: no more than free `needed` bytes.
+
+    `freeable` are the bytes of files, the oldest first, and `newest_ns` when the newest summary in
+    each was received. Those since `before_ns` are kept, and files whose end frees nothing.
+    """
+    chosen, freed = list[int](), 0
+    for number, size in freeable.items():
+        if freed >= needed or newest_ns.get(number, 0) >= before_ns:
+            break
+        if size:
+            chosen.append(number)
+            freed += size
+    return chosen

@@ -21,6 +21,7 @@ from analyzer.store.aside import Unreadable, set_aside, sorted_out
 from analyzer.store.manifest import SUMMARIES, Manifest
 from analyzer.store.opening import open_
 from analyzer.store.segments import Place, Segments
+from analyzer.store.space import Freed, Room, oldest
 from analyzer.store.windows import (
     BYTES_OF,
     BYTES_SINCE,
@@ -28,9 +29,11 @@ from analyzer.store.windows import (
     HEARD,
     OF_HOSTS,
     RECEIVED,
+    delete_of,
     delete_oldest,
     excess_ns,
     insert,
+    newest_of,
     segments_of,
     slices,
 )
@@ -147,6 +150,37 @@ class Store:
                 await self._run(lambda c: c.execute("CHECKPOINT"), alone=True)
                 await self._run(lambda c: self._segments.drop_all_but(segments_of(c)), alone=True)
         return deleted
+
+    def room(self) -> Room:
+        """Return what the disk has. Raises OSError."""
+        return Room.of(self._path.parent)
+
+    async def make_room(self, *, before_ns: int, least: int = 0) -> Freed:
+        """Free what the disk is short of, and `least` bytes: backups, then the oldest summaries.
+
+        They go by whole files, none of which has one received since `before_ns`. Raises OSError,
+        CapabilityMissing.
+        """
+        dropped = 0
+        for each in await asyncio.to_thread(backup.known, self._path):
+            if not self.room().short:
+                break
+            await asyncio.to_thread(backup.drop, each)
+            dropped += 1
+        needed = max(self.room().short, least)
+        async with self._files:
+            deleted = await self._run(lambda c: self._free(c, needed, before_ns)) if needed else 0
+        return Freed(deleted, dropped)
+
+    # The files go first: on a full disk no row can be deleted before. Rows that a kill left behind
+    # go with the next ones; they are older than any file.
+    def _free(self, connection: duckdb.DuckDBPyConnection, needed: int, before_ns: int) -> int:
+        freeable, newest_ns = self._segments.freeable(), newest_of(connection)
+        chosen = oldest(freeable, newest_ns, needed=needed, before_ns=before_ns)
+        for number in chosen:
+            self._segments.drop(number)
+        left = [number for number in newest_ns if number < min(freeable, default=0)]
+        return delete_of(connection, [*left, *chosen])
 
     async def usage(self) -> tuple[int, int]:
         """Return the number of stored summaries, and their bytes."""

@@ -126,3 +126,16 @@ def delete_oldest(connection: duckdb.DuckDBPyConnection, before_ns: int) -> int:
     deleted = connection.execute("DELETE FROM windows WHERE received_ns <= ?", [row[0]])
     count = deleted.fetchone()
     return int(count[0]) if count else 0
+
+
+def newest_of(connection: duckdb.DuckDBPyConnection) -> dict[int, int]:
+    """Return each file in which summaries are, and when the newest of them was received."""
+    select = "SELECT segment, max(received_ns) FROM windows GROUP BY segment"
+    return dict(connection.execute(select).fetchall())
+
+
+def delete_of(connection: duckdb.DuckDBPyConnection, segments: list[int]) -> int:
+    """Delete the summaries in these files; return how many."""
+    delete = "DELETE FROM windows WHERE segment IN (SELECT unnest(?::BIGINT[]))"
+    count = connection.execute(delete, [segments]).fetchone()
+    return int(count[0]) if count else 0

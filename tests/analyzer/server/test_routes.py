@@ -313,7 +313,7 @@ def test_long_polls_do_not_hold_a_stop(tmp_path):
         ]
         await until(lambda: len(lab.analyzer.waiters) == 2)
         lab.analyzer.waiters.stop()
-        assert await asyncio.gather(*polls) == [204, {"next": 2**62, "events": []}]
+        assert await asyncio.gather(*polls) == [204, {"next": 2**62, "events": [], "warnings": []}]
         assert await lab.follow(roster, "h0", wait_s=15) == 204
 
     on(tmp_path, work)

@@ -14,6 +14,7 @@ import structlog
 from analyzer.roster.registry import Registry
 from analyzer.store import opening, segments, tables
 from analyzer.store.manifest import SUMMARIES
+from analyzer.store.space import Freed, Room
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId
@@ -202,6 +203,84 @@ def test_the_files_stay_bounded_however_long_they_are_written(path, monkeypatch)
     assert max(sizes) < 40_000_000
 
 
+class Small:
+    """A disk that has room for so many bytes beside a folder's files."""
+
+    def __init__(self, folder, free):
+        self.folder = folder
+        self.free = free + self.used
+
+    @property
+    def used(self):
+        return sum(each.stat().st_blocks * 512 for each in self.folder.glob("*.segment"))
+
+    def of(self, _):
+        return Room(20 * 100_000, self.free - self.used)
+
+
+def test_where_the_disk_is_short_the_oldest_go_by_whole_files_and_no_more(path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 40_000)
+    folder = Path(path + SUMMARIES)
+
+    async def work(store):
+        for n in range(30):
+            await store.put("h0", n, n, n.to_bytes() * 10_000)
+        disk = Small(folder, 30_000)  # 100,000 shall be free
+        monkeypatch.setattr(store, "room", lambda: disk.of(None))
+        first = await store.make_room(before_ns=1000)
+        kept = [at for at, _ in await replayed(store)]
+        assert store.room().short == 0
+        assert store.room().free < 100_000 + 50_000
+        assert kept == list(range(30 - len(kept), 30)[: len(kept)])
+        assert (first.summaries, first.backups) == (30 - len(kept), 0)
+        assert await store.make_room(before_ns=1000) == Freed()
+        refused = await store.make_room(before_ns=1000, least=1)
+        assert 0 < refused.summaries <= 5
+        disk.free = 0
+        last = await store.make_room(before_ns=20)
+        left = [at for at, _ in await replayed(store)]
+        assert last.summaries > 0
+        assert left[-1] == 29
+        assert set(range(20, 30)) <= set(left)
+        assert await store.make_room(before_ns=20) == Freed()
+        assert await store.put("h0", 99, 99, b"more")
+
+    using(path, work)
+
+
+def test_where_the_disk_is_short_backups_go_before_summaries(path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 40_000)
+
+    async def work(store):
+        for n in range(12):
+            await store.put("h0", n, n, n.to_bytes() * 10_000)
+        for name in ("one", "two"):
+            await store.back_up(name)
+        rooms = [Room(2_000_000, 0), Room(2_000_000, 0), Room(2_000_000, 100_000)]
+        monkeypatch.setattr(store, "room", lambda: rooms.pop(0) if len(rooms) > 1 else rooms[0])
+        assert await store.make_room(before_ns=1000) == Freed(0, 2)
+        assert len(await replayed(store)) == 12
+
+    using(path, work)
+
+
+def test_rows_whose_files_went_before_a_kill_go_with_the_next_ones(path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 40_000)
+    folder = Path(path + SUMMARIES)
+
+    async def work(store):
+        for n in range(20):
+            await store.put("h0", n, n, n.to_bytes() * 10_000)
+        (folder / f"{1:010d}.segment").unlink()
+        await store.make_room(before_ns=1000, least=1)
+        with structlog.testing.capture_logs() as logs:
+            found = await replayed(store)
+        assert logs == []
+        assert [at for at, _ in found] == list(range(8, 20))
+
+    using(path, work)
+
+
 def test_only_recovered_incidents_are_dropped_with_age(path):
     async def work(store):
         old = [incident("open", updated_ns=1), incident("done", IncidentState.RECOVERED, 1)]
@@ -332,6 +411,7 @@ def test_work_that_fails_in_any_way_holds_up_nobody_else(path, monkeypatch):
 WRITER = """
 import asyncio, sys
 from analyzer.store.manifest import SUMMARIES
+from analyzer.store.space import Freed, Room
 from analyzer.store.tables import Store
 
 async def host(store, name, first):
