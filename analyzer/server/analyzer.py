@@ -3,7 +3,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -26,6 +25,7 @@ from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
+from analyzer.server.clock import Steady
 from analyzer.server.disk import Disk
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
@@ -54,6 +54,9 @@ three thousand RNICs' of that time, read within seconds; of more, the start woul
 HOUSEKEEPING_S = 60.0
 """Seconds between two deletions of what is older than its retention. Chosen: retention is hours,
 and a deletion shares the store's thread with summaries."""
+
+TIME_S = 1.0
+"""Seconds between two looks at whether the wall clock was set. Chosen: a window has five."""
 
 INCIDENTS = " incidents"
 """Key of waiters for incidents; no host's name begins with a blank."""
@@ -117,6 +120,7 @@ class Analyzer:
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
     space: Space = field(init=False)
+    steady: Steady = field(init=False)
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 
@@ -126,7 +130,7 @@ class Analyzer:
         config: Config,
         path: str,
         *,
-        clock: Clock = time.time_ns,
+        clock: Clock | None = None,
         open_link: OpenLink = ProcessLink.open,
     ) -> "Analyzer":
         """Return an analyzer that knows what it knew before. Raises ConfigError."""
@@ -134,6 +138,8 @@ class Analyzer:
             configuration.load_topology(config.topology) if config.topology else DeclaredTopology()
         )
         tls = identity.client_context(config.tls, path) if config.tls else None
+        steady = Steady()
+        clock = clock or steady
         counters = Counters()
         store = Store(config.database, clock, counters.unreadable)
         try:
@@ -176,6 +182,7 @@ class Analyzer:
         )
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
+        analyzer.steady = steady
         analyzer.service = AnalyzerService(
             registry,
             lists,
@@ -249,6 +256,7 @@ class Analyzer:
 
     def observe(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> None:
         """Hand a stored summary on; one that cannot be used stays stored and is logged."""
+        self.steady.heard(summary.host, summary.start_ns + summary.width_ns)
         if self._keep(summary, wall_ns):
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
@@ -289,6 +297,12 @@ class Analyzer:
         """Return the RNICs that are there, the judge's pid, and bytes of summaries taken."""
         return self.registry.live(), self.judge.pid, self.counters.summary_bytes
 
+    def warnings(self) -> list[str]:
+        """Return what is wrong with the analyzer itself, in words."""
+        off_s = round(self.steady.off_ns / 1e9)
+        clock = [f"its wall clock is off by {off_s} s: most hosts go by another time"]
+        return [*self.space.warnings(), *(clock if off_s else ())]
+
     def settled(self, error: str | None, wall_ns: int) -> None:
         """Note why a summary was not stored; None where it was."""
         self.counters.refused_summaries += error is not None
@@ -309,12 +323,25 @@ class Analyzer:
             ("housekeeping", self._keep_house),
             ("meter", self.meter.run),
             ("space", self.space.run),
+            ("clock", self._keep_time),
             ("judge", self.judge.run),
             ("asker", self.asker.run),
             ("planner", planner.run),
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):
             self.workers.start(name, run)
+
+    async def _keep_time(self) -> None:
+        was_off = False
+        while True:
+            set_ns, off_ns = self.steady.look(), self.steady.off_ns
+            if set_ns:  # windows are missing, or there twice, and nobody is to blame
+                log.warning("clock_set", seconds=round(set_ns / 1e9, 1))
+                self.judge.give(records.Impaired(stood_still=True, now_ns=self.clock()))
+            elif bool(off_ns) != was_off:
+                log.warning("wall_clock_off", seconds=round(off_ns / 1e9, 1))
+            was_off = bool(off_ns)
+            await asyncio.sleep(TIME_S)
 
     async def _keep_house(self) -> None:
         keep = self.config.retention

@@ -272,7 +272,7 @@ async def incidents(
     found, last = page(journal.incidents(wanted, since), _latest_first, from_ns, limit)
     told = [views.incident(each, stored=journal.is_stored(each.id)) for each in found]
     after = last.id if last else None
-    return as_json({"incidents": told, "next": after, "warnings": list(analyzer.space.warnings())})
+    return as_json({"incidents": told, "next": after, "warnings": analyzer.warnings()})
 
 
 @get("/v1/incidents/events", tags=["incidents"])
@@ -286,7 +286,7 @@ async def events(
     analyzer = analyzer_of(request)
     journal = analyzer.journal
     if after is None:
-        warnings = list(analyzer.space.warnings())
+        warnings = analyzer.warnings()
         return as_json({"next": journal.seq, "events": [], "warnings": warnings})
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
@@ -296,7 +296,7 @@ async def events(
             if found or not await changed(analyzer, ticket, deadline_s):
                 seq = found[-1].seq if found else after
                 told = [views.event(e, stored=journal.is_stored(e.incident.id)) for e in found]
-                warnings = list(analyzer.space.warnings())
+                warnings = analyzer.warnings()
                 return as_json({"next": seq, "events": told, "warnings": warnings})
         finally:
             analyzer.waiters.discard(INCIDENTS, ticket)
@@ -403,6 +403,7 @@ async def status(request: Call) -> Response[bytes]:
                 "backlog_bytes": analyzer.judge.backlog_bytes,
             },
             "stood_still": analyzer.asker.stood_still,
+            "wall_clock_off_ns": analyzer.steady.off_ns,
             "counters": {
                 "worker_crashes": analyzer.workers.crashes,
                 **{name: getattr(analyzer.counters, name) for name in analyzer.counters.__slots__},

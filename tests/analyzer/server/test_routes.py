@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from analyzer.config import Config, Recording, Tasks
 from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.replay.player import play, read
+from analyzer.server import analyzer as server
+from analyzer.server import clock
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
 from analyzer.server.judge import BACKLOG_BYTES
@@ -461,6 +463,29 @@ def test_what_a_restart_cannot_read_is_set_aside_counted_and_stops_nothing(tmp_p
     with duckdb.connect(tmp_path / "netagent.duckdb") as connection:
         connection.execute("INSERT INTO tasks VALUES ('t', '{')")
     on(tmp_path, after)
+
+
+def test_a_wall_clock_that_is_set_is_told_and_followed_where_no_host_knows_better(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(server, "TIME_S", 0.001)
+
+    async def work(lab):
+        lab.analyzer.steady._ahead_ns -= 90 * SECOND
+        status = (await lab.http.get("/v1/status")).json()
+        assert status["wall_clock_off_ns"] == pytest.approx(90 * SECOND, rel=0.01)
+        [warning] = (await lab.http.get("/v1/incidents")).json()["warnings"]
+        assert warning.startswith("its wall clock is off by 90 s")
+        lines = (await lab.http.get("/metrics")).text.splitlines()
+        [off] = [each for each in lines if each.startswith("netagent_wall_clock_off_seconds ")]
+        assert float(off.split()[1]) == pytest.approx(90, rel=0.01)
+        before = lab.diagnosis.stood
+        monkeypatch.setattr(clock, "ALONE_NS", 0)
+        await until(lambda: lab.diagnosis.stood > before)
+        assert lab.analyzer.steady.off_ns == 0
+        assert (await lab.http.get("/v1/incidents")).json()["warnings"] == []
+
+    on(tmp_path, work)
 
 
 def test_a_declared_container_that_never_came_is_listed_with_its_task_also_after_a_restart(
