@@ -3,12 +3,12 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
-from analyzer.commands.text import clock, table
+from analyzer.commands.text import clock, paragraph, table
 
 EPILOG = """\
 examples:
@@ -16,8 +16,8 @@ examples:
   netagent-analyzer incidents --state active --check || page-somebody
   netagent-analyzer incidents --json | jq '.incidents[0].evidence'
 
-exit status: 0; with --check 1 if any listed incident has not recovered; masked
-ones, which cost no probe, do not count
+exit status: 0; with --check 1 if any listed incident has not recovered, or the
+analyzer itself is in trouble; masked ones, which cost no probe, do not count
 """
 
 MASKED = "masked"
@@ -43,28 +43,30 @@ def run(args: argparse.Namespace) -> int:
     """Print incidents."""
     with Connection(args) as analyzer:
         answer = analyzer.all("/v1/incidents", "incidents", state=args.state, since=args.since)
+    warnings = answer.get("warnings", [])
     if args.json:
         print(json.dumps(answer, indent=2))
     else:
-        for line in report(answer["incidents"]):
+        for line in report(answer["incidents"], warnings):
             print(line)
     urgent = any(
         incident["state"] != "recovered" and incident["symptom"] != MASKED
         for incident in answer["incidents"]
     )
-    return 1 if args.check and urgent else 0
+    return 1 if args.check and (urgent or warnings) else 0
 
 
-def report(incidents: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield a line per incident, the latest first."""
-    if not incidents:
+def report(incidents: list[dict[str, Any]], warnings: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line per incident, the latest first, and what is wrong with the analyzer itself."""
+    if incidents:
+        header = ("INCIDENT", "STATE", "DETECTED", "LAYER", "CONF", "AT FAULT")
+        yield from table(header, (_row(incident) for incident in incidents))
+    else:
         yield "no incidents"
-        return
-    unstored = sum(not each.get("stored", True) for each in incidents)
-    header = ("INCIDENT", "STATE", "DETECTED", "LAYER", "CONF", "AT FAULT")
-    yield from table(header, (_row(incident) for incident in incidents))
-    if unstored:
+    if unstored := sum(not each.get("stored", True) for each in incidents):
         yield f"{unstored} of them not stored: the analyzer's disk refuses them"
+    for each in warnings:
+        yield from paragraph(f"the analyzer itself: {each}", hang="  ")
 
 
 def _row(incident: dict[str, Any]) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ examples:
   netagent-analyzer watch --json | tee incidents.jsonl
 
 Prints what is open first, then each change until Ctrl-C, over restarts of the
-analyzer too.
+analyzer too; on stderr what is wrong with the analyzer itself.
 exit status: 0 after Ctrl-C, 3 if the analyzer cannot be reached at the start
 """
 
@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
 
 def follow(analyzer: Connection) -> Iterator[dict[str, Any]]:
     """Yield what is open, then each event, for ever."""
-    seq = analyzer.get("/v1/incidents/events")["next"]
+    answer = analyzer.get("/v1/incidents/events")
+    seq, warned = answer["next"], warn(answer, [])
     for incident in reversed(
         analyzer.all("/v1/incidents", "incidents", state="active")["incidents"]
     ):
@@ -65,8 +66,19 @@ def follow(analyzer: Connection) -> Iterator[dict[str, Any]]:
             threading.Event().wait(RETRY_S)
             continue
         away = False
-        seq = answer["next"]
+        seq, warned = answer["next"], warn(answer, warned)
         yield from answer["events"]
+
+
+def warn(answer: dict[str, Any], before: list[str]) -> list[str]:
+    """Print what is newly wrong with the analyzer itself, or that all is well; return it."""
+    warnings: list[str] = answer.get("warnings", [])
+    for each in warnings:
+        if each not in before:
+            print(f"netagent-analyzer: the analyzer itself: {each}", file=sys.stderr)
+    if before and not warnings:
+        print("netagent-analyzer: the analyzer itself is well again", file=sys.stderr)
+    return warnings
 
 
 def report(event: dict[str, Any]) -> Iterator[str]:

@@ -89,6 +89,9 @@ the probes' timeout of 500 ms; its answers may then come too late."""
 IMPAIRED_NS = 20_000_000_000
 """Nanoseconds after the analyzer's own trouble in which agents' silence tells nothing. Chosen:
 twice the longest pause between two attempts of an agent to deliver."""
+BACK_NS = 1_000_000_000
+"""Nanoseconds by which time goes back, at least, where the analyzer's clock was set. Chosen: what
+corrects a clock slowly stays below."""
 STORING_NS = 10_000_000_000
 """Nanoseconds for which a window waits for what is being stored. Chosen: a disk that is only busy
 is back by then; of one that takes longer it is known, and no silence is told meanwhile."""
@@ -336,6 +339,8 @@ class Diagnosis:
 
     def step(self, now_ns: int) -> list[Question]:
         """Do what is due; return the questions to put to agents now."""
+        if now_ns < self._stepped_ns - BACK_NS:
+            self._set_back(now_ns)
         self._stepped_ns = now_ns
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
@@ -352,6 +357,17 @@ class Diagnosis:
                 break
             questions += self._advance(self._judging, replies, now_ns)
         return questions + self._lasting(now_ns)
+
+    def _set_back(self, now_ns: int) -> None:
+        """Let nothing wait for a time that was only the analyzer's wrong one."""
+        self._windows.set_back(now_ns=now_ns)
+        self._closing_ns = min(self._closing_ns, now_ns + GRACE_NS)
+        self._impaired_until_ns = min(self._impaired_until_ns, now_ns + IMPAIRED_NS)
+        self._forgot_ns = min(self._forgot_ns, now_ns)
+        if self._judging is not None:
+            latest_ns = now_ns + self._width_ns
+            self._judging.until_ns = min(self._judging.until_ns, latest_ns)
+            self._judging.deadline_ns = min(self._judging.deadline_ns, latest_ns)
 
     def deadline(self) -> int | None:
         """Return when `step` has something to do even without new input; None: never."""

@@ -118,6 +118,13 @@ class Watermarks:
         if window.start_ns > newest:
             self._open[window.start_ns] = WindowState(window)
 
+    def set_back(self, *, now_ns: int) -> None:
+        """Forget what was opened and closed of a future that only a wrong clock had seen."""
+        self._began_ns = min(self._began_ns, now_ns)
+        for windows in (self._open, self._closed):
+            for start in [start for start in windows if start > now_ns]:
+                del windows[start]
+
     def overdue_ns(self, width_ns: int) -> int | None:
         """Return when the oldest open window closes at the latest; None before the first window.
 

@@ -3,7 +3,6 @@
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -27,11 +26,13 @@ from analyzer.roster.service import AnalyzerService
 from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
+from analyzer.server.clock import Steady
 from analyzer.server.disk import Disk
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.planner import Planner
+from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.sampling import Sampling
@@ -55,6 +56,9 @@ HOUSEKEEPING_S = 60.0
 """Seconds between two deletions of what is older than its retention. Chosen: retention is hours,
 and a deletion shares the store's thread with summaries."""
 
+TIME_S = 1.0
+"""Seconds between two looks at whether the wall clock was set. Chosen: a window has five."""
+
 INCIDENTS = " incidents"
 """Key of waiters for incidents; no host's name begins with a blank."""
 
@@ -76,6 +80,11 @@ class Counters:
     refused_summaries: int = 0
     registrations: int = 0
     replayed: int = 0
+    unreadable_summaries: int = 0
+
+    def unreadable(self) -> None:
+        """Count a stored summary that was to be read and cannot be."""
+        self.unreadable_summaries += 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,17 +106,23 @@ class Analyzer:
     traffic: TrafficBook
     clock: Clock
     started_ns: int
+    rows_aside: int
+    """Rows of the database that no start could read, kept in its table `aside`."""
     counters: Counters = field(default_factory=Counters)
     admission: Admission = field(default_factory=Admission)
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    backing_up: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a backup is made: one at a time."""
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
     workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
+    space: Space = field(init=False)
+    steady: Steady = field(init=False)
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 
@@ -117,7 +132,7 @@ class Analyzer:
         config: Config,
         path: str,
         *,
-        clock: Clock = time.time_ns,
+        clock: Clock | None = None,
         open_link: OpenLink = ProcessLink.open,
     ) -> "Analyzer":
         """Return an analyzer that knows what it knew before. Raises ConfigError."""
@@ -125,10 +140,14 @@ class Analyzer:
             configuration.load_topology(config.topology) if config.topology else DeclaredTopology()
         )
         tls = identity.client_context(config.tls, path) if config.tls else None
-        store = Store(config.database)
+        steady = Steady()
+        clock = clock or steady
+        counters = Counters()
+        store = Store(config.database, clock, counters.unreadable)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             stored = await store.incidents()
+            rows_aside = await store.aside()
         except BaseException:
             await store.close()
             raise
@@ -160,8 +179,12 @@ class Analyzer:
             traffic=TrafficBook(),
             clock=clock,
             started_ns=clock(),
+            rows_aside=rows_aside,
+            counters=counters,
         )
         analyzer.meter = Meter(analyzer.load)
+        analyzer.space = Space(store, disk, clock)
+        analyzer.steady = steady
         analyzer.service = AnalyzerService(
             registry,
             lists,
@@ -210,6 +233,7 @@ class Analyzer:
                 summary = decode(payload, SummaryHead)
             except RemoteProtocolError as error:
                 log.warning("stored_summary_unreadable", error=str(error))
+                self.counters.unreadable()
                 continue
             yield self._heard(summary.host, summary.start_ns, received_ns)
             if self._recalled(summary, received_ns):
@@ -234,6 +258,7 @@ class Analyzer:
 
     def observe(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> None:
         """Hand a stored summary on; one that cannot be used stays stored and is logged."""
+        self.steady.heard(summary.host, summary.start_ns + summary.width_ns)
         if self._keep(summary, wall_ns):
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
@@ -283,6 +308,12 @@ class Analyzer:
         """Return the RNICs that are there, the judge's pid, and bytes of summaries taken."""
         return self.registry.live(), self.judge.pid, self.counters.summary_bytes
 
+    def warnings(self) -> list[str]:
+        """Return what is wrong with the analyzer itself, in words."""
+        off_s = round(self.steady.off_ns / 1e9)
+        clock = [f"its wall clock is off by {off_s} s: most hosts go by another time"]
+        return [*self.space.warnings(), *(clock if off_s else ())]
+
     def settled(self, error: str | None, wall_ns: int) -> None:
         """Note why a summary was not stored; None where it was."""
         self.counters.refused_summaries += error is not None
@@ -302,12 +333,26 @@ class Analyzer:
         for name, run in (
             ("housekeeping", self._keep_house),
             ("meter", self.meter.run),
+            ("space", self.space.run),
+            ("clock", self._keep_time),
             ("judge", self.judge.run),
             ("asker", self.asker.run),
             ("planner", planner.run),
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):
             self.workers.start(name, run)
+
+    async def _keep_time(self) -> None:
+        was_off = False
+        while True:
+            set_ns, off_ns = self.steady.look(), self.steady.off_ns
+            if set_ns:  # windows are missing, or there twice, and nobody is to blame
+                log.warning("clock_set", seconds=round(set_ns / 1e9, 1))
+                self.judge.give(records.Impaired(stood_still=True, now_ns=self.clock()))
+            elif bool(off_ns) != was_off:
+                log.warning("wall_clock_off", seconds=round(off_ns / 1e9, 1))
+            was_off = bool(off_ns)
+            await asyncio.sleep(TIME_S)
 
     async def _keep_house(self) -> None:
         keep = self.config.retention

@@ -14,6 +14,8 @@ class Disk:
     """
     since_ns: int | None = None
     """When it began to refuse; None while it takes all."""
+    refusals: int = 0
+    """How often it refused since the start."""
     _errors: dict[str, str] = field(default_factory=dict)
     """Kind of what is refused -> why."""
 
@@ -30,6 +32,7 @@ class Disk:
     def failed(self, kind: str, error: str, now_ns: int) -> bool:
         """Note a refusal; return whether everything was taken before."""
         first = not self._errors
+        self.refusals += 1
         if first:
             self.since_ns = now_ns
         self._errors[kind] = error

@@ -17,6 +17,7 @@ COUNTERS = {
     "bad_summaries": "Summaries that could not be used.",
     "refused_summaries": "Summaries not taken: the disk refused, or judging was behind.",
     "registrations": "Registrations taken.",
+    "unreadable_summaries": "Stored summaries that were to be read and could not be.",
 }
 
 
@@ -32,6 +33,14 @@ def render(analyzer: Analyzer) -> str:
             analyzer.workers.crashes,
         ),
         ("judge_starts", "Judges started; the first one included.", analyzer.judge.starts),
+        (
+            "summaries_trimmed_for_space", "The oldest ones, deleted because the disk ran short.",
+            analyzer.space.summaries,
+        ),
+        (
+            "backups_deleted_for_space", "Backups deleted because the disk ran short.",
+            analyzer.space.backups,
+        ),
     ):  # fmt: skip
         lines += _family(f"netagent_{name}_total", "counter", text, [({}, float(number))])
     wall_ns = analyzer.clock()
@@ -68,11 +77,37 @@ def render(analyzer: Analyzer) -> str:
             "Records that wait for the judge.",
             [({}, float(analyzer.judge.backlog_bytes))],
         ),
+        (
+            "rows_set_aside",
+            "Rows of the database that no start could read.",
+            [({}, float(analyzer.rows_aside))],
+        ),
+        (
+            "disk_refuses",
+            "Whether the disk refuses writes.",
+            [({}, float(not analyzer.disk.takes))],
+        ),
+        (
+            "disk_short",
+            "Whether too little is free, and nothing stored may be deleted.",
+            [({}, float(analyzer.space.is_short))],
+        ),
+        (
+            "wall_clock_off_seconds",
+            "Of the wall clock that was set, against the time that hosts go by.",
+            [({}, analyzer.steady.off_ns / 1e9)],
+        ),
+        ("disk_free_bytes", "Free on the database's disk.", _free(analyzer)),
         ("long_polls", "Requests that wait for news.", [({}, float(len(analyzer.waiters)))]),
         ("start_time_seconds", "Unix time of the start.", [({}, analyzer.started_ns / 1e9)]),
     ):
         lines += _family(f"netagent_{name}", "gauge", text, samples)
     return "\n".join(lines) + "\n"
+
+
+def _free(analyzer: Analyzer) -> list[Sample]:
+    room = analyzer.space.room
+    return [({}, float(room.free))] if room is not None else []
 
 
 def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> list[str]:

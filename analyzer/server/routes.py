@@ -14,7 +14,7 @@ from litestar.response import Stream
 
 import netagent
 from analyzer.roster.service import check_schema
-from analyzer.server import inquiries, tasks, views
+from analyzer.server import backups, inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
 from analyzer.server.documents import PROBLEM, config, gives, takes
@@ -243,7 +243,8 @@ async def incidents(
     """Return incidents, latest first.
 
     `state` is open, confirmed, recovered, or active (open or confirmed); `since` keeps those
-    updated at that instant (Unix nanoseconds) or later.
+    updated at that instant (Unix nanoseconds) or later. `warnings` say what is wrong with the
+    analyzer itself.
     """
     if wanted is not None and wanted not in {"active", *IncidentState}:
         raise Problem(
@@ -251,14 +252,16 @@ async def incidents(
             f"{wanted!r} is no state",
             f"use active, {', '.join(s.value for s in IncidentState)}",
         )
-    journal = analyzer_of(request).journal
+    analyzer = analyzer_of(request)
+    journal = analyzer.journal
     before = journal.get(after) if after is not None else None
     if after is not None and before is None:
         raise Problem(400, f"no incident {after!r} to go on after", "begin with the first page")
     from_ns = _latest_first(before) if before is not None else None
     found, last = page(journal.incidents(wanted, since), _latest_first, from_ns, limit)
     told = [views.incident(each, stored=journal.is_stored(each.id)) for each in found]
-    return as_json({"incidents": told, "next": last.id if last else None})
+    after = last.id if last else None
+    return as_json({"incidents": told, "next": after, "warnings": analyzer.warnings()})
 
 
 @get("/v1/incidents/events", tags=["incidents"])
@@ -272,7 +275,8 @@ async def events(
     analyzer = analyzer_of(request)
     journal = analyzer.journal
     if after is None:
-        return as_json({"next": journal.seq, "events": []})
+        warnings = analyzer.warnings()
+        return as_json({"next": journal.seq, "events": [], "warnings": warnings})
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
         ticket = analyzer.waiters.ticket(INCIDENTS)
@@ -281,7 +285,8 @@ async def events(
             if found or not await changed(analyzer, ticket, deadline_s):
                 seq = found[-1].seq if found else after
                 told = [views.event(e, stored=journal.is_stored(e.incident.id)) for e in found]
-                return as_json({"next": seq, "events": told})
+                warnings = analyzer.warnings()
+                return as_json({"next": seq, "events": told, "warnings": warnings})
         finally:
             analyzer.waiters.discard(INCIDENTS, ticket)
 
@@ -372,11 +377,13 @@ async def status(request: Call) -> Response[bytes]:
             "incidents_active": len(analyzer.journal.incidents("active")),
             "summaries_kept": kept,
             "summary_bytes_kept": size,
+            "rows_set_aside": analyzer.rows_aside,
             "disk": {
                 "takes": analyzer.disk.takes,
                 "refuses_since_ns": analyzer.disk.since_ns,
                 "error": analyzer.disk.error,
                 "incidents_not_stored": analyzer.journal.unstored,
+                **analyzer.space.told(),
             },
             "judge": {
                 "pid": analyzer.judge.pid,
@@ -385,6 +392,7 @@ async def status(request: Call) -> Response[bytes]:
                 "backlog_bytes": analyzer.judge.backlog_bytes,
             },
             "stood_still": analyzer.asker.stood_still,
+            "wall_clock_off_ns": analyzer.steady.off_ns,
             "counters": {
                 "worker_crashes": analyzer.workers.crashes,
                 **{name: getattr(analyzer.counters, name) for name in analyzer.counters.__slots__},
@@ -426,6 +434,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *(register, pinglist, follow, summaries, agents, forget),
             *tasks.ROUTES,
             *inquiries.ROUTES,
+            *backups.ROUTES,
             *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, capacity, metrics),
         ],

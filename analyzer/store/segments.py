@@ -14,12 +14,16 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from analyzer.store.space import Room
 from netagent.model.errors import RemoteProtocolError
 
 HEAD = struct.Struct("<II")
 SEGMENT_BYTES = 32 << 20
 """Bytes from which a file is followed by the next. Chosen: deleting one frees a fair part of the
 smallest retention that makes sense."""
+PARTS = 64
+"""Least number of such files that a disk holds. Chosen: a file is what is deleted at once where the
+disk runs out of room, and that shall be little of all there is."""
 SUFFIX = ".segment"
 
 
@@ -41,11 +45,12 @@ class Segments:
         self._folder = folder
         self._number, self._end = -1, 0
         """The newest file, and where it ends; -1 before the first write."""
+        self._most = SEGMENT_BYTES
 
     def places(self, lengths: Iterable[int]) -> list[Place]:
         """Return where payloads of these lengths will be, if they are written next."""
         self._begin()
-        if self._end >= SEGMENT_BYTES:
+        if self._end >= self._most:
             self._number, self._end = self._number + 1, 0
         found, offset = list[Place](), self._end
         for length in lengths:
@@ -60,7 +65,7 @@ class Segments:
         """
         if not payloads:
             return
-        file = os.open(self._path(self._number), os.O_WRONLY | os.O_CREAT, 0o600)
+        file = os.open(self.path(self._number), os.O_WRONLY | os.O_CREAT, 0o600)
         try:
             for place, payload in payloads:
                 frame = HEAD.pack(len(payload), zlib.crc32(payload)) + payload
@@ -79,11 +84,11 @@ class Segments:
 
     def read(self, place: Place) -> bytes:
         """Return the payload at a place. Raises OSError; RemoteProtocolError if it is damaged."""
-        with self._path(place.segment).open("rb") as file:
+        with self.path(place.segment).open("rb") as file:
             file.seek(place.offset)
             head, payload = file.read(HEAD.size), file.read(place.length)
         if head != HEAD.pack(place.length, zlib.crc32(payload)) or len(payload) != place.length:
-            raise RemoteProtocolError(f"{self._path(place.segment)}: damaged at {place.offset}")
+            raise RemoteProtocolError(f"{self.path(place.segment)}: damaged at {place.offset}")
         return payload
 
     def drop_all_but(self, kept: Collection[int]) -> None:
@@ -92,10 +97,37 @@ class Segments:
             if number not in kept and number != self._number:
                 path.unlink(missing_ok=True)
 
+    def freeable(self) -> dict[int, int]:
+        """Return each file but the newest, the oldest first, and how many bytes its end frees.
+
+        One that somebody else has a link to frees none.
+        """
+        found = {}
+        for number, path in sorted(self._files().items()):
+            of = path.stat()
+            if number != self._number:
+                found[number] = of.st_blocks * 512 if of.st_nlink == 1 else 0
+        return found
+
+    def drop(self, number: int) -> None:
+        """Delete a file. Raises OSError."""
+        self.path(number).unlink(missing_ok=True)
+
     def _begin(self) -> None:
         if self._number < 0:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._number = max(self._files(), default=0) + 1
+            self._most = min(SEGMENT_BYTES, Room.of(self._folder).total // PARTS)
+
+    def turn(self) -> None:
+        """Write to a new file from now on: those that there are stay as they are."""
+        self._begin()
+        if self._end:
+            self._number, self._end = self._number + 1, 0
+
+    def path(self, number: int) -> Path:
+        """Return the file of a number."""
+        return self._folder / f"{number:010d}{SUFFIX}"
 
     def _sync_folder(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -107,9 +139,6 @@ class Segments:
     def _files(self) -> dict[int, Path]:
         found = self._folder.glob(f"*{SUFFIX}")
         return {int(path.stem): path for path in found if path.stem.isdecimal()}
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"{number:010d}{SUFFIX}"
 
 
 def _write_all(file: int, data: bytes, offset: int) -> None:

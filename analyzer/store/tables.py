@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables, and all SQL: windows, registry, tasks, incidents.
+"""What the analyzer stores: windows, registry, tasks, incidents.
 
 Summaries' payloads are in files of their own (`segments`): in a table, each cost milliseconds. One
 is on disk before the row that says where it is.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,22 +16,36 @@ import duckdb
 import structlog
 
 from analyzer.roster.registry import HostState
+from analyzer.store import backup
+from analyzer.store.aside import Unreadable, set_aside, sorted_out
+from analyzer.store.manifest import SUMMARIES, Manifest
+from analyzer.store.opening import open_
 from analyzer.store.segments import Place, Segments
+from analyzer.store.space import Freed, Room, oldest
+from analyzer.store.windows import (
+    BYTES_OF,
+    BYTES_SINCE,
+    COUNT_OF,
+    HEARD,
+    OF_HOSTS,
+    RECEIVED,
+    delete_of,
+    delete_oldest,
+    excess_ns,
+    insert,
+    newest_of,
+    segments_of,
+    slices,
+)
 from analyzer.store.writer import Body, Row, Statement, Writer
-from netagent.model.errors import ConfigError, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState
-from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.codec import ContentType, encode
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
-
-SCHEMA = 2
-"""Version of the tables. Files of version 1 are moved on; those of another version are refused."""
-
-TRIM_ROWS = 5000
-"""Most summaries deleted in one transaction. Chosen: agents wait behind it only briefly."""
 
 REPLAY_BYTES = 16_000_000
 """Bytes of summaries read at once after a restart. Chosen: bounds memory, whatever was stored."""
@@ -38,79 +54,26 @@ READ_BYTES = 4_000_000
 """Bytes of summaries read at once for a question. Chosen: others of the store wait for some tens of
 milliseconds."""
 
-MEMORY_LIMIT = "512MB"
-"""Most memory for DuckDB's buffers, which by default take most of the machine's. Chosen: the
-analyzer's own data needs the rest."""
-
-SUMMARIES = ".summaries"
-"""Suffix of the folder with the payloads, beside the database."""
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS windows (
-    host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, received_ns BIGINT NOT NULL,
-    segment BIGINT NOT NULL, place BIGINT NOT NULL, bytes BIGINT NOT NULL,
-    PRIMARY KEY (host, start_ns));
-CREATE TABLE IF NOT EXISTS hosts (host VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
-CREATE TABLE IF NOT EXISTS tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
-CREATE TABLE IF NOT EXISTS incidents (
-    id VARCHAR PRIMARY KEY, state VARCHAR NOT NULL, updated_ns BIGINT NOT NULL,
-    body VARCHAR NOT NULL);
-DROP TABLE IF EXISTS versions;
-"""
-
-COUNT_OF = """
-SELECT count(*) FROM windows
-WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
-"""
-# Payloads are sorted some at a time: all that came in two minutes do not fit into memory.
-BYTES_OF = """
-SELECT start_ns, sum(bytes) FROM windows
-WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
-GROUP BY start_ns ORDER BY start_ns
-"""
-OF_HOSTS = """
-SELECT segment, place, bytes FROM windows
-WHERE host IN (SELECT unnest(?::VARCHAR[])) AND start_ns >= ? AND start_ns <= ?
-ORDER BY start_ns, host
-"""
-BYTES_SINCE = """
-SELECT received_ns, sum(bytes) FROM windows WHERE received_ns >= ?
-GROUP BY received_ns ORDER BY received_ns
-"""
-HEARD = """
-SELECT host, max(start_ns), max(received_ns) FROM windows WHERE received_ns >= ? GROUP BY host
-"""
-RECEIVED = """
-SELECT received_ns, segment, place, bytes FROM windows WHERE received_ns >= ? AND received_ns <= ?
-ORDER BY received_ns
-"""
-
-OLD_BYTES = (
-    "SELECT received_ns, sum(bytes) FROM summaries GROUP BY received_ns ORDER BY received_ns"
-)
-OLD = """
-SELECT host, start_ns, received_ns, payload FROM summaries
-WHERE received_ns >= ? AND received_ns <= ? ORDER BY received_ns
-"""
-
-INSERT = """
-INSERT INTO windows
-SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]),
-       unnest(?::BIGINT[]), unnest(?::BIGINT[]), unnest(?::BIGINT[])
-ON CONFLICT DO NOTHING RETURNING host, start_ns
-"""
-
 
 class Store:
     """The database of one analyzer."""
 
-    def __init__(self, path: str) -> None:
-        """Open or create the file at `path`. Raises ConfigError that says what to do."""
-        self._path = path
+    def __init__(
+        self,
+        path: str,
+        clock: Callable[[], int] = time.time_ns,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Open or create the file at `path`; `lost` is told of payloads that cannot be read.
+
+        Raises ConfigError that says what to do.
+        """
+        self._path, self._clock, self._lost = Path(path), clock, lost
+        self._files = asyncio.Lock()
+        """Held while files of payloads are deleted, or linked."""
         self._segments = segments = Segments(Path(path + SUMMARIES))
         self._writer = Writer(
-            path, lambda path: _open(path, segments), lambda c, rows: _insert(c, rows, segments)
+            path, lambda path: open_(path, segments), lambda c, rows: insert(c, rows, segments)
         )
 
     # --- summaries ------------------------------------------------------------------------------
@@ -169,6 +132,7 @@ class Store:
                 found.append(self._segments.read(Place(*each)))
             except (OSError, RemoteProtocolError) as error:
                 log.warning("summary_lost", error=str(error))
+                self._lost()
                 found.append(None)
         return found
 
@@ -177,15 +141,46 @@ class Store:
 
         Return the number deleted. A file of theirs is deleted once nothing in it is kept.
         """
-        excess_ns = await self._run(lambda c: _excess_ns(c, max_bytes))
-        cutoff_ns = max(before_ns, excess_ns)
+        cutoff_ns = max(before_ns, await self._run(lambda c: excess_ns(c, max_bytes)))
         deleted = 0
-        while step := await self._run(lambda c: _delete_oldest(c, cutoff_ns)):
+        while step := await self._run(lambda c: delete_oldest(c, cutoff_ns)):
             deleted += step
         if deleted:
-            await self._run(lambda c: c.execute("CHECKPOINT"), alone=True)
-            await self._run(lambda c: self._segments.drop_all_but(_segments(c)), alone=True)
+            async with self._files:
+                await self._run(lambda c: c.execute("CHECKPOINT"), alone=True)
+                await self._run(lambda c: self._segments.drop_all_but(segments_of(c)), alone=True)
         return deleted
+
+    def room(self) -> Room:
+        """Return what the disk has. Raises OSError."""
+        return Room.of(self._path.parent)
+
+    async def make_room(self, *, before_ns: int, least: int = 0) -> Freed:
+        """Free what the disk is short of, and `least` bytes: backups, then the oldest summaries.
+
+        They go by whole files, none of which has one received since `before_ns`. Raises OSError,
+        CapabilityMissing.
+        """
+        dropped = 0
+        for each in await asyncio.to_thread(backup.known, self._path):
+            if not self.room().short:
+                break
+            await asyncio.to_thread(backup.drop, each)
+            dropped += 1
+        needed = max(self.room().short, least)
+        async with self._files:
+            deleted = await self._run(lambda c: self._free(c, needed, before_ns)) if needed else 0
+        return Freed(deleted, dropped)
+
+    # The files go first: on a full disk no row can be deleted before. Rows that a kill left behind
+    # go with the next ones; they are older than any file.
+    def _free(self, connection: duckdb.DuckDBPyConnection, needed: int, before_ns: int) -> int:
+        freeable, newest_ns = self._segments.freeable(), newest_of(connection)
+        chosen = oldest(freeable, newest_ns, needed=needed, before_ns=before_ns)
+        for number in chosen:
+            self._segments.drop(number)
+        left = [number for number in newest_ns if number < min(freeable, default=0)]
+        return delete_of(connection, [*left, *chosen])
 
     async def usage(self) -> tuple[int, int]:
         """Return the number of stored summaries, and their bytes."""
@@ -205,8 +200,8 @@ class Store:
         await self._run(lambda c: c.execute("DELETE FROM hosts WHERE host = ?", [host]))
 
     async def hosts(self) -> list[HostState]:
-        """Return every host's part of the registry."""
-        return await self._bodies("SELECT body FROM hosts ORDER BY host", HostState)
+        """Return every host's part of the registry; what cannot be read is set aside."""
+        return await self._bodies("hosts", "SELECT host, body FROM hosts ORDER BY host", HostState)
 
     async def put_task(self, task: Task) -> None:
         """Store a declared task."""
@@ -217,8 +212,8 @@ class Store:
         await self._run(lambda c: c.execute("DELETE FROM tasks WHERE id = ?", [task]))
 
     async def tasks(self) -> list[Task]:
-        """Return the declared tasks."""
-        return await self._bodies("SELECT body FROM tasks ORDER BY id", Task)
+        """Return the declared tasks; what cannot be read is set aside."""
+        return await self._bodies("tasks", "SELECT id, body FROM tasks ORDER BY id", Task)
 
     # --- incidents ------------------------------------------------------------------------------
 
@@ -233,8 +228,9 @@ class Store:
         await self._run(work)
 
     async def incidents(self) -> list[Incident]:
-        """Return every incident kept, by last update."""
-        return await self._bodies("SELECT body FROM incidents ORDER BY updated_ns, id", Incident)
+        """Return every incident kept, by last update; what cannot be read is set aside."""
+        select = "SELECT id, body FROM incidents ORDER BY updated_ns, id"
+        return await self._bodies("incidents", select, Incident)
 
     async def trim_incidents(self, before_ns: int) -> None:
         """Drop incidents that recovered and were last touched before `before_ns`."""
@@ -242,20 +238,67 @@ class Store:
         values = [IncidentState.RECOVERED.value, before_ns]
         await self._run(lambda c: c.execute(delete, values))
 
+    async def aside(self) -> int:
+        """Return how many rows that could not be read are kept aside."""
+        [(count,)] = await self._rows("SELECT count(*) FROM aside", [])
+        return int(count)
+
+    # --- backups --------------------------------------------------------------------------------
+
+    async def back_up(self, name: str = "") -> tuple[Path, Manifest]:
+        """Copy all that is stored into a folder of that name; return it, and what is in it.
+
+        Without a name it is when that is. Raises CapabilityMissing that says what to do.
+        """
+        name = name or backup.named(self._clock())
+        try:
+            async with self._files:
+                half = await asyncio.to_thread(backup.begin, self._path, name)
+                try:
+                    manifest = await self._copied(half)
+                    return await asyncio.to_thread(backup.finish, half), manifest
+                except BaseException:
+                    await asyncio.to_thread(shutil.rmtree, half, ignore_errors=True)
+                    raise
+        except OSError as error:
+            raise CapabilityMissing("a backup", f"{error}; see to that, and try again") from error
+
+    async def _copied(self, half: Path) -> Manifest:
+        frozen: backup.Frozen = await self._run(
+            lambda c: backup.freeze(c, self._segments, self._clock()), alone=True
+        )
+        try:
+            return await asyncio.to_thread(backup.write, self._path, half, frozen, backup.copied)
+        finally:
+            await self._run(lambda c: backup.thaw(c, frozen), alone=True)
+
+    async def drop_old_backups(self) -> list[str]:
+        """Delete all but the newest backups; return the names of those. Raises OSError."""
+        old = (await asyncio.to_thread(backup.known, self._path))[: -backup.BACKUPS_KEPT]
+        for each in old:
+            await asyncio.to_thread(backup.drop, each)
+        return [each.name for each in old]
+
     # --- the inside -----------------------------------------------------------------------------
 
     async def close(self) -> None:
         """Finish the queued jobs, checkpoint and close the file."""
         await self._writer.close()
 
-    async def _bodies(self, select: str, kind: type[T]) -> list[T]:
-        rows = await self._run(lambda c: c.execute(select).fetchall())
+    async def _bodies(self, table: str, select: str, kind: type[T]) -> list[T]:
+        found, unreadable = sorted_out(table, await self._rows(select, []), kind)
+        if unreadable:
+            await self._set_aside(unreadable)
+        return found
+
+    async def _set_aside(self, rows: list[Unreadable]) -> None:
+        for row in rows:
+            log.error("row_set_aside", table=row.table, key=row.key, error=row.why)
+        now_ns = self._clock()
         try:
-            return [decode(row[0].encode(), kind, ContentType.JSON) for row in rows]
-        except RemoteProtocolError as error:
-            raise ConfigError(
-                self._path, f"holds what this version cannot read ({error}); {RESTORE}"
-            ) from error
+            await self._run(lambda c: set_aside(c, rows, now_ns))
+        except CapabilityMissing as error:  # they stay where they are: the next start tries again
+            log.warning("rows_not_moved", rows=len(rows), error=error.remedy)
 
     async def _rows(self, select: str, values: list[Any]) -> list[Any]:
         rows: list[Any] = await self._run(
@@ -265,145 +308,6 @@ class Store:
 
     async def _run(self, statement: Statement, *, alone: bool = False) -> Any:
         return await self._writer.submit(statement, alone=alone)
-
-
-def slices(sizes: Iterable[tuple[int, int]], most: int) -> Iterator[tuple[int, int]]:
-    """Yield first and last instants of slices in order, each of `most` bytes or of one instant.
-
-    `sizes` are instants in order, with their bytes.
-    """
-    first, last, total = 0, 0, 0
-    for instant, size in sizes:
-        if total and total + size > most:
-            yield first, last
-            total = 0
-        first = first if total else instant
-        last, total = instant, total + size
-    if total:
-        yield first, last
-
-
-RESTORE = "move it away to start empty, or restore a copy"
-
-
-def _open(path: str, segments: Segments) -> duckdb.DuckDBPyConnection:
-    try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        connection = duckdb.connect(
-            path,
-            config={"memory_limit": MEMORY_LIMIT, "threads": 2, "autoload_known_extensions": 0},
-        )
-    except OSError as error:
-        raise ConfigError(path, f"cannot be created: {error.strerror}") from None
-    except duckdb.Error as error:
-        raise ConfigError(path, _diagnosis(str(error))) from error
-    try:
-        connection.execute(TABLES)
-        connection.execute(
-            "INSERT INTO meta SELECT ? WHERE NOT EXISTS (SELECT * FROM meta)", [SCHEMA]
-        )
-        row = connection.execute("SELECT max(schema) FROM meta").fetchone()
-    except duckdb.Error as error:
-        connection.close()
-        raise ConfigError(path, _diagnosis(str(error))) from error
-    found = row[0] if row else "no"
-    if found == 1:
-        found = _moved_on(connection, path, segments)
-    if found != SCHEMA:
-        connection.close()
-        raise ConfigError(path, f"has schema {found}, this version speaks {SCHEMA}; {RESTORE}")
-    return connection
-
-
-def _moved_on(connection: duckdb.DuckDBPyConnection, path: str, segments: Segments) -> int:
-    """Move the payloads of version 1 out of the database; return the version that it then has."""
-    log.info("database_moves_on", database=path, schema=SCHEMA)
-    try:
-        sizes = connection.execute(OLD_BYTES).fetchall()
-        connection.execute("BEGIN")
-        for first, last in slices(sizes, REPLAY_BYTES):
-            rows = connection.execute(OLD, [first, last]).fetchall()
-            _insert(connection, [Row(*row) for row in rows], segments)
-        connection.execute("DROP TABLE summaries")
-        connection.execute("UPDATE meta SET schema = ?", [SCHEMA])
-        connection.execute("COMMIT")
-        connection.execute("CHECKPOINT")
-    except (duckdb.Error, OSError) as error:
-        connection.close()
-        why = f"cannot be moved to schema {SCHEMA} ({error}); free disk space, or {RESTORE}"
-        raise ConfigError(path, why) from error
-    return SCHEMA
-
-
-def _segments(connection: duckdb.DuckDBPyConnection) -> set[int]:
-    rows = connection.execute("SELECT DISTINCT segment FROM windows").fetchall()
-    return {number for (number,) in rows}
-
-
-def _diagnosis(complaint: str) -> str:
-    first = complaint.splitlines()[0]
-    if "lock" in first:
-        _, _, holder = first.partition("Conflicting lock is held in ")
-        who = holder.partition(". See")[0] or "another process"
-        return f"is in use by {who}; stop that one, or set another database file"
-    if "No such file" in first or "Permission denied" in first:
-        return f"cannot be opened: {first}; check the folder and its permissions"
-    return f"is damaged or no DuckDB file ({first}); {RESTORE}"
-
-
-def _insert(
-    connection: duckdb.DuckDBPyConnection, rows: list[Row], segments: Segments
-) -> set[tuple[str, int]]:
-    if not rows:
-        return set()
-    unique = list({(row.host, row.start_ns): row for row in reversed(rows)}.values())
-    places = segments.places(len(row.payload) for row in unique)
-    columns = [
-        [row.host for row in unique],
-        [row.start_ns for row in unique],
-        [row.received_ns for row in unique],
-        [place.segment for place in places],
-        [place.offset for place in places],
-        [place.length for place in places],
-    ]
-    new = set(connection.execute(INSERT, columns).fetchall())
-    segments.write(
-        [
-            (place, row.payload)
-            for place, row in zip(places, unique, strict=True)
-            if (row.host, row.start_ns) in new
-        ]
-    )
-    return new
-
-
-# Returns the instant before which rows must be deleted for the rest to fit `max_bytes`.
-def _excess_ns(connection: duckdb.DuckDBPyConnection, max_bytes: int) -> int:
-    row = connection.execute(
-        """
-        SELECT max(received_ns) FROM (
-            SELECT received_ns, sum(bytes) OVER (ORDER BY received_ns DESC, host, start_ns
-                ROWS UNBOUNDED PRECEDING) AS kept FROM windows)
-        WHERE kept > ?
-        """,
-        [max_bytes],
-    ).fetchone()
-    return row[0] + 1 if row is not None and row[0] is not None else 0
-
-
-def _delete_oldest(connection: duckdb.DuckDBPyConnection, before_ns: int) -> int:
-    row = connection.execute(
-        """
-        SELECT max(received_ns) FROM (
-            SELECT received_ns FROM windows WHERE received_ns < ? ORDER BY received_ns LIMIT ?)
-        """,
-        [before_ns, TRIM_ROWS],
-    ).fetchone()
-    if row is None or row[0] is None:
-        return 0
-    deleted = connection.execute("DELETE FROM windows WHERE received_ns <= ?", [row[0]])
-    count = deleted.fetchone()
-    return int(count[0]) if count else 0
 
 
 def _text(value: object) -> str:

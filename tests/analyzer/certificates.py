@@ -3,7 +3,7 @@
 
 import ssl
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _NEW = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
@@ -12,11 +12,14 @@ _NEW = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_cur
 class Authority:
     """Signs certificates as operators do: CN and subjectAltName are the host's name."""
 
-    def __init__(self, folder: Path, name: str = "ca") -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path, name: str = "ca", environ: Mapping[str, str] | None = None
+    ) -> None:
+        """Make the authority; `environ` is that of `openssl`, with the clock that it sees."""
+        self._folder, self._environ = folder, environ
         self.ca = folder / f"{name}.pem"
         self._key = folder / f"{name}.key"
-        _run(
+        self._run(
             *(*_NEW, "-nodes", "-days", "2", "-subj", f"/CN={name}"),
             *("-keyout", str(self._key), "-out", str(self.ca)),
             *("-addext", "keyUsage=critical,keyCertSign,cRLSign"),
@@ -27,7 +30,7 @@ class Authority:
         cert, key = self._folder / f"{self.ca.stem}-{name}.pem", self._folder / f"{name}.key"
         if not cert.exists():
             names = [f"DNS:{other}" for other in others]
-            _run(
+            self._run(
                 *(*_NEW, "-nodes", "-days", "2", "-subj", f"/CN={name}"),
                 *("-CA", str(self.ca), "-CAkey", str(self._key)),
                 *("-keyout", str(key), "-out", str(cert)),
@@ -50,6 +53,5 @@ class Authority:
         context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-
-def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+    def _run(self, *command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True, env=self._environ)

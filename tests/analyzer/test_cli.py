@@ -193,6 +193,32 @@ def test_an_incident_that_is_not_stored_says_so_everywhere():
             assert ("the analyzer's disk refuses" in fits(lines)) is not stored
 
 
+def test_what_is_wrong_with_the_analyzer_itself_is_told_with_its_incidents(
+    canned, capsys, monkeypatch
+):
+    wrong = ["its disk refuses what it is given: No space left on device"]
+    text = fits(incidents.report([], wrong))
+    assert text.splitlines() == ["no incidents", f"the analyzer itself: {wrong[0]}"]
+    canned.answers["/v1/incidents"] = (200, {"incidents": [], "warnings": wrong})
+    assert cli.main(["incidents"]) == 0
+    assert cli.main(["incidents", "--check"]) == 1
+    monkeypatch.setattr(watch, "RETRY_S", 0.001)
+    canned.answers["/v1/incidents/events"] = (
+        200,
+        [
+            {"next": 5, "events": [], "warnings": []},
+            {"next": 5, "events": [], "warnings": wrong},
+            {"next": 5, "events": [], "warnings": wrong},
+            {"next": 5, "events": [], "warnings": []},
+            b"[]",
+        ],
+    )
+    capsys.readouterr()
+    assert cli.main(["watch"]) != 0  # the last answer is none: it ends
+    said = capsys.readouterr().err
+    assert said.count(wrong[0]) == said.count("well again") == 1
+
+
 def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert "i1a2b-77  confirmed  06:00:00  overlay  0.97" in fits(incidents.report([INCIDENT] * 2))
     masked = {**INCIDENT, "component": "rnic h0/rnic0", "symptom": "masked"}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from tests.bench import (
     agent_cost,
+    backing_up,
     bpf,
     flows,
     ingest,
@@ -27,6 +28,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "judging": judging.run,
     "receiving": receiving.run,
     "scale": scale.run,
+    "backup": backing_up.run,
     "agent-cost": agent_cost.run,
     "skeleton": skeleton.run,
     "flows": flows.run,

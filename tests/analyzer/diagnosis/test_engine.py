@@ -568,6 +568,24 @@ def test_an_analyzer_that_stood_still_reads_what_came_before_it_closes_a_window(
     assert components(world.diagnosis.incidents()) == [truth]
 
 
+def test_an_analyzer_whose_clock_was_ahead_goes_on_at_once_when_it_is_set_right():
+    """It closed windows of that time, which hosts come to only now."""
+    world, truth = World(), switch("spine-1")
+    world.live(3)
+    ahead_ns = world.now_ns() + 180 * 10**9
+    world.diagnosis.begin(ahead_ns)
+    world.diagnosis.stood_still(ahead_ns)
+    world.diagnosis.step(ahead_ns + GRACE_NS)
+    world.diagnosis.stood_still(ahead_ns)
+    world.silent = dict.fromkeys(HOSTS, "timeout")
+    world.diagnosis.step(world.now_ns())
+    world.silent = {}
+    world.live(2)
+    assert world.told == {}
+    world.fabric.loss = {truth: 1.0}
+    assert components(world.live(2)) == [truth]
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_a_window_waits_for_what_is_being_stored(told):
     world = World()

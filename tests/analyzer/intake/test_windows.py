@@ -68,6 +68,21 @@ def test_a_window_nobody_reported_is_judged_too():
     assert marks.close({"a"}, now_ns=4 * WIDTH + 2 * GRACE_NS) == []
 
 
+def test_windows_of_a_future_that_a_wrong_clock_saw_are_forgotten():
+    marks = Watermarks()
+    add(marks, "a", 2)
+    marks.begin(now_ns=40 * WIDTH)
+    marks.ensure(WIDTH, now_ns=41 * WIDTH)
+    assert starts(marks.close({"a"}, now_ns=41 * WIDTH + GRACE_NS)) == [40]
+    add(marks, "a", 3)
+    assert marks.late == 1
+    marks.set_back(now_ns=4 * WIDTH)
+    for window in (3, 4):
+        add(marks, "a", window)
+    assert marks.late == 1
+    assert starts(marks.close({"a"}, now_ns=5 * WIDTH)) == [4]  # the other one was history
+
+
 def test_history_is_taken_in_and_judged_no_more():
     marks = Watermarks()
     assert marks.begin(now_ns=0) == []

@@ -3,12 +3,9 @@
 
 import asyncio
 import io
-import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -22,9 +19,8 @@ from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Accepted, Registered, Summary
 from tests.analyzer.certificates import Authority
 from tests.analyzer.cluster import SECOND, endpoint, registration
+from tests.analyzer.server.process import Process
 from tests.waiting import wait_until
-
-ROOT = Path(__file__).parents[3]
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack"}
 
@@ -32,48 +28,6 @@ MSGPACK = {"content-type": "application/msgpack", "accept": "application/msgpack
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("ca"))
-
-
-class Process:
-    """`netagent-analyzer serve` with its log read up to the line that says where it listens."""
-
-    def __init__(self, folder, tls=None, listen="127.0.0.1:0"):
-        self.config = folder / "analyzer.toml"
-        text = f'listen = "{listen}"\ndatabase = "state/netagent.duckdb"\n'
-        if tls:
-            cert, key = tls.sign("analyzer")
-            text += f'[tls]\nca = "{tls.ca}"\ncert = "{cert}"\nkey = "{key}"\n'
-        self.config.write_text(text)
-
-    def __enter__(self):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "analyzer.cli", "serve", "--config", str(self.config)],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
-        self.log = []
-        for line in self.process.stderr:
-            self.log.append(json.loads(line))
-            if self.log[-1]["event"] == "listening":
-                self.url = self.log[-1]["url"]
-                return self
-        raise AssertionError(self.log)
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.process.stderr.close()
-
-    def stop(self):
-        """Stop as an operator does; return exit status, seconds and the rest of the log."""
-        began = time.monotonic()
-        self.process.terminate()
-        rest = [json.loads(line) for line in self.process.stderr]
-        return self.process.wait(), time.monotonic() - began, rest
-
-    def client(self, context=None):
-        return httpx.Client(base_url=self.url, verify=context or False, trust_env=False, timeout=10)
 
 
 def summary(start_ns):

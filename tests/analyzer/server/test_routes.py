@@ -6,6 +6,7 @@ import contextlib
 import io
 import time
 
+import duckdb
 import httpx
 import msgpack
 import pytest
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from analyzer.config import Config, Recording, Tasks
 from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.replay.player import play, read
+from analyzer.server import analyzer as server
+from analyzer.server import clock
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
 from analyzer.server.judge import BACKLOG_BYTES
@@ -69,6 +72,9 @@ class Diagnosis:
 
     def stood_still(self, now_ns):
         self.stood += 1
+
+    def arriving(self, since_ns, now_ns):
+        pass
 
     def begin(self, now_ns):
         self.began = True
@@ -309,7 +315,7 @@ def test_long_polls_do_not_hold_a_stop(tmp_path):
         ]
         await until(lambda: len(lab.analyzer.waiters) == 2)
         lab.analyzer.waiters.stop()
-        assert await asyncio.gather(*polls) == [204, {"next": 2**62, "events": []}]
+        assert await asyncio.gather(*polls) == [204, {"next": 2**62, "events": [], "warnings": []}]
         assert await lab.follow(roster, "h0", wait_s=15) == 204
 
     on(tmp_path, work)
@@ -435,6 +441,49 @@ def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
         assert (await lab.http.delete("/v1/tasks/train-a")).json()["known"]
         assert not (await lab.http.delete("/v1/tasks/train-a")).json()["known"]
         problem(await lab.http.get("/v1/tasks/train-a"), 404)
+
+    on(tmp_path, work)
+
+
+def test_what_a_restart_cannot_read_is_set_aside_counted_and_stops_nothing(tmp_path):
+    async def before(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        await lab.push()
+        await lab.analyzer.store.put("h0", 1, time.time_ns(), b"no summary")
+
+    async def after(lab):
+        status = (await lab.http.get("/v1/status")).json()
+        assert (status["agents"], status["tasks"], status["rows_set_aside"]) == (1, 1, 1)
+        assert status["counters"]["replayed"] == status["counters"]["unreadable_summaries"] == 1
+        metrics = (await lab.http.get("/metrics")).text.splitlines()
+        assert "netagent_rows_set_aside 1" in metrics
+        assert "netagent_unreadable_summaries_total 1" in metrics
+
+    on(tmp_path, before)
+    with duckdb.connect(tmp_path / "netagent.duckdb") as connection:
+        connection.execute("INSERT INTO tasks VALUES ('t', '{')")
+    on(tmp_path, after)
+
+
+def test_a_wall_clock_that_is_set_is_told_and_followed_where_no_host_knows_better(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(server, "TIME_S", 0.001)
+
+    async def work(lab):
+        lab.analyzer.steady._ahead_ns -= 90 * SECOND
+        status = (await lab.http.get("/v1/status")).json()
+        assert status["wall_clock_off_ns"] == pytest.approx(90 * SECOND, rel=0.01)
+        [warning] = (await lab.http.get("/v1/incidents")).json()["warnings"]
+        assert warning.startswith("its wall clock is off by 90 s")
+        lines = (await lab.http.get("/metrics")).text.splitlines()
+        [off] = [each for each in lines if each.startswith("netagent_wall_clock_off_seconds ")]
+        assert float(off.split()[1]) == pytest.approx(90, rel=0.01)
+        before = lab.diagnosis.stood
+        monkeypatch.setattr(clock, "ALONE_NS", 0)
+        await until(lambda: lab.diagnosis.stood > before)
+        assert lab.analyzer.steady.off_ns == 0
+        assert (await lab.http.get("/v1/incidents")).json()["warnings"] == []
 
     on(tmp_path, work)
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import duckdb
 import pytest
 import structlog
-from hypothesis import given
-from hypothesis import strategies as st
 
 from analyzer.roster.registry import Registry
-from analyzer.store import segments, tables
-from analyzer.store.tables import SCHEMA, Store, slices
-from netagent.model.errors import CapabilityMissing, ConfigError
+from analyzer.store import opening, segments, tables
+from analyzer.store.manifest import SUMMARIES
+from analyzer.store.space import Freed, Room
+from analyzer.store.tables import Store
+from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer
 from netagent.model.task import Task
@@ -62,7 +62,7 @@ def using(path, work):
 
 
 def size_of(path):
-    files = [Path(path), *Path(path + tables.SUMMARIES).iterdir()]
+    files = [Path(path), *Path(path + SUMMARIES).iterdir()]
     return sum(file.stat().st_size for file in files)
 
 
@@ -122,22 +122,10 @@ def test_more_than_fits_into_memory_is_replayed_and_read(path, monkeypatch):
         return replayed, some
 
     using(path, write)
-    monkeypatch.setattr(tables, "MEMORY_LIMIT", "128MB")
+    monkeypatch.setattr(opening, "MEMORY_LIMIT", "128MB")
     replayed, some = using(path, read)
     assert replayed == [(1000 + n, n.to_bytes(2)) for n in range(8_000)]
     assert some == [n.to_bytes(2) for n in range(8_000) if n % 4 in (1, 2)]
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9))), st.integers(1, 20))
-def test_slices_have_each_instant_once_in_order_and_no_more_bytes_than_they_may(steps, most):
-    sizes, at = [], 0
-    for step, size in steps:
-        at += step
-        sizes.append((at, size))
-    found = list(slices(sizes, most))
-    assert [n for a, b in found for n, _ in sizes if a <= n <= b] == [n for n, _ in sizes]
-    for a, b in found:
-        assert a == b or sum(size for n, size in sizes if a <= n <= b) <= most
 
 
 def test_writes_go_on_while_a_replay_is_read(path):
@@ -215,6 +203,84 @@ def test_the_files_stay_bounded_however_long_they_are_written(path, monkeypatch)
     assert max(sizes) < 40_000_000
 
 
+class Small:
+    """A disk that has room for so many bytes beside a folder's files."""
+
+    def __init__(self, folder, free):
+        self.folder = folder
+        self.free = free + self.used
+
+    @property
+    def used(self):
+        return sum(each.stat().st_blocks * 512 for each in self.folder.glob("*.segment"))
+
+    def of(self, _):
+        return Room(20 * 100_000, self.free - self.used)
+
+
+def test_where_the_disk_is_short_the_oldest_go_by_whole_files_and_no_more(path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 40_000)
+    folder = Path(path + SUMMARIES)
+
+    async def work(store):
+        for n in range(30):
+            await store.put("h0", n, n, n.to_bytes() * 10_000)
+        disk = Small(folder, 30_000)  # 100,000 shall be free
+        monkeypatch.setattr(store, "room", lambda: disk.of(None))
+        first = await store.make_room(before_ns=1000)
+        kept = [at for at, _ in await replayed(store)]
+        assert store.room().short == 0
+        assert store.room().free < 100_000 + 50_000
+        assert kept == list(range(30 - len(kept), 30)[: len(kept)])
+        assert (first.summaries, first.backups) == (30 - len(kept), 0)
+        assert await store.make_room(before_ns=1000) == Freed()
+        refused = await store.make_room(before_ns=1000, least=1)
+        assert 0 < refused.summaries <= 5
+        disk.free = 0
+        last = await store.make_room(before_ns=20)
+        left = [at for at, _ in await replayed(store)]
+        assert last.summaries > 0
+        assert left[-1] == 29
+        assert set(range(20, 30)) <= set(left)
+        assert await store.make_room(before_ns=20) == Freed()
+        assert await store.put("h0", 99, 99, b"more")
+
+    using(path, work)
+
+
+def test_where_the_disk_is_short_backups_go_before_summaries(path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 40_000)
+
+    async def work(store):
+        for n in range(12):
+            await store.put("h0", n, n, n.to_bytes() * 10_000)
+        for name in ("one", "two"):
+            await store.back_up(name)
+        rooms = [Room(2_000_000, 0), Room(2_000_000, 0), Room(2_000_000, 100_000)]
+        monkeypatch.setattr(store, "room", lambda: rooms.pop(0) if len(rooms) > 1 else rooms[0])
+        assert await store.make_room(before_ns=1000) == Freed(0, 2)
+        assert len(await replayed(store)) == 12
+
+    using(path, work)
+
+
+def test_rows_whose_files_went_before_a_kill_go_with_the_next_ones(path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 40_000)
+    folder = Path(path + SUMMARIES)
+
+    async def work(store):
+        for n in range(20):
+            await store.put("h0", n, n, n.to_bytes() * 10_000)
+        (folder / f"{1:010d}.segment").unlink()
+        await store.make_room(before_ns=1000, least=1)
+        with structlog.testing.capture_logs() as logs:
+            found = await replayed(store)
+        assert logs == []
+        assert [at for at, _ in found] == list(range(8, 20))
+
+    using(path, work)
+
+
 def test_only_recovered_incidents_are_dropped_with_age(path):
     async def work(store):
         old = [incident("open", updated_ns=1), incident("done", IncidentState.RECOVERED, 1)]
@@ -259,85 +325,6 @@ def test_a_closed_store_says_so(path):
     using(path, work)
 
 
-# --- files that cannot be used --------------------------------------------------------------------
-
-
-def refusal(path):
-    with pytest.raises(ConfigError) as caught:
-        Store(path)
-    return caught.value.message
-
-
-def test_a_database_in_use_names_who_holds_it(path):
-    script = "import sys, duckdb; c = duckdb.connect(sys.argv[1]); print(flush=True); input()"
-    using(path, lambda store: store.usage())
-    holder = subprocess.Popen(
-        [sys.executable, "-c", script, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    with holder:
-        holder.stdout.readline()
-        message = refusal(path)
-        holder.stdin.close()
-    assert f"PID {holder.pid}" in message
-    assert "stop that one" in message
-
-
-def test_a_file_that_is_no_database_is_left_alone(tmp_path):
-    path = tmp_path / "x.duckdb"
-    path.write_bytes(b"not a database" * 1000)
-    assert "move it away" in refusal(str(path))
-    assert path.read_bytes().startswith(b"not a database")
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert "cannot be created" in refusal(str(tmp_path / "file" / "x.duckdb"))
-
-
-def test_a_database_of_another_schema_is_refused(path):
-    using(path, lambda store: store.usage())
-    with duckdb.connect(path) as connection:
-        connection.execute("UPDATE meta SET schema = ?", [SCHEMA + 1])
-    assert f"schema {SCHEMA + 1}" in refusal(path)
-
-
-OLD = """
-CREATE TABLE meta (schema INTEGER NOT NULL);
-INSERT INTO meta VALUES (1);
-CREATE TABLE summaries (
-    host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, received_ns BIGINT NOT NULL,
-    bytes BIGINT NOT NULL, payload BLOB NOT NULL, PRIMARY KEY (host, start_ns));
-CREATE TABLE tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
-"""
-
-
-def test_a_database_of_the_first_version_is_moved_on_with_all_that_it_holds(path, monkeypatch):
-    monkeypatch.setattr(tables, "REPLAY_BYTES", 5000)
-    Path(path).parent.mkdir()
-    rows = [("h0" if n % 2 else "h1", n, 100 + n // 3, 1000, b"%d" % n * 500) for n in range(40)]
-    with duckdb.connect(path) as connection:
-        connection.execute(OLD)
-        connection.executemany("INSERT INTO summaries VALUES (?, ?, ?, ?, ?)", rows)
-    for _ in range(2):
-        found = using(path, replayed)
-        assert sorted(found) == sorted((received_ns, body) for *_, received_ns, _, body in rows)
-    assert using(path, lambda store: store.put("h1", 0, 999, b"again")) is False
-    with duckdb.connect(path) as connection:
-        names = {name for (name,) in connection.execute("SHOW TABLES").fetchall()}
-    assert "summaries" not in names
-
-
-def test_one_that_cannot_be_moved_on_stays_as_it_was(path, monkeypatch):
-    Path(path).parent.mkdir()
-    with duckdb.connect(path) as connection:
-        connection.execute(OLD)
-        connection.execute("INSERT INTO summaries VALUES ('h0', 5, 7, 1, 'x'::BLOB)")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", lambda _: Path("/nowhere").stat())
-        assert "free disk space" in refusal(path)
-    assert using(path, replayed) == [(7, b"x")]
-
-
 def test_a_payload_that_is_damaged_is_logged_and_the_others_are_read(path):
     async def work(store):
         for n in range(3):
@@ -346,7 +333,7 @@ def test_a_payload_that_is_damaged_is_logged_and_the_others_are_read(path):
         return await replayed(store)
 
     def damage():
-        [file] = Path(path + tables.SUMMARIES).iterdir()
+        [file] = Path(path + SUMMARIES).iterdir()
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
@@ -356,12 +343,56 @@ def test_a_payload_that_is_damaged_is_logged_and_the_others_are_read(path):
     assert [line["event"] for line in logs] == ["summary_lost"]
 
 
-def test_rows_of_another_version_are_refused_by_name(path):
+def test_rows_that_cannot_be_read_are_set_aside_and_the_others_are_there(path):
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
+    state, task = registry.export_host("h0"), Task("job", ("a0",), 1, (0,), declared=True)
+
+    async def write(store):
+        await store.put_host(state)
+        await store.put_task(task)
+        await store.put_incidents([incident()])
+
+    async def read(store):
+        everything = await store.hosts(), await store.tasks(), await store.incidents()
+        return everything, await store.aside()
+
+    using(path, write)
+    bad = [("hosts", "h9", "{"), ("tasks", "t", '{"id": 7}'), ("tasks", "u", "[" * 9999)]
+    with duckdb.connect(path) as connection:
+        connection.execute("INSERT INTO hosts VALUES (?, ?)", bad[0][1:])
+        connection.executemany("INSERT INTO tasks VALUES (?, ?)", [each[1:] for each in bad[1:]])
+        connection.execute("INSERT INTO incidents VALUES ('i9', 'open', 1, 'null')")
+    whole = ([state], [task], [incident()])
+    with structlog.testing.capture_logs() as logs:
+        assert using(path, read) == (whole, 4)
+    assert {(each["event"], each["key"]) for each in logs} == {
+        ("row_set_aside", key) for key in ("h9", "t", "u", "i9")
+    }
+    assert using(path, read) == (whole, 4)
+    with duckdb.connect(path) as connection:
+        kept = connection.execute("SELECT tbl, key, body FROM aside").fetchall()
+        [(least_ns,)] = connection.execute("SELECT min(set_aside_ns) FROM aside").fetchall()
+    assert sorted(kept) == sorted([*bad, ("incidents", "i9", "null")])
+    assert least_ns > 0
+
+
+def test_rows_that_can_be_neither_read_nor_moved_stay_and_the_start_goes_on(path, monkeypatch):
     using(path, lambda store: store.usage())
     with duckdb.connect(path) as connection:
         connection.execute("INSERT INTO tasks VALUES ('t', '{}')")
-    with pytest.raises(ConfigError, match="cannot read"):
-        using(path, lambda store: store.tasks())
+
+    async def read(store):
+        return await store.tasks(), await store.aside()
+
+    def refuse(*_):
+        raise duckdb.IOException("No space left on device")
+
+    with monkeypatch.context() as patch, structlog.testing.capture_logs() as logs:
+        patch.setattr(tables, "set_aside", refuse)
+        assert using(path, read) == ([], 0)
+    assert [each["event"] for each in logs][-1] == "rows_not_moved"
+    assert using(path, read) == ([], 1)
 
 
 def test_work_that_fails_in_any_way_holds_up_nobody_else(path, monkeypatch):
@@ -379,6 +410,8 @@ def test_work_that_fails_in_any_way_holds_up_nobody_else(path, monkeypatch):
 
 WRITER = """
 import asyncio, sys
+from analyzer.store.manifest import SUMMARIES
+from analyzer.store.space import Freed, Room
 from analyzer.store.tables import Store
 
 async def host(store, name, first):

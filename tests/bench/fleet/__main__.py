@@ -12,6 +12,7 @@ from analyzer.simulate.agents import WIDTH_NS
 from analyzer.simulate.failures import TYPES
 from tests.bench.fleet.hosts import NS, RAILS, Load
 from tests.bench.fleet.run import Kills, run, told
+from tests.bench.fleet.trouble import Machine, Trouble
 
 EPILOG = """
 examples:
@@ -19,6 +20,8 @@ examples:
   .venv/bin/python -m tests.bench.fleet 2048 --types 1,1,1,1,1,1,1,1
   .venv/bin/python -m tests.bench.fleet 8192 --healthy 120 --types ''
   .venv/bin/python -m tests.bench.fleet 2048 --healthy 60 --kill serve,judge
+  .venv/bin/python -m tests.bench.fleet 256 --clock-steps=180,0,-180,0 --types 2
+  .venv/bin/python -m tests.bench.fleet 256 --disk-iops 5 --types 2
 
 exit status 1: something else was named, something was not, or a window that
 was acknowledged is not on disk
@@ -44,13 +47,23 @@ def main() -> int:
     parser.add_argument("--kill", type=lambda text: tuple(text.split(",")), default=(),
                         metavar="WHOM,...", help="of serve and judge, in turn")  # fmt: skip
     parser.add_argument("--every", type=float, default=12.0, metavar="SECONDS",
-                        help="between two kills (default: 12)")  # fmt: skip
+                        help="between two kills, or steps of the clock (default: 12)")  # fmt: skip
+    parser.add_argument("--clock-steps", type=_numbers, default=(), metavar="SECONDS,...",
+                        help="by which the server's wall clock is off, in turn, each "
+                        "for --every seconds; negative ones as --clock-steps=-180,0")  # fmt: skip
+    parser.add_argument("--disk-ms", type=int, default=0, metavar="MS",
+                        help="that each sync of the server's disk takes longer")  # fmt: skip
+    parser.add_argument("--disk-iops", type=int, default=0, metavar="N",
+                        help="writes a second that the server's disk takes (root)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.rnics % RAILS or options.rnics < 2 * RAILS:
         parser.error(f"RNICS is a multiple of {RAILS}, and {2 * RAILS} or more")
     if not set(options.kill) <= {"serve", "judge"}:
         parser.error("--kill takes serve and judge")
+    trouble = Trouble(options.clock_steps, options.every, options.disk_ms, options.disk_iops)
+    if trouble.remedy is not None:
+        parser.error(trouble.remedy)
     load = Load(
         options.rnics, options.seed, options.types, options.healthy, min(12, options.healthy),
         options.failing, options.stall,
@@ -61,10 +74,15 @@ def main() -> int:
         print(f"{time.monotonic() - began_s:6.1f} s  {text}", file=sys.stderr, flush=True)
 
     say(f"{load.hosts} hosts, {load.windows * WIDTH_NS // NS} s")
-    with tempfile.TemporaryDirectory() as folder:
-        shown = told(run(load, Path(folder), Kills(options.kill, options.every), say))
+    kills = Kills(options.kill, options.every)
+    with tempfile.TemporaryDirectory() as folder, Machine(Path(folder), trouble) as machine:
+        shown = told(run(load, Path(folder), kills, say, machine))
     print(json.dumps({"bench": "fleet", **shown}), flush=True)
     return int(bool(shown["others"] or shown["lost"] or None in shown["named_s"].values()))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
 def _types(text: str) -> tuple[int, ...]:

@@ -27,6 +27,7 @@ import duckdb
 from analyzer.simulate.agents import WIDTH_NS
 from tests.analyzer.certificates import Authority
 from tests.bench.fleet.hosts import AGAIN_S, NS, Delivered, Load, Served, main
+from tests.bench.fleet.trouble import Machine
 from tests.bench.receiving import Host, Refused, cpu_s
 from tests.campaign.episode import Truth
 
@@ -50,14 +51,16 @@ class Seen:
     cpu_s: list[tuple[float, float]] = field(default_factory=list)
     """Used by both so far, at the end of each window."""
     status: dict[str, Any] = field(default_factory=dict)
+    warnings: set[str] = field(default_factory=set)
+    """What is wrong with the server itself."""
 
 
 class Serve:
     """The server; another one on the same port where it was killed."""
 
-    def __init__(self, folder: Path, authority: Authority) -> None:
-        self._config = folder / "analyzer.toml"
-        self.database = folder / "netagent.duckdb"
+    def __init__(self, folder: Path, authority: Authority, machine: Machine) -> None:
+        self._config, self._machine = folder / "analyzer.toml", machine
+        self.database = machine.disk / "netagent.duckdb"
         self.log = folder / "serve.log"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
@@ -89,7 +92,10 @@ class Serve:
         self.starts += 1
         command = [sys.executable, "-m", "analyzer.cli", "serve", "--config", str(self._config)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stderr=log)
+            machine = self._machine
+            self._process = subprocess.Popen(
+                machine.command(command), stderr=log, env=machine.environ
+            )
 
     def kill(self) -> None:
         """Kill it, without a word."""
@@ -119,6 +125,7 @@ class Watcher:
         while True:
             found = await line.get(f"/v1/incidents/events?after={after}&wait_s=30")
             after = int(found["next"])
+            self.seen.warnings |= set(found["warnings"])
             self.seen.events += [(time.time_ns(), each["incident"]) for each in found["events"]]
 
     async def knock(self) -> None:
@@ -182,16 +189,18 @@ class Outcome:
     killed: int
 
 
-def run(load: Load, folder: Path, kills: Kills, say: Callable[[str], None]) -> Outcome:
+def run(
+    load: Load, folder: Path, kills: Kills, say: Callable[[str], None], machine: Machine
+) -> Outcome:
     """Run it; `say` is told how far it is."""
-    authority = Authority(folder)
+    authority = Authority(folder, environ=machine.of_certificates)
     names = [f"h{n}" for n in range(load.hosts)]
     ours, theirs = multiprocessing.Pipe()
     spawn = multiprocessing.get_context("spawn")
     process = spawn.Process(target=main, args=(load, str(folder), theirs), daemon=True)
     process.start()
     theirs.close()  # or its death would not end what waits for it
-    serve = Serve(folder, authority)
+    serve = Serve(folder, authority, machine)
     try:
         say("making windows and certificates")
         certificates = tuple(_text(authority.sign(name)) for name in names)
@@ -200,7 +209,7 @@ def run(load: Load, folder: Path, kills: Kills, say: Callable[[str], None]) -> O
         serve.start()
         ours.send(Served(serve.port, str(authority.ca), certificates, everybody))
         watcher = Watcher(serve, authority)
-        live = _Live(load, serve, watcher, ours, kills, say)
+        live = _Live(load, serve, watcher, ours, kills, say, machine)
         delivered = asyncio.run(live.live())
     finally:
         process.terminate()
@@ -221,9 +230,11 @@ class _Live:
         pipe: Connection,
         kills: Kills,
         say: Callable[[str], None],
+        machine: Machine,
     ) -> None:
         self._load, self._serve, self._watcher = load, serve, watcher
         self._pipe, self._kills, self._say = pipe, kills, say
+        self._machine = machine
         self.failed_ns = 0
         self.killed = 0
 
@@ -236,6 +247,7 @@ class _Live:
         done = loop.run_in_executor(None, self._pipe.recv)
         tasks = [asyncio.create_task(self._watcher.follow())]
         tasks.append(asyncio.create_task(self._watcher.knock()))
+        tasks.append(asyncio.create_task(self._machine.live(self._say)))
         if self._kills.whom:
             tasks.append(asyncio.create_task(self._kill()))
         for window in range(self._load.windows + 1):
@@ -324,9 +336,16 @@ def told(outcome: Outcome) -> dict[str, Any]:
             "receive": [seen.rss_mib[0][0], seen.rss_mib[-1][0]],
             "judge": [seen.rss_mib[0][1], seen.rss_mib[-1][1]],
         },
+        "told": _told(seen),
         "questions": delivered.questions,
         "stood_still": seen.status["stood_still"],
     }
+
+
+def _told(seen: Seen) -> dict[str, Any]:
+    """Return what the server said of itself."""
+    late = [incident["late_ns"] for _, incident in seen.events]
+    return {"late_s": round(max(late, default=0) / NS, 1), "warnings": sorted(seen.warnings)}
 
 
 def _used(totals: list[tuple[float, float]]) -> dict[str, float | None]:

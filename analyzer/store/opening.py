@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opens the database: a new one, or one of this version or of an older one, which is moved on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+import structlog
+
+from analyzer.store.segments import Segments
+from analyzer.store.windows import insert, slices
+from analyzer.store.writer import Row
+from netagent.model.errors import ConfigError
+
+log = structlog.get_logger()
+
+SCHEMA = 3
+"""Version of the tables. Files of older versions are moved on; those of newer ones are refused."""
+
+MEMORY_LIMIT = "512MB"
+"""Most memory for DuckDB's buffers, which by default take most of the machine's. Chosen: the
+analyzer's own data needs the rest."""
+
+MOVE_BYTES = 16_000_000
+"""Bytes of summaries moved at once out of a database of version 1. Chosen: bounds memory."""
+
+RESTORING = ".restoring"
+"""Suffix of the folder from which a backup is being put in place, beside the database."""
+RESTORE = "move it away to start empty, or restore a copy"
+
+TABLES = """
+CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS windows (
+    host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, received_ns BIGINT NOT NULL,
+    segment BIGINT NOT NULL, place BIGINT NOT NULL, bytes BIGINT NOT NULL,
+    PRIMARY KEY (host, start_ns));
+CREATE TABLE IF NOT EXISTS hosts (host VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
+CREATE TABLE IF NOT EXISTS tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
+CREATE TABLE IF NOT EXISTS incidents (
+    id VARCHAR PRIMARY KEY, state VARCHAR NOT NULL, updated_ns BIGINT NOT NULL,
+    body VARCHAR NOT NULL);
+CREATE TABLE IF NOT EXISTS aside (
+    tbl VARCHAR NOT NULL, key VARCHAR NOT NULL, body VARCHAR NOT NULL, why VARCHAR NOT NULL,
+    set_aside_ns BIGINT NOT NULL);
+"""
+
+OLD_BYTES = (
+    "SELECT received_ns, sum(bytes) FROM summaries GROUP BY received_ns ORDER BY received_ns"
+)
+OLD = """
+SELECT host, start_ns, received_ns, payload FROM summaries
+WHERE received_ns >= ? AND received_ns <= ? ORDER BY received_ns
+"""
+
+
+def open_(path: str, segments: Segments) -> duckdb.DuckDBPyConnection:
+    """Open or create the file at `path`. Raises ConfigError that says what to do."""
+    connection = _connected(path)
+    try:
+        _bring(connection, _version(connection), path, segments)
+    except duckdb.Error as error:
+        connection.close()
+        raise ConfigError(path, _diagnosis(str(error))) from error
+    except ConfigError:
+        connection.close()
+        raise
+    return connection
+
+
+def _connected(path: str) -> duckdb.DuckDBPyConnection:
+    if Path(path + RESTORING).exists():
+        raise ConfigError(path, "a restore of it was not finished; run that again")
+    try:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return duckdb.connect(
+            path,
+            config={"memory_limit": MEMORY_LIMIT, "threads": 2, "autoload_known_extensions": 0},
+        )
+    except OSError as error:
+        raise ConfigError(path, f"cannot be created: {error.strerror}") from None
+    except duckdb.Error as error:
+        raise ConfigError(path, _diagnosis(str(error))) from error
+
+
+def _version(connection: duckdb.DuckDBPyConnection) -> int:
+    """Return the version of the tables; a file without any is of this version."""
+    known = "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'meta'"
+    if connection.execute(known).fetchone() == (0,):
+        return SCHEMA
+    row = connection.execute("SELECT max(schema) FROM meta").fetchone()
+    return SCHEMA if row is None or row[0] is None else int(row[0])
+
+
+def _bring(
+    connection: duckdb.DuckDBPyConnection, found: int, path: str, segments: Segments
+) -> None:
+    """Make what tables are missing, and move those of an older version on, one by one."""
+    if not 1 <= found <= SCHEMA:
+        raise ConfigError(path, f"has schema {found}, this version speaks {SCHEMA}; {RESTORE}")
+    connection.execute(TABLES)
+    connection.execute("INSERT INTO meta SELECT ? WHERE NOT EXISTS (SELECT * FROM meta)", [SCHEMA])
+    for version in range(found, SCHEMA):
+        log.info("database_moves_on", database=path, schema=version + 1)
+        try:
+            _moved_on(connection, version, segments)
+        except (duckdb.Error, OSError) as error:
+            why = (
+                f"cannot be moved to schema {version + 1} ({error}); free disk space, or {RESTORE}"
+            )
+            raise ConfigError(path, why) from error
+
+
+def _moved_on(connection: duckdb.DuckDBPyConnection, version: int, segments: Segments) -> None:
+    connection.execute("BEGIN")
+    MOVES[version](connection, segments)
+    connection.execute("UPDATE meta SET schema = ?", [version + 1])
+    connection.execute("COMMIT")
+    connection.execute("CHECKPOINT")
+
+
+def _move_payloads(connection: duckdb.DuckDBPyConnection, segments: Segments) -> None:
+    """From version 1: write the payloads, which were in a table, to files."""
+    sizes = connection.execute(OLD_BYTES).fetchall()
+    for first, last in slices(sizes, MOVE_BYTES):
+        rows = connection.execute(OLD, [first, last]).fetchall()
+        insert(connection, [Row(*row) for row in rows], segments)
+    connection.execute("DROP TABLE summaries")
+
+
+def _drop_versions(connection: duckdb.DuckDBPyConnection, _segments: Segments) -> None:
+    """From version 2: drop what no version reads. The table `aside` is new, and made before."""
+    connection.execute("DROP TABLE IF EXISTS versions")
+
+
+MOVES: dict[int, Callable[[duckdb.DuckDBPyConnection, Segments], None]] = {
+    1: _move_payloads,
+    2: _drop_versions,
+}
+"""Version -> what makes the next one of it, in a transaction."""
+
+
+def _diagnosis(complaint: str) -> str:
+    first = complaint.splitlines()[0]
+    if "lock" in first:
+        _, _, holder = first.partition("Conflicting lock is held in ")
+        who = holder.partition(". See")[0] or "another process"
+        return f"is in use by {who}; stop that one, or set another database file"
+    if "No such file" in first or "Permission denied" in first:
+        return f"cannot be opened: {first}; check the folder and its permissions"
+    return f"is damaged or no DuckDB file ({first}); {RESTORE}"
