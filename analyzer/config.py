@@ -37,8 +37,23 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that raw summaries are kept."""
     bytes: int = 2 << 30
     """Bytes of raw summaries kept; the oldest go first."""
-    incidents_s: int = 90 * 24 * 3600
+    incidents_s: int = 365 * 24 * 3600
     """Seconds that recovered incidents are kept."""
+
+
+class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Minutes and hours by pair and by component, as Parquet files beside the database."""
+
+    enabled: bool = True
+    """False: none are written; those there are can be read."""
+    minute_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 4 << 30
+    """Bytes of minutes kept; the oldest go first."""
+    minute_age_s: Annotated[int, msgspec.Meta(ge=3600)] = 30 * 24 * 3600
+    """Seconds that minutes are kept; an hour is made of them, so at least one."""
+    hour_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 4 << 30
+    """Bytes of hours kept; the oldest go first."""
+    hour_age_s: Annotated[int, msgspec.Meta(ge=3600)] = 400 * 24 * 3600
+    """Seconds that hours are kept."""
 
 
 class Skeletons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,6 +136,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admins: tuple[str, ...] = ("admin",)
     """Names in certificates that may declare tasks and forget hosts."""
     retention: Retention = msgspec.field(default_factory=Retention)
+    history: History = msgspec.field(default_factory=History)
     skeletons: Skeletons = msgspec.field(default_factory=Skeletons)
     slowness: Slowness = msgspec.field(default_factory=Slowness)
     tasks: Tasks = msgspec.field(default_factory=Tasks)

@@ -193,7 +193,12 @@ class Analyzer:
             missing_after_ns=config.tasks.missing_after_s * 10**9,
             topology=self.topology,
         )
-        yield messages.Open(header=header, recording=config.recording, database=config.database)
+        yield messages.Open(
+            header=header,
+            recording=config.recording,
+            database=config.database,
+            history=config.history,
+        )
         yield roster_of(self.registry)
         incidents = tuple(self.journal.active())
         yield records.Restored(incidents=incidents, now_ns=self.clock())
