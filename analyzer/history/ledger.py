@@ -72,8 +72,8 @@ class _Minute:
     """A minute that is open."""
 
     start_ns: int
-    starts: set[int] = field(default_factory=set)
-    """Windows that were added."""
+    windows: int = 0
+    """Windows that were added, without what came late of some."""
     columns: dict[str, NDArray[Any]] = field(default_factory=dict)
     """(n,) by the flow's number."""
     parts: list[Part] = field(default_factory=list)
@@ -125,7 +125,7 @@ class _Minute:
         known = self.endpoints
         return Sealed(
             self.start_ns,
-            len(self.starts),
+            self.windows,
             tuple(self.parts),
             tuple(place[each] for each in ends),
             names,
@@ -142,6 +142,8 @@ class Ledger:
         self._open: dict[int, _Minute] = {}
         self._ways = Ways()
         self._numbers = FlowNumbers()
+        self._newest_ns = -1
+        """Start of the newest window."""
         self.late = 0
         """Windows, or single hosts' summaries of some, that came after their minute was sealed."""
 
@@ -166,7 +168,8 @@ class Ledger:
         self._ways.follow(topology, table.numbers, at_ns=window.start_ns, turned=self._cut)
         minute = self._open.setdefault(start_ns, _Minute(start_ns))
         minute.add(table.rows)
-        minute.starts.add(window.start_ns)
+        minute.windows += window.start_ns > self._newest_ns
+        self._newest_ns = max(self._newest_ns, window.start_ns)
         minute.endpoints.update(endpoints)
         return self._seal(window.end_ns - LATE_NS)
 
@@ -184,7 +187,6 @@ class Ledger:
 
     def _seal(self, until_ns: int) -> list[Sealed]:
         """Seal the minutes that ended by then."""
-        done = sorted(start for start in self._open if start + MINUTE_NS <= until_ns)
-        sealed = [self._open.pop(start).seal(self._ways, self._numbers) for start in done]
-        self._sealed_ns = max([self._sealed_ns, *(each + MINUTE_NS for each in done)])
-        return sealed
+        self._sealed_ns = max(self._sealed_ns, until_ns - until_ns % MINUTE_NS)
+        done = sorted(start for start in self._open if start < self._sealed_ns)
+        return [self._open.pop(start).seal(self._ways, self._numbers) for start in done]

@@ -76,6 +76,8 @@ class Historian:
 
     def _take(self, sealed: Sequence[Sealed]) -> None:
         for minute in sealed:
+            if not minute.parts:
+                continue  # nobody probed anything
             if len(self._waiting) == MAX_WAITING:
                 self._lose(minute, "too many wait for the disk")
             else:

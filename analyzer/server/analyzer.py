@@ -100,6 +100,8 @@ class Analyzer:
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while history is read: others wait, so that one core and one memory do."""
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of three endpoints of one host, row by row."""
+"""Windows of three endpoints of one host, row by row, and minutes of two pairs."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from analyzer.history.blocks import Block, Table
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.table import WindowTable, joined
 from netagent.model.endpoint import Endpoint
@@ -49,3 +50,29 @@ def table_of(rows: Rows, start_ns: int, numbers: FlowNumbers) -> tuple[Summary, 
     )  # fmt: skip
     decoded = numbers.decode(summary)
     return summary, joined(decoded.window, {"h": decoded}, numbers)
+
+
+def block(
+    start_ns: int,
+    sent: Sequence[int] = (10, 20),
+    lost: Sequence[int] = (0, 1),
+    rtt: Sequence[int] = (1_000, 0),
+    windows: int = 12,
+) -> Block:
+    """Return a minute of two pairs, a/rail0 -> b/rail0 and c/rail0 -> a/rail0.
+
+    Its components, link x -- y and switch x, have the same numbers. Each of `rtt` that is not 0
+    was measured five times.
+    """
+    u4 = {name: np.array(each, np.uint32) for name, each in (("sent", sent), ("lost", lost))}
+    u4["refused"] = np.zeros(2, np.uint32)
+    u4["rtt_count"] = np.array([5 * (ns > 0) for ns in rtt], np.uint32)
+    means = {"rtt_mean_ns": np.array(rtt, np.uint32)}
+    others = {f"rtt_{name}_ns": np.array(rtt, np.uint32) for name in ("min", "max")}
+    keys = {"source": np.array([0, 2]), "target": np.array([1, 0])}
+    order = ("rtt_min_ns", "rtt_mean_ns", "rtt_max_ns")
+    pairs = Table(
+        ("a/rail0", "b/rail0", "c/rail0"), keys, u4 | {n: (means | others)[n] for n in order}
+    )
+    components = Table(("link x -- y", "switch x"), {"component": np.arange(2)}, u4 | means)
+    return Block(start_ns, windows, pairs, components)

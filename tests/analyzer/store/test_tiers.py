@@ -1,32 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 
-import numpy as np
 import pytest
 import structlog
 
 from analyzer.config import History
-from analyzer.history.blocks import Block, Table
 from analyzer.history.files import Piece, Tier, What
 from analyzer.store.parquet import HALF, names_of
 from analyzer.store.tiers import Tiers
 from netagent.model.errors import CapabilityMissing
+from tests.analyzer.history.tables import MINUTE_NS, block
 
-MINUTE_NS = 60 * 10**9
 HOUR_NS = 60 * MINUTE_NS
 START_NS = 490_000 * HOUR_NS
-NAMES = ("a/rail0", "b/rail0", "c/rail0")
-
-
-def block(start_ns, sent=(10, 20), lost=(0, 1), rtt=(1_000, 0), windows=12):
-    u4 = {name: np.array(each, np.uint32) for name, each in (("sent", sent), ("lost", lost))}
-    u4["refused"] = np.zeros(2, np.uint32)
-    u4["rtt_count"] = np.array([5 * (ns > 0) for ns in rtt], np.uint32)
-    means = {"rtt_mean_ns": np.array(rtt, np.uint32)}
-    others = {f"rtt_{name}_ns": np.array(rtt, np.uint32) for name in ("min", "max")}
-    keys = {"source": np.array([0, 2]), "target": np.array([1, 0])}
-    pairs = Table(NAMES, keys, u4 | means | others)
-    components = Table(("link x -- y", "switch x"), {"component": np.arange(2)}, u4 | means)
-    return Block(start_ns, windows, pairs, components)
 
 
 def opened(tmp_path, **keep):
