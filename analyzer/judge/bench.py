@@ -156,6 +156,8 @@ class Bench:
                 return self.fed.diagnosis.findings()
             case "topology":
                 return self.fed.diagnosis.topology()
+            case "history":
+                return self.history.counts()
         raise RemoteProtocolError(f"nothing is known by the name {what!r}")
 
     def _answer(self, query: int, look: Callable[[], object]) -> None:

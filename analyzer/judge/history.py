@@ -107,6 +107,15 @@ class Historian:
         self.lost += 1
         log.warning("history_not_written", start_ns=minute.start_ns, error=why, minutes=self.lost)
 
+    def counts(self) -> dict[str, int]:
+        """Return what became of minutes since the start."""
+        return {
+            "files_written": self.tiers.counts.written,
+            "minutes_lost": self.lost,
+            "late": self._ledger.late,
+            "files_damaged": self.tiers.counts.damaged,
+        }
+
     def stop(self) -> None:
         """Let a merge under way end; an analyzer that starts again makes up for it."""
         self.tiers.interrupt()

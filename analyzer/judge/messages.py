@@ -49,7 +49,11 @@ class Walk(Struct, frozen=True, kw_only=True, tag="walk"):
 
 
 class Look(Struct, frozen=True, kw_only=True, tag="look"):
-    """Say what is known: `what` is `findings`, `topology`, or `recording` (write one to a file)."""
+    """Say what is known.
+
+    `what` is `findings`, `topology`, `history` (what became of minutes) or `recording` (write one
+    to a file).
+    """
 
     query: int
     what: str

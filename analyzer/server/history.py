@@ -67,7 +67,16 @@ async def history(
     )
 
 
-ROUTES = (history,)
+@get("/v1/history/counts", tags=["incidents"])
+async def counts(request: Call) -> Response[bytes]:
+    """Return what became of minutes since the judge started.
+
+    `minutes_lost` were not written, `late` counts what hosts delivered after its minute was.
+    """
+    return as_json(await analyzer_of(request).judge.look("history", dict[str, int]))
+
+
+ROUTES = (history, counts)
 
 
 def _wanted(

@@ -14,7 +14,7 @@ from litestar.response import Stream
 
 import netagent
 from analyzer.roster.service import check_schema
-from analyzer.server import history, inquiries, tasks, views
+from analyzer.server import exports, history, inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.documents import PROBLEM, config, gives, takes
 from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, changed, read, reply
@@ -438,6 +438,7 @@ def application(analyzer: Analyzer) -> Litestar:
             *tasks.ROUTES,
             *inquiries.ROUTES,
             *history.ROUTES,
+            *exports.ROUTES,
             *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, capacity, metrics),
         ],

@@ -5,15 +5,16 @@ Files are read some at a time, until a page is full. One that is damaged, or was
 is left out and counted.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import structlog
 
-from analyzer.history.files import HISTORY, Piece, Tier, What
+from analyzer.history.files import HISTORY, Tier, What
 from analyzer.store.parquet import Parquet, names_of
+from analyzer.store.tiers import pieces_between
 from netagent.model.errors import RemoteProtocolError
 
 log = structlog.get_logger()
@@ -104,7 +105,9 @@ def page(database: str, wanted: Wanted, after: Place | None, limit: int) -> Page
     """Return at most `limit` rows that come after a place. Raises CapabilityMissing."""
     folder, found = Path(database + HISTORY), Page()
     begin = after or Place(0, 0)
-    paths = [path for piece, path in pieces(folder, wanted) if piece.start_ns >= begin.start_ns]
+    since_ns = max(wanted.since_ns, begin.start_ns)
+    pieces = pieces_between(folder, wanted.tier, since_ns, wanted.until_ns)
+    paths = [folder / piece.path for piece in pieces if piece.what is wanted.what]
     if not paths:
         return found
     with Parquet(folder / "spill-of-questions") as parquet:
@@ -115,25 +118,6 @@ def page(database: str, wanted: Wanted, after: Place | None, limit: int) -> Page
                 found.following = _place(found.rows, begin)
                 break
     return found
-
-
-def pieces(folder: Path, wanted: Wanted) -> Iterator[tuple[Piece, Path]]:
-    """Yield the files that hold what is wanted, in the order of time."""
-    tier, what = wanted.tier, wanted.what
-    first_ns = max(0, wanted.since_ns - wanted.since_ns % tier.width_ns)
-    days = (_day(tier, at_ns) for at_ns in (first_ns, wanted.until_ns))
-    first, last = days
-    for day in sorted(folder.glob(f"{tier}/*")):
-        if not first <= day.name <= last:
-            continue
-        for path in sorted(day.glob(f"*.{what}.*")):
-            piece = Piece.of(PurePath(path.relative_to(folder)))
-            if piece is not None and first_ns <= piece.start_ns < wanted.until_ns:
-                yield piece, path
-
-
-def _day(tier: Tier, at_ns: int) -> str:
-    return Piece(tier, at_ns, What.PAIRS).path.parts[1]
 
 
 def _read(

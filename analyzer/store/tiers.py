@@ -209,6 +209,20 @@ def pieces_in(folder: Path) -> Iterator[tuple[Piece, int]]:
             yield piece, path.stat().st_size
 
 
+def pieces_between(folder: Path, tier: Tier, since_ns: int, until_ns: int) -> Iterator[Piece]:
+    """Yield what a folder has of a tier that ends after `since_ns` and begins before `until_ns`.
+
+    It is in the order of time.
+    """
+    first_ns = since_ns - since_ns % tier.width_ns
+    first, last = (Piece(tier, at_ns, What.PAIRS).path.parts[1] for at_ns in (first_ns, until_ns))
+    for day in sorted(folder.glob(f"{tier}/*")):
+        for path in sorted(day.iterdir()) if first <= day.name <= last else ():
+            piece = Piece.of(path.relative_to(folder))
+            if piece is not None and first_ns <= piece.start_ns < until_ns:
+                yield piece
+
+
 def remove_if_empty(folder: Path) -> None:
     """Delete the folder of a day of which nothing is left."""
     if not any(folder.iterdir()):

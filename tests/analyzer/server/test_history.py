@@ -14,6 +14,7 @@ from analyzer.config import History
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import WIDTH_NS, Agents
 from analyzer.simulate.clos import Clos, Shape
+from analyzer.store.parquet import Parquet
 from analyzer.store.tables import Store
 from analyzer.store.tiers import Tiers
 from netagent.wire.codec import encode
@@ -94,6 +95,15 @@ def test_only_admins_ask_and_others_wait_meanwhile(tmp_path):
     on(tmp_path, work)
 
 
+def test_what_became_of_minutes_is_counted(tmp_path):
+    async def work(lab):
+        lab.judge.bench.history.lost = 3
+        told = (await lab.http.get("/v1/history/counts")).json()
+        assert told == {"files_written": 0, "minutes_lost": 3, "late": 0, "files_damaged": 0}
+
+    on(tmp_path, work)
+
+
 # --- a real one ---------------------------------------------------------------------------------
 
 
@@ -156,6 +166,20 @@ def test_minutes_under_way_survive_a_kill_and_commands_show_them(tmp_path, capsy
         ]
         assert cli.main(["history", "--component", "switch nowhere"]) == 1
         assert "nothing is known" in capsys.readouterr().out
+        to = tmp_path / "out"
+        assert cli.main(["export", "--since", "10m", "-o", str(to), "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["window_rows"]
+        assert said["minute_files"] >= 2 * len(whole)
+        with Parquet(to / "spill") as parquet:
+            probes = "SELECT start_ns, sum(sent) FROM read_parquet($files) GROUP BY 1"
+            minutes = dict(parquet.rows(probes, {"files": str(to / "minute/*/*.pairs.parquet")}))
+            raw = "SELECT sum(sent) FROM read_parquet($files)"
+            assert parquet.rows(raw, {"files": str(to / "windows/*.parquet")}) == [
+                (sum(by_minute.values()),)
+            ]
+        assert {minute: minutes[minute] for minute in whole} == {n: by_minute[n] for n in whole}
+        assert (to / "incidents.parquet").exists()
 
 
 def history(capsys, *words):

@@ -115,14 +115,14 @@ def test_what_is_damaged_or_gone_is_left_out_and_counted(tmp_path, monkeypatch, 
     if damage:
         damage(path)
     else:  # deleted once the files were listed
-        pieces = room.pieces
+        pieces = room.pieces_between
 
         def listed(*args):
             found = list(pieces(*args))
             path.unlink(missing_ok=True)
             return found
 
-        monkeypatch.setattr(room, "pieces", listed)
+        monkeypatch.setattr(room, "pieces_between", listed)
     with structlog.testing.capture_logs() as logs:
         found = page(database, wanted(source="a/rail0"), None, 10)
     assert [row["sent"] for row in found.rows] == [0, 2, 3]
