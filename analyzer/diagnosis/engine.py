@@ -137,6 +137,9 @@ Event = IncidentChanged | Remark
 class Observer(Protocol):
     """Looks on while windows are judged; nothing that it does changes a verdict."""
 
+    def wants(self, start_ns: int) -> bool:
+        """Return whether to show a window, or a part of one, that was not judged just now."""
+
     def saw(
         self,
         table: WindowTable,
@@ -227,6 +230,8 @@ class Diagnosis:
         self.observer: Observer | None = None
         self._observed_ns = -1
         """Start of the newest window that the observer saw."""
+        self._late: dict[int, WindowState] = {}
+        """What came of such windows since the newest step, by their start."""
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -236,7 +241,8 @@ class Diagnosis:
         Of history, only how long round trips took is learned.
         """
         for state in self._windows.begin(now_ns=now_ns):
-            self._observe(state)
+            if self._is_wanted(state.window.start_ns):
+                self._observe(state)
             if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
                 nobody = frozenset[str]()
                 known = self._known(state)
@@ -322,8 +328,10 @@ class Diagnosis:
         )
         if is_ahead:
             return taken
-        if taken.rows.window.start_ns <= self._observed_ns:
-            self._observe(WindowState(taken.rows.window, {summary.host: taken.rows}))
+        start_ns = taken.rows.window.start_ns
+        if start_ns <= self._observed_ns and self._is_wanted(start_ns):
+            state = self._late.setdefault(start_ns, WindowState(taken.rows.window))
+            state.rows[summary.host] = taken.rows
         learn(
             self._learned, self._topology, self._roster, summary.host, taken.paths,
             wall_ns=summary.start_ns,
@@ -362,6 +370,9 @@ class Diagnosis:
     def step(self, now_ns: int) -> list[Question]:
         """Do what is due; return the questions to put to agents now."""
         self._stepped_ns = now_ns
+        for state in self._late.values():
+            self._observe(state)
+        self._late.clear()
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
         self._ingested_ns = now_ns if self._arrived_ns is None else min(now_ns, self._arrived_ns)
@@ -576,11 +587,13 @@ class Diagnosis:
         source, target = owners[table.ends]
         return table.only((source == table.host) & (target != NOBODY))
 
+    def _is_wanted(self, start_ns: int) -> bool:
+        return self.observer is not None and self.observer.wants(start_ns)
+
     def _observe(self, state: WindowState) -> None:
-        """Show a window, or a late part of one, to the observer."""
-        if self.observer is not None:
-            known = self._known(state)
-            self._show(self._between(self._of_owners(state), known), known)
+        """Show a window, or what came late of one, to the observer."""
+        known = self._known(state)
+        self._show(self._between(self._of_owners(state), known), known)
 
     def _show(self, between: WindowTable, known: Mapping[EndpointId, Endpoint]) -> None:
         if self.observer is not None:

@@ -145,7 +145,12 @@ class Ledger:
         self._newest_ns = -1
         """Start of the newest window."""
         self.late = 0
-        """Windows, or single hosts' summaries of some, that came after their minute was sealed."""
+        """Windows, or single hosts' summaries, that came after their minute was sealed."""
+
+    def wants(self, start_ns: int) -> bool:
+        """Return whether a window's minute is open, or will be; count one that is sealed."""
+        self.late += self._until_ns <= start_ns < self._sealed_ns
+        return start_ns >= self._sealed_ns
 
     def saw(
         self,
@@ -158,12 +163,9 @@ class Ledger:
         `table` has flows between `endpoints`.
         """
         window = table.rows.window
+        if not self.wants(window.start_ns):
+            return []
         start_ns = window.start_ns - window.start_ns % MINUTE_NS
-        if start_ns < self._until_ns:
-            return []
-        if start_ns < self._sealed_ns:
-            self.late += 1
-            return []
         self._numbers = table.numbers
         self._ways.follow(topology, table.numbers, at_ns=window.start_ns, turned=self._cut)
         minute = self._open.setdefault(start_ns, _Minute(start_ns))

@@ -53,6 +53,10 @@ class Historian:
 
     # --- what the diagnosis says ----------------------------------------------------------------
 
+    def wants(self, start_ns: int) -> bool:
+        """Return whether a window that began then can still be added."""
+        return self._keep.enabled and self._ledger.wants(start_ns)
+
     def saw(
         self,
         table: WindowTable,

@@ -79,7 +79,8 @@ class Tiers:
 
     def __init__(self, database: str, keep: History) -> None:
         self._folder, self._keep = Path(database + HISTORY), keep
-        self._sizes: dict[Piece, int] = {}
+        self._sizes: dict[tuple[Tier, What], dict[int, int]] = _nothing()
+        """Bytes by start."""
         self._damaged: set[Piece] = set()
         """What could not be read."""
         self._opened: Parquet | None = None
@@ -94,8 +95,10 @@ class Tiers:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for half in self._folder.glob(f"*/*/*{HALF}"):  # of a kill
             half.unlink(missing_ok=True)
-        self._sizes = dict(pieces_in(self._folder))
-        minutes = (piece.start_ns for piece in self._sizes if piece.tier is Tier.MINUTE)
+        self._sizes = _nothing()
+        for piece, size in pieces_in(self._folder):
+            self._sizes[piece.tier, piece.what][piece.start_ns] = size
+        minutes = (start for what in What for start in self._sizes[Tier.MINUTE, what])
         known = [each for each in minutes if each <= now_ns]
         return max(known, default=-Tier.MINUTE.width_ns) + Tier.MINUTE.width_ns
 
@@ -125,8 +128,8 @@ class Tiers:
 
     def _starts(self, tier: Tier, what: What) -> set[int]:
         """Return the starts of what can be read."""
-        known = self._sizes.keys() - self._damaged
-        return {p.start_ns for p in known if p.tier is tier and p.what is what}
+        damaged = {p.start_ns for p in self._damaged if p.tier is tier and p.what is what}
+        return self._sizes[tier, what].keys() - damaged
 
     def _write_minute(self, block: Block, what: What, table: Table) -> None:
         values = {
@@ -139,7 +142,8 @@ class Tiers:
         self, piece: Piece, query: str, values: Values, columns: Columns | None = None
     ) -> None:
         path = self._folder / piece.path
-        self._sizes[piece] = self._parquet.write(path, query, values, columns)
+        size = self._parquet.write(path, query, values, columns)
+        self._sizes[piece.tier, piece.what][piece.start_ns] = size
         self.counts.written += 1
 
     def _due(self, what: What, written_ns: int) -> list[int]:
@@ -183,10 +187,9 @@ class Tiers:
             (Tier.MINUTE, keep.minute_bytes, keep.minute_age_s),
             (Tier.HOUR, keep.hour_bytes, keep.hour_age_s),
         ):
-            sizes: dict[int, int] = {}
-            for piece, size in self._sizes.items():
-                if piece.tier is tier:
-                    sizes[piece.start_ns] = sizes.get(piece.start_ns, 0) + size
+            sizes = dict(self._sizes[tier, What.PAIRS])
+            for start_ns, size in self._sizes[tier, What.COMPONENTS].items():
+                sizes[start_ns] = sizes.get(start_ns, 0) + size
             before_ns = newest_ns - age_s * SECOND
             for start_ns in excess(sizes, max_bytes=most, before_ns=before_ns):
                 self._drop(tier, start_ns)
@@ -195,10 +198,14 @@ class Tiers:
         for what in What:
             piece = Piece(tier, start_ns, what)
             self._damaged.discard(piece)
-            if self._sizes.pop(piece, None) is not None:
+            if self._sizes[tier, what].pop(start_ns, None) is not None:
                 path = self._folder / piece.path
                 path.unlink(missing_ok=True)
                 remove_if_empty(path.parent)
+
+
+def _nothing() -> dict[tuple[Tier, What], dict[int, int]]:
+    return {(tier, what): {} for tier in Tier for what in What}
 
 
 def pieces_in(folder: Path) -> Iterator[tuple[Piece, int]]:

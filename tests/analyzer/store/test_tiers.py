@@ -113,8 +113,8 @@ def test_the_oldest_minutes_go_first_and_their_days_with_them(tmp_path):
     tiers, _ = opened(tmp_path, minute_bytes=1 << 20)
     for day in range(3):
         tiers.put(block(START_NS + 24 * day * HOUR_NS))
-        for piece in tiers._sizes:
-            tiers._sizes[piece] = size // len(What)  # as if they were as large
+        for sizes in tiers._sizes.values():
+            sizes.update(dict.fromkeys(sizes, size // len(What)))  # as if they were as large
     tiers.put(block(START_NS + 72 * HOUR_NS))
     minutes = [each for each in files(tmp_path) if each.startswith("minute")]
     kept = [START_NS + 24 * day * HOUR_NS for day in (2, 3)]
@@ -126,10 +126,10 @@ def test_old_minutes_and_hours_go_by_their_age(tmp_path):
     tiers, _ = opened(tmp_path, minute_age_s=2 * 3600, hour_age_s=3 * 3600)
     for n in range(6):
         tiers.put(block(START_NS + n * HOUR_NS))
-    starts = {tier: {p.start_ns for p in tiers._sizes if p.tier is tier} for tier in Tier}
+    starts = {tier: set(tiers._sizes[tier, What.PAIRS]) for tier in Tier}
     assert starts[Tier.MINUTE] == {START_NS + n * HOUR_NS for n in (3, 4, 5)}
     assert starts[Tier.HOUR] == {START_NS + n * HOUR_NS for n in (2, 3, 4)}
-    assert len(files(tmp_path)) == len(tiers._sizes)
+    assert len(files(tmp_path)) == sum(map(len, tiers._sizes.values()))
 
 
 def test_a_disk_that_refuses_is_told_and_the_next_minute_is_written(tmp_path):
