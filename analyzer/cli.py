@@ -23,6 +23,8 @@ VERBS = {
     "watch": "follow incidents as they open, are confirmed and recover",
     "diagnose": "walk from one endpoint to another now, hop by hop",
     "innocent": "say whether a task's network was well, and how well it was looked at",
+    "history": "show what a component or a pair lost, by the minute or hour",
+    "export": "copy history, windows and incidents of a time to a folder, as Parquet",
     "record": "fetch a recording of what the analyzer was given lately, for `replay`",
     "replay": "run a recording again, by this netagent: the same incidents?",
     "localize": "rank what is at fault by flows that were observed elsewhere",

@@ -37,8 +37,24 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that raw summaries are kept."""
     bytes: int = 2 << 30
     """Bytes of raw summaries kept; the oldest go first."""
-    incidents_s: int = 90 * 24 * 3600
+    incidents_s: int = 365 * 24 * 3600
     """Seconds that recovered incidents are kept."""
+
+
+class History(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Minutes and hours by pair and by component, as Parquet files beside the database."""
+
+    enabled: bool = True
+    """False: none are written; those there are can be read."""
+    minute_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 4 << 30
+    """Bytes of minutes kept; the oldest go first. Chosen: four days of 8,192 RNICs, two weeks of
+    2,048 (tests.bench history)."""
+    minute_age_s: Annotated[int, msgspec.Meta(ge=7200)] = 30 * 24 * 3600
+    """Seconds that minutes are kept. At least two hours, since an hour is made of minutes."""
+    hour_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 4 << 30
+    """Bytes of hours kept; the oldest go first. Chosen: eight months of 8,192 RNICs."""
+    hour_age_s: Annotated[int, msgspec.Meta(ge=7200)] = 400 * 24 * 3600
+    """Seconds that hours are kept. Chosen: a year, and the month to compare it with."""
 
 
 class Skeletons(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -121,6 +137,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     admins: tuple[str, ...] = ("admin",)
     """Names in certificates that may declare tasks and forget hosts."""
     retention: Retention = msgspec.field(default_factory=Retention)
+    history: History = msgspec.field(default_factory=History)
     skeletons: Skeletons = msgspec.field(default_factory=Skeletons)
     slowness: Slowness = msgspec.field(default_factory=Slowness)
     tasks: Tasks = msgspec.field(default_factory=Tasks)

@@ -4,6 +4,7 @@
 import argparse
 import os
 import ssl
+from collections.abc import Iterator
 from typing import Any, BinaryIO, Self
 
 import httpx
@@ -87,17 +88,18 @@ class Connection:
 
     def download(self, path: str, to: BinaryIO, *, timeout_s: float) -> int:
         """Write the bytes at `path` to `to`; return how many."""
-        size = 0
+        return sum(to.write(chunk) for chunk in self.chunks(path, timeout_s=timeout_s))
+
+    def chunks(self, path: str, *, timeout_s: float, **query: str | int) -> Iterator[bytes]:
+        """Yield the bytes at `path` as they come."""
         try:
-            with self._client.stream("GET", path, timeout=timeout_s) as response:
+            with self._client.stream("GET", path, params=query, timeout=timeout_s) as response:
                 if not response.is_success:
                     response.read()
                     raise _refused(response, path)
-                for chunk in response.iter_bytes():
-                    size += to.write(chunk)
+                yield from response.iter_bytes()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(self.url, _reason(error)) from error
-        return size
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A skeleton as a picture: the door of matplotlib, which is no dependency but an extra."""
+"""Skeletons and history as pictures: the door of matplotlib, which is an extra."""
 
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +15,7 @@ from netagent.model.errors import CapabilityMissing, ConfigError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 REMEDY = "pip install matplotlib, or netagent[plot]"
 CELLS = 512
@@ -29,21 +32,57 @@ def draw(path: str, series: TrafficSeries, found: Skeleton) -> None:
 
     Raises CapabilityMissing without matplotlib, ConfigError where the file cannot be written.
     """
+
+    def drawn(figure: "Figure") -> None:
+        figure.suptitle(_title(series, found))
+        axes = figure.subplots(2, 2)
+        _draw_series(axes[0, 0], series, found)
+        _draw_signatures(axes[0, 1], series, found)
+        basic = basic_edges(series.host, series.rail)
+        _draw_edges(axes[1, 0], basic, len(series), f"basic list: {len(basic)} pairs")
+        mine = f"skeleton: {len(found.edges)} pairs"
+        _draw_edges(
+            axes[1, 1],
+            found.edges,
+            len(series),
+            mine if found.confident else "no skeleton: basic list",
+        )
+
+    _write(path, (13, 9), drawn)
+
+
+def draw_history(
+    path: str, title: str, at_ns: Sequence[int], lost: Sequence[float], mean_us: Sequence[float]
+) -> None:
+    """Write a picture to `path`: per cent lost, and mean round trips, by time (UTC).
+
+    Raises as `draw`.
+    """
+    times = [datetime.fromtimestamp(each // 10**9, UTC) for each in at_ns]
+
+    def drawn(figure: "Figure") -> None:
+        figure.suptitle(title)
+        axes = figure.subplots(2, 1, sharex=True)
+        lines = (("lost, %", lost), ("mean round trip, us", mean_us))
+        for each, (name, values) in zip(axes, lines, strict=True):
+            each.plot(times, values, linewidth=0.9, marker="." if len(times) < CELLS else "")
+            each.set_ylabel(name)
+            each.set_ylim(bottom=0)
+        axes[1].set_xlabel("UTC")
+        figure.autofmt_xdate()
+
+    _write(path, (13, 6), drawn)
+
+
+def _write(path: str, size: tuple[float, float], drawn: "Callable[[Figure], None]") -> None:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - an extra
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
         raise CapabilityMissing("drawing", REMEDY) from error
-    figure = Figure(figsize=(13, 9), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     canvas = FigureCanvasAgg(figure)
-    figure.suptitle(_title(series, found))
-    axes = figure.subplots(2, 2)
-    _draw_series(axes[0, 0], series, found)
-    _draw_signatures(axes[0, 1], series, found)
-    basic = basic_edges(series.host, series.rail)
-    _draw_edges(axes[1, 0], basic, len(series), f"basic list: {len(basic)} pairs")
-    mine = f"skeleton: {len(found.edges)} pairs" if found.confident else "no skeleton: basic list"
-    _draw_edges(axes[1, 1], found.edges, len(series), mine)
+    drawn(figure)
     try:
         canvas.print_figure(path, dpi=110, format="png")
     except OSError as error:

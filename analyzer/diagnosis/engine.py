@@ -16,6 +16,7 @@ Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
@@ -136,6 +137,27 @@ class Remark:
 Event = IncidentChanged | Remark
 
 
+class Observer(Protocol):
+    """Looks on while windows are judged; nothing that it does changes a verdict."""
+
+    def wants(self, start_ns: int) -> bool:
+        """Return whether to show a window, or a part of one, that was not judged just now."""
+
+    def saw(
+        self,
+        table: WindowTable,
+        endpoints: Mapping[EndpointId, Endpoint],
+        topology: LearnedTopology,
+    ) -> None:
+        """See a window's flows between `endpoints`, or what came of it once it was seen.
+
+        Windows come in order. Those before a restart come, too, as far as they were read again.
+        """
+
+    def expire(self, before_ns: int) -> None:
+        """Note that numbers of flows last seen before `before_ns` may soon be other flows'."""
+
+
 @dataclass(slots=True)
 class _Judging:
     """A window under judgement."""
@@ -208,6 +230,11 @@ class Diagnosis:
         """Instant since which what came may not be ingested, at the next step; None: all is."""
         self._ingested_ns = 0
         """Instant until which all that came was ingested at the newest step; 0 before it."""
+        self.observer: Observer | None = None
+        self._observed_ns = -1
+        """Start of the newest window that the observer saw."""
+        self._late: dict[int, WindowState] = {}
+        """What came of such windows since the newest step, by their start."""
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -217,6 +244,8 @@ class Diagnosis:
         Of history, only how long round trips took is learned.
         """
         for state in self._windows.begin(now_ns=now_ns):
+            if self._is_wanted(state.window.start_ns):
+                self._observe(state)
             if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
                 nobody = frozenset[str]()
                 known = self._known(state)
@@ -302,6 +331,10 @@ class Diagnosis:
         )
         if is_ahead:
             return taken
+        start_ns = taken.rows.window.start_ns
+        if start_ns <= self._observed_ns and self._is_wanted(start_ns):
+            state = self._late.setdefault(start_ns, WindowState(taken.rows.window))
+            state.rows[summary.host] = taken.rows
         learn(
             self._learned, self._topology, self._roster, summary.host, taken.paths,
             wall_ns=summary.start_ns,
@@ -342,6 +375,9 @@ class Diagnosis:
         if now_ns < self._stepped_ns - BACK_NS:
             self._set_back(now_ns)
         self._stepped_ns = now_ns
+        for state in self._late.values():
+            self._observe(state)
+        self._late.clear()
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
         self._ingested_ns = now_ns if self._arrived_ns is None else min(now_ns, self._arrived_ns)
@@ -468,7 +504,10 @@ class Diagnosis:
         kept = [state for state, _ in self._closed] + self._windows.recent(1)
         kept += [self._judging.state] if self._judging is not None else []
         oldest_ns = min((state.window.start_ns for state in kept), default=now_ns)
-        gone = self._numbers.recycle(before_ns=min(now_ns, oldest_ns) - FORGET_NS)
+        before_ns = min(now_ns, oldest_ns) - FORGET_NS
+        if self.observer is not None:
+            self.observer.expire(before_ns)
+        gone = self._numbers.recycle(before_ns=before_ns)
         for detector in self._detectors:
             detector.forget(gone)
         self._topology.expire(before_ns=now_ns - FORGET_NS)
@@ -518,11 +557,13 @@ class Diagnosis:
         there = {agent.host for agent in agents if agent.registered_ns <= state.window.start_ns}
         young = {agent.host for agent in agents if now_ns < agent.registered_ns + YOUNG_NS}
         known, table = self._known(state), self._of_owners(state)
+        between = self._between(table, known)
+        self._show(between, known)
         absent = (expected & there) - state.rows.keys()
         return Seen(
             state,
             table,
-            self._flows(table, known),
+            Flows.of_table(between),
             known,
             expected,
             absent=absent,
@@ -556,11 +597,24 @@ class Diagnosis:
         }
         return {**crashed, **active}
 
-    def _flows(self, table: WindowTable, known: Mapping[EndpointId, Endpoint]) -> Flows:
+    def _between(self, table: WindowTable, known: Mapping[EndpointId, Endpoint]) -> WindowTable:
         """Return the flows of hosts' known endpoints to known ones."""
         owners, _ = table.owners(lambda key: known[key].host if key in known else None)
         source, target = owners[table.ends]
-        return Flows.of_table(table.only((source == table.host) & (target != NOBODY)))
+        return table.only((source == table.host) & (target != NOBODY))
+
+    def _is_wanted(self, start_ns: int) -> bool:
+        return self.observer is not None and self.observer.wants(start_ns)
+
+    def _observe(self, state: WindowState) -> None:
+        """Show a window, or what came late of one, to the observer."""
+        known = self._known(state)
+        self._show(self._between(self._of_owners(state), known), known)
+
+    def _show(self, between: WindowTable, known: Mapping[EndpointId, Endpoint]) -> None:
+        if self.observer is not None:
+            self._observed_ns = max(self._observed_ns, between.rows.window.start_ns)
+            self.observer.saw(between, known, self._topology)
 
     def _case(self, seen: Seen, now_ns: int) -> Case:
         state = seen.state

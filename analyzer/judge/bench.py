@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.judge import messages
+from analyzer.judge.history import Historian
 from analyzer.judge.kept import BASELINES, ROUTES, Keeper
 from analyzer.judge.messages import Down, Holds, Look, NoResult, Open, Replies, Result, Up, Walk
 from analyzer.judge.recorder import Recorder
@@ -38,6 +39,8 @@ class Bench:
         self.recorder = Recorder(opening, self.fed)
         kept = opening.database, self.fed.diagnosis, clock
         self.baselines, self.routes = Keeper(BASELINES, *kept), Keeper(ROUTES, *kept)
+        self.history = Historian(opening.database, opening.history, clock)
+        self.fed.diagnosis.observer = self.history
         self._say = say
         self._walks: dict[int, Asking[dict[str, object]]] = {}
         self._exporting: set[asyncio.Task[None]] = set()
@@ -47,13 +50,16 @@ class Bench:
         """Take what was saved before a restart, and begin to record."""
         await self.baselines.restore()  # first, so that a recording begins with them
         self._say(Holds(since_ns=await self.routes.restore()))
+        await self.history.begin()
         self.recorder.begin()
+        self._workers.start("history", self.history.run)
         self._workers.start("recorder", self.recorder.run)
         self._workers.start("baselines", self.baselines.run)
         self._workers.start("routes", self.routes.run)
 
     async def stop(self) -> None:
         """Write what is still in memory."""
+        self.history.stop()
         await self._workers.stop()
         await asyncio.gather(*self._exporting, return_exceptions=True)
         await self.recorder.stop()
@@ -150,6 +156,8 @@ class Bench:
                 return self.fed.diagnosis.findings()
             case "topology":
                 return self.fed.diagnosis.topology()
+            case "history":
+                return self.history.counts()
         raise RemoteProtocolError(f"nothing is known by the name {what!r}")
 
     def _answer(self, query: int, look: Callable[[], object]) -> None:

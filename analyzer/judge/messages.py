@@ -12,7 +12,7 @@ from typing import cast
 
 from msgspec import Struct, field
 
-from analyzer.config import Recording
+from analyzer.config import History, Recording
 from analyzer.questions import Ask, Question, Reply, Request, StatusRequest
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
@@ -35,7 +35,8 @@ class Open(Struct, frozen=True, kw_only=True, tag="open"):
     header: records.Header
     recording: Recording
     database: str
-    """The analyzer's database; recordings and baselines are beside it."""
+    """The analyzer's database; recordings, baselines and history are beside it."""
+    history: History = field(default_factory=History)
 
 
 class Walk(Struct, frozen=True, kw_only=True, tag="walk"):
@@ -48,7 +49,11 @@ class Walk(Struct, frozen=True, kw_only=True, tag="walk"):
 
 
 class Look(Struct, frozen=True, kw_only=True, tag="look"):
-    """Say what is known: `what` is `findings`, `topology`, or `recording` (write one to a file)."""
+    """Say what is known.
+
+    `what` is `findings`, `topology`, `history` (what became of minutes) or `recording` (write one
+    to a file).
+    """
 
     query: int
     what: str

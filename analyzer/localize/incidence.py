@@ -122,6 +122,19 @@ class Incidence:
         numbers = self._crossed[self._begins[row] : self._begins[row + 1]]
         return frozenset(self._parts[number] for number in numbers.tolist())
 
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Return all parts, by their numbers."""
+        return self._parts
+
+    def entries(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return (n,) how many parts each of `rows` crosses, and their numbers, row after row."""
+        begins = self._begins
+        first, lengths = begins[rows], begins[rows + 1] - begins[rows]
+        before = np.cumsum(lengths) - lengths
+        place = np.arange(int(lengths.sum())) + np.repeat(first - before, lengths)
+        return lengths, self._crossed[place]
+
     def lengths(self) -> Ints:
         """Return (n_rows,) how many parts each crosses."""
         begins = self._begins[: self._size + 1]

@@ -250,6 +250,13 @@ class LearnedTopology:
         """
         return self._traced.settled(numbers, flows, at_ns=at_ns)
 
+    def taken(self) -> tuple[NDArray[np.int32], RouteTable]:
+        """Return rows (2, n) of flows' newest whole routes by their numbers, and the routes.
+
+        Replies are last. Where routes are forgotten, it is another table.
+        """
+        return self._traced.taken()
+
     def untraced_leg(self, leaves: tuple[str | None, str | None]) -> Leg:
         """Return what untraced packets may cross from a leaf to another; None: it is not known."""
         return self._possible_parts(self._possible(leaves, ()))

@@ -246,6 +246,13 @@ class Traced:
         there, back = (np.where(is_whole, each, other) for each in (there, back))
         return Settled(there, back, routes, routes.incidence)
 
+    def taken(self) -> tuple[Rows, RouteTable]:
+        """Return rows (2, n) of the newest whole routes by the flow's number, and the routes.
+
+        Later calls change both.
+        """
+        return self._taken.newest, self.routes
+
     def links(self) -> set[tuple[str, str]]:
         """Return the links that whole routes crossed, as pairs of addresses."""
         if self._links is None:

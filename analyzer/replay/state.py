@@ -53,6 +53,8 @@ NEWER = {
     "_masked", "_rhythms", "_stepped_ns", "_arrived_ns", "_ingested_ns", "_new_flows",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
+FORGOTTEN = {"observer", "_observed_ns", "_late"}
+"""Attributes that no recording holds: who looks on is no part of a verdict."""
 OLDER = {"_paths", "_reports"}
 """Attributes that earlier versions had and nothing reads any more."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
@@ -76,7 +78,8 @@ def freeze(diagnosis: Diagnosis) -> bytes | None:
     if diagnosis.judging:
         return None
     writer = _Writer()
-    root = writer.value(dict(vars(diagnosis)))
+    kept = {name: value for name, value in vars(diagnosis).items() if name not in FORGOTTEN}
+    root = writer.value(kept)
     return encode([writer.nodes, root])
 
 
@@ -92,7 +95,7 @@ def thaw(state: bytes, roster: Registry) -> Diagnosis:
         raise RemoteProtocolError(f"no state of a diagnosis: {error!r}"[:200]) from error
     attributes = {name: value for name, value in attributes.items() if name not in OLDER}
     diagnosis = Diagnosis(roster, DeclaredTopology())
-    odd = (attributes.keys() ^ vars(diagnosis).keys()) - NEWER
+    odd = (attributes.keys() ^ (vars(diagnosis).keys() - FORGOTTEN)) - NEWER
     if odd:
         raise RemoteProtocolError(f"no state of this version's diagnosis: {', '.join(sorted(odd))}")
     vars(diagnosis).update(attributes)

@@ -115,6 +115,8 @@ class Analyzer:
     """Held while an inquiry reads what is stored: one at a time."""
     backing_up: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a backup is made: one at a time."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while history is read: others wait, so that one core and one memory do."""
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
@@ -218,7 +220,12 @@ class Analyzer:
             missing_after_ns=config.tasks.missing_after_s * 10**9,
             topology=self.topology,
         )
-        yield messages.Open(header=header, recording=config.recording, database=config.database)
+        yield messages.Open(
+            header=header,
+            recording=config.recording,
+            database=config.database,
+            history=config.history,
+        )
         yield roster_of(self.registry)
         incidents = tuple(self.journal.active())
         yield records.Restored(incidents=incidents, now_ns=self.clock())

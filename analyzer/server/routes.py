@@ -14,7 +14,7 @@ from litestar.response import Stream
 
 import netagent
 from analyzer.roster.service import check_schema
-from analyzer.server import backups, inquiries, tasks, views
+from analyzer.server import backups, exports, history, inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
 from analyzer.server.documents import PROBLEM, config, gives, takes
@@ -435,6 +435,8 @@ def application(analyzer: Analyzer) -> Deliveries:
             *tasks.ROUTES,
             *inquiries.ROUTES,
             *backups.ROUTES,
+            *history.ROUTES,
+            *exports.ROUTES,
             *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, capacity, metrics),
         ],

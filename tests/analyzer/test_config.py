@@ -96,6 +96,8 @@ def test_a_task_may_be_watched_more_or_less_closely_and_inherits_the_rest(write)
         ('listen = "127.0.0.1:1"\nlissten = 3\n', 2, "unknown key 'lissten'"),
         ("[retention]\nage_s = 5\n\nages = 3\n", 4, "unknown key 'ages'"),
         ("[retention]\nage_s = 'long'\n", 2, "retention.age_s: expected int, got str"),
+        ("[history]\nminutes = 5\n", 2, "unknown key 'minutes'"),
+        ("[history]\nminute_age_s = 60\n", 2, "history.minute_age_s: expected int >= 7200"),
         ("[tls]\nca = 'x'\n", 1, "key 'cert' is missing"),
         ("listen = 'nowhere'\n", 1, "is not ADDRESS:PORT"),
         ("insecure = true\nlisten = \n", 2, "Invalid value"),

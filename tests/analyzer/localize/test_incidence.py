@@ -53,6 +53,12 @@ def hold(routes, some):
     parts = [crossed(route) for route in routes]
     assert [incidence.crossed(row) for row in range(len(incidence))] == parts
     assert incidence.lengths().tolist() == [len(each) for each in parts]
+    backwards = np.arange(len(parts))[::-1]
+    lengths, entries = incidence.entries(backwards)
+    assert lengths.tolist() == [len(each) for each in parts[::-1]]
+    own = np.split(entries, np.cumsum(lengths)[:-1]) if len(lengths) else []
+    named = [frozenset(incidence.parts[number] for number in each.tolist()) for each in own]
+    assert named == parts[::-1]
     for kind in (Kind.SWITCH, Kind.LINK):
         assert incidence.count(kind).tolist() == [count(each, kind) for each in parts]
     for part in PARTS:

@@ -41,6 +41,23 @@ def test_nothing_is_written_down_while_a_window_is_judged():
     assert freeze(world.diagnosis) is None
 
 
+def test_who_looks_on_is_not_written_down():
+    class Observer:
+        def saw(self, table, endpoints, topology):
+            self.seen = table
+
+        def expire(self, before_ns):
+            pass
+
+    world, watched = World(2), World(2)
+    watched.diagnosis.observer = observer = Observer()
+    for each in (world, watched):
+        each.live(3)
+    assert len(observer.seen.rows.flow)
+    assert freeze(watched.diagnosis) == freeze(world.diagnosis)
+    assert thaw(freeze(watched.diagnosis), watched.registry).observer is None
+
+
 STATE = freeze(World(1).diagnosis)
 
 

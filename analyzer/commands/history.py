@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Show what a component or a pair lost, minute by minute or hour by hour."""
+
+import argparse
+import csv
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection
+from analyzer.commands.instants import FORMS, UNITS_NS, instant_of
+from analyzer.commands.text import COLUMNS, cut, instant, table
+from netagent.model.errors import ConfigError
+
+EPILOG = """\
+examples:
+  netagent-analyzer history --component 'link leaf-1 -- spine-2'
+  netagent-analyzer history --source train-a-0/rail0 --target train-a-1/rail0
+  netagent-analyzer history --endpoint train-a-0/rail0 --since 7d
+  netagent-analyzer history --component 'switch spine-2' --since 2026-11-01 \\
+      --until 2026-11-02 --csv > spine-2.csv
+
+A row is a minute, or an hour where more than six are asked for. LOST % is of
+the probes sent; a component counts those whose way there and back is known.
+The mean of round trips is the geometric one. W is how many windows were
+judged: 12 of a minute, 720 of an hour, less where the analyzer was away. The
+newest minute is there some twenty seconds after its end. It needs an admin's
+certificate.
+
+exit status: 0 something is known; 1 nothing is; 2 usage; 3 the analyzer cannot
+be reached
+"""
+
+HOURS_NS = 6 * UNITS_NS["h"]
+"""Nanoseconds from which on hours are shown. Chosen: 360 minutes are some screens."""
+WORST = 5
+"""Most pairs named below the table. Chosen: they fit a screen."""
+LIMIT = 10_000
+"""Rows asked for at once."""
+READING_S = 60.0
+"""Seconds that the analyzer may take for a page. Chosen: a month of minutes is read in that."""
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("--component", metavar="NAME", help="as incidents name it: KIND NAME")
+    parser.add_argument("--endpoint", metavar="A", help="pairs with this end: CONTAINER/railN")
+    parser.add_argument("--source", metavar="A", help="pairs that probe from here")
+    parser.add_argument("--target", metavar="B", help="pairs that probe this")
+    parser.add_argument("--since", metavar="T", default="1h", help=f"{FORMS} (default: 1h)")
+    parser.add_argument("--until", metavar="T", help="likewise (default: now)")
+    parser.add_argument("--tier", choices=("minute", "hour"), help="what a row stands for")
+    parser.add_argument("--csv", action="store_true", help="print all rows as CSV")
+    parser.add_argument("--plot", metavar="PNG", help="draw losses and round trips to a file")
+    connection.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print history."""
+    asked = query(args, now_ns=time.time_ns())
+    with Connection(args) as analyzer:
+        pages = _pages(analyzer, asked)
+        if args.csv:
+            return 0 if _write_csv(row for each in pages for row in each["rows"]) else 1
+        if args.json:
+            return _print_json(pages)
+        told = Told()
+        for each in pages:
+            told.add(each)
+    for line in report(told):
+        print(line)
+    if args.plot and told.times:
+        _plot(args.plot, _title(asked), told)
+    return 0 if told.times else 1
+
+
+def query(args: argparse.Namespace, *, now_ns: int) -> dict[str, str | int | None]:
+    """Return what to ask the analyzer for. Raises ConfigError."""
+    until_ns = instant_of(args.until, "--until", now_ns=now_ns) if args.until else None
+    since_ns = instant_of(args.since, "--since", now_ns=now_ns)
+    if since_ns >= (until_ns or now_ns):
+        raise ConfigError("--since, --until", "ask for some time that is over")
+    if not (args.component or args.endpoint or args.source or args.target):
+        raise ConfigError("history", "name a --component, an --endpoint, --source or --target")
+    tier = args.tier or ("minute" if (until_ns or now_ns) - since_ns <= HOURS_NS else "hour")
+    return {
+        "component": args.component, "endpoint": args.endpoint, "source": args.source,
+        "target": args.target, "since_ns": since_ns, "until_ns": until_ns, "tier": tier,
+    }  # fmt: skip
+
+
+def _pages(analyzer: Connection, asked: dict[str, str | int | None]) -> Iterator[dict[str, Any]]:
+    after = None
+    while True:
+        answer = analyzer.get("/v1/history", wait_s=READING_S, after=after, limit=LIMIT, **asked)
+        yield answer
+        after = answer["next"]
+        if after is None:
+            return
+
+
+def _write_csv(rows: Iterable[dict[str, Any]]) -> int:
+    """Print rows; return how many."""
+    count, writer = 0, None
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(sys.stdout, list(row), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(row)
+        count += 1
+    return count
+
+
+def _print_json(pages: Iterable[dict[str, Any]]) -> int:
+    whole: dict[str, Any] = {}
+    for each in pages:
+        if whole:
+            whole["rows"] += each["rows"]
+            whole["damaged"] += each["damaged"]
+        else:
+            whole = {name: value for name, value in each.items() if name != "next"}
+    print(json.dumps(whole, indent=2))
+    return 0 if whole["rows"] else 1
+
+
+# --- for people ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Sums:
+    """What was told of a time, or of a pair."""
+
+    sent: int = 0
+    lost: int = 0
+    count: int = 0
+    weighed: float = 0.0
+    """Sum of the means, each as often as it was counted."""
+    least_ns: int = 0
+    most_ns: int = 0
+    windows: int = 0
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add a row."""
+        self.sent += row["sent"]
+        self.lost += row["lost"]
+        self.windows = max(self.windows, row["windows"])
+        if row["rtt_count"]:
+            least = row.get("rtt_min_ns", 0)
+            self.least_ns = min(self.least_ns, least) if self.count else least
+            self.most_ns = max(self.most_ns, row.get("rtt_max_ns", 0))
+            self.count += row["rtt_count"]
+            self.weighed += row["rtt_count"] * row["rtt_mean_ns"]
+
+    @property
+    def share(self) -> float:
+        """Share of the probes that were lost."""
+        return self.lost / self.sent if self.sent else 0.0
+
+    @property
+    def mean_us(self) -> float:
+        """Mean round trip, microseconds."""
+        return self.weighed / self.count / 1e3 if self.count else 0.0
+
+
+@dataclass(slots=True)
+class Told:
+    """All rows, by time and by pair."""
+
+    times: dict[int, Sums] = field(default_factory=dict)
+    pairs: dict[tuple[str, str], Sums] = field(default_factory=dict)
+    damaged: int = 0
+
+    def add(self, page: dict[str, Any]) -> None:
+        """Add a page."""
+        self.damaged += page["damaged"]
+        for row in page["rows"]:
+            self.times.setdefault(row["start_ns"], Sums()).add(row)
+            if "source" in row:
+                self.pairs.setdefault((row["source"], row["target"]), Sums()).add(row)
+
+
+def report(told: Told) -> Iterator[str]:
+    """Yield a line for each time, and what loses most."""
+    if not told.times:
+        yield "nothing is known of it in that time"
+    else:
+        header = ("FROM (UTC)", "SENT", "LOST", "LOST %", "MIN us", "MEAN us", "MAX us", "W")
+        yield from table(header, (_row(at, each) for at, each in told.times.items()))
+        yield ""
+        yield _spark("lost ", [each.share for each in told.times.values()], "{:.3%}")
+        yield _spark("mean ", [each.mean_us for each in told.times.values()], "{:.1f} us")
+    yield from _worst(told)
+    if told.damaged:
+        yield f"{told.damaged} files are damaged and were left out; the log names them"
+
+
+def _row(start_ns: int, sums: Sums) -> tuple[object, ...]:
+    def us(ns: float) -> str:
+        return f"{ns / 1e3:.1f}" if ns else "-"
+
+    return (
+        instant(start_ns)[:16], sums.sent, sums.lost, f"{100 * sums.share:.3f}",
+        us(sums.least_ns), us(1e3 * sums.mean_us), us(sums.most_ns), sums.windows,
+    )  # fmt: skip
+
+
+def _spark(name: str, values: Sequence[float], form: str) -> str:
+    """Return a line of bars, the largest of several where they are too many."""
+    width = COLUMNS - 24
+    size = -(-len(values) // width)
+    tops = [max(values[n : n + size]) for n in range(0, len(values), size)]
+    most = max(tops)
+    bars = "".join(BARS[round(each / most * (len(BARS) - 1)) if most else 0] for each in tops)
+    return f"{name}|{bars}| most {form.format(most)}"
+
+
+def _worst(told: Told) -> Iterator[str]:
+    lossy = [(pair, sums) for pair, sums in told.pairs.items() if sums.lost]
+    if len(told.pairs) < 2 or not lossy:
+        return
+    yield ""
+    yield f"{len(lossy)} of {len(told.pairs)} pairs lost probes; most of them:"
+    for (source, target), sums in sorted(lossy, key=lambda each: -each[1].lost)[:WORST]:
+        yield cut(f"  {sums.lost} of {sums.sent}  {source} -> {target}")
+
+
+def _title(asked: dict[str, str | int | None]) -> str:
+    names = ("component", "endpoint", "source", "target")
+    return ", ".join(f"{name} {asked[name]}" for name in names if asked[name])
+
+
+def _plot(path: str, title: str, told: Told) -> None:
+    from analyzer.commands.plot import draw_history  # noqa: PLC0415 - it needs numpy
+
+    lost = [100 * each.share for each in told.times.values()]
+    draw_history(path, title, list(told.times), lost, [s.mean_us for s in told.times.values()])

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `export` does with odd answers; a whole one is in tests/analyzer/server/test_history.py."""
+
+import io
+
+import pytest
+
+from analyzer import cli
+from analyzer.commands.connection import Connection
+from analyzer.commands.export import _Chunks, _is_between
+
+
+@pytest.mark.parametrize("chunks", [[], [b""], [b"abc", b"", b"d", b"efghij"], [b"x"] * 9])
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_pieces_read_like_a_file(chunks, size):
+    file = io.BufferedReader(_Chunks(iter(chunks)))
+    assert b"".join(iter(lambda: file.read(size), b"")) == b"".join(chunks)
+
+
+@pytest.mark.parametrize(
+    ("detected_ns", "recovered_ns", "expected"),
+    [(5, None, True), (5, 9, False), (5, 10, True), (19, None, True), (20, None, False)],
+)
+def test_incidents_that_were_open_at_some_time_between_are_meant(
+    detected_ns, recovered_ns, expected
+):
+    incident = {"detected_ns": detected_ns, "recovered_ns": recovered_ns}
+    assert _is_between(incident, (10, 20)) is expected
+
+
+def answering(monkeypatch, *names):
+    """Let an analyzer list files of these names, each of which holds its name."""
+    monkeypatch.setattr(Connection, "all", lambda *_, **__: {"files": list(names)})
+    monkeypatch.setattr(Connection, "fetch", lambda _, path: path.encode())
+
+
+def test_an_answer_does_not_say_where_to_write(tmp_path, monkeypatch, capsys):
+    answering(monkeypatch, "../../etc/passwd")
+    words = ["export", "--since", "1h", "-o", str(tmp_path / "out"), "--only", "minute"]
+    assert cli.main(words) == 1
+    assert "no file of a history" in capsys.readouterr().err
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_files_are_copied_to_where_the_analyzer_has_them(tmp_path, monkeypatch, capsys):
+    name = "hour/2026-11-26/04.pairs.parquet"
+    answering(monkeypatch, name)
+    words = ["export", "--since", "1h", "-o", str(tmp_path), "--only", "hour"]
+    assert cli.main(words) == 0
+    assert "1 hour files" in capsys.readouterr().out
+    assert (tmp_path / name).read_text() == f"/v1/history/files/{name}"
+    assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "words", [["--since", "1h", "--until", "2h"], ["--since", "never"], ["--since", "1h"]]
+)
+def test_what_cannot_be_is_refused(tmp_path, words, capsys):
+    (tmp_path / "file").touch()
+    assert cli.main(["export", *words, "-o", str(tmp_path / "file" / "out")]) == 2

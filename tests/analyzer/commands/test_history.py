@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import argparse
+
+import pytest
+
+from analyzer.commands import history
+from analyzer.commands.history import Told, query, report
+from netagent.model.errors import ConfigError
+
+MINUTE_NS = 60 * 10**9
+START_NS = 1_795_666_500 * 10**9
+
+
+def args(*words):
+    parser = argparse.ArgumentParser()
+    history.add_arguments(parser)
+    return parser.parse_args(words)
+
+
+def pair(minute, sent, lost, *rtt, target="b/rail0"):
+    least, mean, most = rtt or (0, 0, 0)
+    return {
+        "start_ns": START_NS + minute * MINUTE_NS, "windows": 12, "source": "a/rail0",
+        "target": target, "sent": sent, "lost": lost, "refused": 0, "rtt_count": 10 * bool(rtt),
+        "rtt_min_ns": least, "rtt_mean_ns": mean, "rtt_max_ns": most,
+    }  # fmt: skip
+
+
+def told(*pages, damaged=0):
+    found = Told()
+    for rows in pages:
+        found.add({"rows": rows, "damaged": damaged})
+    return list(report(found))
+
+
+def test_a_minute_is_a_line_that_adds_up_its_pairs():
+    first = [pair(0, 100, 0, 9_000, 10_000, 11_000), pair(0, 100, 5, target="c/rail0")]
+    lines = told(first, [pair(1, 50, 50)])
+    assert lines[0].split("  ")[0] == "FROM (UTC)"
+    assert lines[1].split() == [
+        "2026-11-26", "04:15", "200", "5", "2.500", "9.0", "10.0", "11.0", "12",
+    ]  # fmt: skip
+    assert lines[2].split() == ["2026-11-26", "04:16", "50", "50", "100.000", "-", "-", "-", "12"]
+    assert "2 of 2 pairs lost probes; most of them:" in lines
+    assert lines[-2:] == ["  50 of 150  a/rail0 -> b/rail0", "  5 of 100  a/rail0 -> c/rail0"]
+
+
+def test_of_a_component_there_is_a_mean_and_no_extreme():
+    row = pair(0, 100, 1, 0, 20_000, 0)
+    row = {n: row[n] for n in row if n not in {"source", "target", "rtt_min_ns", "rtt_max_ns"}}
+    lines = told([row | {"component": "switch x"}])
+    assert lines[1].split()[-4:] == ["-", "20.0", "-", "12"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 55, 56, 1000])
+def test_bars_are_as_wide_as_the_screen_at_most_and_show_the_largest(count):
+    rows = [pair(n, 1000, 100 * (n == count - 1), 1, 15_000, 2) for n in range(count)]
+    lines = told(rows)
+    assert all(len(line) < 80 for line in lines)
+    (lost,) = (line for line in lines if line.startswith("lost"))
+    bars = lost.split("|")[1]
+    assert bars == " " * (len(bars) - 1) + "█"
+    assert lost.endswith("most 10.000%")
+
+
+def test_nothing_and_damage_are_told():
+    assert told([], damaged=2) == [
+        "nothing is known of it in that time",
+        "2 files are damaged and were left out; the log names them",
+    ]
+
+
+@pytest.mark.parametrize(("since", "tier"), [("6h", "minute"), ("361m", "hour"), ("30d", "hour")])
+def test_hours_are_shown_where_minutes_would_be_many(since, tier):
+    assert query(args("--component", "switch x", "--since", since), now_ns=START_NS)["tier"] == tier
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--source", "a", "--since", "1h", "--until", "2h"), ("--source", "a", "--until", "x")],
+)
+def test_what_cannot_be_asked_is_refused(words):
+    with pytest.raises(ConfigError):
+        query(args(*words), now_ns=START_NS)
+
+
+def test_a_picture_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = Told()
+    found.add({"rows": [pair(n, 100, n, 1, 15_000, 2) for n in range(5)], "damaged": 0})
+    history._plot(str(tmp_path / "a.png"), "pair", found)
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        history._plot(str(tmp_path), "pair", found)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+
+from pathlib import PurePath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.history.files import Piece, Tier, What, due, excess
+
+SECOND = 10**9
+HOUR_NS = 3600 * SECOND
+AT_NS = 1_795_666_500 * SECOND  # 2026-11-26 04:15 UTC
+
+
+@pytest.mark.parametrize(
+    ("tier", "start_ns", "path"),
+    [
+        (Tier.MINUTE, AT_NS, "minute/2026-11-26/0415.pairs.parquet"),
+        (Tier.HOUR, AT_NS - 900 * SECOND, "hour/2026-11-26/04.pairs.parquet"),
+    ],
+)
+def test_a_file_is_named_for_its_time_in_utc(tier, start_ns, path):
+    assert Piece(tier, start_ns, What.PAIRS).path == PurePath(path)
+
+
+@given(st.sampled_from(Tier), st.integers(0, 10**6), st.sampled_from(What))
+def test_what_a_file_holds_is_read_from_its_name(tier, number, what):
+    piece = Piece(tier, number * tier.width_ns, what)
+    assert Piece.of(piece.path) == piece
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "minute/2026-11-26/0415.pairs.parquet.half",
+        "minute/2026-11-26/415.pairs.parquet",
+        "minute/2026-11-26/0415.routes.parquet",
+        "minute/2026-13-26/0415.pairs.parquet",
+        "hour/2026-11-26/0415.pairs.parquet",
+        "day/2026-11-26/04.pairs.parquet",
+        "0415.pairs.parquet",
+        "spill/duckdb_temp_block/1",
+    ],
+)
+def test_other_files_are_none_of_ours(path):
+    assert Piece.of(PurePath(path)) is None
+
+
+def test_an_hour_is_due_once_a_minute_of_a_later_one_is_written():
+    minutes = [HOUR_NS - 60 * SECOND, HOUR_NS, HOUR_NS + 60 * SECOND, 3 * HOUR_NS]
+    assert due(minutes, [], HOUR_NS - 60 * SECOND) == []
+    assert due(minutes, [], HOUR_NS) == [0]
+    assert due(minutes, [0], 3 * HOUR_NS) == [HOUR_NS]
+    assert due(minutes, [], 3 * HOUR_NS) == [0, HOUR_NS]
+    assert due(minutes, [HOUR_NS], 3 * HOUR_NS) == []  # the first one was deleted
+    assert due(minutes, [9 * HOUR_NS], HOUR_NS) == [0]  # a clock was ahead
+
+
+@given(
+    st.dictionaries(st.integers(0, 100), st.integers(1, 50), max_size=20),
+    st.integers(0, 500),
+    st.integers(0, 100),
+)
+def test_the_oldest_go_and_no_more_than_has_to(sizes, max_bytes, before_ns):
+    gone = excess(sizes, max_bytes=max_bytes, before_ns=before_ns)
+    assert list(gone) == sorted(sizes)[: len(gone)]
+    left = {start: size for start, size in sizes.items() if start not in gone}
+    assert len(left) >= min(1, len(sizes))
+    if len(left) > 1:
+        assert sum(left.values()) <= max_bytes
+        assert min(left) >= before_ns
+    if gone:  # the last one had to
+        last = gone[-1]
+        assert last < before_ns or sum(left.values()) + sizes[last] > max_bytes

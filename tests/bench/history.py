@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What minutes and hours cost the judge, and how long they last in 100 GB.
+
+The life is that of `scale`, in health, without sockets; a process of its own for each size. MINUTES
+minutes are judged and written; the hour is made of these, over and over.
+"""
+
+import gc
+import multiprocessing
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from analyzer.config import History
+from analyzer.history.blocks import Block, block_of
+from analyzer.history.files import HISTORY, Tier
+from analyzer.history.ledger import MINUTE_NS, Ledger, Sealed
+from analyzer.intake.table import WindowTable
+from analyzer.judge.__main__ import GARBAGE
+from analyzer.localize.topology import LearnedTopology
+from analyzer.simulate.agents import WIDTH_NS
+from analyzer.store.past import Wanted, page
+from analyzer.store.tiers import Tiers, pieces_in
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId
+from tests.bench.scale import WARM, Life
+
+RNICS = (2_048, 8_192)
+MINUTES = 3
+WINDOWS = MINUTES * MINUTE_NS // WIDTH_NS
+HOUR = 60
+DAYS = 100e9 / 86_400
+"""Of 100 GB, at a byte a second."""
+
+
+@dataclass
+class Watcher:
+    """Looks on, and takes the time of it."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    sealed: list[Sealed] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+
+    def wants(self, start_ns: int) -> bool:
+        """Return whether a window can be added that came late; none does."""
+        return self.ledger.wants(start_ns)
+
+    def saw(
+        self,
+        table: WindowTable,
+        endpoints: Mapping[EndpointId, Endpoint],
+        topology: LearnedTopology,
+    ) -> None:
+        """Add a window."""
+        began_s = time.process_time()
+        self.sealed += self.ledger.saw(table, endpoints, topology)
+        self.took_s.append(time.process_time() - began_s)
+
+    def expire(self, before_ns: int) -> None:
+        """Seal what is older; nothing is."""
+        self.sealed += self.ledger.expire(before_ns)
+
+
+def cpu_s(work: Callable[[], object]) -> float:
+    """Return the CPU that `work` takes, in seconds."""
+    began_s = time.process_time()
+    work()
+    return time.process_time() - began_s
+
+
+def measure(rnics: int) -> dict[str, Any]:
+    """Return what one size costs."""
+    gc.set_threshold(*GARBAGE)
+    life, watcher = Life(rnics), Watcher()
+    life.diagnosis.observer = watcher
+    life.windows(WARM)
+    first_s = watcher.took_s[0]
+    while len(watcher.sealed) < MINUTES + 1:  # the first one is not whole
+        life.windows(1)
+    took_s = watcher.took_s[-WINDOWS:]
+    others_s = [sum(each) for each in life.took_s[-WINDOWS:]]
+    judged_s = statistics.mean(others_s) - statistics.mean(took_s)
+    with tempfile.TemporaryDirectory() as folder:
+        made = list[Block]()
+        block_s = statistics.mean(
+            cpu_s(lambda each=each: made.append(block_of(each)))  # type: ignore[misc]  # a default
+            for each in watcher.sealed[-MINUTES:]
+        )
+        shown = written(str(Path(folder) / "db"), made)
+    writing_s = block_s + shown["minute_s"] + shown["hour_s"] / HOUR
+    windows = MINUTE_NS // WIDTH_NS
+    return {
+        "rnics": rnics,
+        "pairs": len(made[-1].pairs),
+        "components": len(made[-1].components),
+        "judging_s": round(judged_s, 3),
+        "adding_s": round(statistics.mean(took_s), 4),
+        "writing_s": round(writing_s / windows, 4),
+        "share": round((statistics.mean(took_s) + writing_s / windows) / judged_s, 3),
+        "first_s": round(first_s, 2),
+        "longest_s": round(max(took_s), 3),
+    } | {name: value for name, value in shown.items() if not name.endswith("_s")}
+
+
+def written(database: str, made: list[Block]) -> dict[str, Any]:
+    """Write an hour of minutes; return what each tier costs and takes."""
+    tiers = Tiers(database, History())
+    hour_ns = made[0].start_ns // Tier.HOUR.width_ns * Tier.HOUR.width_ns
+    tiers.begin(hour_ns)
+    took_s = [
+        cpu_s(
+            lambda n=n: tiers.put(  # type: ignore[misc]  # a default
+                replace(made[n % len(made)], start_ns=hour_ns + n * MINUTE_NS)
+            )
+        )
+        for n in range(HOUR + 1)
+    ]
+    sizes: dict[Tier, list[int]] = {tier: [] for tier in Tier}
+    for piece, size in pieces_in(Path(database + HISTORY)):
+        sizes[piece.tier].append(size)
+    minute = sum(sizes[Tier.MINUTE]) // (HOUR + 1)
+    hour = sum(sizes[Tier.HOUR])
+    name = made[0].components.names[0]
+    wanted = Wanted(Tier.MINUTE, hour_ns, hour_ns + Tier.HOUR.width_ns, component=name)
+    return {
+        "minute_s": statistics.median(took_s[1:HOUR]),
+        "hour_s": took_s[HOUR] - statistics.median(took_s[1:HOUR]),
+        "minute_kb": round(minute / 1e3, 1),
+        "hour_kb": round(hour / 1e3, 1),
+        "minutes_days_in_100_gb": round(DAYS * 60 / minute),
+        "hours_days_in_100_gb": round(DAYS * 3600 / hour),
+        "asking_ms": round(1e3 * cpu_s(lambda: page(database, wanted, None, HOUR))),
+    }
+
+
+def run() -> Iterator[dict[str, object]]:
+    """Yield one row for each size."""
+    for rnics in RNICS:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            yield pool.apply(measure, (rnics,))
