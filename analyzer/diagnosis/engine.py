@@ -397,6 +397,7 @@ class Diagnosis:
     def _set_back(self, now_ns: int) -> None:
         """Let nothing wait for a time that was only the analyzer's wrong one."""
         self._windows.set_back(now_ns=now_ns)
+        self._learned.set_back(now_ns)
         self._closing_ns = min(self._closing_ns, now_ns + GRACE_NS)
         self._impaired_until_ns = min(self._impaired_until_ns, now_ns + IMPAIRED_NS)
         self._forgot_ns = min(self._forgot_ns, now_ns)

@@ -62,6 +62,10 @@ class Learned:
         self._newest_ns[host] = max(newest_ns, wall_ns)
         return wall_ns < newest_ns
 
+    def set_back(self, now_ns: int) -> None:
+        """Let windows that begin from now on be learned from, whatever began later before."""
+        self._newest_ns = {host: min(each, now_ns) for host, each in self._newest_ns.items()}
+
     def news(
         self, host: str, paths: PathTable, *, wall_ns: int, moved: bool = False
     ) -> NDArray[np.int64]:

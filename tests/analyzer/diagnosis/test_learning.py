@@ -209,3 +209,12 @@ def test_what_comes_after_later_windows_says_nothing_of_where_flows_go_now():
     assert str(topology.save(1)) == str(shown)
     take(learned, topology, HOST, table, 10)
     assert topology.given > given
+
+
+def test_where_time_is_set_back_hosts_are_learned_from_again():
+    topology, learned = begun()
+    table = fabric()[1][HOST]
+    take(learned, topology, HOST, table, 900)
+    learned.set_back(5 * WIDTH_NS)
+    take(learned, topology, HOST, changed(table, {n: (n + 1, 9) for n in range(len(table))}), 5)
+    assert topology.given > 0
