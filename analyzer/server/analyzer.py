@@ -27,7 +27,7 @@ from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
-from analyzer.server.disk import Disk
+from analyzer.server.disk import SLOW_NS, Disk
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
@@ -319,11 +319,21 @@ class Analyzer:
         """Return what is wrong with the analyzer itself, in words."""
         off_s = round(self.steady.off_ns / 1e9)
         clock = [f"its wall clock is off by {off_s} s: most hosts go by another time"]
-        return [*self.space.warnings(), *(clock if off_s else ())]
+        told = [*self.space.warnings(), *(clock if off_s else ())]
+        if self.storing_ns() >= SLOW_NS:
+            told.append("it stores late: its disk is slow, or busy; so is what it tells")
+        return told
+
+    def storing_ns(self) -> int:
+        """Return how long a summary waited at most, lately, until it was stored."""
+        now_ns, arriving_ns = self.clock(), self.service.arriving_ns()
+        waiting_ns = 0 if arriving_ns is None else now_ns - arriving_ns
+        return max(waiting_ns, self.disk.longest_ns(now_ns))
 
     def settled(self, error: str | None, wall_ns: int) -> None:
         """Note why a summary was not stored; None where it was."""
         self.counters.refused_summaries += error is not None
+        self.disk.took(self.clock() - wall_ns, self.clock())
         _settle(self.disk, "summaries", error, wall_ns)
 
     async def stop(self) -> None:

@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the analyzer's own disk takes what it is given, and since when it does not. Pure."""
+"""Whether the analyzer's own disk takes what it is given, since when not, and how long it takes.
+
+Pure.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+MINUTE_NS = 60 * 10**9
+"""Nanoseconds for which the longest write counts, to twice that. Chosen: a dozen windows."""
+SLOW_NS = 2_000_000_000
+"""Nanoseconds from which a write is told as slow. Chosen: a disk takes milliseconds, and the burst
+of a large cluster a second; a window waits for what is being stored."""
 
 
 @dataclass(slots=True)
@@ -18,6 +27,8 @@ class Disk:
     """How often it refused since the start."""
     _errors: dict[str, str] = field(default_factory=dict)
     """Kind of what is refused -> why."""
+    _longest: dict[int, int] = field(default_factory=dict)
+    """Minute, this one and the one before -> nanoseconds that the longest write in it took."""
 
     @property
     def takes(self) -> bool:
@@ -45,3 +56,15 @@ class Disk:
         if not self._errors:
             self.since_ns = None
         return was_refused and not self._errors
+
+    def took(self, took_ns: int, now_ns: int) -> None:
+        """Note how long it was until something was stored."""
+        minute = now_ns // MINUTE_NS
+        longest = max(took_ns, self._longest.get(minute, 0))
+        before = self._longest.get(minute - 1, 0)
+        self._longest = {minute - 1: before, minute: longest}
+
+    def longest_ns(self, now_ns: int) -> int:
+        """Return how long the longest write of the newest minute or two took."""
+        minute = now_ns // MINUTE_NS
+        return max(self._longest.get(each, 0) for each in (minute - 1, minute))

@@ -97,6 +97,11 @@ def render(analyzer: Analyzer) -> str:
             "Of the wall clock that was set, against the time that hosts go by.",
             [({}, analyzer.steady.off_ns / 1e9)],
         ),
+        (
+            "storing_seconds",
+            "That a summary waited at most in the newest minutes until it was stored.",
+            [({}, analyzer.storing_ns() / 1e9)],
+        ),
         ("disk_free_bytes", "Free on the database's disk.", _free(analyzer)),
         ("long_polls", "Requests that wait for news.", [({}, float(len(analyzer.waiters)))]),
         ("start_time_seconds", "Unix time of the start.", [({}, analyzer.started_ns / 1e9)]),

@@ -383,6 +383,7 @@ async def status(request: Call) -> Response[bytes]:
                 "refuses_since_ns": analyzer.disk.since_ns,
                 "error": analyzer.disk.error,
                 "incidents_not_stored": analyzer.journal.unstored,
+                "storing_ns": analyzer.storing_ns(),
                 **analyzer.space.told(),
             },
             "judge": {

@@ -11,7 +11,7 @@ import pytest
 from analyzer.config import Config, Recording
 from analyzer.server import asker, journal
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.disk import Disk
+from analyzer.server.disk import MINUTE_NS, SLOW_NS, Disk
 from analyzer.server.routes import application
 from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.wire.codec import encode
@@ -47,6 +47,18 @@ def test_a_small_write_that_fits_does_not_mean_that_a_large_one_does():
     assert not disk.worked("incidents")
     assert (disk.takes, disk.since_ns) == (False, 5)
     assert disk.worked("summaries")
+
+
+def test_the_longest_write_counts_for_a_minute_or_two():
+    disk, start_ns = Disk(refused=lambda _: None), 1000 * MINUTE_NS
+    assert disk.longest_ns(start_ns) == 0
+    for took_ns in (3, 9, 5):
+        disk.took(took_ns, start_ns)
+    assert disk.longest_ns(start_ns + MINUTE_NS) == 9
+    disk.took(7, start_ns + MINUTE_NS)
+    assert disk.longest_ns(start_ns + MINUTE_NS) == 9
+    assert disk.longest_ns(start_ns + 2 * MINUTE_NS) == 7
+    assert disk.longest_ns(start_ns + 3 * MINUTE_NS) == 0
 
 
 class Fleet:
@@ -252,6 +264,35 @@ def test_with_a_store_that_refuses_it_is_the_same(tmp_path):
     shown, unstored, after = through(tmp_path, choose)
     assert (shown, unstored) == ([(*DEAD, False)], 1)
     assert after == [(*DEAD, True)]
+
+
+def test_a_disk_that_is_slow_is_told_while_it_stores_and_after(tmp_path):
+    async def inside():
+        async with asyncio.timeout(60), running(tmp_path) as cluster:
+            await cluster.live(1)
+            store, gate = cluster.analyzer.store, asyncio.Event()
+            put = store.put
+
+            async def slow(*summary):
+                await gate.wait()
+                return await put(*summary)
+
+            assert cluster.analyzer.warnings() == []
+            store.put = slow
+            cluster.spools["h0"].append(START_NS - WIDTH_NS)
+            delivering = asyncio.create_task(cluster.deliver("h0", 1))
+            await until(lambda: cluster.analyzer.service.arriving_ns() is not None)
+            cluster.now[0] += SLOW_NS
+            [warning] = cluster.analyzer.warnings()
+            assert warning.startswith("it stores late: its disk is slow")
+            gate.set()
+            await delivering
+            assert cluster.analyzer.warnings() == [warning]
+            assert (await cluster.status())["disk"]["storing_ns"] == SLOW_NS
+            cluster.now[0] += 2 * MINUTE_NS
+            return cluster.analyzer.warnings()
+
+    assert asyncio.run(inside()) == []
 
 
 def test_after_a_full_disk_a_host_that_never_delivers_again_is_told_in_the_end(tmp_path):
