@@ -202,7 +202,11 @@ class Landscape:
 
     def likelihood(self) -> float:
         """Return the log-likelihood of all that was seen, in nats."""
-        return float((self.tables.times * self.state().ln).sum())
+        arrived = self.tables.seen.arrived
+        hazard = self.background * arrived.crossed
+        for component, more in self.blamed.items():
+            hazard += more * float(arrived.probes[component])
+        return float((self.tables.times * self.state().ln).sum()) - hazard
 
     def _ways_across(self, component: int) -> Ints:
         if component not in self._across:
@@ -314,14 +318,20 @@ class Landscape:
         """
         certain, maybe = self.tables.certain, self.tables.maybe
         hazards = np.broadcast_to(hazards, (len(components), hazards.shape[-1]))
-        made = np.zeros(hazards.shape)
         counts = np.diff(certain.first)[components]
         entry, row = spread(certain.first[components], counts), _rows(counts)
         group, times = certain.group[entry], certain.times[entry]
         lossy = self.tables.lost > 0
         mixed = lossy & (state.all_cold > 0.0) & (state.all_cold < 1.0)
         apart = mixed[group] | (self.tables.free[group] > 0.0)
-        self._add(made, row[~apart], group[~apart], times[~apart], state.hazard, (), hazards)
+        # What survived counts the same whatever else is crossed: only losses are looked at.
+        alone, flows = ~apart, self.tables.times[group] * times
+        healthy = (flows * (self.tables.sent - self.tables.lost)[group])[alone]
+        arrived = self.tables.seen.arrived.probes[components]
+        survived = arrived + sums(row[alone], healthy, len(components))
+        made = -survived[:, None] * hazards
+        lost = alone & lossy[group]
+        self._add(made, row[lost], group[lost], times[lost], state.hazard, (), hazards)
         for kind in (mixed, ~mixed):
             mine = apart & kind[group]
             bound, cold = state.bound[group[mine]], state.all_cold[group[mine]]
@@ -356,20 +366,13 @@ class Landscape:
         parts: Sequence[tuple[Floats, Floats]],
         hazards: Floats,
     ) -> None:
-        """Add what more hazard changes; without `parts`, on all ways of a group.
+        """Add what more hazard changes; without `parts`, of what is lost on all ways of a group.
 
         Each part has the groups' hazards on some of their ways, and the share of those among all.
         """
         tables = self.tables
         flows, lost = tables.times[group], tables.lost[group]
         healthy = tables.sent[group] - lost
-        if not parts:
-            # What survived counts the same whatever else is crossed: only losses are looked at.
-            survived = sums(row, flows * healthy * times, len(made))
-            made -= survived[:, None] * hazards
-            kept = np.flatnonzero(lost)
-            row, group = row[kept], group[kept]
-            times, flows, lost = times[kept], flows[kept], lost[kept]
         if not len(row):
             return
         count = hazards.shape[1]
@@ -395,12 +398,12 @@ class Landscape:
         """Set the background to the rate of the losses that nothing blamed explains."""
         tables, crossings = self.tables, self._crossings
         state = self.state()
-        weight = tables.times * crossings
+        sent = float((tables.times * crossings * tables.sent).sum()) + tables.seen.arrived.crossed
         for _ in range(FIT_STEPS):
             chance = np.minimum(1.0, self.background * crossings / state.hazard)
             chance *= state.bound
             lost = float((tables.times * tables.lost * chance).sum())
-            fitted = max(least, lost / max(1.0, float((weight * tables.sent).sum())))
+            fitted = max(least, lost / max(1.0, sent))
             done = abs(fitted - self.background) <= 0.01 * self.background
             hazard = np.maximum(LEAST_S, state.hazard + (fitted - self.background) * crossings)
             state = replace(state, hazard=hazard)
@@ -428,7 +431,10 @@ class Landscape:
         group, share = maybe.group[pair], state.share[pair]
         for n, each in enumerate((lost, crossed)):
             mine[n] += sums(row, share * each[group], len(components))
-        rest = np.maximum(0.0, lost.sum() - mine[0]), np.maximum(1.0, crossed.sum() - mine[1])
+        arrived = tables.seen.arrived
+        mine[1] += arrived.crossings[components]
+        every = crossed.sum() + arrived.crossed
+        rest = np.maximum(0.0, lost.sum() - mine[0]), np.maximum(1.0, every - mine[1])
         rate: Floats = np.maximum(least, rest[0] / rest[1])
         return rate
 

@@ -20,7 +20,7 @@ from itertools import combinations
 from typing import Any
 
 from analyzer.localize.incidence import Direction, Part
-from analyzer.localize.tomography.observations import Builder
+from analyzer.localize.tomography.observations import Arrived, Builder
 from analyzer.localize.tomography.search import Blamed, Found, Settings, search
 from analyzer.localize.topology import Leg
 from analyzer.localize.voting.fine import Fine
@@ -118,6 +118,7 @@ ways are open. Chosen: where each flow has one probe, it takes that many."""
 MOST_RATE = 0.999
 """Largest share lost that is assumed meanwhile. Chosen: nothing is divided by zero."""
 
+PAIR = "pair"
 _Pair = tuple[Any, Any]
 _Key = Component | Direction | tuple[str, _Pair]
 """What is voted on: a component, a link in one direction, or what only a pair crosses."""
@@ -378,25 +379,19 @@ class Vote:
 
     def _count_fine(self) -> None:
         """Add the probes of the flows that are fine, by what they crossed of what any loss did."""
-        crossed = frozenset(self._builder.components())
+        crossed = list(self._builder.components())
+        row = {each: n for n, each in enumerate(crossed)}
         pairs = [ballot.ordered or ballot.pair for ballot in self._ballots]
-        totals: dict[tuple[frozenset[_Key], int], int] = defaultdict(int)
         mixed: dict[Leg, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for fine in self._fine:
-            for pair, sent in fine.of_pairs(pairs).items():
-                self._builder.flow([self._builder.leg([[("pair", pair)]])], sent, 0)
-            for which, sent in fine.together(crossed).items():
-                totals[which] += sent
+            shared = {row[PAIR, pair]: sent for pair, sent in fine.of_pairs(pairs).items()}
+            self._builder.arrive(fine.arrived(crossed) + Arrived.once(shared, len(crossed)))
             for ways, sent, flows in fine.mixtures():
-                if any(not crossed.isdisjoint(parts) for parts, _ in ways):
+                if any(not parts.isdisjoint(row) for parts, _ in ways):
                     before = mixed[ways]
                     mixed[ways] = before[0] + sent, before[1] + flows
         for ways, (sent, flows) in mixed.items():
             self._builder.flow([self._open_leg(ways)], round(sent / flows), 0, times=flows)
-        for (mine, others), sent in totals.items():
-            elsewhere: list[_Key] = [("elsewhere", (n, n)) for n in range(others)]
-            leg = self._builder.leg([[*sorted(mine, key=str), *elsewhere]])
-            self._builder.flow([leg], sent, 0)
 
     def _legs(self, ballot: Ballot) -> Iterator[int]:
         """Yield the legs of a ballot: what is its own, then the ways there and back."""
@@ -406,7 +401,7 @@ class Vote:
             self._routed[ballot.legs] = routed
         pair, own = ballot.ordered or ballot.pair, ballot.components - routed
         if (pair, own) not in self._own:
-            self._own[pair, own] = self._builder.leg([[*sorted(own), ("pair", pair)]])
+            self._own[pair, own] = self._builder.leg([[*sorted(own), (PAIR, pair)]])
         yield self._own[pair, own]
         yield from map(self._open_leg, ballot.legs)
 

@@ -41,11 +41,13 @@ def count(parts, kind):
 def test_rows_hold_what_routes_cross_in_both_ways(unsorted, routes, some):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "UNSORTED", unsorted)
+        patch.setattr(room, "BLOCK", max(1, unsorted))
         hold(routes, some)
 
 
 def hold(routes, some):
     incidence = entered(Incidence(), routes[:some])
+    incidence.count(Kind.LINK)  # what it remembers is added to
     assert [len(incidence.rows(part)) for part in PARTS] == [
         sum(part in crossed(route) for route in routes[:some]) for part in PARTS
     ]
@@ -55,6 +57,14 @@ def hold(routes, some):
     assert incidence.lengths().tolist() == [len(each) for each in parts]
     for kind in (Kind.SWITCH, Kind.LINK):
         assert incidence.count(kind).tolist() == [count(each, kind) for each in parts]
+    weights = [np.arange(1.0, len(parts) + 1), np.arange(2.0, len(parts) + 2) ** 2]
+    sums = incidence.sums(weights)
+    for part, number in zip(PARTS, incidence.numbers(PARTS).tolist(), strict=True):
+        mine = [part in each for each in parts]
+        if number < 0:
+            assert not any(mine)
+            continue
+        assert sums[:, number].tolist() == [weight[mine].sum() for weight in weights]
     for part in PARTS:
         assert incidence.rows(part).tolist() == [n for n, p in enumerate(parts) if part in p]
 
