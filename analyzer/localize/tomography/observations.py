@@ -129,12 +129,12 @@ class Builder(Generic[K]):
         """Return the components so far."""
         return self._component.keys()
 
-    def leg(self, ways: Iterable[Sequence[K]], weights: Sequence[float] | None = None) -> int:
+    def leg(self, ways: Iterable[Iterable[K]], weights: Sequence[float] | None = None) -> int:
         """Return the row of a leg that takes one of `ways`, all alike where no `weights` are given.
 
         Raises ValueError where there is no way, or where the weights are not one for each.
         """
-        rows = [tuple(map(self.component, way)) for way in ways]
+        rows = [tuple(sorted(map(self.component, way))) for way in ways]
         weights = [1.0] * len(rows) if weights is None else list(weights)
         total = sum(weights)
         if not rows or len(rows) != len(weights) or min(weights) < 0 or not total > 0:

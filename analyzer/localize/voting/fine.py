@@ -19,13 +19,13 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.detect.flows import Flows, FlowView
+from analyzer.detect.flows import Flows
 from analyzer.localize.case import Case, OrderedPair
 from analyzer.localize.incidence import Crossed, Direction, Ints, Part, Route
+from analyzer.localize.own import KINDS, Own
 from analyzer.localize.routes import NO_ROUTE, UNTRACED
 from analyzer.localize.tomography.observations import Arrived, sums
 from analyzer.localize.topology import LearnedTopology, Leg
-from analyzer.localize.voting.own import KINDS, Own, names_of
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, link_ends
 
@@ -330,14 +330,14 @@ def _largest(values: Floats, most: int) -> Ints:
 
 def divide(
     flows: Flows, case: Case, topology: LearnedTopology, *, large_only: bool = False
-) -> tuple[list[FlowView], tuple[Fine, ...]]:
+) -> tuple[Flows, tuple[Fine, ...]]:
     """Return the flows that have to be weighed one by one, and the others.
 
     One by one are flows that lost anything, and those whose ways are not settled. Of the others,
     only probes of the largest size are counted if `large_only`.
     """
     if case.numbers is None:
-        return list(flows), ()
+        return flows, ()
     settled = topology.settled(flows.number, flows.numbers, at_ns=case.window.start_ns)
     fine = (flows.lost == 0) & (settled.there != NO_ROUTE)
     rows = np.flatnonzero(fine)
@@ -345,7 +345,7 @@ def divide(
     ends = flows.ends[:, rows]
     names = Lazily(_met(ends), flows.numbers.endpoint)
     endpoints, routes = case.endpoints, settled.routes  # what is asked for later keeps no window
-    own = Own(names.numbers, lambda n: names_of(endpoints[names[n]]))
+    own = Own(names.numbers, lambda n: endpoints[names[n]], topology.hosts)
     untraced = there == UNTRACED
     legs: dict[int, Leg] = {}
     if untraced.any():
@@ -365,7 +365,7 @@ def divide(
         rows, sent, of_all_sizes, there, back, ends,
         routes, parts, legs, own, names,
     )  # fmt: skip
-    return flows.where(~fine), (counted,)
+    return flows.only(~fine), (counted,)
 
 
 def _between_leaves(

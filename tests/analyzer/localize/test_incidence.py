@@ -69,10 +69,23 @@ def hold(routes, some):
         assert incidence.rows(part).tolist() == [n for n, p in enumerate(parts) if part in p]
 
 
+@pytest.mark.parametrize("many", [0, 64])
 @given(ROUTES, ROUTES, st.lists(st.sampled_from(PARTS), unique=True), st.integers(0, 30))
 def test_rows_of_another_kind_lie_behind_the_routes_however_many_come_later(
-    routes, later, among, size
+    many, routes, later, among, size
 ):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "MANY", many)
+        lie_behind(routes, later, among, size)
+
+
+@given(st.lists(st.integers(0, 2**18 - 1) | st.integers(0, 3)))
+def test_numbers_are_put_in_order_and_equal_ones_stay_as_they_are(numbers):
+    order = room._in_order(np.array(numbers, np.int32)).tolist()
+    assert order == sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
+def lie_behind(routes, later, among, size):
     others = {len(routes): crossed(("a", "b")), len(routes) + 1: frozenset()}
     plain = {n: crossed(route) for n, route in enumerate(routes)} | others
     size += len(routes) + len(others)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.localize.case import parts_of_host
-from analyzer.localize.voting.own import Own, names_of
+from analyzer.localize.own import Before, Own, parts_of_host
 from analyzer.simulate.fabric import Fabric
 from netagent.model.path import Component, Kind, switch
 
@@ -15,17 +14,22 @@ ENDS = list(Fabric().endpoints.values())
 PARTS = sorted({part for end in ENDS for part in parts_of_host(end)})
 
 
-def own(chosen):
+SOME = st.sets(st.integers(0, len(ENDS) - 1))
+
+
+def own(chosen, before=None):
     """Return some endpoints, numbered by their place among all."""
-    return Own(np.array(sorted(chosen), np.int64), lambda number: names_of(ENDS[number]))
+    return Own(np.array(sorted(chosen), np.int64), ENDS.__getitem__, before)
 
 
-@given(st.sets(st.integers(0, len(ENDS) - 1)), st.lists(st.sampled_from(PARTS), max_size=5))
-def test_it_has_what_the_sets_have(chosen, among):
+@given(SOME, SOME, st.lists(st.sampled_from(PARTS), max_size=5))
+def test_it_has_what_the_sets_have(chosen, earlier, among):
     plain = {number: parts_of_host(ENDS[number]) for number in chosen}
     among = [*among, switch("nowhere"), Component(Kind.HOST, "nobody"), ("a", "b")]
     weight = np.arange(1.0, len(ENDS) + 1)
-    for each in (own(chosen), Own.of(plain)):
+    before = Before()
+    own(earlier, before).ends_of(among)
+    for each in (own(chosen), own(chosen, before), own(chosen, before), Own.of(plain)):
         assert dict(each) == plain
         assert each.size == 1 + max(chosen, default=-1)
         ends = {number for number, parts in plain.items() if not parts.isdisjoint(among)}

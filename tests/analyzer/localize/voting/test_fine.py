@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from analyzer.localize.case import parts_of_host
+from analyzer.localize.own import parts_of_host
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting import ballots
 from analyzer.localize.voting.ballots import by_votes, left, poll, pool
