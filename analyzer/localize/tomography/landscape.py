@@ -96,6 +96,15 @@ class Landscape:
         """The newest state, and what it is of."""
         self._row = np.zeros(len(tables.maybe.group), np.int64)
         """Scratch: pair -> its row among the pairs of some groups."""
+        self._ways = np.diff(self._seen.first_alternative)
+        """(n_legs,): alternatives of each."""
+        self._entries = np.diff(tables.maybe.first_entry)
+        """(n_groups,): entries of each."""
+        self._pairs = np.diff(tables.maybe.first_pair)
+        """(n_groups,): pairs of each."""
+        self._sure, self._perhaps = np.diff(tables.certain.first), np.diff(tables.maybe.first)
+        """(n_components,): groups that cross each for certain, or on some of their ways."""
+        self._lossy = tables.lost > 0
         self._crossings = self._mean_length()
         self._before = np.zeros((2, len(tables.maybe.group)))
         """Shares and times of all pairs while nothing is blamed."""
@@ -174,7 +183,7 @@ class Landscape:
         return whole, np.exp(here - whole)
 
     def _pair_counts(self, groups: Ints) -> Ints:
-        counts: Ints = np.diff(self.tables.maybe.first_pair)[groups]
+        counts: Ints = self._pairs[groups]
         return counts
 
     def _pairs_of(self, groups: Ints) -> Ints:
@@ -193,10 +202,10 @@ class Landscape:
 
     def suspects(self) -> Ints:
         """Return the components that lost probes crossed, or may have."""
-        lossy = self.tables.lost > 0
+        tables, every = self.tables, np.arange(self.tables.components)
         found = [
-            np.repeat(np.arange(self.tables.components), np.diff(each.first))[lossy[each.group]]
-            for each in (self.tables.certain, self.tables.maybe)
+            np.repeat(every, counts)[self._lossy[each.group]]
+            for each, counts in ((tables.certain, self._sure), (tables.maybe, self._perhaps))
         ]
         return np.unique(np.concatenate(found))
 
@@ -216,13 +225,12 @@ class Landscape:
 
     def _legs(self, of_way: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return legs' mean hazard, and whether their alternatives have the same hazard."""
-        counts = np.diff(self._seen.first_alternative)
         starts = self._seen.first_alternative[:-1]
         if not len(starts):
             return np.zeros(0), np.zeros(0, np.bool_)
         mean = np.add.reduceat(of_way * self._seen.weight, starts)
         least, most = (fold.reduceat(of_way, starts) for fold in (np.minimum, np.maximum))
-        return mean, (counts == 1) | (most - least <= 1e-9 * most)
+        return mean, (self._ways == 1) | (most - least <= 1e-9 * most)
 
     def _posterior(
         self, groups: Ints, certain: Floats, of_way: Floats, is_cold: NDArray[np.bool_]
@@ -262,7 +270,7 @@ class Landscape:
     def _chances(self, groups: Ints, joint: Floats) -> Floats:
         """Return the chances of the groups' entries, from those of the ways there and back."""
         maybe = self.tables.maybe
-        counts = np.diff(maybe.first_entry)[groups]
+        counts = self._entries[groups]
         entries, rows = spread(maybe.first_entry[groups], counts), _rows(counts)
         leg = self.tables.open_legs[groups[rows], maybe.entry_slot[entries]]
         column = maybe.entry_alternative[entries] - self._seen.first_alternative[leg]
@@ -282,7 +290,7 @@ class Landscape:
         NO_LEG has one way of none.
         """
         here = legs != NO_LEG
-        counts = np.where(here, np.diff(self._seen.first_alternative)[legs], 0)
+        counts = np.where(here, self._ways[legs], 0)
         most = max(1, int(counts.max(initial=1)))
         hazards, weights = np.zeros((2, len(legs), most))
         weights[~here, 0] = 1.0
@@ -297,7 +305,7 @@ class Landscape:
     def _shares(self, groups: Ints, chance: Floats) -> tuple[Floats, Floats]:
         """Return shares and times of the groups' pairs, from the chances of their entries."""
         maybe = self.tables.maybe
-        entries = spread(maybe.first_entry[groups], np.diff(maybe.first_entry)[groups])
+        entries = spread(maybe.first_entry[groups], self._entries[groups])
         pairs = self._pairs_of(groups)
         row = self._row
         row[pairs] = np.arange(len(pairs))
@@ -318,10 +326,10 @@ class Landscape:
         """
         certain, maybe = self.tables.certain, self.tables.maybe
         hazards = np.broadcast_to(hazards, (len(components), hazards.shape[-1]))
-        counts = np.diff(certain.first)[components]
+        counts = self._sure[components]
         entry, row = spread(certain.first[components], counts), _rows(counts)
         group, times = certain.group[entry], certain.times[entry]
-        lossy = self.tables.lost > 0
+        lossy = self._lossy
         mixed = lossy & (state.all_cold > 0.0) & (state.all_cold < 1.0)
         apart = mixed[group] | (self.tables.free[group] > 0.0)
         # What survived counts the same whatever else is crossed: only losses are looked at.
@@ -333,7 +341,9 @@ class Landscape:
         lost = alone & lossy[group]
         self._add(made, row[lost], group[lost], times[lost], state.hazard, (), hazards)
         for kind in (mixed, ~mixed):
-            mine = apart & kind[group]
+            mine = np.flatnonzero(apart & kind[group])
+            if not len(mine):
+                continue
             bound, cold = state.bound[group[mine]], state.all_cold[group[mine]]
             hot, colder = (
                 (state.hot_hazard, bound * (1.0 - cold)),
@@ -341,14 +351,17 @@ class Landscape:
             )
             parts = (hot, colder) if kind is mixed else ((state.hazard, bound),)
             self._add(made, row[mine], group[mine], times[mine], state.hazard, parts, hazards)
-        counts = np.diff(maybe.first)[components]
+        counts = self._perhaps[components]
         pair, row = spread(maybe.first[components], counts), _rows(counts)
         group = maybe.group[pair]
         share, cold = (each[pair] * state.bound[group] for each in (state.share, state.cold))
         # Where nothing is lost, it is the same what else a way crosses.
         cold[~lossy[group]] = 0.0
         kinds = (cold == 0.0, cold == share, (cold > 0.0) & (cold < share))
-        for n, mine in enumerate(kinds):
+        for n, which in enumerate(kinds):
+            mine = np.flatnonzero(which)
+            if not len(mine):
+                continue
             hot = (state.hot_hazard, share[mine] - cold[mine])
             colder = (state.cold_hazard, cold[mine])
             parts = ((hot,), (colder,), (hot, colder))[n]
@@ -423,10 +436,10 @@ class Landscape:
         lost = tables.times * tables.lost * chance
         crossed = tables.times * tables.sent * crossings
         certain, maybe = tables.certain, tables.maybe
-        sizes = np.diff(certain.first)[components]
+        sizes = self._sure[components]
         group, row = certain.group[spread(certain.first[components], sizes)], _rows(sizes)
         mine = [sums(row, x[group], len(components)) for x in (lost, crossed)]
-        sizes = np.diff(maybe.first)[components]
+        sizes = self._perhaps[components]
         pair, row = spread(maybe.first[components], sizes), _rows(sizes)
         group, share = maybe.group[pair], state.share[pair]
         for n, each in enumerate((lost, crossed)):
@@ -441,8 +454,7 @@ class Landscape:
     def _mean_length(self) -> Floats:
         """Return (n_groups,) components crossed on a group's way, on average."""
         tables, seen = self.tables, self._seen
-        counts = np.diff(seen.first_alternative)
-        length = sums(_rows(counts), seen.weight * self._lengths, len(counts))
+        length = sums(_rows(self._ways), seen.weight * self._lengths, len(self._ways))
         total = tables.length.copy()
         for slot in range(tables.open_legs.shape[1]):
             here = tables.open_legs[:, slot] != NO_LEG
