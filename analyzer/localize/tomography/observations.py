@@ -129,18 +129,26 @@ class Builder(Generic[K]):
         """Return the components so far."""
         return self._component.keys()
 
-    def leg(self, ways: Iterable[Iterable[K]], weights: Sequence[float] | None = None) -> int:
+    def leg(
+        self, ways: Iterable[Sequence[K] | AbstractSet[K]], weights: Sequence[float] | None = None
+    ) -> int:
         """Return the row of a leg that takes one of `ways`, all alike where no `weights` are given.
+
+        Where a way is a set, the order in which it happens to stand makes no other leg.
 
         Raises ValueError where there is no way, or where the weights are not one for each.
         """
-        rows = [tuple(sorted(map(self.component, way))) for way in ways]
+        rows = [self._rows(way) for way in ways]
         weights = [1.0] * len(rows) if weights is None else list(weights)
         total = sum(weights)
         if not rows or len(rows) != len(weights) or min(weights) < 0 or not total > 0:
             raise ValueError(f"{len(rows)} ways with weights {weights}")
         key = tuple((way, w / total) for way, w in zip(rows, weights, strict=True))
         return self._leg.setdefault(key, len(self._leg))
+
+    def _rows(self, way: Sequence[K] | AbstractSet[K]) -> tuple[int, ...]:
+        rows = map(self.component, way)
+        return tuple(sorted(rows) if isinstance(way, AbstractSet) else rows)
 
     def flow(
         self, legs: Sequence[int], sent: int, lost: int, *, free: float = 0.0, times: int = 1

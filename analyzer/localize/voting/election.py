@@ -13,7 +13,7 @@ is the same everywhere accuses nobody.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -406,17 +406,17 @@ class Vote:
             self._routed[ballot.legs] = routed
         pair, own = ballot.ordered or ballot.pair, ballot.components - routed
         if (pair, own) not in self._own:
-            self._own[pair, own] = self._builder.leg([[*own, (PAIR, pair)]])
+            self._own[pair, own] = self._builder.leg([own | {(PAIR, pair)}])
         yield self._own[pair, own]
         yield from map(self._open_leg, ballot.legs)
 
     def _open_leg(self, leg: Leg) -> int:
         """Return the row of a leg that may take several ways."""
         if leg not in self._ways:
-            ways: list[Iterable[_Key]] = [parts for parts, _ in leg]
+            ways: list[frozenset[_Key]] = [parts for parts, _ in leg]
             shares = [share for _, share in leg]
             if (rest := 1.0 - sum(shares)) > 1e-9:
-                ways, shares = [*ways, []], [*shares, rest]
+                ways, shares = [*ways, frozenset()], [*shares, rest]
             self._ways[leg] = self._builder.leg(ways, shares)
         return self._ways[leg]
 
