@@ -18,6 +18,7 @@ from tests.bench import (
     receiving,
     scale,
     skeleton,
+    tiers,
 )
 from tests.conftest import KERNEL, RDMA
 
@@ -27,6 +28,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "judging": judging.run,
     "receiving": receiving.run,
     "scale": scale.run,
+    "tiers": tiers.run,
     "agent-cost": agent_cost.run,
     "skeleton": skeleton.run,
     "flows": flows.run,

@@ -49,15 +49,19 @@ class Life:
     """A fabric, and the diagnosis of it."""
 
     rnics: int
+    shape: Shape | None = None
+    """None: two tiers of switches."""
     took_s: list[tuple[float, float]] = field(default_factory=list)
     """Seconds of ingesting and of judging, by window."""
     bytes: list[int] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
+    judged_cpu_s: list[float] = field(default_factory=list)
+    """Seconds of CPU of judging, by window."""
 
     def __post_init__(self) -> None:
         hosts = self.rnics // RAILS
-        shape = Shape(hosts, RAILS, hosts_per_segment=16, spines=8 if self.rnics < 4_096 else 32)
-        self.clos = Clos(shape, 1)
+        spines = 8 if self.rnics < 4_096 else 32
+        self.clos = Clos(self.shape or Shape(hosts, RAILS, hosts_per_segment=16, spines=spines), 1)
         self.agents = Agents(self.clos, 1)
         self.registry = Registry()
         for message in self.agents.registrations():
@@ -84,15 +88,17 @@ class Life:
         return statistics.median(ingest), statistics.median(judge)
 
     def _judged_s(self, now_ns: int) -> float:
-        took_s = 0.0
+        took_s = cpu_s = 0.0
         questions: list[Question] | None = None
         while questions is None or questions:
             for each in questions or ():
                 reply = self.agents.reply(each.host, each.request, now_ns=now_ns)
                 self.diagnosis.answer(each.id, reply, now_ns)
-            began_s = time.perf_counter()
+            began_s, began_cpu_s = time.perf_counter(), time.process_time()
             questions = self.diagnosis.step(now_ns)
             took_s += time.perf_counter() - began_s
+            cpu_s += time.process_time() - began_cpu_s
+        self.judged_cpu_s.append(cpu_s)
         while (event := self.diagnosis.next_event()) is not None:
             incident = getattr(event, "incident", None)
             if incident is not None and incident.verdict.component is not None:
