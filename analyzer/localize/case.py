@@ -2,13 +2,15 @@
 """One closed window as localisers see it: what was observed, and what is explained so far."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
+from analyzer.localize.own import parts_of_host
+from analyzer.localize.routes import NO_ROUTE
 from analyzer.localize.topology import LearnedTopology, Way
 from analyzer.questions import Failed
 from analyzer.roster.registry import Awaited
@@ -16,7 +18,7 @@ from netagent.model.anomaly import Subject
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId, FlowId
-from netagent.model.path import Component, Kind, rnic
+from netagent.model.path import Component
 from netagent.model.verdict import Pair, Symptom, Verdict
 from netagent.model.window import Window
 
@@ -153,16 +155,18 @@ def way_of(view: FlowView, case: Case, topology: LearnedTopology) -> Way:
     return replace(way, certain=way.certain | own)
 
 
-def parts_of_host(endpoint: Endpoint) -> frozenset[Component]:
-    """Return what all packets of an endpoint cross on its own host."""
-    return frozenset(
-        {
-            rnic(endpoint.host, endpoint.rnic),
-            Component(Kind.HOST, endpoint.host),
-            Component(Kind.CONTAINER, endpoint.id.container),
-            Component(Kind.ENDPOINT, str(endpoint.id)),
-        }
-    )
+def ways_of(flows: Flows, case: Case, topology: LearnedTopology) -> Iterator[Way]:
+    """Yield `way_of` of each of some flows."""
+    at_ns, end = case.window.start_ns, flows.numbers.endpoint
+    there, back = topology.unmoved(flows.number, flows.numbers, flows.lost > 0, at_ns=at_ns)
+    rows = zip(there.tolist(), back.tolist(), flows.ends.T.tolist(), strict=True)
+    for view, (go, come, (source, target)) in zip(flows, rows, strict=True):
+        if go == NO_ROUTE:
+            yield way_of(view, case, topology)
+            continue
+        way = topology.way_on(go, come)
+        own = case.own_parts(end(source)) | case.own_parts(end(target))
+        yield Way(way.certain | own, way.maybe, way.unseen, way.legs)
 
 
 def pairs_quoted(flows: Iterable[FlowView]) -> tuple[Pair, ...]:

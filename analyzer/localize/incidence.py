@@ -5,7 +5,7 @@ A route is entered once, when it is first met, and asked about in every window i
 was lost; a large fabric has a million of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,14 @@ Direction = tuple[str, str]
 Part = Component | Direction
 """What can be at fault on a route: a switch, a link, or a link in one direction."""
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Parts = frozenset[Part]
 
+BLOCK = 1 << 17
+"""Rows of which entries are summed at once. Chosen: what they need stays in the cache."""
+MANY = 64
+"""Parts from which all entries are looked at instead of those of each. Chosen: a part is some
+thousand entries of millions, or a good share of them."""
 UNSORTED = 10_000
 """Entries among which a part is looked for one by one, at least. Chosen: that takes microseconds,
 and sorting all of them anew a hundred times as long."""
@@ -43,6 +49,8 @@ class Incidence:
         """Number of a part -> where its own begin among them."""
         self._links: dict[Direction, tuple[int, int]] = {}
         """Two routers -> numbers of the link between them, and of this direction of it."""
+        self._counts: dict[Kind, Ints] = {}
+        """Kind -> how many components of it each row crosses, for the rows counted so far."""
 
     def __len__(self) -> int:
         return self._size
@@ -106,7 +114,7 @@ class Incidence:
             return np.zeros(0, np.int64)
         entries, known = self._entries(), len(self._sorted)
         if len(entries) - known > max(UNSORTED, known // 4):
-            self._sorted, known = np.argsort(entries, kind="stable"), len(entries)
+            self._sorted, known = _in_order(entries), len(entries)
             counts = np.bincount(entries, minlength=len(self._parts))
             self._starts = np.concatenate([[0], np.cumsum(counts)])
         first, last = (
@@ -116,6 +124,23 @@ class Incidence:
         places = np.concatenate([self._sorted[first:last], later])
         found: Ints = np.searchsorted(self._begins[: self._size + 1], places, "right") - 1
         return found
+
+    def across(self, parts: Collection[Part]) -> NDArray[np.bool_]:
+        """Return (n_rows,) which rows cross any of `parts`."""
+        hit = np.zeros(self._size, np.bool_)
+        if len(parts) < MANY:
+            for part in parts:
+                hit[self.rows(part)] = True
+            return hit
+        wanted = np.zeros(len(self._parts) + 1, np.bool_)
+        wanted[self.numbers(parts)] = True
+        wanted[-1] = False  # what no row crosses
+        for first in range(0, self._size, BLOCK):
+            begins = self._begins[first : min(self._size, first + BLOCK) + 1]
+            mine = wanted[self._crossed[begins[0] : begins[-1]]]
+            before = np.concatenate([[0], np.cumsum(mine)])[begins - begins[0]]
+            hit[first : first + BLOCK] = before[1:] > before[:-1]
+        return hit
 
     def crossed(self, row: int) -> Parts:
         """Return the parts that a row crosses."""
@@ -142,11 +167,43 @@ class Incidence:
 
     def count(self, kind: Kind) -> Ints:
         """Return (n_rows,) how many components of a kind each crosses."""
-        is_kind = [isinstance(each, Component) and each.kind is kind for each in self._parts]
-        mine = np.array([*is_kind, False])[self._entries()]
-        sums = np.concatenate([[0], np.cumsum(mine)])
-        before: Ints = sums[self._begins[: self._size + 1]]
-        return before[1:] - before[:-1]
+        known = self._counts.get(kind, np.zeros(0, np.int64))
+        if (first := len(known)) < self._size:
+            begins = self._begins[first : self._size + 1]
+            is_kind = [isinstance(each, Component) and each.kind is kind for each in self._parts]
+            mine = np.array([*is_kind, False])[self._crossed[begins[0] : begins[-1]]]
+            before = np.concatenate([[0], np.cumsum(mine)])[begins - begins[0]]
+            known = self._counts[kind] = np.concatenate([known, before[1:] - before[:-1]])
+        return known
+
+    def numbers(self, parts: Iterable[object]) -> Ints:
+        """Return the number (n,) of each part; -1 of what no row crosses."""
+        known: Mapping[Any, int] = self._number
+        return np.array([known.get(each, -1) for each in parts], np.int64)
+
+    def sums(self, weights: Sequence[Floats]) -> Floats:
+        """Return (n_weights, n_parts) the sum over the rows that cross each part.
+
+        Each of `weights` has one number for each of the first rows.
+        """
+        made = np.zeros((len(weights), len(self._parts)))
+        count = len(weights[0])
+        for first in range(0, count, BLOCK):
+            begins = self._begins[first : min(count, first + BLOCK) + 1]
+            parts = self._crossed[begins[0] : begins[-1]].astype(np.int64)
+            lengths = begins[1:] - begins[:-1]
+            for n, each in enumerate(weights):
+                of_entry = np.repeat(each[first : first + BLOCK], lengths)
+                made[n] += np.bincount(parts, of_entry, len(self._parts))
+        return made
+
+
+def _in_order(numbers: NDArray[np.int32]) -> Ints:
+    """Return the places of numbers in their order; of equal ones, the first comes first."""
+    # Of two bytes numpy counts, which takes a fifth of comparing.
+    order: Ints = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
+    high = (numbers >> 16).astype(np.uint16)
+    return order[np.argsort(high[order], kind="stable")] if high.any() else order
 
 
 def _looped(row: Ints, hops: Ints, answers: NDArray[np.bool_]) -> Ints:
@@ -216,19 +273,31 @@ class Crossed(Mapping[int, Parts]):
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def routes(self) -> int:
+        """Return how many rows are of routes."""
+        return self._first
+
     def rows(self, part: Part) -> Ints:
         """Return the rows of routes that cross a part."""
         found = self._incidence.rows(part)
         return found[: np.searchsorted(found, self._first)]
 
-    def across(self, parts: Iterable[Part], size: int) -> NDArray[np.bool_]:
+    def across(self, parts: Collection[Part], size: int) -> NDArray[np.bool_]:
         """Return (size,) which rows, of either kind, cross any of `parts`."""
         hit = np.zeros(size, np.bool_)
-        for part in parts:
-            found = self.rows(part)
-            hit[found[: np.searchsorted(found, size)]] = True
-            hit[[row for row, crossed in self.others.items() if part in crossed]] = True
+        of_routes = self._incidence.across(parts)[: min(self._first, size)]
+        hit[: len(of_routes)] = of_routes
+        hit[[row for row, mine in self.others.items() if not mine.isdisjoint(parts)]] = True
         return hit
+
+    def numbers(self, parts: Iterable[object]) -> Ints:
+        """Return the number (n,) of each part among those of routes; -1 where it is none."""
+        return self._incidence.numbers(parts)
+
+    def sums(self, weights: Sequence[Floats]) -> Floats:
+        """Return (n_weights, n_parts) sums over the rows of routes that cross each part."""
+        return self._incidence.sums([each[: self._first] for each in weights])
 
     def lengths(self, size: int) -> Ints:
         """Return (size,) how many parts each row of a route crosses."""

@@ -208,6 +208,30 @@ class RouteTable(Sequence[Route]):
         table.crossed_ns = self.crossed_ns[places]
         return table, now
 
+    def turned(self, rows: Rows, latest: Rows) -> tuple[Mask, tuple[list[tuple[str, str]], Ints]]:
+        """Return (n,) where the latest of two routes shows another router than the first.
+
+        And the links of the first at which others, which are as long as they are, end: the
+        addresses of their routers, and (n,) the place of each row's among them; -1 where it ends
+        at none.
+        """
+        begins, lengths = self._begins[:-1], np.diff(self._begins)
+        first, last = begins[rows], begins[latest]
+        count, shown = lengths[rows], lengths[latest]
+        turned = np.zeros(len(rows), np.bool_)
+        for place in range(int(np.minimum(count, shown).max(initial=0))):
+            at = np.flatnonzero((count > place) & (shown > place) & (rows != latest))
+            one, other = self._hops[first[at] + place], self._hops[last[at] + place]
+            turned[at] |= (one != 0) & (other != 0) & (one != other)
+        ends = np.flatnonzero(~turned & (shown > 0) & (shown < count))
+        hops = (self._hops[first[ends] + shown[ends] + n].astype(np.int64) for n in (-1, 0))
+        keys = next(hops) << 32
+        met, place_of = np.unique(keys + next(hops), return_inverse=True)
+        gap = np.full(len(rows), -1, np.int64)
+        gap[ends] = place_of.reshape(-1)
+        names = self.routers.names
+        return turned, ([(names[k >> 32], names[k & 0xFFFF_FFFF]) for k in met.tolist()], gap)
+
     def columns(self) -> Mapping[str, NDArray[Any]]:
         """Return the routes as `localize.saved.COLUMNS` has them."""
         begins = self._begins[: len(self) + 1]

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathTable
 from analyzer.localize.incidence import Direction, Ints, Part, Route
+from analyzer.localize.own import Before
 from analyzer.localize.routes import Mask, Routers, RouteTable, Settled
 from analyzer.localize.saved import SavedRoutes
 from analyzer.localize.traced import Memo, Traced
@@ -96,6 +97,9 @@ class _Leg:
 class LearnedTopology:
     """Routes by flow and direction, and what they say of the fabric."""
 
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_ways_on", "_legs_on", "hosts"})
+    """What no recording holds, since it follows from the routes."""
+
     declared: DeclaredTopology = field(default_factory=DeclaredTopology)
     numbers: FlowNumbers = field(default_factory=FlowNumbers)
     """Whoever numbers the flows; a diagnosis's own where it has one, which then recycles them."""
@@ -106,6 +110,12 @@ class LearnedTopology:
     """Cache: routes there and back -> components that both cross."""
     _untraced_ways: dict[tuple[str | None, ...], Way] = field(default_factory=dict)
     """Cache: two leaves -> what flows between them may cross of which no trace shows anything."""
+    _ways_on: dict[tuple[int, int], Way] = field(default_factory=dict)
+    """Cache: rows of the routes there and back -> what both cross."""
+    _legs_on: dict[int, tuple[frozenset[Component], Leg]] = field(default_factory=dict)
+    """Cache: row of a route -> what it crosses: components, and all parts."""
+    hosts: Before = field(default_factory=Before)
+    """Cache: what endpoints cross on their own hosts, as it was in the window before."""
     _legs: dict[object, Leg] = field(default_factory=dict)
     """Cache: possible routes -> what they cross."""
     _declared_ways: dict[tuple[str, str], tuple[Route, ...]] = field(default_factory=dict)
@@ -257,6 +267,33 @@ class LearnedTopology:
         """
         return self._traced.taken()
 
+    def unmoved(
+        self, numbers: Ints, flows: FlowNumbers, lost: Mask, *, at_ns: int
+    ) -> tuple[Ints, Ints]:
+        """Return the rows of the routes there and back of some flows, for `way_on`.
+
+        They are those of flows that `way` has on just these, whether or not they `lost` anything
+        (n_flows,); NO_ROUTE of all others.
+        """
+        return self._traced.unmoved(numbers, flows, lost, at_ns=at_ns, moving_ns=MOVED_NS)
+
+    def way_on(self, there: int, back: int) -> Way:
+        """Return what is crossed on two routes, by their rows."""
+        way = self._ways_on.get((there, back))
+        if way is None:
+            both = tuple(map(self._leg_on, (there, back)))
+            certain = frozenset[Component]().union(*(parts for parts, _ in both))
+            way = self._ways_on[there, back] = Way(certain, legs=tuple(leg for _, leg in both))
+        return way
+
+    def _leg_on(self, row: int) -> tuple[frozenset[Component], Leg]:
+        found = self._legs_on.get(row)
+        if found is None:
+            parts = self._traced.routes.incidence.crossed(row)
+            components = frozenset(each for each in parts if isinstance(each, Component))
+            found = self._legs_on[row] = components, ((parts, 1.0),)
+        return found
+
     def untraced_leg(self, leaves: tuple[str | None, str | None]) -> Leg:
         """Return what untraced packets may cross from a leaf to another; None: it is not known."""
         return self._possible_parts(self._possible(leaves, ()))
@@ -365,6 +402,8 @@ class LearnedTopology:
         self._traced.keep(kept)
         self._components.clear()
         self._settled_ways.clear()
+        self._ways_on.clear()
+        self._legs_on.clear()
         self._untraced_ways.clear()
         self._legs.clear()
 

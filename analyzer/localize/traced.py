@@ -253,6 +253,27 @@ class Traced:
         """
         return self._taken.newest, self.routes
 
+    def unmoved(
+        self, numbers: Ints, flows: FlowNumbers, lost: Mask, *, at_ns: int, moving_ns: int
+    ) -> tuple[Ints, Ints]:
+        """Return the settled routes there and back of flows that still take them.
+
+        NO_ROUTE stands in the place of all others: those that `lost` something (n_flows,) and that
+        a newer trace shows on another way, or ending at a link that others left no longer than
+        `moving_ns` before.
+        """
+        settled = self.settled(numbers, flows, at_ns=at_ns)
+        kept = (settled.there >= 0) & (flows is self.numbers)
+        at = np.flatnonzero(kept & lost)
+        for newest, latest in zip(
+            self._taken.newest[:, numbers[at]], self._taken.latest[:, numbers[at]], strict=True
+        ):
+            turned, gaps = self.routes.turned(newest, latest)
+            left = [self.left.get(gap, NEVER_NS) + moving_ns >= at_ns for gap in gaps[0]]
+            kept[at[turned | np.array([*left, False])[gaps[1]]]] = False
+        there, back = (np.where(kept, each, NO_ROUTE) for each in (settled.there, settled.back))
+        return there, back
+
     def links(self) -> set[tuple[str, str]]:
         """Return the links that whole routes crossed, as pairs of addresses."""
         if self._links is None:

@@ -20,6 +20,7 @@ from tests.bench import (
     receiving,
     scale,
     skeleton,
+    tiers,
 )
 from tests.conftest import KERNEL, RDMA
 
@@ -31,6 +32,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "scale": scale.run,
     "backup": backing_up.run,
     "history": history.run,
+    "tiers": tiers.run,
     "agent-cost": agent_cost.run,
     "skeleton": skeleton.run,
     "flows": flows.run,

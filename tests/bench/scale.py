@@ -49,15 +49,17 @@ class Life:
     """A fabric, and the diagnosis of it."""
 
     rnics: int
+    shape: Shape | None = None
+    """None: two tiers of switches."""
     took_s: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds of ingesting and of judging, by window."""
+    """Seconds of CPU of ingesting and of judging, by window."""
     bytes: list[int] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         hosts = self.rnics // RAILS
-        shape = Shape(hosts, RAILS, hosts_per_segment=16, spines=8 if self.rnics < 4_096 else 32)
-        self.clos = Clos(shape, 1)
+        spines = 8 if self.rnics < 4_096 else 32
+        self.clos = Clos(self.shape or Shape(hosts, RAILS, hosts_per_segment=16, spines=spines), 1)
         self.agents = Agents(self.clos, 1)
         self.registry = Registry()
         for message in self.agents.registrations():

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.localize.tomography.observations import Builder, Floats, Observations
+from analyzer.localize.tomography.observations import Arrived, Builder, Floats, Observations
 from netagent.model.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -259,6 +259,7 @@ def _slow(
         loss.members,
         np.ones(len(legs), np.int64),
         np.zeros(len(legs)),
+        Arrived.nothing(len(loss.components)),
     )
 
 

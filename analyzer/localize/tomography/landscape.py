@@ -96,6 +96,15 @@ class Landscape:
         """The newest state, and what it is of."""
         self._row = np.zeros(len(tables.maybe.group), np.int64)
         """Scratch: pair -> its row among the pairs of some groups."""
+        self._ways = np.diff(self._seen.first_alternative)
+        """(n_legs,): alternatives of each."""
+        self._entries = np.diff(tables.maybe.first_entry)
+        """(n_groups,): entries of each."""
+        self._pairs = np.diff(tables.maybe.first_pair)
+        """(n_groups,): pairs of each."""
+        self._sure, self._perhaps = np.diff(tables.certain.first), np.diff(tables.maybe.first)
+        """(n_components,): groups that cross each for certain, or on some of their ways."""
+        self._lossy = tables.lost > 0
         self._crossings = self._mean_length()
         self._before = np.zeros((2, len(tables.maybe.group)))
         """Shares and times of all pairs while nothing is blamed."""
@@ -174,7 +183,7 @@ class Landscape:
         return whole, np.exp(here - whole)
 
     def _pair_counts(self, groups: Ints) -> Ints:
-        counts: Ints = np.diff(self.tables.maybe.first_pair)[groups]
+        counts: Ints = self._pairs[groups]
         return counts
 
     def _pairs_of(self, groups: Ints) -> Ints:
@@ -193,16 +202,20 @@ class Landscape:
 
     def suspects(self) -> Ints:
         """Return the components that lost probes crossed, or may have."""
-        lossy = self.tables.lost > 0
+        tables, every = self.tables, np.arange(self.tables.components)
         found = [
-            np.repeat(np.arange(self.tables.components), np.diff(each.first))[lossy[each.group]]
-            for each in (self.tables.certain, self.tables.maybe)
+            np.repeat(every, counts)[self._lossy[each.group]]
+            for each, counts in ((tables.certain, self._sure), (tables.maybe, self._perhaps))
         ]
         return np.unique(np.concatenate(found))
 
     def likelihood(self) -> float:
         """Return the log-likelihood of all that was seen, in nats."""
-        return float((self.tables.times * self.state().ln).sum())
+        arrived = self.tables.seen.arrived
+        hazard = self.background * arrived.crossed
+        for component, more in self.blamed.items():
+            hazard += more * float(arrived.probes[component])
+        return float((self.tables.times * self.state().ln).sum()) - hazard
 
     def _ways_across(self, component: int) -> Ints:
         if component not in self._across:
@@ -212,13 +225,12 @@ class Landscape:
 
     def _legs(self, of_way: Floats) -> tuple[Floats, NDArray[np.bool_]]:
         """Return legs' mean hazard, and whether their alternatives have the same hazard."""
-        counts = np.diff(self._seen.first_alternative)
         starts = self._seen.first_alternative[:-1]
         if not len(starts):
             return np.zeros(0), np.zeros(0, np.bool_)
         mean = np.add.reduceat(of_way * self._seen.weight, starts)
         least, most = (fold.reduceat(of_way, starts) for fold in (np.minimum, np.maximum))
-        return mean, (counts == 1) | (most - least <= 1e-9 * most)
+        return mean, (self._ways == 1) | (most - least <= 1e-9 * most)
 
     def _posterior(
         self, groups: Ints, certain: Floats, of_way: Floats, is_cold: NDArray[np.bool_]
@@ -258,7 +270,7 @@ class Landscape:
     def _chances(self, groups: Ints, joint: Floats) -> Floats:
         """Return the chances of the groups' entries, from those of the ways there and back."""
         maybe = self.tables.maybe
-        counts = np.diff(maybe.first_entry)[groups]
+        counts = self._entries[groups]
         entries, rows = spread(maybe.first_entry[groups], counts), _rows(counts)
         leg = self.tables.open_legs[groups[rows], maybe.entry_slot[entries]]
         column = maybe.entry_alternative[entries] - self._seen.first_alternative[leg]
@@ -278,7 +290,7 @@ class Landscape:
         NO_LEG has one way of none.
         """
         here = legs != NO_LEG
-        counts = np.where(here, np.diff(self._seen.first_alternative)[legs], 0)
+        counts = np.where(here, self._ways[legs], 0)
         most = max(1, int(counts.max(initial=1)))
         hazards, weights = np.zeros((2, len(legs), most))
         weights[~here, 0] = 1.0
@@ -293,7 +305,7 @@ class Landscape:
     def _shares(self, groups: Ints, chance: Floats) -> tuple[Floats, Floats]:
         """Return shares and times of the groups' pairs, from the chances of their entries."""
         maybe = self.tables.maybe
-        entries = spread(maybe.first_entry[groups], np.diff(maybe.first_entry)[groups])
+        entries = spread(maybe.first_entry[groups], self._entries[groups])
         pairs = self._pairs_of(groups)
         row = self._row
         row[pairs] = np.arange(len(pairs))
@@ -314,16 +326,24 @@ class Landscape:
         """
         certain, maybe = self.tables.certain, self.tables.maybe
         hazards = np.broadcast_to(hazards, (len(components), hazards.shape[-1]))
-        made = np.zeros(hazards.shape)
-        counts = np.diff(certain.first)[components]
+        counts = self._sure[components]
         entry, row = spread(certain.first[components], counts), _rows(counts)
         group, times = certain.group[entry], certain.times[entry]
-        lossy = self.tables.lost > 0
+        lossy = self._lossy
         mixed = lossy & (state.all_cold > 0.0) & (state.all_cold < 1.0)
         apart = mixed[group] | (self.tables.free[group] > 0.0)
-        self._add(made, row[~apart], group[~apart], times[~apart], state.hazard, (), hazards)
+        # What survived counts the same whatever else is crossed: only losses are looked at.
+        alone, flows = ~apart, self.tables.times[group] * times
+        healthy = (flows * (self.tables.sent - self.tables.lost)[group])[alone]
+        arrived = self.tables.seen.arrived.probes[components]
+        survived = arrived + sums(row[alone], healthy, len(components))
+        made = -survived[:, None] * hazards
+        lost = alone & lossy[group]
+        self._add(made, row[lost], group[lost], times[lost], state.hazard, (), hazards)
         for kind in (mixed, ~mixed):
-            mine = apart & kind[group]
+            mine = np.flatnonzero(apart & kind[group])
+            if not len(mine):
+                continue
             bound, cold = state.bound[group[mine]], state.all_cold[group[mine]]
             hot, colder = (
                 (state.hot_hazard, bound * (1.0 - cold)),
@@ -331,14 +351,17 @@ class Landscape:
             )
             parts = (hot, colder) if kind is mixed else ((state.hazard, bound),)
             self._add(made, row[mine], group[mine], times[mine], state.hazard, parts, hazards)
-        counts = np.diff(maybe.first)[components]
+        counts = self._perhaps[components]
         pair, row = spread(maybe.first[components], counts), _rows(counts)
         group = maybe.group[pair]
         share, cold = (each[pair] * state.bound[group] for each in (state.share, state.cold))
         # Where nothing is lost, it is the same what else a way crosses.
         cold[~lossy[group]] = 0.0
         kinds = (cold == 0.0, cold == share, (cold > 0.0) & (cold < share))
-        for n, mine in enumerate(kinds):
+        for n, which in enumerate(kinds):
+            mine = np.flatnonzero(which)
+            if not len(mine):
+                continue
             hot = (state.hot_hazard, share[mine] - cold[mine])
             colder = (state.cold_hazard, cold[mine])
             parts = ((hot,), (colder,), (hot, colder))[n]
@@ -356,20 +379,13 @@ class Landscape:
         parts: Sequence[tuple[Floats, Floats]],
         hazards: Floats,
     ) -> None:
-        """Add what more hazard changes; without `parts`, on all ways of a group.
+        """Add what more hazard changes; without `parts`, of what is lost on all ways of a group.
 
         Each part has the groups' hazards on some of their ways, and the share of those among all.
         """
         tables = self.tables
         flows, lost = tables.times[group], tables.lost[group]
         healthy = tables.sent[group] - lost
-        if not parts:
-            # What survived counts the same whatever else is crossed: only losses are looked at.
-            survived = sums(row, flows * healthy * times, len(made))
-            made -= survived[:, None] * hazards
-            kept = np.flatnonzero(lost)
-            row, group = row[kept], group[kept]
-            times, flows, lost = times[kept], flows[kept], lost[kept]
         if not len(row):
             return
         count = hazards.shape[1]
@@ -395,12 +411,12 @@ class Landscape:
         """Set the background to the rate of the losses that nothing blamed explains."""
         tables, crossings = self.tables, self._crossings
         state = self.state()
-        weight = tables.times * crossings
+        sent = float((tables.times * crossings * tables.sent).sum()) + tables.seen.arrived.crossed
         for _ in range(FIT_STEPS):
             chance = np.minimum(1.0, self.background * crossings / state.hazard)
             chance *= state.bound
             lost = float((tables.times * tables.lost * chance).sum())
-            fitted = max(least, lost / max(1.0, float((weight * tables.sent).sum())))
+            fitted = max(least, lost / max(1.0, sent))
             done = abs(fitted - self.background) <= 0.01 * self.background
             hazard = np.maximum(LEAST_S, state.hazard + (fitted - self.background) * crossings)
             state = replace(state, hazard=hazard)
@@ -420,23 +436,25 @@ class Landscape:
         lost = tables.times * tables.lost * chance
         crossed = tables.times * tables.sent * crossings
         certain, maybe = tables.certain, tables.maybe
-        sizes = np.diff(certain.first)[components]
+        sizes = self._sure[components]
         group, row = certain.group[spread(certain.first[components], sizes)], _rows(sizes)
         mine = [sums(row, x[group], len(components)) for x in (lost, crossed)]
-        sizes = np.diff(maybe.first)[components]
+        sizes = self._perhaps[components]
         pair, row = spread(maybe.first[components], sizes), _rows(sizes)
         group, share = maybe.group[pair], state.share[pair]
         for n, each in enumerate((lost, crossed)):
             mine[n] += sums(row, share * each[group], len(components))
-        rest = np.maximum(0.0, lost.sum() - mine[0]), np.maximum(1.0, crossed.sum() - mine[1])
+        arrived = tables.seen.arrived
+        mine[1] += arrived.crossings[components]
+        every = crossed.sum() + arrived.crossed
+        rest = np.maximum(0.0, lost.sum() - mine[0]), np.maximum(1.0, every - mine[1])
         rate: Floats = np.maximum(least, rest[0] / rest[1])
         return rate
 
     def _mean_length(self) -> Floats:
         """Return (n_groups,) components crossed on a group's way, on average."""
         tables, seen = self.tables, self._seen
-        counts = np.diff(seen.first_alternative)
-        length = sums(_rows(counts), seen.weight * self._lengths, len(counts))
+        length = sums(_rows(self._ways), seen.weight * self._lengths, len(self._ways))
         total = tables.length.copy()
         for slot in range(tables.open_legs.shape[1]):
             here = tables.open_legs[:, slot] != NO_LEG

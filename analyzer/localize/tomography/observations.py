@@ -6,7 +6,7 @@ each, which is a set of components. Flows share legs: all flows between two leav
 alternatives.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -20,6 +20,51 @@ K = TypeVar("K", bound=Hashable)
 """What names a component."""
 
 NO_LEG = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Probes of flows that lost nothing on ways that are known.
+
+    Each speaks for everything that it crossed, and for each thing by itself: so they are counted by
+    component, and no flow is made of them.
+    """
+
+    probes: Floats
+    """(n_components,): how often they crossed each."""
+    crossings: Floats
+    """(n_components,): all that those across each crossed."""
+    sent: int = 0
+    """How many there are."""
+    crossed: int = 0
+    """How many components they crossed in all."""
+
+    @classmethod
+    def nothing(cls, components: int) -> "Arrived":
+        """Return that no such probe was seen."""
+        return cls(np.zeros(components), np.zeros(components))
+
+    @classmethod
+    def once(cls, probes: Mapping[int, int], components: int) -> "Arrived":
+        """Return probes that crossed one component each: its row -> how many."""
+        made, rows, sent = np.zeros(components), list(probes), list(probes.values())
+        made[rows] = sent
+        return cls(made, made, sum(sent), sum(sent))
+
+    def __add__(self, other: "Arrived") -> "Arrived":
+        """Return both together, of the same components."""
+        return Arrived(
+            self.probes + other.probes,
+            self.crossings + other.crossings,
+            self.sent + other.sent,
+            self.crossed + other.crossed,
+        )
+
+    def at(self, rows: Ints, components: int) -> "Arrived":
+        """Return the same where component n is number `rows[n]` of so many."""
+        made = self.nothing(components)
+        made.probes[rows], made.crossings[rows] = self.probes, self.crossings
+        return Arrived(made.probes, made.crossings, self.sent, self.crossed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +91,8 @@ class Observations(Generic[K]):
     free: Floats
     """(n_flows,): probability that something else than these components lost a flow's probes: a
     way that nobody knows, or a reason of the flow's own. Below 1."""
+    arrived: Arrived
+    """Probes of no flow above."""
 
     @property
     def flows(self) -> int:
@@ -72,6 +119,7 @@ class Builder(Generic[K]):
         self._lost: list[int] = []
         self._free: list[float] = []
         self._times: list[int] = []
+        self._arrived = Arrived.nothing(0)
 
     def component(self, name: K) -> int:
         """Return the row of a component, a new one where it is not known yet."""
@@ -81,18 +129,26 @@ class Builder(Generic[K]):
         """Return the components so far."""
         return self._component.keys()
 
-    def leg(self, ways: Iterable[Sequence[K]], weights: Sequence[float] | None = None) -> int:
+    def leg(
+        self, ways: Iterable[Sequence[K] | AbstractSet[K]], weights: Sequence[float] | None = None
+    ) -> int:
         """Return the row of a leg that takes one of `ways`, all alike where no `weights` are given.
+
+        Where a way is a set, the order in which it happens to stand makes no other leg.
 
         Raises ValueError where there is no way, or where the weights are not one for each.
         """
-        rows = [tuple(map(self.component, way)) for way in ways]
+        rows = [self._rows(way) for way in ways]
         weights = [1.0] * len(rows) if weights is None else list(weights)
         total = sum(weights)
         if not rows or len(rows) != len(weights) or min(weights) < 0 or not total > 0:
             raise ValueError(f"{len(rows)} ways with weights {weights}")
         key = tuple((way, w / total) for way, w in zip(rows, weights, strict=True))
         return self._leg.setdefault(key, len(self._leg))
+
+    def _rows(self, way: Sequence[K] | AbstractSet[K]) -> tuple[int, ...]:
+        rows = map(self.component, way)
+        return tuple(sorted(rows) if isinstance(way, AbstractSet) else rows)
 
     def flow(
         self, legs: Sequence[int], sent: int, lost: int, *, free: float = 0.0, times: int = 1
@@ -105,6 +161,12 @@ class Builder(Generic[K]):
         self._legs.append(tuple(legs))
         self._sent.append(sent)
         self._lost.append(lost)
+
+    def arrive(self, probes: Arrived) -> None:
+        """Add probes of flows that lost nothing, by the first components, in the order met."""
+        count = max(len(probes.probes), len(self._arrived.probes))
+        both = (each.at(np.arange(len(each.probes)), count) for each in (self._arrived, probes))
+        self._arrived = next(both) + next(both)
 
     def build(self) -> Observations[K]:
         """Return all that was added, components by name: the order of flows makes no difference."""
@@ -125,6 +187,7 @@ class Builder(Generic[K]):
             members=row[np.asarray([c for way, _ in alternatives for c in way], np.int64)],
             free=np.asarray(self._free, np.float64),
             times=np.asarray(self._times, np.int64),
+            arrived=self._arrived.at(row[: len(self._arrived.probes)], len(components)),
         )
 
 
@@ -141,7 +204,7 @@ def spread(starts: Ints, lengths: Ints) -> Ints:
     return begin + np.arange(int(lengths.sum()))
 
 
-def sums(rows: Ints, values: Floats, count: int) -> Floats:
+def sums(rows: Ints, values: Floats | Ints, count: int) -> Floats:
     """Return (count,) sums of `values` by row; zeros where nothing is summed."""
     # numpy gives integers where there is nothing to sum.
     return np.bincount(rows, values, minlength=count).astype(np.float64, copy=False)

@@ -155,7 +155,7 @@ class _Search(Generic[K]):
         self._seen, self._settings = seen, settings
         count = len(seen.components)
         self._prior = np.zeros(count) if prior is None else np.asarray(prior, np.float64)
-        lost, sent = float(seen.lost.sum()), float(seen.sent.sum())
+        lost, sent = float(seen.lost.sum()), float(seen.sent.sum() + seen.arrived.sent)
         self._land = Landscape(tables(seen), max(settings.background, lost / max(1.0, sent)))
         self._candidates = self._land.suspects()
         """Rows of the components that lost probes crossed, or may have."""

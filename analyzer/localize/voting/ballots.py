@@ -16,7 +16,7 @@ from analyzer.localize.case import (
     pair_of,
     pairs_quoted,
     unordered,
-    way_of,
+    ways_of,
 )
 from analyzer.localize.topology import LearnedTopology, Way
 from analyzer.localize.voting.counting.counts import FABRIC
@@ -118,9 +118,7 @@ def poll(case: Case, flows: Flows, topology: LearnedTopology) -> Poll:
     one_by_one, fine = divide(flows, case, topology, large_only=large_only)
     if not lost:
         return Poll({}, fine)
-    ballots = _thinned(
-        {_ballot(v, way_of(v, case, topology), large_only=large_only): v for v in one_by_one}, case
-    )
+    ballots = _thinned(_ballots(one_by_one, case, topology, large_only=large_only), case)
     if lost < MIN_LOST:
         return Poll(ballots, fine, large_only=large_only)
     vote = Vote(list(ballots), case.standing, fine)
@@ -175,13 +173,19 @@ def left(polled: Poll) -> Poll:
     told = {ballot for election in decided for ballot in election.explains}
     hard = {each.component for e in decided if _loses_much(each := e.suspects[0])}
     ballots = {
-        replace(ballot, sent=view.sent, lost=view.lost): view
+        _of_all_sizes(ballot, view): view
         for ballot, view in polled.ballots.items()
         if ballot not in told
-        and (hard.isdisjoint(_crossed(ballot)) or 2 * ballot.lost < max(1, ballot.sent))
+        and (2 * ballot.lost < max(1, ballot.sent) or hard.isdisjoint(_crossed(ballot)))
     }
     fine = tuple(fine.of_all_sizes() for fine in polled.fine)
     return Poll(ballots, fine, dead=dead(polled))
+
+
+def _of_all_sizes(ballot: Ballot, view: FlowView) -> Ballot:
+    if (ballot.sent, ballot.lost) == (view.sent, view.lost):
+        return ballot
+    return replace(ballot, sent=view.sent, lost=view.lost)
 
 
 def _crossed(ballot: Ballot) -> set[Component]:
@@ -346,6 +350,16 @@ def _nobody(polled: Poll, topology: LearnedTopology) -> list[Explained]:
     return [Explained(verdict, flows)]
 
 
+def _ballots(
+    flows: Flows, case: Case, topology: LearnedTopology, *, large_only: bool
+) -> dict[Ballot, FlowView]:
+    ways = ways_of(flows, case, topology)
+    return {
+        _ballot(view, way, large_only=large_only): view
+        for view, way in zip(flows, ways, strict=True)
+    }
+
+
 def _ballot(view: FlowView, way: Way, *, large_only: bool) -> Ballot:
     # Where only the largest probes are lost, the small ones say nothing.
     sent, lost = (view.sent_large, view.lost_large) if large_only else (view.sent, view.lost)
@@ -393,7 +407,7 @@ def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowVi
         times |= _evenly(mine, MAX_LOSSY)
     costly = {ballot for group in (opens, lossy) for mine in group.values() for ballot in mine}
     return {
-        replace(ballot, times=times.get(ballot, 1)): view
+        replace(ballot, times=count) if (count := times.get(ballot, 1)) > 1 else ballot: view
         for ballot, view in ballots.items()
         if ballot in times or ballot not in costly
     }
@@ -515,7 +529,9 @@ def _neighbours(component: Component, polled: Poll) -> tuple[Pair, ...]:
             near |= ballot.components
     sent = Counter[OrderedPair]()
     for ballot, view in ballots.items():
-        if component not in ballot.components and not view.lost and near & ballot.components:
+        if view.lost or component in ballot.components:
+            continue
+        if not near.isdisjoint(ballot.components):
             sent[pair_of(view.flow)] += view.sent
     for each in polled.fine[:1]:
         sent.update(each.neighbours(component, near, HEALTHY_QUOTED))
@@ -547,9 +563,7 @@ def poll_latency(case: Case, flows: Flows, topology: LearnedTopology) -> Poll:
     if int(slow.sum()) < MIN_LOST:
         return Poll({})
     one_by_one, fine = divide(flows.as_votes(slow), case, topology)
-    ballots = _thinned(
-        {_ballot(v, way_of(v, case, topology), large_only=False): v for v in one_by_one}, case
-    )
+    ballots = _thinned(_ballots(one_by_one, case, topology, large_only=False), case)
     # What is slow arrived all the same.
     ballots = {survived(ballot, case.dead): view for ballot, view in ballots.items()}
     fine = tuple(each.survived(case.dead) for each in fine)

@@ -10,24 +10,24 @@ that it lost nothing is its ends' times the mean over those ways, there and back
 such flows are counted by their pair of leaves, as so many flows of so many probes.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.detect.flows import Flows, FlowView
-from analyzer.localize.case import Case, OrderedPair, parts_of_host
-from analyzer.localize.incidence import Crossed, Ints, Part, Route
+from analyzer.detect.flows import Flows
+from analyzer.localize.case import Case, OrderedPair
+from analyzer.localize.incidence import Crossed, Direction, Ints, Part, Route
+from analyzer.localize.own import KINDS, Own
 from analyzer.localize.routes import NO_ROUTE, UNTRACED
+from analyzer.localize.tomography.observations import Arrived, sums
 from analyzer.localize.topology import LearnedTopology, Leg
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component, Kind, link
+from netagent.model.path import Component, Kind, link_ends
 
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -59,9 +59,6 @@ class Lazily(Mapping[int, V]):
     @cached_property
     def _made(self) -> dict[int, V]:
         return {number: self._look(number) for number in self.numbers.tolist()}
-
-
-_Rows = tuple[Ints, Ints, list[Ints], Mapping[int, frozenset[Any]]]
 
 
 @dataclass(frozen=True)
@@ -108,50 +105,37 @@ class Fine:
         """Return how many probes they sent."""
         return int(self.sent.sum())
 
-    def together(self, among: AbstractSet[Any]) -> dict[tuple[frozenset[Any], int], int]:
-        """Return (what of `among` probes crossed together, number of other parts) -> probes.
+    def arrived(self, among: Sequence[object]) -> Arrived:
+        """Return the probes that arrived across each of `among`.
 
-        Each probe is in four of these: the routes there and back, and the two ends. What they
+        Each probe counts four times: on the routes there and back, and at the two ends. What they
         shared with a pair that lost others is `of_pairs`; ways that are open are in `mixtures`.
         """
-        totals: dict[tuple[frozenset[Any], int], int] = defaultdict(int)
-        for sent, length, rows, parts in (self._on_routes(among), self._on_hosts(among)):
-            mine, marks = _marked(rows, len(sent))
-            hit = np.flatnonzero((mine > 0) & (sent > 0))
-            # Rows that cross the same of `among`, and as many others, are one.
-            keys = np.stack([marks[hit], (length - mine)[hit].astype(np.uint64)])
-            _, first, place = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-            sums = np.bincount(place.reshape(-1), sent[hit], len(first))
-            for n in np.argsort(first, kind="stable").tolist():
-                row = int(hit[first[n]])
-                met = parts[row].intersection(among)
-                totals[met, int(length[row]) - len(met)] += int(sums[n])
-            length[mine > 0] = 0
-            for others, total in enumerate(np.bincount(length, sent).tolist()):
-                if total and others:
-                    totals[frozenset(), others] += int(total)
-        return dict(totals)
+        return self._on_routes(among) + self._on_hosts(among)
 
-    def _on_routes(self, among: AbstractSet[Any]) -> "_Rows":
-        """Return probes and number of parts by row, which rows cross each of `among`, and parts."""
-        size = self._size
-        sent = np.bincount(self.there, self.sent, size) + np.bincount(self.back, self.sent, size)
-        sent[list(self.open)] = 0
-        crossed = self._crossed
-        rows = [each[: np.searchsorted(each, size)] for each in map(crossed.rows, among)]
-        return sent.astype(np.int64), crossed.lengths(size), rows, crossed
+    def _on_routes(self, among: Sequence[object]) -> Arrived:
+        size, crossed = self._size, self._crossed
+        sent = sums(self.there, self.sent, size) + sums(self.back, self.sent, size)
+        sent[list(self.open)] = 0.0
+        length = crossed.lengths(size)
+        number = crossed.numbers(among)
+        mine = np.flatnonzero(number >= 0)
+        probes, crossings = np.zeros((2, len(among)))
+        probes[mine], crossings[mine] = crossed.sums([sent, sent * length])[:, number[mine]]
+        total, every = sent[length > 0].sum(), (sent * length).sum()
+        return Arrived(probes, crossings, int(total), int(every))
 
-    def _on_hosts(self, among: AbstractSet[Any]) -> "_Rows":
-        """Return the same of endpoints, and what packets cross on their hosts."""
-        size = 1 + max(self.own, default=0)
-        one, other = (np.bincount(each, self.sent, size)[:size] for each in self.ends)
-        length = np.zeros(size, np.int64)
-        length[list(self.own)] = [len(parts) for parts in self.own.values()]
-        rows = [np.array(self._ends_of.get(part, []), np.int64) for part in among]
-        return (one + other).astype(np.int64), length, rows, self.own
+    def _on_hosts(self, among: Sequence[object]) -> Arrived:
+        hosts = self._hosts
+        one, other = (sums(each, self.sent, hosts.size) for each in self.ends)
+        probes = hosts.sums(among, one + other)
+        sent = int((one + other).sum())
+        return Arrived(probes, len(KINDS) * probes, sent, len(KINDS) * sent)
 
     def mixtures(self) -> Iterator[tuple[Leg, int, int]]:
         """Yield ways one of which each flow took, with the flows' probes and number."""
+        if not self.open:
+            return
         for places in (self.there, self.back):
             probes, flows = np.bincount(places, self.sent), np.bincount(places, self.sent > 0)
             for row, leg in self.open.items():
@@ -164,12 +148,16 @@ class Fine:
         wanted = {
             (number[a] << 32) + number[b]: (a, b) for a, b in pairs if a in number and b in number
         }
-        keys = (self.ends[0] << 32) + self.ends[1]
-        rows = np.flatnonzero(np.isin(keys, np.fromiter(wanted, np.int64, len(wanted))))
-        met, place = np.unique(keys[rows], return_inverse=True)
-        sums = np.bincount(place.reshape(-1), self.sent[rows], minlength=len(met))
+        keys, place = self._pairs
+        asked = np.sort(np.fromiter(wanted, np.int64, len(wanted)))
+        at = np.searchsorted(keys, asked)
+        there = at < len(keys)
+        there[there] = keys[at[there]] == asked[there]
+        totals = sums(place, self.sent, len(keys))[at[there]]
         return {
-            wanted[key]: int(total) for key, total in zip(met.tolist(), sums, strict=True) if total
+            wanted[key]: int(total)
+            for key, total in zip(asked[there].tolist(), totals.tolist(), strict=True)
+            if total
         }
 
     def across(self, component: Component) -> Mask:
@@ -178,13 +166,14 @@ class Fine:
 
     def _across_any(self, parts: frozenset[Part]) -> Mask:
         routes = self._routes_across(parts)
-        crossed: Mask = routes[self.there] | routes[self.back] | self._ends_across(parts)
+        crossed: Mask = routes[self.there] | routes[self.back]
+        if any(not isinstance(part, tuple) and part.kind not in FABRIC for part in parts):
+            crossed |= self._ends_across(parts)
         return crossed
 
     def _ends_across(self, parts: frozenset[Part]) -> Mask:
-        own = np.zeros(1 + max(self.own, default=0), np.bool_)
-        for part in parts:
-            own[self._ends_of.get(part, [])] = True
+        own = np.zeros(self._hosts.size, np.bool_)
+        own[self._hosts.ends_of(parts)] = True
         crossed: Mask = own[self.ends[0]] | own[self.ends[1]]
         return crossed
 
@@ -205,9 +194,8 @@ class Fine:
         return Crossed.of(self.parts, first)  # as recordings have it
 
     @cached_property
-    def _ends_of(self) -> dict[Part, list[int]]:
-        """Return the numbers of the endpoints whose packets cross a part of their host."""
-        return _by_part(self.own)
+    def _hosts(self) -> Own:
+        return self.own if isinstance(self.own, Own) else Own.of(self.own)
 
     def crossed(self, component: Component, rate: float = 0.0) -> float:
         """Return how many of the probes crossed a component, as expected where ways are open.
@@ -218,12 +206,14 @@ class Fine:
 
     def crossing(self, component: Component) -> Callable[[float], float]:
         """Return `crossed` of a component, as a function of the rate."""
-        own = self._ends_across(frozenset({component}))
-        there, back = (self._shares(component, places) for places in (self.there, self.back))
-        sure = own | (there == 1.0) | (back == 1.0)
-        maybe = ~sure & ((there > 0.0) | (back > 0.0))
+        shares: list[Floats] = []
+        sent, sure = self.sent[:0], self._across_any(frozenset({component}))
+        if self.open:
+            there, back = (self._shares(component, places) for places in (self.there, self.back))
+            sure = self._ends_across(frozenset({component})) | (there == 1.0) | (back == 1.0)
+            maybe = ~sure & ((there > 0.0) | (back > 0.0))
+            sent, shares = self.sent[maybe], [there[maybe], back[maybe]]
         total = float(self.sent[sure].sum())
-        sent, shares = self.sent[maybe], (there[maybe], back[maybe])
 
         def crossed(rate: float) -> float:
             if not len(sent):
@@ -250,17 +240,21 @@ class Fine:
         """Return (n_flows,) how many components of a kind each crosses on its longer way."""
         if kind not in FABRIC:
             return np.full(len(self.sent), 2)
-        count = self._crossed.count(kind, self._size)
-        return np.maximum(count[self.there], count[self.back])
+        if kind not in self._lengths:
+            count = self._crossed.count(kind, self._size)
+            self._lengths[kind] = np.maximum(count[self.there], count[self.back])
+        return self._lengths[kind]
+
+    @cached_property
+    def _lengths(self) -> dict[Kind, Ints]:
+        return {}
 
     def beside(self, kind: Kind, named: Collection[Component], least: int) -> int:
         """Return how many probes crossed none of `named`, on ways of at least `least` of a kind.
 
         Only those count whose whole way is known.
         """
-        mine = (self.length(kind) >= least) & self._routed
-        for component in named:
-            mine = mine & ~self.across(component)
+        mine = (self.length(kind) >= least) & self._routed & ~self._across_any(frozenset(named))
         return int(self.sent[mine].sum())
 
     @cached_property
@@ -272,58 +266,78 @@ class Fine:
 
     def directions(self, component: Component) -> dict[frozenset[tuple[str, str]], int]:
         """Return directions of a link -> probes that crossed it, or not, in just these."""
-        taken = _met(np.stack([self.there, self.back]))
-        ways = sorted(
-            {
-                (a, b)
-                for row in np.intersect1d(self._crossed.rows(component), taken).tolist()
-                for a, b in pairwise(self.routes[row])
-                if a and b and link(a, b) == component
-            }
-        )
-        hits = [self._routes_across({way}) for way in ways]
-        which = np.zeros(len(self.sent), np.int64)
-        for n, hit in enumerate(hits):
-            which |= (hit[self.there] | hit[self.back]).astype(np.int64) << n
-        sums = np.bincount(which[self._routed], self.sent[self._routed])
+        ways = self._ways_on(component)
+        which = np.zeros(self._size, np.int64)
+        for n, way in enumerate(ways):
+            which |= self._routes_across({way}).astype(np.int64) << n
+        of_flow = (which[self.there] | which[self.back])[self._routed]
+        totals = sums(of_flow, self.sent[self._routed], 1)
         return {
             frozenset(way for n, way in enumerate(ways) if bits >> n & 1): int(total)
-            for bits, total in enumerate(sums)
+            for bits, total in enumerate(totals.tolist())
             if total
         }
+
+    def _ways_on(self, component: Component) -> list[Direction]:
+        """Return the directions of a link that some route which is taken crosses, in order."""
+        if component.kind is not Kind.LINK:
+            return []
+        one, other = link_ends(component)
+        both = sorted({(one, other), (other, one)})
+        return [way for way in both if self._taken[self._crossed.rows(way)].any()]
+
+    @cached_property
+    def _taken(self) -> Mask:
+        """Which rows of routes any of these flows takes."""
+        taken = np.zeros(self._crossed.routes, np.bool_)
+        for places in (self.there, self.back):
+            taken[places[places < len(taken)]] = True
+        return taken
 
     def neighbours(
         self, component: Component, near: Collection[Component], most: int
     ) -> dict[OrderedPair, int]:
         """Return the probes of the pairs with most, that cross any of `near`, not the component."""
         mine = self._across_any(frozenset(near) - {component}) & ~self.across(component)
-        met, place = np.unique((self.ends[0, mine] << 32) + self.ends[1, mine], return_inverse=True)
-        sums = np.bincount(place.reshape(-1), self.every[mine], minlength=len(met))
-        first = np.argsort(-sums, kind="stable")[:most]
+        keys, place = self._pairs
+        totals = sums(place[mine], self.every[mine], len(keys))
+        met = np.flatnonzero(np.bincount(place[mine], minlength=len(keys)))
+        first = met[_largest(totals[met], most)]
         return {
             (self.names[key >> 32], self.names[key & 0xFFFF_FFFF]): int(total)
-            for key, total in zip(met[first].tolist(), sums[first], strict=True)
+            for key, total in zip(keys[first].tolist(), totals[first], strict=True)
         }
 
+    @cached_property
+    def _pairs(self) -> tuple[Ints, Ints]:
+        """Keys of the ordered pairs, in order, and (n_flows,) the place of each flow's pair."""
+        keys = (self.ends[0] << 32) + self.ends[1]
+        # Flows of a pair mostly stand together: then fewer have to be put in order.
+        begins = np.flatnonzero(np.diff(keys, prepend=-1))
+        met, place = np.unique(keys[begins], return_inverse=True)
+        return met, np.repeat(place.reshape(-1), np.diff(begins, append=len(keys)))
 
-def _by_part(crossed: Mapping[int, AbstractSet[Part]]) -> dict[Part, list[int]]:
-    rows: dict[Part, list[int]] = defaultdict(list)
-    for row, parts in crossed.items():
-        for part in parts:
-            rows[part].append(row)
-    return dict(rows)
+
+def _largest(values: Floats, most: int) -> Ints:
+    """Return the places of the largest values, largest first; of equal ones, the first."""
+    if len(values) > most:
+        least = np.partition(values, len(values) - most)[len(values) - most]
+        places = np.flatnonzero(values >= least)
+    else:
+        places = np.arange(len(values))
+    return places[np.argsort(-values[places], kind="stable")[:most]]
 
 
 def divide(
     flows: Flows, case: Case, topology: LearnedTopology, *, large_only: bool = False
-) -> tuple[list[FlowView], tuple[Fine, ...]]:
+) -> tuple[Flows, tuple[Fine, ...]]:
     """Return the flows that have to be weighed one by one, and the others.
 
     One by one are flows that lost anything, and those whose ways are not settled. Of the others,
     only probes of the largest size are counted if `large_only`.
     """
     if case.numbers is None:
-        return list(flows), ()
+        return flows, ()
     settled = topology.settled(flows.number, flows.numbers, at_ns=case.window.start_ns)
     fine = (flows.lost == 0) & (settled.there != NO_ROUTE)
     rows = np.flatnonzero(fine)
@@ -331,7 +345,7 @@ def divide(
     ends = flows.ends[:, rows]
     names = Lazily(_met(ends), flows.numbers.endpoint)
     endpoints, routes = case.endpoints, settled.routes  # what is asked for later keeps no window
-    own = Lazily(names.numbers, lambda n: parts_of_host(endpoints[names[n]]))
+    own = Own(names.numbers, lambda n: endpoints[names[n]], topology.hosts)
     untraced = there == UNTRACED
     legs: dict[int, Leg] = {}
     if untraced.any():
@@ -351,7 +365,7 @@ def divide(
         rows, sent, of_all_sizes, there, back, ends,
         routes, parts, legs, own, names,
     )  # fmt: skip
-    return flows.where(~fine), (counted,)
+    return flows.only(~fine), (counted,)
 
 
 def _between_leaves(
@@ -374,21 +388,6 @@ def _between_leaves(
         legs[first + n] = topology.untraced_leg((source, target))
     there, back = first + place.reshape(keys.shape)
     return there, back
-
-
-def _marked(rows: Sequence[Ints], size: int) -> tuple[Ints, NDArray[np.uint64]]:
-    """Return (size,) of how many of `rows` each is, and a number that tells of which.
-
-    Two sets of rows have the same number once in 2^64 times.
-    """
-    count, marks = np.zeros(size, np.int64), np.zeros(size, np.uint64)
-    chance = np.random.default_rng(0)
-    for each, mark in zip(
-        rows, chance.integers(1 << 63, size=len(rows)).astype(np.uint64), strict=True
-    ):
-        count[each] += 1
-        marks[each] += mark
-    return count, marks
 
 
 def _met(numbers: Ints) -> Ints:

@@ -4,8 +4,12 @@ from random import Random
 import pytest
 
 from analyzer.detect.flows import FlowView
-from analyzer.localize.case import MAX_PAIRS_QUOTED, pairs_quoted
+from analyzer.localize.case import MAX_PAIRS_QUOTED, pairs_quoted, way_of, ways_of
+from analyzer.localize.routes import NO_ROUTE
+from analyzer.localize.topology import MOVED_NS, LearnedTopology
+from analyzer.simulate.fabric import Fabric
 from netagent.model.ids import EndpointId, FlowId
+from netagent.model.path import switch
 
 
 def view(number, sent, lost, *, port=40000):
@@ -42,3 +46,26 @@ def test_what_is_not_quoted_lost_least():
     said = quoted(flows)
     assert len(said) == MAX_PAIRS_QUOTED
     assert (said[0][1], said[-1][1]) == (MAX_PAIRS_QUOTED + 5, 6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_ways_of_flows_together_are_those_of_each_by_itself(seed):
+    """Some traces end early, some show another way, some are of the window itself."""
+    rng = Random(seed)
+    fabric = Fabric(seed=seed, loss={switch("spine-1"): 0.6}, spines=4)
+    case = fabric.case()
+    topology, start_ns = LearnedTopology(numbers=case.flows.numbers), case.window.start_ns
+    whole = dict(fabric.routes)
+    for wall_ns in (start_ns - MOVED_NS - 1, start_ns - 2, start_ns - 1, start_ns):
+        for key, hops in whole.items():
+            other = (hops[0], f"spine-{rng.randrange(4)}", *hops[2:]) if len(hops) > 2 else hops
+            fabric.routes[key] = rng.choice([hops, hops, hops, hops[:1], hops[:2], other])
+        topology.learn(fabric.paths(), fabric.underlay, wall_ns=wall_ns)
+    views = list(case.flows)
+    assert 0 < sum(view.lost > 0 for view in views) < len(views)
+    found = list(ways_of(case.flows, case, topology))
+    assert found == [way_of(view, case, topology) for view in views]
+    there, back = topology.unmoved(
+        case.flows.number, case.flows.numbers, case.flows.lost > 0, at_ns=start_ns
+    )
+    assert 0 < (there != NO_ROUTE).sum() == (back != NO_ROUTE).sum() < len(views)

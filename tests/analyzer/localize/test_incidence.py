@@ -41,11 +41,13 @@ def count(parts, kind):
 def test_rows_hold_what_routes_cross_in_both_ways(unsorted, routes, some):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "UNSORTED", unsorted)
+        patch.setattr(room, "BLOCK", max(1, unsorted))
         hold(routes, some)
 
 
 def hold(routes, some):
     incidence = entered(Incidence(), routes[:some])
+    incidence.count(Kind.LINK)  # what it remembers is added to
     assert [len(incidence.rows(part)) for part in PARTS] == [
         sum(part in crossed(route) for route in routes[:some]) for part in PARTS
     ]
@@ -61,14 +63,35 @@ def hold(routes, some):
     assert named == parts[::-1]
     for kind in (Kind.SWITCH, Kind.LINK):
         assert incidence.count(kind).tolist() == [count(each, kind) for each in parts]
+    weights = [np.arange(1.0, len(parts) + 1), np.arange(2.0, len(parts) + 2) ** 2]
+    sums = incidence.sums(weights)
+    for part, number in zip(PARTS, incidence.numbers(PARTS).tolist(), strict=True):
+        mine = [part in each for each in parts]
+        if number < 0:
+            assert not any(mine)
+            continue
+        assert sums[:, number].tolist() == [weight[mine].sum() for weight in weights]
     for part in PARTS:
         assert incidence.rows(part).tolist() == [n for n, p in enumerate(parts) if part in p]
 
 
+@pytest.mark.parametrize("many", [0, 64])
 @given(ROUTES, ROUTES, st.lists(st.sampled_from(PARTS), unique=True), st.integers(0, 30))
 def test_rows_of_another_kind_lie_behind_the_routes_however_many_come_later(
-    routes, later, among, size
+    many, routes, later, among, size
 ):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "MANY", many)
+        lie_behind(routes, later, among, size)
+
+
+@given(st.lists(st.integers(0, 2**18 - 1) | st.integers(0, 3)))
+def test_numbers_are_put_in_order_and_equal_ones_stay_as_they_are(numbers):
+    order = room._in_order(np.array(numbers, np.int32)).tolist()
+    assert order == sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
+def lie_behind(routes, later, among, size):
     others = {len(routes): crossed(("a", "b")), len(routes) + 1: frozenset()}
     plain = {n: crossed(route) for n, route in enumerate(routes)} | others
     size += len(routes) + len(others)

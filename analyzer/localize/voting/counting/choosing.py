@@ -2,12 +2,14 @@
 """Which ties are worth counting packets for, and on which flows."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from analyzer.detect.flows import FlowView, lossy
 from analyzer.localize.case import Endpoints
+from analyzer.localize.incidence import Route
 from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.traced import Memo
 from analyzer.localize.voting.counting.counts import FABRIC, Wanted, crossed_to, meet, middle
 from analyzer.localize.voting.election import DEAD_RATE, Election, is_dead
 from netagent.model.ids import EndpointId, FlowId
@@ -88,9 +90,15 @@ def choose(
     On ways that hosts find, packets are spread over `over_ms` where flows lost a part of theirs.
     """
     chosen: dict[Wanted, None] = {}
+    elections = tuple(elections)
+    if not elections:
+        return []
     losing = sorted(lossy(flows), key=lambda v: (-v.lost, v.flow))
+    routed = [(view, topology.hops(view.flow, reply=False) or ()) for view in losing]
+    routed.sort(key=lambda each: len(each[1]) == 1)
+    crossed = Memo[Route, set[Component]](lambda hops: crossed_to(hops, len(hops)))
     for election in elections:
-        mine = _on_flows(election, losing, endpoints, topology)
+        mine = _on_flows(election, routed, endpoints, crossed)
         if not mine:
             spread_ms = 0 if is_dead(election) else over_ms
             ways = _on_ways(election, (losing, flows), endpoints, topology)
@@ -100,7 +108,10 @@ def choose(
 
 
 def _on_flows(
-    election: Election, losing: Sequence[FlowView], endpoints: Endpoints, topology: LearnedTopology
+    election: Election,
+    routed: Sequence[tuple[FlowView, Route]],
+    endpoints: Endpoints,
+    crossed: Mapping[Route, set[Component]],
 ) -> list[Wanted]:
     """Return flows whose ways are known, from each side of the suspects, on different ways.
 
@@ -108,20 +119,20 @@ def _on_flows(
     beyond their first router: else nothing is counted that it forwards.
     """
     tied = set(election.tied)
+    near = Memo[Route, bool](lambda hops: not tied.isdisjoint(crossed[hops]))
     chosen: dict[str, list[FlowId]] = {}
     sources: set[EndpointId] = set()
     seen: set[tuple[str, ...]] = set()
     """Ways, and hosts at their leaf, that count already."""
-    routed = [(view, topology.hops(view.flow, reply=False) or ()) for view in losing]
     for repeats in (0, 1, 2):
-        for view, hops in sorted(routed, key=lambda each: len(each[1]) == 1):
+        for view, hops in routed:
             if not hops or view.flow.source in sources:
                 continue
             way, host = hops[:2], (hops[0], "", endpoints[view.flow.source].host)
             if (host in seen and repeats < 2) or (way in seen and not repeats):
                 continue
             mine = chosen.setdefault(hops[0], [])
-            if len(mine) < FLOWS_PER_LEAF and tied & crossed_to(hops, len(hops)):
+            if len(mine) < FLOWS_PER_LEAF and near[hops]:
                 mine.append(view.flow)
                 sources.add(view.flow.source)
                 seen |= {way, host}

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.detect.latency import merged
 from analyzer.detect.latency.merged import MAX, MEAN, MIN, P25, P50, P75, STD, merge
 from analyzer.intake.flows import FlowNumbers
 from netagent.probing.digest import Digest
@@ -25,27 +28,42 @@ def rows_of(windows):
 @given(WINDOWS)
 def test_windows_together_are_what_one_digest_of_all_is(windows):
     numbers, rows = rows_of(windows)
-    merged = merge(rows)
+    together = merge(rows)
     for port in (1, 2, 3):
         every = [rtt for each in windows for rtt in each[port]]
         number = numbers.known(flow(port))
         if not every:
-            assert number is None or number not in merged.flow
+            assert number is None or number not in together.flow
             continue
-        place = merged.flow.tolist().index(number)
+        place = together.flow.tolist().index(number)
         digest = Digest()
         for rtt in every:
             digest.add(rtt)
-        seven = merged.seven[:, place]
-        assert merged.count[place] == merged.told[place] == len(every)
-        assert merged.mean_ln[place] == pytest.approx(digest.mean_ln, abs=1e-5)
-        assert merged.var_ln[place] == pytest.approx(digest.var_ln, abs=1e-4)
+        seven = together.seven[:, place]
+        assert together.count[place] == together.told[place] == len(every)
+        assert together.mean_ln[place] == pytest.approx(digest.mean_ln, abs=1e-5)
+        assert together.var_ln[place] == pytest.approx(digest.var_ln, abs=1e-4)
         assert (seven[MIN], seven[MAX]) == (min(every), max(every))
         for row, share in ((P25, 0.25), (P50, 0.5), (P75, 0.75)):
             assert seven[row] == pytest.approx(digest.quantile(share))
         values = [value_of(b) for b, count in digest.buckets.items() for _ in range(count)]
         assert seven[MEAN] == pytest.approx(np.mean(values))
         assert seven[STD] == pytest.approx(np.std(values), abs=1e-3 * max(values))
+
+
+@given(WINDOWS, st.integers(1, 3))
+def test_it_is_the_same_however_many_flows_are_merged_at_once(windows, together):
+    _, rows = rows_of(windows)
+    old = [replace(each, hist_len=each.hist_len[:0]) for each in rows[:1]]
+    for each in (rows, [*old, *rows[1:]], []):
+        whole = merge(each)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(merged, "FLOWS_AT_ONCE", together)
+            parts = merge(each)
+        for column in fields(merged.Merged):
+            one, other = (getattr(found, column.name) for found in (whole, parts))
+            assert one.dtype == other.dtype
+            assert np.array_equal(one, other)
 
 
 @given(WINDOWS, st.randoms())

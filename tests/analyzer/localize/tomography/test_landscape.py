@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.localize.tomography.landscape import Landscape
-from analyzer.localize.tomography.observations import Builder
+from analyzer.localize.tomography.observations import Arrived, Builder
 from analyzer.localize.tomography.tables import tables
 from tests.analyzer.localize.tomography.worlds import worlds
 from tests.oracles.tomography_naive import log_likelihood
@@ -89,3 +89,51 @@ def test_the_background_is_what_nothing_blamed_explains():
     land = landscape(seen, background=0.1, c=-np.log(0.5))
     land.fit_background(1e-9)
     assert land.background == pytest.approx(1e-4, rel=0.05)
+
+
+def with_arrived(seen, probes):
+    """Return the same with probes that arrived: as flows of their own, and counted."""
+    flows, counted = Builder(), Builder()
+    for builder in (flows, counted):
+        legs = [
+            builder.leg(
+                [[seen.components[c] for c in seen.crossed(way)] for way in seen.alternatives(leg)]
+            )
+            for leg in range(len(seen.first_alternative) - 1)
+        ]
+        for row in range(seen.flows):
+            taken = [legs[leg] for leg in seen.legs[row] if leg >= 0]
+            counts = int(seen.sent[row]), int(seen.lost[row])
+            builder.flow(taken, *counts, free=float(seen.free[row]))
+        for component in "abcdef":
+            builder.component(component)
+    made = Arrived.nothing(6)
+    names = list(counted.components())
+    for way, sent in probes:
+        flows.flow([flows.leg([way])], sent, 0)
+        rows = [names.index(name) for name in way]
+        each = Arrived.nothing(6)
+        each.probes[rows], each.crossings[rows] = sent, sent * len(way)
+        made += Arrived(each.probes, each.crossings, sent, sent * len(way))
+    counted.arrive(made)
+    return flows.build(), counted.build()
+
+
+WAYS = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True)
+
+
+@given(worlds(free=True), st.lists(st.tuples(WAYS, st.integers(0, 50)), max_size=6))
+def test_what_arrived_is_counted_as_if_each_way_had_a_flow(seen, probes):
+    flows, counted = with_arrived(seen, probes)
+    assert flows.components == counted.components
+    assert flows.sent.sum() == counted.sent.sum() + counted.arrived.sent
+    one, other = landscape(flows, a=0.3), landscape(counted, a=0.3)
+    every = np.arange(len(flows.components))
+    assert one.likelihood() == pytest.approx(other.likelihood(), rel=1e-9, abs=1e-9)
+    gains = [land.gains(land.state(), every, HAZARDS) for land in (one, other)]
+    assert gains[0] == pytest.approx(gains[1], rel=1e-9, abs=1e-9)
+    rates = [land.elsewhere(land.state(), every, 1e-6) for land in (one, other)]
+    assert rates[0] == pytest.approx(rates[1], rel=1e-9)
+    for land in (one, other):
+        land.fit_background(1e-6)
+    assert one.background == pytest.approx(other.background, rel=1e-9)

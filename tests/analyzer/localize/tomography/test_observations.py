@@ -14,6 +14,14 @@ def test_legs_with_the_same_ways_are_kept_once():
     assert builder.leg([["a", "b"], ["a", "c"]], [3.0, 1.0]) != one
 
 
+def test_a_set_is_one_way_in_whatever_order_it_stands():
+    builder = Builder()
+    one = builder.leg([frozenset("abcdef"), frozenset("gh")])
+    again = [frozenset(reversed("abcdef")), frozenset("hg")]
+    assert builder.leg(again) == one
+    assert builder.leg(again[::-1]) != one
+
+
 def test_flows_keep_their_legs_and_counts():
     builder = Builder()
     there, back = builder.leg([["a", "b"], ["a", "c"]]), builder.leg([["d"]])

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from analyzer.localize.own import parts_of_host
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting import ballots
 from analyzer.localize.voting.ballots import by_votes, left, poll, pool
@@ -73,8 +74,22 @@ def test_what_crosses_a_component_is_counted_as_flow_by_flow():
 
 
 def test_each_probe_counts_on_both_ways_and_at_both_ends():
-    fine, views = fine_of(Fabric(loss={switch("spine-1"): 0.2}))
-    assert sum(fine.together(frozenset()).values()) == 4 * sum(view.sent for view in views)
+    """Each speaks for each part by itself; and as long as its way is, for the background."""
+    fabric = Fabric(loss={switch("spine-1"): 0.2})
+    fine, views = fine_of(fabric)
+    probes, crossings, crossed = Counter(), Counter(), 0
+    for n, view in enumerate(views):
+        routes = [fine.parts[places[n]] for places in (fine.there, fine.back)]
+        ends = (fabric.endpoints[end] for end in (view.flow.source, view.flow.target))
+        for parts in (*routes, *map(parts_of_host, ends)):
+            crossed += view.sent * len(parts)
+            probes.update(dict.fromkeys(parts, view.sent))
+            crossings.update(dict.fromkeys(parts, view.sent * len(parts)))
+    among = [*probes, switch("nowhere"), ("pair", ("a", "b"))]
+    found = fine.arrived(among)
+    assert found.probes.tolist() == [probes[part] for part in among]
+    assert found.crossings.tolist() == [crossings[part] for part in among]
+    assert (found.sent, found.crossed) == (4 * sum(view.sent for view in views), crossed)
 
 
 def test_probes_of_a_pair_are_counted_as_it_was_probed():
@@ -119,6 +134,7 @@ def test_several_windows_together_see_what_one_does_not():
 def test_directions_of_a_link_add_up_to_all_probes():
     fabric = Fabric(loss={switch("spine-1"): 0.2})
     fine, _ = fine_of(fabric)
+    assert fine.directions(switch("spine-0")) == {frozenset(): fine.probes}
     found = fine.directions(link("leaf-s0-r0", "spine-0"))
     assert sum(found.values()) == fine.probes
     crossed = sum(n for ways, n in found.items() if ways)
@@ -134,8 +150,9 @@ def test_neighbours_cross_what_failed_and_not_the_component():
         crossed = {c for r in (False, True) for c in fabric.crossed(view.flow, reply=r)}
         if leaf in crossed and spine not in crossed:
             sent[view.flow.source, view.flow.target] += view.sent
-    found = fine.neighbours(spine, {leaf, spine}, 3)
-    assert sorted(found.values()) == sorted(sent.values())[-3:]
+    for most in (1, 3, 100):
+        found = fine.neighbours(spine, {leaf, spine}, most)
+        assert sorted(found.values()) == sorted(sent.values())[-most:]
     assert all(sent[pair] == total for pair, total in found.items())
 
 
