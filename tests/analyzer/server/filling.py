@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -45,22 +46,32 @@ def summary(host: str, start_ns: int, extra: int = 0) -> bytes:
     return encode(message)
 
 
+class _Agents(BaseHTTPRequestHandler):
+    """The RPC of agents that live: it answers, if only that it cannot."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
 class Hosts(threading.Thread):
     """Deliver every window once it ended, each until it is acknowledged, until stopped."""
 
     def __init__(self, analyzer: Process, names: Iterable[str], *, dead: Iterable[str]) -> None:
         super().__init__(daemon=True)
         self._client, self._names = analyzer.client(), list(names)
-        self._register([*self._names, *dead])
+        self._answering = ThreadingHTTPServer(("127.0.0.1", 0), _Agents)
+        threading.Thread(target=self._answering.serve_forever, daemon=True).start()
+        self._register(self._names, self._answering.server_port)
+        self._register(dead, 1)  # where nobody listens
         self.acknowledged: list[tuple[str, int]] = []
         self.refused = 0
         self.waiting: list[tuple[str, int]] = []
         self._stopping = threading.Event()
 
-    def _register(self, names: Iterable[str]) -> None:
+    def _register(self, names: Iterable[str], port: int) -> None:
         for host in names:
             message = msgspec.structs.replace(
-                registration(host, endpoint(host, f"c-{host}")), rpc_url="http://127.0.0.1:1"
+                registration(host, endpoint(host, f"c-{host}")), rpc_url=f"http://127.0.0.1:{port}"
             )
             path = f"/v1/hosts/{host}/endpoints"
             self._client.put(path, content=encode(message), headers=MSGPACK).raise_for_status()
@@ -91,3 +102,8 @@ class Hosts(threading.Thread):
         self._stopping.set()
         self.join()
         self._client.close()
+
+    def end(self) -> None:
+        """Answer no more, once the analyzer is gone."""
+        self._answering.shutdown()
+        self._answering.server_close()

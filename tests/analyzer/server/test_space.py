@@ -205,6 +205,7 @@ def test_a_full_disk_costs_the_oldest_summaries_and_nothing_that_was_acknowledge
         after, last = status(), incidents()
         client.close()
         assert analyzer.stop()[0] == 0
+        hosts.end()
     assert [each["component"] for each in shown["incidents"]] == ["agent h2"]
     assert len(shown["warnings"]) == 3
     assert [each["component"] for each in last["incidents"]] == ["agent h2"]
