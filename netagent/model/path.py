@@ -55,6 +55,9 @@ class Component:
     kind: Kind
     name: str
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # the generated one calls that of the enum, in Python
+
     @property
     def layer(self) -> Layer:
         """The layer the component belongs to."""

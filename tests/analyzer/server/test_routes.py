@@ -74,9 +74,6 @@ class Diagnosis:
         self.stood += 1
 
     def arriving(self, since_ns, now_ns):
-        self.arrived_ns = since_ns
-
-    def arriving(self, since_ns, now_ns):
         pass
 
     def begin(self, now_ns):
