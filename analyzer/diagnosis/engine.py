@@ -109,8 +109,9 @@ FORGET_NS = 600_000_000_000
 """Nanoseconds after which a flow or route that no summary reports is forgotten. Chosen: restarted
 agents probe from other ports, and memory stays bounded."""
 MAX_NEW_FLOWS = 1 << 18
-"""Most flows that a host brings in FORGET_NS; its summaries are refused beyond. Chosen: four times
-those of eight endpoints in a task of 8,192, whose agent may restart; each takes memory."""
+"""Most flows and endpoints that a host brings in FORGET_NS; its summaries are refused beyond.
+Chosen: four times those of eight endpoints in a task of 8,192, whose agent may restart; each takes
+memory."""
 SILENT_FOR_NS = 600_000_000_000
 """Nanoseconds after which an unheard agent counts as gone and no longer as silent. Chosen: its
 incident has then been open for minutes."""
@@ -310,11 +311,11 @@ class Diagnosis:
         """
         if self._new_flows[summary.host] > MAX_NEW_FLOWS:
             raise RemoteProtocolError(f"more than {MAX_NEW_FLOWS} new flows in ten minutes")
-        known = len(self._numbers)
+        known = self._numbers.known_parts
         try:
             return self._ingest(summary, now_ns)
         finally:
-            self._new_flows[summary.host] += len(self._numbers) - known
+            self._new_flows[summary.host] += self._numbers.known_parts - known
 
     def _ingest(self, summary: Summary, now_ns: int) -> Taken:
         is_ahead = summary.start_ns > now_ns + AHEAD_NS

@@ -35,6 +35,9 @@ MAX_LN = 100.0
 """Limit of the moments of ln(ns) of a round trip. Chosen: far above any round trip (2**64 ns are
 44.4); what is not finite exceeds it too."""
 
+MAX_MEAN_LN = 22.2
+"""Largest mean of ln(ns): round trips are of 32 bits, of which it is 22.18."""
+
 NO_END = -1
 
 _NAME = attrgetter("container", "rail")
@@ -126,6 +129,11 @@ class FlowNumbers:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def known_parts(self) -> int:
+        """Return the number of flows and of endpoints, whatever became of their summaries."""
+        return len(self._numbers) + len(self._end_at)
+
     def flow(self, number: int) -> FlowId:
         """Return the flow of a number."""
         return self.flows(np.array([number]))[0]
@@ -202,8 +210,8 @@ class FlowNumbers:
         self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], summary.start_ns)
         arrays = columns(flows, _COUNTED, len(numbers))
         _possible(arrays)
-        moments = (arrays[name] for name in _MOMENTS)
-        if not all(((each >= 0) & (each < MAX_LN)).all() for each in moments):
+        mean, var = (arrays[name] for name in _MOMENTS)
+        if not (((mean >= 0) & (mean <= MAX_MEAN_LN) & (var >= 0) & (var < MAX_LN)).all()):
             raise RemoteProtocolError("a moment of ln(ns) is out of range")
         entries = int(arrays["hist_len"].sum())
         if entries > len(flows.hist_count):  # each has at least a byte: none counts nothing
@@ -352,7 +360,7 @@ def _key(source: Any, target: Any, port: Any) -> Any:
 def _possible(arrays: Mapping[str, NDArray[Any]]) -> None:
     """Raise RemoteProtocolError unless a host may have counted so."""
     sent, lost = arrays["sent"], arrays["lost"]
-    if (sent > MAX_SENT).any():
+    if (sent > MAX_SENT).any() or (arrays["count"] > MAX_SENT).any():
         raise RemoteProtocolError("a flow with more probes than an agent sends")
     if (lost > sent).any() or (arrays["refused"] > sent - lost).any():
         raise RemoteProtocolError("a flow with more lost and refused probes than sent ones")

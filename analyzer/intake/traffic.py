@@ -28,6 +28,9 @@ TICK_NS = range(100_000_000, 10_000_000_001, 100_000_000)
 """Tick widths, in nanoseconds, that agents may send: those of `[traffic] tick_ms` in agent.toml."""
 MAX_BLOCKS = 16
 """Most blocks of traffic in one summary. Chosen: bounds the work that one summary can cause."""
+MAX_TRAFFIC_ROWS = 8192
+"""Most rows in all blocks of one summary. Chosen: all endpoints of the largest host, in two widths
+of ticks; each row costs the process that receives some microseconds."""
 MAX_RINGS = 4
 """Most tick widths in which one endpoint's series are kept. Chosen: bounds memory; an agent sends
 two, its own and tenths."""
@@ -55,6 +58,8 @@ def traffic_of(summary: SummaryHead) -> list[Traffic]:
     """Return the summary's blocks; RemoteProtocolError where one makes no sense."""
     if len(summary.traffic) > MAX_BLOCKS:
         raise RemoteProtocolError(f"{len(summary.traffic)} blocks of traffic")
+    if sum(len(block.endpoint) for block in summary.traffic) > 2 * MAX_TRAFFIC_ROWS:
+        raise RemoteProtocolError(f"traffic of more than {MAX_TRAFFIC_ROWS} endpoints and ticks")
     return [_unpacked(block, summary) for block in summary.traffic]
 
 
@@ -62,7 +67,12 @@ def _unpacked(block: TrafficBlock, summary: SummaryHead) -> Traffic:
     if block.tick_ns not in TICK_NS or block.start_ns < 0 or block.start_ns % block.tick_ns:
         raise RemoteProtocolError(f"no ticks of {block.tick_ns} ns begin at {block.start_ns}")
     rows, sent = column(block, "endpoint"), column(block, "sent")
-    if not len(rows) or len(sent) % len(rows) or len(sent) > len(rows) * MAX_BLOCK_TICKS:
+    if (
+        not len(rows)
+        or not len(sent)
+        or len(sent) % len(rows)
+        or len(sent) > len(rows) * MAX_BLOCK_TICKS
+    ):
         raise RemoteProtocolError(f"{len(sent)} ticks of traffic for {len(rows)} endpoints")
     if int(rows.max()) >= len(summary.endpoints) or len(np.unique(rows)) < len(rows):
         raise RemoteProtocolError("traffic of an endpoint that is not in the table, or twice")

@@ -12,9 +12,8 @@ from netagent.model.errors import CapabilityMissing
 BURST, PER_S = 1_000, 50
 """Summaries that one host may send at once, and each second. Chosen: an hour of windows at once;
 beyond, one host takes 2 to 3 % of the core that receives (`tests.bench receiving`)."""
-BURST_BYTES, BYTES_PER_S = 64 << 20, 1 << 20
-"""Bytes likewise. Chosen: a whole spool at once, and a hundred times what a host of a large task
-needs."""
+BURST_BYTES, BYTES_PER_S = 64 << 20, 256 << 10
+"""Bytes likewise. Chosen: a whole spool at once, and a hundred times what a host sends."""
 
 
 @dataclass(slots=True)
@@ -31,7 +30,7 @@ class Admission:
         self._buckets: dict[str, _Bucket] = {}
 
     def take(self, host: str, size: int, now_ns: int) -> None:
-        """Let a host send a summary of `size` bytes.
+        """Let a host send a summary of `size` bytes; `now_ns` is of a clock that nobody sets.
 
         Raises CapabilityMissing where it sent too much; then it has used up nothing.
         """
@@ -39,7 +38,7 @@ class Admission:
         passed_s = max(0, now_ns - bucket.at_ns) / 1e9
         bucket.summaries = min(BURST, bucket.summaries + passed_s * PER_S)
         bucket.bytes = min(BURST_BYTES, bucket.bytes + passed_s * BYTES_PER_S)
-        bucket.at_ns = now_ns
+        bucket.at_ns = max(now_ns, bucket.at_ns)
         if bucket.summaries < 1 or bucket.bytes < size:
             raise CapabilityMissing(
                 f"room for {host}", f"{PER_S} summaries and {BYTES_PER_S} bytes a second: wait"

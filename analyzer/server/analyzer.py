@@ -3,6 +3,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -110,6 +111,8 @@ class Analyzer:
     """Rows of the database that no start could read, kept in its table `aside`."""
     counters: Counters = field(default_factory=Counters)
     admission: Admission = field(default_factory=Admission)
+    monotonic: Clock = time.monotonic_ns
+    """Of `admission`."""
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
@@ -292,14 +295,19 @@ class Analyzer:
         event = "ingest_failed" if why.bug else "summary_unusable"
         (log.error if why.bug else log.warning)(event, host=why.host, error=why.error)
 
-    def may_send(self, caller: str | None, size: int, wall_ns: int) -> None:
+    def may_send(self, caller: str | None, size: int) -> None:
         """Refuse what one caller sends too much of; raises CapabilityMissing."""
         if caller is not None:
             try:
-                self.admission.take(caller, size, wall_ns)
+                self.admission.take(caller, size, self.monotonic())
             except CapabilityMissing:
                 self.counters.refused_summaries += 1
                 raise
+
+    def overrun(self, wall_ns: int) -> None:
+        """Note that what hosts send does not fit into memory: who is silent may be refused."""
+        self.counters.refused_summaries += 1
+        self.judge.give(records.Impaired(now_ns=wall_ns))
 
     def admit(self, wall_ns: int) -> None:
         """Refuse what agents send while too much waits to be judged; raises CapabilityMissing.
@@ -379,7 +387,7 @@ class Analyzer:
             await self.service.expire(wall_ns)
             self.traffic.forget(wall_ns)
             self.reports.forget(wall_ns)
-            self.admission.forget(wall_ns)
+            self.admission.forget(self.monotonic())
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes
             )

@@ -5,6 +5,8 @@ They are nearly all that is asked of an analyzer, and its router, request and re
 one than reading it and storing it. Whatever else comes goes on to the application.
 """
 
+import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -19,9 +21,12 @@ from netagent.wire.messages import Accepted, SummaryHead
 
 PATH = "/v1/summaries"
 
-HELD_BYTES = 256 << 20
-"""Bytes of bodies that are held until they are whole. Chosen: ten thousand hosts' usual summaries;
-hosts that begin large ones and never end them take no more."""
+HELD_BYTES, HELD_BYTES_EACH = 256 << 20, 2 * MAX_BODY_BYTES
+"""Bytes of bodies that are held, in all and of one caller, until they are answered. Chosen: ten
+thousand hosts' usual summaries, and two of the largest: who begins some and never ends them takes
+no room of others."""
+BODY_S = 30.0
+"""Seconds in which a body comes. Chosen: an agent gives up after five."""
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,6 +36,10 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 class Gone(Exception):
     """The caller hung up."""
+
+
+class Full(CapabilityMissing):
+    """What all callers send at once does not fit."""
 
 
 async def take(
@@ -63,62 +72,112 @@ class Deliveries:
 
     def __init__(self, analyzer: Analyzer, rest: App) -> None:
         self._analyzer, self._rest = analyzer, rest
-        self._held_bytes = 0
-        """Of bodies that are not whole yet."""
+        self._held = Counter[str | None]()
+        """Caller -> bytes of bodies of requests that are not answered yet; None: of all."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if not _is_delivery(scope):
+        if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
+        body = _Body(receive, scope.get("state", {}).get(PEER), self._held)
         try:
-            status, body = 200, encode(await self._taken(scope, receive))
-            form = ContentType.MSGPACK
+            if _is_delivery(scope):
+                await self._deliver(body, send)
+            else:
+                await self._rest(scope, body.receive, send)
+        finally:
+            body.release()
+
+    async def _deliver(self, body: "_Body", send: Send) -> None:
+        form = ContentType.MSGPACK
+        try:
+            status, said = 200, encode(await self._taken(body))
         except Gone:
             return
         except Exception as error:  # noqa: BLE001 - as the application answers
-            status, body = refused(error, PATH)
             form = ContentType.JSON
+            status, said = refused(error, PATH)
         headers = [
             (b"content-type", form.value.encode()),
-            (b"content-length", str(len(body)).encode()),
+            (b"content-length", str(len(said)).encode()),
         ]
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": said})
 
-    async def _taken(self, scope: Scope, receive: Receive) -> Accepted:
+    async def _taken(self, body: "_Body") -> Accepted:
         received_ns = self._analyzer.clock()
-        payload = await self._body(receive)
-        caller = scope.get("state", {}).get(PEER)
-        self._analyzer.may_send(caller, len(payload), received_ns)
-        summary = decode(payload, SummaryHead)
-        return await take(self._analyzer, caller, summary, payload, received_ns)
-
-    async def _body(self, receive: Receive) -> bytes:
-        parts, size, more = list[bytes](), 0, True
         try:
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Gone
-                parts.append(message.get("body", b""))
-                more = message.get("more_body", False)
-                size += len(parts[-1])
-                self._held_bytes += len(parts[-1])
-                self._check(size)
-        finally:
-            self._held_bytes -= size
+            payload = await body.whole()
+        except Full:
+            self._analyzer.overrun(received_ns)
+            raise
+        self._analyzer.may_send(body.caller, len(payload))
+        summary = decode(payload, SummaryHead)
+        return await take(self._analyzer, body.caller, summary, payload, received_ns)
+
+
+class _Body:
+    """The body of one request, while it comes."""
+
+    def __init__(self, receive: Receive, caller: str | None, held: Counter[str | None]) -> None:
+        self.caller = caller
+        self._receive, self._held = receive, held
+        self._size = 0
+        self._until_s = asyncio.get_running_loop().time() + BODY_S
+        self._is_whole = False
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """Return the next part; raises Problem or CapabilityMissing for more than it may be."""
+        if self._is_whole or not self._size:  # who waits for an answer, or has not begun
+            message = await self._receive()
+        else:
+            message = await self._next()
+        size = len(message.get("body", b""))
+        self._is_whole = not message.get("more_body", False)
+        self._size += size
+        for name in {self.caller, None}:
+            self._held[name] += size
+        self._check()
+        return message
+
+    async def whole(self) -> bytes:
+        """Return all of it. Raises Gone, and what `receive` does."""
+        parts = list[bytes]()
+        while not self._is_whole:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            parts.append(message.get("body", b""))
         return b"".join(parts)
 
-    def _check(self, size: int) -> None:
-        if size > MAX_BODY_BYTES:
+    def release(self) -> None:
+        """Count it no more."""
+        for name in {self.caller, None}:
+            self._held[name] -= self._size
+            if not self._held[name]:
+                del self._held[name]
+
+    async def _next(self) -> MutableMapping[str, Any]:
+        try:
+            async with asyncio.timeout_at(self._until_s):
+                return await self._receive()
+        except TimeoutError:
+            raise Problem(
+                408, f"a body that takes more than {BODY_S:g} s", "send it anew"
+            ) from None
+
+    def _check(self) -> None:
+        if self._size > MAX_BODY_BYTES:
             raise Problem(413, f"a body of more than {MAX_BODY_BYTES} bytes", REMEDIES[413])
-        if self._held_bytes > HELD_BYTES:
-            raise CapabilityMissing("memory", "too much is being sent at once: come again later")
+        if self.caller is not None and self._held[self.caller] > HELD_BYTES_EACH:
+            raise CapabilityMissing("memory", "end what you began to send, then come again")
+        if self._held[None] > HELD_BYTES:
+            raise Full("memory", "too much is being sent at once: come again later")
 
 
 def _is_delivery(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["path"] != PATH or scope["method"] != "POST":
+    if scope["path"] != PATH or scope["method"] != "POST":
         return False
     forms = [value for name, value in scope["headers"] if name in {b"content-type", b"accept"}]
     return bool(forms) and all(b"msgpack" in form or form == b"*/*" for form in forms)

@@ -50,7 +50,7 @@ class IdentifiedProtocol(HttpToolsProtocol):
         """Bytes since the message began, or the one before it ended."""
         self._is_head = True
         if name is not None and held[name] > MAX_CONNECTIONS:
-            transport.close()
+            transport.abort()  # to close it would wait for the peer
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the name have another connection."""

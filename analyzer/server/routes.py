@@ -205,9 +205,9 @@ async def summaries(request: Call) -> Response[bytes]:
     """
     analyzer = analyzer_of(request)
     received_ns = analyzer.clock()
-    summary, payload = await read(request, Summary, SummaryHead)
     caller = request.scope["state"].get(PEER)
-    analyzer.may_send(caller, len(payload), received_ns)
+    analyzer.may_send(caller, len(await request.body()))
+    summary, payload = await read(request, Summary, SummaryHead)
     return reply(request, await take(analyzer, caller, summary, payload, received_ns))
 
 

@@ -759,6 +759,24 @@ def test_a_clock_that_jumps_takes_no_number_from_flows_of_a_window_that_waits():
     assert world.diagnosis.flows == known > 0
 
 
+def test_endpoints_of_refused_summaries_count_against_the_host_that_names_them(monkeypatch):
+    monkeypatch.setattr(engine, "MAX_NEW_FLOWS", 100)
+    world = World()
+    summary = next(iter(world.summaries()))
+    twice = structs.replace(
+        summary.flows, source=bytes(80), target=np.repeat(np.arange(20, dtype="<u2"), 2).tobytes(),
+        source_port=bytes(80),
+    )  # fmt: skip
+    words = set()
+    for n in range(10):
+        ends = tuple(EndpointId(f"invented-{n}", rail) for rail in range(20))
+        odd = structs.replace(summary, endpoints=ends, flows=twice, stamps=b"")
+        with pytest.raises(RemoteProtocolError) as raised:
+            world.diagnosis.ingest(odd, world.now_ns())
+        words.add(str(raised.value))
+    assert words == {"a flow stands in two rows", "more than 100 new flows in ten minutes"}
+
+
 def test_a_host_that_invents_flows_fills_no_memory_and_is_heard_again_later(monkeypatch):
     monkeypatch.setattr(engine, "MAX_NEW_FLOWS", 100)
     world = World()

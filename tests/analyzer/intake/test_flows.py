@@ -99,6 +99,7 @@ def test_random_columns_give_rows_or_a_typed_error(columns):
         ({"lost": 5}, "more lost and refused"),
         ({"refused": 4, "lost": 1}, "more lost and refused"),
         ({"sent": MAX_SENT + 1}, "than an agent sends"),
+        ({"count": MAX_SENT + 1}, "than an agent sends"),
         ({"sent_large": 5}, "more large probes"),
         ({"lost": 2, "sent_large": 3, "lost_large": 3}, "more large probes"),
     ],

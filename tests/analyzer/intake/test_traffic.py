@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.traffic import MAX_RINGS, TICKS, TrafficBook, traffic_of
+from analyzer.intake.traffic import MAX_RINGS, MAX_TRAFFIC_ROWS, TICKS, TrafficBook, traffic_of
 from netagent.collect.traffic import TrafficRows
 from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
@@ -140,6 +141,18 @@ def test_a_summary_has_few_blocks():
         traffic_of(many)
 
 
+def test_a_summary_has_no_more_traffic_than_a_host_has_endpoints():
+    ends = tuple(EndpointId("c", rail) for rail in range(MAX_TRAFFIC_ROWS // 2 + 1))
+    rows = np.arange(len(ends), dtype="<u2").tobytes()
+    block = TrafficBlock(start_ns=0, tick_ns=S, endpoint=rows, sent=bytes(8 * len(ends)))
+    one = Summary(
+        host="h0", instance="one", start_ns=0, width_ns=S, endpoints=ends, traffic=(block,)
+    )
+    assert len(traffic_of(one)[0].endpoints) == len(ends)
+    with pytest.raises(RemoteProtocolError, match="8192"):
+        traffic_of(msgspec.structs.replace(one, traffic=(block, block)))
+
+
 @pytest.mark.parametrize(
     "block",
     [
@@ -152,6 +165,7 @@ def test_a_summary_has_few_blocks():
         {"endpoint": b"\5\0"},
         {"endpoint": b"\0\0\0\0"},
         {"sent": bytes(7)},
+        {"sent": b""},
         {"sent": bytes(8 * 10_000)},
     ],
 )

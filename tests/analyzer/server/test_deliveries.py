@@ -76,10 +76,9 @@ def test_our_own_bug_is_answered_and_logged(tmp_path, monkeypatch):
 @pytest.mark.parametrize("headers", [MSGPACK, ELSEWHERE])
 def test_a_host_that_sends_too_much_is_told_to_wait(tmp_path, headers):
     async def work(lab):
-        now_ns = lab.analyzer.clock()
-        lab.analyzer.clock = lambda: now_ns
+        lab.analyzer.monotonic = lambda: 0
         for _ in range(BURST):
-            lab.analyzer.admission.take("h0", 1, now_ns)
+            lab.analyzer.admission.take("h0", 1, 0)
         lab.peer = "h0"
         assert "h0" in problem(await post(lab, encode(summary()), headers), 503)
         assert lab.analyzer.counters.refused_summaries == 1
@@ -114,7 +113,7 @@ def test_a_body_comes_in_parts(tmp_path):
         app, body = deliveries.Deliveries(lab.analyzer, None), encode(summary())
         said = await given(app, [part(body[:9]), part(body[9:20]), part(body[20:], more=False)])
         assert said[0]["status"] == 200
-        assert app._held_bytes == 0
+        assert not app._held
 
     on(tmp_path, work)
 
@@ -123,34 +122,89 @@ def test_who_hangs_up_half_way_is_answered_nothing_and_holds_nothing(tmp_path):
     async def work(lab):
         app = deliveries.Deliveries(lab.analyzer, None)
         assert await given(app, [part(b"abc"), {"type": "http.disconnect"}]) == []
-        assert app._held_bytes == 0
+        assert not app._held
 
     on(tmp_path, work)
 
 
-def test_bodies_that_are_begun_and_not_ended_take_no_more_than_their_share(tmp_path, monkeypatch):
+class Slow:
+    """A caller that begins a body and waits with the rest of it."""
+
+    def __init__(self, app, name, size):
+        self.more = asyncio.Event()
+        headers = [(b"content-type", b"application/msgpack")]
+        head = {"type": "http", "method": "POST", "path": "/v1/summaries", "headers": headers}
+        self.said = []
+        self.work = asyncio.create_task(
+            app({**head, "state": {PEER: name}}, self._parts(size).__anext__, self._send)
+        )
+
+    async def _parts(self, size):
+        yield part(bytes(size))
+        await self.more.wait()
+        yield {"type": "http.disconnect"}
+
+    async def _send(self, message):
+        self.said.append(message)
+
+    async def end(self):
+        self.more.set()
+        await self.work
+
+
+def test_who_begins_bodies_and_does_not_end_them_takes_no_room_of_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(deliveries, "HELD_BYTES_EACH", 1_000_000)
+
+    async def work(lab):
+        app = deliveries.Deliveries(lab.analyzer, None)
+        first, second = [Slow(app, "h1", 600_000) for _ in range(2)]
+        await until(lambda: second.said)
+        assert second.said[0]["status"] == 503
+        assert app._held["h1"] == app._held[None] == 600_000
+        body = encode(summary())
+        assert (await given(app, [part(body, more=False)]))[0]["status"] == 200
+        for each in (first, second):
+            await each.end()
+        assert not app._held
+
+    on(tmp_path, work)
+
+
+def test_where_all_callers_together_send_too_much_nobody_is_called_silent(tmp_path, monkeypatch):
     monkeypatch.setattr(deliveries, "HELD_BYTES", 1_000_000)
 
     async def work(lab):
-        app, more = deliveries.Deliveries(lab.analyzer, None), asyncio.Event()
-
-        async def slow():
-            yield part(bytes(600_000))
-            await more.wait()
-            yield {"type": "http.disconnect"}
-
-        messages = slow()
-        head = {"type": "http", "method": "POST", "path": "/v1/summaries", "state": {PEER: "h1"}}
-        headers = [(b"content-type", b"application/msgpack")]
-        first = asyncio.create_task(
-            app({**head, "headers": headers}, lambda: anext(messages), None)
-        )
-        await until(lambda: app._held_bytes)
-        said = await given(app, [part(bytes(600_000)), part(b"", more=False)])
+        app = deliveries.Deliveries(lab.analyzer, None)
+        first = Slow(app, "h1", 999_900)
+        await until(lambda: app._held)
+        said = await given(app, [part(encode(summary())), part(b"", more=False)])
         assert said[0]["status"] == 503
-        more.set()
-        await first
-        body = encode(summary())
-        assert (await given(app, [part(body, more=False)]))[0]["status"] == 200
+        await lab.judge.all_taken()
+        assert lab.diagnosis.refusals == lab.analyzer.counters.refused_summaries == 1
+        await first.end()
+
+    on(tmp_path, work)
+
+
+def test_a_body_that_does_not_end_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(deliveries, "BODY_S", 0.05)
+
+    async def work(lab):
+        app = deliveries.Deliveries(lab.analyzer, None)
+        slow = Slow(app, "h1", 10)
+        await slow.work
+        assert slow.said[0]["status"] == 408
+        assert not app._held
+
+    on(tmp_path, work)
+
+
+def test_a_body_for_another_route_counts_as_well(tmp_path, monkeypatch):
+    monkeypatch.setattr(deliveries, "HELD_BYTES_EACH", 10)
+
+    async def work(lab):
+        lab.peer = "h0"
+        answer = await lab.http.put("/v1/hosts/h0/endpoints", content=bytes(20), headers=MSGPACK)
+        assert "memory" in problem(answer, 503)
 
     on(tmp_path, work)
