@@ -30,7 +30,7 @@ VERBS = {
     "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
     "capacity": "say how many RNICs the running analyzer could take, and by what",
-    "backup": "let the running analyzer copy all that it stores",
+    "backup": "let the running analyzer copy all that it stores, but recordings",
     "restore": "put a backup in place, while no analyzer runs",
     "check-config": "check a configuration file without starting anything",
 }
