@@ -25,7 +25,8 @@ examples:
   netagent-analyzer export --since 2d -o tuesday
   netagent-analyzer export --since 2026-11-01 --until 2026-11-08 -o week \\
       --only hour --only incidents
-  duckdb -c "SELECT component, sum(lost) FROM 'week/hour/*/*.components.*'
+  duckdb -c "SELECT component, sum(lost)
+             FROM 'week/hour/*/*.components.parquet'
              GROUP BY ALL ORDER BY 2 DESC LIMIT 9"
 
 Into the folder go minute/DAY/*.parquet and hour/DAY/*.parquet as the analyzer
