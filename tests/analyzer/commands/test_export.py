@@ -47,7 +47,17 @@ def test_an_answer_does_not_say_where_to_write(tmp_path, monkeypatch, capsys):
     words = ["export", "--since", "1h", "-o", str(tmp_path / "out"), "--only", "minute"]
     assert cli.main(words) == 1
     assert "no file of a history" in capsys.readouterr().err
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_analyzer_that_cannot_be_reached_leaves_no_folder(tmp_path, is_there):
+    out = tmp_path / "a" / "out"
+    if is_there:
+        out.mkdir(parents=True)
+    words = ["export", "--since", "1h", "-o", str(out), "--url", "http://127.0.0.1:1"]
+    assert cli.main(words) == 3
+    assert out.exists() == out.parent.exists() == is_there
 
 
 def test_files_are_copied_to_where_the_analyzer_has_them(tmp_path, monkeypatch, capsys):
