@@ -4,6 +4,7 @@
 import argparse
 import csv
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -138,8 +139,8 @@ class Sums:
     sent: int = 0
     lost: int = 0
     count: int = 0
-    weighed: float = 0.0
-    """Sum of the means, each as often as it was counted."""
+    ln: float = 0.0
+    """Sum of ln(ns) of the round trips."""
     least_ns: int = 0
     most_ns: int = 0
     windows: int = 0
@@ -154,7 +155,7 @@ class Sums:
             self.least_ns = min(self.least_ns, least) if self.count else least
             self.most_ns = max(self.most_ns, row.get("rtt_max_ns", 0))
             self.count += row["rtt_count"]
-            self.weighed += row["rtt_count"] * row["rtt_mean_ns"]
+            self.ln += row["rtt_count"] * math.log(max(1, row["rtt_mean_ns"]))
 
     @property
     def share(self) -> float:
@@ -163,8 +164,8 @@ class Sums:
 
     @property
     def mean_us(self) -> float:
-        """Mean round trip, microseconds."""
-        return self.weighed / self.count / 1e3 if self.count else 0.0
+        """Geometric mean of the round trips, microseconds, as that of each row is."""
+        return math.exp(self.ln / self.count) / 1e3 if self.count else 0.0
 
 
 @dataclass(slots=True)
