@@ -25,12 +25,12 @@ examples:
   netagent-analyzer history --component 'switch spine-2' --since 2026-11-01 \\
       --until 2026-11-02 --csv > spine-2.csv
 
-A row is a minute, or an hour where more than six are asked for. LOST % is of
-the probes sent; a component counts those whose way there and back is known.
-The mean of round trips is the geometric one. W is how many windows were
-judged: 12 of a minute, 720 of an hour, less where the analyzer was away. The
-newest minute is there some twenty seconds after its end. It needs an admin's
-certificate.
+A row is a minute; where more than six hours are asked for, it is an hour.
+--tier chooses. LOST % is of the probes sent; a component counts those whose
+way there and back is known. The mean of round trips is the geometric one. W is
+how many windows were judged: 12 of a minute, 720 of an hour, less where the
+analyzer was away. The newest minute is there some twenty seconds after its
+end. It needs an admin's certificate.
 
 exit status: 0 something is known; 1 nothing is; 2 usage; 3 the analyzer cannot
 be reached
