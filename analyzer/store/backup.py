@@ -147,7 +147,8 @@ def write(database: Path, half: Path, frozen: Frozen, copy: Copy) -> Manifest:
 def finish(half: Path) -> Path:
     """Give a backup its name, once it is on disk; return its folder. Raises OSError."""
     for path in [*half.rglob("*"), half]:
-        sync(path)
+        if path.is_dir() or path.stat().st_nlink == 1:  # a link is to what is on disk already
+            sync(path)
     whole = half.with_name(half.name.removesuffix(HALF))
     half.rename(whole)
     sync(whole.parent)

@@ -90,7 +90,10 @@ def _staged(folder: Path, manifest: Manifest, database: Path) -> Path:
             shutil.copy2(folder / each.name, staging / each.name)
     for path in staging.rglob("*"):
         _own_as(folder / path.relative_to(staging), path)
-        sync(path)
+        if path.is_dir() or DATABASE + HISTORY not in path.parts:
+            sync(path)
+    if (staging / (DATABASE + HISTORY)).exists():
+        os.sync()  # a hundred thousand files, one by one, take minutes
     sync(staging)
     return staging
 

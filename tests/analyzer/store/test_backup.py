@@ -340,3 +340,19 @@ def test_a_disk_that_knows_no_links_needs_room_for_history_as_well(path, monkeyp
     remembered(path, [0])
     with pytest.raises(CapabilityMissing, match="free some"):
         using(path, lambda store: store.back_up("with"))
+
+
+def test_only_what_is_no_link_is_brought_to_the_disk(path, monkeypatch):
+    """Each costs a flush of the device, and a history may have a hundred thousand files."""
+    remembered(path, [0])
+    synced, sync = set(), backup.sync
+    monkeypatch.setattr(backup, "sync", lambda each: synced.add(each) or sync(each))
+
+    async def work(store):
+        await fill(store, 0, 10)
+        return await store.back_up()
+
+    _, made = using(path, work)
+    names = {str(each).rpartition(".half/")[2] for each in synced}
+    assert {each.name for each in made.files} & names == {manifest.DATABASE}
+    assert {manifest.MANIFEST, f"{manifest.DATABASE}.history/minute/1970-01-01"} <= names
