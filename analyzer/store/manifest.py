@@ -65,7 +65,8 @@ def read(folder: Path) -> Manifest:
     """Return what is in a backup. Raises Damaged."""
     try:
         body = (folder / MANIFEST).read_bytes()
-        return decode(body, Manifest, ContentType.JSON)
+        # A hundred bytes a file: what a host may send at once is less than two months of minutes.
+        return decode(body, Manifest, ContentType.JSON, max_bytes=len(body))
     except OSError as error:
         raise Damaged(f"{folder} is no backup: {MANIFEST}: {error.strerror}") from error
     except RemoteProtocolError as error:

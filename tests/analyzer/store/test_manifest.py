@@ -6,6 +6,7 @@ import pytest
 from analyzer.history.files import HISTORY, Piece, Tier, What
 from analyzer.judge.kept import BASELINES, ROUTES
 from analyzer.store.manifest import DATABASE, KEPT, MANIFEST, NAME, Damaged, read, verified
+from netagent.wire.codec import MAX_BODY_BYTES
 from tests.analyzer.store import backups
 
 
@@ -86,6 +87,12 @@ def test_what_is_no_manifest_is_told(made, body):
 def test_all_that_the_judge_keeps_has_a_place(made):
     assert {f".{each.name}" for each in (BASELINES, ROUTES)} == set(KEPT)
     assert all(NAME.fullmatch(DATABASE + suffix) for suffix in ("", *KEPT))
+
+
+def test_one_with_more_files_than_a_message_may_name_is_read(made):
+    path = made / MANIFEST
+    path.write_bytes(path.read_bytes() + b" " * MAX_BODY_BYTES)
+    assert read(made).summaries == 3
 
 
 def test_every_file_of_a_history_has_a_place():
