@@ -30,7 +30,7 @@ VERBS = {
     "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
     "capacity": "say how many RNICs the running analyzer could take, and by what",
-    "backup": "let the running analyzer copy all that it stores",
+    "backup": "let the running analyzer copy all that it stores, but recordings",
     "restore": "put a backup in place, while no analyzer runs",
     "check-config": "check a configuration file without starting anything",
 }
@@ -53,7 +53,8 @@ examples:
 
 {connection.EPILOG}
 exit status: 0 ok, 1 the answer is negative (each command's --help says what
-that means), 2 usage or configuration, 3 the analyzer cannot be reached
+that means), 2 usage or configuration, 3 the analyzer cannot be reached, or
+cannot do it now; 4 `innocent` cannot tell
 """
 
 

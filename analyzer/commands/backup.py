@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Let a running analyzer copy all that it stores."""
+"""Let a running analyzer copy all that it stores, but recordings."""
 
 import argparse
 import json
@@ -14,13 +14,15 @@ EPILOG = """\
 examples:
   netagent-analyzer backup
   netagent-analyzer backup before-update
-  folder=$(netagent-analyzer backup --json | jq -r .folder)
-  rsync -a "$folder" elsewhere:backups/
+  folder=$(netagent-analyzer backup --json | jq -er .folder) &&
+      rsync -a "$folder" elsewhere:backups/
 
 The backup is a folder on the analyzer's machine, in DATABASE.backups; all that
-was acknowledged before is in it, and summaries are taken meanwhile. The three
-newest are kept, and deleted where the disk runs out of room: copy what shall
-last to another disk. `netagent-analyzer restore` puts one in place.
+was acknowledged before is in it, history as well, but not the folder with the
+recordings. Summaries are taken meanwhile. The three newest are kept, and
+deleted where the disk runs out of room: copy what shall last to another disk.
+`netagent-analyzer restore` puts one in place. It needs an admin's certificate.
+
 exit status: 0 made; 2 the name cannot be used, or you may not; 3 it cannot be
 made now, or the analyzer cannot be reached
 """

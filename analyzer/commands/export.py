@@ -2,6 +2,7 @@
 """Copy history of a time to a folder, as Parquet."""
 
 import argparse
+import contextlib
 import io
 import json
 import time
@@ -25,7 +26,8 @@ examples:
   netagent-analyzer export --since 2d -o tuesday
   netagent-analyzer export --since 2026-11-01 --until 2026-11-08 -o week \\
       --only hour --only incidents
-  duckdb -c "SELECT component, sum(lost) FROM 'week/hour/*/*.components.*'
+  duckdb -c "SELECT component, sum(lost)
+             FROM 'week/hour/*/*.components.parquet'
              GROUP BY ALL ORDER BY 2 DESC LIMIT 9"
 
 Into the folder go minute/DAY/*.parquet and hour/DAY/*.parquet as the analyzer
@@ -68,8 +70,11 @@ def run(args: argparse.Namespace) -> int:
     if since_ns >= until_ns:
         raise ConfigError("--since, --until", "ask for some time that is over")
     wanted = args.only or PARTS
-    folder = _made(args.output)
-    with Connection(args) as analyzer, Parquet(folder / "spill") as parquet:
+    with (
+        _made(args.output) as folder,
+        Connection(args) as analyzer,
+        Parquet(folder / "spill") as parquet,
+    ):
         span = since_ns, until_ns
         said: dict[str, int] = {}
         for tier in Tier:
@@ -83,13 +88,21 @@ def run(args: argparse.Namespace) -> int:
     return 0 if any(said.values()) else 1
 
 
-def _made(output: str) -> Path:
+@contextlib.contextmanager
+def _made(output: str) -> Iterator[Path]:
+    """Give the folder to write to; one that was not there, and is empty, goes again."""
     folder = Path(output)
     try:
+        new = [each for each in (folder, *folder.parents) if not each.exists()]
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(output, f"cannot be made: {error.strerror}") from error
-    return folder
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # something was written
+            for each in new:
+                each.rmdir()
 
 
 def _told(folder: Path, said: dict[str, int]) -> str:

@@ -4,6 +4,7 @@
 import argparse
 import csv
 import json
+import math
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +25,12 @@ examples:
   netagent-analyzer history --component 'switch spine-2' --since 2026-11-01 \\
       --until 2026-11-02 --csv > spine-2.csv
 
-A row is a minute, or an hour where more than six are asked for. LOST % is of
-the probes sent; a component counts those whose way there and back is known.
-The mean of round trips is the geometric one. W is how many windows were
-judged: 12 of a minute, 720 of an hour, less where the analyzer was away. The
-newest minute is there some twenty seconds after its end. It needs an admin's
-certificate.
+A row is a minute; where more than six hours are asked for, it is an hour.
+--tier chooses. LOST % is of the probes sent; a component counts those whose
+way there and back is known. The mean of round trips is the geometric one. W is
+how many windows were judged: 12 of a minute, 720 of an hour, less where the
+analyzer was away. The newest minute is there some twenty seconds after its
+end. It needs an admin's certificate.
 
 exit status: 0 something is known; 1 nothing is; 2 usage; 3 the analyzer cannot
 be reached
@@ -138,8 +139,8 @@ class Sums:
     sent: int = 0
     lost: int = 0
     count: int = 0
-    weighed: float = 0.0
-    """Sum of the means, each as often as it was counted."""
+    ln: float = 0.0
+    """Sum of ln(ns) of the round trips."""
     least_ns: int = 0
     most_ns: int = 0
     windows: int = 0
@@ -154,7 +155,7 @@ class Sums:
             self.least_ns = min(self.least_ns, least) if self.count else least
             self.most_ns = max(self.most_ns, row.get("rtt_max_ns", 0))
             self.count += row["rtt_count"]
-            self.weighed += row["rtt_count"] * row["rtt_mean_ns"]
+            self.ln += row["rtt_count"] * math.log(max(1, row["rtt_mean_ns"]))
 
     @property
     def share(self) -> float:
@@ -163,8 +164,8 @@ class Sums:
 
     @property
     def mean_us(self) -> float:
-        """Mean round trip, microseconds."""
-        return self.weighed / self.count / 1e3 if self.count else 0.0
+        """Geometric mean of the round trips, microseconds, as that of each row is."""
+        return math.exp(self.ln / self.count) / 1e3 if self.count else 0.0
 
 
 @dataclass(slots=True)

@@ -46,9 +46,9 @@ EXAMPLE = {"name": "before-update"}
     tags=["analyzer"],
 )
 async def backup(request: Call) -> Response[bytes]:
-    """Copy all that is stored into a folder beside the database; answered once it is on disk.
+    """Copy all that is stored, but recordings, to a folder beside the database.
 
-    The newest backups are kept.
+    Answered once it is on disk. The newest backups are kept.
     """
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)

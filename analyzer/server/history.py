@@ -67,13 +67,15 @@ async def history(
     )
 
 
-@get("/v1/history/counts", tags=["incidents"])
+@get("/v1/history/counts", responses={403: PROBLEM}, tags=["incidents"])
 async def counts(request: Call) -> Response[bytes]:
     """Return what became of minutes since the judge started.
 
     `minutes_lost` were not written, `late` counts what hosts delivered after its minute was.
     """
-    return as_json(await analyzer_of(request).judge.look("history", dict[str, int]))
+    analyzer = analyzer_of(request)
+    require_admin(request, analyzer.config.admins)
+    return as_json(await analyzer.judge.look("history", dict[str, int]))
 
 
 ROUTES = (history, counts)

@@ -4,7 +4,8 @@
 Theory of operation. Between two checkpoints DuckDB writes to its log only: the file of the database
 stays as it is. So the writer's thread makes a checkpoint, puts the next one off, and goes on; the
 file is copied meanwhile. Payloads are in files that are only appended to, so a link to each is a
-copy of it; what is stored from then on goes to a new one.
+copy of it; what is stored from then on goes to a new one. Minutes and hours of history are written
+once, under another name, and never changed: they are linked, too.
 
 The file is copied by another process. DuckDB locks it by fcntl(2), and such a lock is gone as soon
 as any descriptor of the file is closed in the process that holds it: a second analyzer could then
@@ -16,7 +17,7 @@ import errno
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +25,11 @@ from pathlib import Path
 import duckdb
 
 import netagent
+from analyzer.history.files import HISTORY, Piece, Tier
 from analyzer.store.manifest import (
     DATABASE,
     KEPT,
+    LINKED,
     MANIFEST,
     SUMMARIES,
     Damaged,
@@ -92,7 +95,7 @@ def thaw(connection: duckdb.DuckDBPyConnection, frozen: Frozen) -> None:
 
 
 def begin(database: Path, name: str) -> Path:
-    """Make the folder for a backup, with the judge's files in it; return it.
+    """Make the folder for a backup, with the judge's files and the history in it; return it.
 
     What these know was stored before them, so they are copied first. Raises OSError, and
     CapabilityMissing where there is no room.
@@ -110,6 +113,7 @@ def begin(database: Path, name: str) -> Path:
         for suffix in KEPT:
             if beside(database, suffix).exists():
                 shutil.copy2(beside(database, suffix), half / (DATABASE + suffix))
+        _link_history(beside(database, HISTORY), half / (DATABASE + HISTORY))
     except BaseException:
         shutil.rmtree(half)
         raise
@@ -143,7 +147,8 @@ def write(database: Path, half: Path, frozen: Frozen, copy: Copy) -> Manifest:
 def finish(half: Path) -> Path:
     """Give a backup its name, once it is on disk; return its folder. Raises OSError."""
     for path in [*half.rglob("*"), half]:
-        sync(path)
+        if path.is_dir() or path.stat().st_nlink == 1:  # a link is to what is on disk already
+            sync(path)
     whole = half.with_name(half.name.removesuffix(HALF))
     half.rename(whole)
     sync(whole.parent)
@@ -180,7 +185,7 @@ def copied(source: Path, to: Path) -> None:
 
 
 def link(source: Path, to: Path) -> None:
-    """Link a file that is only appended to; copy it where that is not possible. Raises OSError."""
+    """Link a file of a folder in LINKED; copy it where that is not possible. Raises OSError."""
     try:
         os.link(source, to)
     except OSError as error:
@@ -198,11 +203,33 @@ def sync(path: Path) -> None:
         os.close(opened)
 
 
+def _link_history(history: Path, to: Path) -> None:
+    """Link minutes and hours; what is deleted meanwhile is left out. Raises OSError."""
+    if not history.is_dir():
+        return
+    to.mkdir(mode=0o700)
+    for path in _pieces(history):
+        linked = to / path.relative_to(history)
+        linked.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # it became too old
+            link(path, linked)
+
+
+def _pieces(history: Path) -> Iterator[Path]:
+    """Yield the files of a history; what is being written has another name yet."""
+    for day in sorted(each for tier in Tier for each in (history / tier).glob("*")):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # all of it became too old
+            for path in sorted(day.iterdir()):
+                if Piece.of(path.relative_to(history)) is not None:
+                    yield path
+
+
 def _refuse_without_room(database: Path, half: Path) -> None:
     needed = sum(_size(beside(database, suffix)) for suffix in ("", *KEPT))
     payloads = beside(database, SUMMARIES)
     if not _knows_links(payloads, half):
         needed += sum(map(_size, payloads.glob("*")))
+        needed += sum(map(_size, _pieces(beside(database, HISTORY))))
     room = Room.of(half)
     if needed + room.reserve > room.free:
         raise CapabilityMissing(
@@ -241,12 +268,14 @@ def _check(copy: Path, frozen: Frozen) -> None:
 def _described(half: Path) -> Iterable[File]:
     for path in sorted(each for each in half.rglob("*") if each.is_file()):
         name = str(path.relative_to(half))
-        of_payloads = name.startswith(DATABASE + SUMMARIES)
-        yield File(name, _size(path), None if of_payloads else digest(path))
+        yield File(name, _size(path), None if name.startswith(LINKED) else digest(path))
 
 
 def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _folder(database: Path) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzer.history.files import HISTORY, SUFFIX, Tier, What
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.codec import ContentType, decode
 
@@ -17,8 +18,11 @@ SUMMARIES = ".summaries"
 """Suffix of the folder with the payloads, beside the database."""
 KEPT = (".baselines", ".routes")
 """Suffixes of the judge's files, beside the database."""
+LINKED = (DATABASE + SUMMARIES, DATABASE + HISTORY)
+"""Folders whose files never change but at their end: a link to one is a copy of it."""
 NAME = re.compile(
-    rf"{re.escape(DATABASE)}({'|'.join(map(re.escape, KEPT))}|{SUMMARIES}/[0-9]+\.segment)?"
+    rf"{re.escape(DATABASE)}({'|'.join(map(re.escape, KEPT))}|{SUMMARIES}/[0-9]+\.segment|"
+    rf"{HISTORY}/({'|'.join(Tier)})/[0-9-]+/[0-9]+\.({'|'.join(What)}){re.escape(SUFFIX)})?"
 )
 """Form of a file's name in a backup: nothing else is put in place."""
 
@@ -33,7 +37,8 @@ class File(msgspec.Struct, frozen=True):
     name: str
     bytes: int
     sha256: str | None = None
-    """None for payloads, each of which has its own checksum."""
+    """None for payloads, each of which has its own checksum, and for history: each backup would
+    read gigabytes of it anew, and a file that is damaged is left out of answers."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -60,7 +65,8 @@ def read(folder: Path) -> Manifest:
     """Return what is in a backup. Raises Damaged."""
     try:
         body = (folder / MANIFEST).read_bytes()
-        return decode(body, Manifest, ContentType.JSON)
+        # A hundred bytes a file: what a host may send at once is less than two months of minutes.
+        return decode(body, Manifest, ContentType.JSON, max_bytes=len(body))
     except OSError as error:
         raise Damaged(f"{folder} is no backup: {MANIFEST}: {error.strerror}") from error
     except RemoteProtocolError as error:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from analyzer.history.files import HISTORY
 from analyzer.store.backup import beside, link, sync
-from analyzer.store.manifest import DATABASE, KEPT, SUMMARIES, Manifest, verified
+from analyzer.store.manifest import DATABASE, KEPT, LINKED, SUMMARIES, Manifest, verified
 from analyzer.store.opening import RESTORING, SCHEMA
 from netagent.model.errors import ConfigError
 
-PARTS = (SUMMARIES, *KEPT, "")
+PARTS = (SUMMARIES, HISTORY, *KEPT, "")
 """Suffixes of what a database consists of, in the order in which it is put in place."""
 LOG = ".wal"
 """Suffix of DuckDB's log, which belongs to the database that was there before."""
@@ -82,15 +83,26 @@ def _staged(folder: Path, manifest: Manifest, database: Path) -> Path:
         shutil.rmtree(staging)
     (staging / (DATABASE + SUMMARIES)).mkdir(mode=0o700, parents=True)
     for each in manifest.files:
-        if each.name.startswith(DATABASE + SUMMARIES):
+        _make_folders((staging / each.name).parent)
+        if each.name.startswith(LINKED):
             link(folder / each.name, staging / each.name)
         else:  # it will be written to
             shutil.copy2(folder / each.name, staging / each.name)
     for path in staging.rglob("*"):
         _own_as(folder / path.relative_to(staging), path)
-        sync(path)
+        if path.is_dir() or DATABASE + HISTORY not in path.parts:
+            sync(path)
+    if (staging / (DATABASE + HISTORY)).exists():
+        os.sync()  # a hundred thousand files, one by one, take minutes
     sync(staging)
     return staging
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it, for its owner alone."""
+    if not folder.exists():
+        _make_folders(folder.parent)
+        folder.mkdir(mode=0o700)
 
 
 def _own_as(source: Path, to: Path) -> None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What minutes and hours cost the judge, and how long they last in 100 GB.
 
-The life is that of `scale`, in health, without sockets; a process of its own for each size. MINUTES
-minutes are judged and written; the hour is made of these, over and over.
+Two kinds of fleets, in health, without sockets; a process of its own for each. In the life of
+`scale` tasks have skeletons, so that an RNIC probes few others. In a task of `windows` every pair
+of a rail is probed, as where it has no skeleton. MINUTES minutes are judged and written, of such a
+task one; the hour is made of these, over and over.
 """
 
 import gc
@@ -13,9 +15,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from analyzer.config import History
+from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.blocks import Block, block_of
 from analyzer.history.files import HISTORY, Tier
 from analyzer.history.ledger import MINUTE_NS, Ledger, Sealed
@@ -27,11 +30,16 @@ from analyzer.store.past import Wanted, page
 from analyzer.store.tiers import Tiers, pieces_in
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
-from tests.bench.scale import WARM, Life
+from netagent.model.topology import DeclaredTopology
+from tests.bench.scale import WARM, Life, ingested_s
+from tests.bench.windows import Cluster
 
 RNICS = (2_048, 8_192)
+TASKS = ((32, 8), (128, 1))
+"""Hosts and rails of tasks of which every pair of a rail is probed."""
 MINUTES = 3
-WINDOWS = MINUTES * MINUTE_NS // WIDTH_NS
+WINDOWS = MINUTE_NS // WIDTH_NS
+"""In a minute."""
 HOUR = 60
 DAYS = 100e9 / 86_400
 """Of 100 GB, at a byte a second."""
@@ -65,6 +73,34 @@ class Watcher:
         self.sealed += self.ledger.expire(before_ns)
 
 
+class Fleet(Protocol):
+    """What is judged."""
+
+    diagnosis: Diagnosis
+    took_s: list[tuple[float, float]]
+
+    def windows(self, count: int) -> object:
+        """Let so many pass."""
+
+
+class Whole:
+    """A task of which every pair of a rail is probed, and the diagnosis of it."""
+
+    def __init__(self, hosts: int, rails: int) -> None:
+        self._cluster = Cluster(hosts, rails)
+        self.diagnosis = Diagnosis(self._cluster.registry(), DeclaredTopology())
+        self.took_s: list[tuple[float, float]] = []
+        """Seconds of CPU of ingesting and of judging, by window."""
+
+    def windows(self, count: int) -> None:
+        """Let so many pass."""
+        for _ in range(count):
+            bodies = self._cluster.bodies()
+            now_ns = self._cluster.window * WIDTH_NS + 1
+            ingest_s = ingested_s(self.diagnosis, bodies, now_ns)
+            self.took_s.append((ingest_s, cpu_s(lambda at=now_ns: self.diagnosis.step(at))))  # type: ignore[misc]  # a default
+
+
 def cpu_s(work: Callable[[], object]) -> float:
     """Return the CPU that `work` takes, in seconds."""
     began_s = time.process_time()
@@ -74,35 +110,45 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 def measure(rnics: int) -> dict[str, Any]:
     """Return what one size costs."""
+    return {"rnics": rnics} | costs(Life(rnics), rnics, MINUTES)
+
+
+def measure_task(hosts: int, rails: int) -> dict[str, Any]:
+    """Return what a task costs of which every pair of a rail is probed."""
+    return {"rnics": hosts * rails} | costs(Whole(hosts, rails), hosts * rails, 1)
+
+
+def costs(life: Fleet, rnics: int, minutes: int) -> dict[str, Any]:
+    """Return what so many minutes cost, and how much space they take."""
     gc.set_threshold(*GARBAGE)
-    life, watcher = Life(rnics), Watcher()
+    watcher = Watcher()
     life.diagnosis.observer = watcher
     life.windows(WARM)
     first_s = watcher.took_s[0]
-    while len(watcher.sealed) < MINUTES + 1:  # the first one is not whole
+    while len(watcher.sealed) < minutes + 1:  # the first one is not whole
         life.windows(1)
-    took_s = watcher.took_s[-WINDOWS:]
-    others_s = [sum(each) for each in life.took_s[-WINDOWS:]]
+    took_s = watcher.took_s[-minutes * WINDOWS :]
+    others_s = [sum(each) for each in life.took_s[-minutes * WINDOWS :]]
     judged_s = statistics.mean(others_s) - statistics.mean(took_s)
     with tempfile.TemporaryDirectory() as folder:
         made = list[Block]()
         block_s = statistics.mean(
             cpu_s(lambda each=each: made.append(block_of(each)))  # type: ignore[misc]  # a default
-            for each in watcher.sealed[-MINUTES:]
+            for each in watcher.sealed[-minutes:]
         )
         shown = written(str(Path(folder) / "db"), made)
-    writing_s = block_s + shown["minute_s"] + shown["hour_s"] / HOUR
-    windows = MINUTE_NS // WIDTH_NS
+    writing_s = (block_s + shown["minute_s"] + shown["hour_s"] / HOUR) / WINDOWS
     return {
-        "rnics": rnics,
         "pairs": len(made[-1].pairs),
+        "pairs_per_rnic": round(len(made[-1].pairs) / rnics, 1),
         "components": len(made[-1].components),
         "judging_s": round(judged_s, 3),
         "adding_s": round(statistics.mean(took_s), 4),
-        "writing_s": round(writing_s / windows, 4),
-        "share": round((statistics.mean(took_s) + writing_s / windows) / judged_s, 3),
+        "writing_s": round(writing_s, 4),
+        "share": round((statistics.mean(took_s) + writing_s) / judged_s, 3),
         "first_s": round(first_s, 2),
         "longest_s": round(max(took_s), 3),
+        "minute_bytes_per_rnic": round(1e3 * shown["minute_kb"] / rnics),
     } | {name: value for name, value in shown.items() if not name.endswith("_s")}
 
 
@@ -138,7 +184,10 @@ def written(database: str, made: list[Block]) -> dict[str, Any]:
 
 
 def run() -> Iterator[dict[str, object]]:
-    """Yield one row for each size."""
+    """Yield one row for each size, and for each task."""
     for rnics in RNICS:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             yield pool.apply(measure, (rnics,))
+    for task in TASKS:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            yield pool.apply(measure_task, task)

@@ -2,12 +2,20 @@
 """What `export` does with odd answers; a whole one is in tests/analyzer/server/test_history.py."""
 
 import io
+import re
+from pathlib import Path
 
+import duckdb
 import pytest
 
+import analyzer
 from analyzer import cli
 from analyzer.commands.connection import Connection
-from analyzer.commands.export import _Chunks, _is_between
+from analyzer.commands.export import EPILOG, _Chunks, _is_between
+from tests.analyzer.store.backups import remembered
+
+HOUR_NS = 3600 * 10**9
+OPERATING = Path(analyzer.__file__).parents[1] / "docs" / "operating.md"
 
 
 @pytest.mark.parametrize("chunks", [[], [b""], [b"abc", b"", b"d", b"efghij"], [b"x"] * 9])
@@ -39,7 +47,17 @@ def test_an_answer_does_not_say_where_to_write(tmp_path, monkeypatch, capsys):
     words = ["export", "--since", "1h", "-o", str(tmp_path / "out"), "--only", "minute"]
     assert cli.main(words) == 1
     assert "no file of a history" in capsys.readouterr().err
-    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_analyzer_that_cannot_be_reached_leaves_no_folder(tmp_path, is_there):
+    out = tmp_path / "a" / "out"
+    if is_there:
+        out.mkdir(parents=True)
+    words = ["export", "--since", "1h", "-o", str(out), "--url", "http://127.0.0.1:1"]
+    assert cli.main(words) == 3
+    assert out.exists() == out.parent.exists() == is_there
 
 
 def test_files_are_copied_to_where_the_analyzer_has_them(tmp_path, monkeypatch, capsys):
@@ -50,6 +68,23 @@ def test_files_are_copied_to_where_the_analyzer_has_them(tmp_path, monkeypatch, 
     assert "1 hour files" in capsys.readouterr().out
     assert (tmp_path / name).read_text() == f"/v1/history/files/{name}"
     assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (EPILOG, [("switch x", 1), ("link x -- y", 0)]),
+        (OPERATING.read_text(), [("link x -- y", 0, 10)]),
+    ],
+)
+def test_the_queries_that_are_shown_can_be_made(tmp_path, monkeypatch, text, expected):
+    (query,) = re.findall(r'duckdb -c "([^"]+)"', text)
+    monkeypatch.chdir(tmp_path)
+    files = remembered(tmp_path / "analyzer.duckdb", [0, HOUR_NS])
+    answering(monkeypatch, *(name for name in files if name.startswith("hour/")))
+    monkeypatch.setattr(Connection, "fetch", lambda _, path: files[path.split("/", 4)[4]])
+    assert cli.main(["export", "--since", "1h", "-o", "week", "--only", "hour"]) == 0
+    assert duckdb.sql(query).fetchall() == expected
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,13 @@ def test_a_minute_is_a_line_that_adds_up_its_pairs():
     assert lines[-2:] == ["  50 of 150  a/rail0 -> b/rail0", "  5 of 100  a/rail0 -> c/rail0"]
 
 
+def test_the_mean_of_pairs_is_the_geometric_one_as_that_of_each_is():
+    fast, slow = pair(0, 10, 0, 1, 10_000, 2), pair(0, 10, 0, 1, 1_000_000, 2, target="c/rail0")
+    assert told([fast, slow])[1].split()[6] == "100.0"
+    unasked = pair(0, 10, 10, target="d/rail0")
+    assert told([fast, fast, slow, unasked])[1].split()[6] == "46.4"  # the cube root of 10 * 10^5
+
+
 def test_of_a_component_there_is_a_mean_and_no_extreme():
     row = pair(0, 100, 1, 0, 20_000, 0)
     row = {n: row[n] for n in row if n not in {"source", "target", "rtt_min_ns", "rtt_max_ns"}}

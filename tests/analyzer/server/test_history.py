@@ -100,6 +100,8 @@ def test_what_became_of_minutes_is_counted(tmp_path):
         lab.judge.bench.history.lost = 3
         told = (await lab.http.get("/v1/history/counts")).json()
         assert told == {"files_written": 0, "minutes_lost": 3, "late": 0, "files_damaged": 0}
+        lab.peer = "h0"
+        problem(await lab.http.get("/v1/history/counts"), 403)
 
     on(tmp_path, work)
 

@@ -15,6 +15,10 @@ from analyzer.store.segments import Segments
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing
 from netagent.model.task import Task
+from tests.analyzer.store.backups import history, remembered
+
+HOUR_NS = 3600 * 10**9
+DAY_NS = 24 * HOUR_NS
 
 
 @pytest.fixture
@@ -286,3 +290,69 @@ def test_the_judges_files_are_in_it(path):
     assert {manifest.DATABASE + suffix for suffix in ("", *manifest.KEPT)} <= names
     for suffix in manifest.KEPT:
         assert (folder / (manifest.DATABASE + suffix)).read_bytes() == suffix.encode()
+
+
+def test_history_is_in_it_by_links_and_outlives_its_deletion(path, tmp_path):
+    before = remembered(path, [0, HOUR_NS])
+    assert {name.split("/")[0] for name in before} == {"minute", "hour"}
+    there = backup.beside(path, ".history")
+    (there / "minute" / "1970-01-01" / "0101.pairs.parquet.half").touch()
+    (there / "spill").mkdir()
+    folder, made = using(path, lambda store: store.back_up())
+    listed = {each.name: each for each in made.files if ".history/" in each.name}
+    assert listed.keys() == {f"{manifest.DATABASE}.history/{name}" for name in before}
+    assert all(each.bytes and each.sha256 is None for each in listed.values())
+    assert {(folder / name).stat().st_nlink for name in listed} == {2}
+    shutil.rmtree(there)
+    restore(folder, tmp_path / "other.duckdb", replace=False, now_ns=0)
+    assert history(tmp_path / "other.duckdb") == before
+
+
+def test_history_that_becomes_too_old_meanwhile_is_no_failure(path, monkeypatch):
+    before = remembered(path, [0, DAY_NS, DAY_NS + HOUR_NS])
+    there, link = backup.beside(path, ".history") / "minute", backup.link
+
+    def late(source, to):
+        if source == there / "1970-01-01" / "0000.components.parquet":
+            source.unlink()
+            shutil.rmtree(there / "1970-01-02")  # a whole day, which was to be linked next
+        link(source, to)
+
+    monkeypatch.setattr(backup, "link", late)
+    folder, made = using(path, lambda store: store.back_up())
+    assert manifest.verified(folder) == made
+    gone = {"minute/1970-01-01/0000.components.parquet"} | {
+        name for name in before if name.startswith("minute/1970-01-02/")
+    }
+    linked = {each.name.partition(".history/")[2] for each in made.files} - {""}
+    assert linked == before.keys() - gone
+
+
+def test_a_disk_that_knows_no_links_needs_room_for_history_as_well(path, monkeypatch):
+    def refuse(*_):
+        raise OSError(1, "Operation not permitted")
+
+    using(path, lambda store: fill(store, 0, 1))
+    needed = sum(map(backup._size, (path, *backup.beside(path, ".summaries").glob("*"))))
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(space.Room, "of", lambda _: space.Room(0, needed))
+    using(path, lambda store: store.back_up("without"))
+    remembered(path, [0])
+    with pytest.raises(CapabilityMissing, match="free some"):
+        using(path, lambda store: store.back_up("with"))
+
+
+def test_only_what_is_no_link_is_brought_to_the_disk(path, monkeypatch):
+    """Each costs a flush of the device, and a history may have a hundred thousand files."""
+    remembered(path, [0])
+    synced, sync = set(), backup.sync
+    monkeypatch.setattr(backup, "sync", lambda each: synced.add(each) or sync(each))
+
+    async def work(store):
+        await fill(store, 0, 10)
+        return await store.back_up()
+
+    _, made = using(path, work)
+    names = {str(each).rpartition(".half/")[2] for each in synced}
+    assert {each.name for each in made.files} & names == {manifest.DATABASE}
+    assert {manifest.MANIFEST, f"{manifest.DATABASE}.history/minute/1970-01-01"} <= names

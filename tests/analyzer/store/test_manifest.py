@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
+from analyzer.history.files import HISTORY, Piece, Tier, What
 from analyzer.judge.kept import BASELINES, ROUTES
 from analyzer.store.manifest import DATABASE, KEPT, MANIFEST, NAME, Damaged, read, verified
+from netagent.wire.codec import MAX_BODY_BYTES
 from tests.analyzer.store import backups
 
 
@@ -49,7 +51,14 @@ def test_one_whose_payloads_are_not_all_there_is_told(made, spoil):
         verified(made)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", f"{DATABASE}.summaries/../../x", "odd"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x", "/etc/passwd", "odd", f"{DATABASE}.summaries/../../x",
+        f"{DATABASE}.history/minute/../04.pairs.parquet",
+        f"{DATABASE}.history/hour/2026-11-26/04.pairs.parquet.half",
+    ],
+)  # fmt: skip
 def test_one_that_names_files_of_others_is_told(made, name):
     plain = msgspec.json.decode((made / MANIFEST).read_bytes())
     plain["files"].append({"name": name, "bytes": 1})
@@ -78,3 +87,14 @@ def test_what_is_no_manifest_is_told(made, body):
 def test_all_that_the_judge_keeps_has_a_place(made):
     assert {f".{each.name}" for each in (BASELINES, ROUTES)} == set(KEPT)
     assert all(NAME.fullmatch(DATABASE + suffix) for suffix in ("", *KEPT))
+
+
+def test_one_with_more_files_than_a_message_may_name_is_read(made):
+    path = made / MANIFEST
+    path.write_bytes(path.read_bytes() + b" " * MAX_BODY_BYTES)
+    assert read(made).summaries == 3
+
+
+def test_every_file_of_a_history_has_a_place():
+    pieces = [Piece(tier, at_ns, what) for tier in Tier for what in What for at_ns in (0, 10**18)]
+    assert all(NAME.fullmatch(f"{DATABASE}{HISTORY}/{each.path}") for each in pieces)

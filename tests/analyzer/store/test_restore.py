@@ -16,6 +16,7 @@ from analyzer.store.opening import RESTORING, SCHEMA
 from analyzer.store.restore import restore
 from analyzer.store.tables import Store
 from netagent.model.errors import ConfigError
+from tests.analyzer.history.tables import MINUTE_NS
 from tests.analyzer.store import backups
 
 HELD = [b"one", b"two", b"three"]
@@ -108,6 +109,22 @@ def test_a_damaged_backup_and_one_of_a_later_version_change_nothing(backup, othe
     with pytest.raises(Damaged):
         restore(backup, other, replace=True, now_ns=NOW_NS)
     assert backups.held(other) == [b"other"]
+
+
+def test_history_is_replaced_with_the_rest_and_moved_aside(tmp_path, other):
+    """A backup of a version that left it out is restored without any."""
+    path = tmp_path / "netagent.duckdb"
+    without = backups.made(path)
+    mine = backups.remembered(path, [0])
+    backup, _ = backups.using(path, lambda store: store.back_up("two"))
+    theirs = backups.remembered(other, [10**18 // MINUTE_NS * MINUTE_NS])
+    first = restore(backup, other, replace=True, now_ns=NOW_NS)
+    assert backups.history(other) == mine
+    assert {p.stat().st_mode & 0o777 for p in beside(other, ".history").rglob("*/")} == {0o700}
+    assert backups.history(first.replaced) == theirs
+    second = restore(without, other, replace=True, now_ns=NOW_NS + 10**9)
+    assert backups.history(second.replaced) == mine
+    assert not beside(other, ".history").exists()
 
 
 class Killed(BaseException):
