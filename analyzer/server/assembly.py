@@ -6,6 +6,7 @@ import contextlib
 import gc
 import signal
 import socket
+from asyncio import sslproto
 from collections.abc import Callable, Iterator
 
 import structlog
@@ -37,6 +38,11 @@ GARBAGE = (100_000, 20, 20)
 """Allocations before a look for cycles among the youngest objects, such looks before one among
 older ones, and those before one among all. Chosen, as of a judge: an analyzer of 40,000 RNICs has
 millions of objects, and nothing else is done while it looks among all of them."""
+
+
+READ_BYTES = 32 << 10
+"""Bytes that one connection reads at once. Chosen: a host's usual summary. asyncio keeps as many
+for each TLS connection, and by default 256 KiB: gigabytes, where there are ten thousand."""
 
 
 class _Server(uvicorn.Server):
@@ -77,6 +83,7 @@ async def serve(
     """
     listener = _listen(config, path)
     gc.set_threshold(*GARBAGE)
+    sslproto.SSLProtocol.max_size = READ_BYTES
     log.debug("open_files", limit=raise_open_files())
     with contextlib.closing(listener):
         server = _Server(_uvicorn(config, path))
