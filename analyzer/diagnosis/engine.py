@@ -450,6 +450,7 @@ class Diagnosis:
         }
 
     def _begin(self, state: WindowState, expected: frozenset[str], now_ns: int) -> _Judging:
+        self._windows.let_go(state.window.start_ns)  # those before it were judged
         return _Judging(state, self._judge(state, expected, now_ns), now_ns + self._width_ns)
 
     def _replies(self, judging: _Judging, now_ns: int) -> list[Reply] | None:

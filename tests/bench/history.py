@@ -12,8 +12,8 @@ import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,17 +21,13 @@ from analyzer.config import History
 from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.blocks import Block, block_of
 from analyzer.history.files import HISTORY, Tier
-from analyzer.history.ledger import MINUTE_NS, Ledger, Sealed
-from analyzer.intake.table import WindowTable
+from analyzer.history.ledger import MINUTE_NS
 from analyzer.judge.__main__ import GARBAGE
-from analyzer.localize.topology import LearnedTopology
 from analyzer.simulate.agents import WIDTH_NS
 from analyzer.store.past import Wanted, page
 from analyzer.store.tiers import Tiers, pieces_in
-from netagent.model.endpoint import Endpoint
-from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
-from tests.bench.scale import WARM, Life, ingested_s
+from tests.bench.scale import WARM, Life, Watcher, ingested_s
 from tests.bench.windows import Cluster
 
 RNICS = (2_048, 8_192)
@@ -43,34 +39,6 @@ WINDOWS = MINUTE_NS // WIDTH_NS
 HOUR = 60
 DAYS = 100e9 / 86_400
 """Of 100 GB, at a byte a second."""
-
-
-@dataclass
-class Watcher:
-    """Looks on, and takes the time of it."""
-
-    ledger: Ledger = field(default_factory=Ledger)
-    sealed: list[Sealed] = field(default_factory=list)
-    took_s: list[float] = field(default_factory=list)
-
-    def wants(self, start_ns: int) -> bool:
-        """Return whether a window can be added that came late; none does."""
-        return self.ledger.wants(start_ns)
-
-    def saw(
-        self,
-        table: WindowTable,
-        endpoints: Mapping[EndpointId, Endpoint],
-        topology: LearnedTopology,
-    ) -> None:
-        """Add a window."""
-        began_s = time.process_time()
-        self.sealed += self.ledger.saw(table, endpoints, topology)
-        self.took_s.append(time.process_time() - began_s)
-
-    def expire(self, before_ns: int) -> None:
-        """Seal what is older; nothing is."""
-        self.sealed += self.ledger.expire(before_ns)
 
 
 class Fleet(Protocol):

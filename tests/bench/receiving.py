@@ -153,7 +153,7 @@ def run() -> list[dict[str, object]]:
         {
             "hosts": cluster.hosts,
             "summaries": count,
-            "bytes_per_summary": round(sum(map(len, waves[0])) / cluster.hosts),
+            "bytes_per_summary": round(sum(len(b) for wave in waves for b in wave) / count),
             "summaries_per_s_of_a_core": round(count / serve_s),
             "ratio": round(serve_s / bare_s, 1),
             "judge_share": round(judge_s / (judge_s + serve_s), 2),

@@ -12,20 +12,25 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from analyzer.diagnosis.engine import Diagnosis
+from analyzer.history.ledger import Ledger, Sealed
+from analyzer.intake.table import WindowTable
 from analyzer.judge.__main__ import GARBAGE
+from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Question
 from analyzer.replay.routes import pack, unpack
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import WIDTH_NS, Agents
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Failure
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import decode, deflated, encode
 from netagent.wire.messages import Summary
@@ -41,6 +46,34 @@ ROUNDS, HALF_MINUTE = 3, 6
 LONG, LONG_RNICS = 1_000, 512
 FAULTS = {"link": (2,), "links": (1,) * 8, "spine": (4,)}
 """What fails, rows of Table 1: a dead link, eight lossy ones, a dead spine."""
+
+
+@dataclass
+class Watcher:
+    """Looks on, and takes the time of it."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    sealed: list[Sealed] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)
+
+    def wants(self, start_ns: int) -> bool:
+        """Return whether a window can be added that came late; none does."""
+        return self.ledger.wants(start_ns)
+
+    def saw(
+        self,
+        table: WindowTable,
+        endpoints: Mapping[EndpointId, Endpoint],
+        topology: LearnedTopology,
+    ) -> None:
+        """Add a window."""
+        began_s = time.process_time()
+        self.sealed += self.ledger.saw(table, endpoints, topology)
+        self.took_s.append(time.process_time() - began_s)
+
+    def expire(self, before_ns: int) -> None:
+        """Seal what is older; nothing is."""
+        self.sealed += self.ledger.expire(before_ns)
 
 
 @dataclass
@@ -64,6 +97,8 @@ class Life:
         for message in self.agents.registrations():
             self.registry.apply(message, 0)
         self.diagnosis = Diagnosis(self.registry, DeclaredTopology())
+        self.watcher = Watcher()
+        self.diagnosis.observer = self.watcher  # history is on by default
 
     def fail(self, numbers: Sequence[int]) -> set[str]:
         """Let something fail from now on, and all else be well; return what may be named."""
@@ -80,6 +115,7 @@ class Life:
             now_ns = self.agents.now_ns + 1
             self.bytes.append(sum(map(len, bodies)))
             ingest_s = ingested_s(self.diagnosis, bodies, now_ns)
+            self.watcher.sealed.clear()  # a thread of the judge writes them
             self.took_s.append((ingest_s, self._judged_s(now_ns)))
         ingest, judge = zip(*self.took_s[-count:], strict=True)
         return statistics.median(ingest), statistics.median(judge)
@@ -109,6 +145,7 @@ class Life:
         kept_s = time.process_time() - began_s
         began_s = time.process_time()
         again = Diagnosis(self.registry, DeclaredTopology())
+        again.observer = Watcher()
         again.adopt_routes(unpack(io.BytesIO(kept), now_ns=now_ns, most_ns=0))
         took_s = time.process_time() - began_s
         for _ in range(2):  # what came in the ten seconds since

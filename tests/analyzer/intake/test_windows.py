@@ -92,6 +92,19 @@ def test_history_is_taken_in_and_judged_no_more():
     assert starts(marks.close({"a"}, now_ns=101 * WIDTH)) == [100]
 
 
+def test_windows_that_were_judged_keep_no_rows_and_those_that_wait_do():
+    marks = Watermarks()
+    for window in (3, 4, 5):
+        add(marks, "a", window)
+    closed = marks.close({"a"}, now_ns=6 * WIDTH)
+    marks.let_go(5 * WIDTH)
+    add(marks, "b", 4)  # too late for anybody
+    add(marks, "b", 5)  # it waits to be judged
+    assert [list(state.rows) for state in closed] == [[], [], ["a", "b"]]
+    assert marks.late == 2
+    assert [list(state.rows) for state in marks.recent(3)] == [["a", "b"], [], []]
+
+
 def test_late_and_early_summaries_are_counted():
     marks = Watermarks()
     for window in (3, 4):
