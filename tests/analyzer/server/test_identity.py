@@ -99,6 +99,22 @@ def test_a_body_of_the_longest_that_is_taken_comes_whole_and_another_request_aft
     on(authority, work)
 
 
+async def is_refused(connection, request):
+    """Whether the server ends the connection instead of reading all of this.
+
+    It says why, but who is still sending may see the connection reset first.
+    """
+    reader, writer = connection
+    try:
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        said = await reader.read()
+    except (ConnectionError, asyncio.IncompleteReadError):
+        return True
+    assert head.startswith(b"HTTP/1.1 400 ")
+    return said == b"Too large."
+
+
 @pytest.mark.parametrize(
     "begin",
     [
@@ -109,9 +125,8 @@ def test_a_body_of_the_longest_that_is_taken_comes_whole_and_another_request_aft
 def test_a_head_that_does_not_end_is_refused(authority, begin):
     async def work(port):
         connection = await connected(port, authority, "h0")
-        said = await asked(connection, begin + b"a" * (2 * MAX_HEAD_BYTES))
-        assert said == "HTTP/1.1 400 Bad Request"
-        assert await connection[0].read() == b"Too large."  # and the connection ends
+        assert await is_refused(connection, begin + b"a" * (2 * MAX_HEAD_BYTES))
+        assert await asked(await connected(port, authority, "h0")) == "h0 0"
 
     on(authority, work)
 
@@ -120,8 +135,8 @@ def test_trailers_that_do_not_end_are_refused(authority):
     async def work(port):
         connection = await connected(port, authority, "h0")
         head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
-        said = await asked(connection, head + b"X-A: b\r\n" * (5 * MAX_BODY_BYTES // 16 * 2))
-        assert said == "HTTP/1.1 400 Bad Request"
+        assert await is_refused(connection, head + b"X-A: b\r\n" * (5 * MAX_BODY_BYTES // 16 * 2))
+        assert await asked(await connected(port, authority, "h0")) == "h0 0"
 
     on(authority, work)
 
