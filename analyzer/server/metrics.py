@@ -9,6 +9,8 @@ from netagent.model.endpoint import EndpointState
 from netagent.model.verdict import IncidentState
 
 Sample = tuple[dict[str, str], float]
+Gauge = tuple[str, str, list[Sample]]
+"""Name, help and samples."""
 
 COUNTERS = {
     "summaries": "Summaries stored.",
@@ -24,10 +26,16 @@ COUNTERS = {
 def render(analyzer: Analyzer) -> str:
     """Return the analyzer's metrics."""
     lines: list[str] = []
-    for name, text in COUNTERS.items():
-        value = float(getattr(analyzer.counters, name))
-        lines += _family(f"netagent_{name}_total", "counter", text, [({}, value)])
-    for name, text, number in (
+    for name, text, number in _counters(analyzer):
+        lines += _family(f"netagent_{name}_total", "counter", text, [({}, float(number))])
+    for name, text, samples in (*_fleet(analyzer), *_own(analyzer)):
+        lines += _family(f"netagent_{name}", "gauge", text, samples)
+    return "\n".join(lines) + "\n"
+
+
+def _counters(analyzer: Analyzer) -> list[tuple[str, str, int]]:
+    return [
+        *((name, text, getattr(analyzer.counters, name)) for name, text in COUNTERS.items()),
         (
             "worker_crashes", "Background workers that had to be started again.",
             analyzer.workers.crashes,
@@ -41,10 +49,12 @@ def render(analyzer: Analyzer) -> str:
             "backups_deleted_for_space", "Backups deleted because the disk ran short.",
             analyzer.space.backups,
         ),
-    ):  # fmt: skip
-        lines += _family(f"netagent_{name}_total", "counter", text, [({}, float(number))])
+    ]  # fmt: skip
+
+
+def _fleet(analyzer: Analyzer) -> list[Gauge]:
+    """Return what there is of hosts, endpoints, incidents and tasks."""
     wall_ns = analyzer.clock()
-    late_ns = analyzer.judge.late_ns(wall_ns)
     silent = [
         ({"host": agent.host}, max(0, wall_ns - agent.last_seen_ns) / 1e9)
         for agent in analyzer.registry.agents()
@@ -54,7 +64,7 @@ def render(analyzer: Analyzer) -> str:
     lists = Counter(
         "basic" if plan.used is None else "skeleton" for plan in analyzer.skeletons.plans().values()
     )
-    for name, text, samples in (
+    return [
         ("agent_silence_seconds", "Since the agent was last heard.", silent),
         (
             "endpoints",
@@ -71,6 +81,13 @@ def render(analyzer: Analyzer) -> str:
             "Tasks, by what is probed.",
             [({"list": kind}, float(lists[kind])) for kind in ("basic", "skeleton")],
         ),
+    ]
+
+
+def _own(analyzer: Analyzer) -> list[Gauge]:
+    """Return how the analyzer itself is."""
+    late_ns = analyzer.judge.late_ns(analyzer.clock())
+    return [
         ("judge_late_seconds", "Of the step under way.", [({}, late_ns / 1e9)]),
         (
             "judge_backlog_bytes",
@@ -105,9 +122,7 @@ def render(analyzer: Analyzer) -> str:
         ("disk_free_bytes", "Free on the database's disk.", _free(analyzer)),
         ("long_polls", "Requests that wait for news.", [({}, float(len(analyzer.waiters)))]),
         ("start_time_seconds", "Unix time of the start.", [({}, analyzer.started_ns / 1e9)]),
-    ):
-        lines += _family(f"netagent_{name}", "gauge", text, samples)
-    return "\n".join(lines) + "\n"
+    ]
 
 
 def _free(analyzer: Analyzer) -> list[Sample]:
