@@ -47,6 +47,6 @@ class Admission:
         bucket.bytes -= size
 
     def forget(self, now_ns: int) -> None:
-        """Drop who has been silent for so long that it may send all again, in nanoseconds."""
+        """Drop who sent nothing for the seconds in which its buckets fill."""
         full_ns = now_ns - 10**9 * max(BURST // PER_S, BURST_BYTES // BYTES_PER_S)
         self._buckets = {host: b for host, b in self._buckets.items() if b.at_ns > full_ns}

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import asyncio
 import os
 import subprocess
 import sys
@@ -16,24 +15,12 @@ from analyzer.store.tables import Store
 from netagent.model.errors import ConfigError
 from netagent.model.task import Task
 from netagent.wire.codec import ContentType, encode
+from tests.analyzer.store.test_tables import using
 
 
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "deep" / "netagent.duckdb")
-
-
-def using(path, work):
-    """Run `work(store)` on the database at `path`, which is closed afterwards."""
-
-    async def inside():
-        store = Store(path)
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(inside())
 
 
 async def replayed(store):
