@@ -171,7 +171,9 @@ class Fleet:
                 continue
             held = self.load.stall if window == self.load.healthy else 0
             for each in range(window - held, window + 1):
-                for queue, (_, body) in zip(waiting, self._bodies(each, start_ns), strict=True):
+                # Made beside the loop, in which hosts answer meanwhile.
+                bodies = await asyncio.to_thread(self._bodies, each, start_ns)
+                for queue, (_, body) in zip(waiting, bodies, strict=True):
                     queue.put_nowait((start_ns + each * WIDTH_NS, body))
         await asyncio.wait_for(asyncio.gather(*(q.join() for q in waiting)), timeout=60)
         self.delivered.cpu_s = time.process_time() - began_s
