@@ -5,8 +5,8 @@ The detector asks its agent for its status. An agent that begins anew is refused
 busy host does not answer in time: both are reported after two windows in a row (DESIGN 21), a
 timeout not while the agent has begun recently or makes a trace. One that answers tells its wall
 clock: windows follow it, so that a wrong one keeps a host's summaries away. When most hosts are
-silent at once, something that they share is the reason; when that is over, each has its time again,
-to catch up.
+silent at once, something that they share is the reason; when that is over, and when the analyzer
+itself was away or in trouble, each has a minute to catch up.
 """
 
 from collections import Counter
@@ -82,8 +82,7 @@ class Silence:
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the hosts whose silence is beyond doubt."""
         hosts = sorted(seen.absent)
-        if self.shared and not _most(hosts, seen):
-            self._missing = Counter()
+        catching_up = self.impaired or (self.shared and not _most(hosts, seen))
         self._missing = Counter({host: self._missing[host] + 1 for host in hosts})
         asked = self._turns(hosts)
         replies = (yield [Ask(host, StatusRequest()) for host in asked]) if asked else ()
@@ -95,7 +94,7 @@ class Silence:
         self._refused = Counter(still | {host: self._refused[host] + 1 for host in sorted(refused)})
         self.shared = _most(seen.absent - refused, seen)
         odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
-        excused = self._excuse(hosts)
+        excused = self._excuse(hosts, catching_up)
         for host in excused:
             self._missing.pop(host, None)
         # These agents answer: their summaries are late, or never come in time.
@@ -125,12 +124,14 @@ class Silence:
         self._asked = often | {host: often[host] + 1 for host in asked}
         return asked
 
-    def _excuse(self, hosts: Sequence[str]) -> AbstractSet[str]:
-        """Return the hosts whose summaries may be missing by the analyzer's own fault.
+    def _excuse(self, hosts: Sequence[str], catching_up: bool) -> AbstractSet[str]:
+        """Return the hosts whose summaries may be missing by no fault of theirs.
 
-        Only a dead agent is told of meanwhile: its host says so.
+        The analyzer was away or in trouble, or something that most hosts share; between two
+        attempts to deliver they wait for seconds. Only a dead agent is told of meanwhile: its host
+        says so.
         """
-        left = dict.fromkeys(hosts, CATCH_UP_WINDOWS) if self.impaired else {
+        left = dict.fromkeys(hosts, CATCH_UP_WINDOWS) if catching_up else {
             host: self._excused[host] - 1 for host in hosts if self._excused.get(host, 0) > 1
         }  # fmt: skip
         self._excused = left

@@ -255,6 +255,7 @@ class Diagnosis:
                 self._slowness.learn(seen)
         self._arrival.begin(now_ns)
         self._forgot_ns = now_ns
+        self.refused(now_ns)  # nobody could deliver until now, and agents wait between two attempts
 
     def refused(self, now_ns: int) -> None:
         """Note that the analyzer could not store what an agent delivered: it is not silent."""

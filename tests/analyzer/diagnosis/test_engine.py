@@ -531,7 +531,7 @@ def test_a_slow_link_is_a_tie_where_routers_tell_nothing():
 
 
 @pytest.mark.parametrize("why", ["timeout", "unreachable"])
-@pytest.mark.parametrize("trouble", ["refused", "stood_still", None])
+@pytest.mark.parametrize("trouble", ["refused", "stood_still", "begin", None])
 def test_an_analyzer_in_trouble_of_its_own_accuses_no_agent(trouble, why):
     world = World()
     world.live(3)

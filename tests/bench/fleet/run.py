@@ -303,7 +303,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
     load, seen, delivered = outcome.load, outcome.seen, outcome.delivered
     named: dict[str, float | None] = {each.component: None for each in outcome.truths}
     excused = {also for each in outcome.truths for also in (each.component, *each.also)}
-    others, undecided = set[str](), set[str]()
+    others, undecided = dict[str, str](), set[str]()
     for at_ns, incident in seen.events:
         component = incident["component"]
         if component in named and named[component] is None:
@@ -312,7 +312,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         elif component is None:
             undecided.add(incident["id"])
         elif component not in excused:
-            others.add(component)
+            others.setdefault(component, incident["summary"])
     took, answered = sorted(delivered.took_s), sorted(seen.answered_s)
     return {
         "rnics": load.rnics,
@@ -320,7 +320,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "windows": load.windows,
         "summaries": len(took),
         "named_s": named,
-        "others": sorted(others),
+        "others": others,
         "undecided": len(undecided),
         "lost": outcome.lost,
         "killed": outcome.killed,
