@@ -94,7 +94,7 @@ class Silence:
         self._refused = Counter(still | {host: self._refused[host] + 1 for host in sorted(refused)})
         self.shared = _most(seen.absent - refused, seen)
         odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
-        excused = self._excuse(hosts, catching_up)
+        excused = self._excuse(hosts, catching_up=catching_up)
         for host in excused:
             self._missing.pop(host, None)
         # These agents answer: their summaries are late, or never come in time.
@@ -124,7 +124,7 @@ class Silence:
         self._asked = often | {host: often[host] + 1 for host in asked}
         return asked
 
-    def _excuse(self, hosts: Sequence[str], catching_up: bool) -> AbstractSet[str]:
+    def _excuse(self, hosts: Sequence[str], *, catching_up: bool) -> AbstractSet[str]:
         """Return the hosts whose summaries may be missing by no fault of theirs.
 
         The analyzer was away or in trouble, or something that most hosts share; between two
