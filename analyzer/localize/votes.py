@@ -81,7 +81,7 @@ class Votes:
     def explain(self, case: Case) -> Asking[list[Explained]]:
         """Return verdicts on the losses that may be voted on, the undecided last."""
         flows = self._doubts.leave(case, case.votable())
-        before = self._in_a_row(case)
+        before = [each.rest for each in self._in_a_row(case)]
         self._counted_now = self._counts_now = ()
         own = poll(case, flows, self._topology)
         polled, weighed = self._with_more(case, own, flows, before)
@@ -98,8 +98,10 @@ class Votes:
         if before and named and _lossy(rest):
             pooled = self._beside(case, rest, before)
             if _shared(pooled):
+                self._counted_now = self._counts_now = ()
                 _, more = yield from self._settled(case, pooled, tuple(pooled.ballots.values()))
                 explained += more
+                self._before = (self._with_new(newest), *self._before[1:])
         return self._doubts.better(case, explained)
 
     def _settled(
@@ -135,14 +137,20 @@ class Votes:
         self._gone -= acquittal.switches(counts)
         cleared = acquittal.cleared(suspects, counts, case.endpoints)
         borne_out = proof.judge(counts, ballots, case.endpoints, self._topology)
-        earlier = [ballot for each in self._with_counts(case, ties) for ballot in each.counted]
+        again = {ballot.way for ballot in ballots}
+        earlier = [
+            ballot
+            for each in self._with_counts(case, ties)
+            for ballot in each.counted
+            if ballot.way not in again
+        ]
         self._counted_now, self._counts_now = tuple(ballots), tuple(counts)
-        again = poll_again(
+        result = poll_again(
             polled, [*ballots, *earlier], cleared | acquittal.beyond(every, counts, self._gone),
             borne_out=borne_out,
             gone=self._gone if any(each.own for each in counts) else frozenset(),
         )  # fmt: skip
-        elections = again.elections
+        elections = result.elections
         if borne_out is None:
             shown = proof.shown_at_fault(ballots)
             elections = proof.contradicted(elections, counts, ballots, case.standing)
@@ -164,15 +172,23 @@ class Votes:
             else each
             for each in acquittal.whole(elections, counts)
         )
-        return replace(again, elections=_kept(polled.elections, elections, case.standing))
+        return replace(result, elections=_kept(polled.elections, elections, case.standing))
 
     def _with_counts(self, case: Case, ties: Sequence[Election]) -> Sequence[_Window]:
-        """Return the windows before of which counts speak for these ties, too.
+        """Return the windows of which counts speak for these ties, too.
 
         Of a loss of a few per cent, one count shows little. What is dead was well before it died.
         """
         is_new = any(map(is_dead, ties))
-        return () if is_new else self._before[: len(self._in_a_row(case))]
+        return () if is_new else self._in_a_row(case)
+
+    def _with_new(self, window: _Window) -> _Window:
+        """Return a window with the packets that were counted for it since."""
+        return replace(
+            window,
+            counted=(*window.counted, *self._counted_now),
+            counts=(*window.counts, *self._counts_now),
+        )
 
     def _to_recount(self, election: Election, case: Case) -> bool:
         """Return whether to look for others beside one that was named just now, or long ago."""
@@ -207,13 +223,17 @@ class Votes:
         named = set(case.standing).union(*(each.named for each in windows))
         return pool(rest, [each.rest for each in windows[1:]], case, named)
 
-    def _in_a_row(self, case: Case) -> list[Poll]:
-        """Return what the windows before left, newest first, as far as they follow each other."""
-        found: list[Poll] = []
-        for n, each in enumerate(self._before):
-            if each.end_ns != case.window.start_ns - n * case.window.width_ns:
+    def _in_a_row(self, case: Case) -> list[_Window]:
+        """Return the windows up to this one, newest first, as far as they follow each other."""
+        found: list[_Window] = []
+        end_ns = case.window.end_ns
+        if self._before and self._before[0].end_ns != end_ns:
+            end_ns = case.window.start_ns  # this one is not among them yet
+        for each in self._before:
+            if each.end_ns != end_ns:
                 break
-            found.append(each.rest)
+            found.append(each)
+            end_ns -= case.window.width_ns
         return found
 
 

@@ -163,6 +163,14 @@ def test_small_packets_do_not_acquit_what_loses_large_ones(seed):
     assert named_in(fabric, windows=5) == {narrow, lossy}
 
 
+@pytest.mark.parametrize("seed", [14, 16])
+def test_packets_counted_for_what_loses_little_are_remembered_beside_another_fault(seed):
+    """Of 100 packets it loses none or one: those of one window alone name the link behind it."""
+    lossy, weak = link("leaf-s0-r0", "spine-1"), link("leaf-s0-r1", "spine-0")
+    fabric = Fabric(seed=seed, loss={lossy: 0.12, weak: 0.006}, probes=30)
+    assert named_in(fabric, windows=3) == {lossy, weak}
+
+
 class Member(Fabric):
     """A fabric in which a link loses all packets of some flows."""
 
