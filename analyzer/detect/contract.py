@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.flows import Flows
-from analyzer.intake.table import WindowTable
+from analyzer.intake.table import Owners, WindowTable
 from analyzer.intake.windows import WindowState
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
@@ -39,6 +39,15 @@ class Seen:
     """When its judging begins, and so when the first questions are put."""
     delivering: AbstractSet[str] = frozenset()
     """Absent hosts whose summary of the window before came, however late."""
+    owners: Owners | None = None
+    """Hosts of the known endpoints, as `WindowTable.owners` has them, where they were looked up."""
+
+    def owners_of_known(self) -> Owners:
+        """Return the hosts of the known endpoints, as places."""
+        if self.owners is not None:
+            return self.owners
+        known = self.endpoints
+        return self.table.owners(lambda key: known[key].host if key in known else None)
 
 
 class Detector(Protocol):

@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
-from analyzer.intake.table import NOBODY, WindowTable
+from analyzer.intake.table import NOBODY, Owners, WindowTable
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
-from netagent.model.endpoint import Endpoint
-from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.model.verdict import Symptom
 
@@ -61,7 +59,7 @@ class Delay:
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the hosts that are late."""
         yield from ()  # no question is needed
-        delays = delays_of(seen.table, seen.endpoints)
+        delays = delays_of(seen.table, seen.owners_of_known())
         slow = {host: ns for host, ns in sorted(delays.items()) if ns >= LATE_NS}
         shares = _lost(slow, seen) if slow else {}
         late = {host for host, ns in slow.items() if ns >= STARVED_NS}
@@ -80,7 +78,7 @@ class Delay:
         """Return whether none of these hosts is late any more, though it was measured."""
         hosts = {each.name for each in subjects if isinstance(each, Component)}
         here = hosts & {end.host for end in seen.endpoints.values()}
-        measured = delays_of(seen.table, seen.endpoints).keys()
+        measured = delays_of(seen.table, seen.owners_of_known()).keys()
         return here <= measured and not hosts & self._before
 
     def forget(self, flows: NDArray[np.int64]) -> None:
@@ -99,7 +97,7 @@ def _lost(hosts: Collection[str], seen: Seen) -> dict[str, float]:
     return {host: lost[host] / count for host, count in sent.items()}
 
 
-def delays_of(table: WindowTable, endpoints: Mapping[EndpointId, Endpoint]) -> dict[str, float]:
+def delays_of(table: WindowTable, owners: Owners) -> dict[str, float]:
     """Return by how much hosts were late in a window, in ns; only of those that were measured."""
     rows, hosts = table.rows, len(table.hosts)
     count = rows.count.astype(np.float64)
@@ -109,7 +107,7 @@ def delays_of(table: WindowTable, endpoints: Mapping[EndpointId, Endpoint]) -> d
     own = np.flatnonzero(is_enough)
     means = zip(own.tolist(), (late[own] / answered[own]).tolist(), strict=True)
     made = {table.hosts[place]: mean for place, mean in means}
-    owner, names = table.owners(lambda key: endpoints[key].host if key in endpoints else None)
+    owner, names = owners
     other = owner[table.ends[1]]
     mine = np.flatnonzero(is_enough[table.host] & (other != NOBODY))
     met, place = np.unique(table.host[mine] * len(names) + other[mine], return_inverse=True)

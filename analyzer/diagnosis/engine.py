@@ -28,11 +28,12 @@ from analyzer.detect.latency.slowness import Slowness
 from analyzer.detect.loss import Loss
 from analyzer.detect.masked import Masked as MaskedFaults
 from analyzer.detect.silence import Silence
+from analyzer.diagnosis.holders import Holders
 from analyzer.diagnosis.incidents import IncidentBook
 from analyzer.diagnosis.learning import Learned, learn
 from analyzer.diagnosis.rhythms import Rhythms
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.table import NOBODY, WindowTable, joined
+from analyzer.intake.table import NOBODY, Owners, WindowTable, joined
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
 from analyzer.localize import overlay, partial, story
@@ -188,6 +189,7 @@ class Diagnosis:
         missing_after_ns: int = AFTER_NS,
     ) -> None:
         self._roster = roster
+        self._holders = Holders()
         self._numbers = FlowNumbers()
         self._topology = LearnedTopology(topology, self._numbers)
         self._width_ns = window_s * 1_000_000_000
@@ -561,7 +563,8 @@ class Diagnosis:
         there = {agent.host for agent in agents if agent.registered_ns <= state.window.start_ns}
         young = {agent.host for agent in agents if now_ns < agent.registered_ns + YOUNG_NS}
         known, table = self._known(state), self._of_owners(state)
-        between = self._between(table, known)
+        owners = self._owners(table)
+        between = self._between(table, owners)
         self._show(between, known)
         absent = (expected & there) - state.rows.keys()
         return Seen(
@@ -580,31 +583,28 @@ class Diagnosis:
             },
             patience=young | self._doubts.wants.busy,
             now_ns=now_ns,
+            owners=owners,
         )
 
     def _of_owners(self, state: WindowState) -> WindowTable:
         """Return a window without the flows that a host reports of another host's endpoints."""
         table = joined(state.window, state.rows, self._numbers)
-        owners, _ = table.owners(self._host_of)
+        owners, _ = self._holders.places(self._roster, self._numbers, table.hosts)
         owner = owners[table.ends[0]]
         return table.only((owner == table.host) | (owner == NOBODY))
 
-    def _known(self, state: WindowState) -> dict[EndpointId, Endpoint]:
+    def _known(self, state: WindowState) -> Mapping[EndpointId, Endpoint]:
         """Return the endpoints that were registered throughout the window, or crashed in it."""
-        settled_ns = state.window.start_ns - SETTLE_NS
-        records = self._roster.endpoints()
-        crashed = {r.endpoint.id: r.endpoint for r in records if r.live and not r.active}
-        active = {
-            record.endpoint.id: record.endpoint
-            for record in records
-            if record.active and record.registered_ns <= settled_ns
-        }
-        return {**crashed, **active}
+        return self._holders.known(self._roster, state.window.start_ns - SETTLE_NS)
 
-    def _between(self, table: WindowTable, known: Mapping[EndpointId, Endpoint]) -> WindowTable:
+    def _owners(self, table: WindowTable) -> Owners:
+        """Return the hosts of the endpoints that are known in the window."""
+        at_ns = table.rows.window.start_ns - SETTLE_NS
+        return self._holders.places(self._roster, self._numbers, table.hosts, at_ns=at_ns)
+
+    def _between(self, table: WindowTable, owners: Owners) -> WindowTable:
         """Return the flows of hosts' known endpoints to known ones."""
-        owners, _ = table.owners(lambda key: known[key].host if key in known else None)
-        source, target = owners[table.ends]
+        source, target = owners[0][table.ends]
         return table.only((source == table.host) & (target != NOBODY))
 
     def _is_wanted(self, start_ns: int) -> bool:
@@ -612,8 +612,8 @@ class Diagnosis:
 
     def _observe(self, state: WindowState) -> None:
         """Show a window, or what came late of one, to the observer."""
-        known = self._known(state)
-        self._show(self._between(self._of_owners(state), known), known)
+        table = self._of_owners(state)
+        self._show(self._between(table, self._owners(table)), self._known(state))
 
     def _show(self, between: WindowTable, known: Mapping[EndpointId, Endpoint]) -> None:
         if self.observer is not None:

@@ -7,7 +7,7 @@ summaries report it. Restarted agents choose new source ports, so `recycle` free
 flows.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, ClassVar
@@ -123,7 +123,10 @@ class FlowNumbers:
     _of_host: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)
     """Cache: host -> keys of its flows, in order, and their numbers."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_of_host"})
+    changes: int = 0
+    """How often an endpoint got or lost a number."""
+
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_of_host", "changes"})
     """What no recording holds: it follows from the rest."""
 
     def __len__(self) -> int:
@@ -198,6 +201,11 @@ class FlowNumbers:
         """Return the number of an endpoint; None where no flow has it."""
         return self._end_at.get(_NAME(endpoint))
 
+    def ends_in_use(self) -> Iterator[tuple[int, EndpointId]]:
+        """Yield the endpoints that have numbers, with these."""
+        for number in self._end_at.values():
+            yield number, self._endpoints[number]
+
     @property
     def endpoints(self) -> int:
         """Return one more than the largest number of an endpoint."""
@@ -243,6 +251,7 @@ class FlowNumbers:
             if not used[number]:
                 del self._end_at[name]
                 self._free_ends.append(number)
+                self.changes += 1
 
     def _number_rows(self, summary: Summary) -> NDArray[np.int64]:
         flows, endpoints = summary.flows, summary.endpoints
@@ -332,6 +341,7 @@ class FlowNumbers:
             number = len(self._endpoints)
             self._endpoints.append(endpoint)
         self._end_at[_NAME(endpoint)] = number
+        self.changes += 1
         return number
 
     @classmethod

@@ -16,6 +16,8 @@ Ints = NDArray[np.int64]
 
 HostOf = Callable[[EndpointId], str | None]
 """Host of an endpoint; None where it is not known."""
+Owners = tuple[Ints, tuple[str, ...]]
+"""(n_endpoints,) places of endpoints' hosts, and the names of these places."""
 NOBODY = -1
 """Owner of an endpoint that is not known."""
 
@@ -33,7 +35,7 @@ class WindowTable:
     ends: Ints
     """(2, n_rows): numbers of the sources and targets."""
 
-    def owners(self, host_of: HostOf) -> tuple[Ints, tuple[str, ...]]:
+    def owners(self, host_of: HostOf) -> Owners:
         """Return (n_endpoints,) places of their hosts, and the names of these places.
 
         Hosts that reported nothing are behind `hosts`. NOBODY has those that are not known, and

@@ -53,7 +53,7 @@ NEWER = {
     "_masked", "_rhythms", "_stepped_ns", "_arrived_ns", "_ingested_ns", "_new_flows",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
-FORGOTTEN = {"observer", "_observed_ns", "_late"}
+FORGOTTEN = {"observer", "_observed_ns", "_late", "_holders"}
 """Attributes that no recording holds: who looks on is no part of a verdict."""
 OLDER = {"_paths", "_reports"}
 """Attributes that earlier versions had and nothing reads any more."""

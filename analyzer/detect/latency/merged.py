@@ -45,30 +45,33 @@ class Merged:
 
 def merge(windows: Sequence[WindowRows]) -> Merged:
     """Return the windows of any hosts, in any order, as one."""
-    answered = [rows.count > 0 for rows in windows]
-    flow, places = _placed([rows.flow[some] for rows, some in zip(windows, answered, strict=True)])
-    n = len(flow)
-
-    def joined(name: str) -> Floats:
-        parts = [getattr(rows, name)[some] for rows, some in zip(windows, answered, strict=True)]
-        return np.concatenate(parts or [np.zeros(0)]).astype(float)
-
-    def total(values: Floats) -> Floats:
-        made: Floats = np.bincount(place, values, n).astype(float)
-        return made
-
-    place = places[joined("flow").astype(np.int64)]
-    each, mean, var = (joined(name) for name in ("count", "mean_ln", "var_ln"))
-    count = total(each)
-    mean_ln = total(each * mean) / np.maximum(count, 1)
-    # Of the deviations from the common mean: the difference of two large squares is mostly noise.
-    var_ln = total(each * (var + (mean - mean_ln[place]) ** 2)) / np.maximum(count, 1)
+    some = [_answered(rows) for rows in windows]
+    flow, places = _placed([rows.flow[its] for rows, its in zip(windows, some, strict=True)])
+    n, count, mean_ln, var_ln = len(flow), *np.zeros((3, len(flow)))
     least, most = np.full(n, np.inf), np.zeros(n)
-    np.minimum.at(least, place, joined("min_ns"))
-    np.maximum.at(most, place, joined("max_ns"))
+    # Window by window: all of them in a row would be hundreds of megabytes, new each time.
+    for rows, its in zip(windows, some, strict=True):
+        place = places[rows.flow[its]]
+        each = rows.count[its].astype(float)
+        count += np.bincount(place, each, n)
+        mean_ln += np.bincount(place, each * rows.mean_ln[its], n)
+        np.minimum.at(least, place, rows.min_ns[its].astype(float))
+        np.maximum.at(most, place, rows.max_ns[its].astype(float))
+    mean_ln /= np.maximum(count, 1)
+    for rows, its in zip(windows, some, strict=True):
+        place = places[rows.flow[its]]
+        # Of deviations from the common mean: the difference of two large squares is mostly noise.
+        off = rows.mean_ln[its] - mean_ln[place]
+        var_ln += np.bincount(place, rows.count[its] * (rows.var_ln[its] + off**2), n)
+    var_ln /= np.maximum(count, 1)
     told, seven = _seven(windows, places, n)
     seven[MIN], seven[MAX] = least, most
     return Merged(flow, count.astype(np.int64), mean_ln, var_ln, told, seven)
+
+
+def _answered(rows: WindowRows) -> Ints | slice:
+    """Return which flows answered: mostly all of them, and then nothing has to be copied."""
+    return slice(None) if (rows.count > 0).all() else np.flatnonzero(rows.count > 0)
 
 
 def _placed(flows: Sequence[Ints]) -> tuple[Ints, Ints]:
@@ -125,12 +128,19 @@ def _entries(rows: WindowRows, places: Ints) -> NDArray[np.uint64]:
 
     One number for all three is sorted as it is, without moving columns after it.
     """
-    place = np.full(len(rows.flow), NO_PLACE)
     inside = rows.flow < len(places)
-    place[inside] = places[rows.flow[inside]]
-    of_entry = np.repeat(place, rows.hist_len)
-    made = of_entry.astype(np.uint64) << _PLACE_AT
+    place = places[rows.flow] if inside.all() else _within(rows.flow, places, inside)
+    made = np.repeat(place.astype(np.uint64) << _PLACE_AT, rows.hist_len)
     made |= rows.hist_bucket.astype(np.uint64) << _BUCKET_AT
     made |= rows.hist_count.astype(np.uint64)
-    known: NDArray[np.uint64] = made[of_entry != NO_PLACE]
+    if (place != NO_PLACE).all():
+        return made
+    known: NDArray[np.uint64] = made[np.repeat(place != NO_PLACE, rows.hist_len)]
     return known
+
+
+def _within(flow: Ints, places: Ints, inside: NDArray[np.bool_]) -> Ints:
+    """Return the flows' places, of which those that are not `inside` have none."""
+    place = np.full(len(flow), NO_PLACE)
+    place[inside] = places[flow[inside]]
+    return place

@@ -8,7 +8,9 @@ only where much of the distribution rose, and by more than anybody would call no
 does not fit never enters what later ones are compared with.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,14 +52,23 @@ _RISING = [P50, P75, MEAN]
 class Spread:
     """The last windows of each flow that fitted."""
 
-    _past: NDArray[np.float32] = field(
-        default_factory=lambda: np.zeros((1024, LOOK_BACK, 7), np.float32)
+    _windows: NDArray[np.float32] = field(
+        default_factory=lambda: np.zeros((7, LOOK_BACK, 1024), np.float32)
     )
-    """Logarithms of the seven numbers, by flow number; the place of the oldest is the next one."""
+    """(7, windows, n_flows): logarithms of the seven numbers; the place of the oldest is the next
+    one. Flows come last: what is looked at is some of the numbers, of all flows."""
     _fitted: Ints = field(default_factory=lambda: np.zeros(1024, np.int64))
     """Windows that fitted so far."""
     _odd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(1024, np.bool_))
     """Whether the flow's last window did not fit."""
+
+    @classmethod
+    def upgraded(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return attributes as recordings have them, also of versions whose flows came first."""
+        if "_past" not in attributes:
+            return attributes
+        kept = {name: value for name, value in attributes.items() if name != "_past"}
+        return {"_windows": np.ascontiguousarray(attributes["_past"].T), **kept}
 
     def judge(self, merged: Merged, factor: Floats, shift_ns: Floats) -> tuple[Ints, Ints]:
         """Return places in `merged` of windows that do not fit, and of those after another such.
@@ -71,18 +82,18 @@ class Spread:
         new = _logarithms(merged.seven[:, judged])
         odd = np.zeros(len(judged), np.bool_)
         rose = np.flatnonzero(self._rose(merged, judged, factor[judged], shift_ns[judged]))
-        odd[rose] = self._outliers(flow[rose], new[rose])
+        odd[rose] = self._outliers(flow[rose], new[:, rose].T)
         again = odd & self._odd[flow]
         self._odd[flow] = odd
         fits = ~odd
-        self._past[flow[fits], self._fitted[flow[fits]] % LOOK_BACK] = new[fits]
+        self._windows[:, self._fitted[flow[fits]] % LOOK_BACK, flow[fits]] = new[:, fits]
         self._fitted[flow[fits]] += 1
         return judged[odd], judged[again]
 
     def before_ns(self, flow: int) -> Floats:
         """Return (7,) the median of what the flow's windows were that fitted."""
-        past = self._past[flow, : min(LOOK_BACK, int(self._fitted[flow]))].astype(np.float64)
-        made: Floats = np.exp(np.median(past, axis=0))
+        past = self._windows[:, : min(LOOK_BACK, int(self._fitted[flow])), flow].astype(np.float64)
+        made: Floats = np.exp(np.median(past, axis=1))
         return made
 
     def forget(self, flows: Ints) -> None:
@@ -93,13 +104,14 @@ class Spread:
     def columns(self, flows: Ints) -> Columns:
         """Return what is known of these numbers."""
         self._grow(int(flows.max()) + 1 if len(flows) else 0)
-        known: Columns = {"past": self._past, "fitted": self._fitted, "odd": self._odd}
+        known: Columns = {"past": self._windows.T, "fitted": self._fitted, "odd": self._odd}
         return {f"spread.{name}": of[flows] for name, of in known.items()}
 
     def put(self, flows: Ints, columns: Columns) -> None:
         """Take what `columns` returned, for numbers that are new."""
         self._grow(int(flows.max()) + 1 if len(flows) else 0)
-        self._past[flows], self._fitted[flows] = columns["spread.past"], columns["spread.fitted"]
+        self._windows.T[flows] = columns["spread.past"]
+        self._fitted[flows] = columns["spread.fitted"]
         self._odd[flows] = columns["spread.odd"]
 
     def _rose(
@@ -113,23 +125,30 @@ class Spread:
         rest = (seven[MEAN] * told - seven[MAX]) / np.maximum(told - 1, 1)
         now = np.stack([seven[P50], seven[P75], rest])
         known = np.minimum(self._fitted[flow], LOOK_BACK)
-        # The median of those that are there: places beyond them are taken as the greatest.
-        past = np.where(
-            np.arange(LOOK_BACK)[None, :, None] < known[:, None, None],
-            self._past[flow][:, :, _RISING],
-            np.inf,
-        )
         # Nearly all are below what rises from the least of their past, let alone from its median.
-        least = np.exp(past.min(axis=1).astype(np.float64)).T
+        least = np.exp(self._least(flow, known).astype(np.float64))
         some = np.flatnonzero(
             _risen(now, least, factor, shift_ns).any(axis=0) & (known >= LEAST_BACK)
         )
-        ordered = np.sort(past[some], axis=1)
+        # The median of those that are there: places beyond them are taken as the greatest.
+        past = self._windows[np.ix_(np.array(_RISING), np.arange(LOOK_BACK), flow[some])]
+        past[:, np.arange(LOOK_BACK)[:, None] >= known[some]] = np.inf
+        ordered = np.sort(past, axis=1)
         middle = np.maximum(known[some] - 1, 0) // 2
-        before = np.exp(ordered[np.arange(len(some)), middle].astype(np.float64)).T
+        before = np.exp(ordered[:, middle, np.arange(len(some))].astype(np.float64))
         rose = np.zeros(len(flow), np.bool_)
         rose[some] = _risen(now[:, some], before, factor[some], shift_ns[some]).any(axis=0)
         return rose
+
+    def _least(self, flow: Ints, known: Ints) -> NDArray[np.float32]:
+        """Return (3, n_flows) the least of what rises in the windows that are `known` of each."""
+        least = np.full((len(_RISING), len(flow)), np.inf, np.float32)
+        for window in range(LOOK_BACK):
+            is_there = known > window
+            for row, number in zip(least, _RISING, strict=True):
+                mine = self._windows[number, window, flow]
+                np.minimum(row, mine, out=row, where=is_there)
+        return least
 
     def _outliers(self, flow: Ints, new: Floats) -> NDArray[np.bool_]:
         """Return which windows are outliers among those of their flow."""
@@ -137,7 +156,7 @@ class Spread:
         odd = np.zeros(len(flow), np.bool_)
         for count in np.unique(known).tolist():
             of = np.flatnonzero(known == count)
-            past = self._past[flow[of], :count].astype(np.float64)
+            past = self._windows[:, :count, flow[of]].T.astype(np.float64)
             off = np.abs(past - np.median(past, axis=1, keepdims=True))
             scale = np.maximum(LEAST_SCALE, 1.4826 * np.median(off, axis=1))
             score = factors(
@@ -150,7 +169,8 @@ class Spread:
         have = len(self._odd)
         if size > have:
             more = max(size, 2 * have) - have
-            self._past = np.concatenate([self._past, np.zeros((more, LOOK_BACK, 7), np.float32)])
+            nothing = np.zeros((7, LOOK_BACK, more), np.float32)
+            self._windows = np.concatenate([self._windows, nothing], axis=2)
             self._fitted = np.concatenate([self._fitted, np.zeros(more, np.int64)])
             self._odd = np.concatenate([self._odd, np.zeros(more, np.bool_)])
 
@@ -162,8 +182,7 @@ def _risen(now: Floats, then: Floats, factor: Floats, shift_ns: Floats) -> NDArr
 
 
 def _logarithms(seven: Floats) -> Floats:
-    """Return (n_flows, 7) of (7, n_flows) in ns."""
+    """Return the logarithms of (7, n_flows) in ns."""
     made = np.maximum(seven, 1.0)
     made[STD] += STD_SHARE * made[P50]
-    logs: Floats = np.log(made).T
-    return logs
+    return np.log(made, out=made)

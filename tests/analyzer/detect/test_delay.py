@@ -63,7 +63,11 @@ def seen(numbers, rows, flows=()):
 
 
 def delays(numbers, rows):
-    return delays_of(joined(Window(0, WIDTH_NS), rows, numbers), KNOWN)
+    return late(joined(Window(0, WIDTH_NS), rows, numbers))
+
+
+def late(table):
+    return delays_of(table, table.owners(lambda key: KNOWN[key].host if key in KNOWN else None))
 
 
 def detect(delay, what):
@@ -147,8 +151,7 @@ def test_of_a_job_on_two_hosts_each_speaks_for_itself():
     }
     every = joined(Window(0, WIDTH_NS), rows, numbers)
     pair = np.isin(every.ends, [numbers.end(ENDS[host].id) for host in ("h1", "h3")])
-    late = delays_of(every.only(pair.all(axis=0)), KNOWN)
-    assert max(late.values()) < STARVED_NS
+    assert max(late(every.only(pair.all(axis=0))).values()) < STARVED_NS
 
 
 def naive(rows, numbers):

@@ -43,7 +43,7 @@ def main() -> int:
                         help="of 5 s each, before that (default: 12)")  # fmt: skip
     parser.add_argument("--failing", type=int, default=8, metavar="WINDOWS", help="(default: 8)")
     parser.add_argument("--stall", type=int, default=0, metavar="WINDOWS",
-                        help="come in one burst, the last healthy ones")  # fmt: skip
+                        help="come in one burst, half way through health")  # fmt: skip
     parser.add_argument("--kill", type=lambda text: tuple(text.split(",")), default=(),
                         metavar="WHOM,...", help="of serve and judge, in turn")  # fmt: skip
     parser.add_argument("--every", type=float, default=12.0, metavar="SECONDS",

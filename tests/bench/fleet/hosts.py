@@ -60,7 +60,8 @@ class Load:
     """Different ones among them; then they come again."""
     failing: int = 8
     stall: int = 0
-    """Windows before the failure for which the load stands still; then they come in a burst."""
+    """Windows half way before the failure for which the load stands still; then they come in a
+    burst."""
 
     @property
     def windows(self) -> int:
@@ -164,12 +165,12 @@ class Fleet:
             asyncio.create_task(self._live(*each, port, gate))
             for each in zip(agents, self.agents.registrations(), waiting, strict=True)
         ]
-        began_s = time.process_time()
+        began_s, burst = time.process_time(), max(self.load.stall, self.load.healthy // 2)
         for window in range(self.load.windows):
             await self._until(start_ns + (window + 1) * WIDTH_NS + LATE_S * NS)
-            if self.load.healthy - self.load.stall <= window < self.load.healthy:
+            if burst - self.load.stall <= window < burst:
                 continue
-            held = self.load.stall if window == self.load.healthy else 0
+            held = self.load.stall if window == burst else 0
             for each in range(window - held, window + 1):
                 # Made beside the loop, in which hosts answer meanwhile.
                 bodies = await asyncio.to_thread(self._bodies, each, start_ns)

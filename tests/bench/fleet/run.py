@@ -268,8 +268,9 @@ class _Live:
         return cpu_s(self._serve.pid), cpu_s(self._serve.judge() or self._serve.pid)
 
     async def _kill(self) -> None:
+        rng = random.Random(self._load.seed)
         for whom in itertools.cycle(self._kills.whom):
-            await asyncio.sleep(self._kills.every_s * random.uniform(0.5, 1.5))
+            await asyncio.sleep(self._kills.every_s * rng.uniform(0.5, 1.5))
             self.killed += 1
             judge = self._serve.judge()
             if whom == "judge" and judge is not None:
