@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.chance import at_most, chances
+from analyzer.intake.few import filled
 from analyzer.intake.flows import MAX_BUCKET, FlowNumbers
 from analyzer.localize.claims import own_findings
 from netagent.model.errors import RemoteProtocolError
@@ -124,7 +125,7 @@ class Inquiry:
         """Take one summary of a host of the task; one that makes no sense is counted."""
         numbers = FlowNumbers()
         try:
-            rows = numbers.decode(summary)
+            rows = filled(numbers.decode(summary))
         except RemoteProtocolError:
             self.odd += 1
             return

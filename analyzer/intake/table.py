@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.intake.few import filled
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from netagent.model.ids import EndpointId
 from netagent.model.window import Window
@@ -65,7 +66,7 @@ def joined(window: Window, rows: Mapping[str, WindowRows], numbers: FlowNumbers)
     hosts = tuple(rows)
     lengths = [len(each.flow) for each in rows.values()]
     columns = {each.name: _column(each.name, parts) for each in fields(WindowRows)[3:]}
-    every = WindowRows("", "", window, **columns)
+    every = filled(WindowRows("", "", window, **columns))
     host = np.repeat(np.arange(len(hosts)), lengths)
     return WindowTable(numbers, hosts, host, every, numbers.ends(every.flow))
 

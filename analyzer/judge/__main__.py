@@ -27,10 +27,6 @@ GARBAGE = (100_000, 20, 20)
 """Allocations before a look for cycles among the youngest objects, such looks before one among
 older ones, and those before one among all. Chosen: a judge has millions of objects and makes no
 cycles of them, and each look among all of them takes it a second."""
-TRIM_BYTES = (1 << 31) - 1
-"""Free bytes at the end of the heap that are kept. Chosen: the most that can be said."""
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
-"""Parameters of malloc.h."""
 _PR_SET_PDEATHSIG = 1
 """Operation PR_SET_PDEATHSIG of linux/prctl.h."""
 
@@ -61,18 +57,6 @@ async def judge(connection: socket.socket) -> None:
         writer.close()
 
 
-def keep_memory() -> None:
-    """Let the process use again what it freed.
-
-    Each window needs the same arrays of tens of megabytes. As mappings of their own, which is what
-    they are else, they are given back and taken anew, page by page: a fifth of the judge's time.
-    """
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "mallopt"):  # glibc has it
-        libc.mallopt(_M_MMAP_MAX, 0)
-        libc.mallopt(_M_TRIM_THRESHOLD, TRIM_BYTES)
-
-
 async def _next(reader: asyncio.StreamReader) -> Down | None:
     """Return the next message; None where there is none any more."""
     try:
@@ -94,7 +78,6 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # to all of a group: the analyzer says when
         signal.signal(number, signal.SIG_IGN)
     gc.set_threshold(*GARBAGE)
-    keep_memory()
     asyncio.run(judge(socket.socket(fileno=args.socket)))
     return 0
 

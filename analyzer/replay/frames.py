@@ -40,10 +40,10 @@ class DamagedRecording(RemoteProtocolError):
         self.offset, self.number, self.why = offset, number, why
 
 
-def frame(payload: bytes) -> bytes:
-    """Return the payload as a frame."""
+def frame(payload: bytes, *, may_shrink: bool = True) -> bytes:
+    """Return the payload as a frame; one that is known to be deflated may not shrink."""
     flags = 0
-    if len(payload) >= WORTH_BYTES and _may_shrink(payload):
+    if may_shrink and len(payload) >= WORTH_BYTES and _may_shrink(payload):
         packed = zlib.compress(payload, LEVEL)
         if len(packed) < len(payload):
             flags, payload = DEFLATED, packed

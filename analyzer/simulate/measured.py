@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analyzer.intake.flows import MAX_BUCKET
 from netagent.wire.histogram import LN_GAMMA
+from netagent.wire.rounding import BITS, FEW, MOST_NS, PER_LN, VARIANCE_STEPS
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -107,6 +108,9 @@ def columns_of(probes: Probes, runs: Runs) -> Columns:
         np.add.reduceat(np.where(fine, row, 0.0), first) / some for row in probes.kept_ns
     )
     last_ns = probes.at_ns[np.append(first[1:], len(flow)) - 1]
+    most = np.maximum.reduceat(np.where(fine, probes.rtt_ns, 0.0), first)
+    told, row = answered > FEW, np.repeat(np.arange(len(first)), sent)
+    in_it = fine & told[row]
     return {
         "flow": flow[first],
         "sent": sent, "lost": total(lost),
@@ -114,12 +118,26 @@ def columns_of(probes: Probes, runs: Runs) -> Columns:
         "run": np.minimum(run, 65535),
         "run_ms": np.where(run > 0, (last_ns - since) // 1_000_000, 0),
         "count": answered,
-        "min_ns": np.where(answered > 0, least, 0),
-        "max_ns": np.maximum.reduceat(np.where(fine, probes.rtt_ns, 0.0), first),
-        "mean_ln": mean, "var_ln": np.maximum(0.0, squares / some - mean * mean),
+        "min_ns": rounded_ns(np.where(answered > 0, least, 0)), "max_ns": rounded_ns(most),
+        "mean_ln": np.where(told, np.round(mean * PER_LN) / PER_LN, 0.0),
+        "var_ln": np.where(told, _rounded_variance(squares / some - mean * mean), 0.0),
         "refused": total(probes.refused), "prober_ns": prober_ns, "responder_ns": responder_ns,
-        **_histogram(np.repeat(np.arange(len(first)), sent)[fine], ln[fine], len(first)),
+        **_histogram(row[in_it], ln[in_it], len(first)),
     }  # fmt: skip
+
+
+def rounded_ns(time_ns: Floats) -> Ints:
+    """Return times as `netagent.wire.rounding.rounded_ns` does."""
+    whole = np.floor(time_ns)
+    step = 2.0 ** np.maximum(np.frexp(whole)[1] - BITS, 0)
+    rounded: Ints = np.minimum(np.floor(whole / step + 0.5) * step, MOST_NS).astype(np.int64)
+    return rounded
+
+
+def _rounded_variance(variance: Floats) -> Floats:
+    share, power = np.frexp(np.maximum(0.0, variance))
+    rounded: Floats = np.ldexp(np.round(share * VARIANCE_STEPS) / VARIANCE_STEPS, power)
+    return rounded
 
 
 def _nothing() -> Columns:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.intake.few import filled
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from analyzer.store.parquet import Parquet
 from netagent.wire.messages import Summary
@@ -59,7 +60,7 @@ class Windows:
 
     def add(self, summary: Summary) -> None:
         """Take a summary. Raises RemoteProtocolError where it is odd, CapabilityMissing."""
-        rows = self._numbers.decode(summary)
+        rows = filled(self._numbers.decode(summary))
         self._rows.append(rows)
         self._waiting += len(rows.flow)
         if self._waiting >= ROWS:

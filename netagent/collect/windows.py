@@ -32,6 +32,7 @@ from netagent.wire.messages import (
     Summary,
     TrafficBlock,
 )
+from netagent.wire.rounding import FEW, rounded_ln, rounded_ns, rounded_variance
 
 _U32 = 0xFFFFFFFF
 """Largest number of a 32-bit column (`FlowColumns`); larger ones saturate."""
@@ -162,7 +163,8 @@ def _row(endpoints: dict[EndpointId, int], endpoint: EndpointId) -> int:
 
 def _flow_columns(rows: dict[FlowId, FlowTally], endpoints: dict[EndpointId, int]) -> FlowColumns:
     tallies = list(rows.values())
-    buckets = [sorted(t.rtt.buckets.items()) for t in tallies]
+    told = [None if t.rtt.count <= FEW else t.rtt for t in tallies]
+    buckets = [sorted(rtt.buckets.items()) if rtt else [] for rtt in told]
     return pack(
         FlowColumns,
         source=[_row(endpoints, f.source) for f in rows],
@@ -176,10 +178,10 @@ def _flow_columns(rows: dict[FlowId, FlowTally], endpoints: dict[EndpointId, int
         run=(min(t.run, 0xFFFF) for t in tallies),
         run_ms=(_run_ms(t) for t in tallies),
         count=(t.rtt.count for t in tallies),
-        min_ns=(t.rtt.min_ns for t in tallies),
-        max_ns=(t.rtt.max_ns for t in tallies),
-        mean_ln=(t.rtt.mean_ln for t in tallies),
-        var_ln=(t.rtt.var_ln for t in tallies),
+        min_ns=(rounded_ns(t.rtt.min_ns) for t in tallies),
+        max_ns=(rounded_ns(t.rtt.max_ns) for t in tallies),
+        mean_ln=(rounded_ln(rtt.mean_ln) if rtt else 0.0 for rtt in told),
+        var_ln=(rounded_variance(rtt.var_ln) if rtt else 0.0 for rtt in told),
         prober_ns=(_mean(t.prober_ns, t.rtt.count) for t in tallies),
         responder_ns=(_mean(t.responder_ns, t.rtt.count) for t in tallies),
         hist_len=map(len, buckets),

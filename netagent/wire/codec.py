@@ -22,8 +22,9 @@ MAX_BODY_BYTES = 16 << 20
 """Bytes of a body; a larger one is refused before it is parsed. Chosen: it bounds what a faulty
 peer costs."""
 
-LEVEL = 1
-"""Level of deflation, zlib's fastest. Chosen: of summaries it leaves 46 %, the default one 44 %."""
+LEVEL = 6
+"""Level of deflation, zlib's default. Chosen: a summary in a millisecond, in 93 % of the bytes that
+its fastest leaves."""
 MOST_INFLATED = 16
 """Most bytes that one byte may inflate to. Chosen: a summary's do not reach ten; it bounds what a
 few bytes of a faulty peer cost."""

@@ -21,7 +21,7 @@ import numpy as np
 from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.ledger import Ledger, Sealed
 from analyzer.intake.table import WindowTable
-from analyzer.judge.__main__ import GARBAGE, keep_memory
+from analyzer.judge.__main__ import GARBAGE
 from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Question
 from analyzer.replay.routes import pack, unpack
@@ -168,7 +168,6 @@ def ingested_s(diagnosis: Diagnosis, bodies: list[bytes], now_ns: int) -> float:
 def measure(rnics: int) -> dict[str, Any]:
     """Return what one size costs."""
     gc.set_threshold(*GARBAGE)  # as a judge has it
-    keep_memory()
     life = Life(rnics)
     life.windows(WARM)
     start_s = [round(sum(each), 2) for each in life.took_s[:2]]

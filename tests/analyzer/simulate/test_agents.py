@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analyzer.intake.few import filled
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.take import take
 from analyzer.questions import Failed, StatusRequest, Why
@@ -32,7 +33,7 @@ def rows_of(summaries, numbers):
     found = {}
     for summary in summaries:
         read = decode(encode(summary), Summary)
-        rows = take(read, numbers, width_ns=WIDTH_NS).rows
+        rows = filled(take(read, numbers, width_ns=WIDTH_NS).rows)
         columns = (rows.sent, rows.lost, rows.run, rows.count, rows.min_ns, rows.mean_ln)
         for number, *values in zip(rows.flow.tolist(), *(c.tolist() for c in columns), strict=True):
             found[numbers.flow(number)] = values
@@ -66,7 +67,7 @@ def test_round_trips_are_as_the_noise_says():
 def test_histograms_hold_the_round_trips_that_were_measured():
     made, numbers = agents(noise=Noise(loss=0.1)), FlowNumbers()
     for summary in made.window():
-        rows = take(summary, numbers, width_ns=WIDTH_NS).rows
+        rows = filled(take(summary, numbers, width_ns=WIDTH_NS).rows)
         owner = np.repeat(np.arange(len(rows.flow)), rows.hist_len)
         assert np.bincount(owner, rows.hist_count, len(rows.flow)).tolist() == rows.count.tolist()
         value = np.array([value_of(bucket) for bucket in rows.hist_bucket.tolist()])
@@ -135,7 +136,7 @@ def test_a_starved_host_is_late_and_loses_what_comes_after_the_time_out():
     made, numbers = agents(), FlowNumbers()
     fail(made, Effect(Component(Kind.HOST, "h3"), kept_ns=300_000_000, spread=0.8))
     for summary in made.window():
-        rows = take(summary, numbers, width_ns=WIDTH_NS).rows
+        rows = filled(take(summary, numbers, width_ns=WIDTH_NS).rows)
         far = np.array([numbers.flow(n).target in OF_H3 for n in rows.flow.tolist()])
         hit = far | (summary.host == "h3")
         assert not rows.lost[~hit].any()
@@ -153,7 +154,7 @@ def test_an_agent_that_is_killed_is_refused_and_says_nothing():
     summaries = made.window()
     assert "h3" not in {each.host for each in summaries}
     for summary in summaries:
-        rows = take(summary, numbers, width_ns=WIDTH_NS).rows
+        rows = filled(take(summary, numbers, width_ns=WIDTH_NS).rows)
         far = np.array([numbers.flow(n).target in OF_H3 for n in rows.flow.tolist()])
         assert (rows.refused == np.where(far, rows.sent, 0)).all()
         assert not rows.lost.any()

@@ -2,6 +2,7 @@
 import math
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from netagent.probing.session import (
     ProbeReplied,
 )
 from netagent.wire.messages import Health
+from netagent.wire.rounding import rounded_ns
 from tests.oracles.rows import items
 
 A, B, C = (EndpointId(name, 0) for name in "abc")
@@ -82,19 +84,31 @@ def test_a_run_of_losses_goes_on_over_windows_until_a_reply():
 
 def test_round_trips_become_moments_and_a_histogram():
     tally = WindowTally(large_class=2)
-    for seq, network_ns in enumerate((100_000, 200_000, 200_000)):
+    for seq, network_ns in enumerate((100_010, 200_010, 200_010)):
         tally.add(ProbeMeasured(FLOWS[0], seq, network_ns, 10, 20))
     flows = close(tally).flows
     assert (items(flows, "count"), items(flows, "min_ns"), items(flows, "max_ns")) == (
         [3],
-        [100_000],
-        [200_000],
+        [rounded_ns(100_010)],
+        [rounded_ns(200_010)],
     )
     (mean,) = struct.unpack("<f", flows.mean_ln)
-    assert math.isclose(math.exp(mean), (1e5 * 2e5 * 2e5) ** (1 / 3), rel_tol=1e-4)
+    assert math.isclose(math.exp(mean), (1e5 * 2e5 * 2e5) ** (1 / 3), rel_tol=2e-3)
     assert items(flows, "hist_len") == [2]
     assert sorted(items(flows, "hist_count")) == [1, 2]
     assert (items(flows, "prober_ns"), items(flows, "responder_ns")) == ([10], [20])
+
+
+@pytest.mark.parametrize("trips_ns", [(100_010,), (100_010, 200_010)])
+def test_one_or_two_round_trips_are_told_by_their_extremes(trips_ns):
+    tally = WindowTally(large_class=2)
+    for seq, network_ns in enumerate(trips_ns):
+        tally.add(ProbeMeasured(FLOWS[0], seq, network_ns, 10, 20))
+    flows = close(tally).flows
+    extremes = items(flows, "min_ns") + items(flows, "max_ns")
+    assert extremes == [rounded_ns(trips_ns[0]), rounded_ns(trips_ns[-1])]
+    assert (flows.hist_bucket, flows.hist_count) == (b"", b"")
+    assert struct.unpack("<2f", flows.mean_ln + flows.var_ln) == (0.0, 0.0)
 
 
 def test_a_quiet_flow_has_no_row_and_a_forgotten_one_no_memory():

@@ -20,9 +20,24 @@ WINDOWS = st.lists(st.fixed_dictionaries({1: TRIPS, 2: TRIPS, 3: TRIPS}), min_si
 def rows_of(windows):
     numbers = FlowNumbers()
     return numbers, [
-        window(numbers, {flow(port): trips for port, trips in each.items() if trips})
+        exact(numbers, {flow(port): trips for port, trips in each.items() if trips})
         for each in windows
     ]
+
+
+def exact(numbers, trips):
+    """Return a window's rows as they are without rounding."""
+    rows = window(numbers, trips)
+    digests = [Digest() for _ in trips]
+    for digest, each in zip(digests, trips.values(), strict=True):
+        for rtt_ns in each:
+            digest.add(rtt_ns)
+    names = ("min_ns", "max_ns", "mean_ln", "var_ln")
+    told = {name: np.array([getattr(d, name) for d in digests]) for name in names}
+    entries = [entry for d in digests for entry in sorted(d.buckets.items())]
+    bucket, count = np.array(entries, np.int64).reshape(-1, 2).T
+    lengths = np.array([len(d.buckets) for d in digests], np.uint16)
+    return replace(rows, hist_len=lengths, hist_bucket=bucket, hist_count=count, **told)
 
 
 @given(WINDOWS)

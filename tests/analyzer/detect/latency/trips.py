@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from analyzer.intake.few import filled
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from netagent.collect.windows import WindowTally
 from netagent.model.ids import EndpointId, FlowId
@@ -33,4 +34,4 @@ def window(
     numbers: FlowNumbers, trips: Mapping[FlowId, Iterable[float]], start_ns: int = 0
 ) -> WindowRows:
     """Return the same as rows of `numbers`."""
-    return numbers.decode(summary(trips, start_ns))
+    return filled(numbers.decode(summary(trips, start_ns)))

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Round trips of a window as a row tells them: as exactly as a few of them are worth.
+
+A flow has two to four round trips in a window. Digits far below their own spread do not deflate,
+and were half of a row; of two round trips, the moments and the histogram follow from the extremes.
+"""
+
+import math
+
+FEW = 2
+"""Round trips of which a row tells the extremes alone."""
+BITS = 8
+"""Binary digits of a time. Chosen: 0.2 %, a fifth of what the histogram's buckets allow."""
+PER_LN = 256
+"""Steps of a logarithm per unit. Chosen: as exact as the times."""
+VARIANCE_STEPS = 16
+"""Steps up to each power of two of a variance. Chosen: 6 % of it at most, where that of four round
+trips is known to a factor of two."""
+MOST_NS = ((1 << BITS) - 1) << 32 - BITS
+"""Longest time that is told, of 32 bits."""
+
+
+def rounded_ns(time_ns: int) -> int:
+    """Return a time of at most 32 bits as it is told."""
+    shift = time_ns.bit_length() - BITS
+    if shift <= 0:
+        return time_ns
+    return min((time_ns + (1 << shift - 1)) >> shift << shift, MOST_NS)
+
+
+def rounded_ln(mean: float) -> float:
+    """Return a mean of logarithms as it is told."""
+    return round(mean * PER_LN) / PER_LN
+
+
+def rounded_variance(variance: float) -> float:
+    """Return a variance as it is told."""
+    share, power = math.frexp(variance)
+    return math.ldexp(round(share * VARIANCE_STEPS) / VARIANCE_STEPS, power)
