@@ -11,6 +11,10 @@ from analyzer.simulate.measured import Bools, Floats
 from analyzer.simulate.routing import At, Routing
 from netagent.model.path import Component, Kind
 
+QUIET_NS, QUIET_SPREAD = (2_000.0, 3_000.0), 0.3
+"""Medians of what a host takes that has time, as prober and as responder, and the deviation of
+ln(ns). Chosen: as RNICs' stamps show it."""
+
 
 class Harm:
     """The failures of a fabric, from an instant on."""
@@ -20,6 +24,8 @@ class Harm:
     ) -> None:
         self._clos, self._routing = clos, routing
         self.failures, self.began_ns = tuple(failures), began_ns
+        self._quiet = np.random.default_rng([began_ns, 1])
+        """Its own: what it draws changes nothing that is drawn elsewhere."""
         self._ends: dict[At, Ints] = {}
         """Host or RNIC -> (n_flows,) how often a probe and its reply cross it."""
 
@@ -91,7 +97,7 @@ class Harm:
 
     def kept(self, flow: Ints, at_ns: Ints, rng: np.random.Generator) -> Floats:
         """Return (2, n): nanoseconds that the prober's and the responder's host take."""
-        kept = np.stack([np.full(len(flow), 2_000.0), np.full(len(flow), 3_000.0)])
+        kept = self._quiet.lognormal(np.log(QUIET_NS), QUIET_SPREAD, (len(flow), 2)).T.copy()
         for failure, effect in self._effects():
             if not effect.kept_ns or not isinstance(effect.at, Component):
                 continue

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from analyzer.intake.flows import MAX_BUCKET
 from netagent.wire.histogram import LN_GAMMA
-from netagent.wire.rounding import BITS, FEW, MOST_NS, PER_LN, VARIANCE_STEPS
+from netagent.wire.rounding import BITS, FEW, HOST_BITS, PER_LN, VARIANCE_STEPS, most_ns
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -105,7 +105,8 @@ def columns_of(probes: Probes, runs: Runs) -> Columns:
     least = np.minimum.reduceat(np.where(fine, probes.rtt_ns, np.inf), first)
     run, since = runs.after(probes, first)
     prober_ns, responder_ns = (
-        np.add.reduceat(np.where(fine, row, 0.0), first) / some for row in probes.kept_ns
+        rounded_ns(np.add.reduceat(np.where(fine, kept_ns, 0.0), first) / some, HOST_BITS)
+        for kept_ns in probes.kept_ns
     )
     last_ns = probes.at_ns[np.append(first[1:], len(flow)) - 1]
     most = np.maximum.reduceat(np.where(fine, probes.rtt_ns, 0.0), first)
@@ -126,11 +127,12 @@ def columns_of(probes: Probes, runs: Runs) -> Columns:
     }  # fmt: skip
 
 
-def rounded_ns(time_ns: Floats) -> Ints:
+def rounded_ns(time_ns: Floats, bits: int = BITS) -> Ints:
     """Return times as `netagent.wire.rounding.rounded_ns` does."""
     whole = np.floor(time_ns)
-    step = 2.0 ** np.maximum(np.frexp(whole)[1] - BITS, 0)
-    rounded: Ints = np.minimum(np.floor(whole / step + 0.5) * step, MOST_NS).astype(np.int64)
+    step = 2.0 ** np.maximum(np.frexp(whole)[1] - bits, 0)
+    told = np.minimum(np.floor(whole / step + 0.5) * step, most_ns(bits))
+    rounded: Ints = told.astype(np.int64)
     return rounded
 
 

@@ -32,7 +32,7 @@ from netagent.wire.messages import (
     Summary,
     TrafficBlock,
 )
-from netagent.wire.rounding import FEW, rounded_ln, rounded_ns, rounded_variance
+from netagent.wire.rounding import FEW, HOST_BITS, rounded_ln, rounded_ns, rounded_variance
 
 _U32 = 0xFFFFFFFF
 """Largest number of a 32-bit column (`FlowColumns`); larger ones saturate."""
@@ -237,4 +237,4 @@ def _run_ms(tally: FlowTally) -> int:
 
 
 def _mean(total: int, count: int) -> int:
-    return min(total // count, _U32) if count else 0
+    return rounded_ns(min(total // count, _U32), HOST_BITS) if count else 0

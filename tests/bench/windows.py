@@ -26,6 +26,8 @@ WIDTH_NS = 5_000_000_000
 STEP_NS = 10_000_000
 RATES = Rates(probes_per_s=20, pings_per_visit=4, ports=4, sizes=3)
 """The defaults of the agent's configuration."""
+HOSTS_LN = 9.9, 10.3
+"""Means of ln(ns) of what probers and responders take."""
 HOSTS_PER_LEAF = 16
 SPINES = 8
 WARM_WINDOWS = 12
@@ -45,7 +47,7 @@ class Cluster:
     """Start of the first window."""
 
     def __post_init__(self) -> None:
-        self.rng = Random(self.seed)
+        self.rng, self.quiet = Random(self.seed), Random(self.seed + 1)
         self.endpoints = {
             (host, rail): Endpoint(
                 EndpointId(f"c{host}", rail), "t", f"h{host}", f"10.{rail}.0.{host}", "",
@@ -117,7 +119,8 @@ class Cluster:
             return
         tally.add(ProbeReplied(flow, 0, size))
         rtt_ns = round(self.rng.lognormvariate(11.7, 0.14))
-        tally.add(ProbeMeasured(flow, 0, rtt_ns, 20_000, 30_000))
+        prober_ns, responder_ns = (round(self.quiet.lognormvariate(each, 0.3)) for each in HOSTS_LN)
+        tally.add(ProbeMeasured(flow, 0, rtt_ns, prober_ns, responder_ns))
 
     def _is_lost(self, flow: FlowId) -> bool:
         if not self.loss:

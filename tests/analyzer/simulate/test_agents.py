@@ -144,7 +144,7 @@ def test_a_starved_host_is_late_and_loses_what_comes_after_the_time_out():
             assert 0.1 < rows.lost[hit].sum() / rows.sent[hit].sum() < 0.5
         late = rows.responder_ns if summary.host != "h3" else rows.prober_ns
         assert (late[hit & (rows.count > 2)] > 50_000_000).all()
-        assert (rows.responder_ns[~far & (rows.count > 0)] < 4_000).all()
+        assert (rows.responder_ns[~far & (rows.count > 0)] < 20_000).all()
 
 
 def test_an_agent_that_is_killed_is_refused_and_says_nothing():

@@ -83,7 +83,7 @@ def test_a_busy_host_keeps_what_it_sends_and_what_it_answers():
     for row, ends in zip(kept, (CLOS.source, CLOS.target), strict=True):
         mine = np.repeat(ends // 8 == 3, PORTS)
         assert (row[mine] > 50e6).all()
-        assert (row[~mine] < 5_000).all()
+        assert (row[~mine] < 20_000).all()
 
 
 @pytest.mark.parametrize(("back_ns", "still"), [(0, True), (3 * S, False)])

@@ -39,7 +39,7 @@ def test_each_flow_has_a_row_of_what_it_sent_lost_and_measured():
         probes([3, 3, 3, 8], [0, 1, 0, 0], [10_000.0, 7e9, 20_000.0, 40_000.0]), Runs.of(9)
     )
     assert told(got, "flow", "sent", "lost", "count") == [[3, 8], [3, 1], [1, 0], [2, 1]]
-    assert told(got, "prober_ns", "responder_ns") == [[2_000, 2_000], [3_000, 3_000]]
+    assert told(got, "prober_ns", "responder_ns") == [[2_048, 2_048], [3_072, 3_072]]
 
 
 FLOWS = [FlowId(EndpointId("a", 0), EndpointId("b", 0), port) for port in range(4)]

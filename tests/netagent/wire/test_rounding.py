@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from netagent.wire.rounding import (
     BITS,
-    MOST_NS,
+    HOST_BITS,
     PER_LN,
+    most_ns,
     rounded_ln,
     rounded_ns,
     rounded_variance,
@@ -17,12 +18,12 @@ from netagent.wire.rounding import (
 TIMES = st.integers(0, 2**32 - 1)
 
 
-@given(TIMES)
-def test_a_time_is_told_within_a_fifth_of_a_per_cent(time_ns):
-    told = rounded_ns(time_ns)
-    assert abs(told - time_ns) <= time_ns / 2**BITS or told == MOST_NS
-    assert rounded_ns(told) == told <= MOST_NS
-    assert told % (1 << max(0, told.bit_length() - BITS)) == 0
+@given(TIMES, st.sampled_from([BITS, HOST_BITS]))
+def test_a_time_is_told_within_half_of_its_last_digit(time_ns, bits):
+    told = rounded_ns(time_ns, bits)
+    assert abs(told - time_ns) <= time_ns / 2**bits or told == most_ns(bits)
+    assert rounded_ns(told, bits) == told <= most_ns(bits)
+    assert told % (1 << max(0, told.bit_length() - bits)) == 0
 
 
 @given(TIMES, TIMES)
@@ -33,7 +34,7 @@ def test_rounding_keeps_the_order(one_ns, other_ns):
 
 @pytest.mark.parametrize(
     ("time_ns", "told_ns"),
-    [(0, 0), (255, 255), (256, 256), (257, 258), (20_100, 20_096), (2**32 - 1, MOST_NS)],
+    [(0, 0), (255, 255), (256, 256), (257, 258), (20_100, 20_096), (2**32 - 1, 0xFF00_0000)],
 )
 def test_short_times_are_told_as_they_are(time_ns, told_ns):
     assert rounded_ns(time_ns) == told_ns
