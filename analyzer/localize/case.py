@@ -7,6 +7,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 
+import numpy as np
+from numpy.typing import NDArray
+
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
 from analyzer.localize.own import parts_of_host
@@ -97,6 +100,10 @@ class Case:
         taken = {view.flow for each in found for view in each.flows}
         if taken:
             self.rest = self.rest.without(taken)
+
+    def cover(self, numbers: NDArray[np.int64]) -> None:
+        """Take the flows of these numbers, in `flows.numbers`, out of what is left."""
+        self.rest = self.rest.only(~np.isin(self.rest.number, numbers))
 
     def amend(self, given: Explained, now: Explained | None) -> None:
         """Put a verdict in the place of one that was given; None takes it away."""

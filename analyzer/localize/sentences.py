@@ -77,6 +77,13 @@ def _pooled(v: Values) -> str:
     return f"counted over {v['windows']} windows: each alone has too few losses"
 
 
+def _sampled(v: Values) -> str:
+    return (
+        f"counted on {v['share']:.1%} of the pairs, drawn anew in each window: "
+        "more lose probes than can be weighed in time"
+    )
+
+
 def _counted(v: Values) -> str:
     counts = ", ".join(f"{name or '?'} {reached}/{v['sent']}" for name, reached in v["routers"])
     return f"packets that reached each router, {v['source']}: {counts}"
@@ -152,6 +159,7 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.DIRECTION: _direction,
     EvidenceKind.PARTS: lambda v: f"{' and '.join(v['parts'])} explain the losses better",
     EvidenceKind.POOLED: _pooled,
+    EvidenceKind.SAMPLED: _sampled,
     EvidenceKind.LARGE_ONLY: _large_only,
     EvidenceKind.SOME_PORTS: _some_ports,
     EvidenceKind.RHYTHM: _rhythm,

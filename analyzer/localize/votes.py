@@ -22,7 +22,9 @@ from analyzer.localize.voting.ballots import (
 from analyzer.localize.voting.counting import acquittal, asking, choosing, losses, proof, quoting
 from analyzer.localize.voting.counting.counts import Count
 from analyzer.localize.voting.election import Ballot, Election, is_dead
+from analyzer.localize.voting.sampling import across, sample
 from analyzer.questions import Asking
+from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import Component, Kind, link_ends
 
 POOLED = 6
@@ -80,12 +82,18 @@ class Votes:
 
     def explain(self, case: Case) -> Asking[list[Explained]]:
         """Return verdicts on the losses that may be voted on, the undecided last."""
-        flows = self._doubts.leave(case, case.votable())
+        some = sample(self._doubts.leave(case, case.votable()), case)
+        flows = some.flows
         before = [each.rest for each in self._in_a_row(case)]
         self._counted_now = self._counts_now = ()
         own = poll(case, flows, self._topology)
         polled, weighed = self._with_more(case, own, flows, before)
         polled, explained = yield from self._settled(case, polled, weighed)
+        if some.others is not None:
+            # What explains the flows that were weighed explains those of other pairs, too.
+            best = {each.suspects[0].component for each in polled.elections if each.suspects}
+            case.cover(across(some.others, best, case, self._topology))
+            explained = [_of_sample(each, some.share) for each in explained]
         rest = left(polled if polled.windows == 1 else own)
         case.dead = rest.dead
         named = frozenset(e.suspects[0].component for e in polled.elections if e.decided)
@@ -235,6 +243,13 @@ class Votes:
             found.append(each)
             end_ns -= case.window.width_ns
         return found
+
+
+def _of_sample(explained: Explained, share: float) -> Explained:
+    """Return a verdict that says of which share of the pairs it is."""
+    fact = Evidence(EvidenceKind.SAMPLED, {"share": share})
+    verdict = explained.verdict
+    return replace(explained, verdict=replace(verdict, evidence=(*verdict.evidence, fact)))
 
 
 def _kept(

@@ -23,6 +23,8 @@ class EvidenceKind(StrEnum):
     not name both."""
     POOLED = "pooled"
     """`windows` counted together."""
+    SAMPLED = "sampled"
+    """`share` of the pairs that was weighed: more lost probes than can be in a window."""
     LARGE_ONLY = "large-only"
     """Smaller probes on the same paths are all answered. `bytes` of the largest, of which `lost` of
     `sent` are lost, and none of `small`; without values where they are not known."""

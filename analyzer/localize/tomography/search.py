@@ -222,7 +222,7 @@ class _Search(Generic[K]):
                 best = self._next()
             if best is None:
                 return
-            order = _ranked(self._gains)[:RIVALS]
+            order = _ranked(self._gains, RIVALS)
             rivals = order[self._gains[order] > 0.0]
             first = self._chances(rivals, self._gains[rivals])
             hazard, gain = float(self._hazards[best]), float(self._gains[best])
@@ -327,11 +327,11 @@ class _Search(Generic[K]):
         while True:
             tired = [c for c, times in self._acquitted.items() if times >= MOST_ACQUITTALS]
             self._gains[[*self._taken(), *tired, *self._banned]] = -math.inf
-            best = int(_ranked(self._gains)[0])
+            best = int(_ranked(self._gains, 1)[0])
             enough = self._gains[best] > self._settings.cost
             if not self._stale[best] and (enough or not self._stale.any()):
                 return best if enough else None
-            some = _ranked(self._gains)[:LOOKS] if enough else self._candidates
+            some = _ranked(self._gains, LOOKS) if enough else self._candidates
             self._look(some[self._stale[some]])
 
     def _look(self, components: Ints) -> None:
@@ -359,7 +359,7 @@ class _Search(Generic[K]):
         every, best = np.arange(len(components)), np.argmax(gains, axis=1)
         hazards, floor = grid[every, best], np.maximum(0.0, gains[:, 0])
         value = gains[every, best] - floor
-        top = _ranked(value)[:REFINED]
+        top = _ranked(value, REFINED)
         top = top[value[top] > 0.0]
         for factors in STEPS if len(top) else ():
             near = hazards[top, None] * factors
@@ -377,7 +377,7 @@ class _Search(Generic[K]):
             for component in sorted(self._faults, key=lambda c: (self._faults[c].gain, c)):
                 old, among = self._faults[component], self._rivals(component)
                 gains, hazards = self._scan(among, without=component)
-                best = int(_ranked(gains)[0])
+                best = int(_ranked(gains, 1)[0])
                 winner, hazard = int(among[best]), float(hazards[best])
                 self._release(component)
                 if gains[best] > self._settings.cost:
@@ -576,6 +576,10 @@ DIGITS = 6
 """Digits of a nat in which gains are compared. Chosen: what remains is rounding."""
 
 
-def _ranked(gains: Floats) -> Ints:
-    """Return the rows, most gain first; of equal ones, the first by name."""
-    return np.argsort(-np.round(gains, DIGITS), kind="stable")
+def _ranked(gains: Floats, most: int) -> Ints:
+    """Return at most so many rows, most gain first; of equal ones, the first by name."""
+    rounded = np.round(gains, DIGITS)
+    rows = np.arange(len(rounded))
+    if len(rounded) > most:  # all of them in order would take ten times as long
+        rows = np.flatnonzero(rounded >= np.partition(rounded, -most)[-most])
+    return rows[np.argsort(-rounded[rows], kind="stable")[:most]]
