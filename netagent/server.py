@@ -8,6 +8,7 @@ common name of the client's certificate.
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -63,6 +64,12 @@ wait before it."""
 
 MAX_CONNECTIONS = 128
 """Open connections beyond which requests are answered 503. Chosen: it bounds the agent's memory."""
+
+MAX_OF_PEER = 16
+"""Open connections of one certificate. Chosen: the analyzer and agents need one, and people some;
+who has stolen a host's key leaves enough for all others."""
+HELD = "held"
+"""Key of the connections by name, in everybody's state."""
 
 STOP_S = 2.0
 """Seconds that requests in flight may still take when the server stops. Chosen: a restart is quick,
@@ -299,12 +306,40 @@ def _as_refusals() -> Iterator[None]:
 
 
 class _PeerProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1 protocol, which gives the application the client's identity."""
+    """uvicorn's HTTP/1.1 protocol, which gives the application the client's identity.
+
+    It bounds the connections of a client, and ends those over which nothing is asked.
+    """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
         super().connection_made(transport)
         peer = common_name(transport.get_extra_info("peercert"))
+        held: Counter[str | None] = self.app_state[HELD]
         self.app_state = {**self.app_state, "peer": peer}
+        held[peer] += 1
+        self._leave: Callable[[], None] = lambda: held.subtract([peer])
+        self._idle_since_s = self.loop.time()
+        self._look = self.loop.call_later(BODY_S, self._end_if_idle)
+        if peer is not None and held[peer] > MAX_OF_PEER:
+            transport.abort()  # to close it would wait for the client
+
+    def on_response_complete(self) -> None:
+        self._idle_since_s = self.loop.time()
+        super().on_response_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._look.cancel()
+        self._leave()
+        super().connection_lost(exc)
+
+    # A head that comes byte by byte keeps nobody waiting either.
+    def _end_if_idle(self) -> None:
+        is_asked = self.cycle is not None and not self.cycle.response_complete
+        left_s = BODY_S if is_asked else self._idle_since_s + BODY_S - self.loop.time()
+        if left_s <= 0:
+            self.transport.abort()
+        else:
+            self._look = self.loop.call_later(left_s, self._end_if_idle)
 
 
 def common_name(certificate: dict[str, Any] | None) -> str | None:
@@ -353,6 +388,8 @@ class RpcServer:
             limit_concurrency=MAX_CONNECTIONS,
         )
         self._state = ServerState()
+        self._held: Counter[str | None] = Counter()
+        """Connections by the client's name."""
         self._server: asyncio.Server | None = None
 
     @property
@@ -392,4 +429,5 @@ class RpcServer:
         self._server = None
 
     def _protocol(self) -> asyncio.Protocol:
-        return _PeerProtocol(config=self._uvicorn, server_state=self._state, app_state={})
+        state = {HELD: self._held}
+        return _PeerProtocol(config=self._uvicorn, server_state=self._state, app_state=state)

@@ -3,6 +3,7 @@
 
 import argparse
 import asyncio
+import os
 import sys
 
 from analyzer import config
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
+    os.umask(0o077)  # what it keeps names containers and addresses of the cluster
     asyncio.run(serve(config.load(args.config), args.config, ready=_announce))
     return 0
 

@@ -2,11 +2,13 @@
 """The roster: tasks, agents and endpoints, as schedulers declare them and agents register them.
 
 Theory of operation. Each host has records of the endpoints that it claims, live or recently gone.
-The cluster's view of an endpoint is the best claim: a live one before a gone one, then the newest.
-So a container that moves needs no special case, and where one host gives up its claim the other's
-counts. An agent that dies deregisters nothing: silence is no statement. Every change of a view
-updates the active groups, (task, rail) -> endpoints that may be probed, informs the watchers, and
-returns the tasks of which it changes a group.
+The cluster's view of an endpoint is the best claim: a live one before a gone one, and of live ones
+that of the host which has had it for longest, as long as that host is heard. So nobody takes a
+container from a host that has it, whatever certificate was stolen; where one gives up its claim the
+other's counts, and a container that moves needs no special case. An agent that dies deregisters
+nothing: silence is no statement. A declaration says who is in a task: whoever else claims to be
+stays outside of it. Every change of a view updates the active groups, (task, rail) -> endpoints
+that may be probed, informs the watchers, and returns the tasks of which it changes a group.
 """
 
 from collections import defaultdict, deque
@@ -23,6 +25,10 @@ from netagent.wire.messages import Registration
 REMEMBER_NS = 600 * 10**9
 """Nanoseconds that a vanished endpoint stays known. Chosen: late windows about it raise no alarm,
 and memory stays bounded."""
+
+HELD_NS = 600 * 10**9
+"""Nanoseconds for which a host is not heard until others may take what it has. Chosen: as long as
+its agent counts as silent; a host that was renamed can be forgotten by an administrator."""
 
 RETIRED_INSTANCES = 16
 """Replaced agent instances remembered per host, whose late messages change nothing. Chosen: memory
@@ -59,6 +65,8 @@ class EndpointRecord:
     """When it entered its present state."""
     deregistered_ns: int | None = None
     """When its host gave it up; None while registered."""
+    first_ns: int = 0
+    """When its host first claimed it, as far as that is remembered; 0: at `registered_ns`."""
 
     @property
     def live(self) -> bool:
@@ -73,7 +81,7 @@ class EndpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An endpoint that two hosts claim; the newer claim wins."""
+    """An endpoint that two hosts claim; who has it keeps it."""
 
     endpoint: EndpointId
     winner: str
@@ -139,6 +147,8 @@ class Registry:
         self.revision = 0
         """Grows with every change of a task or of an endpoint's view."""
         self._in_use: tuple[int, frozenset[str]] = (-1, frozenset())  # revision, and the hosts then
+        self.refused_claims = 0
+        """Claims of endpoints that another host has."""
         self.moves = 0
         """Grows with every endpoint that is at another VTEP than before."""
 
@@ -167,7 +177,10 @@ class Registry:
                 registered_ns=host.agent.registered_ns,
                 last_window_ns=host.agent.last_window_ns,
             )
-        return self._refresh(self._claim(host, registration.endpoints, wall_ns), wall_ns)
+        changed = self._claim(host, registration.endpoints, wall_ns)
+        for endpoint in sorted(changed):
+            self._report_conflict(endpoint, registration.host, wall_ns)
+        return self._refresh(changed, wall_ns)
 
     def heard(self, host: str, window_start_ns: int, wall_ns: int) -> None:
         """Note that a summary of `host` came; a host that never registered stays unknown."""
@@ -204,6 +217,8 @@ class Registry:
             if old:
                 changed.add(name)
                 self._refresh(old, wall_ns)
+        # Who has it may not be heard any more.
+        self._refresh([i for i, hosts in self._claims.items() if len(hosts) > 1], wall_ns)
         return changed
 
     # --- what schedulers say --------------------------------------------------------------------
@@ -429,22 +444,32 @@ class Registry:
     def _refresh(self, endpoints: Iterable[EndpointId], wall_ns: int) -> set[str]:
         touched: set[str] = set()
         for endpoint in sorted(endpoints):
-            before, after = self._views.get(endpoint), self._best(endpoint)
+            before, after = self._views.get(endpoint), self._best(endpoint, wall_ns)
             if before != after:
                 touched |= self._replace_view(endpoint, before, after)
-                self._report_conflict(before, after, wall_ns)
         return touched
 
-    # Returns the best claim, with the declared task where one lists its container.
-    def _best(self, endpoint: EndpointId) -> EndpointRecord | None:
+    # Returns the best claim, with the task that it is in: see the theory of operation.
+    def _best(self, endpoint: EndpointId, wall_ns: int) -> EndpointRecord | None:
         claims = [self._hosts[host].records[endpoint] for host in self._claims.get(endpoint, ())]
         if not claims:
             return None
-        best = max(claims, key=lambda r: (r.live, r.registered_ns, r.endpoint.host))
+        live = [record for record in claims if record.live]
+        heard = [r for r in live if self._is_heard(r.endpoint.host, wall_ns)]
+        if live:
+            best = min(heard or live, key=_since)
+        else:
+            best = max(claims, key=lambda r: (r.registered_ns, r.endpoint.host))
         task = self._task_of.get(endpoint.container, best.endpoint.task)
+        declared = self._declared.get(task)
+        if declared is not None and declared.containers and endpoint.container not in self._task_of:
+            task = ""
         if task == best.endpoint.task:
             return best
         return replace(best, endpoint=replace(best.endpoint, task=task))
+
+    def _is_heard(self, host: str, wall_ns: int) -> bool:
+        return wall_ns < self._hosts[host].agent.last_seen_ns + HELD_NS
 
     def _replace_view(
         self, endpoint: EndpointId, before: EndpointRecord | None, after: EndpointRecord | None
@@ -488,17 +513,14 @@ class Registry:
         if not group:
             self._groups.pop((endpoint.task, endpoint.id.rail), None)
 
-    def _report_conflict(
-        self, before: EndpointRecord | None, after: EndpointRecord | None, wall_ns: int
-    ) -> None:
-        if before is None or after is None or before.endpoint.host == after.endpoint.host:
+    # Reports that a host claims what another one has.
+    def _report_conflict(self, endpoint: EndpointId, host: str, wall_ns: int) -> None:
+        claims = {each: self._hosts[each].records[endpoint] for each in self._claims[endpoint]}
+        best = self._best(endpoint, wall_ns)
+        if best is None or not claims[host].live or best.endpoint.host == host:
             return
-        loser = self._hosts.get(before.endpoint.host)
-        claim = loser.records.get(before.endpoint.id) if loser is not None else None
-        if claim is not None and claim.live:
-            self._conflicts.append(
-                Conflict(before.endpoint.id, after.endpoint.host, before.endpoint.host, wall_ns)
-            )
+        self.refused_claims += 1
+        self._conflicts.append(Conflict(endpoint, best.endpoint.host, host, wall_ns))
 
 
 def _validate(registration: Registration) -> None:
@@ -533,10 +555,18 @@ def _agent(registration: Registration, wall_ns: int) -> Agent:
 
 
 def _record(endpoint: Endpoint, before: EndpointRecord | None, wall_ns: int) -> EndpointRecord:
-    if before is None or not before.live:
-        return EndpointRecord(endpoint, wall_ns, wall_ns)
+    if before is None:
+        return EndpointRecord(endpoint, wall_ns, wall_ns, first_ns=wall_ns)
+    first_ns = before.first_ns or before.registered_ns
+    if not before.live:
+        return EndpointRecord(endpoint, wall_ns, wall_ns, first_ns=first_ns)
     since_ns = before.since_ns if before.endpoint.state is endpoint.state else wall_ns
-    return EndpointRecord(endpoint, before.registered_ns, since_ns)
+    return EndpointRecord(endpoint, before.registered_ns, since_ns, first_ns=first_ns)
+
+
+def _since(record: EndpointRecord) -> tuple[int, str]:
+    """Return since when a host has an endpoint; of hosts that have it for as long, by name."""
+    return record.first_ns or record.registered_ns, record.endpoint.host
 
 
 def _learned(task: str, members: set[EndpointId]) -> Task:

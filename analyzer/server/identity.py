@@ -12,12 +12,15 @@ from litestar import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from analyzer.config import Tls
+from analyzer.fleet import certificate_names
 from analyzer.server.problems import Problem
 from netagent.model.errors import ConfigError
 from netagent.wire.codec import MAX_BODY_BYTES
 
 PEER = "netagent_peer"
 """Key of the caller's name in the connection's ASGI state."""
+PEER_NAMES = "netagent_peer_names"
+"""Key of all names in its certificate, addresses included; None without TLS."""
 CONNECTIONS = "netagent_connections"
 """Key of the number of connections by name, in everybody's state."""
 
@@ -41,9 +44,12 @@ class IdentifiedProtocol(HttpToolsProtocol):
         """Note the peer's name; every request of the connection finds it in its state."""
         super().connection_made(transport)
         peer = transport.get_extra_info("ssl_object")
-        name = common_name(peer.getpeercert() or {}) if peer is not None else None
+        certificate = (peer.getpeercert() or {}) if peer is not None else None
+        name = common_name(certificate) if certificate is not None else None
         held: Counter[str | None] = self.app_state.setdefault(CONNECTIONS, Counter())
-        self.app_state = {**self.app_state, PEER: name}  # the dictionary given is everybody's
+        names = names_of(certificate) if certificate is not None else None
+        # The dictionary given is everybody's.
+        self.app_state = {**self.app_state, PEER: name, PEER_NAMES: names}
         held[name] += 1
         self._leave: Callable[[], None] = lambda: held.subtract([name])
         self._taken = 0
@@ -83,6 +89,19 @@ def common_name(certificate: dict[str, Any]) -> str:
             if key == "commonName":
                 return str(value)
     return ""
+
+
+def names_of(certificate: dict[str, Any]) -> frozenset[str]:
+    """Return whom and which addresses a certificate is for."""
+    also = certificate.get("subjectAltName", ())
+    addresses = {str(value) for kind, value in also if kind == "IP Address"}
+    return frozenset(certificate_names(certificate) | addresses)
+
+
+def caller_names(request: "Request[Any, Any, Any]") -> frozenset[str] | None:
+    """Return the names in the caller's certificate; None without TLS."""
+    names: frozenset[str] | None = request.scope["state"].get(PEER_NAMES)
+    return names
 
 
 def require_host(

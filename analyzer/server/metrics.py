@@ -95,6 +95,11 @@ def _own(analyzer: Analyzer) -> list[Gauge]:
             [({}, float(analyzer.judge.backlog_bytes))],
         ),
         (
+            "claims_refused",
+            "Claims of endpoints that another host has.",
+            [({}, float(analyzer.registry.refused_claims))],
+        ),
+        (
             "rows_set_aside",
             "Rows of the database that no start could read.",
             [({}, float(analyzer.rows_aside))],

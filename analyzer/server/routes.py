@@ -13,13 +13,14 @@ from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 import netagent
+from analyzer.roster.addresses import check_rpc_url
 from analyzer.roster.service import check_schema
 from analyzer.server import backups, exports, history, inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
 from analyzer.server.documents import PROBLEM, config, gives, takes
 from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, changed, read, reply
-from analyzer.server.identity import PEER, require_admin, require_host
+from analyzer.server.identity import PEER, caller_names, require_admin, require_host
 from analyzer.server.metrics import render
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
@@ -122,6 +123,7 @@ async def register(host: FromPath[str], request: Call) -> Response[bytes]:
     registration, _ = await read(request, Registration)
     if registration.host != host:
         raise RemoteProtocolError(f"registration of {registration.host!r} at the path of {host!r}")
+    check_rpc_url(registration.rpc_url, caller_names(request))
     analyzer.admit(analyzer.clock())
     analyzer.counters.registrations += 1
     return reply(request, await analyzer.service.register(registration, analyzer.clock()))

@@ -71,15 +71,18 @@ def _connected(path: str) -> duckdb.DuckDBPyConnection:
     if Path(path + RESTORING).exists():
         raise ConfigError(path, "a restore of it was not finished; run that again")
     try:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        return duckdb.connect(
+        Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        connection = duckdb.connect(
             path,
             config={"memory_limit": MEMORY_LIMIT, "threads": 2, "autoload_known_extensions": 0},
         )
+        if path != ":memory:":
+            Path(path).chmod(0o600)  # an earlier version let everybody read it
     except OSError as error:
         raise ConfigError(path, f"cannot be created: {error.strerror}") from None
     except duckdb.Error as error:
         raise ConfigError(path, _diagnosis(str(error))) from error
+    return connection
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> int:

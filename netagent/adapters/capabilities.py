@@ -115,7 +115,7 @@ def clock_synchronised() -> str:
 def writable(folder: str) -> str:
     """Write and remove a file in `folder`; raises CapabilityMissing where that fails."""
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"netagent")
         space = os.statvfs(folder)

@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from ipaddress import ip_address
 from math import ceil
 
 from msgspec import structs
@@ -42,6 +43,12 @@ default)."""
 MAX_COUNT = 200
 """Packets per router, at most, that one request may send. Chosen: twice what the analyzer asks for
 (DESIGN.md, 2)."""
+MIN_SIZE, MAX_SIZE = 64, 9_600
+"""Bytes of a packet that is counted. Chosen: the least that all headers fit into, and a jumbo frame
+with its outer headers."""
+MAX_OVER_MS = 20_000
+"""Milliseconds, at most, over which packets are counted. Chosen: within the deadline of a request
+(`netagent.server.ANSWER_S`), which else is answered by nobody."""
 VALIDATE_EVERY_S = 10.0
 """Seconds from one comparison of tables to the next. Chosen: a dump of the datapath disturbs what
 it forwards, and whoever asks may ask for several pairs."""
@@ -113,6 +120,7 @@ class Answers:
 
     async def path(self, request: PathRequest) -> PathReply:
         """Return the outer path of a pair's flows, and where packets are lost if asked to count."""
+        check_path(request)
         if request.ways:
             return await self._survey(request)
         ports = self._adapters.prober.ports(request.source, request.target)
@@ -178,6 +186,14 @@ class Answers:
         return ProbeReply(probes=tuple(answers or ()))
 
 
+def check_path(request: PathRequest) -> None:
+    """Raise RemoteProtocolError for packets that no path is looked at with."""
+    if not MIN_SIZE <= request.size <= MAX_SIZE:
+        raise RemoteProtocolError(f"{request.size} bytes; {MIN_SIZE} to {MAX_SIZE} are sent")
+    if not 0 <= request.over_ms <= MAX_OVER_MS:
+        raise RemoteProtocolError(f"over {request.over_ms} ms; {MAX_OVER_MS} at most")
+
+
 def vteps_of(
     request: PathRequest, targets: Iterable[Target], own: Iterable[Endpoint]
 ) -> tuple[str, str]:
@@ -212,4 +228,16 @@ def target_of(request: ProbeRequest, targets: Iterable[Target], own: Iterable[En
             f"{request.source} probes by RDMA, for which an address is not enough: "
             f"{request.target} must be on its ping list"
         )
+    _check_address(request.address)
     return Target(request.source, request.target, request.address, "")
+
+
+def _check_address(text: str) -> None:
+    """Raise RemoteProtocolError unless one host has the address: a name is looked up by nobody."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        raise RemoteProtocolError(f"{text!r} is no IP address") from None
+    broadcast = address.version == 4 and int(address) == 2**32 - 1
+    if address.is_multicast or address.is_unspecified or address.is_loopback or broadcast:
+        raise RemoteProtocolError(f"{text} is no host's address")

@@ -3,6 +3,7 @@
 
 import argparse
 import asyncio
+import os
 import signal
 
 from netagent.adapters.workers.vswitch import VswitchWorker
@@ -27,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent until SIGTERM or SIGINT."""
+    os.umask(0o077)  # what it keeps names containers and addresses of the cluster
     config = load(arguments.config)
     return asyncio.run(_serve(config))
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 
 import httpx
@@ -20,7 +21,7 @@ from netagent.model.errors import (
     Unreachable,
 )
 from netagent.model.ids import EndpointId
-from netagent.server import Refusal, RpcApp, RpcServer, common_name, server_tls
+from netagent.server import MAX_OF_PEER, Refusal, RpcApp, RpcServer, common_name, server_tls
 from netagent.wire.codec import ContentType, decode, deflated, encode, is_deflated
 from netagent.wire.messages import (
     Announced,
@@ -345,6 +346,43 @@ def test_without_a_certificate_or_with_another_authority_s_there_is_no_answer(
     for context in (authority.client(), stranger):
         with pytest.raises(httpx.TransportError):
             asyncio.run(main(context))
+
+
+def test_one_certificate_holds_some_connections_and_leaves_the_others(authority, tls):
+    async def main() -> tuple[int, int]:
+        async with running(Service(), tls) as url:
+            held = [await connect(url, authority.client("h1")) for _ in range(MAX_OF_PEER + 20)]
+            async with asyncio.timeout(10):
+                closed = await asyncio.gather(*(each[0].read() for each in held[MAX_OF_PEER:]))
+            response = await get(url, verify=authority.client("analyzer"))
+            for _, writer in held:
+                writer.close()
+            return len(closed), response.status_code
+
+    assert asyncio.run(main()) == (20, 200)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/status HTTP/1.1\r\nHost: x\r\nA: "])
+def test_a_connection_over_which_nothing_is_asked_is_ended(authority, tls, sent, monkeypatch):
+    monkeypatch.setattr(server, "BODY_S", 0.2)
+
+    async def main() -> bytes:
+        async with running(Service(), tls) as url:
+            reader, writer = await connect(url, authority.client("h1"))
+            writer.write(sent)
+            async with asyncio.timeout(10):
+                said = await reader.read()
+            writer.close()
+            return said
+
+    assert asyncio.run(main()) == b""
+
+
+async def connect(
+    url: str, context: ssl.SSLContext
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    port = int(url.rpartition(":")[2])
+    return await asyncio.open_connection("127.0.0.1", port, ssl=context)
 
 
 def test_many_requests_share_a_connection_over_plain_loopback():

@@ -42,13 +42,15 @@ class Spool:
         self._folder = folder
         self._limit_bytes = limit_bytes
         self._held: dict[int, bytes] = {}
+        self._postponed: set[int] = set()
         self.dropped = 0
         """Summaries thrown away because the spool was full, since this object was made."""
         self.damaged = 0
         """Files dropped because they do not hold what was written."""
         self.disk_errors = 0
         """Writes the disk refused."""
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)  # an earlier version let everybody read it
         self._sizes = self._scan()
 
     def __len__(self) -> int:
@@ -88,7 +90,8 @@ class Spool:
         it any more.
         """
         while self._sizes or self._held:
-            known = (*self._sizes, *self._held)
+            every = {*self._sizes, *self._held}
+            known = every - self._postponed or every
             since_ns = max(known) - RECENT_NS
             start_ns = min(each for each in known if each > since_ns)
             body = self._held.get(start_ns) or self._read(start_ns)
@@ -99,9 +102,14 @@ class Spool:
             self.delete(start_ns)
         return None
 
+    def postpone(self, start_ns: int) -> None:
+        """Deliver the summary of this window after all others."""
+        self._postponed.add(start_ns)
+
     def delete(self, start_ns: int) -> None:
         """Forget the summary of the window that starts at `start_ns`, if there is one."""
         self._held.pop(start_ns, None)
+        self._postponed.discard(start_ns)
         if self._sizes.pop(start_ns, None) is not None:
             with suppress(OSError):  # read-only meanwhile: it is sent again, which is idempotent
                 self._path(start_ns).unlink(missing_ok=True)

@@ -126,10 +126,16 @@ class Uplink:
             raise Unreachable(self._url, _reason(error)) from error
         if response.status_code in _REFUSALS:
             raise RemoteProtocolError(f"{method} {path} refused: {_said(response)}")
+        if response.status_code == httpx.codes.INTERNAL_SERVER_ERROR:
+            raise NotTaken(self._url, f"{method} {path}: {_said(response)}")
         if not response.is_success:
             raise Unreachable(self._url, f"{method} {path}: {_said(response)}")
         self.alive.set()
         return response
+
+
+class NotTaken(Unreachable):
+    """The analyzer failed over what was sent: something else may be taken meanwhile."""
 
 
 def _decoded(response: httpx.Response, kind: type[T]) -> T:
@@ -218,6 +224,8 @@ class Shipper:
             log.warning("summary_refused", start_ns=start_ns, error=str(error))
         except Unreachable as error:
             log.warning("analyzer_unreachable", reason=error.reason, waiting=len(self._spool))
+            if isinstance(error, NotTaken):
+                self._spool.postpone(start_ns)
             return False
         else:
             self._do(accepted)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from analyzer.roster import pinglist
 from analyzer.roster.lists import Lists
-from analyzer.roster.registry import REMEMBER_NS, Registry
+from analyzer.roster.registry import HELD_NS, REMEMBER_NS, Registry
 from netagent.model.endpoint import EndpointState, RdmaAddress
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -160,19 +160,69 @@ def test_underlay_addresses_lead_to_host_and_rail_until_the_host_is_forgotten():
 # --- several hosts --------------------------------------------------------------------------------
 
 
-def test_of_two_hosts_that_claim_an_endpoint_the_newer_wins_and_it_is_reported():
+A0 = EndpointId("a0", 0)
+
+
+def claimed(registry, *hosts, wall_ns):
+    """Let hosts claim a0, one after the other."""
+    for host in hosts:
+        registry.apply(registration(host, endpoint(host, "a0")), wall_ns)
+
+
+def test_nobody_takes_an_endpoint_from_a_host_that_has_it_and_it_is_reported():
     registry = Registry()
-    registry.apply(registration("h0", endpoint("h0", "a0")), 1)
-    registry.apply(registration("h1", endpoint("h1", "a0")), 2)
-    assert registry.endpoint(EndpointId("a0", 0)).endpoint.host == "h1"
-    assert registry.endpoints_of("h0") == []
+    claimed(registry, "h0", wall_ns=1)
+    claimed(registry, "h1", wall_ns=2)
+    assert registry.endpoint(A0).endpoint == endpoint("h0", "a0")
+    assert registry.endpoints_of("h1") == []
     [report] = registry.conflicts()
-    assert (report.winner, report.loser, report.wall_ns) == ("h1", "h0", 2)
-    other = registration("h0", endpoint("h0", "a0"), endpoint("h0", "b0"), generation=2)
-    registry.apply(other, 3)  # repeating an old claim does not win it back
-    assert registry.endpoint(EndpointId("a0", 0)).endpoint.host == "h1"
-    registry.apply(registration("h1", generation=2), 4)
-    assert registry.endpoint(EndpointId("a0", 0)).endpoint.host == "h0"
+    assert (report.winner, report.loser, report.wall_ns) == ("h0", "h1", 2)
+    assert registry.refused_claims == 1
+    registry.apply(registration("h1", endpoint("h1", "a0"), generation=2), 3)
+    assert registry.endpoint(A0).endpoint.host == "h0"
+    assert registry.refused_claims == 1  # it says nothing new
+    registry.apply(registration("h0", generation=2), 4)
+    assert registry.endpoint(A0).endpoint.host == "h1"
+
+
+def test_who_took_an_endpoint_while_its_host_began_anew_gives_it_back():
+    registry = Registry()
+    claimed(registry, "h0", wall_ns=1)
+    registry.apply(registration("h0", generation=2), 2)
+    claimed(registry, "h1", wall_ns=3)
+    assert registry.endpoint(A0).endpoint.host == "h1"
+    registry.apply(registration("h0", endpoint("h0", "a0"), instance="two"), 4)
+    assert registry.endpoint(A0).endpoint.host == "h0"
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_an_unheard_host_has_goes_to_the_next_and_back_when_it_is_heard(restored):
+    registry = Registry()
+    claimed(registry, "h0", "h1", wall_ns=1)
+    registry.heard("h1", 0, HELD_NS)
+    if restored:
+        hosts = [registry.export_host(host) for host in ("h0", "h1")]
+        registry = Registry.restore(hosts, ())
+    registry.expire(HELD_NS)
+    assert registry.endpoint(A0).endpoint.host == "h0"
+    registry.expire(HELD_NS + 1)
+    assert registry.endpoint(A0).endpoint.host == "h1"
+    registry.heard("h0", 0, HELD_NS + 2)
+    registry.expire(HELD_NS + 3)
+    assert registry.endpoint(A0).endpoint.host == "h0"
+
+
+def test_a_declaration_says_who_is_in_a_task():
+    registry = Registry()
+    registry.put_task(Task("job", ("a0",), 1, (0,)), 1)
+    registry.apply(registration("h0", endpoint("h0", "a0", task="job")), 2)
+    registry.apply(registration("h9", endpoint("h9", "spy", task="job")), 3)
+    assert ids(registry.endpoints("job")) == ["a0/rail0"]
+    assert registry.endpoint(EndpointId("spy", 0)).endpoint.task == ""
+    registry.put_task(Task("job", ("a0", "spy"), 1, (0,)), 4)
+    assert ids(registry.endpoints("job")) == ["a0/rail0", "spy/rail0"]
+    registry.delete_task("job", 5)  # then a label is all that there is
+    assert ids(registry.endpoints("job")) == ["a0/rail0", "spy/rail0"]
 
 
 def test_a_container_that_moved_cleanly_is_no_conflict():

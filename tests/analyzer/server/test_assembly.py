@@ -2,15 +2,18 @@
 """The analyzer as a process: mutual TLS, clean stop, kill -9, command line."""
 
 import asyncio
+import contextlib
 import io
 import os
 import signal
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from msgspec import structs
 
 from analyzer import cli
 from analyzer.replay import records
@@ -64,6 +67,42 @@ def test_over_mutual_tls_each_host_speaks_for_itself_and_strangers_not_at_all(au
         with pytest.raises(httpx.HTTPError):
             httpx.get(f"{plain}/v1/endpoints", trust_env=False)
         assert analyzer.stop()[0] == 0
+
+
+def test_a_stolen_key_takes_no_container_and_has_nobody_else_asked(authority, tmp_path):
+    """The key of h2 claims a container of h1, joins a declared task, and sends others astray."""
+
+    def put(client, host, *endpoints, url=None, generation=1):
+        message = registration(host, *endpoints, generation=generation)
+        body = encode(structs.replace(message, rpc_url=url or f"https://{host}:8421"))
+        return client.put(f"/v1/hosts/{host}/endpoints", content=body, headers=MSGPACK)
+
+    victim = endpoint("h1", "victim")
+    taken = replace(endpoint("h2", "victim"), address="10.9.9.9", underlay="172.30.9.9")
+    with Process(tmp_path, authority) as analyzer, contextlib.ExitStack() as stack:
+        names = ("h0", "h1", "h2", "admin")
+        clients = {n: stack.enter_context(analyzer.client(authority.client(n))) for n in names}
+        task = {"containers": ["a0", "victim"]}
+        assert clients["admin"].put("/v1/tasks/train-a", json=task).status_code == 200
+        assert put(clients["h0"], "h0", endpoint("h0", "a0")).status_code == 200
+        assert put(clients["h1"], "h1", victim).status_code == 200
+        spy = endpoint("h2", "spy", task="train-a")
+        assert put(clients["h2"], "h2", taken, spy).status_code == 200
+        urls = ("http://h2:8421", "https://h1:8421", "https://h2:8421/admin?x=", "https://10.0.0.1")
+        for url in urls:
+            refused = put(clients["h2"], "h2", taken, url=url, generation=2)
+            assert (refused.status_code, url in refused.json()["error"]) == (400, True)
+        told = clients["admin"].get("/v1/endpoints?task=train-a").json()
+        assert [(e["id"], e["host"]) for e in told["endpoints"]] == [
+            ("a0/rail0", "h0"),
+            ("victim/rail0", "h1"),
+        ]
+        assert told["conflicts"][0]["loser"] == "h2"
+        (target,) = clients["h0"].get("/v1/hosts/h0/pinglist").json()["targets"]
+        assert target["address"] == victim.address
+        assert "netagent_claims_refused 1" in clients["admin"].get("/metrics").text
+        assert analyzer.database.stat().st_mode & 0o777 == 0o600
+        assert analyzer.database.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_plain_http_beyond_loopback_is_refused_at_the_start(tmp_path, capsys):

@@ -585,11 +585,12 @@ def test_endpoints_are_listed_by_task_and_host_with_those_that_vanished_on_reque
             answer = (await lab.http.get(f"/v1/endpoints{query}")).json()
             return [(e["id"], e["host"], e["state"]) for e in answer["endpoints"]]
 
-        assert await listed("?task=train-b") == [("b0/rail0", "h1", "up")]
-        assert await listed("?host=h0") == [("a0/rail0", "h0", "up")]
+        assert await listed("?task=train-b") == [("b0/rail0", "h0", "up")]
+        assert await listed("?host=h0") == [("a0/rail0", "h0", "up"), ("b0/rail0", "h0", "up")]
         assert ("a1/rail0", "h1", "gone") in await listed("?vanished=true")
         [conflict] = (await lab.http.get("/v1/endpoints")).json()["conflicts"]
-        assert (conflict["endpoint"], conflict["winner"]) == ("b0/rail0", "h1")
+        assert (conflict["endpoint"], conflict["winner"]) == ("b0/rail0", "h0")
+        assert "netagent_claims_refused 1" in (await lab.http.get("/metrics")).text
 
     on(tmp_path, work)
 

@@ -188,9 +188,11 @@ def test_who_comes_between_two_looks_is_probed():
     cloud = learned()
     assert not cloud.often("c0", "c3")
     new = endpoint("h99", "new", task="train-a")
+    cloud.registry.put_task(replace(TASK, containers=(*TASK.containers, "new")), 1)
     cloud.registry.apply(registration("h99", new), 1)
     assert cloud.often("c0", "new")
     cloud.registry.apply(registration("h99", generation=2), 2)
+    cloud.registry.put_task(TASK, 3)
     cloud.skeletons.refresh(cloud.now * S)
     assert not cloud.often("c0", "c3")  # it left before anybody looked
 

@@ -14,6 +14,7 @@ import random
 import ssl
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -155,15 +156,18 @@ class Fleet:
         answering = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=served.ca)
         answering.load_cert_chain(*served.everybody)
         answering.verify_mode = ssl.CERT_REQUIRED
-        server = await asyncio.start_server(self._answer, "127.0.0.1", 0, ssl=answering)
-        port = server.sockets[0].getsockname()[1]
+        answers = (partial(self._answer, f"h{n}") for n in range(self.load.hosts))
+        servers = [
+            await asyncio.start_server(each, "127.0.0.1", 0, ssl=answering) for each in answers
+        ]
+        ports = [server.sockets[0].getsockname()[1] for server in servers]
         self._shift_ns = start_ns + self.load.healthy * WIDTH_NS - self._origin[self.load.made]
         agents = [_Agent(n, served) for n in range(self.load.hosts)]
         waiting = [asyncio.Queue[tuple[int, bytes]]() for _ in agents]
         gate = asyncio.Semaphore(64)  # handshakes at once
         working = [
-            asyncio.create_task(self._live(*each, port, gate))
-            for each in zip(agents, self.agents.registrations(), waiting, strict=True)
+            asyncio.create_task(self._live(*each, gate))
+            for each in zip(agents, self.agents.registrations(), waiting, ports, strict=True)
         ]
         began_s, burst = time.process_time(), max(self.load.stall, self.load.healthy // 2)
         for window in range(self.load.windows):
@@ -182,7 +186,8 @@ class Fleet:
         for task in working:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)
-        server.close()
+        for server in servers:
+            server.close()
 
     async def _live(
         self,
@@ -217,7 +222,7 @@ class Fleet:
     async def _join(
         self, agent: "_Agent", message: Registration, port: int, gate: asyncio.Semaphore
     ) -> None:
-        message = msgspec.structs.replace(message, rpc_url=f"https://127.0.0.1:{port}/{agent.name}")
+        message = msgspec.structs.replace(message, rpc_url=f"https://127.0.0.1:{port}")
         body = encode(message)
         async with gate:
             said = await agent.insist("PUT", f"/v1/hosts/{agent.name}/endpoints", body)
@@ -251,19 +256,21 @@ class Fleet:
 
     # --- answering ------------------------------------------------------------------------------
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, host: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
                 body = await reader.readexactly(_length(head))
-                status, said = await self._said(head[0].split()[1], body)
+                status, said = await self._said(host, head[0].split()[1], body)
                 length = f"Content-Length: {len(said)}\r\n"
                 kind = "Content-Type: application/msgpack\r\n"
                 writer.write(f"HTTP/1.1 {status}\r\n{kind}{length}\r\n".encode() + said)
         writer.close()
 
-    async def _said(self, path: str, body: bytes) -> tuple[str, bytes]:
-        _, host, _, what = path.split("/", 3)
+    async def _said(self, host: str, path: str, body: bytes) -> tuple[str, bytes]:
+        what = path.removeprefix("/v1/")
         self.delivered.questions += 1
         request: Request
         if what == "path":

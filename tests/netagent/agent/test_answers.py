@@ -40,6 +40,29 @@ def test_an_address_is_not_enough_for_rdma():
         target_of(request, [], [BY_RDMA])
 
 
+@pytest.mark.parametrize(
+    "address", ["metadata.internal", "10.0.0.999", "", "0.0.0.0", "127.0.0.1", "::1", "224.0.0.1",
+                "255.255.255.255", "ff02::1"],
+)  # fmt: skip
+def test_a_name_is_looked_up_by_nobody_and_nobody_else_is_probed(address):
+    request = ProbeRequest(source=A, target=B, address=address)
+    with pytest.raises(RemoteProtocolError, match="address"):
+        target_of(request, [], [OWN])
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"size": 0}, {"size": -1}, {"size": 63}, {"size": 9_601}, {"size": 100_000}, {"size": 10**10},
+     {"over_ms": -1}, {"over_ms": 20_001}],
+)  # fmt: skip
+def test_packets_that_no_path_is_looked_at_with_are_refused_before_one_is_sent(odd, service):
+    made, _, _ = service()
+    for ways in (0, 4):
+        request = PathRequest(source=A, target=B, count=1, ways=ways, **odd)
+        with pytest.raises(RemoteProtocolError, match=r"bytes|ms"):
+            asyncio.run(made.path(request))
+
+
 def test_ways_are_looked_for_between_vteps_of_listed_pairs_only():
     request = PathRequest(source=A, target=B, ways=4)
     own, listed = replace(OWN, underlay="172.16.0.1"), replace(LISTED, underlay="172.16.0.2")

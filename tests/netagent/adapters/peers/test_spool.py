@@ -166,3 +166,25 @@ def test_whatever_crashes_nothing_that_was_put_is_lost_but_what_is_counted(scrip
             assert len(spool) == len(kept)
         assert drain(spool) == sorted(kept.items())
         assert spool.damaged == 0
+
+
+def test_what_is_postponed_comes_after_all_others_and_is_not_lost(tmp_path):
+    made = Spool(tmp_path / "spool", limit_bytes=10_000)
+    for start_ns in (1, 2, 3):
+        made.put(start_ns, b"%d" % start_ns)
+    made.postpone(1)
+    given = []
+    while (found := made.next()) is not None:
+        given.append(found[0])
+        if found[0] == 2 and given.count(2) == 1:
+            made.postpone(2)
+        else:
+            made.delete(found[0])
+    assert given == [2, 3, 1, 2]
+
+
+def test_only_its_user_reads_it(tmp_path):
+    folder = tmp_path / "spool"
+    folder.mkdir(mode=0o755)
+    Spool(folder, limit_bytes=10_000)
+    assert folder.stat().st_mode & 0o777 == 0o700

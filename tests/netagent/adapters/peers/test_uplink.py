@@ -214,6 +214,23 @@ def test_nothing_is_lost_while_the_analyzer_is_away(tmp_path, monkeypatch):
     assert bodies(asyncio.run(main())) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_a_summary_over_which_the_analyzer_fails_keeps_no_other_waiting(tmp_path, monkeypatch):
+    monkeypatch.setattr(uplink, "BACKOFF_S", (0.001, 0.01))
+    refusals = [(500, b"a bug")] * 2
+
+    def answer(asked: Asked) -> Answer:
+        return refusals.pop() if asked.body == b"bad" and refusals else (200, encode(Accepted()))
+
+    async def main() -> list[Asked]:
+        async with FakeAnalyzer(answer=answer) as analyzer, Ship(tmp_path, analyzer) as shipper:
+            for start_ns, body in enumerate((b"bad", b"good", b"better")):
+                shipper.submit(start_ns, body)
+            await until(lambda: shipper.sent == 3)
+            return analyzer.asked
+
+    assert bodies(asyncio.run(main())) == [b"bad", b"good", b"better", b"bad", b"bad"]
+
+
 def test_an_unacknowledged_summary_is_sent_again(tmp_path, monkeypatch):
     monkeypatch.setattr(uplink, "BACKOFF_S", (0.001, 0.01))
     answers: list[Answer] = [(503, b""), (200, b"\xc1"), (200, encode(Accepted()))]
