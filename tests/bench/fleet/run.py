@@ -248,19 +248,19 @@ class _Live:
         tasks = [asyncio.create_task(self._watcher.follow())]
         tasks.append(asyncio.create_task(self._watcher.knock()))
         tasks.append(asyncio.create_task(self._machine.live(self._say)))
-        if self._kills.whom:
-            tasks.append(asyncio.create_task(self._kill()))
+        killing = asyncio.create_task(self._kill())
         for window in range(self._load.windows + 1):
             await asyncio.sleep(max(0.0, (start_ns + window * WIDTH_NS - time.time_ns()) / NS))
             receiving, judging = rss_mib(self._serve.pid), rss_mib(self._serve.judge() or 0)
             seen.rss_mib.append((receiving, judging))
             seen.cpu_s.append(self._cpu_s())
             self._say(f"window {window} of {self._load.windows}")
+        killing.cancel()  # what waits is delivered now
         delivered: Delivered = await done
         await asyncio.sleep(SETTLE_S)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, killing, return_exceptions=True)
         seen.status = await self._watcher.status()
         return delivered
 
