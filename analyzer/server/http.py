@@ -9,6 +9,7 @@ from litestar.datastructures import State
 from litestar.params import QueryParameter
 
 from analyzer.server.analyzer import Analyzer
+from analyzer.server.problems import Problem
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 
 T = TypeVar("T")
@@ -45,12 +46,22 @@ async def read(
 
     Of msgpack only the fields of `part`, where that is given: the others may make no sense.
     """
-    form = ContentType.of(request.headers.get("content-type"))
+    form = _form(request.headers.get("content-type", ""))
     body = await request.body()
     if form is ContentType.MSGPACK:
         return decode(body, part or kind, form, max_bytes=max_bytes), body
     message = decode(body, kind, form, max_bytes=max_bytes)
     return message, encode(message)
+
+
+# A page in a browser on the same machine may send any other form to it unasked (CSRF).
+def _form(given: str) -> ContentType:
+    named = given.partition(";")[0].strip().lower()
+    try:
+        return ContentType(named)
+    except ValueError as error:
+        remedy = "set content-type to application/json or application/msgpack"
+        raise Problem(415, f"content type {named!r} is not understood", remedy) from error
 
 
 def reply(request: Call, message: object) -> Response[bytes]:

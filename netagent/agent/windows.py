@@ -79,11 +79,13 @@ class Windows:
     def _take_health(self, *, until_ns: int) -> Health:
         adapters = self._adapters
         counters = adapters.prober.take_counters()
-        queueing = adapters.rdma.take_queueing() if adapters.rdma else Queueing(0, 0, 0)
+        queueing = adapters.rdma.take_queueing() if adapters.rdma else Queueing(0, 0, 0, 0)
+        answered, unanswered = adapters.answering.take()
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
         return Health(
             sent=counters.sent,
-            answered=adapters.answering.take() + queueing.answered,
+            answered=answered + queueing.answered,
+            unanswered=unanswered + queueing.capped,
             delayed=counters.delayed,
             capped=counters.capped,
             pending=counters.pending,

@@ -40,6 +40,8 @@ def show(status: Status) -> None:
     print(f"  probes     {late}, {health.send_errors} refused by the kernel")
     waited = f", {health.queue_us / 1e3:.1f} ms in the responder at most" if health.queue_us else ""
     print(f"  answers    {health.answered}{waited}, {health.bad_frames} frames made no sense")
+    if health.unanswered:
+        print(f"  flooded    {health.unanswered} probes not answered: more than the cap came")
     if health.pending:
         print(f"  waiting    {health.pending} probes: addresses are not resolved yet")
     if status.tick_ms:

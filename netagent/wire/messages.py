@@ -140,6 +140,8 @@ class Health(Struct, frozen=True, kw_only=True):
     """Probes sent."""
     answered: int = 0
     """Others' probes answered."""
+    unanswered: int = 0
+    """Others' probes not answered: they came faster than the cap on replies."""
     delayed: int = 0
     """Probes the agent itself sent more than 10 ms late."""
     capped: int = 0

@@ -10,9 +10,10 @@ from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.probes import udp
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
+from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
-from netagent.probing.schedule import TokenBucket
 from netagent.probing.session import ProbeSession, Responder, Stamps
+from netagent.probing.shares import Shares
 from netagent.probing.transport import Askers, Outcome, Sent
 from netagent.wire import frame
 
@@ -23,20 +24,35 @@ _IN, _ERROR = select.EPOLLIN, select.EPOLLERR
 
 
 class Answering:
-    """What the responders of a host share: a cap, a count, and who asked."""
+    """What the responders of a host share: a cap, counts, and who asked.
+
+    Frames prove nothing of who sent them: a tenant that floods its own endpoint may not use up what
+    is there for those of others.
+    """
 
     def __init__(self, replies_per_s: float) -> None:
-        self._cap = TokenBucket(replies_per_s, replies_per_s, now_ns=now_ns())
+        self._cap = Shares(replies_per_s, now_ns=now_ns())
         self.askers = Askers()
-        self.answered = 0
+        self.answered = self.capped = 0
 
-    def may(self) -> bool:
-        """Whether one more reply is within the cap."""
-        return self._cap.take(1, now_ns=now_ns())
+    def join(self, endpoint: EndpointId) -> None:
+        """Let an endpoint answer."""
+        self._cap.join(endpoint, now_ns=now_ns())
 
-    def take(self) -> int:
-        """Return how many replies were sent since the last call."""
-        taken, self.answered = self.answered, 0
+    def leave(self, endpoint: EndpointId) -> None:
+        """Let the others have what it had."""
+        self._cap.leave(endpoint, now_ns=now_ns())
+
+    def may(self, endpoint: EndpointId) -> bool:
+        """Whether one more reply of an endpoint is within the cap; count it where it is not."""
+        may = self._cap.take(endpoint, now_ns=now_ns())
+        self.capped += not may
+        return may
+
+    def take(self) -> tuple[int, int]:
+        """Return how many probes were answered since the last call, and how many were not."""
+        taken = self.answered, self.capped
+        self.answered = self.capped = 0
         return taken
 
 
@@ -62,6 +78,7 @@ class UdpTransport:
         self._sockets = sockets
         self._port = port
         self._answering = answering
+        answering.join(endpoint.id)
         self._by_fd = {each.fileno(): each for each in sockets.probers}
         self._reopen = reopen
         self._left: deque[socket.socket] = deque()
@@ -137,7 +154,7 @@ class UdpTransport:
         if received is None:
             return
         probe = frame.decode(received.payload)
-        if not probe.flags & frame.REPLY and self._answering.may():
+        if not probe.flags & frame.REPLY and self._answering.may(self._endpoint.id):
             self._answer(waiting, probe, received)
 
     def _answer(self, waiting: socket.socket, probe: frame.Frame, received: udp.Received) -> None:
@@ -163,6 +180,7 @@ class UdpTransport:
 
     def close(self) -> None:
         """Close every socket."""
+        self._answering.leave(self._endpoint.id)
         self._sockets.close()
         for each in self._left:
             each.close()

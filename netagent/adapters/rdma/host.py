@@ -79,6 +79,8 @@ class Queueing:
     bad_frames: int
     queue_us: int
     """Longest time from a probe's arrival in the process to its reply."""
+    capped: int
+    """Probes not answered because of the cap on replies."""
 
 
 class RdmaHost:
@@ -326,7 +328,7 @@ class RdmaHost:
     def take_queueing(self) -> Queueing:
         """Return what the responder did since the last call."""
         taken = self._responders.take_counters()
-        return Queueing(taken.answered, taken.bad_frames, taken.queue_ns_max // 1000)
+        return Queueing(taken.answered, taken.bad_frames, taken.queue_ns_max // 1000, taken.capped)
 
     def close(self) -> None:
         """End the helpers; transports are their owner's."""
