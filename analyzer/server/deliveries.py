@@ -179,5 +179,9 @@ class _Body:
 def _is_delivery(scope: Scope) -> bool:
     if scope["path"] != PATH or scope["method"] != "POST":
         return False
-    forms = [value for name, value in scope["headers"] if name in {b"content-type", b"accept"}]
-    return bool(forms) and all(b"msgpack" in form or form == b"*/*" for form in forms)
+    given, wanted = (
+        [value for name, value in scope["headers"] if name == header]
+        for header in (b"content-type", b"accept")
+    )
+    is_ours = bool(given) and all(b"msgpack" in form for form in given)
+    return is_ours and all(b"msgpack" in form or form == b"*/*" for form in wanted)
