@@ -2,6 +2,7 @@
 """Where an agent says that it can be asked: the analyzer and other agents send requests there."""
 
 from collections.abc import Collection
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from netagent.model.errors import RemoteProtocolError
@@ -32,8 +33,16 @@ def check_rpc_url(url: str, names: Collection[str] | None) -> None:
     plain = f"{parts.scheme}://{parts.netloc}"
     if not host or "@" in parts.netloc or url.rstrip("/") != plain:
         raise RemoteProtocolError(f"{url!r} says more than the host and port of an agent")
-    known = None if names is None else {name.lower() for name in names}
-    if known is not None and host not in known:
+    known = None if names is None else set(map(_plain, names))
+    if known is not None and _plain(host) not in known:
         raise RemoteProtocolError(
             f"{url!r}: the host's certificate is for {', '.join(sorted(known)) or 'nobody'}"
         )
+
+
+def _plain(name: str) -> str:
+    """Return a name or address as it is compared: an address has several forms."""
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        return name.lower()

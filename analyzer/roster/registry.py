@@ -30,6 +30,13 @@ HELD_NS = 600 * 10**9
 """Nanoseconds for which a host is not heard until others may take what it has. Chosen: as long as
 its agent counts as silent; a host that was renamed can be forgotten by an administrator."""
 
+RETURN_NS = 120 * 10**9
+"""Nanoseconds within which a host that gave an endpoint up has had it all along. Chosen: an agent
+that is upgraded gives all of its endpoints up, and is back in less."""
+MAX_RECORDS = 8_192
+"""Most records of a host, gone ones included; the oldest of those are dropped. Chosen: twice the
+endpoints that a host may register."""
+
 RETIRED_INSTANCES = 16
 """Replaced agent instances remembered per host, whose late messages change nothing. Chosen: memory
 stays bounded, and few messages are delayed over several restarts."""
@@ -147,6 +154,8 @@ class Registry:
         self.revision = 0
         """Grows with every change of a task or of an endpoint's view."""
         self._in_use: tuple[int, frozenset[str]] = (-1, frozenset())  # revision, and the hosts then
+        self._restored: set[str] = set()  # hosts that are not heard since the registry was restored
+        self._began_ns = 0
         self.refused_claims = 0
         """Claims of endpoints that another host has."""
         self.moves = 0
@@ -178,7 +187,7 @@ class Registry:
                 last_window_ns=host.agent.last_window_ns,
             )
         changed = self._claim(host, registration.endpoints, wall_ns)
-        for endpoint in sorted(changed):
+        for endpoint in sorted(changed & host.records.keys()):
             self._report_conflict(endpoint, registration.host, wall_ns)
         return self._refresh(changed, wall_ns)
 
@@ -186,11 +195,15 @@ class Registry:
         """Note that a summary of `host` came; a host that never registered stays unknown."""
         known = self._hosts.get(host)
         if known is not None:
+            is_back = not self._is_heard(host, wall_ns)
+            self._restored.discard(host)
             known.agent = replace(
                 known.agent,
                 last_seen_ns=max(wall_ns, known.agent.last_seen_ns),
                 last_window_ns=max(window_start_ns, known.agent.last_window_ns),
             )
+            if is_back:
+                self._refresh([i for i in known.records if len(self._claims[i]) > 1], wall_ns)
 
     def forget(self, host: str, wall_ns: int) -> set[str]:
         """Drop a host that left the cluster for good; return the tasks whose groups change."""
@@ -239,7 +252,8 @@ class Registry:
         self._task_of.update(dict.fromkeys(task.containers, task.id))
         self._await(task, before, wall_ns)
         self._inform(task.id)
-        return self._refresh(self._endpoints_in({*before, *task.containers}), wall_ns)
+        listed = self._endpoints_in({*before, *task.containers})
+        return self._refresh(listed | self._members.get(task.id, set()), wall_ns)
 
     def delete_task(self, task: str, wall_ns: int) -> set[str] | None:
         """Withdraw a declaration; return the tasks whose groups change, None if unknown."""
@@ -253,7 +267,8 @@ class Registry:
         self._begun.pop(task, None)
         self._arrivals.discard(task)
         self._inform(task)
-        return self._refresh(self._endpoints_in(gone.containers), wall_ns)
+        outside = {i for i, record in self._views.items() if not record.endpoint.task}
+        return self._refresh(self._endpoints_in(gone.containers) | outside, wall_ns)
 
     # --- lookups --------------------------------------------------------------------------------
 
@@ -386,6 +401,7 @@ class Registry:
             host.records.update((record.endpoint.id, record) for record in state.records)
             for endpoint in host.records:
                 registry._claims[endpoint].add(state.agent.host)
+        registry._restored = set(registry._hosts)
         registry._refresh(list(registry._claims), 0)
         registry._conflicts.clear()  # they were reported when they arose
         return registry
@@ -427,8 +443,14 @@ class Registry:
             if endpoint not in after:
                 gone = record if not record.live else replace(record, deregistered_ns=wall_ns)
                 after[endpoint] = gone
+        old = sorted((i for i, r in after.items() if not r.live), key=lambda i: after[i].since_ns)
+        for endpoint in old[: max(0, len(after) - MAX_RECORDS)]:
+            del after[endpoint]
+            if endpoint in host.records:
+                self._unclaim(endpoint, host.agent.host)
         changed = {i for i, record in after.items() if host.records.get(i) != record}
-        for endpoint in changed:
+        changed |= host.records.keys() - after.keys()
+        for endpoint in changed & after.keys():
             self._claims[endpoint].add(host.agent.host)
         host.records = after
         return changed
@@ -457,7 +479,8 @@ class Registry:
         live = [record for record in claims if record.live]
         heard = [r for r in live if self._is_heard(r.endpoint.host, wall_ns)]
         if live:
-            best = min(heard or live, key=_since)
+            # One that crashed there, and is up elsewhere, has moved.
+            best = min(heard or live, key=lambda r: (not r.active, *_since(r)))
         else:
             best = max(claims, key=lambda r: (r.registered_ns, r.endpoint.host))
         task = self._task_of.get(endpoint.container, best.endpoint.task)
@@ -468,8 +491,13 @@ class Registry:
             return best
         return replace(best, endpoint=replace(best.endpoint, task=task))
 
+    # What was stored of when a host was last heard is old: each has its time after a start.
     def _is_heard(self, host: str, wall_ns: int) -> bool:
-        return wall_ns < self._hosts[host].agent.last_seen_ns + HELD_NS
+        self._began_ns = self._began_ns or wall_ns
+        since_ns = self._hosts[host].agent.last_seen_ns
+        if host in self._restored:
+            since_ns = max(since_ns, self._began_ns)
+        return wall_ns < since_ns + HELD_NS
 
     def _replace_view(
         self, endpoint: EndpointId, before: EndpointRecord | None, after: EndpointRecord | None
@@ -498,11 +526,20 @@ class Registry:
         self._views[endpoint.id] = record
         self._containers[endpoint.id.container].add(endpoint.id)
         self._came(endpoint.id.container, record.registered_ns)
-        self._underlays[endpoint.underlay] = (endpoint.host, endpoint.id.rail)
+        if not self._is_at(endpoint.underlay, besides=endpoint.host):
+            self._underlays[endpoint.underlay] = (endpoint.host, endpoint.id.rail)
         if record.live and endpoint.task:
             self._members[endpoint.task].add(endpoint.id)
         if record.active and endpoint.task:
             self._groups[endpoint.task, endpoint.id.rail][endpoint.id] = endpoint
+
+    # Whether another host than `besides` has endpoints behind a VTEP: nobody takes its address.
+    def _is_at(self, underlay: str, *, besides: str) -> bool:
+        owner, _ = self._underlays.get(underlay, (besides, 0))
+        if owner == besides or owner not in self._hosts:
+            return False
+        records = self._hosts[owner].records.values()
+        return any(r.live and r.endpoint.underlay == underlay for r in records)
 
     def _unindex(self, record: EndpointRecord) -> None:
         endpoint = record.endpoint
@@ -558,8 +595,9 @@ def _record(endpoint: Endpoint, before: EndpointRecord | None, wall_ns: int) -> 
     if before is None:
         return EndpointRecord(endpoint, wall_ns, wall_ns, first_ns=wall_ns)
     first_ns = before.first_ns or before.registered_ns
-    if not before.live:
-        return EndpointRecord(endpoint, wall_ns, wall_ns, first_ns=first_ns)
+    if before.deregistered_ns is not None:
+        is_back = wall_ns < before.deregistered_ns + RETURN_NS
+        return EndpointRecord(endpoint, wall_ns, wall_ns, first_ns=first_ns if is_back else wall_ns)
     since_ns = before.since_ns if before.endpoint.state is endpoint.state else wall_ns
     return EndpointRecord(endpoint, before.registered_ns, since_ns, first_ns=first_ns)
 

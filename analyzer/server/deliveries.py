@@ -183,5 +183,6 @@ def _is_delivery(scope: Scope) -> bool:
         [value for name, value in scope["headers"] if name == header]
         for header in (b"content-type", b"accept")
     )
-    is_ours = bool(given) and all(b"msgpack" in form for form in given)
+    ours = ContentType.MSGPACK.value.encode()
+    is_ours = bool(given) and all(form.partition(b";")[0].strip().lower() == ours for form in given)
     return is_ours and all(b"msgpack" in form or form == b"*/*" for form in wanted)

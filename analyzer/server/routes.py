@@ -120,10 +120,11 @@ async def register(host: FromPath[str], request: Call) -> Response[bytes]:
     """Register all endpoints of a host; what is missing is deregistered."""
     require_host(request, host)
     analyzer = analyzer_of(request)
-    registration, _ = await read(request, Registration)
+    registration, payload = await read(request, Registration)
     if registration.host != host:
         raise RemoteProtocolError(f"registration of {registration.host!r} at the path of {host!r}")
     check_rpc_url(registration.rpc_url, caller_names(request))
+    analyzer.may_send(request.scope["state"].get(PEER), len(payload))
     analyzer.admit(analyzer.clock())
     analyzer.counters.registrations += 1
     return reply(request, await analyzer.service.register(registration, analyzer.clock()))

@@ -78,7 +78,12 @@ class Activation:
         listed = {(each.source, each.target): each for each in self._list.targets}
         mine = {each.id: each for each in own}
         # Who is another host's is not for this one to announce.
-        owner = {each.target: each.host for each in targets}
+        kept = {(host, each.id) for host, one in said.items() for each in one.endpoints}
+        owner = {
+            each.target: each.host
+            for each in self._list.targets
+            if each.host not in said or (each.host, each.target) in kept
+        }
         for source, theirs in _expected(self._list, said, listed):
             is_theirs = owner.get(theirs.id, theirs.host) == theirs.host
             if source in mine and is_theirs and _may_probe(mine[source], theirs):
@@ -99,8 +104,11 @@ def _expected(
 ) -> Iterator[tuple[EndpointId, Endpoint]]:
     """Yield endpoints that were announced, with the sources that may probe them."""
     by_id: dict[EndpointId, Endpoint] = {}
+    owner = {target.target: target.host for target in listed.values()}
     for announcement in said.values():
         for each in announcement.endpoints:
+            if owner.get(each.id) == each.host:
+                by_id[each.id] = each
             by_id.setdefault(each.id, each)  # who claims it first has it, until the list decides
     pairs = {pair for pair in listed if pair[1] in by_id}
     for group in pinglist.expected:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from analyzer.roster.addresses import check_rpc_url
 from netagent.model.errors import RemoteProtocolError
 
-NAMES = frozenset({"h2", "h2.example.net", "10.0.0.2", "fd00::2"})
+NAMES = frozenset({"h2", "h2.example.net", "10.0.0.2", "FD00:0:0:0:0:0:0:2"})
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from analyzer.roster import pinglist
 from analyzer.roster.lists import Lists
-from analyzer.roster.registry import HELD_NS, REMEMBER_NS, Registry
+from analyzer.roster.registry import HELD_NS, MAX_RECORDS, REMEMBER_NS, RETURN_NS, Registry
 from netagent.model.endpoint import EndpointState, RdmaAddress
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -195,14 +195,10 @@ def test_who_took_an_endpoint_while_its_host_began_anew_gives_it_back():
     assert registry.endpoint(A0).endpoint.host == "h0"
 
 
-@pytest.mark.parametrize("restored", [False, True])
-def test_what_an_unheard_host_has_goes_to_the_next_and_back_when_it_is_heard(restored):
+def test_what_an_unheard_host_has_goes_to_the_next_and_back_when_it_is_heard():
     registry = Registry()
     claimed(registry, "h0", "h1", wall_ns=1)
     registry.heard("h1", 0, HELD_NS)
-    if restored:
-        hosts = [registry.export_host(host) for host in ("h0", "h1")]
-        registry = Registry.restore(hosts, ())
     registry.expire(HELD_NS)
     assert registry.endpoint(A0).endpoint.host == "h0"
     registry.expire(HELD_NS + 1)
@@ -210,6 +206,63 @@ def test_what_an_unheard_host_has_goes_to_the_next_and_back_when_it_is_heard(res
     registry.heard("h0", 0, HELD_NS + 2)
     registry.expire(HELD_NS + 3)
     assert registry.endpoint(A0).endpoint.host == "h0"
+
+
+def test_a_start_makes_nobody_unheard():
+    """What is stored of when a host was last heard is as old as its last registration."""
+    registry = Registry()
+    claimed(registry, "h0", wall_ns=1)
+    registry = Registry.restore([registry.export_host("h0")], ())
+    now_ns = 20 * HELD_NS
+    claimed(registry, "h1", wall_ns=now_ns)
+    assert registry.endpoint(A0).endpoint.host == "h0"
+    registry.heard("h1", 0, now_ns + HELD_NS)
+    registry.expire(now_ns + HELD_NS)
+    assert registry.endpoint(A0).endpoint.host == "h1"  # it was heard no more
+    registry.heard("h0", 0, now_ns + HELD_NS + 1)
+    assert registry.endpoint(A0).endpoint.host == "h0"  # at once
+
+
+def test_who_gave_an_endpoint_up_long_ago_has_not_had_it_for_longest():
+    registry = Registry()
+    claimed(registry, "h1", wall_ns=1)
+    registry.apply(registration("h1", generation=2), 2)
+    claimed(registry, "h0", wall_ns=3)
+    registry.apply(registration("h1", endpoint("h1", "a0"), generation=3), 2 + RETURN_NS)
+    assert registry.endpoint(A0).endpoint.host == "h0"
+
+
+def test_a_container_that_crashed_on_one_host_and_is_up_on_another_has_moved():
+    registry = Registry()
+    registry.apply(registration("h0", endpoint("h0", "a0", state=EndpointState.CRASHED)), 1)
+    claimed(registry, "h1", wall_ns=2)
+    assert registry.endpoint(A0).endpoint.host == "h1"
+
+
+def test_nobody_takes_the_address_of_another_hosts_vtep():
+    registry = Registry()
+    mine = endpoint("h0", "a0", 1)
+    registry.apply(registration("h0", mine), 1)
+    theirs = replace(endpoint("h1", "b0", 1), underlay=mine.underlay)
+    registry.apply(registration("h1", theirs), 2)
+    assert registry.host_of_underlay(mine.underlay) == ("h0", 1)
+
+
+def test_a_host_that_names_containers_without_end_is_remembered_in_part():
+    registry = Registry()
+    for generation in range(5):
+        names = [endpoint("h0", f"{generation}-{n}") for n in range(MAX_RECORDS // 2)]
+        registry.apply(registration("h0", *names, generation=generation + 1), generation + 1)
+        assert len(registry.export_host("h0").records) <= MAX_RECORDS
+    assert len(registry.endpoints()) == MAX_RECORDS // 2
+    assert len(registry.endpoints(vanished=True)) == MAX_RECORDS
+
+
+def test_who_was_in_a_task_before_it_was_declared_leaves_it():
+    registry = Registry()
+    registry.apply(registration("h9", endpoint("h9", "spy", task="job")), 1)
+    registry.put_task(Task("job", ("a0",), 1, (0,)), 2)
+    assert registry.endpoint(EndpointId("spy", 0)).endpoint.task == ""
 
 
 def test_a_declaration_says_who_is_in_a_task():

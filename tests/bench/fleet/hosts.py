@@ -231,12 +231,12 @@ class Fleet:
     async def _follow(self, agent: "_Agent", gate: asyncio.Semaphore) -> None:
         """Wait for the host's list again and again, over a connection of its own."""
         other = agent.twin()
-        async with gate:
-            await other.connect()
         roster = Roster(agent.name)
         while True:
             asked = encode(roster.asks(POLL_S))
             try:
+                async with gate:
+                    await other.connect()
                 said = await other.call("POST", f"/v1/hosts/{agent.name}/pinglist", asked)
             except (OSError, EOFError, Refused):
                 await asyncio.sleep(AGAIN_S[1] * random.uniform(0.1, 1.0))

@@ -138,7 +138,9 @@ def test_a_container_of_another_host_is_not_taken_over_before_that_host_lets_go(
     claimed = replace(endpoint(1, 0), host="h2", address="10.0.0.66")
     activation.hear(said(2, claimed), now_ns=1)
     assert activation.active(OWN).targets == (target(OWN[0], endpoint(1, 0)),)
-    activation.hear(said(1), now_ns=2)
+    activation.hear(said(1, endpoint(1, 0), generation=2), now_ns=2)  # it says that it has it
+    assert activation.active(OWN).targets == (target(OWN[0], endpoint(1, 0)),)
+    activation.hear(said(1, generation=3), now_ns=3)
     assert activation.active(OWN).targets == (target(OWN[0], claimed),)
 
 
