@@ -32,6 +32,10 @@ is upgraded or begins anew is back within a window."""
 CATCH_UP_WINDOWS = 12
 """Windows that a host may take to deliver what the analyzer refused. Chosen: a minute;
 of many that wait, the newest go first."""
+MOST_EXCUSED = 36
+"""Windows in a row without the summary of a host that does not answer either, after which no
+trouble of the analyzer is why. Chosen: three times what it needs to catch up; a dead host must not
+be hidden by trouble that comes again and again."""
 MUTE_WINDOWS = 3
 """Windows in a row without the summary of a host that answers, before it is an incident. Chosen:
 an agent that retries a delivery catches up within two."""
@@ -64,12 +68,14 @@ class Silence:
     _excused: Mapping[str, int] = {}
     """Hosts that had no chance to deliver -> windows for which they may still catch up."""
 
+    _absent: Mapping[str, int] = {}
+    """Silent hosts -> windows in a row that lack their summaries, excused or not."""
     _asked: Mapping[str, int] = {}
     """Silent hosts -> how often they were asked since they are."""
 
     def __init__(self) -> None:
         self._missing: Counter[str] = Counter()
-        """Windows in a row that lack a host's summary."""
+        """Windows in a row that lack a host's summary, without those that are excused."""
         self._refused: Counter[str] = Counter()
         """Windows in a row in which a host's agent was refused."""
         self.silent: Mapping[str, Failed | None] = {}
@@ -94,7 +100,9 @@ class Silence:
         self._refused = Counter(still | {host: self._refused[host] + 1 for host in sorted(refused)})
         self.shared = _most(seen.absent - refused, seen)
         odd = {host for host, failed in how.items() if failed.why in {Why.ODD, Why.CANNOT}}
-        excused = self._excuse(hosts, catching_up=catching_up)
+        self._absent = {host: self._absent.get(host, 0) + 1 for host in hosts}
+        dead = {host for host in how if self._absent[host] > MOST_EXCUSED}
+        excused = self._excuse(hosts, catching_up=catching_up) - dead
         for host in excused:
             self._missing.pop(host, None)
         # These agents answer: their summaries are late, or never come in time.

@@ -7,6 +7,7 @@ from analyzer.detect.contract import Seen
 from analyzer.detect.silence import (
     CATCH_UP_WINDOWS,
     MOST_ASKED,
+    MOST_EXCUSED,
     MUTE_WINDOWS,
     TIMEOUT_WINDOWS,
     Silence,
@@ -198,6 +199,16 @@ def test_while_the_analyzer_is_in_trouble_and_while_hosts_catch_up_nobody_is_sil
     waits = MUTE_WINDOWS if why in {None, Why.ODD, Why.CANNOT} else TIMEOUT_WINDOWS
     raised = windows(silence, why, CATCH_UP_WINDOWS + waits)
     assert raised.index(1) >= CATCH_UP_WINDOWS - 1
+
+
+@pytest.mark.parametrize(("why", "told"), [(Why.TIMEOUT, True), (None, False)])
+def test_trouble_that_comes_again_and_again_hides_no_dead_host(why, told):
+    silence, raised = Silence(), []
+    for window in range(3 * MOST_EXCUSED):
+        silence.impaired = window % CATCH_UP_WINDOWS == 0
+        raised += windows(silence, why, 1)
+    assert not any(raised[: MOST_EXCUSED - 1])
+    assert any(raised) == told
 
 
 def test_a_dead_agent_is_told_whatever_trouble_the_analyzer_has():
