@@ -212,6 +212,13 @@ class Registry:
             return set()
         for endpoint in gone.records:
             self._unclaim(endpoint, host)
+        left = {address for address, (owner, _) in self._underlays.items() if owner == host}
+        for address in left:
+            del self._underlays[address]
+        for view in self._views.values():
+            end = view.endpoint
+            if view.live and end.underlay in left and end.host != host:
+                self._underlays[end.underlay] = (end.host, end.id.rail)
         return self._refresh(gone.records, wall_ns)
 
     def expire(self, wall_ns: int) -> set[str]:
@@ -533,10 +540,14 @@ class Registry:
         if record.active and endpoint.task:
             self._groups[endpoint.task, endpoint.id.rail][endpoint.id] = endpoint
 
-    # Whether another host than `besides` has endpoints behind a VTEP: nobody takes its address.
+    # Whether another host than `besides` has endpoints behind a VTEP: nobody takes its address, but
+    # of one that is not heard any more, as after it was renamed.
     def _is_at(self, underlay: str, *, besides: str) -> bool:
         owner, _ = self._underlays.get(underlay, (besides, 0))
         if owner == besides or owner not in self._hosts:
+            return False
+        since_ns = self._hosts[owner].agent.last_seen_ns
+        if besides in self._hosts and since_ns + HELD_NS <= self._hosts[besides].agent.last_seen_ns:
             return False
         records = self._hosts[owner].records.values()
         return any(r.live and r.endpoint.underlay == underlay for r in records)

@@ -248,6 +248,21 @@ def test_nobody_takes_the_address_of_another_hosts_vtep():
     assert registry.host_of_underlay(mine.underlay) == ("h0", 1)
 
 
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_a_renamed_hosts_vtep_is_the_new_ones(forgotten):
+    registry = Registry()
+    mine = endpoint("old", "a0", 1)
+    registry.apply(registration("old", mine), 1)
+    new = replace(endpoint("new", "b0", 1), underlay=mine.underlay)
+    registry.apply(registration("new", new), 2)
+    if forgotten:
+        registry.forget("old", 3)
+    else:
+        started = replace(endpoint("new", "c0", 1), underlay=mine.underlay)
+        registry.apply(registration("new", new, started, generation=2), 1 + HELD_NS)
+    assert registry.host_of_underlay(mine.underlay) == ("new", 1)
+
+
 def test_a_host_that_names_containers_without_end_is_remembered_in_part():
     registry = Registry()
     for generation in range(5):
