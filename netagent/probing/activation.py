@@ -84,7 +84,7 @@ class Activation:
             for each in self._list.targets
             if each.host not in said or (each.host, each.target) in kept
         }
-        for source, theirs in _expected(self._list, said, listed):
+        for source, theirs in _expected(self._list, said, listed, owner):
             is_theirs = owner.get(theirs.id, theirs.host) == theirs.host
             if source in mine and is_theirs and _may_probe(mine[source], theirs):
                 known = listed.get((source, theirs.id))
@@ -101,10 +101,10 @@ def _expected(
     pinglist: PingList,
     said: Mapping[str, Announcement],
     listed: Mapping[tuple[EndpointId, EndpointId], Target],
+    owner: Mapping[EndpointId, str],
 ) -> Iterator[tuple[EndpointId, Endpoint]]:
     """Yield endpoints that were announced, with the sources that may probe them."""
     by_id: dict[EndpointId, Endpoint] = {}
-    owner = {target.target: target.host for target in listed.values()}
     for announcement in said.values():
         for each in announcement.endpoints:
             if owner.get(each.id) == each.host:

@@ -22,7 +22,7 @@ from netagent.model.path import Component
 
 MOST_LOSSY = 8_192
 """Flows with losses that are put to the vote, on average. Chosen: of so many a share of one in a
-thousand is known to a third of it, and they take the judge a second."""
+thousand is known to a third of it, and they take the judge some two seconds."""
 MOST_OF_HOST = 1_024
 """Most of them by which a host makes others be left out. Chosen: as many as eight endpoints have in
 a window by default; one that makes up more must not keep others from the vote."""
