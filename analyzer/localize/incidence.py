@@ -47,8 +47,10 @@ class Incidence:
         """Places in `_crossed` of the first entries, by the number of the part."""
         self._starts = np.zeros(1, np.int64)
         """Number of a part -> where its own begin among them."""
-        self._links: dict[Direction, tuple[int, int]] = {}
-        """Two routers -> numbers of the link between them, and of this direction of it."""
+        self._ends = np.zeros(0, np.int64)
+        """Links that were entered, sorted: the numbers of two routers' names, as one."""
+        self._links = np.zeros((0, 2), np.int64)
+        """For each of them the numbers of the link, and of this direction of it."""
         self._counts: dict[Kind, Ints] = {}
         """Kind -> how many components of it each row crosses, for the rows counted so far."""
 
@@ -59,7 +61,7 @@ class Incidence:
         """Enter one more row for each route.
 
         `hops` are the places of its routers in `names`, one route after the other; they begin at
-        `begins` (n_routes + 1,).
+        `begins` (n_routes + 1,). A name keeps its place from one call to the next.
         """
         lengths = begins[1:] - begins[:-1]
         row = np.repeat(np.arange(len(lengths)), lengths)
@@ -69,8 +71,7 @@ class Incidence:
         beside = (row[1:] == row[:-1]) & answers[1:] & answers[:-1]
         a, b = hops[:-1][beside], hops[1:][beside]
         ends, at = np.unique((a.astype(np.int64) << 32) | b, return_inverse=True)
-        both = [self._link((names[key >> 32], names[key & 0xFFFF_FFFF])) for key in ends.tolist()]
-        links = np.array(both, np.int64).reshape(-1, 2)[at]
+        links = self._links_of(names, ends)[at]
         rows = np.concatenate([row[answers], row[1:][beside], row[1:][beside]])
         parts = np.concatenate([np.array(numbers, np.int64)[place][answers], *links.T])
         order = np.argsort(rows, kind="stable")
@@ -91,11 +92,18 @@ class Incidence:
         self._begins[self._size + 1 : self._size + size + 1] = ends
         self._size += size
 
-    def _link(self, ends: Direction) -> tuple[int, int]:
-        both = self._links.get(ends)
-        if both is None:
-            both = self._links[ends] = self._part(link(*ends)), self._part(ends)
-        return both
+    def _links_of(self, names: Sequence[str], ends: Ints) -> Ints:
+        """Return (n, 2) the numbers of links, and of the direction, for what `_ends` has."""
+        new = ends[~np.isin(ends, self._ends)]
+        if len(new):
+            both = [(names[key >> 32], names[key & 0xFFFF_FFFF]) for key in new.tolist()]
+            links = [(self._part(link(*each)), self._part(each)) for each in both]
+            merged = np.concatenate([self._ends, new])
+            order = np.argsort(merged)
+            self._ends = merged[order]
+            self._links = np.concatenate([self._links, np.array(links, np.int64)])[order]
+        found: Ints = self._links[np.searchsorted(self._ends, ends)]
+        return found
 
     def _part(self, part: Part) -> int:
         number = self._number.get(part)

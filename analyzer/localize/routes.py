@@ -13,7 +13,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.localize.incidence import Incidence, Ints, Route, grown
+from analyzer.localize.incidence import BLOCK, Incidence, Ints, Route, grown
 from netagent.model.topology import DeclaredTopology
 
 LEAST_ROUTES = 10_000
@@ -170,10 +170,10 @@ class RouteTable(Sequence[Route]):
 
     def cover(self) -> None:
         """Have all rows in the incidence."""
-        first = len(self.incidence)
-        begins = self._begins[first : len(self) + 1]
-        hops = self.routers.named(self._hops[begins[0] : begins[-1]])
-        self.incidence.enter(self.routers.names, hops.astype(np.int64), begins - begins[0])
+        for first in range(len(self.incidence), len(self), BLOCK):
+            begins = self._begins[first : min(len(self), first + BLOCK) + 1]
+            hops = self.routers.named(self._hops[begins[0] : begins[-1]])
+            self.incidence.enter(self.routers.names, hops.astype(np.int64), begins - begins[0])
 
     def crossed(self) -> Ints:
         """Return the rows that were a flow's whole route."""
