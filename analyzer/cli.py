@@ -32,6 +32,8 @@ VERBS = {
     "capacity": "say how many RNICs the running analyzer could take, and by what",
     "backup": "let the running analyzer copy all that it stores, but recordings",
     "restore": "put a backup in place, while no analyzer runs",
+    "ca": "make the authority that signs hosts' certificates; list them, revoke",
+    "invite": "let a host ask for its first certificate",
     "check-config": "check a configuration file without starting anything",
 }
 """Only the one that is asked for is imported: some need what the agent does without."""
@@ -78,10 +80,10 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-def parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; only the verb in `words` gets its arguments.
+def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.ArgumentParser:
+    """Return the parser; only the verb in `words` gets its arguments, or every verb.
 
-    Raises CapabilityMissing where that verb needs what is not installed.
+    Raises CapabilityMissing where such a verb needs what is not installed.
     """
     formatter = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
@@ -96,7 +98,7 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     for name, text in VERBS.items():
         description = f"{text[0].upper()}{text[1:]}" + ("" if text.endswith("?") else ".")
         verb = verbs.add_parser(name, help=text, description=description, formatter_class=formatter)
-        if name == asked:
+        if every or name == asked:
             module = _module(name)
             verb.epilog = module.EPILOG
             verb.add_argument("-v", "--verbose", action="store_true", help="log more, to stderr")

@@ -11,7 +11,7 @@ import msgspec
 
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
-from netagent.model.errors import ConfigError
+from netagent.model.errors import ConfigError, LocalProtocolError
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 
 T = TypeVar("T")
@@ -28,6 +28,18 @@ class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cert: str
     """The analyzer's own certificate; its subjectAltName holds the address it listens on."""
     key: str
+    """May be in the same file."""
+    crl: str = ""
+    """List of what the authority revoked; need not exist yet. Empty: nobody revokes."""
+
+
+class Enrolment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Hosts ask for their certificates here (`netagent enroll`), and for the next ones."""
+
+    authority: str
+    """Folder that `netagent-analyzer ca` made, relative to the configuration file."""
+    listen: str = f"0.0.0.0:{DEFAULT_PORT + 1}"
+    """ADDRESS:PORT for hosts that have no certificate yet; nothing else is answered there."""
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -130,6 +142,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """File that declares the fabric, relative to the configuration file."""
     tls: Tls | None = None
     """Without it the analyzer speaks plain HTTP, on loopback only."""
+    enrolment: Enrolment | None = None
+    """Without it, certificates are made elsewhere."""
     insecure: bool = False
     """Speak plain HTTP on any address: everybody who reaches it may do everything."""
     window_s: int = 5
@@ -144,6 +158,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slowness: Slowness = msgspec.field(default_factory=Slowness)
     tasks: Tasks = msgspec.field(default_factory=Tasks)
     recording: Recording = msgspec.field(default_factory=Recording)
+
+    @property
+    def enrolment_address(self) -> tuple[str, int]:
+        """Host and port for hosts without a certificate; only where there is `enrolment`."""
+        if self.enrolment is None:
+            raise LocalProtocolError("nobody enrols here")
+        return split_address(self.enrolment.listen)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -177,6 +198,14 @@ def load(path: str) -> Config:
         host, _ = config.address
     except ValueError as error:
         raise ConfigError(path, f"listen: {error}", line_of(text, ("listen",))) from None
+    if config.enrolment is not None:
+        try:
+            split_address(config.enrolment.listen)
+        except ValueError as error:
+            line = line_of(text, ("enrolment", "listen"))
+            raise ConfigError(path, f"enrolment.listen: {error}", line) from None
+        if config.tls is None:
+            raise ConfigError(path, "[enrolment] needs [tls]", line_of(text, ("enrolment",)))
     if config.tls is None and not config.insecure and not is_loopback(host):
         raise ConfigError(
             path,
@@ -318,5 +347,10 @@ def _anchored(config: Config, folder: Path) -> Config:
         config,
         database=anchor(config.database),
         topology=anchor(config.topology) if config.topology else None,
-        tls=tls and Tls(anchor(tls.ca), anchor(tls.cert), anchor(tls.key)),
+        tls=tls
+        and Tls(
+            anchor(tls.ca), anchor(tls.cert), anchor(tls.key), anchor(tls.crl) if tls.crl else ""
+        ),
+        enrolment=config.enrolment
+        and Enrolment(anchor(config.enrolment.authority), config.enrolment.listen),
     )

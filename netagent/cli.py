@@ -20,6 +20,7 @@ from netagent.model.errors import PROBLEM, NetAgentError, exit_code
 
 VERBS = {
     "run": "run the agent of this host",
+    "enroll": "get this host's certificate from the analyzer, by its token",
     "check-config": "say whether a configuration file can be used",
     "doctor": "say what this host can and cannot do, with remedies",
     "endpoints": "list this host's endpoints, read from OVSDB and netlink",
@@ -73,8 +74,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser; only the verb in `words` gets its arguments."""
+def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.ArgumentParser:
+    """Return the parser; only the verb in `words` gets its arguments, or every verb."""
     top = argparse.ArgumentParser(
         prog="netagent",
         description="Probes, traces and explains the network of one GPU server.",
@@ -91,7 +92,7 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
             description=f"{summary[0].upper()}{summary[1:]}.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == asked:
+        if every or name == asked:
             module = import_module(f"netagent.commands.{MODULES.get(name, name)}")
             verb.epilog = getattr(module, "EPILOG", None)
             module.add_arguments(verb)

@@ -69,7 +69,9 @@ class TlsConfig(_Section, frozen=True, kw_only=True):
     cert: str
     """This host's certificate; its common name is the host's name."""
     key: str
-    """This host's private key."""
+    """This host's private key; may be in the same file."""
+    crl: str = ""
+    """List of what the authority revoked; need not exist yet. Empty: nobody revokes."""
 
 
 class RpcConfig(_Section, frozen=True, kw_only=True):
@@ -236,6 +238,7 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             ca=str(folder / self.tls.ca),
             cert=str(folder / self.tls.cert),
             key=str(folder / self.tls.key),
+            crl=str(folder / self.tls.crl) if self.tls.crl else "",
         )
         ovs = msgspec.structs.replace(self.ovs, rundir=str(folder / self.ovs.rundir))
         return msgspec.structs.replace(

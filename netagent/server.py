@@ -7,7 +7,6 @@ common name of the client's certificate.
 """
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,14 +19,14 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from netagent.config import AgentConfig, TlsConfig
+from netagent.config import AgentConfig
 from netagent.model.errors import (
     CapabilityMissing,
-    ConfigError,
     RemoteProtocolError,
     TooSoon,
     Unreachable,
 )
+from netagent.trust import Trust
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import (
     Announced,
@@ -313,7 +312,8 @@ class _PeerProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
         super().connection_made(transport)
-        peer = common_name(transport.get_extra_info("peercert"))
+        self.certificate: dict[str, Any] | None = transport.get_extra_info("peercert")
+        peer = common_name(self.certificate)
         held: Counter[str | None] = self.app_state[HELD]
         self.app_state = {**self.app_state, "peer": peer}
         held[peer] += 1
@@ -351,29 +351,22 @@ def common_name(certificate: dict[str, Any] | None) -> str | None:
     return None
 
 
-def server_tls(tls: TlsConfig) -> ssl.SSLContext:
-    """Return the server's side of mutual TLS; ConfigError if the files cannot be used."""
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(tls.ca)
-        context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(tls.cert, f"TLS files cannot be used: {error}") from error
-    return context
-
-
 class RpcServer:
     """Serves an `AgentService` as the configuration says, within the running loop.
 
     uvicorn's own `Server` would take over the process' signals and wake up ten times a second.
     """
 
-    def __init__(self, config: AgentConfig, service: AgentService) -> None:
-        """Bind nothing yet; ConfigError if the TLS files cannot be used."""
+    def __init__(
+        self, config: AgentConfig, service: AgentService, trust: Trust | None = None
+    ) -> None:
+        """Bind nothing yet; ConfigError if the TLS files cannot be used.
+
+        `trust` is of `config.tls`, and shared by all parts of an agent.
+        """
         self._address = config.rpc.address
-        self._tls = server_tls(config.tls) if config.tls else None
+        self._trust = trust or (Trust(config.tls) if config.tls else None)
+        self._tls = self._trust.server if self._trust is not None else None
         # The host itself may ask: who has its key is root here already.
         peers = frozenset((*config.rpc.peers, config.host)) if config.tls else None
         self._uvicorn = Config(
@@ -411,6 +404,16 @@ class RpcServer:
             ssl=self._tls,
             ssl_handshake_timeout=BODY_S if self._tls else None,
         )
+
+    def end_revoked(self) -> None:
+        """End the connections of certificates that were revoked since they came."""
+        for connection in list(self._state.connections):
+            if (
+                self._trust is not None
+                and isinstance(connection, _PeerProtocol)
+                and self._trust.refuses(connection.certificate)
+            ):
+                connection.transport.abort()
 
     async def stop(self) -> None:
         """Take no more connections, let requests in flight end, close."""

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         if config.topology:
             topology = configuration.load_topology(config.topology)
         if config.tls is not None:
-            identity.server_context(config.tls, args.config)
+            identity.trust_of(config.tls, args.config)
     except ConfigError as error:
         if not args.json:
             raise

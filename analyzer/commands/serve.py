@@ -8,6 +8,7 @@ import sys
 
 from analyzer import config
 from analyzer.server import serve
+from netagent.notify import Notifier
 
 EPILOG = """\
 examples:
@@ -28,8 +29,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until told to stop."""
     os.umask(0o077)  # what it keeps names containers and addresses of the cluster
-    asyncio.run(serve(config.load(args.config), args.config, ready=_announce))
+    asyncio.run(_serve(config.load(args.config), args.config))
     return 0
+
+
+async def _serve(settings: config.Config, path: str) -> None:
+    notifier = Notifier()
+    # Only from when it is ready: until then systemd's limit is that of the start.
+    lives: list[asyncio.Task[None]] = []
+
+    def ready(url: str) -> None:
+        notifier.ready(f"listens on {url}")
+        lives.append(asyncio.create_task(notifier.live()))
+        _announce(url)
+
+    await serve(settings, path, ready=ready, stopping=notifier.stopping)
 
 
 def _announce(url: str) -> None:

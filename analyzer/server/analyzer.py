@@ -6,11 +6,13 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
 import netagent
 from analyzer import config as configuration
+from analyzer.authority import Authority
 from analyzer.config import Config
 from analyzer.fleet import Fleet
 from analyzer.intake.reports import Reports
@@ -40,6 +42,7 @@ from analyzer.skeleton.sampling import Sampling
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
+from netagent.trust import Trust
 from netagent.wire.codec import decode
 from netagent.wire.messages import SummaryHead
 
@@ -107,6 +110,7 @@ class Analyzer:
     traffic: TrafficBook
     clock: Clock
     started_ns: int
+    authority: Authority | None
     rows_aside: int
     """Rows of the database that no start could read, kept in its table `aside`."""
     counters: Counters = field(default_factory=Counters)
@@ -116,6 +120,8 @@ class Analyzer:
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    signing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the authority's files change."""
     backing_up: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a backup is made: one at a time."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -137,6 +143,7 @@ class Analyzer:
         config: Config,
         path: str,
         *,
+        trust: Trust | None = None,
         clock: Clock | None = None,
         open_link: OpenLink = ProcessLink.open,
     ) -> "Analyzer":
@@ -144,7 +151,9 @@ class Analyzer:
         topology = (
             configuration.load_topology(config.topology) if config.topology else DeclaredTopology()
         )
-        tls = identity.client_context(config.tls, path) if config.tls else None
+        if trust is None and config.tls is not None:
+            trust = identity.trust_of(config.tls, path)
+        authority = Authority(Path(config.enrolment.authority)) if config.enrolment else None
         steady = Steady()
         clock = clock or steady
         counters = Counters()
@@ -159,7 +168,7 @@ class Analyzer:
         skeletons = Skeletons(registry, window_s=config.window_s, enabled=config.skeletons.enabled)
         lists = Lists(registry, rare_share=config.skeletons.rare_share, used=skeletons.used)
         waiters = Waiters()
-        fleet = Fleet(lambda host: _url(registry, host), tls)
+        fleet = Fleet(lambda host: _url(registry, host), trust.client if trust else None)
         judge = Judge(open_link)
         disk = Disk(refused=lambda wall_ns: judge.give(records.Impaired(now_ns=wall_ns)))
         journal = Journal(
@@ -184,6 +193,7 @@ class Analyzer:
             traffic=TrafficBook(),
             clock=clock,
             started_ns=clock(),
+            authority=authority,
             rows_aside=rows_aside,
             counters=counters,
         )

@@ -6,18 +6,22 @@ import contextlib
 import gc
 import signal
 import socket
+import time
 from asyncio import sslproto
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import structlog
 import uvicorn
 
+from analyzer.authority import Authority
 from analyzer.config import Config
-from analyzer.server import identity
+from analyzer.server import enrolling, identity
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.capacity import raise_open_files
 from analyzer.server.routes import application
 from netagent.model.errors import ConfigError
+from netagent.trust import Trust, due, names_of, new_request, write_whole
 
 log = structlog.get_logger()
 
@@ -34,6 +38,10 @@ KEEP_ALIVE_S = 75
 summary needs no new TLS handshake."""
 
 
+LOOK_S = 10.0
+"""Seconds between two looks at the files of certificates. Chosen: what is revoked is refused within
+a minute, wherever it was revoked."""
+
 GARBAGE = (100_000, 20, 20)
 """Allocations before a look for cycles among the youngest objects, such looks before one among
 older ones, and those before one among all. Chosen, as of a judge: an analyzer of 40,000 RNICs has
@@ -48,12 +56,14 @@ for each TLS connection, and by default 256 KiB: gigabytes, where there are ten 
 class _Server(uvicorn.Server):
     analyzer: Analyzer
     ready: Callable[[], None]
+    stopping: Callable[[], None]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.stopping()
         self.analyzer.waiters.stop()  # held requests are answered, else uvicorn waits for them
         try:
             async with asyncio.timeout(STOP_S):
@@ -75,23 +85,39 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    config: Config, path: str, *, ready: Callable[[str], None] = lambda _url: None
+    config: Config,
+    path: str,
+    *,
+    ready: Callable[[str], None] = lambda _url: None,
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Run the analyzer of the configuration file at `path` until SIGTERM or SIGINT.
 
-    `ready` is told the URL once it can be reached. Raises ConfigError.
+    `ready` is told the URL once it can be reached, `stopping` is called once it is to stop.
+    Raises ConfigError.
     """
-    listener = _listen(config, path)
+    listener = _listen(*config.address, path)
     gc.set_threshold(*GARBAGE)
     sslproto.SSLProtocol.max_size = READ_BYTES
     log.debug("open_files", limit=raise_open_files())
-    with contextlib.closing(listener):
-        server = _Server(_uvicorn(config, path))
-        server.analyzer = analyzer = await Analyzer.start(config, path)
+    with contextlib.closing(listener), contextlib.ExitStack() as stack:
+        trust = identity.trust_of(config.tls, path) if config.tls is not None else None
+        server = _Server(_uvicorn(trust))
+        server.analyzer = analyzer = await Analyzer.start(config, path, trust=trust)
         try:
+            if trust is not None:
+                analyzer.workers.start("trust", lambda: _renew(trust, server))
+                if config.enrolment is not None:
+                    doors = _listen(*config.enrolment_address, path)
+                    stack.enter_context(contextlib.closing(doors))
+                    log.info("hosts_enrol", port=doors.getsockname()[1])
+                    analyzer.workers.start(
+                        "enrolling", lambda: enrolling.serve(analyzer, trust, doors)
+                    )
             server.config.app = application(analyzer)
             url = _url(config, listener)
             server.ready = lambda: _announce(url, config, ready)
+            server.stopping = stopping
             await server.serve([listener])
         finally:
             await analyzer.stop()
@@ -103,7 +129,38 @@ def _announce(url: str, config: Config, ready: Callable[[str], None]) -> None:
     ready(url)
 
 
-def _uvicorn(config: Config, path: str) -> uvicorn.Config:
+async def _renew(trust: Trust, server: "_Server") -> None:
+    """Take certificates that changed, renew our own, end the connections of what was revoked."""
+    analyzer, authority = server.analyzer, server.analyzer.authority
+    while True:
+        await asyncio.sleep(LOOK_S)
+        if await asyncio.to_thread(trust.look):
+            log.info("certificates_taken", revoked=len(trust.revoked))
+        elif trust.problem:
+            log.warning("certificates_not_taken", problem=trust.problem)
+        if authority is not None:
+            async with analyzer.signing:
+                await asyncio.to_thread(_renew_own, trust, authority)
+        for connection in list(server.server_state.connections):
+            if isinstance(connection, identity.IdentifiedProtocol) and trust.refuses(
+                connection.certificate
+            ):
+                connection.transport.abort()
+
+
+def _renew_own(trust: Trust, authority: Authority) -> None:
+    """Sign our own certificate anew, in time, where it is in one file with its key."""
+    files = trust.files
+    if files.cert != files.key or time.time() < due(files.cert, trust.began_s, trust.expires_s):
+        return
+    name, addresses, others = names_of(Path(files.cert))
+    key, request = new_request(name)
+    also = [f"DNS:{each}" for each in others if each != name]
+    write_whole(Path(files.cert), key + authority.sign(request, name, addresses, also=also))
+    log.info("certificate_renewed")
+
+
+def _uvicorn(trust: Trust | None) -> uvicorn.Config:
     built = uvicorn.Config(
         app=_not_ready,
         http=identity.IdentifiedProtocol,
@@ -117,9 +174,8 @@ def _uvicorn(config: Config, path: str) -> uvicorn.Config:
         timeout_graceful_shutdown=GRACE_S,
         backlog=2048,
     )
-    if config.tls is not None:
-        context = identity.server_context(config.tls, path)
-        built.ssl_context_factory = lambda _config, _default: context
+    if trust is not None:
+        built.ssl_context_factory = lambda _config, _default: trust.server
     return built
 
 
@@ -127,8 +183,7 @@ async def _not_ready(*_: object) -> None:
     """Stand in until the analyzer is restored; nothing is served before."""
 
 
-def _listen(config: Config, path: str) -> socket.socket:
-    host, port = config.address
+def _listen(host: str, port: int, path: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio turns Nagle off only where the protocol is named; with it an answer takes 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -137,7 +192,7 @@ def _listen(config: Config, path: str) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ConfigError(path, f"cannot listen on {config.listen}: {error.strerror}") from error
+        raise ConfigError(path, f"cannot listen on {host}:{port}: {error.strerror}") from error
     return listener
 
 

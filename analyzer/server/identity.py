@@ -2,10 +2,8 @@
 """The caller's identity: the name in the certificate that TLS verified."""
 
 import asyncio
-import ssl
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from litestar import Request
@@ -15,6 +13,7 @@ from analyzer.config import Tls
 from analyzer.fleet import certificate_names
 from analyzer.server.problems import Problem
 from netagent.model.errors import ConfigError
+from netagent.trust import Trust
 from netagent.wire.codec import MAX_BODY_BYTES
 
 PEER = "netagent_peer"
@@ -44,7 +43,7 @@ class IdentifiedProtocol(HttpToolsProtocol):
         """Note the peer's name; every request of the connection finds it in its state."""
         super().connection_made(transport)
         peer = transport.get_extra_info("ssl_object")
-        certificate = (peer.getpeercert() or {}) if peer is not None else None
+        self.certificate = certificate = (peer.getpeercert() or {}) if peer is not None else None
         name = common_name(certificate) if certificate is not None else None
         held: Counter[str | None] = self.app_state.setdefault(CONNECTIONS, Counter())
         names = names_of(certificate) if certificate is not None else None
@@ -136,32 +135,18 @@ def require_admin(request: "Request[Any, Any, Any]", admins: tuple[str, ...]) ->
         )
 
 
-def client_context(tls: Tls, path: str) -> ssl.SSLContext:
-    """Return what the analyzer shows and trusts as a client. Raises ConfigError."""
-    return _context(tls, path, ssl.Purpose.SERVER_AUTH)
+def trust_of(tls: Tls, path: str) -> Trust:
+    """Return what the analyzer shows and trusts, as both sides of mutual TLS. Raises ConfigError.
 
-
-def server_context(tls: Tls, path: str) -> ssl.SSLContext:
-    """Return what the analyzer shows and trusts as a server: mutual TLS. Raises ConfigError."""
-    context = _context(tls, path, ssl.Purpose.CLIENT_AUTH)
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    `path` is the configuration file that names the others.
+    """
+    try:
+        return Trust(tls)
+    except ConfigError as error:
+        raise ConfigError(path, f"[tls]: {error}") from error
 
 
 # None: plain HTTP, which the configuration allowed for whoever reaches it.
 def _caller(request: "Request[Any, Any, Any]") -> str | None:
     name: str | None = request.scope["state"].get(PEER)
     return name
-
-
-def _context(tls: Tls, path: str, purpose: ssl.Purpose) -> ssl.SSLContext:
-    for file in (tls.ca, tls.cert, tls.key):
-        if not Path(file).is_file():
-            raise ConfigError(path, f"[tls]: {file} does not exist")
-    try:
-        context = ssl.create_default_context(purpose, cafile=tls.ca)
-        context.load_cert_chain(tls.cert, tls.key)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(path, f"[tls]: {tls.ca}, {tls.cert}, {tls.key}: {error}") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    return context

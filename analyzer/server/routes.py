@@ -15,7 +15,7 @@ from litestar.response import Stream
 import netagent
 from analyzer.roster.addresses import check_rpc_url
 from analyzer.roster.service import check_schema
-from analyzer.server import backups, exports, history, inquiries, tasks, views
+from analyzer.server import backups, certificates, exports, history, inquiries, tasks, views
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
 from analyzer.server.documents import PROBLEM, config, gives, takes
@@ -30,6 +30,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType
+from netagent.wire.enrolment import CRL_VERSION
 from netagent.wire.messages import Accepted, Registered, Registration, Summary, SummaryHead
 from netagent.wire.roster import MAX_FOLLOW_BYTES, Follow, Update
 
@@ -165,7 +166,10 @@ async def follow(host: FromPath[str], request: Call) -> Response[bytes]:
     analyzer.waiters.wake([host])
     me = analyzer.following[host] = object()
     try:
-        return await _followed(request, analyzer, host, asked, deadline_s, me)
+        answer = await _followed(request, analyzer, host, asked, deadline_s, me)
+        if analyzer.authority is not None:
+            answer.headers[CRL_VERSION] = analyzer.authority.crl_version
+        return answer
     finally:
         if analyzer.following.get(host) is me:
             del analyzer.following[host]
@@ -441,6 +445,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *backups.ROUTES,
             *history.ROUTES,
             *exports.ROUTES,
+            *certificates.ROUTES,
             *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, capacity, metrics),
         ],

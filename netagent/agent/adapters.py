@@ -23,6 +23,7 @@ from netagent.collect.windows import WindowTally
 from netagent.config import AgentConfig
 from netagent.model.ids import FlowId
 from netagent.probing.prober import Prober
+from netagent.trust import Trust
 from netagent.wire.messages import CheckReply, CheckRequest, FlowsReply
 from netagent.wire.validate import ValidateReply, ValidateRequest
 
@@ -49,6 +50,8 @@ class Adapters:
 
     vswitch: VswitchRpc
     trace_worker: TraceWorker
+    trust: Trust | None
+    """None where there is no TLS."""
     uplink: Uplink
     announcer: Announcer
     shipper: Shipper
@@ -87,13 +90,15 @@ def build(config: AgentConfig, vswitch: VswitchRpc, on_rdma: Callable[[], None])
     def flow_seen(sighting: Sighting) -> FlowId | None:
         return prober.flow_of(sighting.frame, sighting.target)
 
-    uplink, sampler = Uplink(config), TrafficSampler(tick_ns)
+    trust = Trust(config.tls) if config.tls is not None else None
+    uplink, sampler = Uplink(config, trust), TrafficSampler(tick_ns)
     spool = Spool(Path(config.state_dir) / "spool", limit_bytes=config.limits.spool_mib << 20)
     return Adapters(
         vswitch=vswitch,
         trace_worker=TraceWorker(),
+        trust=trust,
         uplink=uplink,
-        announcer=Announcer(config),
+        announcer=Announcer(config, trust),
         shipper=Shipper(uplink, spool, sampler.zoom),
         tally=tally,
         answering=answering,

@@ -12,6 +12,7 @@ from netagent.adapters.host.watcher import Watcher
 from netagent.agent.adapters import VswitchRpc, build
 from netagent.agent.answers import TRACE_TICK_S, Answers
 from netagent.agent.membership import RETRY_S, Membership
+from netagent.agent.renewal import Renewal
 from netagent.agent.windows import Windows
 from netagent.config import AgentConfig
 
@@ -27,6 +28,7 @@ class Agent:
         self._adapters = build(config, vswitch, self._on_rdma)
         self._membership = Membership(config, instance, self._adapters)
         self._windows = Windows(config, instance, self._adapters, self._membership)
+        self.renewal = Renewal(config, self._adapters)
         self.answers = Answers(config, instance, self._adapters, self._membership, self._windows)
         """What others may ask of it."""
 
@@ -48,6 +50,7 @@ class Agent:
                     ("probing", adapters.pace.run),
                     ("tracing", self._trace),
                     ("windows", self._windows.run),
+                    ("trust", self.renewal.run),
                     ("shipping", adapters.shipper.run),
                     ("reopening", membership.reopen),
                     ("traffic", lambda: adapters.sampler.run(adapters.traffic.add)),

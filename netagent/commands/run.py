@@ -9,6 +9,7 @@ import signal
 from netagent.adapters.workers.vswitch import VswitchWorker
 from netagent.agent.assembly import Agent
 from netagent.config import AgentConfig, load
+from netagent.notify import Notifier
 from netagent.server import RpcServer
 
 EPILOG = """\
@@ -40,14 +41,20 @@ async def _serve(config: AgentConfig) -> int:
         loop.add_signal_handler(number, stop.set)
     vswitch = VswitchWorker(config)
     agent = Agent(config, vswitch)
-    server = RpcServer(config, agent.answers)
+    server = RpcServer(config, agent.answers, agent.renewal.trust)
+    agent.renewal.on_look = server.end_revoked
     await server.start()
+    notifier = Notifier()
+    lives = asyncio.create_task(notifier.live())
     work = asyncio.create_task(agent.run())
     stopping = asyncio.create_task(stop.wait())
+    notifier.ready(f"host {config.host}, reports to {config.analyzer.url}")
     try:
         await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
+        notifier.stopping()
         stopping.cancel()
+        lives.cancel()
         work.cancel()
         await asyncio.wait({work})
         await server.stop()

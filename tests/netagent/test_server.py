@@ -21,7 +21,7 @@ from netagent.model.errors import (
     Unreachable,
 )
 from netagent.model.ids import EndpointId
-from netagent.server import MAX_OF_PEER, Refusal, RpcApp, RpcServer, common_name, server_tls
+from netagent.server import MAX_OF_PEER, Refusal, RpcApp, RpcServer, common_name
 from netagent.wire.codec import ContentType, decode, deflated, encode, is_deflated
 from netagent.wire.messages import (
     Announced,
@@ -446,8 +446,8 @@ def test_a_port_that_is_taken_is_an_os_error():
 
 def test_tls_files_that_cannot_be_used_are_a_config_error(tmp_path):
     path = str(tmp_path / "none.pem")
-    with pytest.raises(ConfigError, match="TLS files cannot be used"):
-        server_tls(TlsConfig(ca=path, cert=path, key=path))
+    with pytest.raises(ConfigError, match="does not exist"):
+        RpcServer(config(tls=TlsConfig(ca=path, cert=path, key=path)), Service())
 
 
 def test_a_server_that_was_not_started_has_no_port():

@@ -10,6 +10,7 @@ import structlog
 
 from netagent.adapters.peers.uplink import client_tls
 from netagent.config import AgentConfig
+from netagent.trust import Trust
 from netagent.wire.codec import ContentType, encode
 from netagent.wire.messages import Announcement, Peer
 
@@ -31,11 +32,11 @@ factor of 0.5 to 1.5 spreads them."""
 class Announcer:
     """Announces the newest state; the peers left over do not hear of a state that was overtaken."""
 
-    def __init__(self, config: AgentConfig) -> None:
+    def __init__(self, config: AgentConfig, trust: Trust | None = None) -> None:
         """Open no connection yet; ConfigError if the TLS files cannot be used."""
         self._host = config.host
         self._client = httpx.AsyncClient(
-            verify=client_tls(config.tls),
+            verify=trust.client if trust is not None else client_tls(config.tls),
             timeout=DEADLINE_S,
             trust_env=False,
             limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=0),

@@ -16,8 +16,10 @@ from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.peers.spool import Spool
 from netagent.collect.clocks import ClockEstimate
 from netagent.config import AgentConfig, TlsConfig
-from netagent.model.errors import ConfigError, RemoteProtocolError, Unreachable
+from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.trust import Trust
 from netagent.wire.codec import ContentType, decode, encode, is_deflated
+from netagent.wire.enrolment import CRL_VERSION, Certified, Renew
 from netagent.wire.messages import Accepted, Registered, Registration
 from netagent.wire.roster import Follow, Update
 
@@ -33,6 +35,9 @@ BACKOFF_S = (0.2, 10.0)
 """First and longest wait before a summary is sent again, in seconds. Chosen: a short outage costs
 little time, a long one few requests."""
 
+MAX_CRL_BYTES = 4 << 20
+"""Bytes of a list of revoked certificates. Chosen: a hundred thousand of them."""
+
 _REFUSALS = frozenset({400, 413, 415, 422})
 """Statuses that say the body itself is at fault: sending it again would not help."""
 
@@ -42,16 +47,7 @@ def client_tls(tls: TlsConfig | None) -> ssl.SSLContext:
 
     Without `tls` nobody is trusted: then only plain HTTP works.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if tls is None:
-        return context
-    try:
-        context.load_verify_locations(tls.ca)
-        context.load_cert_chain(tls.cert, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(tls.cert, f"TLS files cannot be used: {error}") from error
-    return context
+    return Trust(tls).client if tls is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Uplink:
@@ -61,17 +57,22 @@ class Uplink:
     the analyzer refused the request itself or answered nonsense.
     """
 
-    def __init__(self, config: AgentConfig) -> None:
-        """Open no connection yet; ConfigError if the TLS files cannot be used."""
+    def __init__(self, config: AgentConfig, trust: Trust | None = None) -> None:
+        """Open no connection yet; ConfigError if the TLS files cannot be used.
+
+        `trust` is of `config.tls`, and shared by all parts of an agent.
+        """
         self._host = quote(config.host, safe="")
         self._url = config.analyzer.url
         self._client = httpx.AsyncClient(
             base_url=config.analyzer.url,
-            verify=client_tls(config.tls),
+            verify=trust.client if trust is not None else client_tls(config.tls),
             timeout=DEADLINE_S,
             trust_env=False,  # an operator's HTTP_PROXY is not for the management network
             limits=httpx.Limits(max_connections=4, max_keepalive_connections=2),
         )
+        self.crl_version = ""
+        """Of the list of what was revoked, as the analyzer last told; "" where it keeps none."""
         self.alive = asyncio.Event()
         """Set by every answer; whoever waits for the analyzer clears it and waits."""
         self.clock = ClockEstimate()
@@ -90,7 +91,20 @@ class Uplink:
         path = f"/v1/hosts/{self._host}/pinglist"
         deadline_s = asked.wait_s + DEADLINE_S
         response = await self._send("POST", path, encode(asked), deadline_s=deadline_s)
+        self.crl_version = response.headers.get(CRL_VERSION, "")
         return None if response.status_code == 204 else _decoded(response, Update)
+
+    async def renewed(self, request: str) -> Certified:
+        """Return the next certificate of this host, for a request in PEM."""
+        path = f"/v1/hosts/{self._host}/certificate"
+        return _decoded(await self._send("POST", path, encode(Renew(request=request))), Certified)
+
+    async def revoked(self) -> str:
+        """Return the list of what was revoked, in PEM, as its authority signed it."""
+        response = await self._send("GET", "/v1/crl", b"")
+        if len(response.content) > MAX_CRL_BYTES:
+            raise RemoteProtocolError(f"a list of {len(response.content)} bytes")
+        return response.text
 
     async def push(self, summary: bytes) -> Accepted:
         """Deliver one encoded summary; when this returns the analyzer has it on disk.

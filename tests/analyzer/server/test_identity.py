@@ -45,7 +45,7 @@ async def serving(authority):
         name_and_size, http=IdentifiedProtocol, lifespan="off", log_config=None, ws="none",
         timeout_graceful_shutdown=1,
     )  # fmt: skip
-    config.ssl_context_factory = lambda *_: identity.server_context(tls, "analyzer.toml")
+    config.ssl_context_factory = lambda *_: identity.trust_of(tls, "analyzer.toml").server
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         running = asyncio.create_task(server._serve([listener]))

@@ -143,7 +143,7 @@ def test_both_ends_know_each_other_by_certificate(authority, tmp_path):
 
 
 def test_tls_files_that_cannot_be_used_are_a_config_error():
-    with pytest.raises(ConfigError, match="TLS files"):
+    with pytest.raises(ConfigError, match="does not exist"):
         client_tls(TlsConfig(ca="/none", cert="/none", key="/none"))
 
 

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the authority of a cluster, list what it signed, revoke."""
+
+import argparse
+import ipaddress
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from analyzer import config as configuration
+from analyzer.authority import Authority, owned_by
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection
+from netagent.trust import new_request, write_whole
+
+EPILOG = """\
+examples:
+  netagent-analyzer ca init --name analyzer.example --address 10.1.0.5
+  netagent-analyzer invite gpu-0417
+  netagent-analyzer ca list
+  netagent-analyzer ca revoke gpu-0417
+
+`init` makes a key, which the analyzer signs hosts' certificates with, and
+certificates of the analyzer and of an administrator, below STATE; and FILE,
+unless it is there. It is done once, on the analyzer's machine, as root.
+`list` reads STATE there. `revoke` asks the running analyzer, with an admin's
+certificate: all hosts refuse what was revoked within a minute.
+Who has an authority of their own needs none of this: see docs/security.md.
+
+exit status: 0 done; 1 `revoke` found none that held; 2 it cannot be done so;
+3 the analyzer cannot be reached
+"""
+
+STATE = "/var/lib/netagent-analyzer"
+FILE = "/etc/netagent-analyzer/analyzer.toml"
+USER = "netagent-analyzer"
+ADMIN_DAYS = 365
+"""Days of an administrator's certificate. Chosen: people renew theirs by hand."""
+
+TEXT = """\
+# Written by netagent-analyzer ca init. All settings: docs/operating.md.
+listen = "{listen}"
+database = "{state}/analyzer.duckdb"
+
+[tls]
+ca = "{state}/ca/ca.pem"
+cert = "{state}/tls/analyzer.pem"
+key = "{state}/tls/analyzer.pem"
+crl = "{state}/ca/crl.pem"
+
+[enrolment]
+authority = "{state}/ca"
+listen = "{enrolment}"
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    init = actions.add_parser("init", help="make an authority, once")
+    init.add_argument("--name", default="analyzer", metavar="NAME",
+                      help="of the analyzer in DNS (default: %(default)s)")  # fmt: skip
+    init.add_argument("--address", action="append", default=[], metavar="IP", type=_address,
+                      help="at which it is reached; may be repeated")  # fmt: skip
+    init.add_argument("--port", type=int, default=configuration.DEFAULT_PORT,
+                      help="hosts enrol at the next one (default: %(default)s)")  # fmt: skip
+    init.add_argument("--config", metavar="FILE", default=FILE, help="(default: %(default)s)")
+    listing = actions.add_parser("list", help="list certificates that were signed")
+    listing.add_argument("--json", action="store_true", help="print them as JSON")
+    for each in (init, listing):
+        each.add_argument("--state", metavar="FOLDER", default=STATE, help="(default: %(default)s)")
+    revoke = actions.add_parser("revoke", help="revoke all certificates of a name")
+    revoke.add_argument("revoked", metavar="NAME")
+    connection.add_arguments(revoke)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Do one of them."""
+    actions = {"init": _init, "list": _list, "revoke": _revoke}
+    return actions[args.action](args)
+
+
+def _init(args: argparse.Namespace) -> int:
+    os.umask(0o077)
+    state, path = Path(args.state), Path(args.config)
+    authority = Authority.create(state / "ca", f"netagent authority of {args.name}"[:64])
+    tls = state / "tls"
+    tls.mkdir(mode=0o700, exist_ok=True)
+    # Its common name is what agents let ask them by default, its DNS name where it is.
+    own = _signed(authority, "analyzer", [f"DNS:{args.name}"], args.address, tls / "analyzer.pem")
+    admin = _signed(authority, "admin", [], [], tls / "admin.pem", ADMIN_DAYS)
+    written = f"{path} was there, and is left as it is"
+    if not path.exists():
+        text = TEXT.format(
+            listen=f"0.0.0.0:{args.port}", enrolment=f"0.0.0.0:{args.port + 1}", state=state
+        )
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        write_whole(path, text, mode=0o644)
+        written = str(path)
+    with suppress(LookupError, PermissionError):
+        owned_by(state, USER)
+    print(f"authority      {authority.folder}")
+    print(f"  fingerprint  {authority.fingerprint}")
+    print(f"analyzer       {own}")
+    print(f"administrator  {admin}, for people: copy it, with {authority.ca}")
+    print(f"configuration  {written}")
+    print("next: systemctl restart netagent-analyzer; netagent-analyzer invite HOST")
+    return 0
+
+
+def _signed(
+    authority: Authority, name: str, also: list[str], addresses: list[str], path: Path,
+    days: int | None = None,
+) -> Path:  # fmt: skip
+    key, request = new_request(name)
+    more = {} if days is None else {"days": days}
+    write_whole(path, key + authority.sign(request, name, addresses, also=also, **more))
+    return path
+
+
+def _list(args: argparse.Namespace) -> int:
+    issued = list(Authority(Path(args.state) / "ca").issued())
+    if args.json:
+        plain = [
+            {"name": e.name, "serial": e.serial, "expires": e.expires, "state": e.state}
+            for e in issued
+        ]
+        print(json.dumps({"certificates": plain}, indent=2))
+        return 0
+    print(f"{'name':24} {'state':8} {'until':10} serial")
+    for each in issued:
+        until = f"20{each.expires[:2]}-{each.expires[2:4]}-{each.expires[4:6]}"
+        print(f"{each.name:24} {each.state:8} {until} {each.serial[:16]}...")
+    return 0
+
+
+def _revoke(args: argparse.Namespace) -> int:
+    with Connection(args) as analyzer:
+        answer = analyzer.post("/v1/revocations", {"name": args.revoked})
+    if args.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        print(f"{answer['name']}: {answer['revoked']} certificates revoked")
+    return 0 if answer["revoked"] else 1
+
+
+def _address(text: str) -> str:
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A listener of its own for hosts without a certificate: one question, and nothing else."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import structlog
+import uvicorn
+
+from analyzer.server.analyzer import Analyzer
+from netagent.model.errors import NetAgentError, RemoteProtocolError
+from netagent.trust import Trust
+from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.enrolment import MAX_REQUEST_BYTES, Certified, Enrol
+
+log = structlog.get_logger()
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+MAX_CONNECTIONS = 64
+"""Connections beyond which requests are answered 503. Chosen: hosts come again."""
+ANSWER_S = 10.0
+"""Seconds a question may take, its body included. Chosen: signing takes milliseconds."""
+FAILED_S = 0.2
+"""Seconds between two answers to tokens that invite nobody. Chosen: nobody guesses 192 bits, and
+nobody fills the log."""
+
+
+class Listener(uvicorn.Server):
+    """A server beside another one, which takes the signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to the other one."""
+        yield
+
+
+async def serve(analyzer: Analyzer, trust: Trust, bound: socket.socket) -> None:
+    """Answer at a bound socket until cancelled; no certificate is asked for."""
+    config = uvicorn.Config(
+        Enrolling(analyzer),
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=2,
+        timeout_graceful_shutdown=1,
+    )
+
+    def shown(_config: uvicorn.Config, _default: object) -> ssl.SSLContext:
+        return trust.bare
+
+    config.ssl_context_factory = shown
+    await Listener(config).serve([bound])
+
+
+class Enrolling:
+    """The ASGI application: GET /v1/ca, POST /v1/enrol."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self._analyzer = analyzer
+        self._failing = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                status, body = await self._answer(scope, receive)
+        except TimeoutError:
+            status, body = 408, _told("not asked in time", "ask again")
+        except RemoteProtocolError as error:
+            status, body = 400, _told(str(error), "is it this version's `netagent enroll`?")
+        except PermissionError as error:
+            async with self._failing:
+                log.warning("token_refused", address=_address(scope))
+                await asyncio.sleep(FAILED_S)
+            status, body = 403, _told(str(error), "ask for another: netagent-analyzer invite HOST")
+        except NetAgentError:
+            log.exception("not_signed")
+            status, body = 500, _told("not signed", "see the analyzer's log")
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[int, bytes]:
+        authority = self._analyzer.authority
+        if authority is None:
+            return 404, _told("this analyzer signs nothing", "")
+        asked = scope.get("method"), scope.get("path")
+        if asked == ("GET", "/v1/ca"):
+            return 200, encode({"ca": authority.ca.read_text()}, ContentType.JSON)
+        if asked != ("POST", "/v1/enrol"):
+            return 404, _told("nothing is here", "GET /v1/ca, POST /v1/enrol")
+        message = decode(await _body(receive), Enrol, ContentType.JSON)
+        address = _address(scope)
+        async with self._analyzer.signing:
+            host, signed = await asyncio.to_thread(
+                authority.enrol, message.secret, message.request, address,
+                now_ns=self._analyzer.clock(),
+            )  # fmt: skip
+        log.info("host_enrolled", host=host, address=address)
+        certified = Certified(
+            certificate=signed, ca=authority.ca.read_text(), host=host, address=address
+        )
+        return 200, encode(certified, ContentType.JSON)
+
+
+async def _body(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        event = await receive()
+        body += bytes(event.get("body", b""))
+        if len(body) > MAX_REQUEST_BYTES:
+            raise RemoteProtocolError(f"more than {MAX_REQUEST_BYTES} bytes")
+        if not event.get("more_body"):
+            return body
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def _told(error: str, remedy: str) -> bytes:
+    body: bytes = encode({"error": error, "remedy": remedy}, ContentType.JSON)
+    return body

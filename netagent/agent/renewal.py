@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's certificate: taken when it changes, renewed before it ends, and who was revoked."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from netagent.adapters.clock import wall_ns
+from netagent.agent.adapters import Adapters
+from netagent.config import AgentConfig
+from netagent.model.errors import NetAgentError
+from netagent.trust import Trust, due, new_request, revoked_in, write_whole
+
+log = structlog.get_logger()
+
+LOOK_S = 10.0
+"""Seconds between two looks. Chosen: what is revoked is refused within a minute."""
+AGAIN_S = 600.0
+"""Seconds between two attempts. Chosen: thousands before it ends."""
+
+
+class Renewal:
+    """Looks at what TLS needs. Certificates are renewed where key and certificate are one file.
+
+    That is how `netagent enroll` leaves them; others are whoever's who wrote them.
+    """
+
+    def __init__(self, config: AgentConfig, adapters: Adapters) -> None:
+        self._config, self._uplink = config, adapters.uplink
+        self.trust: Trust | None = adapters.trust
+        self.on_look: Callable[[], None] = lambda: None
+        """Called after each look."""
+        self._crl = ""
+        self._again_s = 0.0
+
+    async def run(self) -> None:
+        """Work until cancelled; at once over where there is no TLS."""
+        while self.trust is not None:
+            if await asyncio.to_thread(self.trust.look):
+                log.info("certificates_taken", revoked=len(self.trust.revoked))
+            elif self.trust.problem:
+                log.warning("certificates_not_taken", problem=self.trust.problem)
+            self.on_look()
+            try:
+                await self._follow_revocations()
+                await self._renew(self.trust, wall_ns() / 1e9)
+            except (NetAgentError, OSError) as error:
+                log.warning("certificate_not_renewed", error=str(error))
+            await asyncio.sleep(LOOK_S)
+
+    async def _follow_revocations(self) -> None:
+        tls, wanted = self._config.tls, self._uplink.crl_version
+        if tls is None or not tls.crl or not wanted or wanted == self._crl:
+            return
+        text = await self._uplink.revoked()
+        await asyncio.to_thread(revoked_in, text, tls.ca)  # signed by the authority, or not kept
+        write_whole(Path(tls.crl), text)
+        self._crl = wanted
+
+    async def _renew(self, trust: Trust, now_s: float) -> None:
+        tls = self._config.tls
+        due_s = due(self._config.host, trust.began_s, trust.expires_s)
+        if tls is None or tls.cert != tls.key or now_s < due_s or now_s < self._again_s:
+            return
+        self._again_s = now_s + AGAIN_S
+        key, request = await asyncio.to_thread(new_request, self._config.host)
+        certified = await self._uplink.renewed(request)
+        write_whole(Path(tls.cert), key + certified.certificate)
+        log.info("certificate_renewed")

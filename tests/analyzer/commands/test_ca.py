@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`revoke` needs an analyzer: `tests/analyzer/server/test_enrolling.py` has one."""
+
+import json
+import stat
+
+import pytest
+
+from analyzer import cli
+from analyzer.authority import Authority
+from analyzer.config import load
+from netagent.trust import names_of
+
+
+@pytest.fixture
+def made(tmp_path, capsys):
+    words = ["--name", "analyzer.example", "--address", "10.1.0.5", "--address", "fd00::5"]
+    assert cli.main(["ca", "init", *words, *places(tmp_path)]) == 0
+    return capsys.readouterr().out
+
+
+def places(folder):
+    return ["--state", str(folder / "state"), "--config", str(folder / "analyzer.toml")]
+
+
+def test_what_it_writes_is_what_an_analyzer_starts_with(made, tmp_path):
+    config = load(str(tmp_path / "analyzer.toml"))
+    assert config.tls is not None
+    assert config.enrolment is not None
+    assert config.enrolment_address == ("0.0.0.0", 8421)
+    assert cli.main(["check-config", "--config", str(tmp_path / "analyzer.toml")]) == 0
+    name, addresses, others = names_of(tmp_path / "state" / "tls" / "analyzer.pem")
+    assert name == "analyzer"
+    assert addresses == ["10.1.0.5", "FD00:0:0:0:0:0:0:5"]
+    assert set(others) == {"analyzer", "analyzer.example"}
+    assert Authority(tmp_path / "state" / "ca").fingerprint in made
+    for path in (tmp_path / "state" / "tls").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_it_is_done_once(made, tmp_path, capsys):
+    before = (tmp_path / "state" / "ca" / "ca.pem").read_text()
+    assert cli.main(["ca", "init", *places(tmp_path)]) == 2
+    assert "made once" in capsys.readouterr().err
+    assert (tmp_path / "state" / "ca" / "ca.pem").read_text() == before
+
+
+def test_a_configuration_that_is_there_is_left(tmp_path, capsys):
+    (tmp_path / "analyzer.toml").write_text("mine")
+    assert cli.main(["ca", "init", *places(tmp_path)]) == 0
+    assert "left as it is" in capsys.readouterr().out
+    assert (tmp_path / "analyzer.toml").read_text() == "mine"
+
+
+def test_what_was_signed_is_listed(made, tmp_path, capsys):
+    state = ["--state", str(tmp_path / "state")]
+    assert cli.main(["ca", "list", *state]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["analyzer", "valid"], ["admin", "valid"]]
+    assert all(len(line) < 80 for line in lines)
+    assert cli.main(["ca", "list", *state, "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["certificates"]
+    assert [each["name"] for each in listed] == ["analyzer", "admin"]
+
+
+def test_where_no_authority_is_that_is_said(tmp_path, capsys):
+    assert cli.main(["ca", "list", "--state", str(tmp_path)]) == 2
+    assert "no authority is here" in capsys.readouterr().err
+
+
+def test_an_address_is_one(tmp_path, capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["ca", "init", "--address", "analyzer.example", *places(tmp_path)])
+    assert caught.value.code == 2

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts enrol at a real analyzer, with the commands that people use."""
+
+import json
+import socket
+import ssl
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from analyzer import cli as analyzer_cli
+from analyzer.authority import Authority
+from netagent import cli
+from netagent.trust import new_request, revoked_in
+from netagent.wire.enrolment import MAX_REQUEST_BYTES
+from tests.analyzer.server.process import Process
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def state(tmp_path):
+    assert analyzer_cli.main(
+        ["ca", "init", "--name", "localhost", "--address", "127.0.0.1",
+         "--state", str(tmp_path / "an"), "--config", str(tmp_path / "unused.toml")]
+    ) == 0  # fmt: skip
+    return tmp_path / "an"
+
+
+@pytest.fixture
+def served(state, tmp_path):
+    tls = state / "tls" / "analyzer.pem"
+    more = (
+        f'[tls]\nca = "{state}/ca/ca.pem"\ncert = "{tls}"\nkey = "{tls}"\n'
+        f'crl = "{state}/ca/crl.pem"\n'
+        f'[enrolment]\nauthority = "{state}/ca"\nlisten = "127.0.0.1:0"\n'
+    )
+    with Process(tmp_path, more=more) as process:
+        yield process
+
+
+@pytest.fixture
+def asked(state, served, monkeypatch, capsys):
+    """Return what a command of the analyzer answers an administrator."""
+    admin = str(state / "tls" / "admin.pem")
+    names = {"URL": served.url, "CA": str(state / "ca" / "ca.pem"), "CERT": admin, "KEY": admin}
+    for name, value in names.items():
+        monkeypatch.setenv(f"NETAGENT_{'ANALYZER_' if name == 'URL' else ''}{name}", value)
+
+    def ask(*words):
+        capsys.readouterr()
+        assert analyzer_cli.main([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return ask
+
+
+def port_of(served):
+    return next(each["port"] for each in served.log if each["event"] == "hosts_enrol")
+
+
+def enrolled(served, token, folder):
+    url = served.url.replace("127.0.0.1", "localhost")
+    words = ["--analyzer", url, "--port", str(port_of(served)), "--token", token]
+    return cli.main(
+        ["enroll", *words, "--state", str(folder), "--config", str(folder / "agent.toml")]
+    )
+
+
+def context(folder):
+    made = ssl.create_default_context(cafile=str(folder / "tls" / "ca.pem"))
+    made.load_cert_chain(str(folder / "tls" / "host.pem"))
+    return made
+
+
+def test_a_host_enrols_once_and_what_it_wrote_is_what_an_agent_needs(
+    served, asked, tmp_path, capsys
+):
+    token = asked("invite", "h0")["token"]
+    assert enrolled(served, token, tmp_path / "h0") == 0
+    assert cli.main(["check-config", str(tmp_path / "h0" / "agent.toml")]) == 0
+    with served.client(context(tmp_path / "h0")) as client:
+        assert client.get("/v1/status").status_code == 200
+        assert client.post("/v1/invitations", json={"host": "h1"}).status_code == 403
+        assert client.post("/v1/revocations", json={"name": "admin"}).status_code == 403
+    capsys.readouterr()
+    assert enrolled(served, token, tmp_path / "again") == 1
+    assert "ask for another" in capsys.readouterr().err
+
+
+def test_an_authority_that_the_token_does_not_tell_of_is_not_trusted(
+    served, asked, tmp_path, capsys
+):
+    secret, _, known = asked("invite", "h0")["token"].partition(".")
+    assert enrolled(served, f"{secret}.{known[::-1]}", tmp_path / "h0") == 1
+    assert "somebody stands between" in capsys.readouterr().err
+    assert not (tmp_path / "h0" / "tls" / "host.pem").exists()
+    assert enrolled(served, f"{secret}.{known}", tmp_path / "h0") == 0  # it was not told there
+
+
+def test_the_next_certificate_is_for_the_same_host_and_the_address_of_this_one(
+    served, asked, tmp_path
+):
+    assert enrolled(served, asked("invite", "h0")["token"], tmp_path / "h0") == 0
+    _, request = new_request("admin")
+    with served.client(context(tmp_path / "h0")) as client:
+        renewed = client.post("/v1/hosts/h0/certificate", json={"request": request})
+        assert client.post("/v1/hosts/h1/certificate", json={"request": request}).status_code == 403
+        assert client.post("/v1/hosts/h0/certificate", json={"request": "x"}).status_code == 400
+    der = ssl.PEM_cert_to_DER_cert(renewed.json()["certificate"])
+    assert b"h0" in der
+    assert b"admin" not in der
+    assert socket.inet_aton("127.0.0.1") in der
+
+
+def test_what_is_revoked_is_out_within_a_minute_and_its_open_connections_are_ended(
+    served, asked, state, tmp_path
+):
+    for name in ("h0", "h1"):
+        assert enrolled(served, asked("invite", name)["token"], tmp_path / name) == 0
+    with (
+        served.client(context(tmp_path / "h0")) as bad,
+        served.client(context(tmp_path / "h1")) as good,
+    ):
+        assert bad.get("/v1/status").status_code == 200
+        assert good.get("/v1/status").status_code == 200
+        began_s = time.monotonic()
+        assert asked("ca", "revoke", "h0") == {"name": "h0", "revoked": 1}
+
+        def refused():
+            try:
+                bad.get("/v1/status")
+            except httpx.HTTPError:
+                return True
+            return False
+
+        wait_until(refused, "a refusal", 60)
+        assert time.monotonic() - began_s < 60
+        assert good.get("/v1/status").status_code == 200
+        listed = good.get("/v1/crl").text
+        assert len(revoked_in(listed, str(state / "ca" / "ca.pem"))) == 1
+    states = {each.name: each.state for each in Authority(state / "ca").issued()}
+    assert states == {"analyzer": "valid", "admin": "valid", "h0": "revoked", "h1": "valid"}
+
+
+def test_people_s_certificates_are_not_for_hosts(served, asked, state):
+    admin = ssl.create_default_context(cafile=str(state / "ca" / "ca.pem"))
+    admin.load_cert_chain(str(state / "tls" / "admin.pem"))
+    with served.client(admin) as client:
+        for name in ("admin", "analyzer", "../h0", "a/CN=b"):
+            answer = client.post("/v1/invitations", json={"host": name})
+            assert answer.status_code == 400, name
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/v1/status", b"", 404),
+        ("POST", "/v1/summaries", b"{}", 404),
+        ("POST", "/v1/enrol", b"{", 400),
+        ("POST", "/v1/enrol", b"x" * (MAX_REQUEST_BYTES + 1), 400),
+        ("POST", "/v1/enrol", b'{"secret": "s", "request": "r"}', 403),
+        ("GET", "/v1/ca", b"", 200),
+    ],
+)
+def test_without_a_certificate_there_is_one_question(served, method, path, body, status):
+    door = f"https://127.0.0.1:{port_of(served)}"
+    with httpx.Client(verify=False, trust_env=False) as client:  # noqa: S501
+        answer = client.request(method, door + path, content=body)
+    assert answer.status_code == status
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(served):
+    insecure = ssl.create_default_context()
+    insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port_of(served)), timeout=30) as plain,
+        insecure.wrap_socket(plain) as door,
+    ):
+        door.sendall(b"POST /v1/enrol HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+        assert door.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_the_files_of_a_host_are_for_root_alone(served, asked, tmp_path):
+    assert enrolled(served, asked("invite", "h0")["token"], tmp_path / "h0") == 0
+    for path in (tmp_path / "h0" / "tls").iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+    assert Path(tmp_path / "h0" / "agent.toml").read_text().startswith("# Written by")
