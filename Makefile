@@ -10,12 +10,13 @@ DISTRIBUTIONS ?= debian-12 debian-13
 # What a guest is asked; those that bring the whole lab up and break it take minutes more.
 VM_TESTS ?= rdma or kernel or ovs
 # Marks of tests that need root, or more: one at a time.
-CAPABLE := netns or ovs or lab or kernel or rdma
+CAPABLE := netns or ovs or lab or kernel or rdma or packages
+DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton test test-hermetic test-ovs test-long test-vm format lint types floors check chaos drill health eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-vm format lint types floors check chaos drill health eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -108,6 +109,20 @@ bench: setup ## measured claims, as JSON lines
 
 bench-vm: setup-vm ## those of RDMA and eBPF, in a guest
 	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1800 -- $(BIN)/python -m tests.bench rdma bpf
+
+setup-deb: setup
+	tools/setup.sh "" $(DEB_PACKAGES)
+
+deb: setup-deb wheel ## build the Debian packages into build/deb, and look at them with lintian
+	tools/deb/build.sh $(BIN)/python build/dist/*.whl build/deb $(DISTRIBUTIONS)
+	for distribution in $(DISTRIBUTIONS); do lintian --fail-on error,warning build/deb/$$distribution/*.changes || exit 1; done
+
+test-packages: deb setup-vm ## install, use and purge them in guests with systemd (make test-packages DISTRIBUTIONS=debian-12)
+	for distribution in $(DISTRIBUTIONS); do \
+	  $(BIN)/python -m vagrant.vm run $$distribution --systemd --timeout 2400 \
+	    --env NETAGENT_TESTS_REQUIRE=packages --env NETAGENT_DEBS=$(CURDIR)/build/deb/$$distribution -- \
+	    $(BIN)/python -m pytest -x -m packages -p no:cacheprovider || exit 1; \
+	done
 
 wheel: setup ## build the wheel
 	rm -rf build/dist build/lib # what an earlier tree had would be in it

@@ -20,6 +20,10 @@ DEFAULT_PORT = 8420
 """TCP port of the analyzer's API. Chosen: one default for the analyzer and the commands."""
 
 
+ENROL_PORT_AFTER = 2
+"""By how much the port for enrolment is behind the API's. Chosen: agents listen at the next one."""
+
+
 class Tls(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Files in PEM, relative to the configuration file."""
 
@@ -38,7 +42,7 @@ class Enrolment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     authority: str
     """Folder that `netagent-analyzer ca` made, relative to the configuration file."""
-    listen: str = f"0.0.0.0:{DEFAULT_PORT + 1}"
+    listen: str = f"0.0.0.0:{DEFAULT_PORT + ENROL_PORT_AFTER}"
     """ADDRESS:PORT for hosts that have no certificate yet; nothing else is answered there."""
 
 
@@ -152,6 +156,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What every agent's `probe.port` says: flow tables are asked about it."""
     admins: tuple[str, ...] = ("admin",)
     """Names in certificates that may declare tasks and forget hosts."""
+    readers: tuple[str, ...] = ()
+    """Names in certificates that may read everything, besides administrators."""
+    tenants: dict[str, tuple[str, ...]] = {}
+    """Names in certificates -> patterns (`*`, `?`) of the tasks of which they may read."""
     retention: Retention = msgspec.field(default_factory=Retention)
     history: History = msgspec.field(default_factory=History)
     skeletons: Skeletons = msgspec.field(default_factory=Skeletons)

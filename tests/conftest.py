@@ -59,6 +59,13 @@ KERNEL = Capability(
         and importlib.util.find_spec("bcc") is not None
     ),
 )
+PACKAGES = Capability(
+    "packages",
+    "make test-packages",
+    lambda: (
+        Path("/proc/1/comm").read_text() == "systemd\n" and bool(os.environ.get("NETAGENT_DEBS"))
+    ),
+)
 VM = Capability(
     "vm",
     "apt-get install qemu-system-x86 mmdebstrap, and run as root",

@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--address", action="append", default=[], metavar="IP", type=_address,
                       help="at which it is reached; may be repeated")  # fmt: skip
     init.add_argument("--port", type=int, default=configuration.DEFAULT_PORT,
-                      help="hosts enrol at the next one (default: %(default)s)")  # fmt: skip
+                      help="hosts enrol at the next but one (default: %(default)s)")  # fmt: skip
     init.add_argument("--config", metavar="FILE", default=FILE, help="(default: %(default)s)")
     listing = actions.add_parser("list", help="list certificates that were signed")
     listing.add_argument("--json", action="store_true", help="print them as JSON")
@@ -93,9 +93,13 @@ def _init(args: argparse.Namespace) -> int:
     written = f"{path} was there, and is left as it is"
     if not path.exists():
         text = TEXT.format(
-            listen=f"0.0.0.0:{args.port}", enrolment=f"0.0.0.0:{args.port + 1}", state=state
+            listen=f"0.0.0.0:{args.port}",
+            enrolment=f"0.0.0.0:{args.port + configuration.ENROL_PORT_AFTER}",
+            state=state,
         )
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        if not path.parent.exists():
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(0o755)  # the analyzer's user reads it
         write_whole(path, text, mode=0o644)
         written = str(path)
     with suppress(LookupError, PermissionError):

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from analyzer.commands import connection
 from analyzer.commands.connection import DEFAULT_URL, Connection
+from analyzer.config import ENROL_PORT_AFTER
 
 EPILOG = """\
 examples:
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"on {answer['host']}, as root, within {args.hours:g} h:", file=sys.stderr)
     url = args.url or DEFAULT_URL
-    usual = (urlsplit(url).port or 443) + 1
+    usual = (urlsplit(url).port or 443) + ENROL_PORT_AFTER
     port = f" --port {answer['port']}" if answer["port"] != usual else ""
     print(f"netagent enroll --analyzer {url}{port} --token {answer['token']}")
     return 0

@@ -9,9 +9,10 @@ from typing import Any
 from litestar import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from analyzer.config import Tls
+from analyzer.config import Config, Tls
 from analyzer.fleet import certificate_names
 from analyzer.server.problems import Problem
+from analyzer.server.sight import Sight, sight_of
 from netagent.model.errors import ConfigError
 from netagent.trust import Trust
 from netagent.wire.codec import MAX_BODY_BYTES
@@ -132,6 +133,21 @@ def require_admin(request: "Request[Any, Any, Any]", admins: tuple[str, ...]) ->
             f"the certificate names {caller!r}, who may not do this",
             f"use a certificate of {' or '.join(admins)}, or add it to admins in the "
             "analyzer's configuration",
+        )
+
+
+def sight(request: "Request[Any, Any, Any]", config: Config) -> Sight:
+    """Return what the caller may see; Problem for who may see nothing."""
+    return sight_of(_caller(request), {*config.admins, *config.readers}, config.tenants)
+
+
+def require_reader(request: "Request[Any, Any, Any]", config: Config) -> None:
+    """Let only those pass who may read everything."""
+    if not sight(request, config).is_whole:
+        raise Problem(
+            403,
+            f"the certificate names {_caller(request)!r}, who may read of its own tasks alone",
+            "ask for incidents, tasks or endpoints, or add the name to readers",
         )
 
 

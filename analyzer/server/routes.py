@@ -3,6 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -20,10 +21,18 @@ from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
 from analyzer.server.documents import PROBLEM, config, gives, takes
 from analyzer.server.http import BOTH, Call, WaitS, analyzer_of, as_json, changed, read, reply
-from analyzer.server.identity import PEER, caller_names, require_admin, require_host
+from analyzer.server.identity import (
+    PEER,
+    caller_names,
+    require_admin,
+    require_host,
+    require_reader,
+    sight,
+)
 from analyzer.server.metrics import render
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
+from analyzer.server.sight import Sight
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
@@ -222,6 +231,7 @@ async def summaries(request: Call) -> Response[bytes]:
 async def agents(request: Call, after: After = None, limit: Limit = LIMIT) -> Response[bytes]:
     """Return every agent, with how long it has been silent and what it last said of itself."""
     analyzer = analyzer_of(request)
+    require_reader(request, analyzer.config)
     report, wall_ns = analyzer.reports.of, analyzer.clock()
     found, last = page(analyzer.registry.agents(), lambda agent: agent.host, after, limit)
     told = [views.agent(each, report(each.host), wall_ns=wall_ns) for each in found]
@@ -260,13 +270,15 @@ async def incidents(
             f"use active, {', '.join(s.value for s in IncidentState)}",
         )
     analyzer = analyzer_of(request)
+    sees = sight(request, analyzer.config)
     journal = analyzer.journal
     before = journal.get(after) if after is not None else None
     if after is not None and before is None:
         raise Problem(400, f"no incident {after!r} to go on after", "begin with the first page")
     from_ns = _latest_first(before) if before is not None else None
     found, last = page(journal.incidents(wanted, since), _latest_first, from_ns, limit)
-    told = [views.incident(each, stored=journal.is_stored(each.id)) for each in found]
+    seen = (_seen(sees, analyzer, each) for each in found)
+    told = [views.incident(e, stored=journal.is_stored(e.id)) for e in seen if e is not None]
     after = last.id if last else None
     return as_json({"incidents": told, "next": after, "warnings": analyzer.warnings()})
 
@@ -280,6 +292,7 @@ async def events(
     Without `after`, return at once the number to go on from.
     """
     analyzer = analyzer_of(request)
+    sees = sight(request, analyzer.config)
     journal = analyzer.journal
     if after is None:
         warnings = analyzer.warnings()
@@ -291,7 +304,12 @@ async def events(
             found = journal.events(after)
             if found or not await changed(analyzer, ticket, deadline_s):
                 seq = found[-1].seq if found else after
-                told = [views.event(e, stored=journal.is_stored(e.incident.id)) for e in found]
+                shown = ((e, _seen(sees, analyzer, e.incident)) for e in found)
+                told = [
+                    views.event(replace(e, incident=i), stored=journal.is_stored(i.id))
+                    for e, i in shown
+                    if i is not None
+                ]
                 warnings = analyzer.warnings()
                 return as_json({"next": seq, "events": told, "warnings": warnings})
         finally:
@@ -301,8 +319,10 @@ async def events(
 @get("/v1/incidents/{incident:str}", responses={404: PROBLEM}, tags=["incidents"])
 async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     """Return one incident with its verdict and all evidence."""
-    journal = analyzer_of(request).journal
-    known = journal.get(incident)
+    analyzer = analyzer_of(request)
+    journal, known = analyzer.journal, analyzer.journal.get(incident)
+    if known is not None:
+        known = _seen(sight(request, analyzer.config), analyzer, known)
     if known is None:
         raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
     return as_json(views.incident(known, stored=journal.is_stored(incident)))
@@ -356,13 +376,17 @@ async def recording(request: Call) -> Stream:
 @get("/v1/topology", tags=["analyzer"])
 async def topology(request: Call) -> Response[bytes]:
     """Return the fabric, as declared and as learned from traced paths."""
-    return as_json(await analyzer_of(request).judge.look("topology", dict[str, Any]))
+    analyzer = analyzer_of(request)
+    require_reader(request, analyzer.config)
+    return as_json(await analyzer.judge.look("topology", dict[str, Any]))
 
 
 @get("/v1/findings", tags=["analyzer"])
 async def findings(request: Call, after: After = None, limit: Limit = LIMIT) -> Response[bytes]:
     """Return what hosts state about their own parts."""
-    known = await analyzer_of(request).judge.look("findings", list[Finding])
+    analyzer = analyzer_of(request)
+    require_reader(request, analyzer.config)
+    known = await analyzer.judge.look("findings", list[Finding])
     found, last = page(sorted(known, key=_place), _place, after, limit)
     told = [views.finding(each) for each in found]
     return as_json({"findings": told, "next": _place(last) if last else None})
@@ -372,6 +396,7 @@ async def findings(request: Call, after: After = None, limit: Limit = LIMIT) -> 
 async def status(request: Call) -> Response[bytes]:
     """Return who this analyzer is, how much it holds, and whether its disk takes more."""
     analyzer = analyzer_of(request)
+    require_reader(request, analyzer.config)
     kept, size = await _usage(analyzer)
     return as_json(
         {
@@ -425,13 +450,16 @@ async def _usage(analyzer: Analyzer) -> tuple[int | None, int | None]:
 async def capacity(request: Call) -> Response[bytes]:
     """Return how many RNICs the analyzer could take, by what it uses of the machine now."""
     analyzer = analyzer_of(request)
+    require_reader(request, analyzer.config)
     return as_json(views.capacity(analyzer.meter.capacity(), analyzer.config.retention))
 
 
 @get("/metrics", tags=["analyzer"], media_type="text/plain")
 async def metrics(request: Call) -> Response[bytes]:
     """Return counters and gauges in Prometheus' text form."""
-    text = render(analyzer_of(request)).encode()
+    analyzer = analyzer_of(request)
+    require_reader(request, analyzer.config)
+    text = render(analyzer).encode()
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
@@ -456,6 +484,14 @@ def application(analyzer: Analyzer) -> Deliveries:
         logging_config=None,
     )
     return Deliveries(analyzer, cast("App", rest))
+
+
+def _seen(sees: Sight, analyzer: Analyzer, known: Incident) -> Incident | None:
+    def task_of(endpoint: EndpointId) -> str | None:
+        record = analyzer.registry.endpoint(endpoint)
+        return record.endpoint.task if record is not None else None
+
+    return sees.incident(known, task_of)
 
 
 def _latest_first(incident: Incident) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from analyzer.server import views
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import Call, analyzer_of, as_json, read
-from analyzer.server.identity import require_admin
+from analyzer.server.identity import require_admin, sight
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import Problem
 from analyzer.skeleton import recording
@@ -85,7 +85,9 @@ async def put_task(task: FromPath[str], request: Call) -> Response[bytes]:
 @get("/v1/tasks/{task:str}", responses={404: PROBLEM}, tags=["tasks"])
 async def get_task(task: FromPath[str], request: Call) -> Response[bytes]:
     """Return a task, declared or learned."""
-    return as_json(_task(analyzer_of(request), task))
+    analyzer = analyzer_of(request)
+    _seen(request, analyzer, task)
+    return as_json(_task(analyzer, task))
 
 
 @delete("/v1/tasks/{task:str}", status_code=200, responses={403: PROBLEM}, tags=["tasks"])
@@ -101,7 +103,9 @@ async def delete_task(task: FromPath[str], request: Call) -> Response[bytes]:
 async def tasks(request: Call, after: After = None, limit: Limit = LIMIT) -> Response[bytes]:
     """Return every task, declared or learned."""
     analyzer = analyzer_of(request)
-    found, last = page(analyzer.registry.tasks(), lambda task: task.id, after, limit)
+    sees = sight(request, analyzer.config).sees
+    mine = [each for each in analyzer.registry.tasks() if sees(each.id)]
+    found, last = page(mine, lambda task: task.id, after, limit)
     told = [_task(analyzer, each.id) for each in found]
     return as_json({"tasks": told, "next": last.id if last else None})
 
@@ -119,10 +123,14 @@ async def endpoints(
     """Return registered endpoints (of a task, of a host); `vanished` adds those lately gone."""
     analyzer = analyzer_of(request)
     registry, report = analyzer.registry, analyzer.reports.of
+    seen = sight(request, analyzer.config)
     known = registry.endpoints(task, vanished=vanished)
-    mine = sorted((r for r in known if host in {None, r.endpoint.host}), key=_id)
+    mine = sorted(
+        (r for r in known if host in {None, r.endpoint.host} and seen.sees(r.endpoint.task)),
+        key=_id,
+    )
     found, last = page(mine, _id, _after(after), limit)
-    conflicts = [views.conflict(conflict) for conflict in registry.conflicts()]
+    conflicts = [views.conflict(each) for each in registry.conflicts() if seen.is_whole]
     told = [views.endpoint(each, report(each.endpoint.host)) for each in found]
     following = str(last.endpoint.id) if last else None
     return as_json({"endpoints": told, "conflicts": conflicts, "next": following})
@@ -136,7 +144,7 @@ async def endpoints(
 async def skeleton(task: FromPath[str], request: Call) -> Response[bytes]:
     """Return what the ping lists of a task follow: its skeleton, or the basic list and why."""
     analyzer = analyzer_of(request)
-    _task(analyzer, task)
+    _seen(request, analyzer, task)
     return as_json(views.plan(task, analyzer.skeletons.plan(task)))
 
 
@@ -180,10 +188,22 @@ def _after(text: str | None) -> EndpointId | None:
         raise Problem(400, str(error), "give `next` of the page before") from error
 
 
+def _unknown(task: str) -> Problem:
+    return Problem(404, f"no task {task!r}", "GET /v1/tasks lists those known")
+
+
+def _seen(request: Call, analyzer: Analyzer, task: str) -> None:
+    """Refuse who may not see a task as if there were none."""
+    seen = sight(request, analyzer.config)
+    if not seen.sees(task):
+        raise _unknown(task)
+    _task(analyzer, task)
+
+
 def _task(analyzer: Analyzer, task: str) -> views.Plain:
     known = analyzer.registry.task(task)
     if known is None:
-        raise Problem(404, f"no task {task!r}", "GET /v1/tasks lists those known")
+        raise _unknown(task)
     registered = len(analyzer.registry.endpoints(task))
     missing = overdue(
         analyzer.registry.awaited(task),

@@ -35,6 +35,8 @@ what is there, cannot be used.
 
 PORT = 8421
 """Of the agent's RPC."""
+PORT_AFTER = 2
+"""By how much the analyzer's port for enrolment is behind the other."""
 
 TEXT = """\
 # Written by netagent enroll. All settings: man netagent, docs/operating.md.
@@ -61,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="the analyzer, https://ADDRESS:PORT")  # fmt: skip
     parser.add_argument("--token", required=True, help="by whom this host was invited; - reads it")
     parser.add_argument("--port", type=int, metavar="PORT",
-                        help="for enrolment (default: the next after URL's)")  # fmt: skip
+                        help="for enrolment (default: URL's and two)")  # fmt: skip
     parser.add_argument("--config", metavar="FILE", default=CONFIG,
                         help="to write, unless it is there (default: %(default)s)")  # fmt: skip
     parser.add_argument("--state", metavar="FOLDER", default="/var/lib/netagent",
@@ -95,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _door(arguments: argparse.Namespace) -> str:
     parts = urlsplit(arguments.analyzer)
     try:
-        port = arguments.port or (parts.port or 443) + 1
+        port = arguments.port or (parts.port or 443) + PORT_AFTER
     except ValueError as error:
         raise ConfigError("--analyzer", str(error)) from error
     if parts.scheme != "https" or not parts.hostname:
@@ -133,6 +135,8 @@ def _configured(arguments: argparse.Namespace, certified: Certified, tls: Path) 
         address=f"[{address}]:{PORT}" if is_six else f"{address}:{PORT}",
     )
     parse(text, str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
+        path.parent.chmod(0o755)
     write_whole(path, text, mode=0o644)
     return str(path)

@@ -9,6 +9,7 @@ import signal
 from netagent.adapters.workers.vswitch import VswitchWorker
 from netagent.agent.assembly import Agent
 from netagent.config import AgentConfig, load
+from netagent.model.errors import CapabilityMissing
 from netagent.notify import Notifier
 from netagent.server import RpcServer
 
@@ -43,7 +44,11 @@ async def _serve(config: AgentConfig) -> int:
     agent = Agent(config, vswitch)
     server = RpcServer(config, agent.answers, agent.renewal.trust)
     agent.renewal.on_look = server.end_revoked
-    await server.start()
+    try:
+        await server.start()
+    except OSError as taken:
+        remedy = f"free it, or change rpc.listen ({os.strerror(taken.errno or 0)})"
+        raise CapabilityMissing(f"the RPC's address {config.rpc.listen}", remedy) from taken
     notifier = Notifier()
     lives = asyncio.create_task(notifier.live())
     work = asyncio.create_task(agent.run())

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Process 1 of a QEMU guest once its root is there: mount, set up, run the job, hand back its exit code, power off.
+# Where the job asks for systemd, that is process 1 instead, and the job a service of it: `guest.sh job`.
 # Jobs come in the shared folder /run/netagent-vm (vagrant/vm/guest.py writes and reads it):
-#   tree venv hostname job.sh interactive   in
+#   tree venv hostname job.sh interactive systemd   in
 #   up stdout stderr exit             out
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=${TERM:-linux} LANG=C.UTF-8
 job=/run/netagent-vm
@@ -38,7 +39,25 @@ run_job() {
   fi
 }
 
-set_up
+become_systemd() {
+  mkdir -p /run/systemd/system/multi-user.target.wants
+  cat >/run/systemd/system/netagent-vm.service <<END
+[Unit]
+Description=what the guest was booted for
+[Service]
+Type=oneshot
+TimeoutStartSec=infinity
+StandardOutput=journal+console
+ExecStart=/bin/bash $tree/vagrant/provision/guest.sh job
+END
+  ln -s ../netagent-vm.service /run/systemd/system/multi-user.target.wants/
+  exec /lib/systemd/systemd
+}
+
+if [ "${1:-}" != job ]; then
+  set_up
+  if [ -e $job/systemd ]; then become_systemd; fi
+fi
 uname -r >$job/up.part && mv $job/up.part $job/up
 run_job
 code=$?

@@ -178,6 +178,7 @@ def _options(options: argparse.Namespace) -> Options:
         cpus=options.cpus,
         environment=dict(options.env),
         accel=options.accel,
+        systemd=options.systemd,
         link=options.link,
         index=options.index,
     )
@@ -244,6 +245,7 @@ def _guest_arguments(parser: argparse.ArgumentParser) -> None:
                         help="of the command; may be repeated")  # fmt: skip
     parser.add_argument("--accel", choices=("auto", "kvm", "tcg"), default=default.accel,
                         help="(default: KVM where it can work)")  # fmt: skip
+    parser.add_argument("--systemd", action="store_true", help="as process 1")
     parser.add_argument("--link", metavar="NAME", help="a cable to the guest with the same NAME")
     parser.add_argument("--index", type=int, choices=(0, 1), default=default.index,
                         help="which end of the cable (default: %(default)s)")  # fmt: skip

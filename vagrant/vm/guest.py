@@ -51,6 +51,8 @@ class Options:
     environment: Mapping[str, str] = field(default_factory=dict)
     accel: str = "auto"
     """``auto``, ``kvm`` or ``tcg``."""
+    systemd: bool = False
+    """Whether systemd is process 1."""
     link: str | None = None
     """Name of a cable to the other guest that is given the same name."""
     index: int = 0
@@ -168,6 +170,8 @@ def _job(image: Image, script: str, options: Options) -> Iterator[Path]:
         (job / "venv").write_text("image\n" if image.own_venv else "tree\n")
         (job / "hostname").write_text(f"{image.distribution}{end}\n")
         (job / "job.sh").write_text(script)
+        if options.systemd:
+            (job / "systemd").touch()
         yield job
     finally:
         shutil.rmtree(run)

@@ -27,7 +27,7 @@ def test_what_it_writes_is_what_an_analyzer_starts_with(made, tmp_path):
     config = load(str(tmp_path / "analyzer.toml"))
     assert config.tls is not None
     assert config.enrolment is not None
-    assert config.enrolment_address == ("0.0.0.0", 8421)
+    assert config.enrolment_address == ("0.0.0.0", 8422)
     assert cli.main(["check-config", "--config", str(tmp_path / "analyzer.toml")]) == 0
     name, addresses, others = names_of(tmp_path / "state" / "tls" / "analyzer.pem")
     assert name == "analyzer"

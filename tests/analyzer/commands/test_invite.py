@@ -25,7 +25,7 @@ def asked(monkeypatch):
 
         def post(self, path, body):
             asked[path] = body
-            return {"host": body["host"], "token": "secret.abc", "port": asked.get("port", 8421)}
+            return {"host": body["host"], "token": "secret.abc", "port": asked.get("port", 8422)}
 
     monkeypatch.setattr(invite, "Connection", Connection)
     monkeypatch.setenv("NETAGENT_ANALYZER_URL", "https://analyzer.example:8420")
@@ -42,7 +42,7 @@ def test_it_prints_what_to_run_on_the_host(asked, capsys):
     assert asked["/v1/invitations"] == {"host": "gpu-0417", "valid_s": 86_400}
 
 
-def test_a_port_that_is_not_the_next_one_is_named(asked, capsys):
+def test_a_port_that_is_not_the_usual_one_is_named(asked, capsys):
     asked["port"] = 443
     assert cli.main(["invite", "gpu-0417"]) == 0
     assert " --port 443 --token " in capsys.readouterr().out

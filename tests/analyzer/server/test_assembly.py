@@ -57,7 +57,7 @@ def test_over_mutual_tls_each_host_speaks_for_itself_and_strangers_not_at_all(au
             assert "h1" in refused.json()["error"]
             assert h1.post("/v1/summaries", **summary(10)).status_code == 403
             assert h1.post("/v1/hosts/h0/pinglist", json={}).status_code == 403
-            assert h1.get("/v1/endpoints").status_code == 200
+            assert h1.get("/v1/endpoints").status_code == 403
         with analyzer.client(authority.client("admin")) as admin:
             assert admin.put("/v1/tasks/t", json={"containers": []}).status_code == 200
         for context in (authority.client(), foreign):
@@ -120,28 +120,31 @@ def test_an_address_in_use_is_a_configuration_error(tmp_path, capsys):
     assert "cannot listen" in capsys.readouterr().err
 
 
-async def poll_while(client, stop):
+async def poll_while(client, admin, stop):
     """Hold two long polls, call `stop`, and return what the polls were answered."""
     polls = [
         asyncio.create_task(client.post("/v1/hosts/h0/pinglist", json={"wait_s": 50})),
-        asyncio.create_task(client.get(f"/v1/incidents/events?after={2**62}&wait_s=50")),
+        asyncio.create_task(admin.get(f"/v1/incidents/events?after={2**62}&wait_s=50")),
     ]
     metrics = ""
     while "netagent_long_polls 2" not in metrics:
-        metrics = (await client.get("/metrics")).text
+        metrics = (await admin.get("/metrics")).text
     stopped = asyncio.create_task(asyncio.to_thread(stop))
     return [(await poll).status_code for poll in polls], await stopped
 
 
 def test_sigterm_stops_within_three_seconds_whoever_is_waiting(authority, tmp_path):
+    def client(analyzer, name):
+        context = authority.client(name)
+        return httpx.AsyncClient(base_url=analyzer.url, verify=context, trust_env=False, timeout=60)
+
     async def inside(analyzer):
         async with (
-            httpx.AsyncClient(
-                base_url=analyzer.url, verify=authority.client("h0"), trust_env=False, timeout=60
-            ) as client,
+            client(analyzer, "h0") as h0,
+            client(analyzer, "admin") as admin,
             asyncio.timeout(60),
         ):
-            return await poll_while(client, analyzer.stop)
+            return await poll_while(h0, admin, analyzer.stop)
 
     with Process(tmp_path, authority) as analyzer:
         host, port = analyzer.url.rpartition("/")[2].split(":")

@@ -81,7 +81,8 @@ def test_a_host_enrols_once_and_what_it_wrote_is_what_an_agent_needs(
     assert enrolled(served, token, tmp_path / "h0") == 0
     assert cli.main(["check-config", str(tmp_path / "h0" / "agent.toml")]) == 0
     with served.client(context(tmp_path / "h0")) as client:
-        assert client.get("/v1/status").status_code == 200
+        assert client.get("/v1/hosts/h0/pinglist").status_code == 200
+        assert client.get("/v1/status").status_code == 403
         assert client.post("/v1/invitations", json={"host": "h1"}).status_code == 403
         assert client.post("/v1/revocations", json={"name": "admin"}).status_code == 403
     capsys.readouterr()
@@ -123,21 +124,21 @@ def test_what_is_revoked_is_out_within_a_minute_and_its_open_connections_are_end
         served.client(context(tmp_path / "h0")) as bad,
         served.client(context(tmp_path / "h1")) as good,
     ):
-        assert bad.get("/v1/status").status_code == 200
-        assert good.get("/v1/status").status_code == 200
+        assert bad.get("/v1/crl").status_code == 200
+        assert good.get("/v1/crl").status_code == 200
         began_s = time.monotonic()
         assert asked("ca", "revoke", "h0") == {"name": "h0", "revoked": 1}
 
         def refused():
             try:
-                bad.get("/v1/status")
+                bad.get("/v1/crl")
             except httpx.HTTPError:
                 return True
             return False
 
         wait_until(refused, "a refusal", 60)
         assert time.monotonic() - began_s < 60
-        assert good.get("/v1/status").status_code == 200
+        assert good.get("/v1/crl").status_code == 200
         listed = good.get("/v1/crl").text
         assert len(revoked_in(listed, str(state / "ca" / "ca.pem"))) == 1
     states = {each.name: each.state for each in Authority(state / "ca").issued()}

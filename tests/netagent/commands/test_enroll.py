@@ -57,7 +57,7 @@ def test_the_configuration_is_one_that_an_agent_takes(authority, asked, tmp_path
     assert config.rpc.listen == "10.1.4.17:8421"
     assert config.tls is not None
     assert config.tls.cert == config.tls.key
-    assert asked["url"] == "https://analyzer.example:8421"
+    assert asked["url"] == "https://analyzer.example:8422"
     assert asked["secret"] == "secret"  # noqa: S105
 
 
@@ -97,9 +97,9 @@ def test_what_is_no_analyzer_is_not_asked(authority, asked, tmp_path, url):
 
 @pytest.mark.parametrize(
     ("url", "door"),
-    [("https://a", "https://a:444"), ("https://[fd00::5]:8420", "https://[fd00::5]:8421")],
+    [("https://a", "https://a:445"), ("https://[fd00::5]:8420", "https://[fd00::5]:8422")],
 )
-def test_hosts_enrol_at_the_next_port(authority, asked, tmp_path, url, door):
+def test_hosts_enrol_two_ports_further(authority, asked, tmp_path, url, door):
     assert enrolled(tmp_path, authority, url=url) == 0
     assert asked["url"] == door
 

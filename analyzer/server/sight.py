@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of the cluster a caller may see: all of it, or what concerns some tasks. Pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+
+from analyzer.server.problems import Problem
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind
+from netagent.model.verdict import Incident, Pair
+
+OF_TENANTS = frozenset({Kind.CONTAINER, Kind.ENDPOINT, Kind.FLOW})
+"""Kinds of components whose names tell of a tenant."""
+ELSEWHERE = "what is at fault is another tenant's"
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Patterns of tasks, as `fnmatch` has them; None: all that there is."""
+
+    patterns: tuple[str, ...] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything may be seen."""
+        return self.patterns is None
+
+    def sees(self, task: str) -> bool:
+        """Return whether a task may be seen."""
+        return self.patterns is None or any(fnmatchcase(task, each) for each in self.patterns)
+
+    def incident(
+        self, known: Incident, task_of: Callable[[EndpointId], str | None]
+    ) -> Incident | None:
+        """Return what may be seen of an incident; None where it concerns none of the tasks.
+
+        Of one that concerns others' tasks, too, neither those nor the evidence, which names them.
+        """
+        if self.patterns is None:
+            return known
+        tasks = tuple(filter(self.sees, known.tasks))
+        if not tasks:
+            return None
+
+        def mine(pairs: Iterable[Pair]) -> tuple[Pair, ...]:
+            ends = ((pair, (task_of(pair.source), task_of(pair.target))) for pair in pairs)
+            return tuple(
+                pair
+                for pair, of in ends
+                if all(each is not None and self.sees(each) for each in of)
+            )
+
+        verdict = replace(
+            known.verdict, failing=mine(known.verdict.failing), healthy=mine(known.verdict.healthy),
+            alternatives=(), evidence=(), missing=(),
+        )  # fmt: skip
+        if self._hides(verdict.component, verdict.failing):
+            verdict = replace(verdict, component=None, summary=ELSEWHERE)
+        return replace(known, tasks=tasks, verdict=verdict, notes=())
+
+    def _hides(self, component: Component | None, failing: Iterable[Pair]) -> bool:
+        if component is None or component.kind not in OF_TENANTS:
+            return False
+        containers = {end.container for pair in failing for end in (pair.source, pair.target)}
+        return component.name.partition("/")[0] not in containers
+
+
+def sight_of(
+    caller: str | None, whole: Iterable[str], tenants: Mapping[str, Sequence[str]]
+) -> Sight:
+    """Return what a caller may see: `whole` all, `tenants` their tasks; Problem for the others.
+
+    Without TLS there are no names, and anybody sees everything.
+    """
+    if caller is None or caller in whole:
+        return Sight()
+    if caller in tenants:
+        return Sight(tuple(tenants[caller]))
+    raise Problem(
+        403,
+        f"the certificate names {caller!r}, who may not read this",
+        "add it to readers, or to tenants with its tasks, in the analyzer's configuration",
+    )

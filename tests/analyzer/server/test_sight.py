@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.server.problems import Problem
+from analyzer.server.sight import ELSEWHERE, Sight, sight_of
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, link
+from netagent.model.verdict import Incident, IncidentState, Pair, Suspect, Symptom, Verdict
+
+TASKS = ("a-1", "a-2", "b")
+
+
+def end(task):
+    return EndpointId(f"container-of-{task}", 0)
+
+
+def task_of(endpoint):
+    task = endpoint.container.removeprefix("container-of-")
+    return task if task in TASKS else None
+
+
+def incident(component, tasks=TASKS):
+    pairs = tuple(Pair(end(one), end(other), 10, 1) for one in tasks for other in tasks)
+    verdict = Verdict(
+        component=component, layer=None, symptom=Symptom.LOSS, confidence=0.9, summary="it is",
+        failing=pairs, healthy=pairs, alternatives=(Suspect(link("x", "y"), 1.0, 1, 1),),
+        evidence=("container-of-b says",), missing=("of container-of-b",),
+    )  # fmt: skip
+    return Incident(
+        "i1", IncidentState.OPEN, verdict, 1, 2, 3, tasks=tasks, notes=("container-of-b",)
+    )
+
+
+def test_administrators_and_readers_see_all_and_tenants_their_tasks():
+    asked = ({"admin", "grafana"}, {"tenant-a": ("a-*",)})
+    assert sight_of(None, *asked).is_whole
+    assert sight_of("admin", *asked).is_whole
+    assert sight_of("grafana", *asked).is_whole
+    tenant = sight_of("tenant-a", *asked)
+    assert [task for task in TASKS if tenant.sees(task)] == ["a-1", "a-2"]
+    for stranger in ("h0", "", "tenant-b"):
+        with pytest.raises(Problem) as caught:
+            sight_of(stranger, *asked)
+        assert caught.value.status_code == 403
+
+
+def test_who_sees_all_sees_an_incident_as_it_is():
+    known = incident(link("leaf", "spine"))
+    assert Sight().incident(known, task_of) is known
+
+
+@given(st.sets(st.sampled_from(TASKS)), st.sets(st.sampled_from(TASKS), min_size=1))
+def test_nothing_that_a_tenant_is_told_names_another_one_s(mine, touched):
+    component = Component(Kind.CONTAINER, "container-of-b")
+    for of in (link("leaf", "spine"), component):
+        known = incident(of, tuple(sorted(touched)))
+        seen = Sight(tuple(sorted(mine))).incident(known, task_of)
+        if not mine & touched:
+            assert seen is None
+            continue
+        assert seen is not None
+        assert set(seen.tasks) == mine & touched
+        for task in set(TASKS) - mine:
+            assert f"container-of-{task}" not in repr(seen)
+
+
+def test_what_is_at_fault_for_all_is_told_to_all():
+    seen = Sight(("a-1",)).incident(incident(link("leaf", "spine")), task_of)
+    assert seen is not None
+    assert seen.verdict.component == link("leaf", "spine")
+    assert seen.verdict.summary == "it is"
+    assert seen.verdict.failing == (Pair(end("a-1"), end("a-1"), 10, 1),)
+
+
+def test_another_tenant_s_container_is_not_named():
+    component = Component(Kind.CONTAINER, "container-of-b")
+    seen = Sight(("a-1",)).incident(incident(component), task_of)
+    assert seen is not None
+    assert seen.verdict.component is None
+    assert seen.verdict.summary == ELSEWHERE
+    own = Sight(("b",)).incident(incident(component), task_of)
+    assert own is not None
+    assert own.verdict.component == component
+
+
+def test_pairs_whose_tasks_are_not_known_any_more_are_not_told():
+    seen = Sight(("a-1",)).incident(incident(link("leaf", "spine")), lambda _: None)
+    assert seen is not None
+    assert seen.verdict.failing == ()
