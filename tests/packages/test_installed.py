@@ -1,31 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both packages on a machine with systemd and without a network, from installation to purge.
 
-One story, in the order of its tests: `make test-packages` tells it in guests. The machine is host,
-analyzer and network team at once; its containers are namespaces on the system's Open vSwitch.
+One story, in the order of its tests: `make test-packages` tells it in guests. The machine is
+analyzer and network team at once; two hosts are namespaces with the kernel's Open vSwitch, the
+first of them that of the installed unit, the second that of a copy of it.
 """
 
 import json
 import os
 import shutil
+import ssl
 import subprocess
+import tempfile
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.conftest import PACKAGES, require
+from tests.kernel.overlay import ADDRESSES, MACS, Overlay
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.packages
 
 DEBS = Path(os.environ.get("NETAGENT_DEBS", "/nonexistent"))
 TLS = Path("/var/lib/netagent-analyzer/tls")
+HERE = "172.30.0.1"
+"""The analyzer's address, on the hosts' underlay."""
 ADMIN = {
-    "NETAGENT_ANALYZER_URL": "https://localhost:8420",
+    "NETAGENT_ANALYZER_URL": f"https://{HERE}:8420",
     "NETAGENT_CA": "/var/lib/netagent-analyzer/ca/ca.pem",
     "NETAGENT_CERT": str(TLS / "admin.pem"),
     "NETAGENT_KEY": str(TLS / "admin.pem"),
 }
+UNITS = ("netagent", "netagent-second")
 SLOW_S = 180.0
 """Seconds that an emulated machine may take for what a real one does in ten."""
 SECURITY = {"netagent": 5.0, "netagent-analyzer": 3.0}
@@ -64,30 +72,40 @@ def journal(unit):
 
 
 def active():
-    """Return the active incidents, as who is at fault and whether anybody is named."""
+    """Return the active incidents."""
     return asked("netagent-analyzer", "incidents", "--state", "active")["incidents"]
 
 
 def named():
-    verdicts = [each["verdict"].get("component") for each in active()]
-    return {f"{each['kind']} {each['name']}" for each in verdicts if each}
+    return {each["component"] for each in active()} - {None}
 
 
 def every():
-    """Return every component that any incident ever named."""
+    """Return every component that any incident names, or named at its end."""
     incidents = asked("netagent-analyzer", "incidents")["incidents"]
-    found = [each["verdict"].get("component") for each in incidents]
-    return {f"{each['kind']} {each['name']}" for each in found if each}
+    return {each["component"] for each in incidents} - {None}
 
 
-def enrol():
-    token = asked("netagent-analyzer", "invite", "h0")["token"]
-    run("netagent", "enroll", "--analyzer", "https://localhost:8420", "--token", "-", input=token)
+def enrol(switch):
+    """Have a host enrol, as `gpuN`."""
+    name, words = f"gpu{switch.number}", []
+    if switch.number:
+        words = ["--state", f"/var/lib/{UNITS[1]}", "--config", f"/etc/{UNITS[1]}/agent.toml"]
+    token = asked("netagent-analyzer", "invite", name)["token"]
+    given = ["--analyzer", f"https://{HERE}:8420", "--token", "-", *words]
+    run("ip", "netns", "exec", switch.name, "netagent", "enroll", *given, input=token)
 
 
 def heard():
-    """Return whether the analyzer hears of the host, with both containers."""
+    """Return whether the analyzer hears of both hosts' containers."""
     return len(asked("netagent-analyzer", "endpoints")["endpoints"]) == 2
+
+
+def own(switch, *words):
+    """Return what an agent's command answers on its host."""
+    config = f"/etc/{UNITS[switch.number]}/agent.toml"
+    there = ["ip", "netns", "exec", switch.name, "netagent", *words, "--config", config, "--json"]
+    return json.loads(run(*there))
 
 
 def debs():
@@ -116,7 +134,24 @@ def machine():
     require(PACKAGES)
     Path("/usr/sbin/policy-rc.d").unlink(missing_ok=True)
     assert run("ip", "-o", "route", "show", "default") == ""  # no network
-    wait_until(lambda: is_active("openvswitch-switch"), "Open vSwitch", SLOW_S)
+
+
+@pytest.fixture(scope="module")
+def hosts(machine):
+    """Return two hosts whose agents reach the analyzer."""
+    tempfile.tempdir = "/run"  # the units have a /tmp of their own
+    overlay = Overlay()
+    run("ip", "link", "add", "here", "type", "veth", "peer", "here-f", "netns", overlay.fabric)
+    run("ip", "-n", overlay.fabric, "link", "set", "here-f", "master", "br0", "up")
+    run("ip", "addr", "add", f"{HERE}/24", "dev", "here")
+    run("ip", "link", "set", "here", "up")
+    for switch, unit in zip(overlay.hosts, UNITS, strict=True):
+        folder = Path("/run/systemd/system", f"{unit}.service.d")
+        folder.mkdir(parents=True, exist_ok=True)
+        netns = f"[Service]\nNetworkNamespacePath=/run/netns/{switch.name}\n"
+        (folder / "there.conf").write_text(netns)
+    yield overlay.hosts
+    overlay.close()
 
 
 def test_they_install_without_a_network_and_wait_for_a_configuration():
@@ -137,8 +172,8 @@ def test_a_unit_is_exposed_no_more_than_it_must_be(unit):
     print(level)
 
 
-def test_an_analyzer_is_set_up_by_one_command_and_runs_as_nobody_else():
-    run("netagent-analyzer", "ca", "init", "--name", "localhost", "--address", "127.0.0.1")
+def test_an_analyzer_is_set_up_by_one_command_and_runs_as_nobody_else(hosts):
+    run("netagent-analyzer", "ca", "init", "--name", "analyzer.example", "--address", HERE)
     run("systemctl", "start", "netagent-analyzer")
     assert is_active("netagent-analyzer")
     status = Path(f"/proc/{told('netagent-analyzer', 'MainPID')}/status").read_text()
@@ -148,53 +183,56 @@ def test_an_analyzer_is_set_up_by_one_command_and_runs_as_nobody_else():
     assert asked("netagent-analyzer", "endpoints")["endpoints"] == []
 
 
-def test_a_host_enrols_with_a_token():
-    enrol()
-    assert Path("/var/lib/netagent").stat().st_mode & 0o077 == 0
-    run("systemctl", "start", "netagent")
-    assert is_active("netagent")
-    wait_until(lambda: asked("netagent-analyzer", "endpoints")["endpoints"] == [], "answer", SLOW_S)
+def test_hosts_enrol_with_tokens(hosts):
+    text = Path("/usr/lib/systemd/system/netagent.service").read_text()
+    second = text.replace("/etc/netagent/", f"/etc/{UNITS[1]}/")
+    second = second.replace("Directory=netagent", f"Directory={UNITS[1]}")
+    Path(f"/run/systemd/system/{UNITS[1]}.service").write_text(second)
+    for switch, unit in zip(hosts, UNITS, strict=True):
+        enrol(switch)
+        assert Path("/var/lib", unit).stat().st_mode & 0o077 == 0
+        with Path("/etc", unit, "agent.toml").open("a") as file:
+            file.write(f'[ovs]\nrundir = "{switch.rundir}"\n')
+    run("systemctl", "daemon-reload")
+    for unit in UNITS:
+        run("systemctl", "start", unit)
+        assert is_active(unit)
 
 
-def test_its_containers_are_found():
-    run("ovs-vsctl", "add-br", "br-int")
-    settings = ["type=vxlan", "options:remote_ip=flow", "options:key=flow"]
-    settings += ["options:local_ip=127.0.0.1", "external_ids:rail=0"]
-    run("ovs-vsctl", "add-port", "br-int", "vxlan0", "--", "set", "interface", "vxlan0", *settings)
-    for number, name in enumerate(("one", "two")):
-        mac, address = f"02:00:00:00:00:0{number}", f"10.0.0.1{number}/24"
-        run("ip", "netns", "add", name)
-        run("ip", "link", "add", f"{name}-r0", "type", "veth", "peer", "eth0", "netns", name)
-        run("ip", "-n", name, "link", "set", "eth0", "address", mac, "mtu", "1450", "up")
-        run("ip", "-n", name, "addr", "add", address, "dev", "eth0")
-        run("ip", "link", "set", f"{name}-r0", "up")
-        ids = {"iface-id": f"a_{name}", "attached_mac": mac, "ip_addresses": address,
-               "sandbox": name, "task": "train", "rail": "0"}  # fmt: skip
+def test_their_containers_are_found(hosts):
+    for switch in hosts:
+        port = f"a{switch.number}"
+        ids = {"iface-id": port, "attached_mac": MACS[switch.number], "sandbox": port,
+               "ip_addresses": f"{ADDRESSES[switch.number]}/24",
+               "task": "train", "rail": "0"}  # fmt: skip
         words = [f'external_ids:{key}="{value}"' for key, value in ids.items()]
-        port = f"{name}-r0"
-        run("ovs-vsctl", "add-port", "br-int", port, "--", "set", "interface", port, *words)
+        switch.vsctl("set", "interface", port, *words)
+        tunnel = [f"options:local_ip={switch.address}", "external_ids:rail=0"]
+        switch.vsctl("set", "interface", "vxa", *tunnel)
     try:
         wait_until(heard, "both containers", SLOW_S)
+        wait_until(lambda: own(hosts[0], "status")["targets"], "what to probe", SLOW_S)
     except AssertionError:
-        print(journal("netagent"), run("netagent", "endpoints", ok=(0, 1)))
+        print(journal("netagent"), own(hosts[0], "endpoints"))
         raise
 
 
-def test_a_fault_is_named_and_over_when_it_is_mended():
-    wait_until(lambda: asked("netagent", "status")["targets"], "what to probe", SLOW_S)
+def test_a_fault_is_named_and_over_when_it_is_mended(hosts):
     assert every() == set()
-    run("ovs-ofctl", "del-flows", "br-int")
+    hosts[0].ofctl("del-flows", "in_port=a0")
+    hosts[0].forget()
     try:
-        wait_until(lambda: "flow h0/br-int/table=0" in named(), "the fault", SLOW_S)
+        wait_until(lambda: "flow gpu0/br-int/table=0" in named(), "the fault", SLOW_S)
     except AssertionError:
         print(run("netagent-analyzer", "incidents", "--json"), journal("netagent"))
         raise
     finally:
-        run("ovs-ofctl", "add-flow", "br-int", "priority=0,actions=NORMAL")
+        hosts[0].forward()
     wait_until(lambda: not active(), "recovery", SLOW_S)
+    assert every() == {"flow gpu0/br-int/table=0"}
 
 
-def test_it_is_upgraded_while_it_probes_and_nobody_is_blamed(tmp_path):
+def test_it_is_upgraded_while_it_probes_and_nobody_is_blamed(hosts, tmp_path):
     before = every()
     deb = debs()["netagent"]
     for version, flags in (("99.0~deb0", []), (None, ["--force-downgrade"])):
@@ -207,10 +245,10 @@ def test_it_is_upgraded_while_it_probes_and_nobody_is_blamed(tmp_path):
     assert every() == before
 
 
-def test_its_certificate_is_changed_while_it_runs():
+def test_its_certificate_is_changed_while_it_runs(hosts):
     pid = told("netagent", "MainPID")
     before = journal("netagent").count("certificates_taken")
-    enrol()
+    enrol(hosts[0])
     wait_until(lambda: journal("netagent").count("certificates_taken") > before, "it", SLOW_S)
     assert told("netagent", "MainPID") == pid
     wait_until(heard, "both containers", SLOW_S)
@@ -218,20 +256,24 @@ def test_its_certificate_is_changed_while_it_runs():
 
 def silent_s():
     """Return for how many seconds the analyzer has not heard of the host."""
-    words = ["curl", "-s", "--cacert", ADMIN["NETAGENT_CA"], "--cert", ADMIN["NETAGENT_CERT"]]
-    answer = json.loads(run(*words, f"{ADMIN['NETAGENT_ANALYZER_URL']}/v1/agents"))
-    return answer["agents"][0]["silent_ms"] / 1000
+    context = ssl.create_default_context(cafile=ADMIN["NETAGENT_CA"])
+    context.load_cert_chain(ADMIN["NETAGENT_CERT"])
+    url = f"{ADMIN['NETAGENT_ANALYZER_URL']}/v1/agents"
+    answer = httpx.get(url, verify=context, trust_env=False, timeout=30).json()
+    [mine] = [each for each in answer["agents"] if each["host"] == "gpu0"]
+    return mine["silent_ms"] / 1000
 
 
-def test_what_is_revoked_is_refused_and_a_new_certificate_ends_that():
+def test_what_is_revoked_is_refused_and_a_new_certificate_ends_that(hosts):
     wait_until(lambda: silent_s() < 10, "the host", SLOW_S)
-    run("netagent-analyzer", "ca", "revoke", "h0")
+    run("netagent-analyzer", "ca", "revoke", "gpu0")
     wait_until(lambda: silent_s() > 20, "silence", 80)
-    enrol()
+    enrol(hosts[0])
     wait_until(lambda: silent_s() < 10, "the host", SLOW_S)
 
 
 def test_nothing_is_left_of_what_is_purged():
+    run("systemctl", "stop", UNITS[1])
     run("dpkg", "--purge", "netagent", "netagent-analyzer")
     for unit in SECURITY:
         for place in ("/etc", "/var/lib", "/usr/lib", "/run", "/usr/bin", "/usr/share/doc"):
