@@ -110,6 +110,8 @@ class Analyzer:
     traffic: TrafficBook
     clock: Clock
     started_ns: int
+    trust: Trust | None
+    """None where there is no TLS."""
     authority: Authority | None
     rows_aside: int
     """Rows of the database that no start could read, kept in its table `aside`."""
@@ -193,6 +195,7 @@ class Analyzer:
             traffic=TrafficBook(),
             clock=clock,
             started_ns=clock(),
+            trust=trust,
             authority=authority,
             rows_aside=rows_aside,
             counters=counters,

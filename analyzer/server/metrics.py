@@ -100,6 +100,26 @@ def _own(analyzer: Analyzer) -> list[Gauge]:
             [({}, float(analyzer.registry.refused_claims))],
         ),
         (
+            "certificate_ends_seconds",
+            "Unix time at which this analyzer's certificate ends.",
+            [({}, trust.expires_s)] if (trust := analyzer.trust) else [],
+        ),
+        (
+            "certificates_revoked",
+            "Certificates in the list of what was revoked.",
+            [({}, float(len(trust.revoked)))] if trust else [],
+        ),
+        (
+            "certificates_not_taken",
+            "1 while the files of certificates changed and cannot be used.",
+            [({}, float(bool(trust.problem)))] if trust else [],
+        ),
+        (
+            "invitations_open",
+            "Hosts that were invited and did not enrol yet.",
+            [({}, float(len(analyzer.authority.invitations)))] if analyzer.authority else [],
+        ),
+        (
             "rows_set_aside",
             "Rows of the database that no start could read.",
             [({}, float(analyzer.rows_aside))],

@@ -9,6 +9,7 @@ import socket
 import ssl
 import struct
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from netagent.adapters.peers.uplink import client_tls
 from netagent.config import AgentConfig
 from netagent.model.errors import CapabilityMissing
+from netagent.trust import Trust
 
 CAPABILITIES = {
     "CAP_NET_ADMIN": 12,
@@ -123,6 +125,24 @@ def writable(folder: str) -> str:
         remedy = f"make {folder} writable ({error.strerror})"
         raise CapabilityMissing("state folder", remedy) from error
     return f"{folder}, {space.f_bavail * space.f_frsize >> 20} MiB free"
+
+
+def certificate(config: AgentConfig, now_s: float) -> str:
+    """Say until when this host's certificate holds; raises CapabilityMissing where it does not.
+
+    ConfigError where its files cannot be used.
+    """
+    if config.tls is None:
+        return "none: plain HTTP"
+    trust = Trust(config.tls)
+    until = time.strftime("%Y-%m-%d", time.gmtime(trust.expires_s))
+    if not trust.began_s <= now_s < trust.expires_s:
+        remedy = f"enrol again, or set the clock: it holds until {until}"
+        raise CapabilityMissing("certificate", remedy)
+    if trust.key_is_open:
+        raise CapabilityMissing("certificate", f"chmod 600 {config.tls.key}: others may read it")
+    renews = "renewed by itself" if config.tls.cert == config.tls.key else "renewed by you"
+    return f"until {until}, {renews}; {len(trust.revoked)} others revoked"
 
 
 async def analyzer_answers(config: AgentConfig) -> str:

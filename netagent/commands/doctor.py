@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import textwrap
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -109,6 +110,11 @@ def _configured(config: AgentConfig) -> dict[str, Check]:
         "OVSDB": lambda: _ovsdb(config, view),
         "rails": lambda: _rails(view),
         "namespaces": lambda: _namespaces(view),
+        **(
+            {"certificate": lambda: capabilities.certificate(config, time.time())}
+            if config.tls
+            else {}
+        ),
         "analyzer": lambda: capabilities.analyzer_answers(config),
     }
 

@@ -141,8 +141,22 @@ def test_what_is_revoked_is_out_within_a_minute_and_its_open_connections_are_end
         assert good.get("/v1/crl").status_code == 200
         listed = good.get("/v1/crl").text
         assert len(revoked_in(listed, str(state / "ca" / "ca.pem"))) == 1
+    metrics = asked_metrics(served, state)
+    assert metrics["netagent_certificates_revoked"] == 1
+    assert metrics["netagent_certificate_ends_seconds"] > time.time() + 80 * 86_400
+    assert metrics["netagent_certificates_not_taken"] == 0
+    assert metrics["netagent_invitations_open"] == 0
     states = {each.name: each.state for each in Authority(state / "ca").issued()}
     assert states == {"analyzer": "valid", "admin": "valid", "h0": "revoked", "h1": "valid"}
+
+
+def asked_metrics(served, state):
+    admin = ssl.create_default_context(cafile=str(state / "ca" / "ca.pem"))
+    admin.load_cert_chain(str(state / "tls" / "admin.pem"))
+    with served.client(admin) as client:
+        lines = client.get("/metrics").text.splitlines()
+    pairs = (line.split() for line in lines if not line.startswith("#"))
+    return {words[0]: float(words[1]) for words in pairs if len(words) == 2}
 
 
 def test_people_s_certificates_are_not_for_hosts(served, asked, state):

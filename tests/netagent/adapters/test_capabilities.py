@@ -9,6 +9,7 @@ import pytest
 from netagent.adapters import capabilities
 from netagent.adapters.capabilities import (
     analyzer_answers,
+    certificate,
     clock_synchronised,
     missing_privileges,
     packet_socket,
@@ -17,6 +18,7 @@ from netagent.adapters.capabilities import (
 )
 from netagent.config import AgentConfig, AnalyzerConfig, TlsConfig
 from netagent.model.errors import CapabilityMissing
+from netagent.trust import validity
 from tests.analyzer.certificates import Authority
 from tests.netagent.adapters.peers.analyzer import FakeAnalyzer
 
@@ -94,6 +96,22 @@ def knock(analyzer: FakeAnalyzer, tls: TlsConfig | None = None) -> str:
             return await analyzer_answers(config(analyzer.url, tls))
 
     return asyncio.run(main())
+
+
+def test_a_certificate_is_told_with_its_end(tmp_path):
+    authority = Authority(tmp_path)
+    cert, key = authority.sign("h0")
+    key.chmod(0o600)
+    tls = TlsConfig(ca=str(authority.ca), cert=str(cert), key=str(key))
+    config = AgentConfig(host="h0", analyzer=AnalyzerConfig(url="https://127.0.0.1:1"), tls=tls)
+    began_s, expires_s = validity(cert)
+    assert "renewed by you; 0 others revoked" in certificate(config, began_s + 1)
+    for then_s in (began_s - 1, expires_s):
+        with pytest.raises(CapabilityMissing, match="enrol again"):
+            certificate(config, then_s)
+    key.chmod(0o644)
+    with pytest.raises(CapabilityMissing, match=r"chmod 600 .*h0\.key"):
+        certificate(config, began_s + 1)
 
 
 def test_an_analyzer_that_answers_is_fine_with_and_without_tls(tmp_path):
