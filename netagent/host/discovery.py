@@ -73,6 +73,17 @@ def container_nsids(view: VswitchView, bridge: str, links: LinkView) -> frozense
     return frozenset(nsid for nsid in wired if nsid is not None)
 
 
+def unwired_macs(view: VswitchView, bridge: str, links: LinkView) -> frozenset[str]:
+    """Return the hardware addresses of containers whose ports lead nowhere that the kernel tells.
+
+    Of a representor the other end is a function of the NIC, which was moved into the container.
+    """
+    found = view.bridge(bridge)
+    ports, _ = container_ports(found.interfaces() if found else ())
+    devices = ((port, links.host.get(port.interface)) for port in ports)
+    return frozenset(port.mac for port, link in devices if link is not None and not _is_wired(link))
+
+
 class Discovery:
     """Remembers what was announced, and returns what to announce now."""
 
@@ -273,6 +284,32 @@ def _stage(condition: _Condition) -> tuple[bool, bool]:
     return condition.ready, condition.gone
 
 
+def _is_wired(link: Link) -> bool:
+    return link.netnsid is not None or link.kind == "veth"
+
+
+def _function(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
+    """Look at the device in a container that a port's device stands for: it has its address."""
+    found = [
+        (namespace, device)
+        for nsid, namespace in links.namespaces.items()
+        for device in links.inside.get(nsid, {}).values()
+        if device.mac == port.mac
+    ]
+    if len(found) > 1:  # of a bond's members, and of copies of a container, one has the address
+        found = [each for each in found if port.address in each[1].addresses] or found
+    if len(found) != 1:
+        stands = f"{link.name} stands for {link.switch_port}" if link.switch_port else link.name
+        text = f"no container has an interface with {port.mac} ({stands})"
+        if found:
+            text = f"{len(found)} interfaces of containers have {port.mac}"
+        alive = any(each.inode == inode for each in links.namespaces.values())
+        return _Condition(gone=inode is not None and not alive, text=text)
+    ((namespace, device),) = found
+    text = _fault(port, link, device, readable=True)
+    return _Condition(ready=not text, text=text, device=device, namespace=namespace)
+
+
 def _condition(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
     """Look at `port`'s device and at what it is wired to; `inode` is its namespace so far."""
     link = links.host.get(port.interface)
@@ -280,9 +317,11 @@ def _condition(port: ContainerPort, links: LinkView, inode: int | None) -> _Cond
         alive = inode is not None and any(n.inode == inode for n in links.namespaces.values())
         text = "its device does not exist"
         return _Condition(gone=not alive, text=text)
+    if not _is_wired(link):
+        return _function(port, link, links, inode)
     namespace = links.namespaces.get(link.netnsid) if link.netnsid is not None else None
     if namespace is None:
-        text = "no namespace found for the other end of its device; is it a veth, and /proc ours?"
+        text = "no namespace found for the other end of its device; is /proc ours?"
         return _Condition(gone=inode is not None, text=text)
     inside = links.inside.get(link.netnsid) if link.netnsid is not None else None
     device = inside.get(link.peer) if inside is not None and link.peer is not None else None

@@ -70,13 +70,16 @@ class Link:
     peer: int | None = None
     """Index of a veth's other end, in the namespace `netnsid` (None: the same namespace)."""
     netnsid: int | None = None
-    """Id by which its namespace knows the namespace of the other end."""
+    """Id by which its namespace knows the namespace of the other end; None of hardware's
+    functions, whose other end is known by its address alone."""
     carrier_changes: int | None = None
     """Carrier transitions since the device was made."""
     active: int | None = None
     """Index of the member that a bond sends by, where it is one only."""
     primary: int | None = None
     """Index of the member that a bond should send by, where that is set."""
+    switch_port: str = ""
+    """Name of the port of a switch in the NIC that it stands for: ``pf0vf3`` of a representor."""
     held_down: bool = False
     """Whether the bond that it is a member of holds its link for down."""
     addresses: tuple[str, ...] = ()

@@ -260,3 +260,29 @@ def test_a_restart_of_ovsdb_loses_no_endpoint_and_later_changes_are_heard(host, 
     host.unplug("c1")
     host.delete_namespace("c1")
     views.within(2, "c1 to vanish", lambda v: state_of(v, key) is None)
+
+
+def test_a_container_whose_port_is_wired_to_nothing_is_found_by_its_hardware_address(host, views):
+    """A tap stands in for a representor, another one for the function that a container has."""
+    inside = host.containers["vf"] = f"na-{host.tag}-vf"
+    key = EndpointId("vf", 0)
+    run("ip", "netns", "add", inside)
+    host.ip("tuntap", "add", "vf-r0", "mode", "tap")
+    host.ip("link", "set", "vf-r0", "up")
+    host._plug("vf", 0, "02:00:00:00:00:2a", "10.0.0.42/24")
+    # The device comes later than its port, as by some plugins, and then its address.
+    run("ip", "-n", inside, "tuntap", "add", "net1", "mode", "tap")
+    run("ip", "-n", inside, "link", "set", "net1", "address", "02:00:00:00:00:2a")
+    run("ip", "-n", inside, "link", "set", "net1", "mtu", "1450", "up")
+    run("ip", "-n", inside, "addr", "add", "10.0.0.42/24", "dev", "net1")
+    views.within(10, "vf to appear", lambda v: state_of(v, key) is EndpointState.UP)
+    assert views.latest.namespaces[key].path == f"/run/netns/{inside}"
+    run("ip", "-n", inside, "link", "set", "net1", "down")
+    views.within(5, "its failure", lambda v: FindingKind.ENDPOINT_DOWN in kinds(v))
+    run("ip", "-n", inside, "link", "set", "net1", "up")
+    views.within(5, "its end", lambda v: FindingKind.ENDPOINT_DOWN not in kinds(v))
+    host.delete_namespace("vf")
+    views.within(5, "its crash", lambda v: state_of(v, key) is EndpointState.CRASHED)
+    host.vsctl("del-port", "br-int", "vf-r0")
+    host.ip("link", "del", "vf-r0")
+    views.within(5, "nothing", lambda v: not v.endpoints and not v.findings)

@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the container's namespace at the other end of a veth, and notices when it is gone.
+"""Finds the container's namespace at the other end of a port, and notices when it is gone.
 
-The kernel knows it by an id (`Link.netnsid`) only. Candidates are the namespaces with a name and
-those of processes; none is held open, for that would keep a dead one and its devices alive.
+Of a veth the kernel knows it by an id (`Link.netnsid`) only. Of a representor it knows nothing, and
+the device with the container's hardware address is looked for. Candidates are the namespaces with a
+name and those of processes; none is held open, for that would keep a dead one and its devices
+alive.
 """
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from netagent.adapters.host.netlink import nsid_of, query_socket
+from netagent.adapters.host.netlink import assign_nsid, dump, nsid_of, query_socket
+from netagent.adapters.host.setns import call_in_namespace
 from netagent.host.facts import Namespace
 
 NAMED = ("/run/netns", "/run/docker/netns")
@@ -18,36 +22,44 @@ NAMED = ("/run/netns", "/run/docker/netns")
 
 RETRY_NS = (100_000_000, 5_000_000_000)
 """First and longest wait before another search for an id that no candidate has."""
+SEEK_NS = 30_000_000_000
+"""Longest wait before another search for a hardware address. Chosen: each reads the devices of all
+namespaces of the host, some milliseconds for ten of them."""
 
 
-class Namespaces:
-    """Remembers which namespace each id belongs to. Lookups may run in a thread of their own."""
+K = TypeVar("K", int, str)
+"""What a namespace is looked for by: an id, or the hardware address of a device in it."""
 
-    def __init__(self) -> None:
-        self.found: dict[int, Namespace] = {}
-        """Namespaces by id."""
-        self._retry: dict[int, tuple[int, int]] = {}  # id -> when to try again, wait before that
 
-    def wanted(self, nsids: AbstractSet[int], *, now_ns: int) -> frozenset[int]:
-        """Return which of `nsids` are to be looked for now; forget what is not in `nsids`."""
+class Namespaces(Generic[K]):
+    """Remembers which namespace each key leads to. Lookups may run in a thread of their own."""
+
+    def __init__(self, longest_ns: int = RETRY_NS[1]) -> None:
+        self.found: dict[K, Namespace] = {}
+        """Namespaces by key."""
+        self._retry: dict[K, tuple[int, int]] = {}  # key -> when to try again, wait before that
+        self._longest_ns = longest_ns
+
+    def wanted(self, nsids: AbstractSet[K], *, now_ns: int) -> frozenset[K]:
+        """Return which of the keys are to be looked for now; forget what is not among them."""
         self.found = {nsid: kept for nsid, kept in self.found.items() if nsid in nsids}
         self._retry = {nsid: kept for nsid, kept in self._retry.items() if nsid in nsids}
         missing = nsids - self.found.keys()
         return frozenset(n for n in missing if self._retry.get(n, (0, 0))[0] <= now_ns)
 
-    def learn(self, asked: AbstractSet[int], found: dict[int, Namespace], *, now_ns: int) -> None:
-        """Take in what `locate(asked)` found."""
+    def learn(self, asked: AbstractSet[K], found: dict[K, Namespace], *, now_ns: int) -> None:
+        """Take in what a search for what was asked found."""
         self.found.update(found)
         for nsid in asked:
-            first, longest = RETRY_NS
+            first, longest = RETRY_NS[0], self._longest_ns
             wait = min(longest, 2 * self._retry.get(nsid, (0, first // 2))[1])
             if nsid in found:
                 self._retry.pop(nsid, None)
             else:
                 self._retry[nsid] = (now_ns + wait, wait)
 
-    def drop(self, nsids: AbstractSet[int]) -> None:
-        """Forget `nsids`: their namespaces died, and the ids may be given anew."""
+    def drop(self, nsids: AbstractSet[K]) -> None:
+        """Forget keys: their namespaces died, and ids may be given anew."""
         for nsid in nsids:
             self.found.pop(nsid, None)
             self._retry.pop(nsid, None)
@@ -85,6 +97,27 @@ def locate(nsids: AbstractSet[int]) -> dict[int, Namespace]:
                 nsid, inode = nsid_of(query, path)
                 if nsid in nsids:
                     found[nsid] = Namespace(path, inode)
+    return found
+
+
+def seek(macs: AbstractSet[str]) -> dict[str, tuple[int, Namespace]]:
+    """Return where devices with these hardware addresses are: ids of namespaces, and these.
+
+    A namespace without an id that has such a device is given one, by which the kernel tells of its
+    changes. Takes about a millisecond per candidate and does not need an event loop.
+    """
+    found: dict[str, tuple[int, Namespace]] = {}
+    with query_socket() as query:
+        for path in _candidates():
+            if found.keys() >= macs:
+                break
+            with suppress(OSError):  # it ended between the listing and now, or is not to be read
+                nsid, inode = nsid_of(query, path)
+                table = dump(nsid) if nsid >= 0 else call_in_namespace(path, dump, inode=inode)
+                here = {link.mac for link in table.values()} & macs - found.keys()
+                if here and nsid < 0:
+                    nsid = assign_nsid(query, path)
+                found.update(dict.fromkeys(here, (nsid, Namespace(path, inode))))
     return found
 
 

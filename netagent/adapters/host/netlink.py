@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import structlog
 from pyroute2.netlink import (
     NETLINK_LISTEN_ALL_NSID,
+    NLM_F_ACK,
     NLM_F_DUMP,
     NLM_F_REQUEST,
     NLMSG_DONE,
@@ -201,6 +202,7 @@ def _link(message: Any) -> Link | None:
         carrier_changes=_value(found, "IFLA_CARRIER_CHANGES", int),
         active=_value(bond, "IFLA_BOND_ACTIVE_SLAVE", int),
         primary=_value(bond, "IFLA_BOND_PRIMARY", int),
+        switch_port=_value(found, "IFLA_PHYS_PORT_NAME", str) or "",
         held_down=_value(member, "IFLA_BOND_SLAVE_MII_STATUS", int) == _MII_DOWN,
     )
 
@@ -268,6 +270,23 @@ def nsid_of(query: IPRSocket, path: str) -> tuple[int, int]:
     _refuse_error(answer, path)
     nsid = answer.get_attr("NETNSA_NSID")
     return -1 if nsid == _NOT_ASSIGNED else nsid, inode
+
+
+def assign_nsid(query: IPRSocket, path: str) -> int:
+    """Have this namespace know the one at `path` by an id, and return it.
+
+    Raises OSError where the kernel refuses, EEXIST where it has one.
+    """
+    request = nsidmsg()
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        request["attrs"] = [("NETNSA_FD", fd), ("NETNSA_NSID", _NOT_ASSIGNED)]
+        query.put(request, rtnl.RTM_NEWNSID, NLM_F_REQUEST | NLM_F_ACK)
+        (answer,) = query.get()
+    finally:
+        os.close(fd)
+    _refuse_error(answer, path)
+    return nsid_of(query, path)[0]
 
 
 def _refuse_error(message: Any, path: str | None = None) -> None:

@@ -7,6 +7,7 @@ ends silently: a namespace's name, ovs-vswitchd's control socket.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from typing import Any
 import structlog
 
 from netagent.adapters.clock import now_ns, wall_ns
-from netagent.adapters.host.namespaces import Namespaces, locate
+from netagent.adapters.host.namespaces import SEEK_NS, Namespaces, locate, seek
 from netagent.adapters.host.netlink import LinkMonitor
 from netagent.adapters.host.ovsdb import OvsdbMonitor
 from netagent.adapters.host.sysfs import netdev_rate
 from netagent.adapters.host.vswitchd import VswitchdWatch
 from netagent.config import AgentConfig
-from netagent.host.discovery import Discovery, container_nsids
+from netagent.host.discovery import Discovery, container_nsids, unwired_macs
 from netagent.host.facts import Bridge, HostView, VswitchView
 from netagent.host.ports import is_tunnel
 from netagent.host.rates import PortRate, RateWatch
@@ -52,7 +53,11 @@ class Watcher:
         self._discovery = Discovery(host=config.host, bridge=self._bridge)
         self._ovsdb = OvsdbMonitor(rundir / "db.sock")
         self._links = LinkMonitor()
-        self._namespaces = Namespaces()
+        self._namespaces = Namespaces[int]()
+        self._functions = Namespaces[str](SEEK_NS)
+        """By the hardware address of a NIC's function in them."""
+        self._nsids: dict[str, int] = {}
+        """Ids of those."""
         self._vswitchd = VswitchdWatch(rundir)
         self._vswitch = VswitchView()
         self._read_once = False
@@ -91,8 +96,10 @@ class Watcher:
     async def _look_at_namespaces(self) -> None:
         while True:
             await asyncio.sleep(NAMESPACE_LOOK_S)
-            retry_ns = self._namespaces.retry_ns()
-            if self._namespaces.drop_lost() or (retry_ns is not None and retry_ns <= now_ns()):
+            both = (self._namespaces, self._functions)
+            lost = [each.drop_lost() for each in both]
+            due = (each.retry_ns() for each in both)
+            if any(lost) or any(when is not None and when <= now_ns() for when in due):
                 self._changed.set()
 
     async def _look_at_vswitchd(self) -> None:
@@ -161,23 +168,38 @@ class Watcher:
 
     async def _look(self) -> HostView:
         self._namespaces.drop(self._links.gone)
+        self._functions.drop({m for m, nsid in self._nsids.items() if nsid in self._links.gone})
         self._links.gone.clear()
-        nsids = container_nsids(self._vswitch, self._bridge, self._links.view({}))
-        self._links.follow(nsids)
+        links = self._links.view({})
+        nsids = container_nsids(self._vswitch, self._bridge, links)
         asked = self._namespaces.wanted(nsids, now_ns=now_ns())
         if asked:
             # A host has thousands of processes; walking them must not hold up a probe.
             found = await asyncio.to_thread(locate, asked)
             self._namespaces.learn(asked, found, now_ns=now_ns())
+        await self._seek(unwired_macs(self._vswitch, self._bridge, links))
+        functions = {self._nsids[mac]: there for mac, there in self._functions.found.items()}
+        self._links.follow(nsids | functions.keys())
         return self._discovery.observe(
             self._vswitch,
-            self._links.view(dict(self._namespaces.found)),
+            self._links.view({**functions, **self._namespaces.found}),
             now_ns=now_ns(),
             wall_ns=wall_ns(),
             vswitch_down=self._vswitchd.down if self._looked_once else None,
             slow=self._slow,
             complete=self._read_once,
         )
+
+    async def _seek(self, macs: AbstractSet[str]) -> None:
+        """Look for the namespaces of NICs' functions with these addresses."""
+        asked = self._functions.wanted(macs, now_ns=now_ns())
+        if asked:
+            found = await asyncio.to_thread(seek, asked)
+            self._nsids.update({mac: nsid for mac, (nsid, _) in found.items()})
+            there = {mac: namespace for mac, (_, namespace) in found.items()}
+            self._functions.learn(asked, there, now_ns=now_ns())
+        kept = self._functions.found
+        self._nsids = {mac: nsid for mac, nsid in self._nsids.items() if mac in kept}
 
 
 def _rates_of(names: Iterable[str]) -> dict[str, PortRate | None]:

@@ -93,6 +93,12 @@ class Links:
         self.inside.setdefault(nsid, {})[7] = Link(index=7, name="eth0", **known)
         self.namespaces[nsid] = Namespace(f"/run/netns/{nsid}", 4_000_000_000 + nsid)
 
+    def give(self, interface: Interface, nsid: int, **facts: Any) -> None:
+        """Make a representor of that name, with its function in namespace `nsid`."""
+        self.start(interface, nsid, **facts)
+        index = self.host[interface.name].index
+        self.host[interface.name] = Link(index=index, name=interface.name, switch_port="pf0vf3")
+
     def change_inside(self, nsid: int, **facts: Any) -> None:
         self.inside[nsid][7] = replace(self.inside[nsid][7], **facts)
 

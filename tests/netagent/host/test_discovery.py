@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.host.carrier import FLAP_HOLD_NS
-from netagent.host.discovery import GRACE_NS, UNFOUND_NS, Discovery, container_nsids
+from netagent.host.discovery import (
+    GRACE_NS,
+    UNFOUND_NS,
+    Discovery,
+    container_nsids,
+    unwired_macs,
+)
 from netagent.host.facts import HostView, LinkView, VswitchView
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
@@ -310,3 +316,78 @@ def test_no_content_of_ovsdb_raises(ids, rail, local_ip):
     discovery = Discovery(host="h0", bridge="br-int")
     seen = discovery.observe(view, LinkView(), now_ns=0, wall_ns=0)
     assert all(isinstance(each.id, EndpointId) for each in seen.endpoints)
+
+
+# --- ports that stand for functions of the NIC ----------------------------------------------------
+
+
+def test_a_container_behind_a_representor_is_found_by_its_hardware_address(host):
+    host.links.give(plug(), 3)
+    view = host.look(plug())
+    (endpoint,) = view.endpoints
+    assert (endpoint.id, endpoint.state, endpoint.mtu) == (C0, EndpointState.UP, 1400)
+    assert view.namespaces == {C0: host.links.namespaces[3]}
+    assert view.netdevs == {C0: "eth0"}
+    assert view.findings == ()
+
+
+def test_hardware_addresses_are_looked_for_of_ports_that_are_wired_to_nothing():
+    links = Links()
+    links.give(plug(), 3)
+    links.start(plug("c1", octet=11), 4)
+    view = vswitch(tunnel(0), plug(), plug("c1", octet=11), plug("gone", octet=12))
+    assert unwired_macs(view, "br-int", links.view) == {"02:00:00:00:00:0a"}
+    assert unwired_macs(VswitchView(), "br-int", links.view) == frozenset()
+
+
+def test_a_function_that_no_container_has_is_told_with_its_port(host):
+    host.links.give(plug(), 3, mac="02:00:00:00:00:99")
+    assert host.look(plug()).endpoints == ()
+    (finding,) = host.look(plug(), after_ns=UNFOUND_NS).findings
+    assert "no container has an interface with 02:00:00:00:00:0a" in finding.text
+    assert "c0-r0 stands for pf0vf3" in finding.text
+
+
+def test_of_two_interfaces_with_the_hardware_address_the_one_with_the_other_address_is_it(host):
+    host.links.give(plug(), 3)
+    host.links.start(plug("other", octet=20), 4, mac="02:00:00:00:00:0a")
+    assert [each.id for each in host.look(plug()).endpoints] == [C0]
+    host.links.change_inside(4, addresses=("10.0.0.10",))
+    host.look(plug())
+    (finding,) = host.look(plug(), after_ns=GRACE_NS).findings
+    assert finding.kind is FindingKind.ENDPOINT_DOWN
+    assert "2 interfaces of containers have 02:00:00:00:00:0a" in finding.text
+
+
+def test_a_function_whose_container_died_is_a_crash(host):
+    host.links.give(plug(), 3)
+    host.look(plug())
+    del host.links.inside[3], host.links.namespaces[3]
+    host.links.add("eth0", mac="02:00:00:00:00:0a")  # back in the host's namespace
+    host.look(plug(), after_ns=1)
+    view = host.look(plug(), after_ns=GRACE_NS)
+    assert [each.state for each in view.endpoints] == [EndpointState.CRASHED]
+    assert (FindingKind.CONTAINER_CRASHED, "container c0") in found(view)
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [({"up": False}, "eth0 is down"), ({"addresses": ()}, "eth0 does not carry 10.0.0.10")],
+)
+def test_a_function_that_fails_is_an_endpoint_that_is_down(host, facts, text):
+    host.links.give(plug(), 3)
+    host.look(plug())
+    host.links.change_inside(3, **facts)
+    host.look(plug(), after_ns=1)
+    (finding,) = host.look(plug(), after_ns=GRACE_NS).findings
+    assert finding.kind is FindingKind.ENDPOINT_DOWN
+    assert text in finding.text
+
+
+def test_a_representor_that_is_down_is_told(host):
+    host.links.give(plug(), 3)
+    host.look(plug())
+    host.links.change("c0-r0", up=False)
+    host.look(plug(), after_ns=1)
+    (finding,) = host.look(plug(), after_ns=GRACE_NS).findings
+    assert "c0-r0 is down on the host" in finding.text

@@ -116,6 +116,13 @@ def test_a_link_message_holds_its_facts():
     assert (facts.peer, facts.netnsid, facts.master) == (7, 3, None)
 
 
+def test_a_representor_says_which_port_of_the_nic_it_stands_for():
+    """As `rtnl_phys_port_name_fill` of the kernel's rtnetlink.c writes it."""
+    facts = only(link(info=b"", netnsid=b"", peer=b"", port=attribute(38, b"pf0vf3\0"))).link
+    assert (facts.switch_port, facts.kind, facts.netnsid) == ("pf0vf3", None, None)
+    assert only(link()).link.switch_port == ""
+
+
 def test_what_a_driver_leaves_out_is_told_from_the_flags():
     facts = only(link(flags=0x10000, carrier=b"", operstate=attribute(16, b"\x63"))).link
     assert (facts.up, facts.carrier, facts.operstate) == (False, True, "unknown")
