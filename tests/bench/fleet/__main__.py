@@ -22,6 +22,7 @@ examples:
   .venv/bin/python -m tests.bench.fleet 2048 --healthy 60 --kill serve,judge
   .venv/bin/python -m tests.bench.fleet 256 --clock-steps=180,0,-180,0 --types 2
   .venv/bin/python -m tests.bench.fleet 256 --disk-iops 5 --types 2
+  .venv/bin/python -m tests.bench.fleet 2048 --healthy 120 --hostile
 
 exit status 1: something else was named, something was not, or a window that
 was acknowledged is not on disk
@@ -55,6 +56,8 @@ def main() -> int:
                         help="that each sync of the server's disk takes longer")  # fmt: skip
     parser.add_argument("--disk-iops", type=int, default=0, metavar="N",
                         help="writes a second that the server's disk takes (root)")  # fmt: skip
+    parser.add_argument("--hostile", action="store_true",
+                        help="strangers and a stolen key attack meanwhile")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     if options.rnics % RAILS or options.rnics < 2 * RAILS:
@@ -76,7 +79,8 @@ def main() -> int:
     say(f"{load.hosts} hosts, {load.windows * WIDTH_NS // NS} s")
     kills = Kills(options.kill, options.every)
     with tempfile.TemporaryDirectory() as folder, Machine(Path(folder), trouble) as machine:
-        shown = told(run(load, Path(folder), kills, say, machine))
+        outcome = run(load, Path(folder), kills, say, machine, hostile=options.hostile)
+        shown = told(outcome)
     print(json.dumps({"bench": "fleet", **shown}), flush=True)
     return int(bool(shown["others"] or shown["lost"] or None in shown["named_s"].values()))
 

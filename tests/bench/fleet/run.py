@@ -15,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -26,6 +26,7 @@ import duckdb
 
 from analyzer.simulate.agents import WIDTH_NS
 from tests.analyzer.certificates import Authority
+from tests.bench.fleet.hostile import main as attack_until
 from tests.bench.fleet.hosts import AGAIN_S, NS, Delivered, Load, Served, main
 from tests.bench.fleet.trouble import Machine
 from tests.bench.receiving import Host, Refused, cpu_s
@@ -187,10 +188,18 @@ class Outcome:
     lost: int
     """Windows that were acknowledged and are not on disk."""
     killed: int
+    hostile: dict[str, int]
+    """How attempts of each kind ended."""
 
 
 def run(
-    load: Load, folder: Path, kills: Kills, say: Callable[[str], None], machine: Machine
+    load: Load,
+    folder: Path,
+    kills: Kills,
+    say: Callable[[str], None],
+    machine: Machine,
+    *,
+    hostile: bool = False,
 ) -> Outcome:
     """Run it; `say` is told how far it is."""
     authority = Authority(folder, environ=machine.of_certificates)
@@ -210,13 +219,43 @@ def run(
         ours.send(Served(serve.port, str(authority.ca), certificates, everybody))
         watcher = Watcher(serve, authority)
         live = _Live(load, serve, watcher, ours, kills, say, machine)
-        delivered = asyncio.run(live.live())
+        attack = _attacked(serve.port, folder, authority) if hostile else _left_alone()
+        with attack as counts:
+            delivered = asyncio.run(live.live())
     finally:
         process.terminate()
         process.join()
         serve.stop()
     lost = _lost(serve.database, delivered)
-    return Outcome(load, truths, live.failed_ns, delivered, watcher.seen, lost, live.killed)
+    seen, failed_ns = watcher.seen, live.failed_ns
+    return Outcome(load, truths, failed_ns, delivered, seen, lost, live.killed, counts)
+
+
+@contextlib.contextmanager
+def _left_alone() -> Iterator[dict[str, int]]:
+    yield {}
+
+
+@contextlib.contextmanager
+def _attacked(port: int, folder: Path, authority: Authority) -> Iterator[dict[str, int]]:
+    """Attack the server meanwhile; the counts are there at the end."""
+    other = folder / "stranger"
+    other.mkdir()
+    stolen, stranger = (_text(a.sign("stolen")) for a in (authority, Authority(other)))
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=attack_until, args=(port, str(authority.ca), stolen, stranger, theirs), daemon=True
+    )
+    process.start()
+    theirs.close()
+    counts = dict[str, int]()
+    try:
+        yield counts
+        ours.send(None)
+        counts.update(ours.recv())
+    finally:
+        process.terminate()
+        process.join()
 
 
 class _Live:
@@ -325,6 +364,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "undecided": len(undecided),
         "lost": outcome.lost,
         "killed": outcome.killed,
+        "hostile": outcome.hostile,
         "refused": delivered.refused,
         "cpu_s_per_window": {
             "healthy": _used(seen.cpu_s[WARM : load.healthy + 1]),
