@@ -33,8 +33,8 @@ from netagent.model.endpoint import RdmaAddress
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.probing.rdma.gids import sender_of, sender_slice
-from netagent.probing.schedule import TokenBucket
 from netagent.probing.session import Responder
+from netagent.probing.shares import Shares
 from netagent.wire import frame
 
 WAIT_NS = 400_000_000
@@ -89,7 +89,7 @@ class Service:
         """Whether descriptors were closed, so that their numbers may be others' by now."""
         self._endpoints: dict[EndpointId, _Endpoint] = {}
         self._orders = Orders(endpoints=(), aims=(), replies_per_second=0)
-        self._cap = TokenBucket(0, 0, now_ns=now_ns())
+        self._cap = Shares(0, now_ns=now_ns())
         self._opened: deque[Opened] = deque(maxlen=MAX_TOLD)
         self._failed: deque[Unopened] = deque(maxlen=MAX_TOLD)
         self._asked: deque[Asked] = deque(maxlen=MAX_TOLD)
@@ -156,8 +156,9 @@ class Service:
     def _obey(self) -> None:
         for orders in self._parent.receive(Orders):
             if orders.replies_per_second != self._orders.replies_per_second:
-                rate = orders.replies_per_second
-                self._cap = TokenBucket(rate, max(rate / 2, 16), now_ns=now_ns())
+                self._cap = Shares(orders.replies_per_second, now_ns=now_ns())
+                for key in self._endpoints:
+                    self._cap.join(key, now_ns=now_ns())
             self._orders = orders
         wanted = {served.endpoint: served for served in self._orders.endpoints}
         for key, endpoint in list(self._endpoints.items()):
@@ -182,6 +183,7 @@ class Service:
             served, port, Handles(port, self._resolver), sender_slice(port.own_gid)
         )
         self._endpoints[key] = endpoint
+        self._cap.join(key, now_ns=now_ns())
         arrivals, events = port.descriptors()
         self._by_fd[arrivals] = partial(self._serve, endpoint)
         self._by_fd[events] = partial(self._notice, endpoint)
@@ -198,6 +200,7 @@ class Service:
 
     def _close(self, key: EndpointId) -> None:
         endpoint = self._endpoints.pop(key)
+        self._cap.leave(key, now_ns=now_ns())
         self._reused = True
         for fd in endpoint.port.descriptors():
             del self._by_fd[fd]
@@ -239,7 +242,7 @@ class Service:
         gid = endpoint.names.get(key) or _name(endpoint, arrived.grh, key)
         if gid is None or probe.flags & frame.REPLY:
             self._counters.bad_frames += 1
-        elif not self._cap.take(1, now_ns=at_ns):
+        elif not self._cap.take(endpoint.served.endpoint, now_ns=at_ns):
             self._counters.capped += 1
         elif not self._answer(endpoint, gid, arrived, probe):
             self._let_wait(endpoint, gid, arrived, probe)
