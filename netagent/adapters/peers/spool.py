@@ -2,14 +2,16 @@
 """A bounded spool of summaries on disk, one file per window.
 
 A file appears whole (written aside, then renamed) or not at all, so `kill -9` of the agent loses
-nothing that `put` returned from. It is not fsynced: that would stall the event loop for
-milliseconds per window, to save what a host that lost power measured in its last seconds. What a
+nothing that `put` returned from. What has to wait for the analyzer is fsynced in a thread, by
+whoever finds that out: most is delivered at once, and the event loop does not stall for it. What a
 crash of the host leaves half-written fails its checksum, and is counted and dropped.
 """
 
+import os
 import re
 import struct
 import zlib
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,6 +45,7 @@ class Spool:
         self._limit_bytes = limit_bytes
         self._held: dict[int, bytes] = {}
         self._postponed: set[int] = set()
+        self._unsynced: set[int] = set()
         self.dropped = 0
         """Summaries thrown away because the spool was full, since this object was made."""
         self.damaged = 0
@@ -76,6 +79,7 @@ class Spool:
         try:
             self._write(start_ns, body)
             self._sizes[start_ns] = size
+            self._unsynced.add(start_ns)
         except OSError as error:
             self.disk_errors += 1
             log.warning("spool_write_failed", error=str(error))
@@ -102,6 +106,12 @@ class Spool:
             self.delete(start_ns)
         return None
 
+    def take_unsynced(self) -> list[Path]:
+        """Return the files that a loss of power may still take, and expect them to be synced."""
+        taken = [self._path(start_ns) for start_ns in sorted(self._unsynced)]
+        self._unsynced.clear()
+        return taken
+
     def postpone(self, start_ns: int) -> None:
         """Deliver the summary of this window after all others."""
         self._postponed.add(start_ns)
@@ -109,6 +119,7 @@ class Spool:
     def delete(self, start_ns: int) -> None:
         """Forget the summary of the window that starts at `start_ns`, if there is one."""
         self._held.pop(start_ns, None)
+        self._unsynced.discard(start_ns)
         self._postponed.discard(start_ns)
         if self._sizes.pop(start_ns, None) is not None:
             with suppress(OSError):  # read-only meanwhile: it is sent again, which is idempotent
@@ -153,3 +164,22 @@ class Spool:
             elif path.suffix == ".new":
                 path.unlink(missing_ok=True)
         return sizes
+
+
+def sync(files: Iterable[Path]) -> None:
+    """Have files of a spool, and their names, outlive a loss of power. Takes milliseconds each."""
+    folders = set[Path]()
+    for path in files:
+        with suppress(FileNotFoundError):  # delivered meanwhile
+            _sync(path)
+            folders.add(path.parent)
+    for folder in folders:
+        _sync(folder)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -13,7 +13,7 @@ import httpx
 import structlog
 
 from netagent.adapters.clock import now_ns, wall_ns
-from netagent.adapters.peers.spool import Spool
+from netagent.adapters.peers.spool import Spool, sync
 from netagent.collect.clocks import ClockEstimate
 from netagent.config import AgentConfig, TlsConfig
 from netagent.model.errors import RemoteProtocolError, Unreachable
@@ -223,6 +223,7 @@ class Shipper:
                 failures = 0
             else:
                 failures += 1
+                await self._make_last()
                 await self._back_off(failures)
 
     async def _deliver(self, start_ns: int, summary: bytes) -> bool:
@@ -254,6 +255,13 @@ class Shipper:
             self._sample(asked.tick_ms, asked.seconds)
         except RemoteProtocolError as error:
             log.warning("sampling_refused", error=str(error))
+
+    async def _make_last(self) -> None:
+        """Have what waits outlive a loss of power."""
+        try:
+            await asyncio.to_thread(sync, self._spool.take_unsynced())
+        except OSError as error:
+            log.warning("spool_not_synced", error=str(error))
 
     async def _back_off(self, failures: int) -> None:
         """Wait, longer each time and never in step with other hosts, or until it is back."""

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import tempfile
 from pathlib import Path
 
@@ -6,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.adapters.peers.spool import HELD, RECENT_NS, Spool
+from netagent.adapters.peers.spool import HELD, RECENT_NS, Spool, sync
 
 LIMIT = 1000
 HEADER = 12
@@ -188,3 +189,18 @@ def test_only_its_user_reads_it(tmp_path):
     folder.mkdir(mode=0o755)
     Spool(folder, limit_bytes=10_000)
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_waits_is_synced_once_and_what_was_delivered_is_not(tmp_path, monkeypatch):
+    spool = Spool(tmp_path, limit_bytes=10_000)
+    for start_ns in (1, 2, 3):
+        spool.put(start_ns, b"body")
+    spool.delete(2)
+    waiting = spool.take_unsynced()
+    assert [int(path.stem) for path in waiting] == [1, 3]
+    assert spool.take_unsynced() == []
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    spool.delete(3)  # meanwhile
+    sync(waiting)
+    assert synced == [str(waiting[0]), str(tmp_path)]

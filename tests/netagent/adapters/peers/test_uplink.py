@@ -205,12 +205,14 @@ def test_nothing_is_lost_while_the_analyzer_is_away(tmp_path, monkeypatch):
         async with Ship(tmp_path, analyzer) as shipper:
             for start_ns in range(5):
                 shipper.submit(start_ns, b"%d" % start_ns)
-            await asyncio.sleep(0)
+            await until(lambda: len(synced) == 5)
             assert shipper.sent == 0
             async with analyzer:
                 await until(lambda: shipper.sent == 5)
             return analyzer.asked
 
+    synced = []
+    monkeypatch.setattr(uplink, "sync", synced.extend)
     assert bodies(asyncio.run(main())) == [b"0", b"1", b"2", b"3", b"4"]
 
 
