@@ -200,7 +200,9 @@ def test_what_waits_is_synced_once_and_what_was_delivered_is_not(tmp_path, monke
     assert [int(path.stem) for path in waiting] == [1, 3]
     assert spool.take_unsynced() == []
     synced = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+    )
     spool.delete(3)  # meanwhile
     sync(waiting)
     assert synced == [str(waiting[0]), str(tmp_path)]
