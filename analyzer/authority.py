@@ -7,6 +7,7 @@ authority of its own, nothing here is used.
 
 import hashlib
 import os
+import pwd
 import re
 import secrets
 import shutil
@@ -31,6 +32,9 @@ CRL_DAYS = 3_650
 its date would otherwise refuse everybody once nobody was revoked for long."""
 HOST_DAYS = 90
 """Days of a certificate. Chosen: hosts renew theirs after two thirds, and have a month to do so."""
+MOST_VALID = 8
+"""Certificates of one name that hold at once and still are renewed. Chosen: a host has two for a
+month; who has its key makes no more of them than are revoked at once."""
 SKEW_S = 300
 """Seconds that hosts' clocks may be behind. Chosen: more than any that still keeps time."""
 
@@ -72,7 +76,9 @@ class Authority:
         self.folder = folder
         self.ca, self.crl = folder / "ca.pem", folder / "crl.pem"
         if not self.ca.is_file() or not (folder / "ca.key").is_file():
-            raise ConfigError(str(folder), "no authority is here; make one: netagent-analyzer ca")
+            raise ConfigError(
+                str(folder), "no authority is here; make one: netagent-analyzer ca init"
+            )
         self.crl_version = _digest(self.crl.read_bytes())
         self.invitations = Invitations(self._invitations())
 
@@ -146,12 +152,26 @@ class Authority:
             raise RemoteProtocolError("not signed: the key in the request did not sign it")
         return signed
 
+    def renew(self, request: str, name: str, serial: str, addresses: Sequence[str]) -> str:
+        """Return the next certificate of who shows the one with this serial number.
+
+        Raises PermissionError where that does not hold, was not signed here, or too many do.
+        """
+        mine = [each for each in self.issued() if each.name == name and each.state == "valid"]
+        if serial.lstrip("0") not in {each.serial.lstrip("0") for each in mine}:
+            raise PermissionError("the certificate that was shown was revoked, or not signed here")
+        if len(mine) >= MOST_VALID:
+            raise PermissionError(f"{len(mine)} certificates of {name} hold: revoke, and invite it")
+        return self.sign(request, name, addresses)
+
     def revoke(self, name: str) -> int:
         """Revoke all certificates of a name; return how many held until now."""
         mine = [each for each in self.issued() if each.name == name and each.state == "valid"]
-        for each in mine:
-            self._ca("-revoke", str(self.folder / "issued" / f"{each.serial}.pem"))
-        self.crl_version = _list_revoked(self.folder)
+        try:
+            for each in mine:
+                self._ca("-revoke", str(self.folder / "issued" / f"{each.serial}.pem"))
+        finally:
+            self.crl_version = _list_revoked(self.folder)
         return len(mine)
 
     def issued(self) -> Iterator[Issued]:
@@ -162,25 +182,30 @@ class Authority:
             name = subject.rpartition("CN=")[2].strip()
             yield Issued(name, serial, expires, states.get(state, state))
 
-    def invite(self, host: str, *, until_ns: int, now_ns: int) -> str:
+    def invite(self, host: str, address: str = "", *, until_ns: int, now_ns: int) -> str:
         """Return the token by which a host enrols, once. Raises RemoteProtocolError."""
         if not NAME.fullmatch(host):
             raise RemoteProtocolError(f"{host!r} is no name of a host")
-        secret = secrets.token_urlsafe(24)
-        self.invitations.invite(host, secret, until_ns=until_ns, now_ns=now_ns)
+        secret = secrets.token_hex(24)  # no dash at its begin, nor a dot within
+        self.invitations.invite(host, secret, address, until_ns=until_ns, now_ns=now_ns)
         self._keep_invitations()
         return f"{secret}.{self.fingerprint}"
 
-    def enrol(self, secret: str, request: str, address: str, *, now_ns: int) -> tuple[str, str]:
-        """Return the host that a secret invites, and its certificate.
+    def enrol(
+        self, secret: str, request: str, address: str, *, now_ns: int
+    ) -> tuple[str, str, str]:
+        """Return the host that a secret invites, its certificate, and for which address.
+
+        `address` is where it asks from.
 
         Raises PermissionError where it invites nobody, RemoteProtocolError for a bad request.
         """
-        host = self.invitations.redeem(secret, now_ns=now_ns)
-        if host is None:
+        invited = self.invitations.redeem(secret, now_ns=now_ns)
+        if invited is None:
             raise PermissionError("the token was used, has ended, or never was one")
         self._keep_invitations()
-        return host, self.sign(request, host, [address])
+        address = invited.address or address
+        return invited.host, self.sign(request, invited.host, [address]), address
 
     def _ca(self, *words: str) -> str:
         return _ca(self.folder, *words)
@@ -207,10 +232,14 @@ def fingerprint(ca: str) -> str:
 
 def owned_by(folder: Path, user: str) -> None:
     """Give a folder with all in it to a user; raises LookupError if there is none."""
-    shutil.chown(folder, user, user)
+    try:
+        known = pwd.getpwnam(user)
+    except KeyError as error:
+        raise LookupError(f"no user {user}") from error
+    os.chown(folder, known.pw_uid, known.pw_gid)
     for path, folders, files in os.walk(folder):
-        for each in (*folders, *files):
-            shutil.chown(Path(path) / each, user, user)
+        for each in (*folders, *files):  # a link that somebody put there leads elsewhere
+            os.chown(Path(path) / each, known.pw_uid, known.pw_gid, follow_symlinks=False)
 
 
 def _ca(folder: Path, *words: str) -> str:

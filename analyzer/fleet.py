@@ -105,6 +105,10 @@ class Fleet:
         url = f"/v1/flows?{httpx.QueryParams(bridge=bridge)}"
         return await self._ask(host, url, None, kind=FlowsReply, deadline_s=deadline_s)
 
+    async def renew(self) -> None:
+        """Ask over new connections from now on."""
+        await self._clients.renew()
+
     async def close(self) -> None:
         """Drop every connection, once the last TLS handshakes have timed out."""
         await asyncio.gather(*self._ending, return_exceptions=True)
@@ -186,6 +190,8 @@ class _Client:
 
     http: httpx.AsyncClient
     users: int = 0
+    is_stale: bool = False
+    """Whether it is closed once nobody uses it."""
 
 
 class _Clients:
@@ -212,6 +218,8 @@ class _Clients:
                 yield mine.http
             finally:
                 mine.users -= 1
+                if mine.is_stale and not mine.users:
+                    await mine.http.aclose()
                 await self._trim()
 
     def _made(self) -> _Client:
@@ -224,6 +232,14 @@ class _Clients:
         idle = (host for host, each in self._known.items() if not each.users)
         for host in list(itertools.islice(idle, max(0, more))):
             await self._known.pop(host).http.aclose()
+
+    async def renew(self) -> None:
+        """Have nobody ask over a connection that stands now."""
+        known, self._known = self._known, {}
+        for each in known.values():
+            each.is_stale = True
+            if not each.users:
+                await each.http.aclose()
 
     async def close(self) -> None:
         """Close all."""

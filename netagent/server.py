@@ -367,6 +367,7 @@ class RpcServer:
         self._address = config.rpc.address
         self._trust = trust or (Trust(config.tls) if config.tls else None)
         self._tls = self._trust.server if self._trust is not None else None
+        self._roots = self._trust.roots if self._trust is not None else frozenset()
         # The host itself may ask: who has its key is root here already.
         peers = frozenset((*config.rpc.peers, config.host)) if config.tls else None
         self._uvicorn = Config(
@@ -406,12 +407,14 @@ class RpcServer:
         )
 
     def end_revoked(self) -> None:
-        """End the connections of certificates that were revoked since they came."""
+        """End the connections of certificates that hold no more, or of another authority."""
+        trust = self._trust
+        if trust is None:
+            return
+        roots, self._roots = self._roots, trust.roots
         for connection in list(self._state.connections):
-            if (
-                self._trust is not None
-                and isinstance(connection, _PeerProtocol)
-                and self._trust.refuses(connection.certificate)
+            if isinstance(connection, _PeerProtocol) and (
+                roots != trust.roots or trust.refuses(connection.certificate)
             ):
                 connection.transport.abort()
 

@@ -12,7 +12,9 @@ import os
 import re
 import ssl
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +25,8 @@ OPENSSL_S = 10.0
 RENEW_AT = 0.6, 0.7
 """Share of its time after which a certificate is renewed, by name. Chosen: a month is left of
 ninety days, and the hosts that were enrolled in an hour do not all come at once."""
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_UPDATED = re.compile(r"Last Update: (.+ GMT)")
 _SERIAL = re.compile(r"^\s*Serial Number: ([0-9A-Fa-f]+)", re.MULTILINE)
 
 
@@ -64,10 +68,14 @@ class Trust:
         self.began_s = 0.0
         self.problem = ""
         """Why files that changed were not taken; "" where they were."""
+        self.roots: frozenset[bytes] = frozenset()
+        """Certificates of who signs, as DER. Contexts keep those of earlier files."""
         self._stamps: tuple[Stamp, ...] = ()
         self.client = self._context(ssl.PROTOCOL_TLS_CLIENT)
         self.server = self._context(ssl.PROTOCOL_TLS_SERVER)
         self.server.verify_mode = ssl.CERT_REQUIRED
+        # A session that is resumed was verified when it began, not now.
+        self.server.num_tickets = 0
         self.bare = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         """Of a server that asks nobody for a certificate."""
         self.bare.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -86,8 +94,11 @@ class Trust:
         return True
 
     def refuses(self, certificate: Mapping[str, Any] | None) -> bool:
-        """Return whether a certificate, as `getpeercert` has it, was revoked."""
-        return (certificate or {}).get("serialNumber", "").lstrip("0") in self.revoked
+        """Return whether a certificate, as `getpeercert` has it, was revoked or has ended."""
+        if not certificate:
+            return False
+        ended = ssl.cert_time_to_seconds(certificate["notAfter"]) < time.time()
+        return ended or certificate["serialNumber"].lstrip("0") in self.revoked
 
     @property
     def key_is_open(self) -> bool:
@@ -99,12 +110,14 @@ class Trust:
         files = self.files
         _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), files)  # as a whole, or not at all
         began_s, expires_s = validity(Path(files.cert))
+        roots = _roots(Path(files.ca))
         revoked = frozenset[str]()
         if stamps[3] is not None:
-            revoked = revoked_in(Path(files.crl).read_text(), files.ca)
+            revoked = revoked_in(Path(files.crl).read_text(), files.ca).serials
         for context in (self.client, self.server, self.bare):
             _loaded(context, files)
-        self.began_s, self.expires_s, self.revoked = began_s, expires_s, revoked
+        self.began_s, self.expires_s = began_s, expires_s
+        self.revoked, self.roots = revoked, roots
 
     def _stamps_now(self) -> tuple[Stamp, ...]:
         files = self.files
@@ -120,6 +133,8 @@ class Trust:
                 super().do_handshake()
                 if trust.refuses(self.getpeercert()):
                     raise ssl.SSLCertVerificationError("certificate revoked")
+                if trust.roots.isdisjoint(_chain(self)):
+                    raise ssl.SSLCertVerificationError("signed by who is trusted no more")
 
         context.sslobject_class = Checked
         return context
@@ -160,8 +175,14 @@ def names_of(certificate: Path) -> tuple[str, list[str], list[str]]:
 
 def openssl(*words: str, given: bytes | None = None, path: str = "openssl") -> str:
     """Return what the command openssl prints. Raises ConfigError, which names `path`."""
+    return _openssl(words, given, path).stdout.decode(errors="replace")
+
+
+def _openssl(
+    words: tuple[str, ...], given: bytes | None, path: str
+) -> subprocess.CompletedProcess[bytes]:
     try:
-        done = subprocess.run(
+        return subprocess.run(
             ["openssl", *words],
             input=given, capture_output=True, timeout=OPENSSL_S, check=True,
         )  # fmt: skip
@@ -172,7 +193,6 @@ def openssl(*words: str, given: bytes | None = None, path: str = "openssl") -> s
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(path, f"openssl {words[0]}: {said[-1] if said else 'failed'}") from error
-    return done.stdout.decode(errors="replace")
 
 
 def new_request(name: str) -> tuple[str, str]:
@@ -207,14 +227,48 @@ def _loaded(context: ssl.SSLContext, files: TlsFiles) -> None:
         ) from error
 
 
-def revoked_in(text: str, ca: str) -> frozenset[str]:
-    """Return the serial numbers in a list of what the authority in the file `ca` revoked.
+@dataclass(frozen=True)
+class Revoked:
+    """A list of what was revoked."""
+
+    serials: frozenset[str]
+    made_s: float
+    """Unix time at which it was made."""
+
+
+def revoked_in(text: str, ca: str) -> Revoked:
+    """Return what the authority in the file `ca` revoked, by its list.
 
     Raises ConfigError if that one did not sign it.
     """
-    words = ("crl", "-CAfile", ca, "-noout", "-text", "-verify")
-    told = openssl(*words, given=text.encode(), path="list of revoked certificates")
-    return frozenset(each.upper().lstrip("0") for each in _SERIAL.findall(told))
+    words, path = ("crl", "-CAfile", ca, "-noout"), "list of revoked certificates"
+    # Of a signature that is wrong, the exit status of version 3.0 says nothing.
+    told = _openssl((*words, "-text", "-verify"), text.encode(), path)
+    if b"verify OK" not in told.stderr:
+        raise ConfigError(path, "the authority did not sign it")
+    plain = told.stdout.decode(errors="replace")
+    made = _UPDATED.search(plain)
+    if made is None:
+        raise ConfigError(path, "it has no date")
+    serials = frozenset(each.upper().lstrip("0") for each in _SERIAL.findall(plain))
+    return Revoked(serials, ssl.cert_time_to_seconds(made[1]))
+
+
+def _roots(ca: Path) -> frozenset[bytes]:
+    """Return the certificates in a file, as DER. Raises ConfigError."""
+    try:
+        return frozenset(map(ssl.PEM_cert_to_DER_cert, _PEM.findall(ca.read_text())))
+    except (OSError, ValueError) as error:
+        raise ConfigError(str(ca), f"holds no certificates: {error}") from error
+
+
+def _chain(peer: ssl.SSLObject) -> Iterator[bytes]:
+    """Yield the certificates by which the peer's was verified, as DER."""
+    if hasattr(peer, "get_verified_chain"):  # Python 3.13
+        yield from peer.get_verified_chain()
+    else:
+        for each in peer._sslobj.get_verified_chain():  # type: ignore[attr-defined] # noqa: SLF001
+            yield ssl.PEM_cert_to_DER_cert(each.public_bytes())
 
 
 def _stamp(file: str) -> Stamp:

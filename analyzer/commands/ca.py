@@ -12,6 +12,7 @@ from analyzer import config as configuration
 from analyzer.authority import Authority, owned_by
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
+from netagent.model.errors import ConfigError, RemoteProtocolError
 from netagent.trust import new_request, write_whole
 
 EPILOG = """\
@@ -19,13 +20,16 @@ examples:
   netagent-analyzer ca init --name analyzer.example --address 10.1.0.5
   netagent-analyzer invite gpu-0417
   netagent-analyzer ca list
+  netagent-analyzer ca issue grafana
   netagent-analyzer ca revoke gpu-0417
 
 `init` makes a key, which the analyzer signs hosts' certificates with, and
 certificates of the analyzer and of an administrator, below STATE; and FILE,
 unless it is there. It is done once, on the analyzer's machine, as root.
-`list` reads STATE there. `revoke` asks the running analyzer, with an admin's
-certificate: all hosts refuse what was revoked within a minute.
+`list` and `issue` need STATE there, and root; `issue` makes a certificate for a
+person or a program, also the next one of `admin`: what it may do is said in
+FILE (admins, readers, tenants). `revoke` asks the running analyzer, with an
+admin's certificate: all refuse what was revoked within a minute.
 Who has an authority of their own needs none of this: see docs/security.md.
 
 exit status: 0 done; 1 `revoke` found none that held; 2 it cannot be done so;
@@ -59,8 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     init = actions.add_parser("init", help="make an authority, once")
-    init.add_argument("--name", default="analyzer", metavar="NAME",
-                      help="of the analyzer in DNS (default: %(default)s)")  # fmt: skip
+    init.add_argument("--name", metavar="NAME", help="of the analyzer in DNS")
     init.add_argument("--address", action="append", default=[], metavar="IP", type=_address,
                       help="at which it is reached; may be repeated")  # fmt: skip
     init.add_argument("--port", type=int, default=configuration.DEFAULT_PORT,
@@ -68,27 +71,61 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--config", metavar="FILE", default=FILE, help="(default: %(default)s)")
     listing = actions.add_parser("list", help="list certificates that were signed")
     listing.add_argument("--json", action="store_true", help="print them as JSON")
-    for each in (init, listing):
+    issue = actions.add_parser("issue", help="make a person's or a program's certificate")
+    issue.add_argument("issued", metavar="NAME", help="as in admins, readers or tenants")
+    issue.add_argument("--days", type=int, default=ADMIN_DAYS, help="(default: %(default)s)")
+    for each in (init, listing, issue):
         each.add_argument("--state", metavar="FOLDER", default=STATE, help="(default: %(default)s)")
     revoke = actions.add_parser("revoke", help="revoke all certificates of a name")
     revoke.add_argument("revoked", metavar="NAME")
+    revoke.add_argument("--force", action="store_true", help="also the name that asks")
     connection.add_arguments(revoke)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do one of them."""
-    actions = {"init": _init, "list": _list, "revoke": _revoke}
+    actions = {"init": _init, "list": _list, "issue": _issue, "revoke": _revoke}
     return actions[args.action](args)
 
 
+def _issue(args: argparse.Namespace) -> int:
+    os.umask(0o077)
+    authority = Authority(Path(args.state) / "ca")
+    try:
+        path = _signed(
+            authority,
+            args.issued,
+            [],
+            [],
+            Path(args.state) / "tls" / f"{args.issued}.pem",
+            args.days,
+        )
+    except RemoteProtocolError as error:
+        raise ConfigError("NAME", str(error)) from error
+    with suppress(LookupError, PermissionError):
+        owned_by(Path(args.state), USER)
+    print(f"{path}, certificate and key in one file, for {args.days} days")
+    return 0
+
+
 def _init(args: argparse.Namespace) -> int:
+    if args.name is None and not args.address:
+        raise ConfigError("ca init", "say where hosts and people reach it: --name or --address")
     os.umask(0o077)
     state, path = Path(args.state), Path(args.config)
-    authority = Authority.create(state / "ca", f"netagent authority of {args.name}"[:64])
+    authority = Authority.create(
+        state / "ca", f"netagent authority of {args.name or args.address[0]}"[:64]
+    )
     tls = state / "tls"
     tls.mkdir(mode=0o700, exist_ok=True)
     # Its common name is what agents let ask them by default, its DNS name where it is.
-    own = _signed(authority, "analyzer", [f"DNS:{args.name}"], args.address, tls / "analyzer.pem")
+    own = _signed(
+        authority,
+        "analyzer",
+        [f"DNS:{args.name}"] if args.name else [],
+        args.address,
+        tls / "analyzer.pem",
+    )
     admin = _signed(authority, "admin", [], [], tls / "admin.pem", ADMIN_DAYS)
     written = f"{path} was there, and is left as it is"
     if not path.exists():
@@ -109,7 +146,7 @@ def _init(args: argparse.Namespace) -> int:
     print(f"analyzer       {own}")
     print(f"administrator  {admin}, for people: copy it, with {authority.ca}")
     print(f"configuration  {written}")
-    print("next: systemctl restart netagent-analyzer; netagent-analyzer invite HOST")
+    print("next: systemctl start netagent-analyzer; netagent-analyzer invite HOST")
     return 0
 
 
@@ -141,7 +178,8 @@ def _list(args: argparse.Namespace) -> int:
 
 def _revoke(args: argparse.Namespace) -> int:
     with Connection(args) as analyzer:
-        answer = analyzer.post("/v1/revocations", {"name": args.revoked})
+        asked = {"name": args.revoked, "force": args.force}
+        answer = analyzer.post("/v1/revocations", asked)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:

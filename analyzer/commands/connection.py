@@ -157,6 +157,8 @@ def _context(args: argparse.Namespace) -> ssl.SSLContext | bool:
 
 def _reason(error: Exception) -> str:
     text = str(error) or type(error).__name__
+    if "disconnected without" in text:
+        text += " (it may have refused the certificate: revoked, or of another authority)"
     if "CERTIFICATE_REQUIRED" in text or "alert" in text.lower():
         text += " (it wants a certificate that it trusts: --cert, --key)"
     return text

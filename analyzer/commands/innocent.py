@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from analyzer.commands import connection
-from analyzer.commands.connection import Connection
+from analyzer.commands.connection import Connection, Refused
 from analyzer.commands.text import cut, instant, paragraph
 from netagent.model.errors import ConfigError
 
@@ -59,7 +59,12 @@ def run(args: argparse.Namespace) -> int:
     asked = {"since": since_ns, "until": until_ns if args.ago else None}
     with Connection(args) as analyzer:
         path = f"/v1/tasks/{quote(args.task, safe='')}/inquiry"
-        found = analyzer.get(path, wait_s=TIMEOUT_S, **asked)
+        try:
+            found = analyzer.get(path, wait_s=TIMEOUT_S, **asked)
+        except Refused as error:
+            if error.status != 404:
+                raise
+            raise ConfigError("TASK", str(error)) from error  # a slip of the pen blames no network
     if args.json:
         print(json.dumps(found, indent=2))
     else:

@@ -17,9 +17,10 @@ examples:
   netagent-analyzer invite gpu-0417 --json | jq -er .token |
     ssh gpu-0417 netagent enroll --analyzer https://10.1.0.5:8420 --token -
 
-The token is good once. Who has it gets a certificate of that host, for the
-address that it asks from: treat it as a password. It needs an admin's
-certificate, and an analyzer with [enrolment].
+The token is good once, and ends an earlier one of the same host. Who has it gets
+a certificate of that host, for --address or else the one that it asks from:
+treat it as a password. It needs an admin's certificate, and an analyzer with
+[enrolment].
 
 exit status: 0 invited; 2 it cannot be, or you may not; 3 the analyzer cannot
 be reached
@@ -29,14 +30,19 @@ be reached
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("host", metavar="HOST", help="its name: that of its certificate")
-    parser.add_argument("--hours", type=float, default=1.0, help="it holds (default: %(default)g)")
+    parser.add_argument("--hours", type=_hours, default=1.0,
+                        help="it holds, up to 168 (default: %(default)g)")  # fmt: skip
+    parser.add_argument("--address", default="", metavar="IP",
+                        help="of its agent's RPC (default: where it asks from)")  # fmt: skip
     connection.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask for a token, and print what to run on the host."""
     with Connection(args) as analyzer:
-        asked = {"host": args.host, "valid_s": round(3600 * args.hours)}
+        asked = {
+            "host": args.host, "address": args.address, "valid_s": round(3600 * args.hours)
+        }  # fmt: skip
         answer = analyzer.post("/v1/invitations", asked)
     if args.json:
         print(json.dumps(answer, indent=2))
@@ -47,3 +53,10 @@ def run(args: argparse.Namespace) -> int:
     port = f" --port {answer['port']}" if answer["port"] != usual else ""
     print(f"netagent enroll --analyzer {url}{port} --token {answer['token']}")
     return 0
+
+
+def _hours(text: str) -> float:
+    hours = float(text)
+    if not 1 / 3600 <= hours <= 168:
+        raise argparse.ArgumentTypeError("at most 168, a week")
+    return hours

@@ -20,6 +20,8 @@ class Invitation(Struct, frozen=True):
     host: str
     until_ns: int
     """Unix time at which it ends."""
+    address: str = ""
+    """For which the host gets a certificate; "": the one that it asks from."""
 
 
 class Invitations:
@@ -28,7 +30,9 @@ class Invitations:
     def __init__(self, known: Iterable[Invitation] = ()) -> None:
         self._open = {each.digest: each for each in known}
 
-    def invite(self, host: str, secret: str, *, until_ns: int, now_ns: int) -> None:
+    def invite(
+        self, host: str, secret: str, address: str = "", *, until_ns: int, now_ns: int
+    ) -> None:
         """Let who knows the secret enrol as `host`; what it was invited by before ends.
 
         Raises RemoteProtocolError where there are too many.
@@ -41,12 +45,12 @@ class Invitations:
         if len(self._open) >= MOST:
             raise RemoteProtocolError(f"{MOST} invitations are open; wait until some end")
         digest = _digest(secret)
-        self._open[digest] = Invitation(digest, host, until_ns)
+        self._open[digest] = Invitation(digest, host, until_ns, address)
 
-    def redeem(self, secret: str, *, now_ns: int) -> str | None:
-        """Return the host that a secret invites, which is good no longer; None if there is none."""
+    def redeem(self, secret: str, *, now_ns: int) -> Invitation | None:
+        """Return whom a secret invites, which is good no longer; None if there is nobody."""
         invitation = self._open.pop(_digest(secret), None)
-        return invitation.host if invitation is not None and invitation.until_ns > now_ns else None
+        return invitation if invitation is not None and invitation.until_ns > now_ns else None
 
     def __iter__(self) -> Iterator[Invitation]:
         return iter(self._open.values())

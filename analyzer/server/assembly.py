@@ -134,16 +134,18 @@ async def _renew(trust: Trust, server: "_Server") -> None:
     analyzer, authority = server.analyzer, server.analyzer.authority
     while True:
         await asyncio.sleep(LOOK_S)
+        roots = trust.roots
         if await asyncio.to_thread(trust.look):
             log.info("certificates_taken", revoked=len(trust.revoked))
+            await analyzer.fleet.renew()  # what stands was verified by what was there before
         elif trust.problem:
             log.warning("certificates_not_taken", problem=trust.problem)
         if authority is not None:
             async with analyzer.signing:
                 await asyncio.to_thread(_renew_own, trust, authority)
         for connection in list(server.server_state.connections):
-            if isinstance(connection, identity.IdentifiedProtocol) and trust.refuses(
-                connection.certificate
+            if isinstance(connection, identity.IdentifiedProtocol) and (
+                roots != trust.roots or trust.refuses(connection.certificate)
             ):
                 connection.transport.abort()
 

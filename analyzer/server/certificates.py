@@ -14,7 +14,7 @@ from analyzer.authority import NAME, Authority
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import BOTH, Call, analyzer_of, as_json, read, reply
-from analyzer.server.identity import caller_names, require_admin, require_host
+from analyzer.server.identity import PEER, PEER_SERIAL, caller_names, require_admin, require_host
 from analyzer.server.problems import Problem
 from netagent.wire.codec import ContentType
 from netagent.wire.enrolment import MAX_REQUEST_BYTES, Certified, Renew
@@ -29,6 +29,8 @@ class Invite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whom to invite, and for how long."""
 
     host: str
+    address: str = ""
+    """For which it gets a certificate; "": the one that it asks from."""
     valid_s: Annotated[int, msgspec.Meta(ge=1, le=MOST_VALID_S)] = 3600
 
 
@@ -36,6 +38,8 @@ class Revoke(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whose certificates to revoke."""
 
     name: str
+    force: bool = False
+    """Also the caller's own: who has no other certificate can do nothing more."""
 
 
 ANALYZER = "analyzer"
@@ -58,12 +62,14 @@ async def invite(request: Call) -> Response[bytes]:
     authority = _authority(analyzer)
     asked, _ = await read(request, Invite, max_bytes=MAX_REQUEST_BYTES)
     if asked.host in {*analyzer.config.admins, ANALYZER}:
-        raise Problem(400, f"{asked.host!r} is no host", "its certificate is made by `ca init`")
+        raise Problem(400, f"{asked.host!r} is no host", "use netagent-analyzer ca issue")
+    if asked.address and not _is_address(asked.address):
+        raise Problem(400, f"{asked.address!r} is no address", "write it in numbers")
     now_ns = analyzer.clock()
     until_ns = now_ns + asked.valid_s * 10**9
     async with analyzer.signing:
         token = await asyncio.to_thread(
-            authority.invite, asked.host, until_ns=until_ns, now_ns=now_ns
+            authority.invite, asked.host, asked.address, until_ns=until_ns, now_ns=now_ns
         )
     log.info("host_invited", host=asked.host, valid_s=asked.valid_s)
     port = analyzer.config.enrolment.listen.rpartition(":")[2] if analyzer.config.enrolment else ""
@@ -85,8 +91,14 @@ async def renew(host: FromPath[str], request: Call) -> Response[bytes]:
     asked, payload = await read(request, Renew, max_bytes=MAX_REQUEST_BYTES)
     analyzer.may_send(host, len(payload))
     addresses = sorted(filter(_is_address, caller_names(request) or ()))
+    serial: str = request.scope["state"].get(PEER_SERIAL, "")
     async with analyzer.signing:
-        signed = await asyncio.to_thread(authority.sign, asked.request, host, addresses)
+        try:
+            signed = await asyncio.to_thread(
+                authority.renew, asked.request, host, serial, addresses
+            )
+        except PermissionError as error:
+            raise Problem(403, str(error), "enrol again") from error
     log.info("certificate_renewed", host=host)
     return reply(request, Certified(certificate=signed, ca=authority.ca.read_text(), host=host))
 
@@ -114,6 +126,8 @@ async def revoke(request: Call) -> Response[bytes]:
     asked, _ = await read(request, Revoke, max_bytes=MAX_REQUEST_BYTES)
     if not NAME.fullmatch(asked.name):
         raise Problem(400, f"{asked.name!r} is no name that is signed", "name a host")
+    if asked.name == request.scope["state"].get(PEER) and not asked.force:
+        raise Problem(400, f"{asked.name!r} is who asks", "make another first, or use force")
     async with analyzer.signing:
         count = await asyncio.to_thread(authority.revoke, asked.name)
     log.warning("certificates_revoked", name=asked.name, certificates=count)

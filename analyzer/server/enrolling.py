@@ -2,14 +2,15 @@
 """A listener of its own for hosts without a certificate: one question, and nothing else."""
 
 import asyncio
-import contextlib
 import socket
-import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from analyzer.server.analyzer import Analyzer
 from netagent.model.errors import NetAgentError, RemoteProtocolError
@@ -23,8 +24,13 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
-MAX_CONNECTIONS = 64
-"""Connections beyond which requests are answered 503. Chosen: hosts come again."""
+MAX_CONNECTIONS, MAX_OF_ADDRESS = 256, 8
+"""Connections at once, of all and of one address. Chosen: hosts come again; a whole room behind one
+address takes turns."""
+LIVE_S, HANDSHAKE_S = 15.0, 5.0
+"""Seconds that a connection, and its handshake, may last. Chosen: longer than its one question."""
+HELD = "netagent_held"
+"""Key of the connections by address, in everybody's state."""
 ANSWER_S = 10.0
 """Seconds a question may take, its body included. Chosen: signing takes milliseconds."""
 FAILED_S = 0.2
@@ -32,36 +38,52 @@ FAILED_S = 0.2
 nobody fills the log."""
 
 
-class Listener(uvicorn.Server):
-    """A server beside another one, which takes the signals."""
+class Door(HttpToolsProtocol):
+    """HTTP over connections that nobody holds: each ends soon, and of an address there are few."""
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals to the other one."""
-        yield
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
+        """Let it in, unless others of its address are enough, or all are."""
+        super().connection_made(transport)
+        held: Counter[str] = self.app_state[HELD]
+        address = str((transport.get_extra_info("peername") or ("",))[0])
+        held[address] += 1
+        self._leave: Callable[[], None] = lambda: held.subtract([address])
+        self._end = self.loop.call_later(LIVE_S, transport.abort)
+        if held[address] > MAX_OF_ADDRESS or held.total() > MAX_CONNECTIONS:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let another one in."""
+        self._end.cancel()
+        self._leave()
+        super().connection_lost(exc)
 
 
 async def serve(analyzer: Analyzer, trust: Trust, bound: socket.socket) -> None:
     """Answer at a bound socket until cancelled; no certificate is asked for."""
     config = uvicorn.Config(
         Enrolling(analyzer),
-        http="httptools",
+        http=Door,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
-        timeout_keep_alive=2,
-        timeout_graceful_shutdown=1,
     )
+    config.load()
+    loop, held = asyncio.get_running_loop(), Counter[str]()
+    state = ServerState()
 
-    def shown(_config: uvicorn.Config, _default: object) -> ssl.SSLContext:
-        return trust.bare
+    def door() -> Door:
+        return Door(config=config, server_state=state, app_state={HELD: held}, _loop=loop)
 
-    config.ssl_context_factory = shown
-    await Listener(config).serve([bound])
+    # A socket that is closed with its server would be missing where this is started again.
+    server = await loop.create_server(
+        door, sock=bound.dup(), ssl=trust.bare, ssl_handshake_timeout=HANDSHAKE_S
+    )
+    async with server:
+        await server.serve_forever()
 
 
 class Enrolling:
@@ -102,10 +124,9 @@ class Enrolling:
         if asked != ("POST", "/v1/enrol"):
             return 404, _told("nothing is here", "GET /v1/ca, POST /v1/enrol")
         message = decode(await _body(receive), Enrol, ContentType.JSON)
-        address = _address(scope)
         async with self._analyzer.signing:
-            host, signed = await asyncio.to_thread(
-                authority.enrol, message.secret, message.request, address,
+            host, signed, address = await asyncio.to_thread(
+                authority.enrol, message.secret, message.request, _address(scope),
                 now_ns=self._analyzer.clock(),
             )  # fmt: skip
         log.info("host_enrolled", host=host, address=address)

@@ -21,6 +21,8 @@ PEER = "netagent_peer"
 """Key of the caller's name in the connection's ASGI state."""
 PEER_NAMES = "netagent_peer_names"
 """Key of all names in its certificate, addresses included; None without TLS."""
+PEER_SERIAL = "netagent_peer_serial"
+"""Key of the serial number of its certificate."""
 CONNECTIONS = "netagent_connections"
 """Key of the number of connections by name, in everybody's state."""
 
@@ -49,7 +51,8 @@ class IdentifiedProtocol(HttpToolsProtocol):
         held: Counter[str | None] = self.app_state.setdefault(CONNECTIONS, Counter())
         names = names_of(certificate) if certificate is not None else None
         # The dictionary given is everybody's.
-        self.app_state = {**self.app_state, PEER: name, PEER_NAMES: names}
+        serial = (certificate or {}).get("serialNumber", "")
+        self.app_state = {**self.app_state, PEER: name, PEER_NAMES: names, PEER_SERIAL: serial}
         held[name] += 1
         self._leave: Callable[[], None] = lambda: held.subtract([name])
         self._taken = 0

@@ -276,9 +276,10 @@ async def incidents(
     if after is not None and before is None:
         raise Problem(400, f"no incident {after!r} to go on after", "begin with the first page")
     from_ns = _latest_first(before) if before is not None else None
-    found, last = page(journal.incidents(wanted, since), _latest_first, from_ns, limit)
-    seen = (_seen(sees, analyzer, each) for each in found)
-    told = [views.incident(e, stored=journal.is_stored(e.id)) for e in seen if e is not None]
+    seen = (_seen(sees, analyzer, each) for each in journal.incidents(wanted, since))
+    mine = (each for each in seen if each is not None)
+    found, last = page(mine, _latest_first, from_ns, limit)
+    told = [views.incident(each, stored=journal.is_stored(each.id)) for each in found]
     after = last.id if last else None
     return as_json({"incidents": told, "next": after, "warnings": analyzer.warnings()})
 

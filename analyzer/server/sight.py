@@ -55,7 +55,13 @@ class Sight:
             known.verdict, failing=mine(known.verdict.failing), healthy=mine(known.verdict.healthy),
             alternatives=(), evidence=(), missing=(),
         )  # fmt: skip
-        if self._hides(verdict.component, verdict.failing):
+        # A sentence of a host's own may name anybody.
+        component = verdict.component
+        summary = (
+            f"{component}: {verdict.symptom}" if component else f"{verdict.symptom}, undecided"
+        )
+        verdict = replace(verdict, summary=summary)
+        if self._hides(component, verdict.failing):
             verdict = replace(verdict, component=None, summary=ELSEWHERE)
         return replace(known, tasks=tasks, verdict=verdict, notes=())
 

@@ -169,6 +169,9 @@ async def analyzer_answers(config: AgentConfig) -> str:
         remedy = f"start it, or correct analyzer.url ({error.strerror or error})"
         raise CapabilityMissing("analyzer", remedy) from error
     if not status.startswith(b"HTTP/"):
-        raise CapabilityMissing("analyzer", f"no HTTP server at {config.analyzer.url}")
+        doubt = (
+            ", or it refuses this certificate: revoked, or of another authority" if context else ""
+        )
+        raise CapabilityMissing("analyzer", f"no HTTP server at {config.analyzer.url}{doubt}")
     secured = "mutual TLS" if context else "plain HTTP"
     return f"{config.analyzer.url} answers over {secured}"

@@ -9,8 +9,8 @@ import structlog
 
 from netagent.adapters.clock import wall_ns
 from netagent.agent.adapters import Adapters
-from netagent.config import AgentConfig
-from netagent.model.errors import NetAgentError
+from netagent.config import AgentConfig, TlsConfig
+from netagent.model.errors import ConfigError, NetAgentError
 from netagent.trust import Trust, due, new_request, revoked_in, write_whole
 
 log = structlog.get_logger()
@@ -40,6 +40,7 @@ class Renewal:
         while self.trust is not None:
             if await asyncio.to_thread(self.trust.look):
                 log.info("certificates_taken", revoked=len(self.trust.revoked))
+                await self._uplink.reconnect()  # what stands was verified by what was there before
             elif self.trust.problem:
                 log.warning("certificates_not_taken", problem=self.trust.problem)
             self.on_look()
@@ -55,8 +56,7 @@ class Renewal:
         if tls is None or not tls.crl or not wanted or wanted == self._crl:
             return
         text = await self._uplink.revoked()
-        await asyncio.to_thread(revoked_in, text, tls.ca)  # signed by the authority, or not kept
-        write_whole(Path(tls.crl), text)
+        await asyncio.to_thread(_keep, text, tls)
         self._crl = wanted
 
     async def _renew(self, trust: Trust, now_s: float) -> None:
@@ -69,3 +69,12 @@ class Renewal:
         certified = await self._uplink.renewed(request)
         write_whole(Path(tls.cert), key + certified.certificate)
         log.info("certificate_renewed")
+
+
+def _keep(text: str, tls: TlsConfig) -> None:
+    """Keep a list that the authority signed, and no older one than there is. Raises ConfigError."""
+    path = Path(tls.crl)
+    new = revoked_in(text, tls.ca)
+    if path.exists() and new.made_s < revoked_in(path.read_text(), tls.ca).made_s:
+        raise ConfigError(tls.crl, "the list that was sent is older")
+    write_whole(path, text)

@@ -121,7 +121,7 @@ def _configured(config: AgentConfig) -> dict[str, Check]:
 
 def _configuration(problem: str) -> str:
     if problem:
-        raise CapabilityMissing("configuration", f"{problem}; see docs/operating.md")
+        raise CapabilityMissing("configuration", f"{problem}; `netagent enroll` writes one")
     return "can be used"
 
 

@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import sys
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from netagent.adapters.peers.enrolment import Door
 from netagent.commands.asking import CONFIG
 from netagent.config import parse
 from netagent.model.errors import ConfigError, RemoteProtocolError
-from netagent.trust import new_request, write_whole
+from netagent.trust import new_request, validity, write_whole
 from netagent.wire.enrolment import Certified
 
 EPILOG = """\
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="for enrolment (default: URL's and two)")  # fmt: skip
     parser.add_argument("--config", metavar="FILE", default=CONFIG,
                         help="to write, unless it is there (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="also where it is enrolled already")
     parser.add_argument("--state", metavar="FOLDER", default="/var/lib/netagent",
                         help="the agent's (default: %(default)s)")  # fmt: skip
 
@@ -78,6 +80,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--token", "is no token: it has two parts, with a dot between")
     tls = Path(arguments.state) / "tls"
     os.umask(0o077)
+    if (until := _enrolled(tls / "host.pem")) and not arguments.force:
+        print(f"enrolled until {until} already; --force for another certificate")
+        return 0
     try:
         tls.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -90,8 +95,16 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{certified.host}: enrolled, for {certified.address}")
     print(f"  certificate   {tls / 'host.pem'}")
     print(f"  configuration {_configured(arguments, certified, tls)}")
-    print("next: systemctl restart netagent; netagent doctor")
+    print("next: systemctl start netagent; netagent doctor")
     return 0
+
+
+def _enrolled(certificate: Path) -> str:
+    """Return until when this host's certificate holds; "" where there is none that does."""
+    if not certificate.exists():
+        return ""
+    _, expires_s = validity(certificate)
+    return time.strftime("%Y-%m-%d", time.gmtime(expires_s)) if time.time() < expires_s else ""
 
 
 def _door(arguments: argparse.Namespace) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
 import stat
 
 import pytest
 
-from analyzer.authority import Authority, fingerprint, owned_by
+from analyzer.authority import MOST_VALID, Authority, fingerprint, owned_by
 from netagent.model.errors import ConfigError, RemoteProtocolError
 from netagent.trust import names_of, new_request, validity, write_whole
 
@@ -67,18 +68,62 @@ def test_all_certificates_of_a_name_are_revoked_and_those_of_others_are_not(auth
     assert Authority(authority.folder).crl_version == authority.crl_version
 
 
+def test_only_a_certificate_that_holds_is_renewed(authority, tmp_path):
+    _, request = new_request("x")
+    for name in ("h0", "h1"):
+        authority.sign(request, name, [])
+    one, other = (each.serial for each in authority.issued())
+    assert "BEGIN CERTIFICATE" in authority.renew(request, "h0", one, ["10.0.0.1"])
+    for serial in (other, "", "0", "12345"):
+        with pytest.raises(PermissionError, match="revoked, or not signed here"):
+            authority.renew(request, "h0", serial, [])
+    authority.revoke("h0")
+    with pytest.raises(PermissionError, match="revoked, or not signed here"):
+        authority.renew(request, "h0", one, [])
+
+
+def test_who_has_a_key_makes_no_more_certificates_than_are_revoked_at_once(authority):
+    _, request = new_request("x")
+    authority.sign(request, "h0", [])
+    serial = next(authority.issued()).serial
+    for _ in range(MOST_VALID - 1):
+        authority.renew(request, "h0", serial, [])
+    with pytest.raises(PermissionError, match=f"{MOST_VALID} certificates of h0 hold"):
+        authority.renew(request, "h0", serial, [])
+    assert authority.revoke("h0") == MOST_VALID
+
+
+def test_a_link_that_somebody_put_there_leads_to_nobody_s_file(authority, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("")
+    (authority.folder / "link").symlink_to(elsewhere)
+    if os.geteuid() == 0:
+        owned_by(authority.folder, "nobody")
+        assert elsewhere.stat().st_uid == 0
+        assert authority.ca.stat().st_uid != 0
+
+
 def test_a_token_enrols_its_host_once_also_after_a_restart(authority):
     _, request = new_request("x")
     token = authority.invite("h0", until_ns=100, now_ns=1)
     secret, _, known = token.partition(".")
     assert known == fingerprint(authority.ca.read_text())
     again = Authority(authority.folder)
-    host, certificate = again.enrol(secret, request, "10.0.0.1", now_ns=2)
-    assert host == "h0"
+    host, certificate, address = again.enrol(secret, request, "10.0.0.1", now_ns=2)
+    assert (host, address) == ("h0", "10.0.0.1")
     assert certificate.startswith("-----BEGIN CERTIFICATE-----")
     for each in (again, Authority(authority.folder)):
         with pytest.raises(PermissionError, match="was used"):
             each.enrol(secret, request, "10.0.0.1", now_ns=2)
+
+
+def test_an_invitation_may_say_for_which_address(authority, tmp_path):
+    _, request = new_request("x")
+    token = authority.invite("h0", "10.9.9.9", until_ns=100, now_ns=1)
+    _, certificate, address = authority.enrol(token.split(".")[0], request, "10.0.0.1", now_ns=2)
+    assert address == "10.9.9.9"
+    write_whole(tmp_path / "cert.pem", certificate)
+    assert names_of(tmp_path / "cert.pem")[1] == ["10.9.9.9"]
 
 
 def test_its_key_and_its_invitations_are_for_its_owner_alone(authority):

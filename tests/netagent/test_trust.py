@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import ssl
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,12 +126,47 @@ def test_a_list_that_another_authority_signed_is_not_taken(authority, tmp_path):
     files = signed(authority, "h0", tmp_path)
     trust = Trust(files)
     own = Path(files.crl).read_text()
-    assert revoked_in(own, files.ca) == frozenset()
+    assert revoked_in(own, files.ca).serials == frozenset()
     with pytest.raises(ConfigError, match="list of revoked"):
         revoked_in(other.crl.read_text(), files.ca)
     Path(files.crl).write_text(other.crl.read_text())
     assert not trust.look()
     assert "list of revoked" in trust.problem
+
+
+def test_a_list_of_another_key_is_not_taken_whatever_it_calls_itself(authority, tmp_path):
+    other = Authority.create(tmp_path / "other", "test authority")
+    with pytest.raises(ConfigError, match="did not sign it"):
+        revoked_in(other.crl.read_text(), str(authority.ca))
+
+
+def test_an_authority_that_was_replaced_is_trusted_no_more(authority, tmp_path):
+    files = signed(authority, "h0", tmp_path)
+    trust, old = Trust(files), Trust(signed(authority, "h1", tmp_path))
+    other = Authority.create(tmp_path / "other", "another")
+    (tmp_path / "new").mkdir()
+    new = Trust(signed(other, "h2", tmp_path / "new"))
+    key, request = new_request("h0")
+    write_whole(Path(files.cert), key + other.sign(request, "h0", ["127.0.0.1"]))
+    Path(files.ca).write_text(other.ca.read_text())
+    Path(files.crl).write_text(other.crl.read_text())
+    assert trust.look(), trust.problem
+    shaken(new.client, trust.server)
+    shaken(trust.client, new.server)
+    for sides in ((old.client, trust.server), (trust.client, old.server)):
+        with pytest.raises(ssl.SSLError):
+            shaken(*sides)
+
+
+def test_a_certificate_that_ended_is_refused_on_connections_that_stand(
+    authority, tmp_path, monkeypatch
+):
+    trust = Trust(signed(authority, "h0", tmp_path))
+    _, of_client = shaken(trust.client, trust.server)
+    assert not trust.refuses(of_client)
+    now_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_s + 91 * 86_400)
+    assert trust.refuses(of_client)
 
 
 def test_without_a_list_nobody_is_revoked(authority, tmp_path):

@@ -92,7 +92,7 @@ def enrol(switch):
     if switch.number:
         words = ["--state", f"/var/lib/{UNITS[1]}", "--config", f"/etc/{UNITS[1]}/agent.toml"]
     token = asked("netagent-analyzer", "invite", name)["token"]
-    given = ["--analyzer", f"https://{HERE}:8420", "--token", "-", *words]
+    given = ["--analyzer", f"https://{HERE}:8420", "--token", "-", "--force", *words]
     run("ip", "netns", "exec", switch.name, "netagent", "enroll", *given, input=token)
 
 

@@ -21,6 +21,11 @@ class _Authority(msgspec.Struct, frozen=True):
     ca: str
 
 
+class _Refusal(msgspec.Struct, frozen=True):
+    error: str
+    remedy: str = ""
+
+
 class Door:
     """The analyzer's listener for such hosts. All raise Unreachable and RemoteProtocolError."""
 
@@ -55,5 +60,13 @@ class Door:
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise Unreachable(self._url, str(error) or type(error).__name__) from error
         if not response.is_success:
-            raise RemoteProtocolError(f"{self._url}: {response.text[:300]}")
+            raise RemoteProtocolError(f"{self._url}: {_said(response)}")
         return decode(response.content, kind, ContentType.JSON)
+
+
+def _said(response: httpx.Response) -> str:
+    try:
+        told = msgspec.json.decode(response.content, type=_Refusal)
+    except msgspec.DecodeError:
+        return f"HTTP {response.status_code}"
+    return f"{told.error}; {told.remedy}" if told.remedy else told.error

@@ -64,13 +64,8 @@ class Uplink:
         """
         self._host = quote(config.host, safe="")
         self._url = config.analyzer.url
-        self._client = httpx.AsyncClient(
-            base_url=config.analyzer.url,
-            verify=trust.client if trust is not None else client_tls(config.tls),
-            timeout=DEADLINE_S,
-            trust_env=False,  # an operator's HTTP_PROXY is not for the management network
-            limits=httpx.Limits(max_connections=4, max_keepalive_connections=2),
-        )
+        self._tls = trust.client if trust is not None else client_tls(config.tls)
+        self._client = self._made()
         self.crl_version = ""
         """Of the list of what was revoked, as the analyzer last told; "" where it keeps none."""
         self.alive = asyncio.Event()
@@ -80,6 +75,20 @@ class Uplink:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
+
+    def _made(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self._url,
+            verify=self._tls,
+            timeout=DEADLINE_S,
+            trust_env=False,  # an operator's HTTP_PROXY is not for the management network
+            limits=httpx.Limits(max_connections=4, max_keepalive_connections=2),
+        )
+
+    async def reconnect(self) -> None:
+        """End the connections that stand; what is asked over them meanwhile is asked again."""
+        before, self._client = self._client, self._made()
+        await before.aclose()
 
     async def register(self, registration: Registration) -> Registered:
         """Tell all endpoints of this host; return which list is theirs now."""

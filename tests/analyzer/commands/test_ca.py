@@ -40,14 +40,14 @@ def test_what_it_writes_is_what_an_analyzer_starts_with(made, tmp_path):
 
 def test_it_is_done_once(made, tmp_path, capsys):
     before = (tmp_path / "state" / "ca" / "ca.pem").read_text()
-    assert cli.main(["ca", "init", *places(tmp_path)]) == 2
+    assert cli.main(["ca", "init", "--name", "a", *places(tmp_path)]) == 2
     assert "made once" in capsys.readouterr().err
     assert (tmp_path / "state" / "ca" / "ca.pem").read_text() == before
 
 
 def test_a_configuration_that_is_there_is_left(tmp_path, capsys):
     (tmp_path / "analyzer.toml").write_text("mine")
-    assert cli.main(["ca", "init", *places(tmp_path)]) == 0
+    assert cli.main(["ca", "init", "--name", "a", *places(tmp_path)]) == 0
     assert "left as it is" in capsys.readouterr().out
     assert (tmp_path / "analyzer.toml").read_text() == "mine"
 
@@ -72,3 +72,19 @@ def test_an_address_is_one(tmp_path, capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(["ca", "init", "--address", "analyzer.example", *places(tmp_path)])
     assert caught.value.code == 2
+
+
+def test_where_it_is_reached_has_to_be_said(tmp_path, capsys):
+    assert cli.main(["ca", "init", *places(tmp_path)]) == 2
+    assert "--name or --address" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
+
+
+def test_people_and_programs_get_certificates_of_their_own(made, tmp_path, capsys):
+    state = ["--state", str(tmp_path / "state")]
+    assert cli.main(["ca", "issue", "grafana", "--days", "30", *state]) == 0
+    path = tmp_path / "state" / "tls" / "grafana.pem"
+    assert str(path) in capsys.readouterr().out
+    assert names_of(path) == ("grafana", [], ["grafana"])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert cli.main(["ca", "issue", "../admin", *state]) == 2

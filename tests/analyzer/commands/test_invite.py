@@ -39,7 +39,7 @@ def test_it_prints_what_to_run_on_the_host(asked, capsys):
         "netagent enroll --analyzer https://analyzer.example:8420 --token secret.abc\n"
     )
     assert "gpu-0417, as root, within 24 h" in said.err
-    assert asked["/v1/invitations"] == {"host": "gpu-0417", "valid_s": 86_400}
+    assert asked["/v1/invitations"] == {"host": "gpu-0417", "address": "", "valid_s": 86_400}
 
 
 def test_a_port_that_is_not_the_usual_one_is_named(asked, capsys):
@@ -51,3 +51,15 @@ def test_a_port_that_is_not_the_usual_one_is_named(asked, capsys):
 def test_a_script_takes_the_token_alone(asked, capsys):
     assert cli.main(["invite", "gpu-0417", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["token"] == "secret.abc"  # noqa: S105
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "169", "soon"])
+def test_hours_are_a_week_at_most(asked, hours):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["invite", "gpu-0417", "--hours", hours])
+    assert caught.value.code == 2
+
+
+def test_an_address_may_be_named(asked):
+    assert cli.main(["invite", "gpu-0417", "--address", "10.1.4.17"]) == 0
+    assert asked["/v1/invitations"]["address"] == "10.1.4.17"

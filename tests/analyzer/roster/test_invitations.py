@@ -11,7 +11,7 @@ from netagent.model.errors import RemoteProtocolError
 def test_a_secret_is_good_once():
     open_ = Invitations()
     open_.invite("h0", "s", until_ns=10, now_ns=0)
-    assert open_.redeem("s", now_ns=5) == "h0"
+    assert open_.redeem("s", now_ns=5).host == "h0"
     assert open_.redeem("s", now_ns=5) is None
 
 
@@ -26,7 +26,7 @@ def test_a_host_is_invited_anew_and_the_former_secret_is_void():
     open_.invite("h0", "one", until_ns=10, now_ns=0)
     open_.invite("h0", "two", until_ns=10, now_ns=0)
     assert open_.redeem("one", now_ns=1) is None
-    assert open_.redeem("two", now_ns=1) == "h0"
+    assert open_.redeem("two", now_ns=1).host == "h0"
 
 
 def test_no_more_are_open_than_may_be(monkeypatch):
@@ -45,7 +45,7 @@ def test_what_is_kept_holds_no_secret():
     open_.invite("h0", "a secret", until_ns=10, now_ns=0)
     [kept] = open_
     assert "a secret" not in repr(kept)
-    assert Invitations([kept]).redeem("a secret", now_ns=1) == "h0"
+    assert Invitations([kept]).redeem("a secret", now_ns=1) == kept
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 20)), max_size=30))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hosts enrol at a real analyzer, with the commands that people use."""
 
+import contextlib
 import json
 import socket
 import ssl
@@ -140,7 +141,7 @@ def test_what_is_revoked_is_out_within_a_minute_and_its_open_connections_are_end
         assert time.monotonic() - began_s < 60
         assert good.get("/v1/crl").status_code == 200
         listed = good.get("/v1/crl").text
-        assert len(revoked_in(listed, str(state / "ca" / "ca.pem"))) == 1
+        assert len(revoked_in(listed, str(state / "ca" / "ca.pem")).serials) == 1
     metrics = asked_metrics(served, state)
     assert metrics["netagent_certificates_revoked"] == 1
     assert metrics["netagent_certificate_ends_seconds"] > time.time() + 80 * 86_400
@@ -157,6 +158,50 @@ def asked_metrics(served, state):
         lines = client.get("/metrics").text.splitlines()
     pairs = (line.split() for line in lines if not line.startswith("#"))
     return {words[0]: float(words[1]) for words in pairs if len(words) == 2}
+
+
+def test_who_was_revoked_gets_no_other_certificate_by_what_it_shows(served, asked, tmp_path):
+    assert enrolled(served, asked("invite", "h0")["token"], tmp_path / "h0") == 0
+    _, request = new_request("h0")
+    with served.client(context(tmp_path / "h0")) as client:
+        client.get("/v1/crl")
+        asked("ca", "revoke", "h0")  # the connection stands for a while
+        answer = client.post("/v1/hosts/h0/certificate", json={"request": request})
+    assert answer.status_code == 403
+    assert "revoked" in answer.json()["error"]
+
+
+def test_strangers_who_hold_connections_end_by_themselves_and_are_few(served, asked, tmp_path):
+    insecure = ssl.create_default_context()
+    insecure.check_hostname, insecure.verify_mode = False, ssl.CERT_NONE
+    token = asked("invite", "h0")["token"]
+    with contextlib.ExitStack() as stack:
+        held = []
+        for _ in range(40):
+            plain = socket.create_connection(("127.0.0.1", port_of(served)), timeout=30)
+            held.append(stack.enter_context(insecure.wrap_socket(plain)))
+
+        def closed():
+            ended = 0
+            for each in held:
+                each.settimeout(0.01)
+                try:
+                    ended += each.recv(1) == b""
+                except TimeoutError:
+                    continue
+                except OSError:
+                    ended += 1
+            return ended
+
+        wait_until(lambda: closed() >= 32, "end of most", 10)
+        wait_until(lambda: closed() == 40, "end of all", 30)
+    assert enrolled(served, token, tmp_path / "h0") == 0
+
+
+def test_who_asks_revokes_itself_only_if_it_says_so(served, asked, state, capsys):
+    assert analyzer_cli.main(["ca", "revoke", "admin"]) == 2
+    assert "is who asks" in capsys.readouterr().err
+    assert asked("ca", "revoke", "admin", "--force") == {"name": "admin", "revoked": 1}
 
 
 def test_people_s_certificates_are_not_for_hosts(served, asked, state):

@@ -24,7 +24,8 @@ def task_of(endpoint):
 def incident(component, tasks=TASKS):
     pairs = tuple(Pair(end(one), end(other), 10, 1) for one in tasks for other in tasks)
     verdict = Verdict(
-        component=component, layer=None, symptom=Symptom.LOSS, confidence=0.9, summary="it is",
+        component=component, layer=None, symptom=Symptom.LOSS, confidence=0.9,
+        summary="of container-of-b, and of container-of-a-1",
         failing=pairs, healthy=pairs, alternatives=(Suspect(link("x", "y"), 1.0, 1, 1),),
         evidence=("container-of-b says",), missing=("of container-of-b",),
     )  # fmt: skip
@@ -70,7 +71,7 @@ def test_what_is_at_fault_for_all_is_told_to_all():
     seen = Sight(("a-1",)).incident(incident(link("leaf", "spine")), task_of)
     assert seen is not None
     assert seen.verdict.component == link("leaf", "spine")
-    assert seen.verdict.summary == "it is"
+    assert seen.verdict.summary == "link leaf -- spine: loss"
     assert seen.verdict.failing == (Pair(end("a-1"), end("a-1"), 10, 1),)
 
 

@@ -11,7 +11,7 @@ from netagent.agent import renewal
 from netagent.agent.renewal import Renewal
 from netagent.config import AgentConfig, AnalyzerConfig, TlsConfig
 from netagent.model.errors import Unreachable
-from netagent.trust import Trust, new_request, validity, write_whole
+from netagent.trust import Revoked, Trust, new_request, validity, write_whole
 from netagent.wire.enrolment import Certified
 from tests.waiting import until
 
@@ -32,6 +32,9 @@ class Analyzer:
             raise Unreachable("analyzer", "refused")
         signed = self.authority.sign(request, "h0", ["127.0.0.1"])
         return Certified(certificate=signed, ca=self.authority.ca.read_text(), host="h0")
+
+    async def reconnect(self):
+        self.asked.append("reconnect")
 
     async def revoked(self):
         self.asked.append("revoked")
@@ -90,8 +93,8 @@ def test_a_certificate_is_renewed_before_it_ends_and_taken(analyzer, tmp_path, m
     _, before_s = validity(path)
     now_ns = int((before_s - 20 * 86_400) * 1e9)
     monkeypatch.setattr(renewal, "wall_ns", lambda: now_ns)
-    run(made, lambda: analyzer.asked and made.trust.expires_s > before_s - 1)
-    assert analyzer.asked == ["renewed"]
+    run(made, lambda: "reconnect" in analyzer.asked)
+    assert analyzer.asked == ["renewed", "reconnect"]
     assert sum(each.state == "valid" for each in analyzer.authority.issued()) == 2
 
 
@@ -131,7 +134,21 @@ def test_who_was_revoked_is_fetched_once_for_each_list(analyzer, tmp_path):
         analyzer.crl_version = f"{analyzer.authority.crl_version}{serial}"
         run(made, lambda: len(made.trust.revoked) == 1)
         run(made, looks(made, 5))
-    assert analyzer.asked == ["revoked"] * 2
+    assert analyzer.asked == ["revoked", "reconnect"] * 2
+
+
+def test_a_list_that_is_older_than_the_one_that_is_there_is_not_kept(
+    analyzer, tmp_path, monkeypatch
+):
+    made, _ = host(analyzer, tmp_path, days=90)
+    now = (tmp_path / "crl.pem", analyzer.authority.crl.read_text())
+    now[0].write_text(now[1])
+    monkeypatch.setattr(
+        renewal, "revoked_in", lambda text, _: Revoked(frozenset(), float(text == now[1]))
+    )
+    analyzer.crl, analyzer.crl_version = "an older one", "1"
+    run(made, lambda: len(analyzer.asked) > 2)
+    assert now[0].read_text() == now[1]
 
 
 def test_a_list_that_the_authority_did_not_sign_is_not_kept(analyzer, tmp_path):

@@ -114,3 +114,14 @@ def test_a_folder_that_cannot_be_made_is_told(authority, asked, tmp_path, capsys
     (tmp_path / "state").write_text("a file")
     assert enrolled(tmp_path, authority) == 2
     assert "cannot be made" in capsys.readouterr().err
+
+
+def test_a_host_that_is_enrolled_is_left_as_it_is(authority, asked, tmp_path, capsys):
+    assert enrolled(tmp_path, authority) == 0
+    before = (tmp_path / "state" / "tls" / "host.pem").read_text()
+    del asked["secret"]
+    assert enrolled(tmp_path, authority) == 0
+    assert "already" in capsys.readouterr().out
+    assert "secret" not in asked
+    assert enrolled(tmp_path, authority, "--force") == 0
+    assert (tmp_path / "state" / "tls" / "host.pem").read_text() != before
