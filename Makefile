@@ -110,7 +110,7 @@ bench: setup ## measured claims, as JSON lines
 bench-vm: setup-vm ## those of RDMA and eBPF, in a guest
 	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1800 -- $(BIN)/python -m tests.bench rdma bpf
 
-setup-deb: setup
+setup-deb: setup ## install what builds Debian packages
 	tools/setup.sh "" $(DEB_PACKAGES)
 
 deb: setup-deb wheel ## build the Debian packages into build/deb, and look at them with lintian
