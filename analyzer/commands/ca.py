@@ -26,8 +26,8 @@ examples:
 `init` makes a key, which the analyzer signs hosts' certificates with, and
 certificates of the analyzer and of an administrator, below STATE; and FILE,
 unless it is there. It is done once, on the analyzer's machine, as root.
-`list` and `issue` need STATE there, and root; `issue` makes a certificate for a
-person or a program, also the next one of `admin`: what it may do is said in
+`list` and `issue` need STATE there, and root; `issue` makes a certificate for
+a person or a program, also the next one of `admin`: what it may do is said in
 FILE (admins, readers, tenants). `revoke` asks the running analyzer, with an
 admin's certificate: all refuse what was revoked within a minute.
 Who has an authority of their own needs none of this: see docs/security.md.

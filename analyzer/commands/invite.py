@@ -17,10 +17,10 @@ examples:
   netagent-analyzer invite gpu-0417 --json | jq -er .token |
     ssh gpu-0417 netagent enroll --analyzer https://10.1.0.5:8420 --token -
 
-The token is good once, and ends an earlier one of the same host. Who has it gets
-a certificate of that host, for --address or else the one that it asks from:
-treat it as a password. It needs an admin's certificate, and an analyzer with
-[enrolment].
+The token is good once, and ends an earlier one of the same host. Who has it
+gets a certificate of that host, for --address or else the one that it asks
+from: treat it as a password. It needs an admin's certificate, and an analyzer
+with [enrolment].
 
 exit status: 0 invited; 2 it cannot be, or you may not; 3 the analyzer cannot
 be reached

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import structlog
 
 from analyzer import cli as analyzer_cli
 from analyzer.authority import Authority
@@ -18,6 +19,12 @@ from netagent.trust import new_request, revoked_in
 from netagent.wire.enrolment import MAX_REQUEST_BYTES
 from tests.analyzer.server.process import Process
 from tests.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def logs():
+    yield  # a command sends them to the test's own stderr
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_what_follows_the_dashes_is_the_guests(booted):
 def test_options_reach_the_guest(booted):
     cli.main(["run", "debian-13", "--timeout", "7", "--memory", "900", "--env", "A=b=c", "--env",
               "D=", "--accel", "tcg", "--link", "wire", "--index", "1", "--", "true"])  # fmt: skip
-    assert booted[0][1] == Options(7, 900, 2, {"A": "b=c", "D": ""}, "tcg", "wire", 1)
+    assert booted[0][1] == Options(7, 900, 2, {"A": "b=c", "D": ""}, "tcg", link="wire", index=1)
 
 
 def test_with_json_standard_output_is_the_results_alone(booted, capsys):
