@@ -6,14 +6,16 @@ a machine that silently lost Open vSwitch cannot pass.
 """
 
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
@@ -95,3 +97,14 @@ def require(capability: Capability) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run kernel tests last: their two hosts live to the end, in namespaces others do not want."""
     items.sort(key=lambda item: item.get_closest_marker("kernel") is not None)
+
+
+@pytest.fixture
+def logging_as_it_was() -> Iterator[None]:
+    """Undo what a command sets for its whole process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()

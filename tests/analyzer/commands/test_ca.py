@@ -5,18 +5,13 @@ import json
 import stat
 
 import pytest
-import structlog
 
 from analyzer import cli
 from analyzer.authority import Authority
 from analyzer.config import load
 from netagent.trust import names_of
 
-
-@pytest.fixture(autouse=True)
-def logs():
-    yield  # a command sends them to the test's own stderr
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 @pytest.fixture

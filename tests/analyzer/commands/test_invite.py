@@ -4,16 +4,11 @@
 import json
 
 import pytest
-import structlog
 
 from analyzer import cli
 from analyzer.commands import invite
 
-
-@pytest.fixture(autouse=True)
-def logs():
-    yield  # a command sends them to the test's own stderr
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 @pytest.fixture

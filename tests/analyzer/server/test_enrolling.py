@@ -10,7 +10,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-import structlog
 
 from analyzer import cli as analyzer_cli
 from analyzer.authority import Authority
@@ -20,11 +19,7 @@ from netagent.wire.enrolment import MAX_REQUEST_BYTES
 from tests.analyzer.server.process import Process
 from tests.waiting import wait_until
 
-
-@pytest.fixture(autouse=True)
-def logs():
-    yield  # a command sends them to the test's own stderr
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
 @pytest.fixture
