@@ -9,7 +9,13 @@ shift 3
 tree=$(cd "$(dirname "$0")/../.." && pwd)
 cd "$tree"
 version=$("$BUILD_PYTHON" -c 'import netagent; print(netagent.__version__)')
-SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct 2>/dev/null || stat -c %Y debian/changelog)
+
+# files    Those of the tree, each with a NUL behind it; in an export without git, all but what is built.
+files() {
+  git ls-files -z --cached --others --exclude-standard 2>/dev/null ||
+    find . \( -path ./.venv -o -path ./build -o -path ./.git -o -name __pycache__ \) -prune -o -type f -print0
+}
 
 for distribution in "$@"; do
   SUITE=deb${distribution#debian-}
@@ -17,7 +23,7 @@ for distribution in "$@"; do
   rm -rf "${out:?}/$distribution"
   source=$out/$distribution/netagent-$version
   mkdir -p "$source"
-  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$source"
+  files | xargs -0 cp --parents -t "$source"
   # The version is the code's: the changelog of the packages has the same one.
   if [ "$(cd "$source" && dpkg-parsechangelog -S Version)" != "$version" ]; then
     echo "build.sh: debian/changelog is of another version than $version" >&2
