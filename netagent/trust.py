@@ -89,6 +89,7 @@ class Trust:
             self._take()
         except ConfigError as error:
             self.problem = str(error)
+            self._stamps = ()  # it may have been the moment: a file half written, openssl too slow
             return False
         self.problem = ""
         return True
@@ -113,7 +114,11 @@ class Trust:
         roots = _roots(Path(files.ca))
         revoked = frozenset[str]()
         if stamps[3] is not None:
-            revoked = revoked_in(Path(files.crl).read_text(), files.ca).serials
+            try:
+                text = Path(files.crl).read_text()
+            except (OSError, ValueError) as error:
+                raise ConfigError(files.crl, f"no list in PEM: {error}") from error
+            revoked = revoked_in(text, files.ca).serials
         for context in (self.client, self.server, self.bare):
             _loaded(context, files)
         self.began_s, self.expires_s = began_s, expires_s

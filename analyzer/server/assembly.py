@@ -140,14 +140,14 @@ async def _renew(trust: Trust, server: "_Server") -> None:
             await analyzer.fleet.renew()  # what stands was verified by what was there before
         elif trust.problem:
             log.warning("certificates_not_taken", problem=trust.problem)
-        if authority is not None:
-            async with analyzer.signing:
-                await asyncio.to_thread(_renew_own, trust, authority)
         for connection in list(server.server_state.connections):
             if isinstance(connection, identity.IdentifiedProtocol) and (
                 roots != trust.roots or trust.refuses(connection.certificate)
             ):
                 connection.transport.abort()
+        if authority is not None:  # last: a disk that is full keeps nobody in who was revoked
+            async with analyzer.signing:
+                await asyncio.to_thread(_renew_own, trust, authority)
 
 
 def _renew_own(trust: Trust, authority: Authority) -> None:

@@ -61,7 +61,8 @@ async def invite(request: Call) -> Response[bytes]:
     require_admin(request, analyzer.config.admins)
     authority = _authority(analyzer)
     asked, _ = await read(request, Invite, max_bytes=MAX_REQUEST_BYTES)
-    if asked.host in {*analyzer.config.admins, ANALYZER}:
+    config = analyzer.config
+    if asked.host in {*config.admins, *config.readers, *config.tenants, ANALYZER}:
         raise Problem(400, f"{asked.host!r} is no host", "use netagent-analyzer ca issue")
     if asked.address and not _is_address(asked.address):
         raise Problem(400, f"{asked.address!r} is no address", "write it in numbers")
@@ -72,8 +73,8 @@ async def invite(request: Call) -> Response[bytes]:
             authority.invite, asked.host, asked.address, until_ns=until_ns, now_ns=now_ns
         )
     log.info("host_invited", host=asked.host, valid_s=asked.valid_s)
-    port = analyzer.config.enrolment.listen.rpartition(":")[2] if analyzer.config.enrolment else ""
-    return as_json({"host": asked.host, "token": token, "port": int(port)})
+    _, port = config.enrolment_address
+    return as_json({"host": asked.host, "token": token, "port": port})
 
 
 @post(

@@ -10,9 +10,9 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.model.verdict import Incident, Pair
 
-OF_TENANTS = frozenset({Kind.CONTAINER, Kind.ENDPOINT, Kind.FLOW})
+OF_TENANTS = frozenset({Kind.CONTAINER, Kind.ENDPOINT})
 """Kinds of components whose names tell of a tenant."""
-ELSEWHERE = "what is at fault is another tenant's"
+ELSEWHERE = "a container is at fault that may be another tenant's"
 
 
 @dataclass(frozen=True)
@@ -61,15 +61,17 @@ class Sight:
             f"{component}: {verdict.symptom}" if component else f"{verdict.symptom}, undecided"
         )
         verdict = replace(verdict, summary=summary)
-        if self._hides(component, verdict.failing):
+        if _is_elsewhere(component, verdict.failing):
             verdict = replace(verdict, component=None, summary=ELSEWHERE)
         return replace(known, tasks=tasks, verdict=verdict, notes=())
 
-    def _hides(self, component: Component | None, failing: Iterable[Pair]) -> bool:
-        if component is None or component.kind not in OF_TENANTS:
-            return False
-        containers = {end.container for pair in failing for end in (pair.source, pair.target)}
-        return component.name.partition("/")[0] not in containers
+
+def _is_elsewhere(component: Component | None, failing: Iterable[Pair]) -> bool:
+    """Return whether a component is of a container that none of the pairs is of."""
+    if component is None or component.kind not in OF_TENANTS:
+        return False
+    containers = {end.container for pair in failing for end in (pair.source, pair.target)}
+    return component.name.partition("/")[0] not in containers
 
 
 def sight_of(

@@ -67,8 +67,19 @@ class Renewal:
         self._again_s = now_s + AGAIN_S
         key, request = await asyncio.to_thread(new_request, self._config.host)
         certified = await self._uplink.renewed(request)
-        write_whole(Path(tls.cert), key + certified.certificate)
+        await asyncio.to_thread(_use, key + certified.certificate, tls)
         log.info("certificate_renewed")
+
+
+def _use(text: str, tls: TlsConfig) -> None:
+    """Put key and certificate in place, once they are known to fit. Raises ConfigError."""
+    tried = Path(f"{tls.cert}.new")
+    write_whole(tried, text)
+    try:
+        Trust(TlsConfig(ca=tls.ca, cert=str(tried), key=str(tried)))
+        tried.replace(tls.cert)
+    finally:
+        tried.unlink(missing_ok=True)
 
 
 def _keep(text: str, tls: TlsConfig) -> None:

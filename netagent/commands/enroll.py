@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--token", "is no token: it has two parts, with a dot between")
     tls = Path(arguments.state) / "tls"
     os.umask(0o077)
-    if (until := _enrolled(tls / "host.pem")) and not arguments.force:
+    if not arguments.force and (until := _enrolled(tls / "host.pem")):
         print(f"enrolled until {until} already; --force for another certificate")
         return 0
     try:
@@ -90,6 +90,8 @@ def run(arguments: argparse.Namespace) -> int:
     door = Door(_door(arguments))
     key, request = new_request(socket.gethostname()[:63])
     certified = door.enrol(_known(door.authority(), fingerprint), secret, request)
+    # One of the authority before would be no list of this one's; the agent fetches it anew.
+    (tls / "crl.pem").unlink(missing_ok=True)
     write_whole(tls / "ca.pem", certified.ca)
     write_whole(tls / "host.pem", key + certified.certificate)
     print(f"{certified.host}: enrolled, for {certified.address}")

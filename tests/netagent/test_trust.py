@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
 import ssl
 import stat
 import time
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.authority import Authority
+from netagent import trust as module
 from netagent.model.errors import ConfigError
 from netagent.trust import (
     Trust,
@@ -220,3 +222,34 @@ def test_a_file_is_written_whole_and_for_its_owner(tmp_path):
     assert path.read_text() == "now"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir()] == ["key"]
+
+
+def test_what_failed_for_a_moment_is_tried_again(authority, tmp_path, monkeypatch):
+    trust = Trust(signed(authority, "h0", tmp_path))
+    signed(authority, "h0", tmp_path)
+    monkeypatch.setattr(module, "OPENSSL_S", 0.0)
+    assert not trust.look()
+    assert "not done in" in trust.problem
+    monkeypatch.undo()
+    assert trust.look()
+    assert trust.problem == ""
+
+
+def test_a_list_that_is_no_text_is_told_with_its_file(authority, tmp_path):
+    files = signed(authority, "h0", tmp_path)
+    Path(files.crl).write_bytes(b"\x30\x82\xff\xfe")
+    with pytest.raises(ConfigError, match=r"crl\.pem: no list in PEM"):
+        Trust(files)
+
+
+def test_no_session_is_resumed(authority, tmp_path):
+    one, other = (Trust(signed(authority, name, tmp_path)) for name in ("h0", "h1"))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = one.client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1")
+    server = other.server.wrap_bio(to_server, to_client, server_side=True)
+    for end in (client, server, client, server):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            end.do_handshake()
+    server.write(b"x")
+    assert client.read(1) == b"x"  # tickets come before
+    assert client.session is None or not client.session.has_ticket

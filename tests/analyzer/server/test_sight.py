@@ -90,3 +90,10 @@ def test_pairs_whose_tasks_are_not_known_any_more_are_not_told():
     seen = Sight(("a-1",)).incident(incident(link("leaf", "spine")), lambda _: None)
     assert seen is not None
     assert seen.verdict.failing == ()
+
+
+def test_a_flow_entry_is_a_host_s_and_named_to_all():
+    flow = Component(Kind.FLOW, "h0/br-int/table=40")
+    seen = Sight(("a-1",)).incident(incident(flow), task_of)
+    assert seen is not None
+    assert seen.verdict.component == flow

@@ -14,8 +14,8 @@ from netagent.wire.messages import Health, Summary
 from tests.bench.receiving import Host, Refused
 
 EVERY_S = 0.05
-"""Seconds between two attempts of one kind. Chosen: a hundred a second of all kinds cost the server
-a fifth of a core in handshakes, which no limit of it can spare."""
+"""Seconds between two attempts of one kind. Chosen: 150 a second of all kinds cost the server a
+quarter of a core, mostly in handshakes, which no limit of it can spare."""
 HELD = 200
 """Connections that one kind holds at once."""
 HOLD_S = 20.0

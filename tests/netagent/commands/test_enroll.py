@@ -11,6 +11,7 @@ from analyzer.authority import Authority, fingerprint
 from netagent import cli
 from netagent.commands import enroll
 from netagent.config import load
+from netagent.trust import Trust
 from netagent.wire.enrolment import Certified
 
 
@@ -125,3 +126,12 @@ def test_a_host_that_is_enrolled_is_left_as_it_is(authority, asked, tmp_path, ca
     assert "secret" not in asked
     assert enrolled(tmp_path, authority, "--force") == 0
     assert (tmp_path / "state" / "tls" / "host.pem").read_text() != before
+
+
+def test_a_list_of_another_authority_does_not_stay(authority, asked, tmp_path):
+    assert enrolled(tmp_path, authority) == 0
+    tls = tmp_path / "state" / "tls"
+    (tls / "crl.pem").write_text(Authority.create(tmp_path / "x", "before").crl.read_text())
+    (tls / "host.pem").write_text("damaged")
+    assert enrolled(tmp_path, authority, "--force") == 0
+    assert Trust(load(tmp_path / "agent.toml").tls).revoked == frozenset()
