@@ -294,7 +294,8 @@ def _function(port: ContainerPort, link: Link, links: LinkView, inode: int | Non
         (namespace, device)
         for nsid, namespace in links.namespaces.items()
         for device in links.inside.get(nsid, {}).values()
-        if device.mac == port.mac
+        # A container makes devices with whatever address; what it was given has no kind.
+        if device.mac == port.mac and not (link.switch_port and device.kind)
     ]
     if len(found) > 1:  # of a bond's members, and of copies of a container, one has the address
         found = [each for each in found if port.address in each[1].addresses] or found

@@ -144,8 +144,11 @@ def test_a_list_of_another_key_is_not_taken_whatever_it_calls_itself(authority, 
 
 def test_an_authority_that_was_replaced_is_trusted_no_more(authority, tmp_path):
     files = signed(authority, "h0", tmp_path)
-    trust, old = Trust(files), Trust(signed(authority, "h1", tmp_path))
-    other = Authority.create(tmp_path / "other", "another")
+    trust, other = Trust(files), Authority.create(tmp_path / "other", "another")
+    trusting = signed(authority, "h1", tmp_path)  # both, but shows a certificate of the old one
+    trusting.ca, trusting.crl = str(tmp_path / "both.pem"), ""
+    Path(trusting.ca).write_text(authority.ca.read_text() + other.ca.read_text())
+    old = Trust(trusting)
     (tmp_path / "new").mkdir()
     new = Trust(signed(other, "h2", tmp_path / "new"))
     key, request = new_request("h0")
@@ -156,7 +159,7 @@ def test_an_authority_that_was_replaced_is_trusted_no_more(authority, tmp_path):
     shaken(new.client, trust.server)
     shaken(trust.client, new.server)
     for sides in ((old.client, trust.server), (trust.client, old.server)):
-        with pytest.raises(ssl.SSLError):
+        with pytest.raises(ssl.SSLError, match="trusted no more"):
             shaken(*sides)
 
 

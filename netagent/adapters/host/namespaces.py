@@ -103,20 +103,22 @@ def locate(nsids: AbstractSet[int]) -> dict[int, Namespace]:
 def seek(macs: AbstractSet[str]) -> dict[str, tuple[int, Namespace]]:
     """Return where devices with these hardware addresses are: ids of namespaces, and these.
 
-    A namespace without an id that has such a device is given one, by which the kernel tells of its
-    changes. Takes about a millisecond per candidate and does not need an event loop.
+    Of several with one address hardware comes first: any container may make a device with another
+    one's. A namespace without an id that has such a device is given one, by which the kernel tells
+    of its changes. Takes about a millisecond per candidate and does not need an event loop.
     """
     found: dict[str, tuple[int, Namespace]] = {}
+    hardware = set[str]()
     with query_socket() as query:
         for path in _candidates():
-            if found.keys() >= macs:
-                break
             with suppress(OSError):  # it ended between the listing and now, or is not to be read
                 nsid, inode = nsid_of(query, path)
                 table = dump(nsid) if nsid >= 0 else call_in_namespace(path, dump, inode=inode)
-                here = {link.mac for link in table.values()} & macs - found.keys()
+                real = {link.mac for link in table.values() if link.kind is None} & macs - hardware
+                here = real | {link.mac for link in table.values()} & macs - found.keys()
                 if here and nsid < 0:
                     nsid = assign_nsid(query, path)
+                hardware |= real
                 found.update(dict.fromkeys(here, (nsid, Namespace(path, inode))))
     return found
 

@@ -1,26 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the commands' tests share: an agent that answers, and logging as it was."""
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-import structlog
 
 from netagent.wire.codec import encode
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
+def _logging(logging_as_it_was: None) -> None:
     """Undo what a command line sets for its whole process."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 class Agent(HTTPServer):

@@ -391,3 +391,12 @@ def test_a_representor_that_is_down_is_told(host):
     host.look(plug(), after_ns=1)
     (finding,) = host.look(plug(), after_ns=GRACE_NS).findings
     assert "c0-r0 is down on the host" in finding.text
+
+
+def test_a_device_that_a_container_made_itself_does_not_stand_in_for_a_function(host):
+    thief = plug("thief", octet=20)
+    made = {"mac": "02:00:00:00:00:0a", "kind": "macvlan", "addresses": ("10.0.0.10",)}
+    host.links.start(thief, 4, **made)
+    host.links.give(plug(), 3)
+    view = host.look(plug())
+    assert view.namespaces == {C0: host.links.namespaces[3]}

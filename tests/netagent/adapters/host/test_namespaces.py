@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import contextlib
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.adapters.host.namespaces import RETRY_NS, Namespaces, leads_to
-from netagent.host.facts import Namespace
+from netagent.adapters.host import namespaces as module
+from netagent.adapters.host.namespaces import RETRY_NS, Namespaces, leads_to, seek
+from netagent.host.facts import Link, Namespace
 
 GONE = Namespace("/run/netns/na-never-was", 1)
 
@@ -58,3 +62,18 @@ def test_an_id_is_either_found_or_looked_for_in_time(rounds):
         assert set(known.found) <= wanted
         now_ns += RETRY_NS[1]
         assert known.wanted(wanted, now_ns=now_ns) == wanted - set(known.found)
+
+
+@pytest.mark.parametrize("order", [("/made", "/given"), ("/given", "/made")])
+def test_hardware_comes_before_what_a_container_made_with_its_address(monkeypatch, order):
+    mac = "02:00:00:00:00:0a"
+    tables = {
+        1: {7: Link(index=7, name="eth0", kind="macvlan", mac=mac)},
+        2: {7: Link(index=7, name="eth0", mac=mac)},
+    }
+    nsids = {"/made": 1, "/given": 2}
+    monkeypatch.setattr(module, "query_socket", contextlib.nullcontext)
+    monkeypatch.setattr(module, "_candidates", lambda: iter(order))
+    monkeypatch.setattr(module, "nsid_of", lambda _, path: (nsids[path], 4_000 + nsids[path]))
+    monkeypatch.setattr(module, "dump", tables.__getitem__)
+    assert seek({mac}) == {mac: (2, Namespace("/given", 4_002))}
