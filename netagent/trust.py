@@ -202,9 +202,12 @@ def _openssl(
 
 def new_request(name: str) -> tuple[str, str]:
     """Return a new private key, and a request for a certificate of it, in PEM."""
-    key = openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256")
-    subject = ("-subj", f"/CN={name}")
-    return key, openssl("req", "-new", "-key", "/dev/stdin", *subject, given=key.encode())
+    made = openssl(
+        "req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+        "-nodes", "-keyout", "-", "-subj", f"/CN={name}",
+    )  # fmt: skip
+    key, begins, request = made.partition("-----BEGIN CERTIFICATE REQUEST-----")
+    return key, begins + request
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:

@@ -176,11 +176,9 @@ def test_a_certificate_that_does_not_fit_its_key_replaces_none(analyzer, tmp_pat
     made, path = host(analyzer, tmp_path, days=90)
     before = path.read_text()
     monkeypatch.setattr(renewal, "wall_ns", lambda: int((validity(path)[1] - 86_400) * 1e9))
-    monkeypatch.setattr(renewal, "new_request", lambda name: (new_request(name)[0], REQUEST))
+    other = new_request("h0")[1]
+    monkeypatch.setattr(renewal, "new_request", lambda name: (new_request(name)[0], other))
     run(made, looks(made, 5))
     assert analyzer.asked == ["renewed"]
     assert path.read_text() == before
     assert [each.name for each in tmp_path.glob("*.new")] == []
-
-
-REQUEST = new_request("h0")[1]
