@@ -9,6 +9,7 @@ VM_PACKAGES := qemu-system-x86 mmdebstrap busybox-static cpio e2fsprogs kmod xz-
 DISTRIBUTIONS ?= debian-12 debian-13
 # What a guest is asked; those that bring the whole lab up and break it take minutes more.
 VM_TESTS ?= rdma or kernel or ovs
+MINUTES ?= 60
 # Marks of tests that need root, or more: one at a time.
 CAPABLE := netns or ovs or lab or kernel or rdma or packages
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
@@ -16,7 +17,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-vm format lint types floors check chaos drill health eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-vm format lint types floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -90,6 +91,9 @@ drill: setup ## break a lab by every fault alone, then by thirty pairs at once (
 
 health: setup ## half an hour of a lab that is well, in which tasks come and go (docs/lab.md)
 	$(BIN)/python -m tests.lab health --minutes 30
+
+soak: setup ## an hour of a lab whose tasks come and go: nothing may grow (docs/lab.md)
+	$(BIN)/python -m tests.lab soak --minutes $(MINUTES)
 
 eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.skeleton

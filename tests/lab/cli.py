@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, drill, health, learning, rdma, report, starts
+from tests.lab import chaos, demo, drill, health, learning, rdma, report, soak, starts
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.faults import LISTED
@@ -189,6 +189,15 @@ def _health(lab: Lab, options: argparse.Namespace) -> Answer:
     return {"lines": seen.lines()}, text
 
 
+def _soak(lab: Lab, options: argparse.Namespace) -> Answer:
+    transport = rdma.choose(options.transport)
+    seen = soak.run(lab, _progress, minutes=options.minutes, seed=options.seed, transport=transport)
+    text = "\n".join(seen.lines())
+    if not seen.good:
+        raise LabError(text, "see what grew, or was named")
+    return seen.values(), text
+
+
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
     text = "\n".join(report.lines())
@@ -286,6 +295,10 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     well.add_argument("--minutes", type=float, default=30, help="(default: %(default)s)")
     well.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
+    long = add("soak", "an hour, and nothing may grow", "soak --minutes 60", _soak)
+    long.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
+    long.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
+    _transport_argument(long)
     chaotic = add(
         "chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos
     )
