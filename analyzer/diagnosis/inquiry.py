@@ -40,8 +40,10 @@ fabrics."""
 BY_CHANCE = 1e-4
 """Probability, over all pairs, that a well one is told as lossy. Chosen: one question in ten
 thousand."""
-REMARKS = frozenset({FindingKind.UNKNOWN_INPUT, FindingKind.TOPOLOGY_DIFFERS})
-"""Findings that say nothing against a network."""
+REMARKS = frozenset(
+    {FindingKind.UNKNOWN_INPUT, FindingKind.TOPOLOGY_DIFFERS, FindingKind.MISCONFIGURED}
+)
+"""Findings that say nothing against a network: a setting was the same when the task was well."""
 
 
 class Answer(StrEnum):

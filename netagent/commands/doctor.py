@@ -14,12 +14,16 @@ from pathlib import Path
 from bpf.kernel.host import read_facts
 from bpf.trace.programs import choose
 from netagent.adapters import capabilities
+from netagent.adapters.host.board import read_hardware
+from netagent.adapters.host.rnics import RnicReader
 from netagent.adapters.host.sysfs import rdma_ports
 from netagent.adapters.host.vswitchd import VswitchdError, appctl
 from netagent.adapters.rdma.verbs import REMEDY as PYVERBS_REMEDY
 from netagent.commands.asking import CONFIG
 from netagent.commands.endpoints import first_view
 from netagent.config import AgentConfig, load
+from netagent.host.checks import inspect
+from netagent.host.checks.contract import Checked, Inspected
 from netagent.host.facts import HostView
 from netagent.model.errors import CapabilityMissing, ConfigError
 
@@ -27,9 +31,11 @@ EPILOG = """\
 examples:
   netagent doctor --config /etc/netagent/agent.toml
   netagent doctor --json | jq '.[] | select(.state == "missing")'
+  netagent doctor --deep         also the board: PCIe, GPUs, MTUs, GIDs, ...
 
-Exit code 1: something that the basic job needs is missing. What is merely
-absent costs accuracy or a feature; the remedy says which.
+Exit code 1: something that the basic job needs is missing, or, with --deep,
+something is wrong. What is merely absent costs accuracy or a feature; the
+remedy says which. Nothing on the host is changed.
 """
 
 WIDTH = 79
@@ -42,7 +48,8 @@ class Diagnosis:
 
     capability: str
     state: str
-    """`ok`; `missing` what the basic job needs; `absent` what it can do without."""
+    """`ok`; `missing` what the basic job needs; `absent` what it can do without; of the board also
+    `wrong`, and `unknown` where it cannot be told."""
     detail: str
     """What was found, or the remedy."""
 
@@ -54,6 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--config", default=CONFIG, help="the agent's file (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    deep = "look at the board as well: cards, PCIe, GPUs, memory, MTUs, GIDs"
+    parser.add_argument("--deep", action="store_true", help=deep)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,13 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
         config, problem = load(arguments.config), ""
     except ConfigError as error:
         config, problem = None, str(error)
-    table = asyncio.run(diagnose(config, problem))
+    table = asyncio.run(diagnose(config, problem, deep=arguments.deep))
     if arguments.json:
         print(json.dumps([asdict(each) for each in table], indent=2))
     else:
         for each in table:
             show(each)
-    return 1 if any(each.state == "missing" for each in table) else 0
+    return 1 if any(each.state in {"missing", "wrong"} for each in table) else 0
 
 
 def show(diagnosis: Diagnosis) -> None:
@@ -80,15 +89,18 @@ def show(diagnosis: Diagnosis) -> None:
     print(textwrap.fill(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False))
 
 
-async def diagnose(config: AgentConfig | None, problem: str = "") -> list[Diagnosis]:
+async def diagnose(
+    config: AgentConfig | None, problem: str = "", *, deep: bool = False
+) -> list[Diagnosis]:
     """Try everything, in the order in which one thing needs another.
 
     Without a configuration, for the reason `problem`, what needs none.
     """
+    view: list[HostView] = []
     needed: dict[str, Check] = {
         "privileges": _privileges,
         "configuration": lambda: _configuration(problem),
-        **(_configured(config) if config else {}),
+        **(_configured(config, view) if config else {}),
         "timestamps": capabilities.timestamps,
         "packet capture": capabilities.packet_socket,
     }
@@ -99,11 +111,26 @@ async def diagnose(config: AgentConfig | None, problem: str = "") -> list[Diagno
         "kernel datapath": _kernel_datapath,
     }
     table = [await _try(name, check, needed=True) for name, check in needed.items()]
-    return table + [await _try(name, check, needed=False) for name, check in optional.items()]
+    table += [await _try(name, check, needed=False) for name, check in optional.items()]
+    return table + (_deep(config, view) if deep else [])
 
 
-def _configured(config: AgentConfig) -> dict[str, Check]:
-    view: list[HostView] = []
+def _deep(config: AgentConfig | None, view: list[HostView]) -> list[Diagnosis]:
+    """Look at the board, and at what the host states of itself at once."""
+    seen = view[0] if view else HostView()
+    names = {name for uplink in seen.uplinks for name in uplink.members}
+    rdma = RnicReader().read(dict.fromkeys(seen.namespaces.values()), whole=True)
+    host = config.host if config else ""
+    said = inspect(Inspected(host, seen, read_hardware(names), rdma))
+    stated = [Diagnosis(f.kind, "wrong", f.text) for f in seen.findings]
+    return [*stated, *(Diagnosis(c.check, c.state, _with_remedy(c)) for c in said)]
+
+
+def _with_remedy(checked: Checked) -> str:
+    return f"{checked.text}; {checked.remedy}" if checked.remedy else checked.text
+
+
+def _configured(config: AgentConfig, view: list[HostView]) -> dict[str, Check]:
     return {
         "state folder": lambda: capabilities.writable(config.state_dir),
         "Open vSwitch": lambda: _vswitchd(config),

@@ -105,13 +105,13 @@ class Discovery:
         now_ns: int,
         wall_ns: int,
         vswitch_down: str | None = None,
-        slow: Iterable[Finding] = (),
+        stated: Iterable[Finding] = (),
         complete: bool = True,
     ) -> HostView:
         """Return what holds now.
 
-        `vswitch_down` says why ovs-vswitchd is not at work, None if it is; `slow` is what was found
-        of the RNICs' rates.
+        `vswitch_down` says why ovs-vswitchd is not at work, None if it is; `stated` is what was
+        found of the RNICs' rates and of the board.
         """
         self._deadlines_ns = []
         interfaces = self._interfaces(view)
@@ -123,7 +123,7 @@ class Discovery:
         found = [self._unknown(why) for why in (*unusable, *unclear)]
         self._spares.observe(uplinks, links.host, now_ns=now_ns)
         found += self._rnics.findings(wall_ns=wall_ns, covered=self._spares.covered)
-        found += [*self._spares.findings(wall_ns=wall_ns), *slow]
+        found += [*self._spares.findings(wall_ns=wall_ns), *stated]
         if vswitch_down:
             found.append(self._vswitch_down(vswitch_down))
         self._forget(ports)
@@ -138,6 +138,7 @@ class Discovery:
             findings=self._dated(found, wall_ns),
             uplinks=uplinks,
             complete=complete,
+            settings=view.settings,
         )
 
     def deadline_ns(self) -> int | None:

@@ -44,6 +44,8 @@ class VswitchView:
     bridges: tuple[Bridge, ...] = ()
     external_ids: Mapping[str, str] = field(default_factory=dict)
     """The external_ids of the Open_vSwitch row: system-id and the like."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Its other_config: hw-offload, dpdk-init and the like."""
 
     def bridge(self, name: str) -> Bridge | None:
         """Return the bridge `name`, if there is one."""
@@ -150,3 +152,5 @@ class HostView:
     """False until OVSDB and netlink were read once: then no endpoints does not mean none are."""
     netdevs: Mapping[EndpointId, str] = field(default_factory=dict)
     """Name of each endpoint's interface inside its namespace, as last seen."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Open vSwitch's other_config."""

@@ -26,6 +26,12 @@ class FindingKind(StrEnum):
     """A port runs slower than it did, or than the host's others."""
     NOT_RDMA = "not-rdma"
     """An endpoint sends by TCP what it, or the others of its container, send by RDMA."""
+    PCIE_REDUCED = "pcie-reduced"
+    """A card has fewer lanes, or slower ones, than it and its slot can have."""
+    PCIE_ERRORS = "pcie-errors"
+    """A card, or a port above it, counts errors that PCIe could not correct."""
+    MISCONFIGURED = "misconfigured"
+    """A setting of the host that costs tasks bandwidth or latency, and no probe."""
     CONTAINER_CRASHED = "container-crashed"
     ENDPOINT_DOWN = "endpoint-down"
     """The container lives, but one of its interfaces is down, gone or without its address."""
@@ -33,8 +39,16 @@ class FindingKind(StrEnum):
     TOPOLOGY_DIFFERS = "topology-differs"
     UNKNOWN_INPUT = "unknown-input"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "FindingKind | None":
+        """Take what a newer agent found for something unknown, and lose nothing else it says."""
+        return cls.UNKNOWN_INPUT if isinstance(value, str) else None
 
-MASKED = frozenset({FindingKind.RAIL_ON_SPARE, FindingKind.RATE_REDUCED, FindingKind.NOT_RDMA})
+
+MASKED = frozenset({
+    FindingKind.RAIL_ON_SPARE, FindingKind.RATE_REDUCED, FindingKind.NOT_RDMA,
+    FindingKind.PCIE_REDUCED, FindingKind.PCIE_ERRORS,
+})  # fmt: skip
 """What costs no probe: the network works, but a part is not what it should be."""
 
 

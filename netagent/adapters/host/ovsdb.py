@@ -8,6 +8,7 @@ asyncio, so nothing is polled and nothing blocks. ovsdb-server sends changes by 
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ _SCHEMA: dict[str, Any] = {
     "tables": {
         "Open_vSwitch": {
             "isRoot": True,
-            "columns": {"bridges": _references("Bridge"), "external_ids": _STRINGS},
+            "columns": {
+                "bridges": _references("Bridge"),
+                "external_ids": _STRINGS,
+                "other_config": _STRINGS,
+            },
         },
         "Bridge": {
             "columns": {"name": _STRING, "datapath_type": _STRING, "ports": _references("Port")}
@@ -144,7 +149,7 @@ class OvsdbMonitor:
         view = (
             _view_of(idl.tables)
             if idl.change_seqno and connected
-            else VswitchView(False, self._view.bridges, self._view.external_ids)
+            else replace(self._view, connected=False)
         )
         if view == self._view:
             return None
@@ -183,6 +188,7 @@ def _view_of(tables: Mapping[str, Any]) -> VswitchView:
         connected=True,
         bridges=tuple(sorted(bridges, key=lambda bridge: bridge.name)),
         external_ids=dict(roots[0].external_ids) if roots else {},
+        settings=dict(roots[0].other_config) if roots else {},
     )
 
 

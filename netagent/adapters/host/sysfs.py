@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from netagent.adapters.host.files import entries, link_at, number, read_text
 from netagent.host.rates import PortRate
 from netagent.host.rdma_facts import Gid, RdmaDevice, RdmaPort, mac_gid
 from netagent.model.errors import CapabilityMissing
@@ -62,9 +63,7 @@ class SysfsReader:
 
     def devices(self, sysfs: Path = SYSFS, *, whole: bool = True) -> tuple[RdmaDevice, ...]:
         """Return all devices, sorted by name; else than `whole`, only the state of known ones."""
-        return tuple(
-            self._device(sysfs, folder, whole=whole) for folder in _entries(sysfs / _CLASS)
-        )
+        return tuple(self._device(sysfs, folder, whole=whole) for folder in entries(sysfs / _CLASS))
 
     def _device(self, sysfs: Path, folder: Path, *, whole: bool) -> RdmaDevice:
         known = self._known.get(folder.name)
@@ -82,8 +81,8 @@ def rdma_ports(sysfs: Path = SYSFS) -> tuple[RdmaPort, ...]:
 def netdev_rate(netdev: str, sysfs: Path = SYSFS) -> PortRate | None:
     """Return what the network device `netdev` runs at; None where it has no carrier or no speed."""
     folder = f"{sysfs}/class/net/{netdev}"
-    mbps = _number(f"{folder}/speed")  # the driver asks the firmware: this may take milliseconds
-    if mbps is None or mbps in _NO_SPEED or _number(f"{folder}/carrier") != 1:
+    mbps = number(f"{folder}/speed")  # the driver asks the firmware: this may take milliseconds
+    if mbps is None or mbps in _NO_SPEED or number(f"{folder}/carrier") != 1:
         return None
     return PortRate(mbps * 1_000_000)
 
@@ -132,7 +131,7 @@ def _state(sysfs: Path, device: Path, known: RdmaPort) -> RdmaPort:
         known,
         state=_word(f"{folder}/state"),
         phys_state=_word(f"{folder}/phys_state"),
-        rate_bps=_rate_bps(rate := _read(f"{folder}/rate")),
+        rate_bps=_rate_bps(rate := read_text(f"{folder}/rate")),
         lanes=_lanes(rate),
         gids=None if known.gids is None else _gids(folder, sorted([*used, free])),
         counters=counters | _netdev_errors(sysfs, device, known),
@@ -152,7 +151,7 @@ def _gids(port: str, places: Iterable[int]) -> tuple[Gid, ...]:
 
 
 def _word(path: str) -> str:
-    return _read(path).rpartition(": ")[2]  # the kernel writes "4: ACTIVE"
+    return read_text(path).rpartition(": ")[2]  # the kernel writes "4: ACTIVE"
 
 
 def _rate_bps(text: str) -> int | None:
@@ -170,12 +169,14 @@ def _lanes(rate: str) -> int | None:
 
 
 def _gid(port: str, at: int) -> Gid | None:
-    octets = _octets(_read(f"{port}/gids/{at}"))
+    octets = _octets(read_text(f"{port}/gids/{at}"))
     if octets == _NO_GID:
         return None
     attributes = f"{port}/gid_attrs"
     text = socket.inet_ntop(socket.AF_INET6, octets)
-    return Gid(at, text, _read(f"{attributes}/types/{at}"), _read(f"{attributes}/ndevs/{at}"))
+    return Gid(
+        at, text, read_text(f"{attributes}/types/{at}"), read_text(f"{attributes}/ndevs/{at}")
+    )
 
 
 def _octets(text: str) -> bytes:
@@ -189,7 +190,7 @@ def _netdev_errors(sysfs: Path, device: Path, port: RdmaPort) -> dict[str, int]:
     for netdev in port.netdevs:
         if _belongs(sysfs, device, netdev, port.gids or ()):
             for name in sorted(NETDEV_ERRORS):
-                value = _number(f"{sysfs}/class/net/{netdev}/statistics/{name}")
+                value = number(f"{sysfs}/class/net/{netdev}/statistics/{name}")
                 if value is not None:
                     total[name] = total.get(name, 0) + value
     return total
@@ -201,7 +202,7 @@ def _netdev_errors(sysfs: Path, device: Path, port: RdmaPort) -> dict[str, int]:
 def _device(sysfs: Path, folder: Path) -> RdmaDevice:
     """Return a device without the state of its ports."""
     hardware = folder / "device"
-    numbers = sorted(int(p.name) for p in _entries(folder / "ports") if p.name.isdecimal())
+    numbers = sorted(int(p.name) for p in entries(folder / "ports") if p.name.isdecimal())
     ports = tuple(_port(folder, number) for number in numbers)
     gids = [gid for port in ports for gid in port.gids or ()]
     netdevs = _netdevs(folder, gids)
@@ -209,11 +210,11 @@ def _device(sysfs: Path, folder: Path) -> RdmaDevice:
     return RdmaDevice(
         name=folder.name,
         driver=_driver(folder),
-        node_guid=_read(f"{folder}/node_guid"),
-        firmware=_read(f"{folder}/fw_ver"),
+        node_guid=read_text(f"{folder}/node_guid"),
+        firmware=read_text(f"{folder}/fw_ver"),
         pci=_pci(hardware) or _pci(folder),  # a subfunction lies within one
         physical_function=_pci(hardware / "physfn"),
-        virtual_functions=_number(f"{hardware}/sriov_numvfs"),
+        virtual_functions=number(f"{hardware}/sriov_numvfs"),
         bond=next((bond for bond in bonds if bond), None),
         ports=tuple(replace(port, netdevs=netdevs) for port in ports),
     )
@@ -225,13 +226,13 @@ def _port(device: Path, number: int) -> RdmaPort:
         device=device.name,
         port=number,
         state="",
-        link_layer=_read(f"{folder}/link_layer"),
+        link_layer=read_text(f"{folder}/link_layer"),
         gids=_gids(folder, count()) if Path(folder, "gids").is_dir() else None,
     )
 
 
 def _driver(folder: Path) -> str:
-    driver = _link(folder / "device/driver")
+    driver = link_at(folder / "device/driver")
     if driver is None and (folder / "parent").exists():
         return "rxe"  # the one driver of software that has this attribute
     return driver.name if driver else ""
@@ -239,14 +240,14 @@ def _driver(folder: Path) -> str:
 
 def _pci(path: Path) -> str | None:
     """Return the last PCI function on the way that `path` links to."""
-    link = _link(path)
+    link = link_at(path)
     parts = reversed(link.parts) if link else ()
     return next((part for part in parts if _PCI.fullmatch(part)), None)
 
 
 def _netdevs(folder: Path, gids: Iterable[Gid]) -> tuple[str, ...]:
-    names = {path.name for path in _entries(folder / "device/net")}
-    names.add(_read(f"{folder}/parent"))
+    names = {path.name for path in entries(folder / "device/net")}
+    names.add(read_text(f"{folder}/parent"))
     names.update(gid.netdev for gid in gids)
     return tuple(sorted(names - {""}))
 
@@ -255,7 +256,7 @@ def _belongs(sysfs: Path, device: Path, netdev: str, gids: Iterable[Gid]) -> boo
     # One that only has the name is in this namespace, while the device's is in another.
     if (device / "device/net" / netdev).exists():
         return True
-    mac = _read(f"{sysfs}/class/net/{netdev}/address")
+    mac = read_text(f"{sysfs}/class/net/{netdev}/address")
     return _MAC.fullmatch(mac) is not None and mac_gid(mac) in {gid.gid for gid in gids}
 
 
@@ -263,45 +264,13 @@ def _bond(sysfs: Path, netdev: str) -> str | None:
     folder = sysfs / "class/net" / netdev
     if (folder / "bonding").is_dir():
         return netdev
-    master = _link(folder / "master")
+    master = link_at(folder / "master")
     return master.name if master and (folder / "master/bonding").is_dir() else None
-
-
-# --- files ----------------------------------------------------------------------------------------
-
-
-def _link(path: Path) -> Path | None:
-    # Not resolved further: Python would do that by names, which a mount without a place has not.
-    with suppress(OSError):
-        return path.readlink()
-    return None
-
-
-def _entries(folder: Path) -> list[Path]:
-    with suppress(OSError):
-        return sorted(folder.iterdir())
-    return []
 
 
 def _numbers(folder: str) -> dict[str, int]:
     names: list[str] = []
     with suppress(OSError):
         names = sorted(os.listdir(folder))  # noqa: PTH208 - a Path for each costs as much as reading
-    read = {name: _number(f"{folder}/{name}") for name in names if name not in _SETTINGS}
+    read = {name: number(f"{folder}/{name}") for name in names if name not in _SETTINGS}
     return {name: value for name, value in read.items() if value is not None}
-
-
-def _number(path: str) -> int | None:
-    text = _read(path)  # "N/A (no PMA)" where the port has none
-    return int(text) if text.isdecimal() else None
-
-
-def _read(path: str) -> str:
-    # A fraction of the time of Path.read_text, for hundreds of files a second.
-    with suppress(OSError, UnicodeDecodeError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(fd, 4096).decode("ascii").strip()
-        finally:
-            os.close(fd)
-    return ""

@@ -15,12 +15,15 @@ from typing import Any
 import structlog
 
 from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.host.board import read_hardware
 from netagent.adapters.host.namespaces import SEEK_NS, Namespaces, locate, seek
 from netagent.adapters.host.netlink import LinkMonitor
 from netagent.adapters.host.ovsdb import OvsdbMonitor
 from netagent.adapters.host.sysfs import netdev_rate
 from netagent.adapters.host.vswitchd import VswitchdWatch
 from netagent.config import AgentConfig
+from netagent.host.board import BoardWatch
+from netagent.host.checks.contract import Inspected
 from netagent.host.discovery import Discovery, container_nsids, unwired_macs
 from netagent.host.facts import Bridge, HostView, VswitchView
 from netagent.host.ports import is_tunnel
@@ -44,11 +47,17 @@ RATES_LOOK_S = 5.0
 and a port that was trained at a lower rate stays there."""
 
 
+BOARD_LOOK_S = 60.0
+"""Seconds between two looks at the board. Chosen: what is found there stays for days, each look
+costs some milliseconds in a thread, and two must agree."""
+
+
 class Watcher:
     """Calls back with a whole `HostView` whenever one differs from the last."""
 
     def __init__(self, config: AgentConfig) -> None:
         rundir = Path(config.ovs.rundir)
+        self._host = config.host
         self._bridge = config.ovs.integration_bridge
         self._discovery = Discovery(host=config.host, bridge=self._bridge)
         self._ovsdb = OvsdbMonitor(rundir / "db.sock")
@@ -64,6 +73,8 @@ class Watcher:
         self._looked_once = False
         self._rates = RateWatch(config.host)
         self._slow: tuple[Finding, ...] = ()
+        self._board = BoardWatch()
+        self._of_board: tuple[Finding, ...] = ()
         self._changed = asyncio.Event()
         self._last = HostView()
 
@@ -79,6 +90,7 @@ class Watcher:
             self._look_at_namespaces(),
             self._look_at_vswitchd(),
             self._look_at_rates(),
+            self._look_at_board(),
             self._report(callback),
         ]
         try:
@@ -123,6 +135,18 @@ class Watcher:
             slow = self._rates.observe(rates, now_ns=now_ns())
             if slow != self._slow:
                 self._slow = slow
+                self._changed.set()
+
+    async def _look_at_board(self) -> None:
+        while True:
+            await asyncio.sleep(BOARD_LOOK_S)
+            view = self._last
+            names = {name for uplink in view.uplinks for name in uplink.members}
+            hardware = await asyncio.to_thread(read_hardware, names)
+            seen = Inspected(self._host, view, hardware)
+            found = self._board.observe(seen, now_ns=now_ns())
+            if found != self._of_board:
+                self._of_board = found
                 self._changed.set()
 
     def _our_bridges(self) -> list[Bridge]:
@@ -186,7 +210,7 @@ class Watcher:
             now_ns=now_ns(),
             wall_ns=wall_ns(),
             vswitch_down=self._vswitchd.down if self._looked_once else None,
-            slow=self._slow,
+            stated=(*self._slow, *self._of_board),
             complete=self._read_once,
         )
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bpf.trace.programs import PROGRAMS, KernelFacts, Refusal
 from netagent.adapters import capabilities
+from netagent.adapters.host.board import read_hardware
+from netagent.adapters.host.settings import Settings
 from netagent.adapters.host.sysfs import RdmaPort
 from netagent.adapters.host.vswitchd import VswitchdError
 from netagent.cli import main
@@ -17,6 +20,7 @@ from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, ConfigError
 from netagent.model.ids import EndpointId
+from tests.netagent.server_board import gpu_server
 
 CONFIG = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:1"\n'
 C0 = EndpointId("c0", 0)
@@ -187,3 +191,29 @@ def test_remedies_are_not_broken_at_hyphens(capsys):
     text = capsys.readouterr().out
     assert not any(line.endswith("-") for line in text.splitlines())
     assert "-> install" in text
+
+
+def test_a_deep_look_tells_of_the_board_and_of_what_the_host_states(
+    able, file, tmp_path, monkeypatch, capsys
+):
+    board = gpu_server(tmp_path)
+    board.say("0000:13:00.0", current_link_width="8")
+    read = partial(
+        read_hardware, sysfs=board.sysfs, procfs=board.procfs, ask=lambda name: Settings("mlx5")
+    )
+    monkeypatch.setattr(doctor, "read_hardware", lambda names: read([*names, "rnic1"]))
+    assert main(["doctor", "--config", file]) == 0
+    capsys.readouterr()
+    assert main(["doctor", "--config", file, "--deep", "--json"]) == 1
+    table = {row["capability"]: row for row in json.loads(capsys.readouterr().out)}
+    assert table["PCIe link"]["state"] == "wrong"
+    assert table["PCIe link"]["detail"].startswith("rnic0 has 8 lanes at 32 GT/s on PCIe")
+    assert "reseat the card" in table["PCIe link"]["detail"]
+    assert table["GPUDirect"]["state"] == "ok"
+
+
+def test_a_deep_look_without_a_configuration_says_what_it_can(able, tmp_path, capsys):
+    main(["doctor", "--config", str(tmp_path / "none.toml"), "--deep"])
+    shown = capsys.readouterr().out
+    assert "PCIe link" in shown
+    assert all(len(line) < 80 for line in shown.splitlines())

@@ -96,11 +96,21 @@ def names(view: VswitchView) -> list[str]:
 
 @pytest.mark.ovs
 def test_rows_become_values_and_changes_are_sent_by_themselves(database):
-    database.vsctl("add-br", "br-int", "--", "set", "Open_vSwitch", ".", "external_ids:a=b")
+    database.vsctl(
+        "add-br",
+        "br-int",
+        "--",
+        "set",
+        "Open_vSwitch",
+        ".",
+        "external_ids:a=b",
+        "other_config:hw-offload=true",
+    )
 
     async def story(following: Following) -> None:
         view = await following.until(lambda v: v.connected)
         assert view.external_ids == {"a": "b"}
+        assert view.settings["hw-offload"] == "true"
         assert names(view) == ["br-int"]
         settings = ["type=vxlan", "options:local_ip=172.30.0.10", "external_ids:rail=0"]
         database.vsctl(

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from netagent.model.path import Component, Kind, rnic
+from tests.netagent.host.checks.healthy import HEALTHY, VIEW, look, wrong
+from tests.netagent.server_board import gpu_server
+
+
+@pytest.mark.parametrize(
+    ("settings", "check"),
+    [
+        (replace(HEALTHY, firmware="28.37.0001"), "firmware"),
+        (replace(HEALTHY, driver_version="5.8"), "firmware"),
+        (replace(HEALTHY, pause=()), "PFC and DCQCN"),
+        (replace(HEALTHY, pause=(3, 4)), "PFC and DCQCN"),
+    ],
+)
+def test_an_rnic_that_is_set_up_otherwise_than_all_others_is_named(tmp_path, settings, check):
+    (found,) = wrong(look(gpu_server(tmp_path), odd={"rnic1": settings}))
+    assert (found.check, found.component) == (check, rnic("h0", "rnic1"))
+
+
+def test_another_model_may_have_another_firmware(tmp_path):
+    board = gpu_server(tmp_path)
+    board.say("0000:23:00.0", device="0xa2dc")
+    assert wrong(look(board, odd={"rnic1": replace(HEALTHY, firmware="32.41")})) == []
+
+
+def in_switchdev(folder):
+    board = gpu_server(folder)
+    for n in range(4):
+        (board.sysfs / f"class/net/rnic{n}/phys_switch_id").write_text("0c42a1\n")
+    return board, replace(VIEW, settings={"hw-offload": "true"})
+
+
+def test_offload_that_is_on_everywhere_is_well(tmp_path):
+    board, view = in_switchdev(tmp_path)
+    assert wrong(look(board, view)) == []
+
+
+def test_open_vswitch_that_does_not_offload_is_named(tmp_path):
+    board, _ = in_switchdev(tmp_path)
+    (found,) = wrong(look(board))
+    assert (found.check, found.component) == ("offload", Component(Kind.HOST, "h0"))
+
+
+def test_an_rnic_that_takes_no_flows_is_named(tmp_path):
+    board, view = in_switchdev(tmp_path)
+    (found,) = wrong(look(board, view, odd={"rnic2": replace(HEALTHY, offload=False)}))
+    assert (found.check, found.component) == ("offload", rnic("h0", "rnic2"))
