@@ -14,7 +14,13 @@ from analyzer.roster.registry import Registry
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.conversion import walk_from_wire
-from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
+from netagent.wire.messages import (
+    MOST_OPTIONS,
+    CheckReply,
+    CheckRequest,
+    EgressQuestion,
+    IngressQuestion,
+)
 from ovs_checks.openflow.notation import format_ipv4, format_mac, ipv4, mac, or_zero
 from ovs_checks.translate.ends import End
 from ovs_checks.walk.reach import Destination
@@ -135,6 +141,7 @@ def ingress_question(
         tun_src=end.tun_src or source.underlay,
         tun_dst=end.tun_dst,
         tun_id=end.tun_id,
+        options=end.options[:MOST_OPTIONS],
         source_address=source.address,
         source_mac=source.mac,
         target_address=format_ipv4(end.header.nw_dst) if end.nw_dst_by else target.address,

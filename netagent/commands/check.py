@@ -226,6 +226,7 @@ def _outer(question: IngressQuestion) -> dict[str, Any]:
         "tun_dst": question.tun_dst,
         "tun_src": question.tun_src,
         "tun_id": question.tun_id,
+        "options": question.options,
     }
 
 

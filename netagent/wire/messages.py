@@ -5,7 +5,9 @@ Bodies are msgpack or JSON by content type. Columns (U8 … F32) are little-endi
 bytes (base64 text in JSON), see `netagent.wire.columns`; all must agree on the row count.
 """
 
-from msgspec import Struct, field
+from typing import Annotated
+
+from msgspec import Meta, Struct, field
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
@@ -15,6 +17,10 @@ from netagent.wire.walk import LocalWalk
 
 SCHEMA = 1
 """Version of every message here; a receiver refuses a higher one. Chosen: the first."""
+
+
+MOST_OPTIONS = 4096
+"""Most characters of Geneve's options: 252 bytes of them (RFC 8926), four bytes each, print so."""
 
 
 class FlowColumns(Struct, frozen=True, kw_only=True):
@@ -294,6 +300,8 @@ class IngressQuestion(Struct, frozen=True, kw_only=True, tag="ingress"):
     tun_src: str
     tun_dst: str
     tun_id: int
+    options: Annotated[str, Meta(max_length=MOST_OPTIONS)] = ""
+    """Geneve's, as the datapath prints them; older agents pass them over."""
     source_address: str
     source_mac: str
     target_address: str

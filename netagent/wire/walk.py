@@ -57,6 +57,7 @@ class End(Struct, frozen=True, kw_only=True):
     tun_id: Integer = 0
     tun_src: str = ""
     tun_dst: str = ""
+    options: str = ""
     tun_id_by: Quote | UnsetType = UNSET
     tun_dst_by: Quote | UnsetType = UNSET
     eth_dst_by: Quote | UnsetType = UNSET

@@ -2,7 +2,7 @@
 """Packets as the datapath writes them (`odp_flow_from_string`): `in_port(1),eth(...),...`."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ovs_checks.openflow.action_text import StrayError, split
@@ -142,6 +142,22 @@ MEMBERS: Mapping[str, Mapping[str, tuple[str, Reader]]] = {
 }
 
 
+Option = tuple[int, int, int, int]
+"""An option of Geneve: class, type, length in bytes, value."""
+
+
+def mapped(options: Iterable[Option], known: Iterable[TunnelOption]) -> tuple[int, int]:
+    """Return which `tun_metadata` fields a bridge that maps them so sees, and what is in them."""
+    present = metadata = 0
+    fields = list(known)
+    for option_class, kind, length, value in options:
+        for one in fields:
+            if (one.option_class, one.type, one.length) == (option_class, kind, length):
+                present |= 1 << one.index
+                metadata |= value << one.index * TUN_METADATA_LANE
+    return present, metadata
+
+
 @dataclass(slots=True)
 class DatapathKey:
     """A packet as the datapath sees it."""
@@ -150,21 +166,16 @@ class DatapathKey:
     """Number or name in the datapath; empty where it is not said."""
 
     slots: list[int] = field(default_factory=lambda: [0] * len(SLOTS))
-    options: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """Geneve's: class, type, length in bytes, value."""
+    options: list[Option] = field(default_factory=list)
+    """Geneve's."""
 
     tags: int = 0
     labels: int = 0
 
-    def header(self, ofport: int, mapped: tuple[TunnelOption, ...] = ()) -> Header:
+    def header(self, ofport: int, known: tuple[TunnelOption, ...] = ()) -> Header:
         """Return the packet as a bridge sees it that maps Geneve options so."""
         header = Header._make(self.slots)._replace(in_port=ofport)
-        present = metadata = 0
-        for option_class, kind, length, value in self.options:
-            for one in mapped:
-                if (one.option_class, one.type, one.length) == (option_class, kind, length):
-                    present |= 1 << one.index
-                    metadata |= value << one.index * TUN_METADATA_LANE
+        present, metadata = mapped(self.options, known)
         return header._replace(tun_present=present, tun_metadata=metadata)
 
     def put(self, slot: str, value: int) -> None:
@@ -323,7 +334,7 @@ def _tunnel(key: DatapathKey, inner: str) -> None:
         part = inner[begin:end].strip()
         name, _, tail = part.partition("(")
         if name == "geneve":
-            key.options += _options(tail[:-1])
+            key.options += parse_options(tail[:-1])
         elif name == "flags":
             key.put("tun_flags", _tunnel_flags(tail[:-1]))
         elif name == "vxlan":
@@ -337,7 +348,8 @@ def _tunnel(key: DatapathKey, inner: str) -> None:
     _members(key, "tunnel", _pairs(",".join(plain)))
 
 
-def _options(text: str) -> Iterator[tuple[int, int, int, int]]:
+def parse_options(text: str) -> Iterator[Option]:
+    """Yield Geneve's options as the datapath prints them; ValueError for anything else."""
     position = 0
     for found in _OPTION.finditer(text):
         option_class, kind, length, value = found.groups()

@@ -67,6 +67,10 @@ class End:
     tun_dst: str = ""
     """`tunnelled`: the encapsulation. Addresses are text, empty if routing chooses."""
 
+    options: str = ""
+    """`tunnelled`: Geneve's options, as the datapath prints them: the far end's tables match on
+    these. OVN has a packet's logical ports there (ovn-architecture(7), "Tunnel Encapsulations")."""
+
     tun_id_by: Quote | None = None
     tun_dst_by: Quote | None = None
     """`tunnelled`: the flow that the value comes from; None for the tunnel port's own settings."""

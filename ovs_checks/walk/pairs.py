@@ -154,6 +154,7 @@ def _walk(
             tun_dst=end.tun_dst,
             tun_src=end.tun_src,
             tun_id=end.tun_id,
+            options=end.options,
             header=end.header,
         )
     expected = Destination(far.snapshot.host, receiver.port, vtep, header.eth_dst)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from netagent.model.path import Component, flow_table, tunnel, vswitch
-from ovs_checks.datapath.key import DatapathKey
+from ovs_checks.datapath.key import DatapathKey, mapped, parse_options
 from ovs_checks.openflow.notation import (
     format_ipv4,
     format_ipv6,
@@ -126,14 +126,21 @@ def egress_entry(snapshot: Snapshot, in_port: str, header: Header) -> tuple[str,
 
 
 def walk_ingress(
-    snapshot: Snapshot, *, tun_dst: str, tun_src: str, tun_id: int, header: Header
+    snapshot: Snapshot,
+    *,
+    tun_dst: str,
+    tun_src: str,
+    tun_id: int,
+    header: Header,
+    options: str = "",
 ) -> LocalWalk:
     """Carry a packet that arrives by a tunnel from address `tun_src` at address `tun_dst`.
 
-    An empty `tun_src` stands for an address that the sender's routing chose.
+    An empty `tun_src` stands for an address that the sender's routing chose; `options` are
+    Geneve's, as the datapath prints them. Raises ValueError where they are none.
     """
     entered = ingress_entry(
-        snapshot, tun_dst=tun_dst, tun_src=tun_src, tun_id=tun_id, header=header
+        snapshot, tun_dst=tun_dst, tun_src=tun_src, tun_id=tun_id, options=options, header=header
     )
     if entered is None:
         ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
@@ -144,14 +151,24 @@ def walk_ingress(
 
 
 def ingress_entry(
-    snapshot: Snapshot, *, tun_dst: str, tun_src: str, tun_id: int, header: Header
+    snapshot: Snapshot,
+    *,
+    tun_dst: str,
+    tun_src: str,
+    tun_id: int,
+    header: Header,
+    options: str = "",
 ) -> tuple[str, Header] | None:
     """Return the bridge that the packet enters, and the packet there; None without a tunnel."""
     ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
     port = taker(ports, tun_dst, tun_src, tun_id)
     if port is None:
         return None
-    outer = {"tun_dst": or_zero(ipv4, tun_dst), "tun_src": or_zero(ipv4, tun_src), "tun_id": tun_id}
+    present, metadata = mapped(parse_options(options), snapshot.by_name[port.bridge].options)
+    outer = {
+        "tun_dst": or_zero(ipv4, tun_dst), "tun_src": or_zero(ipv4, tun_src), "tun_id": tun_id,
+        "tun_present": present, "tun_metadata": metadata,
+    }  # fmt: skip
     return port.bridge, header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **outer})
 
 

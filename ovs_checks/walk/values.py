@@ -54,7 +54,8 @@ def _fate(end: End) -> object:
             return end.bridge, end.port
         case "tunnelled":
             sent = end.header._replace(**_UNSENT)
-            return end.bridge, end.port, end.tun_dst, end.tun_src, end.tun_id, sent
+            outer = end.tun_dst, end.tun_src, end.tun_id, end.options
+            return end.bridge, end.port, outer, sent
         case "dropped" | "missed":
             return "lost"
         case _:

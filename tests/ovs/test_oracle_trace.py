@@ -233,6 +233,58 @@ def test_what_leaves_a_tunnel_goes_where_open_vswitch_sends_it(overlay, source, 
     assert walked(answer) == sent_to(actions, datapath_ports(overlay))
 
 
+TO_THE_FAR_PORT = (
+    "set_field:0x10002->tun_metadata3", "set_field:7->tun_id",
+    "set_field:172.30.0.11->tun_dst", "output:9",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def geneve(tmp_path_factory):
+    """One bridge with a Geneve port that maps options as OVN does, and another order of fields."""
+    require(OVS)
+    with live_ovs(tmp_path_factory.mktemp("ovs")) as live:
+        live.add_bridge("br-phy", rnic=1)
+        live.add_bridge("br-int", c1=1, c2=2)
+        options = ("type=geneve", "options:remote_ip=flow", "options:key=flow")
+        live.add_port("br-int", "gv", *options, "ofport_request=9")
+        live.ofctl("add-tlv-map", "br-int", "{class=0x102,type=0x80,len=4}->tun_metadata3")
+        command = live.vswitchd.command
+        command("netdev-dummy/ip4addr", "br-phy", "172.30.0.10/24")
+        command("ovs/route/add", "172.30.0.0/24", "br-phy")
+        command("tnl/neigh/set", "br-phy", "172.30.0.11", "aa:55:aa:55:00:01")
+        live.set_flows("br-phy", ["actions=normal"])
+        live.set_flows("br-int", [
+            f"in_port=1 actions={','.join(TO_THE_FAR_PORT)}",
+            "in_port=9,tun_id=7,tun_metadata3=0x10002 actions=output:1",
+            "in_port=9,tun_id=7,tun_metadata3=0x20001 actions=output:2",
+        ])  # fmt: skip
+        yield live
+
+
+def test_options_that_enter_a_tunnel_are_those_that_open_vswitch_pushes(geneve):
+    packet = "in_port=1,udp,dl_src=00:00:00:00:00:09,dl_dst=00:00:00:00:00:01"
+    end = walk(geneve.vswitchd.snapshot("h0"), "br-int", parse_header(packet)).end
+    text = geneve.vswitchd.trace("br-int", packet)
+    (pushed,) = re.findall(r"options\((\{.*?\})\)", text)
+    assert (end.kind, end.tun_id) == ("tunnelled", 7)
+    assert end.options == pushed == "{class=0x102,type=0x80,len=4,0x10002}"
+
+
+@pytest.mark.parametrize("value", ["0x10002", "0x20001", "0x30003", None])
+def test_options_that_leave_a_tunnel_decide_as_in_open_vswitch(geneve, value):
+    options = f"{{class=0x102,type=0x80,len=4,{value}}}" if value else ""
+    outer = {"tun_src": "172.30.0.11", "tun_dst": "172.30.0.10", "tun_id": 7}
+    answer = walk_ingress(
+        geneve.vswitchd.snapshot("h0"), **outer, header=parse_header("udp"), options=options
+    )
+    said = [f"{key}={text}" for key, text in outer.items()]
+    said += [f"tun_metadata3={value}"] if value else []
+    text = geneve.vswitchd.trace("br-int", ",".join(["udp", "in_port=9", *said]))
+    actions = re.findall(r"^Datapath actions: (.*)$", text, re.MULTILINE)[-1]
+    assert walked(answer) == sent_to(actions, datapath_ports(geneve))
+
+
 def test_a_live_snapshot_is_complete(overlay):
     overlay.set_flows("br-int", FLOWS)
     snapshot = overlay.vswitchd.snapshot("h0")

@@ -124,6 +124,7 @@ def _note(x: Context, port: Port, tunnel: Tunnel, *, by_flow: bool) -> None:
         tun_id=tun_id,
         tun_src=local,
         tun_dst=remote,
+        options=geneve_options(x) if tunnel.kind == "geneve" else "",
         tun_id_by=Quote.of(bridge, key_by) if key_by and tunnel.out_key == "flow" else None,
         tun_dst_by=Quote.of(bridge, dst_by) if dst_by and by_flow else None,
     )

@@ -8,7 +8,7 @@ import pytest
 from netagent.wire.conversion import walk_from_wire, walk_to_wire
 from ovs_checks.openflow.notation import ipv4, mac
 from ovs_checks.openflow.packet import Header
-from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
+from ovs_checks.switch.snapshot import Bridge, Port, Snapshot, TunnelOption
 from ovs_checks.walk.opinion import compare, unanswered
 from ovs_checks.walk.reach import Destination, Reach, compose, walk_egress, walk_ingress
 from ovs_checks.walk.values import Opinion
@@ -324,3 +324,75 @@ def test_what_we_cannot_tell_is_not_held_against_the_live_switch():
     said = compare(Snapshot("h0", (at,)), "br", Header(in_port=1), "Datapath actions: 2")
     assert said.kind == "unanswered"
     assert "frob" in said.theirs
+
+
+# --- Geneve --------------------------------------------------------------------------------------
+
+LOGICAL_PORTS = "{class=0x102,type=0x80,len=4,0x10002}"
+"""Ingress and egress port of OVN's logical switch (ovn-architecture(7))."""
+
+
+def over_geneve(number, flows, index):
+    """Return a host whose bridge maps OVN's option to the field `index`."""
+    own, other = vtep(number, 0), vtep(1 - number, 0)
+    options = (("key", "flow"), ("remote_ip", other))
+    ports = (
+        Port(A0.port, 1, "br-int"),
+        Port(A1.port, 2, "br-int"),
+        Port("gv", 9, "br-int", "geneve", options),
+    )
+    made = bridge("br-int", flows, ports=ports)
+    made = replace(made, options=(TunnelOption(0x102, 0x80, 4, index),))
+    assert own != other
+    return Snapshot(f"h{number}", (made,))
+
+
+NEAR = "in_port=1 actions=set_field:0x10002->tun_metadata0,set_field:7->tun_id,output:9"
+
+
+@pytest.mark.parametrize(("metadata", "outcome"), [("0x10002", "delivered"), ("0x10003", "missed")])
+def test_options_of_geneve_reach_the_far_host_s_tables(metadata, outcome):
+    """They travel by class and type: each bridge has them in a field of its own choice."""
+    far = over_geneve(1, f"in_port=9,tun_id=7,tun_metadata5={metadata} actions=output:2", 5)
+    egress = walk_from_wire(
+        walk_to_wire(walk_egress(over_geneve(0, NEAR, 0), A0.port, probe(A0, A1)))
+    )
+    end = egress.end
+    assert (end.kind, end.options) == ("tunnelled", LOGICAL_PORTS)
+    ingress = walk_ingress(
+        far,
+        tun_dst=vtep(1, 0),
+        tun_src="",
+        tun_id=end.tun_id,
+        options=end.options,
+        header=end.header,
+    )
+    reach = compose(egress, ingress, Destination("h1", A1.port, vtep(1, 0)))
+    assert reach.outcome == outcome
+
+
+def test_what_is_no_option_is_refused():
+    far = over_geneve(1, "in_port=9 actions=output:2", 0)
+    for text in (
+        "{class=0x102}",
+        "x",
+        "{class=0x99999,type=1,len=4,1}",
+        "{class=1,type=1,len=4,0x1ffffffff}",
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            walk_ingress(
+                far, tun_dst="2.2.2.2", tun_src="", tun_id=7, options=text, header=Header()
+            )
+
+
+def test_endings_that_differ_in_options_alone_are_not_alike():
+    """Else the far tables would be asked about one of them."""
+    send = "actions=set_field:{}->tun_metadata0,set_field:7->tun_id,output:9"
+    flows = ["in_port=1,actions=ct(table=1)"]
+    flows += [f"table=1,ct_state=+{s} {send.format(n)}" for s, n in (("new", 1), ("est", 2))]
+    walked = walk_egress(over_geneve(0, "\n".join(flows), 0), A0.port, probe(A0, A1))
+    assert {end.options[-4:] for end in walked.ends if end.kind == "tunnelled"} == {
+        ",0x1}"[-4:],
+        ",0x2}"[-4:],
+    }
+    assert walked.tunnelled is None
