@@ -139,6 +139,7 @@ class Answers:
         begun = self._adapters.tracer.begin_survey(
             ends, ways=request.ways, count=count, size=request.size,
             over_ns=max(0, request.over_ms) * 1_000_000,
+            target_port=self._membership.encapsulation(ends[0]).port,
         )  # fmt: skip
         if begun is None:
             raise CapabilityMissing("counting", "too many counts are under way on this host")

@@ -15,6 +15,7 @@ from netagent.config import AgentConfig
 from netagent.host import announcing
 from netagent.host.announcing import RdmaState
 from netagent.host.facts import HostView
+from netagent.model.encapsulation import VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
 from netagent.model.finding import Finding, FindingKind
@@ -79,6 +80,12 @@ class Membership:
         """What is probed from this host now."""
         return self._pinglist
 
+    def encapsulation(self, address: str) -> Encapsulation:
+        """Return how what leaves from the tunnel's `address` is wrapped."""
+        uplinks = (each for each in self._view.uplinks if each.address == address)
+        found = next(uplinks, None)
+        return found.encapsulation if found else VXLAN
+
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Return the endpoints of this host that others may probe."""
         return announcing.announced(self._view, self._unopened, self._rdma_state())
@@ -108,7 +115,7 @@ class Membership:
             self._adapters.rdma.observe(view)
         self._open()
         self._adapters.tracer.set_uplinks(
-            {d for u in view.uplinks for d in (u.members or (u.device,))}
+            {d: u.encapsulation for u in view.uplinks for d in (u.members or (u.device,))}
         )
         self._note_change()
 

@@ -7,6 +7,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from netagent.model.encapsulation import VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
@@ -135,6 +136,7 @@ class Uplink:
     members: tuple[str, ...] = ()
     """All RNIC netdevs: more than one for a bond."""
     bond: str | None = None
+    encapsulation: Encapsulation = VXLAN
 
 
 @dataclass(frozen=True, slots=True)

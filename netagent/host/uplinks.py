@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from netagent.host.facts import Bridge, Link, LinkView, Port, Uplink, VswitchView
 from netagent.host.ports import Unusable, is_tunnel, parse_rail
+from netagent.model.encapsulation import KNOWN, Encapsulation
 from netagent.model.vswitch import Interface
 
 _PHYSICAL = frozenset({"", "system", "dpdk", "afxdp", "afxdp-nonpmd"})
@@ -47,6 +48,9 @@ class Uplinks:
                 unusable.append(uplink)
             elif uplink is not None:
                 found[uplink.rail] = uplink
+                if (kind := uplink.encapsulation.kind) not in KNOWN:
+                    text = f"outer headers of {kind} are not read: no path over it is traced"
+                    unusable.append(Unusable(tunnel.name, text))
         for rail in sorted(self._known.keys() & rails - found.keys()):
             found[rail] = self._known[rail]
             unusable.append(Unusable(found[rail].tunnel, f"the tunnel of rail {rail} is gone"))
@@ -69,7 +73,10 @@ class Uplinks:
         if device is not None:
             bond, members = _carriers(device, view, links)
             if members:
-                return Uplink(rail, members[0], address, device.name, tunnel.name, members, bond)
+                return Uplink(
+                    rail, members[0], address, device.name, tunnel.name, members, bond,
+                    _encapsulation_of(tunnel),
+                )  # fmt: skip
         known = self._known.get(rail)
         if known is not None and (known.tunnel, known.address) == (tunnel.name, address):
             return known
@@ -80,6 +87,15 @@ class Uplinks:
 def _encapsulation(view: VswitchView) -> str:
     """Return the host's only tunnel address, where the orchestrator states it for all tunnels."""
     return view.external_ids.get("ovn-encap-ip", "")
+
+
+def _encapsulation_of(tunnel: Interface) -> Encapsulation:
+    """Return how the tunnel wraps packets (ovs-vswitchd.conf.db(5), ``options:dst_port``)."""
+    known = KNOWN.get(tunnel.type)
+    port = tunnel.options.get("dst_port", "")
+    if port.isdecimal() and 0 < int(port) < 1 << 16:
+        return Encapsulation(tunnel.type, int(port))
+    return known or Encapsulation(tunnel.type, 0)
 
 
 def _is_ipv4(text: str) -> bool:

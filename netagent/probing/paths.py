@@ -4,7 +4,7 @@
 A trace sends one packet per TTL with the very addresses and ports of the outer header, so that
 switches hash it as they hash the probes; each router on the way answers TTL-exceeded with its own
 address. It is repeated for ever at a capped rate, because flows rehash after a failure. The
-destination never answers: the VTEP drops the packet, which is too short to be VXLAN.
+destination never answers: the VTEP drops the packet, which is too short for a tunnel's.
 """
 
 from collections import deque
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from netagent.model.encapsulation import VXLAN
 from netagent.probing.schedule import TokenBucket
 
 TRACE_IDENTS = range(1, 0x8000)
@@ -30,11 +31,12 @@ found, and seven of eight traces stay short."""
 
 @dataclass(frozen=True, slots=True, order=True)
 class OuterFlow:
-    """What the underlay hashes; the destination port is VXLAN's."""
+    """What the underlay hashes."""
 
     source: str
     target: str
     source_port: int
+    target_port: int = VXLAN.port
 
 
 @dataclass(frozen=True, slots=True)

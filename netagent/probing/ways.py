@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from netagent.model.encapsulation import VXLAN
 from netagent.probing.paths import ANSWER_NS, HopCount, OuterFlow, TtlProbe
 
 FIRST_PORT = 49_152
@@ -53,7 +54,15 @@ class WaySurvey:
     """
 
     def __init__(
-        self, source: str, target: str, *, max_hops: int, most: int, count: int, over_ns: int = 0
+        self,
+        source: str,
+        target: str,
+        *,
+        max_hops: int,
+        most: int,
+        count: int,
+        over_ns: int = 0,
+        target_port: int = VXLAN.port,
     ) -> None:
         most = max(1, min(most, MAX_WAYS))
         self._over_ns = min(over_ns, MOST_OVER_NS)
@@ -62,7 +71,8 @@ class WaySurvey:
         self._total = 0
         """Packets to count."""
         self._flows = [
-            OuterFlow(source, target, FIRST_PORT + n) for n in range(PORTS_PER_WAY * most)
+            OuterFlow(source, target, FIRST_PORT + n, target_port)
+            for n in range(PORTS_PER_WAY * most)
         ]
         self._most, self._count = most, count
         self._looks = self._ahead(self._flows[:FULL_LENGTH], max_hops)

@@ -15,9 +15,6 @@ from tests.lab.shape import UNDERLAY_MTU, namespace, rnic
 from tests.lab.state import Fault
 from tests.lab.targets import link_of, rnic_of
 
-TUNNEL_PORT = 4789
-"""UDP destination port of VXLAN (RFC 7348)."""
-
 
 def _drop(rim: Rim, fault: Fault, rule: str) -> None:
     """Drop what `rule` matches as it comes off the wire, at both ends: it is lost on the link."""
@@ -81,7 +78,7 @@ def _lose_large(rim: Rim, fault: Fault) -> None:
 def _lose_ports(rim: Rim, fault: Fault) -> None:
     # A hash of the port, not the port: a member's share is no run of neighbouring numbers.
     member = f"jhash udp sport mod {round(fault.parameters['of'])} == 0"
-    _drop(rim, fault, f"udp dport {TUNNEL_PORT} {member}")
+    _drop(rim, fault, f"udp dport {rim.shape.encapsulation.port} {member}")
 
 
 # --- whatever crosses a switch -----------------------------------------------------------------

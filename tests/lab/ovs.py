@@ -174,7 +174,7 @@ class VirtualSwitch:
     def _tunnel(self, rail: int) -> list[str]:
         return [
             *("--", "add-port", INTEGRATION_BRIDGE, tunnel(rail)),
-            *("--", "set", "Interface", tunnel(rail), "type=vxlan"),
+            *("--", "set", "Interface", tunnel(rail), f"type={self._shape.encapsulation}"),
             *("options:remote_ip=flow", "options:key=flow"),
             f"options:local_ip={vtep(self._host, rail)}",
             f"ofport_request={tunnel_ofport(rail)}",
@@ -193,7 +193,7 @@ class VirtualSwitch:
 def load_kernel_datapath() -> None:
     """Load the kernel's datapath if the kernel has it; otherwise userspace does the work."""
     with suppress(LabError):
-        run("modprobe", "-q", "-a", "openvswitch", "vport-vxlan")
+        run("modprobe", "-q", "-a", "openvswitch", "vport-vxlan", "vport-geneve")
 
 
 def kernel_datapath() -> bool:

@@ -51,7 +51,8 @@ def status(values: dict[str, Any]) -> str:
 def status_line(values: dict[str, Any]) -> str:
     """Return the sizes in one line."""
     shape = values["shape"]
-    sizes = ", ".join(f"{count} {name}" for name, count in shape.items() if name != "traced")
+    other = {"traced", "encapsulation"}
+    sizes = ", ".join(f"{count} {name}" for name, count in shape.items() if name not in other)
     untraced = "" if shape["traced"] else ", untraced"
     return f"lab is up: {sizes}{untraced}, {len(values['containers'])} containers"
 

@@ -40,6 +40,18 @@ class Transport(StrEnum):
     """Soft-RoCE. It works in the initial namespace only, so all endpoints live there."""
 
 
+class Tunnel(StrEnum):
+    """What wraps the overlay's packets."""
+
+    VXLAN = "vxlan"
+    GENEVE = "geneve"
+
+    @property
+    def port(self) -> int:
+        """The UDP port that it arrives at (RFC 7348, RFC 8926)."""
+        return 4789 if self is Tunnel.VXLAN else 6081
+
+
 @dataclass(frozen=True, slots=True)
 class Wire:
     """A veth pair: one interface in each of two namespaces (full names)."""
@@ -77,6 +89,7 @@ class Shape:
     transport: Transport = Transport.UDP
     traced: bool = True
     """Whether agents trace the ways of flows. Where RNICs encapsulate, they see no outer header."""
+    encapsulation: Tunnel = Tunnel.VXLAN
 
     def __post_init__(self) -> None:
         limits = {
@@ -170,7 +183,7 @@ def underlay_bridge(rail: int) -> str:
 
 
 def tunnel(rail: int) -> str:
-    """Return the VXLAN port of a rail."""
+    """Return the tunnel port of a rail, whatever its kind."""
     return f"vxlan{rail}"
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.errors import LabError
-from tests.lab.shape import Shape, Transport
+from tests.lab.shape import Shape, Transport, Tunnel
 from tests.lab.workload import Container, container_of
 
 DIRECTORY = Path("/run/netagent-lab")
@@ -88,8 +88,9 @@ class State:
 def decode(document: dict[str, Any]) -> State:
     """Return the state that `State.encode` described."""
     transport = Transport(document["shape"]["transport"])
+    kinds = {"transport": transport, "encapsulation": Tunnel(document["shape"]["encapsulation"])}
     return State(
-        shape=Shape(**(document["shape"] | {"transport": transport})),
+        shape=Shape(**(document["shape"] | kinds)),
         agents=document["agents"],
         containers=tuple(container_of(name, transport) for name in document["containers"]),
         faults=tuple(

@@ -9,7 +9,6 @@ from tests.lab import namespaces
 from tests.lab.commands import run
 from tests.lab.errors import LabError
 from tests.lab.faults import source_of
-from tests.lab.losses import TUNNEL_PORT
 from tests.lab.ovs import kernel_datapath
 from tests.lab.rim import Action, Rim, needed, nft_table
 from tests.lab.shape import UNDERLAY_MTU, namespace, rnic, underlay_bridge, vtep
@@ -31,12 +30,12 @@ def _uplink(rim: Rim, fault: Fault) -> tuple[str, str]:
 def _filter(rim: Rim, fault: Fault) -> None:
     where, interface = _uplink(rim, fault)
     udp = ("match", "ip", "protocol", "17", "0xff")
-    vxlan = ("match", "ip", "dport", str(TUNNEL_PORT), "0xffff")
+    tunnel = ("match", "ip", "dport", str(rim.shape.encapsulation.port), "0xffff")
     with needed("tc's clsact, cls_u32 and act_gact"):
         run("tc", "-n", where, "qdisc", "add", "dev", interface, "clsact")
         run(
             *("tc", "-n", where, "filter", "add", "dev", interface, "egress"),
-            *("protocol", "ip", "u32", *udp, *vxlan, "action", "drop"),
+            *("protocol", "ip", "u32", *udp, *tunnel, "action", "drop"),
         )
 
 
@@ -83,7 +82,7 @@ def _refuse_source(rim: Rim, fault: Fault) -> None:
         )
     found = rnic_of(fault.target, rim.shape)
     remote, bridge = vtep(source_of(fault, rim.shape), found.rail), underlay_bridge(found.rail)
-    rule = f'iifname "{bridge}" ip saddr {remote} udp dport {TUNNEL_PORT} drop'
+    rule = f'iifname "{bridge}" ip saddr {remote} udp dport {rim.shape.encapsulation.port} drop'
     hook = "type filter hook prerouting priority raw"
     text = f"table ip {nft_table(fault)} {{\n chain wire {{\n {hook};\n {rule}\n }}\n}}\n"
     run("ip", "netns", "exec", namespace(f"h{found.host}"), "nft", "-f", "-", stdin=text)

@@ -2,7 +2,7 @@
 """Drives path tracing: outer headers seen on the uplinks in, TTL-limited packets out."""
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import structlog
@@ -11,6 +11,7 @@ from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.paths import outer, traceroute
 from netagent.collect.paths import TracedPath
 from netagent.config import TraceConfig
+from netagent.model.encapsulation import KNOWN, VXLAN, Encapsulation
 from netagent.model.ids import FlowId
 from netagent.probing.paths import (
     COUNT_IDENTS,
@@ -56,9 +57,9 @@ class Tracer:
         )
         self._max_hops = config.max_hops
         self._traces = config.packets_per_second > 0
-        self._devices: set[str] = set()
-        self._uplinks: dict[str, tuple[socket.socket, int]] = {}
-        """Device -> its socket, and the index it had when that was opened."""
+        self._devices: dict[str, Encapsulation] = {}
+        self._uplinks: dict[str, tuple[socket.socket, int, Encapsulation]] = {}
+        """Device -> its socket, the index it had when that was opened, and what it looks for."""
         self._sockets: traceroute.TraceSockets | None = None
         self._outer: dict[tuple[FlowId, bool], tuple[OuterFlow, int]] = {}
         self._changed = False
@@ -74,20 +75,21 @@ class Tracer:
         self._ident = 0
         self.sent = 0
 
-    def set_uplinks(self, devices: set[str]) -> None:
-        """Watch exactly these RNIC netdevs, also after they were made anew."""
-        self._devices = set(devices)
+    def set_uplinks(self, devices: Mapping[str, Encapsulation]) -> None:
+        """Watch exactly these RNIC netdevs for these tunnels, also after they were made anew."""
+        self._devices = {name: t for name, t in devices.items() if t.kind in KNOWN}
         self._watch()
 
     def _watch(self) -> None:
         # A socket stays bound to the device it was opened on, not to its name.
-        for name, (uplink, index) in list(self._uplinks.items()):
-            if name not in self._devices or _index(name) != index:
+        for name, (uplink, index, tunnel) in list(self._uplinks.items()):
+            if self._devices.get(name) != tunnel or _index(name) != index:
                 uplink.close()
                 del self._uplinks[name]
-        for name in self._devices - self._uplinks.keys():
+        for name in self._devices.keys() - self._uplinks.keys():
+            tunnel = self._devices[name]
             try:
-                self._uplinks[name] = (outer.open_uplink(name), _index(name))
+                self._uplinks[name] = (outer.open_uplink(name, tunnel), _index(name), tunnel)
             except OSError as error:
                 log.warning("uplink_not_watched", device=name, error=str(error))
 
@@ -100,9 +102,9 @@ class Tracer:
     def step(self) -> None:
         """Read sightings and answers, and send what is due."""
         at_ns = now_ns()
-        for uplink, _ in self._uplinks.values():
+        for uplink, _, tunnel in self._uplinks.values():
             with suppress(OSError):  # down or deleted: reported once per event; `_watch` mends it
-                for sighting in outer.drain(uplink):
+                for sighting in outer.drain(uplink, tunnel):
                     self._saw(sighting, at_ns)
         if at_ns - self._forgot_ns >= FORGET_EVERY_NS:
             self._forget_stale(at_ns)
@@ -174,13 +176,23 @@ class Tracer:
         return begun
 
     def begin_survey(
-        self, ends: tuple[str, str], *, ways: int, count: int, size: int, over_ns: int = 0
+        self,
+        ends: tuple[str, str],
+        *,
+        ways: int,
+        count: int,
+        size: int,
+        over_ns: int = 0,
+        target_port: int = VXLAN.port,
     ) -> WaySurvey | None:
         """Look for ways between two VTEPs, and count on each; None where too much is under way."""
         surveys = sum(isinstance(count, WaySurvey) for count in self._counts)
         if len(self._counts) >= MAX_COUNTS or surveys >= MAX_SURVEYS:
             return None
-        begun = WaySurvey(*ends, max_hops=self._max_hops, most=ways, count=count, over_ns=over_ns)
+        begun = WaySurvey(
+            *ends, max_hops=self._max_hops, most=ways, count=count, over_ns=over_ns,
+            target_port=target_port,
+        )  # fmt: skip
         self._counts[begun] = size
         return begun
 
@@ -218,7 +230,7 @@ class Tracer:
 
     def close(self) -> None:
         """Close every socket."""
-        self.set_uplinks(set())
+        self.set_uplinks({})
         if self._sockets is not None:
             self._sockets.close()
 

@@ -3,19 +3,18 @@
 
 A router without a route answers "unreachable" before it looks at the TTL: an answer as well.
 
-The payload is zeros: too short to be VXLAN, or without the flag that marks a VNI as valid, so that
-a VTEP drops a packet that does arrive (RFC 7348, section 5), and no tenant sees it.
+The payload is zeros: too short for a tunnel's header, or of VXLAN without the flag that marks a VNI
+as valid (RFC 7348, section 5), or of Geneve without a protocol inside that one is used for (RFC
+8926, section 3.4). So a VTEP drops a packet that does arrive, and no tenant sees it.
 """
 
 import socket
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
 
 from netagent.probing.paths import TtlProbe
 
-VXLAN_PORT = 4789
-"""UDP port of VXLAN (RFC 7348, section 5)."""
 ICMP_FILTER = 1
 """Socket option ICMP_FILTER of linux/icmp.h, at level SOL_RAW."""
 _SOL_RAW = 255
@@ -27,7 +26,7 @@ _UNREACHABLE = 3
 _BY_A_ROUTER = {0, 1}
 """Codes of "unreachable": no route to the network or host. The packet did reach that router."""
 _MIN_PAYLOAD = 4
-"""Bytes of payload at least. Chosen: too short to be VXLAN, whose header has 8."""
+"""Bytes of payload at least. Chosen: too short for a tunnel, whose header has 8."""
 _SO_TIMESTAMPNS = 35
 """Socket option SO_TIMESTAMPNS of asm-generic/socket.h."""
 _TIMESPEC = struct.Struct("@qq")
@@ -43,6 +42,8 @@ class TraceSockets:
 
     sender: socket.socket
     listener: socket.socket
+    ports: set[int] = field(default_factory=set)
+    """Destination ports that packets were sent to."""
 
     def close(self) -> None:
         """Close both."""
@@ -74,8 +75,9 @@ def send(sockets: TraceSockets, probe: TtlProbe, *, size: int = 0) -> bool:
         0x45, 0, length, probe.ident, _DONT_FRAGMENT, probe.ttl, socket.IPPROTO_UDP, 0,
         socket.inet_aton(flow.source), socket.inet_aton(flow.target),
     )  # fmt: skip
-    # RFC 7348: the outer UDP checksum SHOULD be zero.
-    udp = _UDP.pack(flow.source_port, VXLAN_PORT, _UDP.size + len(payload), 0)
+    # RFC 7348: the outer UDP checksum SHOULD be zero; Geneve's may be (RFC 8926, section 3.3).
+    udp = _UDP.pack(flow.source_port, flow.target_port, _UDP.size + len(payload), 0)
+    sockets.ports.add(flow.target_port)
     try:
         sockets.sender.sendto(header + udp + payload, (flow.target, 0))
     except OSError:
@@ -99,7 +101,7 @@ def drain(sockets: TraceSockets, *, limit: int = 256) -> Iterator[Answer]:
             packet, ancillary, _, (router, _) = sockets.listener.recvmsg(576, 64)
         except BlockingIOError:
             return
-        ident = parse(packet)
+        ident = parse(packet, sockets.ports)
         if ident is not None:
             yield Answer(ident, router, _stamp(ancillary))
 
@@ -112,8 +114,11 @@ def _stamp(ancillary: list[tuple[int, int, bytes]]) -> int:
     return 0
 
 
-def parse(packet: bytes) -> int | None:
-    """Return the identification of our packet quoted in an ICMP message; None if it quotes none."""
+def parse(packet: bytes, ports: Container[int]) -> int | None:
+    """Return the identification of our packet quoted in an ICMP message; None if it quotes none.
+
+    `ports` are those that our packets go to.
+    """
     outer = (packet[0] & 0x0F) * 4 if packet else 0
     quoted = outer + 8
     if len(packet) < quoted + _IP.size + 4:
@@ -123,6 +128,6 @@ def parse(packet: bytes) -> int | None:
         return None
     fields = _IP.unpack_from(packet, quoted)
     (target_port,) = struct.unpack_from("!H", packet, quoted + (packet[quoted] & 0x0F) * 4 + 2)
-    if fields[6] != socket.IPPROTO_UDP or target_port != VXLAN_PORT:
+    if fields[6] != socket.IPPROTO_UDP or target_port not in ports:
         return None
     return int(fields[3])

@@ -4,20 +4,9 @@
 from collections.abc import Iterator
 
 from netagent.host.checks.contract import Checked, Inspected, State
-from netagent.host.facts import Uplink
+from netagent.model.encapsulation import overhead_bytes
 from netagent.model.finding import FindingKind
 from netagent.model.path import rnic
-
-_INNER, _UDP, _TUNNEL = 14, 8, 8
-"""Bytes of the inner Ethernet header, of UDP, and of VXLAN's or Geneve's header without options
-(RFC 7348, RFC 8926)."""
-_IPV4, _IPV6 = 20, 40
-
-
-def overhead_bytes(uplink: Uplink) -> int:
-    """Return by how much an outer IP packet is larger than the inner one, without options."""
-    outer = _IPV6 if ":" in uplink.address else _IPV4
-    return outer + _UDP + _TUNNEL + _INNER
 
 
 def mtu_ladder(seen: Inspected) -> Iterator[Checked]:
@@ -30,7 +19,7 @@ def mtu_ladder(seen: Inspected) -> Iterator[Checked]:
         uplink = by_rail.get(end.id.rail)
         if uplink is None:
             continue
-        needed = end.mtu + overhead_bytes(uplink)
+        needed = end.mtu + overhead_bytes(uplink.address)
         for device in dict.fromkeys((uplink.vtep, *filter(None, [uplink.bond]), *uplink.members)):
             if device in mtus:
                 least[device] = max(least.get(device, 0), needed)

@@ -5,6 +5,7 @@ import pytest
 
 from netagent.host.facts import Bridge, Port, Uplink, VswitchView
 from netagent.host.uplinks import Uplinks
+from netagent.model.encapsulation import GENEVE, VXLAN, Encapsulation
 from netagent.model.vswitch import Interface
 from tests.netagent.host.small_host import Links, physical, tunnel, vswitch
 
@@ -33,6 +34,30 @@ def test_a_port_of_several_interfaces_is_a_bond():
     bridges = (physical(0, "rnic0", "rnic9"),)
     (uplink,), _ = observe(vswitch(bridges=bridges), [tunnel()], Links())
     assert (uplink.bond, uplink.device, uplink.members) == ("bond", "rnic0", ("rnic0", "rnic9"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "port", "wrapped"),
+    [
+        ("vxlan", None, VXLAN),
+        ("geneve", None, GENEVE),
+        ("geneve", "7000", Encapsulation("geneve", 7000)),
+        ("vxlan", "8472", Encapsulation("vxlan", 8472)),
+        ("vxlan", "flow", VXLAN),
+        ("vxlan", "70000", VXLAN),
+    ],
+)
+def test_the_tunnel_says_how_packets_are_wrapped(kind, port, wrapped):
+    options = {**tunnel().options, **({"dst_port": port} if port else {})}
+    (uplink,), unusable = observe(vswitch(), [tunnel(type=kind, options=options)], Links())
+    assert uplink.encapsulation == wrapped
+    assert unusable == ()
+
+
+def test_a_tunnel_whose_outer_headers_are_not_read_says_so():
+    (uplink,), (why,) = observe(vswitch(), [tunnel(type="gre")], Links())
+    assert (uplink.encapsulation.kind, why.port) == ("gre", "vxlan0")
+    assert why.text == "outer headers of gre are not read: no path over it is traced"
 
 
 @pytest.mark.parametrize("on_bridge", [True, False])
