@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0-only) */
 /*
- * Hook: kprobe vxlan_rcv(sk, skb), vxlan.ko.
+ * Hook: kprobe vxlan_rcv(sk, skb), vxlan.ko; geneve_udp_encap_recv(sk, skb), geneve.ko.
  * Answers: which encapsulated packets reach the tunnel, after routing and packet filters.
  * Overhead: 969 ns a packet of other flows (emulated).
  * Caveats: skb->data is at the UDP header; the outer IP header is where the stack noted it.

@@ -79,7 +79,7 @@ class _Stop:
 
 def _trace(request: Request, stop: _Stop) -> dict[str, Any]:
     facts = read_facts()
-    programs, refusals = choose(request.kind, facts)
+    programs, refusals = choose(request.kind, facts, request.tunnel.kind)
     if not programs or facts.layout is None:
         first = refusals[0]
         raise CapabilityMissing(f"tracing ({first.reason})", first.remedy)

@@ -14,7 +14,7 @@
 enum stage {
 	STAGE_RXE_TRANSMIT,    /* Soft-RoCE hands a packet to the IP stack */
 	STAGE_UPLINK_RECEIVE,  /* encapsulated, a device took it from the wire */
-	STAGE_DECAPSULATE,     /* vxlan_rcv has it, still encapsulated */
+	STAGE_DECAPSULATE,     /* the tunnel's driver has it, still encapsulated */
 	STAGE_PORT_RECEIVE,    /* the datapath, from a container's port */
 	STAGE_TUNNEL_RECEIVE,  /* the datapath, from a tunnel */
 	STAGE_LOOKUP,          /* the flow table is asked */
@@ -23,7 +23,7 @@ enum stage {
 	STAGE_ACTIONS,         /* actions are executed */
 	STAGE_OUTPUT,          /* the datapath sends it to a port */
 	STAGE_PORT_TRANSMIT,   /* the port's device transmits it, not encapsulated */
-	STAGE_ENCAPSULATE,     /* vxlan_xmit has it, not yet encapsulated */
+	STAGE_ENCAPSULATE,     /* the tunnel's driver has it, not yet encapsulated */
 	STAGE_UPLINK_TRANSMIT, /* encapsulated, handed to a device's driver */
 	STAGE_RXE_RECEIVE,     /* Soft-RoCE takes it from UDP */
 	STAGE_DROPPED,         /* freed as dropped; in events only */
@@ -42,12 +42,13 @@ struct filter {
 	__u32 target_mask;
 	__u16 source_port;
 	__u16 target_port;
-	__u16 tunnel_port;  /* UDP destination port of VXLAN */
+	__u16 tunnel_port;  /* UDP destination port of the tunnels */
 	__u8 protocol;
 	__u8 with_vni;      /* 0: any VNI */
 	__u32 vni;
 	__u32 journeys_per_s;  /* packets followed from stage to stage, per second */
 	__u32 events_per_s;
+	__u32 geneve;       /* 1: the tunnels are Geneve's, with options; 0: VXLAN's */
 	char in_port[NAME_BYTES];
 	char uplink[NAME_BYTES];
 };

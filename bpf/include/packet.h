@@ -208,6 +208,7 @@ static __always_inline int read_packet(struct seen *seen, u64 at, const struct f
 {
 	u64 payload = read_flow(seen, at, &seen->flow);
 	u32 vni = 0;
+	u8 words = 0;
 
 	if (payload <= 1 || seen->flow.target_port != filter->tunnel_port)
 		return payload != 0;
@@ -215,6 +216,10 @@ static __always_inline int read_packet(struct seen *seen, u64 at, const struct f
 		return 0;
 	READ(vni, payload + 4);
 	seen->vni = bpf_ntohl(vni) >> 8;
+	if (filter->geneve) { /* RFC 8926: the first byte counts words of options */
+		READ(words, payload);
+		payload += (words & 63) * 4;
+	}
 	seen->encapsulated = 1;
 	seen->outer = seen->flow;
 	seen->outer_port = seen->flow.source_port;

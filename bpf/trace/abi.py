@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from typing import Self
 
+from netagent.model.encapsulation import VXLAN
 from netagent.model.errors import RemoteProtocolError
 
 STAGES = (
@@ -52,6 +53,7 @@ FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
         ("vni", "I"),
         ("journeys_per_s", "I"),
         ("events_per_s", "I"),
+        ("geneve", "I"),
         ("in_port", "16s"),
         ("uplink", "16s"),
     ),
@@ -147,13 +149,16 @@ class Filter:
     target_mask: int = 0
     source_port: int = 0
     target_port: int = 0
-    tunnel_port: int = 4789
-    """UDP destination port of VXLAN."""
+    tunnel_port: int = VXLAN.port
+    """UDP destination port of the tunnels."""
 
     protocol: int = 0
     vni: int | None = None
     journeys_per_s: int = 0
     events_per_s: int = 0
+    geneve: bool = False
+    """Whether the tunnels are Geneve's; else they are VXLAN's."""
+
     in_port: str = ""
     uplink: str = ""
 
@@ -179,6 +184,7 @@ class Filter:
             self.vni or 0,
             self.journeys_per_s,
             self.events_per_s,
+            self.geneve,
             self.in_port.encode()[: NAME_BYTES - 1],
             self.uplink.encode()[: NAME_BYTES - 1],
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from bpf.trace.abi import NAME_BYTES, Filter, FlowKey
+from netagent.model.encapsulation import GENEVE, VXLAN, Encapsulation
 from netagent.model.errors import ConfigError
 
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
@@ -37,7 +38,15 @@ class FlowSpec:
     in_port: str = ""
     """Name of the switch's port that the packets come in by."""
 
-    def filter(self, netns: int, *, uplink: str, journeys_per_s: int, events_per_s: int) -> Filter:
+    def filter(
+        self,
+        netns: int,
+        *,
+        uplink: str,
+        journeys_per_s: int,
+        events_per_s: int,
+        tunnel: Encapsulation = VXLAN,
+    ) -> Filter:
         """Return what the kernel is told."""
         source, target = self.nw_src or _ANY, self.nw_dst or _ANY
         return Filter(
@@ -54,6 +63,8 @@ class FlowSpec:
             events_per_s=events_per_s,
             in_port=self.in_port,
             uplink=uplink,
+            tunnel_port=tunnel.port,
+            geneve=tunnel.kind == GENEVE.kind,
         )
 
     def __str__(self) -> str:

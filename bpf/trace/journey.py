@@ -49,8 +49,8 @@ PLACES = {
     ("output", "port_transmit"): "the output port, before its device transmits",
     ("port_transmit", "encapsulate"): "the tunnel device, before encapsulation",
     ("encapsulate", "uplink_transmit"): "uplink transmit (after encapsulation)",
-    ("uplink_receive", "decapsulate"): "between uplink receive and vxlan_rcv",
-    ("decapsulate", "tunnel_receive"): "the tunnel (vxlan_rcv)",
+    ("uplink_receive", "decapsulate"): "between uplink receive and the tunnel",
+    ("decapsulate", "tunnel_receive"): "the tunnel",
     ("port_transmit", "rxe_receive"): "the container's stack, behind the switch",
     ("uplink_transmit", "uplink_receive"): "underlay",
 }
@@ -65,7 +65,8 @@ SLACK = 0.01
 """Share of a stage's packets that may be missing at the next. Chosen: packets are on their way when
 a trace begins and ends."""
 
-_TUNNEL = "vxlan_sys_"
+_TUNNELS = ("vxlan_sys_", "genev_sys_")
+"""How names of the datapath's tunnel devices begin (lib/dpif-netlink-rtnl.c of Open vSwitch)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class HostView:
     @property
     def is_local(self) -> bool:
         """Return whether packets were sent to ports of this host only."""
-        to_tunnel = any(name.startswith(_TUNNEL) for name in self.output_devices)
+        to_tunnel = any(name.startswith(_TUNNELS) for name in self.output_devices)
         return bool(self.output_devices) and not to_tunnel and not self.passed("encapsulate")
 
 

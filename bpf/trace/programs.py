@@ -2,7 +2,7 @@
 """Which programs there are, what each hooks, and whether a kernel can run it: over facts."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bpf.trace.layout import Layout
@@ -50,7 +50,11 @@ class Program:
 
 
 _SWITCH = ("openvswitch", "modprobe openvswitch, and use the kernel datapath")
-_VXLAN = ("vxlan", "add a VXLAN port to the switch, or modprobe vxlan")
+_TUNNELS = {
+    kind: (kind, f"add a {kind} port to the switch, or modprobe {kind}")
+    for kind in ("vxlan", "geneve")
+}
+"""Kernel module and remedy of each kind of tunnel that is traced."""
 _RXE = ("rdma_rxe", "modprobe rdma_rxe, if this host is to use Soft-RoCE")
 
 
@@ -82,9 +86,9 @@ PROGRAMS = {
         Program("output", "packets sent to a port of the switch",
                 _kprobe("ovs_vport_send", function="on_output"), *_SWITCH),
         Program("encapsulate", "packets about to be encapsulated",
-                _kprobe("vxlan_xmit", function="on_encapsulate"), *_VXLAN),
+                _kprobe("vxlan_xmit", function="on_encapsulate"), *_TUNNELS["vxlan"]),
         Program("decapsulate", "packets that reach the tunnel",
-                _kprobe("vxlan_rcv", function="on_decapsulate"), *_VXLAN),
+                _kprobe("vxlan_rcv", function="on_decapsulate"), *_TUNNELS["vxlan"]),
         Program("device_transmit", "what devices send, outer source ports, RoCE in software",
                 _tracepoint("net_dev_start_xmit", "on_device_transmit")),
         Program("device_receive", "what devices receive, outer headers, RoCE in software",
@@ -97,7 +101,17 @@ PROGRAMS = {
                 _kprobe("rxe_rcv", function="on_rxe_receive"), *_RXE),
     )
 }  # fmt: skip
-"""Every program by name."""
+"""Every program by name, for tunnels of VXLAN."""
+
+GENEVE = {
+    name: replace(PROGRAMS[name], hooks=_kprobe(symbol, function=function), module="geneve",
+                  remedy=_TUNNELS["geneve"][1])
+    for name, symbol, function in (
+        ("encapsulate", "geneve_xmit", "on_encapsulate"),
+        ("decapsulate", "geneve_udp_encap_recv", "on_decapsulate"),
+    )
+}  # fmt: skip
+"""The programs that hook other symbols where the tunnels are Geneve's."""
 
 _STAGE_PROGRAMS = tuple(name for name in PROGRAMS if name != "drop")
 
@@ -155,9 +169,8 @@ class Refusal:
 
 def wanted_symbols() -> frozenset[str]:
     """Return every kernel symbol a program may look for."""
-    return frozenset(
-        symbol for p in PROGRAMS.values() for hook in p.hooks for symbol in hook.evidence
-    )
+    every = (*PROGRAMS.values(), *GENEVE.values())
+    return frozenset(symbol for p in every for hook in p.hooks for symbol in hook.evidence)
 
 
 def symbol_of(hook: Hook, facts: KernelFacts) -> str | None:
@@ -199,9 +212,12 @@ def _of_program(program: Program, facts: KernelFacts) -> tuple[str, str] | None:
     return None
 
 
-def choose(kind: str, facts: KernelFacts) -> tuple[list[Program], list[Refusal]]:
+def choose(
+    kind: str, facts: KernelFacts, tunnel: str = "vxlan"
+) -> tuple[list[Program], list[Refusal]]:
     """Return the programs that answer `kind` and run here, and why the others do not."""
-    programs = [PROGRAMS[name] for name in KINDS[kind]]
+    known = PROGRAMS | GENEVE if tunnel == "geneve" else PROGRAMS
+    programs = [known[name] for name in KINDS[kind]]
     refusals = {p.name: can_run(p, facts) for p in programs}
     runnable = [p for p in programs if refusals[p.name] is None]
     return runnable, [r for r in refusals.values() if r is not None]

@@ -2,12 +2,13 @@
 """What a trace is asked: plain data from outside, checked against sane limits."""
 
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from bpf.trace.abi import NAME_BYTES, Filter
 from bpf.trace.flowspec import FlowSpec, parse_flow
 from bpf.trace.programs import KINDS
+from netagent.model.encapsulation import KNOWN, VXLAN, Encapsulation
 from netagent.model.errors import ConfigError
 
 MAX_LINE_BYTES = 1 << 16
@@ -63,6 +64,7 @@ class Request:
     """Name of the only device whose encapsulated packets count; empty: every device."""
 
     caps: Caps = field(default_factory=Caps)
+    tunnel: Encapsulation = VXLAN
 
     @property
     def events_per_s(self) -> int:
@@ -76,6 +78,7 @@ class Request:
             uplink=self.uplink,
             journeys_per_s=self.caps.journeys_per_s,
             events_per_s=self.events_per_s,
+            tunnel=self.tunnel,
         )
 
 
@@ -87,7 +90,7 @@ def read_request(line: bytes) -> Request:
         raise ConfigError("request", f"no JSON: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError("request", "no object")
-    known = {"kind", "flow", "netns", "duration_s", "uplink", "caps"}
+    known = {"kind", "flow", "netns", "duration_s", "uplink", "caps", "tunnel", "tunnel_port"}
     if unknown := set(data) - known:
         raise ConfigError("request", f"unknown member {min(unknown)}")
     kind, uplink = data.get("kind"), data.get("uplink", "")
@@ -103,7 +106,17 @@ def read_request(line: bytes) -> Request:
     if not isinstance(duration_s, int | float) or not 0 < duration_s <= MAX_DURATION_S:
         raise ConfigError("request", f"duration_s is not within 0 and {MAX_DURATION_S:.0f}")
     caps = _caps(data.get("caps", {}))
-    return Request(kind, parse_flow(flow), netns, int(duration_s * 1e9), uplink, caps)
+    duration_ns = int(duration_s * 1e9)
+    return Request(kind, parse_flow(flow), netns, duration_ns, uplink, caps, _tunnel(data))
+
+
+def _tunnel(data: dict[str, Any]) -> Encapsulation:
+    name = data.get("tunnel") or VXLAN.kind
+    known = KNOWN.get(name) if isinstance(name, str) else None
+    if known is None:
+        raise ConfigError("request", f"tunnel is none of {', '.join(KNOWN)}")
+    port = _number(data, "tunnel_port", 0, (1 << 16) - 1) if "tunnel_port" in data else 0
+    return replace(known, port=port) if port else known
 
 
 def _caps(data: Any) -> Caps:

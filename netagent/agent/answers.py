@@ -102,7 +102,9 @@ class Answers:
         """Count a flow's packets at each stage of the virtual switch, in a worker process."""
         if not self._config.limits.vswitch_traces:
             raise CapabilityMissing("tracing", "limits.vswitch_traces is false on this host")
-        return await self._adapters.trace_worker.trace(request)
+        tunnel = self._membership.tunnel_of(request.uplink)
+        asked = structs.replace(request, tunnel=tunnel.kind, tunnel_port=tunnel.port)
+        return await self._adapters.trace_worker.trace(asked)
 
     async def validate(self, request: ValidateRequest) -> ValidateReply:
         """Compare the copies of the flow tables for a pair's packets, in a worker process."""

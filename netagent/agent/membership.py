@@ -15,9 +15,9 @@ from netagent.config import AgentConfig
 from netagent.host import announcing
 from netagent.host.announcing import RdmaState
 from netagent.host.facts import HostView
-from netagent.model.encapsulation import VXLAN, Encapsulation
+from netagent.model.encapsulation import KNOWN, VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint, RdmaAddress
-from netagent.model.errors import NetAgentError, RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError, Unreachable
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component
@@ -85,6 +85,23 @@ class Membership:
         uplinks = (each for each in self._view.uplinks if each.address == address)
         found = next(uplinks, None)
         return found.encapsulation if found else VXLAN
+
+    def tunnel_of(self, device: str) -> Encapsulation:
+        """Return how what leaves by an RNIC's `device` is wrapped; "" stands for any of them.
+
+        Raises CapabilityMissing where tunnels are not alike, or of a kind that is not traced.
+        """
+        uplinks = [
+            u for u in self._view.uplinks if not device or device in (u.members or (u.device,))
+        ]
+        kinds = {each.encapsulation for each in uplinks} or {VXLAN}
+        if len(kinds) > 1:
+            raise CapabilityMissing("tracing tunnels of several kinds", "name one uplink")
+        (found,) = kinds
+        if found.kind not in KNOWN:
+            remedy = f"tunnels of {', '.join(KNOWN)} are traced"
+            raise CapabilityMissing(f"tracing {found.kind}", remedy)
+        return found
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Return the endpoints of this host that others may probe."""

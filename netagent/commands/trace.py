@@ -17,6 +17,7 @@ from bpf.trace.programs import KINDS
 from bpf.trace.request import LIMITS, MAX_DURATION_S, Caps
 from netagent.adapters.workers.trace import TraceWorker
 from netagent.commands.asking import print_json
+from netagent.model.encapsulation import KNOWN
 from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
 from netagent.wire.trace import Hop, Journey, TraceCaps, TraceReply, TraceRequest
 
@@ -67,6 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--netns", help="name or file of the switch's network namespace")
     parser.add_argument("--uplink", default="", help="count tunnel packets of this device only")
+    parser.add_argument("--tunnel", choices=tuple(KNOWN), default="", help="their kind (vxlan)")
+    parser.add_argument("--tunnel-port", type=int, default=0, metavar="N", help="their UDP port")
     defaults = Caps()  # a class with slots has descriptors where others have their defaults
     for name, (low, high) in LIMITS.items():
         option = f"--{name.replace('_', '-')}"
@@ -109,6 +112,8 @@ def _request(arguments: argparse.Namespace) -> TraceRequest:
         duration_s=arguments.duration,
         netns=_netns(arguments.netns),
         uplink=arguments.uplink,
+        tunnel=arguments.tunnel,
+        tunnel_port=arguments.tunnel_port,
         caps=TraceCaps(**{name: getattr(arguments, name) for name in LIMITS}),
     )
 

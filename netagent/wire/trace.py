@@ -33,6 +33,10 @@ class TraceRequest(Struct, frozen=True, kw_only=True):
     uplink: str = ""
     """Name of the only device whose encapsulated packets count; empty: any."""
     caps: TraceCaps = TraceCaps()
+    tunnel: str = ""
+    """``vxlan`` or ``geneve``; "": as the host's own tunnels are."""
+    tunnel_port: int = 0
+    """UDP destination port of the tunnels; 0: their kind's own."""
 
 
 class StageRow(Struct, frozen=True, kw_only=True):

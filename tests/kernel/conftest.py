@@ -13,6 +13,7 @@ from bpf.trace.flowspec import parse_flow
 from bpf.trace.programs import KernelFacts, choose
 from bpf.trace.request import Caps, Request
 from bpf.trace.result import to_result
+from netagent.model.encapsulation import VXLAN, Encapsulation
 from tests.conftest import KERNEL, require
 from tests.kernel.overlay import Overlay, Switch
 from tests.waiting import wait_until
@@ -21,8 +22,8 @@ from tests.waiting import wait_until
 class Lens:
     """The attached programs, pointed at one host and one flow at a time."""
 
-    def __init__(self, tracer: Tracer, facts: KernelFacts) -> None:
-        self._tracer, self._facts = tracer, facts
+    def __init__(self, tracer: Tracer, facts: KernelFacts, tunnel: Encapsulation = VXLAN) -> None:
+        self._tracer, self._facts, self._tunnel = tracer, facts, tunnel
         self._events: list[Event] = []
 
     def look(
@@ -31,7 +32,9 @@ class Lens:
         """Return what `host` counts of `flow` during `traffic()`."""
         self._tracer.clear()
         self._events.clear()
-        request = Request("path", parse_flow(flow), host.netns, 10**9, caps=Caps(**caps))
+        request = Request(
+            "path", parse_flow(flow), host.netns, 10**9, caps=Caps(**caps), tunnel=self._tunnel
+        )
         self._tracer.start(request.filter(), self._events.append)
         try:
             traffic()

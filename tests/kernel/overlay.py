@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two hosts with Open vSwitch's kernel datapath and VXLAN between them, and two tenants.
+"""Two hosts with Open vSwitch's kernel datapath and tunnels between them, and two tenants.
 
 Both tenants use the same addresses: `a` (VNI 100) has 10.0.0.10 on host 0 and 10.0.0.12 on host 1,
 so has `b` (VNI 200). A container is a namespace with one veth, which is port `<tenant><host>`.
@@ -29,8 +29,8 @@ IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
 class Switch(Host):
     """One host: its switch, its uplink, one container of each tenant."""
 
-    def __init__(self, number: int, fabric: str, *, bridged: bool) -> None:
-        self.number = number
+    def __init__(self, number: int, fabric: str, *, bridged: bool, tunnel: str) -> None:
+        self.number, self.tunnel = number, tunnel
         self._underlay = "br-phy" if bridged else UPLINK
         super().__init__(rails=0)
         run("ip", "netns", "del", self.fabric)
@@ -118,7 +118,7 @@ class Switch(Host):
         run(*inside, "neigh", "add", ADDRESSES[other], "lladdr", MACS[other], "dev", "eth0")
         self.ip("link", "set", port, "up")
         remote = f"172.30.0.1{other}"
-        tunnel = ("type=vxlan", f"options:remote_ip={remote}", f"options:key={vni}")
+        tunnel = (f"type={self.tunnel}", f"options:remote_ip={remote}", f"options:key={vni}")
         name = f"vx{tenant}"
         self.vsctl("add-port", "br-int", port)
         self.vsctl("add-port", "br-int", name, "--", "set", "interface", name, *tunnel)
@@ -131,7 +131,7 @@ class Overlay:
     `bridged`: the uplink is a port of a second bridge, which has the underlay address.
     """
 
-    def __init__(self, *, bridged: bool = False) -> None:
+    def __init__(self, *, bridged: bool = False, tunnel: str = "vxlan") -> None:
         self.fabric = f"na-{secrets.token_hex(3)}-fabric"
         run("ip", "netns", "add", self.fabric)
         run("ip", "-n", self.fabric, "link", "add", "br0", "type", "bridge")
@@ -139,7 +139,7 @@ class Overlay:
         self.hosts: list[Switch] = []
         try:
             for number in range(2):
-                self.hosts.append(Switch(number, self.fabric, bridged=bridged))
+                self.hosts.append(Switch(number, self.fabric, bridged=bridged, tunnel=tunnel))
             self._settle()
         except BaseException:
             self.close()

@@ -96,7 +96,7 @@ def test_a_packet_filter_that_refuses_the_tunnels_source(look, overlay, undo):
     host.in_host("nft", f"{table} {rule}")
     undo.callback(host.in_host, "nft", "delete table inet t")
     verdict = look()
-    assert (verdict.where, verdict.host) == ("between uplink receive and vxlan_rcv", "receiver")
+    assert (verdict.where, verdict.host) == ("between uplink receive and the tunnel", "receiver")
     # nft_do_chain where its verdict carries the reason, nf_hook_slow before.
     assert any("NETFILTER_DROP at n" in line for line in verdict.evidence)
 

@@ -83,8 +83,10 @@ def test_a_filter_is_in_network_order_and_its_names_end():
     assert packed[4:12] == b"\x0a\0\0\0\xff\xff\xff\0"  # the host part is masked away
     assert packed[22:24] == b"\x12\xb7"
     assert packed[27] == 1  # VNI 0 is a VNI
-    assert packed[40:56] == b"a-name-of-more-\0"
+    assert packed[40:44] == b"\0\0\0\0"
+    assert packed[44:60] == b"a-name-of-more-\0"
     assert abi.Filter(netns=7).pack()[27] == 0
+    assert abi.Filter(netns=7, geneve=True).pack()[40:44] == b"\1\0\0\0"
 
 
 def test_what_the_kernel_tells_is_read():

@@ -50,6 +50,27 @@ def test_every_stage_is_counted_by_one_program():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_tunnels_of_geneve_have_hooks_of_their_own(kind):
+    programs, refusals = choose(kind, ABLE, "geneve")
+    assert [p.name for p in programs] == list(KINDS[kind])
+    assert refusals == []
+    symbols = {p.name: p.hooks[0].symbols for p in programs}
+    if "encapsulate" in symbols:
+        assert symbols["encapsulate"] == ("geneve_xmit",)
+        assert symbols["decapsulate"] == ("geneve_udp_encap_recv",)
+    others = set(symbols) - {"encapsulate", "decapsulate"}
+    assert all(symbols[name] == PROGRAMS[name].hooks[0].symbols for name in others)
+
+
+def test_a_kernel_without_geneve_is_told_how_to_get_it():
+    facts = replace(ABLE, symbols=wanted_symbols() - {"geneve_xmit", "geneve_udp_encap_recv"})
+    assert choose("path", facts)[1] == []
+    _, refusals = choose("path", facts, "geneve")
+    assert {each.program for each in refusals} == {"encapsulate", "decapsulate"}
+    assert all("modprobe geneve" in each.remedy for each in refusals)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_able_kernel_runs_all(kind):
     programs, refusals = choose(kind, ABLE)
     assert [p.name for p in programs] == list(KINDS[kind])

@@ -9,7 +9,7 @@ from bpf.trace.request import LIMITS, Caps, Request, read_request
 from netagent.model.errors import ConfigError
 
 WHOLE = {"kind": "path", "flow": "udp,tp_dst=9", "netns": 4, "duration_s": 1.5, "uplink": "u",
-         "caps": {"rows": 64}}  # fmt: skip
+         "caps": {"rows": 64}, "tunnel": "", "tunnel_port": 0}  # fmt: skip
 
 
 def read(**changes) -> Request:
@@ -24,6 +24,16 @@ def test_a_request_is_read():
     told = request.filter()
     assert (told.target_port, told.uplink, told.netns) == (9, "u", 4)
     assert told.events_per_s == Caps().events_per_s
+
+
+@pytest.mark.parametrize(
+    ("changes", "port", "geneve"),
+    [({}, 4789, False), ({"tunnel": "geneve"}, 6081, True), ({"tunnel": "vxlan"}, 4789, False),
+     ({"tunnel": "geneve", "tunnel_port": 7000}, 7000, True), ({"tunnel_port": 8472}, 8472, False)],
+)  # fmt: skip
+def test_the_kernel_is_told_what_the_tunnels_are(changes, port, geneve):
+    told = read(**changes).filter()
+    assert (told.tunnel_port, told.geneve) == (port, geneve)
 
 
 def test_only_a_path_is_told_by_events():
@@ -54,6 +64,9 @@ def test_the_defaults_are_within_the_limits():
         ({"caps": {"ring_pages": 3}}, "ring_pages"),
         *(({"caps": {name: high + 1}}, name) for name, (_, high) in LIMITS.items()),
         ({"more": 1}, "more"),
+        ({"tunnel": "gre"}, "tunnel"),
+        ({"tunnel": ["geneve"]}, "tunnel"),
+        ({"tunnel_port": 1 << 16}, "tunnel_port"),
     ],
 )
 def test_the_member_at_fault_is_named(changes, fault):

@@ -9,11 +9,14 @@ from netagent.agent import answers
 from netagent.agent.answers import VALIDATE_EVERY_S, Answers, target_of, vteps_of
 from netagent.agent.windows import Windows
 from netagent.config import LimitsConfig
+from netagent.host.facts import HostView, Uplink
+from netagent.model.encapsulation import GENEVE
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
 from netagent.wire.messages import PathRequest, ProbeRequest
+from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
@@ -122,3 +125,18 @@ def test_a_host_may_be_kept_from_comparing(service):
     with pytest.raises(CapabilityMissing, match=r"limits\.vswitch_validation is false"):
         asyncio.run(made.validate(COMPARE))
     assert worker.asked == []
+
+
+def test_a_trace_is_told_what_this_host_s_tunnels_are(service, membership, adapters, monkeypatch):
+    asked = []
+
+    async def trace(request):
+        asked.append((request.tunnel, request.tunnel_port))
+        return TraceReply(kind="path", flow="", netns=1, lasted_ns=1)
+
+    monkeypatch.setattr(adapters.trace_worker, "trace", trace)
+    uplink = Uplink(0, "rnic0", "172.30.0.1", "br", "t", ("rnic0",), encapsulation=GENEVE)
+    membership.on_view(HostView(uplinks=(uplink,), complete=True))
+    made, *_ = service(vswitch_traces=True)
+    asyncio.run(made.trace(TraceRequest(kind="path", flow="udp", tunnel="vxlan")))
+    assert asked == [("geneve", 6081)]

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 
+import pytest
+
 from netagent.agent.membership import ACTIVATE_S, RETRY_S
-from netagent.host.facts import HostView, Namespace
+from netagent.host.facts import HostView, Namespace, Uplink
+from netagent.model.encapsulation import GENEVE, VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint
+from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import encode
 from netagent.wire.messages import Announcement, Peer, Registered
@@ -149,3 +153,30 @@ def test_an_answer_that_says_again_what_is_here_is_not_asked_for_in_haste(
     asyncio.run(poll())
     assert asked == [0, 3, 3]
     assert pauses == [(2, RETRY_S[1]), (3, RETRY_S[1])]
+
+
+def leaving_by(*kinds):
+    uplinks = (
+        Uplink(n, f"rnic{n}", f"172.30.{n}.1", "br", "t", (f"rnic{n}",), encapsulation=kind)
+        for n, kind in enumerate(kinds)
+    )
+    return HostView(uplinks=tuple(uplinks), complete=True)
+
+
+def test_tunnels_are_those_of_the_uplink(membership):
+    assert membership.tunnel_of("") == membership.encapsulation("172.30.0.1") == VXLAN
+    membership.on_view(leaving_by(GENEVE, VXLAN))
+    assert membership.encapsulation("172.30.0.1") == membership.tunnel_of("rnic0") == GENEVE
+    assert membership.encapsulation("172.30.1.1") == membership.tunnel_of("rnic1") == VXLAN
+    membership.on_view(leaving_by(GENEVE, GENEVE))
+    assert membership.tunnel_of("") == GENEVE
+
+
+def test_tunnels_that_are_not_traced_are_refused(membership):
+    """Else their packets would seem to vanish where nobody counts them."""
+    membership.on_view(leaving_by(GENEVE, VXLAN))
+    with pytest.raises(CapabilityMissing, match="several kinds"):
+        membership.tunnel_of("")
+    membership.on_view(leaving_by(Encapsulation("gre", 0)))
+    with pytest.raises(CapabilityMissing, match="gre"):
+        membership.tunnel_of("")
