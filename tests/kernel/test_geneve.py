@@ -27,7 +27,7 @@ def overlay() -> Iterator[Overlay]:
     require(KERNEL)
     made = Overlay(tunnel="geneve")
     for host in made.hosts:
-        host.ofctl("add-tlv-map", "br-int", OPTION)
+        host.ofctl("add-tlv-map", OPTION)
         actions = "set_field:0x10002->tun_metadata0,output:vxa"
         host.ofctl("add-flow", f"priority=50000,in_port=a{host.number},actions={actions}")
         host.forget()

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On loopback, with real certificates: who fails, and what of it is garbage afterwards."""
+
+import asyncio
+import gc
+import socket
+import ssl
+from contextlib import suppress
+
+import pytest
+
+from netagent.handshakes import AFTER_S, free_failed
+from tests.analyzer.certificates import Authority
+
+FAILED = 20
+
+
+class Echo(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(data)
+
+
+def context(side, authority, signed=None):
+    made = ssl.SSLContext(side)
+    made.check_hostname = False
+    made.verify_mode = ssl.CERT_REQUIRED
+    made.load_verify_locations(authority.ca)
+    if signed:
+        made.load_cert_chain(*signed)
+    return made
+
+
+def without_certificate(port, client):
+    plain = socket.create_connection(("127.0.0.1", port))
+    with plain, client.wrap_socket(plain) as wrapped:
+        wrapped.recv(1)
+
+
+def garbage(port, _client):
+    with socket.create_connection(("127.0.0.1", port)) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        plain.recv(64)
+
+
+def silence(port, _client):
+    socket.create_connection(("127.0.0.1", port)).close()
+
+
+async def left_by(knock, authority):
+    """Return how many connections' TLS are garbage that waits for the collector."""
+    loop = asyncio.get_running_loop()
+    free_failed(loop)
+    server_side = context(ssl.PROTOCOL_TLS_SERVER, authority, authority.sign("analyzer"))
+    client = context(ssl.PROTOCOL_TLS_CLIENT, authority)
+    server = await loop.create_server(Echo, "127.0.0.1", 0, ssl=server_side)
+    port = server.sockets[0].getsockname()[1]
+
+    def knocks(count):
+        for _ in range(count):
+            with suppress(OSError):
+                knock(port, client)
+
+    await asyncio.to_thread(knocks, 1)
+    gc.collect()
+    gc.disable()
+    try:
+        await asyncio.to_thread(knocks, FAILED)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                while _protocols():  # noqa: ASYNC110 - nothing tells of what is freed
+                    await asyncio.sleep(AFTER_S)
+        return _protocols()
+    finally:
+        gc.enable()
+        server.close()
+        await server.wait_closed()
+
+
+def _protocols():
+    return sum(type(each) is asyncio.sslproto.SSLProtocol for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("knock", [without_certificate, garbage, silence])
+def test_a_handshake_that_fails_leaves_nothing_for_the_collector(knock, tmp_path):
+    assert asyncio.run(left_by(knock, Authority(tmp_path))) == 0
+
+
+def test_who_shakes_hands_is_served_as_before(tmp_path):
+    authority = Authority(tmp_path)
+
+    async def asked():
+        free_failed(asyncio.get_running_loop())
+        signed = authority.sign("analyzer")
+        server = await asyncio.get_running_loop().create_server(
+            Echo, "127.0.0.1", 0, ssl=context(ssl.PROTOCOL_TLS_SERVER, authority, signed)
+        )
+        client = context(ssl.PROTOCOL_TLS_CLIENT, authority, authority.sign("h0"))
+        port = server.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+        writer.write(b"hello")
+        await asyncio.sleep(2 * AFTER_S)
+        said = await reader.readexactly(5)
+        writer.close()
+        server.close()
+        return said
+
+    assert asyncio.run(asked()) == b"hello"
+
+
+def test_another_kind_of_loop_is_left_alone():
+    class Other:
+        pass
+
+    other = Other()
+    free_failed(other)
+    assert vars(other) == {}
