@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 
 from tests.bench import (
+    agent_attacked,
     agent_cost,
     backing_up,
     bpf,
@@ -34,6 +35,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "history": history.run,
     "tiers": tiers.run,
     "agent-cost": agent_cost.run,
+    "agent-attacked": agent_attacked.run,
     "skeleton": skeleton.run,
     "flows": flows.run,
     "rdma": rdma.run,

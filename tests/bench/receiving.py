@@ -58,9 +58,11 @@ class Host:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def connect(cls, port: int, context: ssl.SSLContext) -> "Host":
+    async def connect(
+        cls, port: int, context: ssl.SSLContext, address: str = "127.0.0.1"
+    ) -> "Host":
         """Return a connection to a server of this machine."""
-        return cls(*await asyncio.open_connection("127.0.0.1", port, ssl=context))
+        return cls(*await asyncio.open_connection(address, port, ssl=context))
 
     async def call(self, method: str, path: str, body: bytes) -> bytes:
         """Send a request, and return the answer. Raises Refused, EOFError, OSError."""

@@ -79,7 +79,7 @@ def main() -> int:
     say(f"{load.hosts} hosts, {load.windows * WIDTH_NS // NS} s")
     kills = Kills(options.kill, options.every)
     with tempfile.TemporaryDirectory() as folder, Machine(Path(folder), trouble) as machine:
-        outcome = run(load, Path(folder), kills, say, machine, hostile=options.hostile)
+        outcome = run(load, Path(folder), kills, say, machine, attacked=options.hostile)
         shown = told(outcome)
     print(json.dumps({"bench": "fleet", **shown}), flush=True)
     return int(bool(shown["others"] or shown["lost"] or None in shown["named_s"].values()))

@@ -3,10 +3,12 @@
 
 import asyncio
 import contextlib
+import multiprocessing
 import random
 import ssl
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
 from netagent.wire.codec import encode
@@ -21,11 +23,23 @@ HELD = 200
 HOLD_S = 20.0
 
 
-class Attack:
-    """Attempts of all kinds, until the pipe closes; counts how each ended."""
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """A server, and what it takes."""
 
-    def __init__(self, port: int, ca: str, stolen: Sequence[str], stranger: Sequence[str]) -> None:
-        self._port = port
+    port: int
+    path: str
+    message: Callable[[str, int], bytes]
+    """Makes a message of a host, and of a number that tells it from others."""
+    method: str = "POST"
+    address: str = "127.0.0.1"
+
+
+class Attack:
+    """Attempts of all kinds; counts how each ended."""
+
+    def __init__(self, aim: Aim, ca: str, stolen: Sequence[str], stranger: Sequence[str]) -> None:
+        self._aim = aim
         self._stolen, self._stranger = _context(ca, stolen), _context(ca, stranger)
         self._nobody = _context(ca, ())
         self._rng = random.Random(1)
@@ -59,15 +73,16 @@ class Attack:
 
     async def _opened(self, context: ssl.SSLContext) -> None:
         """Ask for something, once the handshake is over."""
-        host = await Host.connect(self._port, context)
+        host = await Host.connect(self._aim.port, context, self._aim.address)
         try:
-            await host.call("GET", "/v1/incidents", b"")
+            await host.call("GET", "/v1/status", b"")
         finally:
             host.close()
 
     async def _keep(self, name: str, context: ssl.SSLContext | None, said: bytes) -> None:
         """Open a connection and say little over it; the oldest of many is dropped."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, ssl=context)
+        aim = self._aim
+        reader, writer = await asyncio.open_connection(aim.address, aim.port, ssl=context)
         writer.write(said)
         held = self._held.setdefault(name, [])
         held.append(writer)
@@ -87,32 +102,34 @@ class Attack:
         await self._keep("connections", self._stolen, b"")
 
     async def _slow(self) -> None:
-        head = b"POST /v1/summaries HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n"
-        await self._keep("slow", self._stolen, head)
+        head = f"{self._aim.method} {self._aim.path} HTTP/1.1\r\nHost: a\r\n"
+        await self._keep("slow", self._stolen, f"{head}Content-Length: 1000000\r\n\r\n".encode())
 
     async def _damaged(self) -> None:
-        body = bytearray(encode(_summary("stolen", self._rng.randrange(1 << 40))))
+        body = bytearray(self._aim.message("stolen", self._rng.randrange(1 << 40)))
         for _ in range(3):
             body[self._rng.randrange(len(body))] = self._rng.randrange(256)
-        await self._post("/v1/summaries", bytes(body))
+        await self._send(bytes(body))
 
     async def _large(self) -> None:
-        await self._post("/v1/summaries", bytes(1 << 20))
+        await self._send(bytes(1 << 20))
 
     async def _other(self) -> None:
-        await self._post("/v1/summaries", encode(_summary("h0", 0)))
+        await self._send(self._aim.message("h0", 0))
 
-    async def _post(self, path: str, body: bytes) -> None:
-        host = await Host.connect(self._port, self._stolen)
+    async def _send(self, body: bytes) -> None:
+        host = await Host.connect(self._aim.port, self._stolen, self._aim.address)
         try:
-            await host.call("POST", path, body)
+            await host.call(self._aim.method, self._aim.path, body)
         finally:
             host.close()
 
 
-def _summary(host: str, start_ns: int) -> Summary:
-    return Summary(
-        host=host, instance="i", start_ns=start_ns, width_ns=5_000_000_000, health=Health()
+def summary(host: str, start_ns: int) -> bytes:
+    """Return an empty summary, as the analyzer takes."""
+    width_ns = 5_000_000_000
+    return encode(
+        Summary(host=host, instance="i", start_ns=start_ns, width_ns=width_ns, health=Health())
     )
 
 
@@ -124,12 +141,12 @@ def _context(ca: str, files: Sequence[str]) -> ssl.SSLContext:
 
 
 def main(
-    port: int, ca: str, stolen: Sequence[str], stranger: Sequence[str], pipe: Connection
+    aim: Aim, ca: str, stolen: Sequence[str], stranger: Sequence[str], pipe: Connection
 ) -> None:
     """Attack until told to end; tell the counts."""
 
     async def inside() -> dict[str, int]:
-        attack = Attack(port, ca, stolen, stranger)
+        attack = Attack(aim, ca, stolen, stranger)
         work = asyncio.create_task(attack.run())
         await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
         work.cancel()
@@ -137,3 +154,24 @@ def main(
         return dict(sorted(attack.counts.items()))
 
     pipe.send(asyncio.run(inside()))
+
+
+@contextlib.contextmanager
+def attacking(
+    aim: Aim, ca: str, stolen: Sequence[str], stranger: Sequence[str]
+) -> Iterator[dict[str, int]]:
+    """Attack from a process of its own meanwhile; the counts are there at the end."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(
+        target=main, args=(aim, ca, stolen, stranger, theirs), daemon=True
+    )
+    process.start()
+    theirs.close()
+    counts = dict[str, int]()
+    try:
+        yield counts
+        ours.send(None)
+        counts.update(ours.recv())
+    finally:
+        process.terminate()
+        process.join()

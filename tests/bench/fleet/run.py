@@ -26,7 +26,7 @@ import duckdb
 
 from analyzer.simulate.agents import WIDTH_NS
 from tests.analyzer.certificates import Authority
-from tests.bench.fleet.hostile import main as attack_until
+from tests.bench.fleet import hostile
 from tests.bench.fleet.hosts import AGAIN_S, NS, Delivered, Load, Served, main
 from tests.bench.fleet.trouble import Machine
 from tests.bench.receiving import Host, Refused, cpu_s
@@ -199,7 +199,7 @@ def run(
     say: Callable[[str], None],
     machine: Machine,
     *,
-    hostile: bool = False,
+    attacked: bool = False,
 ) -> Outcome:
     """Run it; `say` is told how far it is."""
     authority = Authority(folder, environ=machine.of_certificates)
@@ -219,7 +219,7 @@ def run(
         ours.send(Served(serve.port, str(authority.ca), certificates, everybody))
         watcher = Watcher(serve, authority)
         live = _Live(load, serve, watcher, ours, kills, say, machine)
-        attack = _attacked(serve.port, folder, authority) if hostile else _left_alone()
+        attack = _attacked(serve.port, folder, authority) if attacked else _left_alone()
         with attack as counts:
             delivered = asyncio.run(live.live())
     finally:
@@ -242,20 +242,9 @@ def _attacked(port: int, folder: Path, authority: Authority) -> Iterator[dict[st
     other = folder / "stranger"
     other.mkdir()
     stolen, stranger = (_text(a.sign("stolen")) for a in (authority, Authority(other)))
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=attack_until, args=(port, str(authority.ca), stolen, stranger, theirs), daemon=True
-    )
-    process.start()
-    theirs.close()
-    counts = dict[str, int]()
-    try:
+    aim = hostile.Aim(port, "/v1/summaries", hostile.summary)
+    with hostile.attacking(aim, str(authority.ca), stolen, stranger) as counts:
         yield counts
-        ours.send(None)
-        counts.update(ours.recv())
-    finally:
-        process.terminate()
-        process.join()
 
 
 class _Live:

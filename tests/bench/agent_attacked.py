@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`agent-attacked`: an agent's probes and memory before and while its RPC is attacked.
+
+The lab's usual shape. Strangers knock at the RPC of one host, and somebody with another host's key:
+connections held and flooded, heads that do not end, damaged and large bodies, others' names. Each
+figure under attack stands beside the one before it, of the same agent and as long. Needs root and
+Open vSwitch. Minutes by default; `NETAGENT_ATTACK_S` sets the seconds of each half.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from netagent.server import PEERS_ROUTE
+from netagent.wire.codec import encode
+from netagent.wire.messages import Announcement
+from tests.bench.agent_cost import _cpu_s
+from tests.bench.fleet.hostile import Aim, attacking
+from tests.lab import Lab, Shape
+from tests.lab.certs import Certificates
+from tests.lab.shape import AGENT_PORT, management_address
+
+SECONDS = float(os.environ.get("NETAGENT_ATTACK_S", "120"))
+WARM_S = 20.0
+WINDOW_S = 5
+VICTIM = management_address(0)
+
+
+def announcement(host: str, number: int) -> bytes:
+    """Return what agents tell each other."""
+    return encode(Announcement(host=host, instance="i", generation=number))
+
+
+@contextmanager
+def _attacked(lab: Lab) -> Iterator[dict[str, int]]:
+    folder = lab.directory / "stranger"
+    others = Certificates(folder)
+    others.make(Shape(hosts=1, segments=1))
+    ours = lab.services().certificates
+    stolen, stranger = _files(ours, "h1"), _files(others, "h0")
+    aim = Aim(AGENT_PORT, PEERS_ROUTE, announcement, "PUT", VICTIM)
+    with attacking(aim, str(ours.ca), stolen, stranger) as counts:
+        yield counts
+
+
+def _files(certificates: Certificates, name: str) -> Sequence[str]:
+    return str(certificates.cert(name)), str(certificates.key(name))
+
+
+def _watch(lab: Lab, seconds: float) -> dict[str, float]:
+    """Return what the agent did per second, what it held, and what it was late with."""
+    pid = lab.processes.pid("h0/agent")
+    if pid is None:
+        raise RuntimeError("the agent of h0 is not running")
+    windows: dict[int, dict[str, int]] = {}
+    began, before_s = time.monotonic(), _cpu_s(pid)
+    with lab.services().client(f"https://{VICTIM}:{AGENT_PORT}") as client:
+        while time.monotonic() - began < seconds:
+            time.sleep(WINDOW_S / 2)  # pacing: each window is seen
+            status = client.get("/v1/status").json()
+            windows[status["last_window_ns"]] = status["health"]
+    share = (_cpu_s(pid) - before_s) / (time.monotonic() - began)
+    health = [windows[start_ns] for start_ns in sorted(windows)[1:]]
+    lasted_s = WINDOW_S * len(health)
+    return {
+        "sent_per_s": round(sum(w["sent"] for w in health) / lasted_s, 1),
+        "answered_per_s": round(sum(w["answered"] for w in health) / lasted_s, 1),
+        "delayed": sum(w["delayed"] for w in health),
+        "unanswered": sum(w["unanswered"] for w in health),
+        "stalled_ms": max(w["stalled_ms"] for w in health),
+        "cpu_share_of_a_core": round(share, 3),
+        "rss_mb_first": round(health[0]["rss_kb"] / 1024, 1),
+        "rss_mb_last": round(health[-1]["rss_kb"] / 1024, 1),
+        "descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        "seconds": lasted_s,
+    }
+
+
+def run() -> list[dict[str, object]]:
+    """Return one row: before, under attack, how attempts ended, and who was named."""
+    lab = Lab()
+    lab.up(Shape())
+    try:
+        time.sleep(WARM_S)  # what is measured has begun
+        before = _watch(lab, SECONDS)
+        with _attacked(lab) as counts:
+            attacked = _watch(lab, SECONDS)
+        with lab.services().client() as client:
+            incidents = client.get("/v1/incidents").json()["incidents"]
+    finally:
+        lab.down()
+    share = {
+        name: round(attacked[name] / before[name], 3) for name in ("sent_per_s", "answered_per_s")
+    }
+    named = [str(each["component"]) for each in incidents]
+    attempts = sum(counts.values())
+    return [
+        {
+            "before": before, "attacked": attacked, "share_of_before": share,
+            "attempts": dict(counts), "attempts_per_s": round(attempts / SECONDS),
+            "incidents": named,
+        }
+    ]  # fmt: skip
