@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kill -9 of one of agent, analyzer and ovs-vswitchd, again and again, on a running lab.
+"""Kill -9 of agents, analyzer, their helpers and Open vSwitch's daemons, again and again.
 
-After each kill the victim is started again, as a service manager would, and everything must
-recover: the analyzer has a window of every agent that began after the restart, all endpoints are
-up, every incident is over and no host states a finding. No link and no switch may be
-blamed on the way. At the end the analyzer's database must hold every window of every host from its
-first to the newest that its agent said was acknowledged, but for those in which the agent was dead:
-agents ship oldest first, so all of these were acknowledged.
+On a running lab. At some kills the analyzer's disk is full. After each kill the victim is started
+again, as a service manager would; a helper is its parent's business. Then everything must recover:
+the analyzer has a window of every agent that began after the restart, all endpoints are up, every
+incident is over and no host states a finding. No link and no switch may be blamed on the way.
+
+At the end the analyzer's database must hold every window of every host from its first to the newest
+that its agent said was acknowledged, but for those in which the agent was dead: agents ship oldest
+first, so all of these were acknowledged.
 """
 
+import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +27,7 @@ import httpx
 from tests.lab.commands import wait_for
 from tests.lab.config import ANALYZER_URL, agent_url
 from tests.lab.lab import Lab
+from tests.lab.processes import children, family
 
 SETTLE_S = 20.0
 RECOVER_S = 60.0
@@ -31,6 +36,11 @@ WINDOW_NS = 5_000_000_000
 STARTING_NS = 2_000_000_000
 """An agent counts its first window once it has found its endpoints."""
 UNDERLAY = "underlay"
+VICTIMS = ("agent", "analyzer", "vswitchd", "ovsdb", "helper")
+FULL = "analyzer-disk-full"
+DISK = "(disk full)"
+FULL_SHARE = 0.1
+"""Share of the kills at which the analyzer's disk is full."""
 Say = Callable[[str], None]
 
 
@@ -58,8 +68,9 @@ class Report:
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
-        made = [f"kills: {sum(self.kills.values())}"]
-        for victim in sorted(self.kills):
+        full = self.kills[DISK]
+        made = [f"kills: {self.kills.total() - full}, {full} of them on a full disk"]
+        for victim in sorted(self.kills.keys() - {DISK}):
             times = sorted(self.recovered_s.get(victim, []))
             middle = times[len(times) // 2] if times else float("nan")
             worst = times[-1] if times else float("nan")
@@ -90,14 +101,19 @@ class Chaos:
         """Kill `kills` times in a row."""
         self._watch(SETTLE_S, until=lambda: False)
         for number in range(1, kills + 1):
-            victim = self._chance.choice(("agent", "analyzer", "vswitchd"))
+            victim = self._chance.choice(VICTIMS)
             host = None if victim == "analyzer" else self._chance.choice(self._hosts)
+            if self._chance.random() < FULL_SHARE:
+                self._lab.inject(FULL)
+                self.report.kills[DISK] += 1
             self._watch(self._chance.uniform(0, 5), until=lambda: False)
             killed_ns = time.time_ns()
             self._kill(victim, host)
             began = time.monotonic()
             self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
-            self._lab.restart(victim, host)
+            self._lab.heal()
+            if victim != "helper":
+                self._lab.restart(victim, host)
             self._restarted_ns = time.time_ns()
             if victim == "agent" and host is not None:
                 self.report.dead.setdefault(host, []).append((killed_ns, self._restarted_ns))
@@ -111,9 +127,20 @@ class Chaos:
                 self.report.failures.append(f"kill {number} ({name}): not well in {RECOVER_S} s")
 
     def _kill(self, victim: str, host: str | None) -> None:
-        name = {"agent": f"{host}/agent", "analyzer": "analyzer/analyzer",
-                "vswitchd": f"{host}/ovs-vswitchd"}[victim]  # fmt: skip
+        if victim == "helper":
+            self._kill_helper(self._chance.choice((f"{host}/agent", "analyzer/analyzer")))
+            return
+        daemons = {"vswitchd": "ovs-vswitchd", "ovsdb": "ovsdb-server"}
+        name = f"{host or victim}/{daemons.get(victim, victim)}"
         self._lab.processes.signal(name, signal.SIGKILL)
+
+    def _kill_helper(self, parent: str) -> None:
+        """Kill one of the processes that another one started, if it has any now."""
+        pid = self._lab.processes.pid(parent)
+        _, *helpers = family(pid, children()) if pid is not None else (0,)
+        if helpers:
+            with suppress(ProcessLookupError):
+                os.kill(self._chance.choice(helpers), signal.SIGKILL)
 
     def _watch(self, seconds: float, *, until: Callable[[], bool]) -> bool:
         # Collect what agents say was acknowledged, and what incidents open, all the time.

@@ -345,8 +345,8 @@ def _container_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
         container = add(verb, f"{verb[:-10]} one container", f"{verb} train-a-1", answer)
         container.add_argument("container")
     again = add("restart", "start again what died", "restart vswitchd h0", _restart)
-    again.add_argument("what", choices=("agent", "analyzer", "vswitchd", "traffic"))
-    again.add_argument("host", nargs="?", help="for agent and vswitchd")
+    again.add_argument("what", choices=("agent", "analyzer", "vswitchd", "ovsdb", "traffic"))
+    again.add_argument("host", nargs="?", help="for agent, vswitchd and ovsdb")
 
 
 def _fault_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:

@@ -236,7 +236,7 @@ class Lab:
     # --- processes -------------------------------------------------------------------------
 
     def restart(self, what: str, host: str | None = None) -> None:
-        """Start ``agent`` or ``vswitchd`` of a host, ``analyzer`` or ``traffic`` again."""
+        """Start ``agent``, ``vswitchd``, ``ovsdb`` of a host, ``analyzer`` or ``traffic`` again."""
         state = self.state()
         match what, host:
             case "agent", str():
@@ -244,6 +244,9 @@ class Lab:
             case "vswitchd", str():
                 with self.store.locked() as state:
                     self._revive_switch(state, targets.host_of(host, state.shape))
+            case "ovsdb", str():
+                self.processes.kill(f"{host}/ovsdb-server")
+                self._switch(state, targets.host_of(host, state.shape)).start_database()
             case "analyzer", None:
                 self.services().restart_analyzer()
             case "traffic", None:

@@ -42,11 +42,15 @@ class VirtualSwitch:
         """Start both daemons with all bridges and tunnels, but no flows yet."""
         self.rundir.mkdir(parents=True, exist_ok=True)
         run("ovsdb-tool", "create", str(self.rundir / "conf.db"), str(SCHEMA))
+        self.start_database()
+        self._vsctl(*self._bridges())
+        self.start_daemon()
+
+    def start_database(self) -> None:
+        """Start ovsdb-server on the database as it is."""
         self._start_daemon(
             "ovsdb-server", str(self.rundir / "conf.db"), f"--remote=p{self._database}"
         )
-        self._vsctl(*self._bridges())
-        self.start_daemon()
 
     def start_daemon(self) -> None:
         """Start ovs-vswitchd from what the database holds, and wait for its bridges."""

@@ -8,6 +8,7 @@ line: pids are reused, and nothing but the lab's own processes may ever be signa
 import os
 import signal
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -127,3 +128,22 @@ def _command_line(process: Path) -> bytes:
             break
         time.sleep(0.001)  # just now becoming another program: it has no command line meanwhile
     return command
+
+
+def children() -> dict[int, list[int]]:
+    """Return the children of every process of this machine."""
+    tree: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with suppress(OSError):  # it ended between the listing and now
+                stat = (folder / "stat").read_text(encoding="ascii", errors="replace")
+                parent = int(stat.rpartition(")")[2].split()[1])
+                tree.setdefault(parent, []).append(int(folder.name))
+    return tree
+
+
+def family(pid: int, tree: Mapping[int, list[int]]) -> Iterator[int]:
+    """Yield a process and all that descend from it."""
+    yield pid
+    for child in tree.get(pid, ()):
+        yield from family(child, tree)

@@ -21,6 +21,7 @@ from tests.lab.demo import Observer, Say
 from tests.lab.health import Health
 from tests.lab.health import Report as Seen
 from tests.lab.lab import Lab
+from tests.lab.processes import children, family
 from tests.lab.shape import Shape, Transport
 
 EVERY_S = 15.0
@@ -126,12 +127,12 @@ class Soak(Health):
 
 def read(lab: Lab) -> Iterator[tuple[tuple[str, str], float]]:
     """Yield what the agents, the analyzer, and the largest of each one's helpers hold now."""
-    tree = _children()
+    tree = children()
     for name in lab.processes.names():
         pid = lab.processes.pid(name)
         if pid is None or not name.endswith(("/agent", "/analyzer")):
             continue
-        _, *helpers = _family(pid, tree)
+        _, *helpers = family(pid, tree)
         yield (name, "helpers"), len(helpers)
         for kind, of in _KINDS.items():
             yield (name, kind), of(pid)
@@ -143,23 +144,6 @@ def read(lab: Lab) -> Iterator[tuple[tuple[str, str], float]]:
     if lab.state().shape.transport is Transport.RDMA:
         rows = json.loads(command("rdma", "-j", "resource", "show"))
         yield ("all devices", "queue_pairs"), sum(row.get("qp", 0) for row in rows)
-
-
-def _children() -> dict[int, list[int]]:
-    tree: dict[int, list[int]] = {}
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            with suppress(OSError):  # it ended between the listing and now
-                stat = (folder / "stat").read_text(encoding="ascii", errors="replace")
-                parent = int(stat.rpartition(")")[2].split()[1])
-                tree.setdefault(parent, []).append(int(folder.name))
-    return tree
-
-
-def _family(pid: int, tree: Mapping[int, list[int]]) -> Iterator[int]:
-    yield pid
-    for child in tree.get(pid, ()):
-        yield from _family(child, tree)
 
 
 def _memory_kb(pid: int) -> float:
