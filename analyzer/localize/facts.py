@@ -26,8 +26,12 @@ _SYMPTOMS = {
     FindingKind.VSWITCH_DOWN: Symptom.UNCONNECTIVITY,
     FindingKind.ENDPOINT_DOWN: Symptom.UNCONNECTIVITY,
 }
-_SYMPTOMS_WITH_LOSS = {FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY}
-"""What is no incident unless probes agree: an index may move while every address still works."""
+_SYMPTOMS_WITH_LOSS = {
+    FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY,
+    FindingKind.FLOODED: Symptom.LOSS,
+}
+"""What is no incident unless probes agree: an index may move while every address still works, and
+what floods an endpoint need not have kept a probe from its answer."""
 MIN_DARK = 2
 """Fewest hosts whose RNICs at a leaf have no carrier, for the leaf to be at fault. Chosen: cables
 of two hosts do not break at once; one host's RNICs may share a card."""

@@ -4,6 +4,7 @@
 import asyncio
 import os
 import resource
+from collections import Counter
 from pathlib import Path
 
 from netagent.adapters.clock import StepDetector, now_ns, wall_ns
@@ -13,6 +14,7 @@ from netagent.agent.membership import Membership
 from netagent.collect.paths import PathNews
 from netagent.config import AgentConfig
 from netagent.host.counters import CounterRows
+from netagent.host.flooded import flooded
 from netagent.model.window import Window
 from netagent.wire.codec import deflated, encode
 from netagent.wire.messages import Health
@@ -31,6 +33,8 @@ class Windows:
         self._steps = StepDetector()
         self._paths = PathNews(config.host)
         self._cpu_s = _cpu_s()
+        self._unanswered = Counter[str]()
+        """Probes of the newest window that endpoints did not answer for the cap on replies."""
         self.health = Health()
         """Health of the window that was closed last."""
         self.last_ns = 0
@@ -67,7 +71,7 @@ class Windows:
             host=self._config.host,
             instance=self._instance,
             paths=self._paths.of(adapters.tracer.traced(), start_ns=window.start_ns),
-            findings=self._membership.take_held(),
+            findings=(*self._membership.take_held(), *flooded(self._unanswered, window)),
             health=self.health,
             stamps=adapters.prober.stamps(),
             counters=adapters.rdma.close_window(window) if adapters.rdma else CounterRows(),
@@ -79,13 +83,14 @@ class Windows:
     def _take_health(self, *, until_ns: int) -> Health:
         adapters = self._adapters
         counters = adapters.prober.take_counters()
-        queueing = adapters.rdma.take_queueing() if adapters.rdma else Queueing(0, 0, 0, 0)
+        queueing = adapters.rdma.take_queueing() if adapters.rdma else Queueing(0, 0, 0, {})
         answered, unanswered = adapters.answering.take()
+        self._unanswered = Counter(unanswered) + Counter(queueing.capped)
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
         return Health(
             sent=counters.sent,
             answered=answered + queueing.answered,
-            unanswered=unanswered + queueing.capped,
+            unanswered=self._unanswered.total(),
             delayed=counters.delayed,
             capped=counters.capped,
             pending=counters.pending,

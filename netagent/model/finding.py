@@ -35,6 +35,8 @@ class FindingKind(StrEnum):
     CONTAINER_CRASHED = "container-crashed"
     ENDPOINT_DOWN = "endpoint-down"
     """The container lives, but one of its interfaces is down, gone or without its address."""
+    FLOODED = "flooded"
+    """An endpoint is asked for more replies than it may give: probes to it are lost for that."""
     VSWITCH_DOWN = "vswitch-down"
     TOPOLOGY_DIFFERS = "topology-differs"
     UNKNOWN_INPUT = "unknown-input"

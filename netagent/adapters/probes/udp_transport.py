@@ -3,7 +3,7 @@
 
 import select
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from netagent.adapters.clock import now_ns, wall_ns
@@ -33,7 +33,8 @@ class Answering:
     def __init__(self, replies_per_s: float) -> None:
         self._cap = Shares(replies_per_s, now_ns=now_ns())
         self.askers = Askers()
-        self.answered = self.capped = 0
+        self.answered = 0
+        self._capped = Counter[EndpointId]()
 
     def join(self, endpoint: EndpointId) -> None:
         """Let an endpoint answer."""
@@ -46,13 +47,14 @@ class Answering:
     def may(self, endpoint: EndpointId) -> bool:
         """Whether one more reply of an endpoint is within the cap; count it where it is not."""
         may = self._cap.take(endpoint, now_ns=now_ns())
-        self.capped += not may
+        if not may:
+            self._capped[endpoint] += 1
         return may
 
-    def take(self) -> tuple[int, int]:
-        """Return how many probes were answered since the last call, and how many were not."""
-        taken = self.answered, self.capped
-        self.answered = self.capped = 0
+    def take(self) -> tuple[int, dict[str, int]]:
+        """Return how many probes were answered since the last call, and how many of whom not."""
+        taken = self.answered, {str(whose): count for whose, count in self._capped.items()}
+        self.answered, self._capped = 0, Counter()
         return taken
 
 

@@ -7,7 +7,7 @@ RNIC fails goes on being announced and probed, for its failure must not hide its
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -79,8 +79,8 @@ class Queueing:
     bad_frames: int
     queue_us: int
     """Longest time from a probe's arrival in the process to its reply."""
-    capped: int
-    """Probes not answered because of the cap on replies."""
+    capped: Mapping[str, int]
+    """Probes not answered because of the cap on replies, by the endpoint's name."""
 
 
 class RdmaHost:

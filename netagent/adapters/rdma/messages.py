@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The messages between the agent and its RDMA helper processes. They never leave the host."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from netagent.model.endpoint import RdmaAddress
 from netagent.model.ids import EndpointId
@@ -108,8 +108,8 @@ class ResponderCounters(Struct, kw_only=True):
 
     answered: int = 0
     bad_frames: int = 0
-    capped: int = 0
-    """Probes not answered because of the cap on replies."""
+    capped: dict[str, int] = field(default_factory=dict)
+    """Probes not answered because of the cap on replies, by the endpoint's name."""
     unresolved: int = 0
     """Probes not answered because their sender's address was not resolved in time."""
     failed: int = 0
@@ -122,7 +122,8 @@ class ResponderCounters(Struct, kw_only=True):
         """Add the counts of a later report."""
         self.answered += other.answered
         self.bad_frames += other.bad_frames
-        self.capped += other.capped
+        for endpoint, count in other.capped.items():
+            self.capped[endpoint] = self.capped.get(endpoint, 0) + count
         self.unresolved += other.unresolved
         self.failed += other.failed
         self.queue_ns_total += other.queue_ns_total

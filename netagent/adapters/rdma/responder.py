@@ -243,7 +243,8 @@ class Service:
         if gid is None or probe.flags & frame.REPLY:
             self._counters.bad_frames += 1
         elif not self._cap.take(endpoint.served.endpoint, now_ns=at_ns):
-            self._counters.capped += 1
+            capped, whose = self._counters.capped, str(endpoint.served.endpoint)
+            capped[whose] = capped.get(whose, 0) + 1
         elif not self._answer(endpoint, gid, arrived, probe):
             self._let_wait(endpoint, gid, arrived, probe)
 

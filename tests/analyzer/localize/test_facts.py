@@ -67,6 +67,19 @@ def test_a_gid_that_changed_is_an_incident_only_where_probes_are_lost():
     assert both.verdict.summary == "port down"
 
 
+def test_an_endpoint_that_is_flooded_is_named_for_what_is_lost_there_and_nobody_else_is():
+    whose = str(next(iter(FABRIC.case().endpoints)))
+    flooded = finding(FindingKind.FLOODED, f"endpoint {whose}")
+    assert settled(flooded)[1] == []
+    container = whose.partition("/")[0]
+    case, (explained,) = settled(flooded, loss=[f"container {container}"])
+    assert str(explained.verdict.component) == f"endpoint {whose}"
+    assert explained.verdict.symptom is Symptom.LOSS
+    of_it = {v.flow for v in case.flows if whose in {str(v.flow.source), str(v.flow.target)}}
+    assert {view.flow for view in explained.flows} == of_it
+    assert any(view.lost for view in explained.flows)
+
+
 @pytest.mark.parametrize(
     ("users", "told"),
     [

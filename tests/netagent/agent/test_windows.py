@@ -8,10 +8,13 @@ from netagent.adapters.clock import wall_ns
 from netagent.agent import windows as module
 from netagent.agent.windows import Windows
 from netagent.host.facts import HostView
+from netagent.model.finding import FindingKind
+from netagent.model.ids import EndpointId
 from netagent.model.window import Window
 from netagent.wire.codec import decode
 from netagent.wire.messages import Summary
 
+A = EndpointId("a", 0)
 WIDTH_NS = 5_000_000_000
 DEADLINE_S = 10
 
@@ -50,6 +53,25 @@ def test_a_window_is_shipped_once(windows, shipped):
     assert (summary.host, summary.instance) == ("h0", "one")
     assert summary.health == windows.health
     assert summary.health.rss_kb > 0
+
+
+def test_an_endpoint_that_was_flooded_is_stated_for_the_window_in_which_it_was(
+    windows, shipped, adapters
+):
+    first = Window.covering(wall_ns(), width_ns=WIDTH_NS)
+    adapters.answering.join(A)
+    while adapters.answering.may(A):
+        pass
+    for _ in range(100):
+        adapters.answering.may(A)
+    windows._ship(first)
+    windows._ship(Window(first.end_ns, WIDTH_NS))
+    (_, told), (_, quiet) = shipped.summaries
+    (found,) = told.findings
+    assert (found.kind, found.component.name) == (FindingKind.FLOODED, "a/rail0")
+    assert told.health.unanswered >= 100
+    assert quiet.findings == ()
+    assert quiet.health.unanswered == 0
 
 
 class Clock:
