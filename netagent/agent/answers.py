@@ -14,6 +14,7 @@ from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
 from netagent.agent.windows import Windows
 from netagent.config import AgentConfig
+from netagent.host.shedding import Shed
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import FlowId
@@ -90,18 +91,26 @@ class Answers:
             wall_ns=wall_ns(),
         )
 
+    def _spare(self, level: Shed, what: str) -> None:
+        if self._windows.shed >= level:
+            remedy = "it is near its limits of memory or CPU: raise MemoryMax or CPUQuota"
+            raise CapabilityMissing(f"{what} (the agent sheds load)", remedy)
+
     async def check(self, request: CheckRequest) -> CheckReply:
         """Walk this host's flow tables in a worker process."""
+        self._spare(Shed.WALKS, "walks")
         return await self._adapters.vswitch.check(request)
 
     async def flows(self, bridge: str, table: int | None = None) -> FlowsReply:
         """Dump the flows of a bridge with cookie and counters."""
+        self._spare(Shed.WALKS, "dumps")
         return await self._adapters.vswitch.flows(bridge, table)
 
     async def trace(self, request: TraceRequest) -> TraceReply:
         """Count a flow's packets at each stage of the virtual switch, in a worker process."""
         if not self._config.limits.vswitch_traces:
             raise CapabilityMissing("tracing", "limits.vswitch_traces is false on this host")
+        self._spare(Shed.TRACES, "traces")
         tunnel = self._membership.tunnel_of(request.uplink)
         asked = structs.replace(request, tunnel=tunnel.kind, tunnel_port=tunnel.port)
         return await self._adapters.trace_worker.trace(asked)
@@ -110,6 +119,7 @@ class Answers:
         """Compare the copies of the flow tables for a pair's packets, in a worker process."""
         if not self._config.limits.vswitch_validation:
             raise CapabilityMissing("validation", "limits.vswitch_validation is false on this host")
+        self._spare(Shed.WALKS, "comparisons")
         if (early_ns := self._validate_from_ns - now_ns()) > 0:
             wait = f"tables were just compared; ask again in {ceil(early_ns / 1e9)} s"
             raise TooSoon(self._config.host, wait)

@@ -7,7 +7,10 @@ import resource
 from collections import Counter
 from pathlib import Path
 
+import structlog
+
 from netagent.adapters.clock import StepDetector, now_ns, wall_ns
+from netagent.adapters.host.cgroup import Limits
 from netagent.adapters.rdma.host import Queueing
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
@@ -15,9 +18,12 @@ from netagent.collect.paths import PathNews
 from netagent.config import AgentConfig
 from netagent.host.counters import CounterRows
 from netagent.host.flooded import flooded
+from netagent.host.shedding import Shed, Shedding
 from netagent.model.window import Window
 from netagent.wire.codec import deflated, encode
 from netagent.wire.messages import Health
+
+log = structlog.get_logger()
 
 
 class Windows:
@@ -33,6 +39,7 @@ class Windows:
         self._steps = StepDetector()
         self._paths = PathNews(config.host)
         self._cpu_s = _cpu_s()
+        self._limits, self._shedding = Limits(), Shedding()
         self._unanswered = Counter[str]()
         """Probes of the newest window that endpoints did not answer for the cap on replies."""
         self.health = Health()
@@ -86,6 +93,7 @@ class Windows:
         queueing = adapters.rdma.take_queueing() if adapters.rdma else Queueing(0, 0, 0, {})
         answered, unanswered = adapters.answering.take()
         self._unanswered = Counter(unanswered) + Counter(queueing.capped)
+        self._shed()
         before_s, self._cpu_s = self._cpu_s, _cpu_s()
         return Health(
             sent=counters.sent,
@@ -102,7 +110,23 @@ class Windows:
             rss_kb=_rss_kb(),
             stalled_ms=adapters.pace.take_stalled_ns(until_ns=until_ns) // 1_000_000,
             clock_steps=self._steps.steps,
+            shed=self.shed,
         )
+
+    @property
+    def shed(self) -> Shed:
+        """What is left undone now, near the limits that this process was given."""
+        return self._shedding.level
+
+    def _shed(self) -> None:
+        before, load = self.shed, self._limits.load()
+        after = self._shedding.observe(load)
+        if after is not before:
+            log.warning(
+                "load_shed", left_undone=after.name.lower(), memory=load.memory,
+                throttled=load.throttled,
+            )  # fmt: skip
+            self._adapters.prober.skip_rare(skips=after >= Shed.RARE)
 
 
 def _cpu_s() -> float:

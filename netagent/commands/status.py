@@ -14,6 +14,10 @@ examples:
 """
 
 
+SHED = ("traces", "walks", "rare targets")
+"""What an agent near its limits leaves undone, in this order."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_connection(parser)
@@ -42,6 +46,9 @@ def show(status: Status) -> None:
     print(f"  answers    {health.answered}{waited}, {health.bad_frames} frames made no sense")
     if health.unanswered:
         print(f"  flooded    {health.unanswered} probes not answered: more than the cap came")
+    if health.shed:
+        left = ", ".join(SHED[: health.shed])
+        print(f"  shedding   {left}: near the limits of memory or CPU")
     if health.pending:
         print(f"  waiting    {health.pending} probes: addresses are not resolved yet")
     if status.tick_ms:

@@ -73,6 +73,8 @@ class Nic:
     firmware: str = ""
     offload: bool | None = None
     """Whether it takes flows from the kernel (hw-tc-offload); None: cannot, or does not say."""
+    virtual_functions: int = 0
+    """Virtual functions that are switched on (sriov_numvfs)."""
     switch: str = ""
     """Identity of the switch within it (phys_switch_id); "" where it is in legacy mode."""
     pause: tuple[int, ...] | None = None

@@ -150,6 +150,7 @@ class Prober:
         self._by_fd: dict[int, _Local] = {}
         self._by_session: dict[int, _Local] = {}
         self._pinglist = PingList(0)
+        self._skips_rare = False
         self._bursts: dict[tuple[int, int], Burst] = {}
         self._send_ns = 0
         rate = settings.rate_per_host
@@ -253,7 +254,14 @@ class Prober:
             local.peers = {t.target: self._meet(local, t, now_ns) for t in targets}
             local.wake_ns = 0
             local.transport.aim(targets)
+            local.schedule.skips_rare = self._skips_rare
             local.schedule.replace(targets, self._pinglist.rare_share)
+
+    def skip_rare(self, *, skips: bool) -> None:
+        """Leave out pairs that their task does not use, or visit them again."""
+        self._skips_rare = skips
+        for local in self._locals.values():
+            local.schedule.skips_rare = skips
 
     def _peer(self, local: _Local, target: Target) -> _Peer:
         known = local.peers.get(target.target)

@@ -121,6 +121,8 @@ class Schedule:
         self._targets: dict[EndpointId, Target] = {}
         self._often, self._rare = _Round(rng), _Round(rng)
         self._rare_share = 0.0
+        self.skips_rare = False
+        """Whether rare targets are left out, where there are others."""
         self._owed = 0.0
         """Visits, or a part of one, that rare targets are due."""
         self._confirm: dict[EndpointId, int] = {}  # target id -> not before
@@ -173,6 +175,8 @@ class Schedule:
     def _is_rare_turn(self) -> bool:
         if not self._rare or not self._often:
             return bool(self._rare)
+        if self.skips_rare:
+            return False
         self._owed += self._rare_share
         if self._owed < 1:
             return False

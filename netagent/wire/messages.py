@@ -169,6 +169,8 @@ class Health(Struct, frozen=True, kw_only=True):
     nobody answers probes."""
     clock_steps: int = 0
     """Times the wall clock jumped against the monotonic clock."""
+    shed: int = 0
+    """What is left undone near the agent's limits: 1 traces, 2 also walks, 3 also rare targets."""
 
 
 class SummaryHead(Struct, frozen=True, kw_only=True):

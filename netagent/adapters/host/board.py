@@ -72,6 +72,7 @@ def _nic(sysfs: Path, name: str, settings: Settings) -> Nic:
         driver_version=settings.driver_version,
         firmware=settings.firmware,
         offload=settings.offload,
+        virtual_functions=number(f"{device}/sriov_numvfs") or 0,
         switch=read_text(f"{folder}/phys_switch_id"),
         pause=settings.pause,
         marks=_marks(folder),

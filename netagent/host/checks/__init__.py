@@ -10,11 +10,11 @@ from netagent.host.checks.gpudirect import gpu_distance, gpu_memory, isolation
 from netagent.host.checks.memory import hugepages
 from netagent.host.checks.mtu import mtu_ladder
 from netagent.host.checks.pcie import pcie_errors, pcie_link
-from netagent.host.checks.siblings import congestion, firmware, offload
+from netagent.host.checks.siblings import congestion, firmware, functions, offload
 
 CHECKS: tuple[HostCheck, ...] = (
     pcie_link, pcie_errors, isolation, gpu_memory, gpu_distance, hugepages,
-    mtu_ladder, pod_gids, firmware, congestion, offload,
+    mtu_ladder, pod_gids, firmware, congestion, offload, functions,
 )  # fmt: skip
 
 

@@ -77,6 +77,23 @@ def offload(seen: Inspected) -> Iterator[Checked]:
         yield Checked("offload", State.OK, text)
 
 
+def functions(seen: Inspected) -> Iterator[Checked]:
+    """Tell of virtual functions that have no port of the vSwitch: nobody finds who is there."""
+    apart = [n for n in seen.hardware.nics if n.virtual_functions and not n.switch]
+    for nic in apart:
+        text = (
+            f"{nic.netdev} has {nic.virtual_functions} virtual functions and no switch (legacy "
+            "mode): containers behind them have no port of Open vSwitch, and are not found"
+        )
+        remedy = "devlink dev eswitch set pci/ADDRESS mode switchdev, and plug representors in"
+        component = rnic(seen.host, nic.netdev)
+        yield Checked("virtual functions", State.UNKNOWN, text, remedy, component, None)
+    if not apart:
+        count = sum(nic.virtual_functions for nic in seen.hardware.nics)
+        text = f"{count}, each with its representor" if count else "none are switched on"
+        yield Checked("virtual functions", State.OK, text)
+
+
 def _model(nic: Nic) -> str:
     return nic.placed.function.model if nic.placed else ""
 

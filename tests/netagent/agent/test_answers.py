@@ -10,6 +10,7 @@ from netagent.agent.answers import VALIDATE_EVERY_S, Answers, target_of, vteps_o
 from netagent.agent.windows import Windows
 from netagent.config import LimitsConfig
 from netagent.host.facts import HostView, Uplink
+from netagent.host.shedding import Shed
 from netagent.model.encapsulation import GENEVE
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
@@ -140,3 +141,36 @@ def test_a_trace_is_told_what_this_host_s_tunnels_are(service, membership, adapt
     made, *_ = service(vswitch_traces=True)
     asyncio.run(made.trace(TraceRequest(kind="path", flow="udp", tunnel="vxlan")))
     assert asked == [("geneve", 6081)]
+
+
+@pytest.mark.parametrize(
+    ("level", "refused"),
+    [
+        (Shed.NOTHING, set()),
+        (Shed.TRACES, {"trace"}),
+        (Shed.WALKS, {"trace", "check", "flows", "validate"}),
+        (Shed.RARE, {"trace", "check", "flows", "validate"}),
+    ],
+)
+def test_near_its_limits_an_agent_answers_less(service, adapters, monkeypatch, level, refused):
+    async def fine(*_):
+        return None
+
+    monkeypatch.setattr(adapters.trace_worker, "trace", fine)
+    made, worker, _ = service()
+    worker.check = worker.flows = worker.validate = fine
+    monkeypatch.setattr(made._windows._shedding, "level", level)
+    asked = {
+        "trace": made.trace(TraceRequest(kind="path", flow="udp")),
+        "check": made.check(None),
+        "flows": made.flows("br-int"),
+        "validate": made.validate(COMPARE),
+    }
+
+    async def ask():
+        told = await asyncio.gather(*asked.values(), return_exceptions=True)
+        return dict(zip(asked, told, strict=True))
+
+    answers = asyncio.run(ask())
+    assert {name for name, answer in answers.items() if answer is not None} == refused
+    assert all(isinstance(answers[name], CapabilityMissing) for name in refused)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,6 +9,7 @@ from netagent.adapters.clock import wall_ns
 from netagent.agent import windows as module
 from netagent.agent.windows import Windows
 from netagent.host.facts import HostView
+from netagent.host.shedding import Load
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.window import Window
@@ -72,6 +74,18 @@ def test_an_endpoint_that_was_flooded_is_stated_for_the_window_in_which_it_was(
     assert told.health.unanswered >= 100
     assert quiet.findings == ()
     assert quiet.health.unanswered == 0
+
+
+def test_near_its_limits_an_agent_does_less_and_says_so(windows, shipped, adapters, monkeypatch):
+    loads = [Load(0.9, 0.0), *[Load(0.1, 0.0)] * 3]
+    monkeypatch.setattr(windows, "_limits", SimpleNamespace(load=lambda: loads.pop(0)))
+    window, skipped = Window.covering(wall_ns(), width_ns=WIDTH_NS), []
+    monkeypatch.setattr(adapters.prober, "skip_rare", lambda *, skips: skipped.append(skips))
+    while loads:
+        windows._ship(window)
+        window = Window(window.end_ns, WIDTH_NS)
+    assert [summary.health.shed for _, summary in shipped.summaries] == [3, 2, 1, 0]
+    assert skipped == [True, False, False, False]
 
 
 class Clock:

@@ -115,6 +115,17 @@ def test_a_target_that_is_no_longer_rare_is_visited_within_the_round_without_a_p
     assert EndpointId("t3", 0) in seen
 
 
+def test_rare_targets_can_be_left_out_for_a_while_but_not_where_there_are_no_others():
+    schedule = with_rare(3, 60, 0.2)
+    schedule.skips_rare = True
+    assert not any(p.target.rare for _, p in run(schedule, seconds=20))
+    schedule.skips_rare = False
+    assert any(p.target.rare for _, p in run(schedule, seconds=20, start_ns=20 * SECOND))
+    alone = with_rare(0, 5, 0.1)
+    alone.skips_rare = True
+    assert run(alone, seconds=4)
+
+
 def test_where_all_targets_are_rare_they_have_all_visits():
     schedule = with_rare(0, 5, 0.1)
     pings = run(schedule, seconds=4)

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from netagent.host.checks.contract import State
 from netagent.model.path import Component, Kind, rnic
 from tests.netagent.host.checks.healthy import HEALTHY, VIEW, look, wrong
 from tests.netagent.server_board import gpu_server
@@ -50,3 +51,17 @@ def test_an_rnic_that_takes_no_flows_is_named(tmp_path):
     board, view = in_switchdev(tmp_path)
     (found,) = wrong(look(board, view, odd={"rnic2": replace(HEALTHY, offload=False)}))
     assert (found.check, found.component) == ("offload", rnic("h0", "rnic2"))
+
+
+def test_functions_without_a_switch_are_told_for_nobody_finds_who_is_behind_them(tmp_path):
+    board, view = in_switchdev(tmp_path)
+    for n in range(1, 5):
+        board.say(f"0000:{n}3:00.0", sriov_numvfs="8")
+    told = [each for each in look(board, view) if each.check == "virtual functions"]
+    assert [(each.state, each.text) for each in told] == [
+        (State.OK, "32, each with its representor")
+    ]
+    (board.sysfs / "class/net/rnic2/phys_switch_id").unlink()
+    (found,) = (each for each in look(board, view) if each.check == "virtual functions")
+    assert (found.state, found.component) == (State.UNKNOWN, rnic("h0", "rnic2"))
+    assert found.text.startswith("rnic2 has 8 virtual functions and no switch")
