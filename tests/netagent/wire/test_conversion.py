@@ -26,7 +26,8 @@ FULL = LocalWalk(
     (
         End(
             *("tunnelled", "br", 40, "out", Header(in_port=3, ipv6_src=1 << 127), "vx", QUOTE),
-            *(QUOTE, "nw_dst", (QUOTE, QUOTE), (1 << 64) - 1, "1.2.3.4", "1.2.3.5", QUOTE, QUOTE),
+            *(QUOTE, "nw_dst", (QUOTE, QUOTE), (1 << 64) - 1, "1.2.3.4", "1.2.3.5"),
+            *("{class=0x102,type=0x80,len=4,0x1}", QUOTE, QUOTE),
             *("reply", QUOTE),
         ),
         End("missed", "br", 0, "nothing"),
