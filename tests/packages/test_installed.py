@@ -254,14 +254,39 @@ def test_its_certificate_is_changed_while_it_runs(hosts):
     wait_until(heard, "both containers", SLOW_S)
 
 
-def silent_s():
-    """Return for how many seconds the analyzer has not heard of the host."""
+def agent_seen():
+    """Return what the analyzer says of the host's agent."""
     context = ssl.create_default_context(cafile=ADMIN["NETAGENT_CA"])
     context.load_cert_chain(ADMIN["NETAGENT_CERT"])
     url = f"{ADMIN['NETAGENT_ANALYZER_URL']}/v1/agents"
     answer = httpx.get(url, verify=context, trust_env=False, timeout=30).json()
     [mine] = [each for each in answer["agents"] if each["host"] == "gpu0"]
-    return mine["silent_ms"] / 1000
+    return mine
+
+
+def silent_s():
+    """Return for how many seconds the analyzer has not heard of the host."""
+    return agent_seen()["silent_ms"] / 1000
+
+
+def limit_memory(most):
+    """Give the installed unit another limit; nothing else restrains it meanwhile."""
+    limits = ("MemoryHigh=infinity", f"MemoryMax={most}")
+    run("systemctl", "set-property", "--runtime", "netagent.service", *limits)
+
+
+def test_near_its_memory_limit_it_does_less_and_is_not_killed(hosts):
+    before = told("netagent", "MainPID"), every()
+    stat = Path("/sys/fs/cgroup/system.slice/netagent.service/memory.stat").read_text()
+    (held,) = (int(line.split()[1]) for line in stat.splitlines() if line.startswith("anon "))
+    limit_memory(round(held / 0.72))
+    try:
+        wait_until(lambda: agent_seen()["health"]["shed"] > 0, "it to shed load", SLOW_S)
+    finally:
+        limit_memory("512M")
+    wait_until(lambda: agent_seen()["health"]["shed"] == 0, "it to do all again", SLOW_S)
+    assert "load_shed" in journal("netagent")
+    assert (told("netagent", "MainPID"), every()) == before
 
 
 def test_what_is_revoked_is_refused_and_a_new_certificate_ends_that(hosts):
