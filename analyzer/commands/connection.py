@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import re
 import ssl
 from collections.abc import Iterator
 from typing import Any, BinaryIO, Self
@@ -22,6 +23,7 @@ TIMEOUT_S = 10.0
 """Seconds that the analyzer may take to answer, beside the wait of a long poll. Chosen: a busy
 analyzer needs a few."""
 
+_URL = re.compile(r"^https?://[^/\s]")
 _UNNAMED = "the default URL; --url or NETAGENT_ANALYZER_URL names another analyzer"
 
 
@@ -51,6 +53,8 @@ class Connection:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.url = (args.url or DEFAULT_URL).rstrip("/")
+        if not _URL.match(self.url):
+            raise ConfigError("--url", f"{self.url!r} is no URL such as https://analyzer:8420")
         self._hint = "" if args.url else f" ({_UNNAMED})"
         self._client = httpx.Client(
             base_url=self.url, verify=_context(args), trust_env=False, timeout=TIMEOUT_S

@@ -7,26 +7,31 @@ from pathlib import Path
 
 import msgspec
 
+from netagent.commands.asking import CONFIG
 from netagent.config import AgentConfig, load
 from netagent.model.errors import ConfigError
 
 EPILOG = """\
-example:
-  netagent check-config /etc/netagent/agent.toml
+examples:
+  netagent check-config                              the installed agent's file
+  netagent check-config --config agent.toml --json
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("path", metavar="FILE", help="the agent's TOML file")
+    parser.add_argument("path", metavar="FILE", nargs="?", help="the agent's TOML file")
+    text = "the same; by default %(default)s"
+    parser.add_argument("--config", metavar="FILE", default=CONFIG, help=text)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the configuration with its defaults; return 2 if it cannot be used."""
+    path = arguments.path or arguments.config
     try:
-        config = load(arguments.path)
-        _check_files(config, arguments.path)
+        config = load(path)
+        _check_files(config, path)
     except ConfigError as error:
         if not arguments.json:
             raise
@@ -37,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({"ok": True, "config": values}, indent=2))
         return 0
-    print(f"{arguments.path}: fine; with defaults it says")
+    print(f"{path}: fine; with defaults it says")
     for key, value in values.items():
         for name, setting in value.items() if isinstance(value, dict) else [("", value)]:
             print(f"  {f'{key}.{name}' if name else key} = {json.dumps(setting)}")

@@ -494,3 +494,9 @@ def test_a_verb_whose_needs_are_not_installed_says_so_and_how_to_mend_it(verb, l
     assert done.stderr.startswith(f"netagent-analyzer: {verb} (it needs {lacks}")
     assert "pip install 'netagent[analyzer]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("url", ["bogus", "http://", "ftp://a", "https:// a"])
+def test_what_is_no_url_is_misuse(url, capsys, logging_as_it_was):
+    assert cli.main(["incidents", "--url", url]) == 2
+    assert "is no URL such as" in capsys.readouterr().err

@@ -45,3 +45,8 @@ def test_tls_files_must_be_there(file, capsys):
     for name in ("ca", "c", "k"):
         (file.parent / f"{name}.pem").touch()
     assert main(["check-config", str(file)]) == 0
+
+
+def test_the_file_may_be_given_as_other_commands_take_it(file, capsys):
+    assert main(["check-config", "--config", str(file)]) == 0
+    assert f"{file}: fine" in capsys.readouterr().out
