@@ -4,6 +4,7 @@
 Each is a function of what was read (`contract.Inspected`). A new one is one file and one entry.
 """
 
+from netagent.host.checks.bonds import bonds
 from netagent.host.checks.contract import Checked, HostCheck, Inspected
 from netagent.host.checks.gids import pod_gids
 from netagent.host.checks.gpudirect import gpu_distance, gpu_memory, isolation
@@ -14,7 +15,7 @@ from netagent.host.checks.siblings import congestion, firmware, functions, offlo
 
 CHECKS: tuple[HostCheck, ...] = (
     pcie_link, pcie_errors, isolation, gpu_memory, gpu_distance, hugepages,
-    mtu_ladder, pod_gids, firmware, congestion, offload, functions,
+    mtu_ladder, pod_gids, bonds, firmware, congestion, offload, functions,
 )  # fmt: skip
 
 

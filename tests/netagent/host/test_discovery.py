@@ -331,6 +331,42 @@ def test_a_container_behind_a_representor_is_found_by_its_hardware_address(host)
     assert view.findings == ()
 
 
+@pytest.mark.parametrize("port", ["pf0vf3", "pf1vf3", "pf0sf88", "c1pf0vf3"])
+def test_what_kind_of_function_it_is_makes_no_difference(host, port):
+    """Of the first and the second PF, a sub-function, one of a SmartNIC's host.
+
+    Named as `devlink_port_phys_port_name_get` of the kernel's net/devlink/port.c names them.
+    """
+    host.links.give(plug(), 3)
+    host.links.change("c0-r0", switch_port=port)
+    (endpoint,) = host.look(plug()).endpoints
+    assert (endpoint.id, endpoint.state) == (C0, EndpointState.UP)
+
+
+def test_a_representor_beside_a_bond_of_both_functions_leaves_by_the_bond(host):
+    """VF-LAG: the NIC bonds its ports, and functions of either stand behind one switch."""
+    bond = host.links.add("bond0", kind="bond", addresses=("172.30.0.10",))
+    for name in ("p0", "p1"):
+        host.links.add(name, master=bond.index)
+    host.links.change("br-phy0", addresses=())
+    host.links.give(plug(), 3)
+    host.links.change("c0-r0", switch_port="pf1vf3")
+    (endpoint,) = host.look(plug()).endpoints
+    assert (endpoint.bond, endpoint.rnic) == ("bond0", "p0")
+
+
+def test_a_device_on_top_of_the_one_that_was_given_is_not_taken_for_it(host):
+    """A macvlan or ipvlan that the container made has the address now: probes would bypass it."""
+    host.links.start(plug(), 3, addresses=())
+    host.links.inside[3][8] = replace(
+        host.links.inside[3][7], index=8, name="mv0", kind="macvlan", addresses=("10.0.0.10",)
+    )
+    host.look(plug())
+    assert host.look(plug(), after_ns=UNFOUND_NS).endpoints == ()
+    (finding,) = host.look(plug()).findings
+    assert "eth0 does not carry 10.0.0.10" in finding.text
+
+
 def test_hardware_addresses_are_looked_for_of_ports_that_are_wired_to_nothing():
     links = Links()
     links.give(plug(), 3)

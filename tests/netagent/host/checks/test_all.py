@@ -12,7 +12,7 @@ def test_nothing_is_wrong_with_a_healthy_server(tmp_path):
     assert wrong(said) == []
     assert {each.check for each in said if each.state is State.OK} == {
         "PCIe link", "PCIe errors", "ACS and ATS", "GPUDirect", "GPU distance", "hugepages",
-        "MTU ladder", "GIDs", "firmware", "PFC and DCQCN", "offload", "virtual functions",
+        "MTU ladder", "GIDs", "firmware", "PFC and DCQCN", "offload", "virtual functions", "bonds",
     }  # fmt: skip
 
 
