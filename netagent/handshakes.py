@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frees what a failed TLS handshake leaves behind, at once.
+"""Bounds TLS handshakes: how long they take, and what failed ones leave behind.
 
 Before Python 3.11.7 and 3.12.1 asyncio keeps it in a cycle (CPython's issue 109534): the exception,
 the frames of its traceback, and with them the connection's buffers and OpenSSL's own, some 100 KB.
@@ -12,13 +12,16 @@ import traceback
 from functools import partial
 from typing import Any
 
+WITHIN_S = 30.0
+"""Seconds that a handshake may take. Chosen: after a restart ten thousand connections at once wait
+for each other for half of it; whoever opens connections and is silent holds them no longer."""
 AFTER_S = 0.1
 """Seconds from the failure until its frames are cleared. Chosen: asyncio has logged it, and left
 them, within two rounds of the loop."""
 
 
-def free_failed(loop: asyncio.AbstractEventLoop) -> None:
-    """Have `loop` free what each failed handshake of its servers leaves behind.
+def bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
+    """Have `loop` end handshakes of its servers in time, and free what failed ones leave behind.
 
     Does nothing where the loop is not asyncio's own. Call it once a loop.
     """
@@ -31,6 +34,8 @@ def free_failed(loop: asyncio.AbstractEventLoop) -> None:
     ) -> asyncio.BaseTransport:
         if waiter is not None and rest.get("server_side"):
             waiter.add_done_callback(partial(_done, loop))
+            asked_s = rest.get("ssl_handshake_timeout") or WITHIN_S
+            rest["ssl_handshake_timeout"] = min(asked_s, WITHIN_S)
         transport: asyncio.BaseTransport = make(rawsock, protocol, context, waiter, **rest)
         return transport
 

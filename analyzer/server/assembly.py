@@ -20,7 +20,7 @@ from analyzer.server import enrolling, identity
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.capacity import raise_open_files
 from analyzer.server.routes import application
-from netagent.handshakes import free_failed
+from netagent.handshakes import bound_handshakes
 from netagent.model.errors import ConfigError
 from netagent.trust import Trust, due, names_of, new_request, write_whole
 
@@ -100,7 +100,7 @@ async def serve(
     listener = _listen(*config.address, path)
     gc.set_threshold(*GARBAGE)
     sslproto.SSLProtocol.max_size = READ_BYTES
-    free_failed(asyncio.get_running_loop())
+    bound_handshakes(asyncio.get_running_loop())
     log.debug("open_files", limit=raise_open_files())
     with contextlib.closing(listener), contextlib.ExitStack() as stack:
         trust = identity.trust_of(config.tls, path) if config.tls is not None else None

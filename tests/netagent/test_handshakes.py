@@ -9,7 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from netagent.handshakes import AFTER_S, free_failed
+from netagent import handshakes as module
+from netagent.handshakes import AFTER_S, bound_handshakes
 from tests.analyzer.certificates import Authority
 
 FAILED = 20
@@ -52,7 +53,7 @@ def silence(port, _client):
 async def left_by(knock, authority):
     """Return how many connections' TLS are garbage that waits for the collector."""
     loop = asyncio.get_running_loop()
-    free_failed(loop)
+    bound_handshakes(loop)
     server_side = context(ssl.PROTOCOL_TLS_SERVER, authority, authority.sign("analyzer"))
     client = context(ssl.PROTOCOL_TLS_CLIENT, authority)
     server = await loop.create_server(Echo, "127.0.0.1", 0, ssl=server_side)
@@ -92,7 +93,7 @@ def test_who_shakes_hands_is_served_as_before(tmp_path):
     authority = Authority(tmp_path)
 
     async def asked():
-        free_failed(asyncio.get_running_loop())
+        bound_handshakes(asyncio.get_running_loop())
         signed = authority.sign("analyzer")
         server = await asyncio.get_running_loop().create_server(
             Echo, "127.0.0.1", 0, ssl=context(ssl.PROTOCOL_TLS_SERVER, authority, signed)
@@ -110,10 +111,30 @@ def test_who_shakes_hands_is_served_as_before(tmp_path):
     assert asyncio.run(asked()) == b"hello"
 
 
+def test_who_connects_and_is_silent_is_let_go_in_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "WITHIN_S", 0.2)
+    authority = Authority(tmp_path)
+
+    async def ended():
+        bound_handshakes(asyncio.get_running_loop())
+        signed = authority.sign("analyzer")
+        server = await asyncio.get_running_loop().create_server(
+            Echo, "127.0.0.1", 0, ssl=context(ssl.PROTOCOL_TLS_SERVER, authority, signed)
+        )
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
+        async with asyncio.timeout(10):
+            said = await reader.read()
+        writer.close()
+        server.close()
+        return said
+
+    assert asyncio.run(ended()) == b""
+
+
 def test_another_kind_of_loop_is_left_alone():
     class Other:
         pass
 
     other = Other()
-    free_failed(other)
+    bound_handshakes(other)
     assert vars(other) == {}
