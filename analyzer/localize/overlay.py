@@ -22,7 +22,7 @@ from netagent.model.verdict import Symptom, Verdict
 from ovs_checks.translate.ends import Quote
 from ovs_checks.walk.reach import Reach, compose
 from ovs_checks.walk.values import LocalWalk
-from ovs_checks.walk.vni import infer_vni
+from ovs_checks.walk.vni import infer_vni, options_agree
 
 MAX_PAIRS = 32
 """Most unordered pairs walked in one window. Chosen: bounds the load on hosts; more pairs fail for
@@ -123,7 +123,8 @@ def judge(
     for pair in pairs:
         if pair in egress:
             there = walks.expected(endpoints[pair[1]])
-            reaches[pair] = compose(egress[pair], ingress.get(pair), there)
+            trusts = options_agree(egress[pair], egress.get((pair[1], pair[0])))
+            reaches[pair] = compose(egress[pair], ingress.get(pair), there, trusts_options=trusts)
     for pair, reach in list(reaches.items()):
         back = (pair[1], pair[0])
         if reach.outcome in {"missed", "dropped", "wrong_port"} and back in egress:
@@ -152,7 +153,10 @@ def _with_vni(
     if opinion.wrong != "source":
         return reach
     there = walks.expected(endpoints[pair[1]])
-    return compose(egress[pair], ingress.get(pair), there, expected_vni=opinion.expected)
+    trusts = options_agree(egress[pair], egress[back])
+    return compose(
+        egress[pair], ingress.get(pair), there, expected_vni=opinion.expected, trusts_options=trusts
+    )
 
 
 def explain(

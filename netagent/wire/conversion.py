@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET, structs
 
 from netagent.model.errors import RemoteProtocolError
+from ovs_checks.datapath.key import parse_options
 from ovs_checks.openflow.notation import format_header
 from ovs_checks.openflow.parse import MalformedLine, parse_header
 from ovs_checks.translate.ends import End, Quote
@@ -71,6 +72,10 @@ def walk_from_wire(walk: wire.LocalWalk) -> LocalWalk:
 
 
 def _end_from_wire(end: wire.End) -> End:
+    try:
+        list(parse_options(end.options))
+    except ValueError as error:
+        raise RemoteProtocolError(f"no walk through a vSwitch: {error}"[:200]) from error
     values = {name: _value_from_wire(value) for name, value in structs.asdict(end).items()}
     return End(**{**values, "header": parse_header(end.header)})
 

@@ -13,7 +13,7 @@ from ovs_checks.switch.underlay import Underlay
 
 from .reach import Destination, Reach, compose, walk_egress, walk_ingress
 from .values import LocalWalk
-from .vni import infer_vni, walk_siblings
+from .vni import infer_vni, options_agree, walk_siblings
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +99,20 @@ def check_pair(
     """
     ports = (source_port, port)
     there, back = _walk(sites, source, target, ports), _walk(sites, target, source, ports)
-    one, other = _composed(there), _composed(back)
+    one, other = _composed(there, back), _composed(back, there)
     return PairReach(
         source, target, _settled(there, back, one, other), _settled(back, there, other, one)
     )
 
 
-def _composed(way: _Way) -> Reach:
+def _composed(way: _Way, other: _Way) -> Reach:
     end = way.egress.tunnelled
     if end is not None and not way.far.vteps:
         host = way.far.snapshot.host
         reason = f"tunnelled to {end.tun_dst}; nothing tells the addresses of {host}"
         return Reach("cannot_tell", vswitch(host), reason)
-    return compose(way.egress, way.ingress, way.expected)
+    trusts = options_agree(way.egress, other.egress)
+    return compose(way.egress, way.ingress, way.expected, trusts_options=trusts)
 
 
 def _settled(way: _Way, other: _Way, reach: Reach, reverse: Reach) -> Reach:
@@ -173,7 +174,10 @@ def _with_vni(way: _Way, other: _Way, reach: Reach, reverse: Reach) -> Reach:
     )
     if opinion.wrong != "source":
         return reach
-    return compose(way.egress, way.ingress, way.expected, expected_vni=opinion.expected)
+    trusts = options_agree(way.egress, other.egress)
+    return compose(
+        way.egress, way.ingress, way.expected, expected_vni=opinion.expected, trusts_options=trusts
+    )
 
 
 def _with_underlay(way: _Way, reach: Reach) -> Reach:

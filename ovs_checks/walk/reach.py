@@ -242,16 +242,22 @@ def compose(
     expected: Destination,
     *,
     expected_vni: int | None = None,
+    trusts_options: bool = False,
 ) -> Reach:
     """Join the source's walk and, if the packet gets there, the destination's.
 
     With `expected_vni`, what fails at the far end under another VNI is blamed on the flow that set
-    it at the source; without, on the far end, which cannot know better.
+    it at the source; without, on the far end, which cannot know better. What fails there of a
+    packet with options of Geneve is blamed on nobody, unless `trusts_options`: the options may be
+    wrong as well as the tables that they are looked up in (`vni.options_agree` can tell).
     """
     end = _towards(egress, expected)
     if end.kind != "tunnelled":
         return _doubted(_judge(egress.host, end, expected, _steps(egress, 0)), egress)
     reach = _through_tunnel(egress, end, ingress, expected, expected_vni)
+    if end.options and not trusts_options and reach.outcome in {"missed", "dropped", "wrong_port"}:
+        reason = f"sent with options {end.options}, which nothing bears out; then {reach.reason}"
+        reach = Reach("cannot_tell", vswitch(expected.host), reason, steps=reach.steps)
     reach = _doubted(reach, egress, *([ingress] if ingress else []))
     return replace(reach, tunnel=tunnel(egress.host, end.port))
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which VNI a pair of endpoints ought to use, when its two directions use different ones."""
+"""Which VNI a pair of endpoints ought to use, when its two directions use different ones.
+
+And whether what else the two directions say in their outer headers, Geneve's options, agrees.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from netagent.model.path import Component
+from ovs_checks.datapath.key import parse_options
 from ovs_checks.openflow.fields import FIELDS
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
@@ -70,6 +74,34 @@ def infer_vni(
         return VniOpinion(there.tun_id, "destination", (destination,), differ)
     reason = f"{differ}; nothing tells which is right"
     return VniOpinion(None, "unknown", (source, destination), reason)
+
+
+_LOGICAL_PORTS = (0x102, 0x80, 4)
+"""OVN's option: class, type, bytes. Its value is the logical ingress port's number, then the egress
+port's (ovn-architecture(7), "Tunnel Encapsulations")."""
+
+
+def options_agree(forward: LocalWalk, reverse: LocalWalk | None) -> bool:
+    """Return whether the options of both directions bear each other out.
+
+    They do where there are none, and where OVN's name the same two logical ports the other way
+    round. Of others nobody knows what they mean.
+    """
+    there = forward.tunnelled
+    back = reverse.tunnelled if reverse is not None else None
+    if there is None or not there.options:
+        return True
+    if back is None:
+        return False
+    sent, returned = (_logical_ports(end.options) for end in (there, back))
+    return sent is not None and returned is not None and sent == returned[::-1]
+
+
+def _logical_ports(options: str) -> tuple[int, int] | None:
+    found = list(parse_options(options))
+    if len(found) != 1 or found[0][:3] != _LOGICAL_PORTS:
+        return None
+    return found[0][3] >> 16 & 0x7FFF, found[0][3] & 0xFFFF
 
 
 def _majority(walks: Iterable[LocalWalk]) -> int | None:

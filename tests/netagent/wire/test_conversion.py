@@ -139,6 +139,14 @@ def test_steps_too_deep_to_print_are_refused(level):
         taken(data)
 
 
+@pytest.mark.parametrize("options", ["garbage", "{class=1}", "{class=1,type=1,len=1,0x100}"])
+def test_options_that_are_none_are_refused_before_another_host_is_asked_about_them(options):
+    data = data_of(FULL)
+    data["ends"][0]["options"] = options
+    with pytest.raises(RemoteProtocolError, match="no walk through a vSwitch"):
+        taken(data)
+
+
 def test_steps_too_many_to_print_are_refused(monkeypatch):
     monkeypatch.setattr(conversion, "MAX_STEPS", 1)
     with pytest.raises(RemoteProtocolError, match="longer or deeper"):

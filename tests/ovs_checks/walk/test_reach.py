@@ -12,6 +12,7 @@ from ovs_checks.switch.snapshot import Bridge, Port, Snapshot, TunnelOption
 from ovs_checks.walk.opinion import compare, unanswered
 from ovs_checks.walk.reach import Destination, Reach, compose, walk_egress, walk_ingress
 from ovs_checks.walk.values import Opinion
+from ovs_checks.walk.vni import options_agree
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.shape import vtep
 from tests.ovs_checks.hosts import A0, A1, A2, adding, bridge, host, name_of, probe, without
@@ -367,8 +368,35 @@ def test_options_of_geneve_reach_the_far_host_s_tables(metadata, outcome):
         options=end.options,
         header=end.header,
     )
-    reach = compose(egress, ingress, Destination("h1", A1.port, vtep(1, 0)))
-    assert reach.outcome == outcome
+    there = Destination("h1", A1.port, vtep(1, 0))
+    assert compose(egress, ingress, there, trusts_options=True).outcome == outcome
+    doubted = compose(egress, ingress, there)
+    assert doubted.outcome == ("delivered" if outcome == "delivered" else "cannot_tell")
+    assert doubted.outcome == "delivered" or f"options {LOGICAL_PORTS}" in doubted.reason
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "agree"),
+    [
+        (None, None, True),
+        (0x10002, 0x20001, True),
+        (0x10002, 0x10002, False),
+        (0x10002, 0x30001, False),
+        (0x10002, None, False),
+        (0x80010002, 0x20001, True),  # the first bit is reserved
+    ],
+)
+def test_options_of_both_directions_bear_each_other_out_where_they_name_the_same_ports(
+    there, back, agree
+):
+    def sends(number, value):
+        option = f"set_field:{value:#x}->tun_metadata0," if value is not None else ""
+        flows = f"in_port=1 actions={option}set_field:7->tun_id,output:9"
+        return walk_egress(over_geneve(number, flows, 0), A0.port, probe(A0, A1))
+
+    assert options_agree(sends(0, there), sends(1, back)) is agree
+    if there is not None:
+        assert not options_agree(sends(0, there), None)
 
 
 def test_what_is_no_option_is_refused():
