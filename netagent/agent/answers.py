@@ -93,8 +93,8 @@ class Answers:
 
     def _spare(self, level: Shed, what: str) -> None:
         if self._windows.shed >= level:
-            remedy = "it is near its limits of memory or CPU: raise MemoryMax or CPUQuota"
-            raise CapabilityMissing(f"{what} (the agent sheds load)", remedy)
+            why = f"no {what} now: the agent is near its limits of memory or CPU; ask again later"
+            raise TooSoon(self._config.host, why)
 
     async def check(self, request: CheckRequest) -> CheckReply:
         """Walk this host's flow tables in a worker process."""

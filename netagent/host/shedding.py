@@ -26,7 +26,7 @@ worker takes some 50 MB of the unit's 512, and the kernel begins to reclaim at t
 THROTTLED_SHARES = (0.3, 0.5, 0.7)
 """Shares of the CPU quota's periods in which the agent was made to wait, likewise. Chosen: a burst
 now and then is what the quota is for."""
-MARGIN = 0.1
+MARGIN = 0.05
 """How far below a share it has to be, for what was left undone to be done again. Chosen: what is
 taken up again must not bring it back at once."""
 
@@ -46,10 +46,17 @@ class Shedding:
 
     def __init__(self) -> None:
         self.level = Shed.NOTHING
+        self._throttled = 0.0
+        """Of the look before."""
 
     def observe(self, load: Load) -> Shed:
-        """Return what to leave undone from now on: more at once, less one step a look."""
-        wanted = max(_level(load.memory, MEMORY_SHARES), _level(load.throttled, THROTTLED_SHARES))
+        """Return what to leave undone from now on: more at once, less one step a look.
+
+        Of the CPU two looks in a row have to ask for it: one walk uses up the quota for a moment.
+        """
+        throttled = load.throttled or 0.0
+        lasting, self._throttled = min(throttled, self._throttled), throttled
+        wanted = max(_level(load.memory, MEMORY_SHARES), _level(lasting, THROTTLED_SHARES))
         if wanted >= self.level:
             self.level = wanted
         elif self._is_over(load):

@@ -173,4 +173,4 @@ def test_near_its_limits_an_agent_answers_less(service, adapters, monkeypatch, l
 
     answers = asyncio.run(ask())
     assert {name for name, answer in answers.items() if answer is not None} == refused
-    assert all(isinstance(answers[name], CapabilityMissing) for name in refused)
+    assert all(isinstance(answers[name], TooSoon) for name in refused)

@@ -20,7 +20,9 @@ def group(tmp_path):
 
     write(
         memory_max="536870912\n",
-        memory_stat="anon 134217728\nfile 300000000\n",
+        memory_current="434217728\n",
+        memory_stat="anon 1\ninactive_file 200000000\nactive_file 99000000\n"
+        "slab_reclaimable 1000000\n",
         cpu_stat="usage_usec 5\nnr_periods 100\nnr_throttled 40\nthrottled_usec 9\n",
     )
     return write
@@ -35,7 +37,7 @@ def test_memory_is_what_the_group_cannot_give_back_and_cpu_what_was_throttled_si
 ):
     made = limits(tmp_path)
     assert made.load() == Load(0.25, None)
-    group(cpu_stat="nr_periods 150\nnr_throttled 50\n", memory_stat="anon 268435456\n")
+    group(cpu_stat="nr_periods 150\nnr_throttled 50\n", memory_current="568435456\n")
     assert made.load() == Load(0.5, 0.2)
     group(cpu_stat="nr_periods 150\nnr_throttled 50\n")
     assert made.load() == Load(0.5, None)
@@ -46,6 +48,14 @@ def test_without_limits_there_is_nothing_to_be_near_to(tmp_path, group):
     assert limits(tmp_path).load() == Load()
 
 
+def test_the_limit_of_a_slice_above_counts_as_well(tmp_path, group):
+    above = tmp_path / "fs/system.slice"
+    (above / "memory.max").write_text("200000000\n")
+    (above / "memory.current").write_text("180000000\n")
+    (above / "memory.stat").write_text("inactive_file 0\n")
+    assert limits(tmp_path).load().memory == 0.9
+
+
 @pytest.mark.parametrize("own", ["4:memory:/user\n", "", "0::/elsewhere\n"])
 def test_another_version_and_a_group_that_cannot_be_read_say_nothing(tmp_path, group, own):
     (tmp_path / "own").write_text(own)
@@ -53,7 +63,7 @@ def test_another_version_and_a_group_that_cannot_be_read_say_nothing(tmp_path, g
 
 
 def test_torn_files_say_nothing(tmp_path, group):
-    group(memory_stat="anon\nanon x\n", cpu_stat="nr_periods\n", memory_max="0\n")
+    group(memory_stat="inactive_file\nx y z\n", cpu_stat="nr_periods\n", memory_max="0\n")
     assert limits(tmp_path).load() == Load()
 
 
