@@ -26,12 +26,11 @@ _SYMPTOMS = {
     FindingKind.VSWITCH_DOWN: Symptom.UNCONNECTIVITY,
     FindingKind.ENDPOINT_DOWN: Symptom.UNCONNECTIVITY,
 }
-_SYMPTOMS_WITH_LOSS = {
-    FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY,
-    FindingKind.FLOODED: Symptom.LOSS,
-}
-"""What is no incident unless probes agree: an index may move while every address still works, and
-what floods an endpoint need not have kept a probe from its answer."""
+_SYMPTOMS_WITH_LOSS = {FindingKind.GID_CHANGED: Symptom.UNCONNECTIVITY}
+"""What is no incident unless probes agree: an index may move while every address still works."""
+_FLOODED = {FindingKind.FLOODED: Symptom.LOSS}
+MOST_DIGITS = 10
+"""Most digits of a count that a finding states. Chosen: no window has ten thousand million."""
 MIN_DARK = 2
 """Fewest hosts whose RNICs at a leaf have no carrier, for the leaf to be at fault. Chosen: cables
 of two hosts do not break at once; one host's RNICs may share a card."""
@@ -81,7 +80,7 @@ def settle(case: Case, topology: LearnedTopology) -> list[Explained]:
         told = [f for f in findings if lossy or f.kind in _SYMPTOMS]
         if told and component not in gone:
             settled.append(_stated(component, told, flows))
-    return settled
+    return settled + _floods(case)
 
 
 def _gone_with_containers(case: Case) -> set[Component]:
@@ -156,11 +155,32 @@ def _crossing(case: Case, component: Component, topology: LearnedTopology) -> tu
     return tuple(case.flows.where(case.flows.of_any(ends)))
 
 
+def _floods(case: Case) -> list[Explained]:
+    """Return verdicts on endpoints that are flooded, for what others lost on the way to them.
+
+    Only as much as the endpoint says that it left unanswered: what else is lost there, and all that
+    it sends itself, is put to the vote.
+    """
+    found = []
+    for finding in case.findings:
+        if finding.kind is not FindingKind.FLOODED:
+            continue
+        name = finding.component.name
+        ends = {key for key in case.endpoints if str(key) == name}
+        to_it = [v for v in case.flows.where(case.flows.of_any(ends)) if v.flow.target in ends]
+        lossy = tuple(view for view in to_it if view.lost)
+        told = finding.evidence.get("unanswered", "")
+        most = int(told) if told.isdecimal() and len(told) < MOST_DIGITS else 0
+        if lossy and sum(view.lost for view in lossy) <= most:
+            found.append(_stated(finding.component, [finding], tuple(to_it)))
+    return found
+
+
 def _stated(
     component: Component, findings: list[Finding], flows: tuple[FlowView, ...]
 ) -> Explained:
     # Flapping says more than the state at one instant, and that more than what follows from it.
-    order = (FindingKind.RNIC_FLAPPING, *_SYMPTOMS, *_SYMPTOMS_WITH_LOSS)
+    order = (FindingKind.RNIC_FLAPPING, *_SYMPTOMS, *_SYMPTOMS_WITH_LOSS, *_FLOODED)
     findings = sorted(findings, key=lambda f: order.index(f.kind))
     first = findings[0]
     lost, sent = sum(v.lost for v in flows), sum(v.sent for v in flows)
@@ -172,7 +192,7 @@ def _stated(
     verdict = Verdict(
         component,
         component.layer,
-        (_SYMPTOMS | _SYMPTOMS_WITH_LOSS)[first.kind],
+        (_SYMPTOMS | _SYMPTOMS_WITH_LOSS | _FLOODED)[first.kind],
         0.99 if agrees else 0.7,
         first.text,
         failing=pairs_quoted(v for v in flows if v.lost),

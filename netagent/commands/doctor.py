@@ -107,7 +107,7 @@ async def diagnose(
     optional: dict[str, Check] = {
         "clock": capabilities.clock_synchronised,
         "RDMA": _rdma,
-        "eBPF": _ebpf,
+        "eBPF": lambda: _ebpf(view),
         "kernel datapath": _kernel_datapath,
     }
     table = [await _try(name, check, needed=True) for name, check in needed.items()]
@@ -217,8 +217,11 @@ def _rdma() -> str:
     return ", ".join(f"{each.device}/{each.port} {each.state}" for each in ports)
 
 
-def _ebpf() -> str:
-    programs, refusals = choose("path", read_facts())
+def _ebpf(view: list[HostView]) -> str:
+    tunnels = {uplink.encapsulation.kind for seen in view for uplink in seen.uplinks}
+    programs, refusals = choose(
+        "path", read_facts(), "geneve" if tunnels == {"geneve"} else "vxlan"
+    )
     if not programs:
         raise CapabilityMissing("eBPF", f"{refusals[0].remedy} ({refusals[0].reason})")
     lacking = "".join(f"; not {each.program}: {each.reason}" for each in refusals)

@@ -21,6 +21,8 @@ CORRECTED_PER_MIN = 100
 """Corrected errors per minute, in two looks in a row, that are a finding. Chosen: a healthy link
 has some a day; each costs a replay."""
 UNCORRECTED = ("nonfatal", "fatal")
+OWN_PORTS = 2
+"""Functions on its way that are an RNIC's own: itself, and the port that it is plugged into."""
 
 _Key = tuple[FindingKind, Component]
 
@@ -81,18 +83,25 @@ class BoardWatch:
                 )  # fmt: skip
 
     def _errors(self, seen: Inspected, now_ns: int) -> Iterator[Finding]:
-        ways = [(nic, list(_way(nic))) for nic in seen.hardware.nics]
-        known = {port.address: port for _, way in ways for port in way}
+        """Yield an RNIC for its own function and slot, and the host for ports further up.
+
+        Those are shared with GPUs and other cards: whose errors they count is not known.
+        """
+        ways = {nic.netdev: list(_way(nic)) for nic in seen.hardware.nics}
+        known = {port.address: port for way in ways.values() for port in way}
         self._ports = {
             address: _advanced(self._ports.get(address), port, now_ns)
             for address, port in known.items()
         }
-        for nic, way in ways:
-            bad = [why for port in way if (why := _why(port, self._ports[port.address], now_ns))]
-            if bad:
-                text = f"PCIe of {nic.netdev}: {'; '.join(bad)}"
-                component = rnic(seen.host, nic.netdev)
-                yield Finding(FindingKind.PCIE_ERRORS, component, text, 0)
+        whose: dict[Component, dict[str, str]] = {}
+        for name, way in ways.items():
+            for place, port in enumerate(way):
+                if why := _why(port, self._ports[port.address], now_ns):
+                    part = rnic(seen.host, name) if place < OWN_PORTS else seen.itself
+                    whose.setdefault(part, {})[port.address] = why
+        for component, reasons in whose.items():
+            text = f"PCIe: {'; '.join(reasons.values())}"
+            yield Finding(FindingKind.PCIE_ERRORS, component, text, 0)
 
 
 def _finding(key: _Key, said: Iterable[Checked]) -> Finding:
@@ -107,7 +116,7 @@ def _bps(link: PciLink) -> float:
 
 def _way(nic: Nic) -> Iterator[PciFunction]:
     if nic.placed:
-        yield from (port for port in (nic.placed.function, *nic.placed.above) if port.errors)
+        yield from (nic.placed.function, *nic.placed.above)
 
 
 def _advanced(known: _Port | None, port: PciFunction, now_ns: int) -> _Port:

@@ -76,7 +76,8 @@ class Nic:
     virtual_functions: int = 0
     """Virtual functions that are switched on (sriov_numvfs)."""
     switch: str = ""
-    """Identity of the switch within it (phys_switch_id); "" where it is in legacy mode."""
+    """Identity of the switch within it (phys_switch_id), where ports of it are here as well:
+    drivers tell one in legacy mode, too; "" otherwise."""
     pause: tuple[int, ...] | None = None
     """Priorities that it pauses for (PFC); None where it does not say."""
     marks: tuple[int, ...] | None = None

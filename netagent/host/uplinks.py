@@ -93,7 +93,7 @@ def _encapsulation_of(tunnel: Interface) -> Encapsulation:
     """Return how the tunnel wraps packets (ovs-vswitchd.conf.db(5), ``options:dst_port``)."""
     known = KNOWN.get(tunnel.type)
     port = tunnel.options.get("dst_port", "")
-    if port.isdecimal() and 0 < int(port) < 1 << 16:
+    if port.isdecimal() and len(port) < 6 and 0 < int(port) < 1 << 16:
         return Encapsulation(tunnel.type, int(port))
     return known or Encapsulation(tunnel.type, 0)
 

@@ -34,7 +34,7 @@ class TraceRequest(Struct, frozen=True, kw_only=True):
     """Name of the only device whose encapsulated packets count; empty: any."""
     caps: TraceCaps = TraceCaps()
     tunnel: str = ""
-    """``vxlan`` or ``geneve``; "": as the host's own tunnels are."""
+    """``vxlan`` or ``geneve``; by RPC the host's own tunnels count, whatever is asked."""
     tunnel_port: int = 0
     """UDP destination port of the tunnels; 0: their kind's own."""
 

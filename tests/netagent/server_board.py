@@ -30,7 +30,9 @@ class Board:
     placed: dict[str, Path] = field(default_factory=dict)
     """Folders of functions by address."""
 
-    def function(self, address: str, below: str = "", **files: str | bytes) -> Path:
+    def function(
+        self, address: str, below: str = "", driver: str = "", **files: str | bytes
+    ) -> Path:
         """Add a function, plugged below another one; `files` replace what a healthy one says."""
         root = self.sysfs / "devices" / f"pci0000:{address[5:7]}"
         folder = (self.placed[below] if below else root) / address
@@ -48,23 +50,33 @@ class Board:
         for name, text in said.items():
             data = text if isinstance(text, bytes) else f"{text}\n".encode()
             (folder / name).write_bytes(data)
+        if driver:
+            (folder / "driver").symlink_to(f"../../bus/pci/drivers/{driver}")
         listed = self.sysfs / "bus/pci/devices"
         listed.mkdir(parents=True, exist_ok=True)
         (listed / address).symlink_to(folder)
         return folder
 
-    def netdev(self, name: str, address: str, mtu: int = 9000, switch: str = "") -> Path:
+    def netdev(self, name: str, address: str, mtu: int = 9000) -> Path:
         """Add a network device of the function at `address`."""
         folder = self.placed[address] / "net" / name
         folder.mkdir(parents=True)
         (folder / "mtu").write_text(f"{mtu}\n")
-        if switch:
-            (folder / "phys_switch_id").write_text(f"{switch}\n")
         (folder / "device").symlink_to(self.placed[address])
         listed = self.sysfs / "class/net"
         listed.mkdir(parents=True, exist_ok=True)
         (listed / name).symlink_to(folder)
         return folder
+
+    def representor(self, name: str, of: str, port: str) -> None:
+        """Have the device `of` be a switch, and add one of its ports: switchdev."""
+        uplink = self.sysfs / "class/net" / of
+        (uplink / "phys_switch_id").write_text("0c42a1\n")
+        (uplink / "phys_port_name").write_text("p0\n")
+        folder = self.sysfs / "class/net" / name
+        folder.mkdir()
+        (folder / "phys_switch_id").write_text("0c42a1\n")
+        (folder / "phys_port_name").write_text(f"{port}\n")
 
     def hugepages(self, size_kb: int, total: int) -> None:
         """Set aside huge pages."""
@@ -101,7 +113,7 @@ def gpu_server(folder: Path, rails: int = 4) -> Board:
         board.function(f"0000:{n}3:00.0", f"0000:{n}2:00.0", numa_node=node)
         board.function(
             f"0000:{n}4:00.0", f"0000:{n}2:01.0", numa_node=node, vendor="0x10de",
-            device="0x2330", **{"class": "0x030200"},
+            driver="nvidia", device="0x2330", **{"class": "0x030200"},
         )  # fmt: skip
         board.netdev(f"rnic{rail}", f"0000:{n}3:00.0")
     board.module("nvidia_peermem")

@@ -6,7 +6,7 @@ unreadable. A driver may ask its firmware: for a thread.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 
 from netagent.adapters.host.files import entries, link_at, number, read_bytes, read_text
@@ -27,6 +27,8 @@ from netagent.host.hardware import (
 PROCFS = Path("/proc")
 
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+")
+"""Name of a function's port, as devlink_port_phys_port_name_get of net/devlink/port.c makes it."""
 _SPEED = re.compile(r"([0-9]+(?:\.[0-9]+)?) GT/s")  # "16.0 GT/s PCIe", "8 GT/s" before Linux 5.7
 _GPUS = ("0x0302", "0x1200")
 """Classes of PCI functions that compute: 3D controllers, processing accelerators (PCI's code and
@@ -47,10 +49,11 @@ def read_hardware(
     ask: Callable[[str], Settings] = settings_of,
 ) -> Hardware:
     """Return the board as it is now, with the RNICs `netdevs`; others are not looked at."""
+    switches = frozenset(_switches(sysfs))
     version = read_text(str(procfs / "driver/nvidia/version"))
     return Hardware(
-        nics=tuple(_nic(sysfs, name, ask(name)) for name in sorted(set(netdevs))),
-        gpus=tuple(_placed(path) for path in entries(sysfs / "bus/pci/devices") if _is_gpu(path)),
+        nics=tuple(_nic(sysfs, name, ask(name), switches) for name in sorted(set(netdevs))),
+        gpus=tuple(filter(None, map(_placed, _gpus(sysfs)))),
         modules=frozenset(name for name in PEERMEM if (sysfs / "module" / name).is_dir()),
         open_gpu_driver="Open Kernel Module" in version,
         hugepages=tuple(_hugepages(sysfs)),
@@ -62,18 +65,26 @@ def read_hardware(
     )
 
 
-def _nic(sysfs: Path, name: str, settings: Settings) -> Nic:
+def _switches(sysfs: Path) -> Iterator[str]:
+    """Yield the identities of switches of which representors are here."""
+    for folder in entries(sysfs / "class/net"):
+        if _REPRESENTOR.fullmatch(read_text(f"{folder}/phys_port_name")):
+            yield read_text(f"{folder}/phys_switch_id")
+
+
+def _nic(sysfs: Path, name: str, settings: Settings, switches: Container[str]) -> Nic:
     folder = sysfs / "class/net" / name
     device = folder / "device"
+    switch = read_text(f"{folder}/phys_switch_id")
     return Nic(
         netdev=name,
-        placed=_placed(device) if _addresses(device) else None,
+        placed=_placed(device),
         driver=settings.driver,
         driver_version=settings.driver_version,
         firmware=settings.firmware,
         offload=settings.offload,
         virtual_functions=number(f"{device}/sriov_numvfs") or 0,
-        switch=read_text(f"{folder}/phys_switch_id"),
+        switch=switch if switch in switches else "",
         pause=settings.pause,
         marks=_marks(folder),
     )
@@ -88,6 +99,10 @@ def _marks(netdev: Path) -> tuple[int, ...] | None:
     if all(state is None for state in states.values()):
         return None
     return tuple(priority for priority, state in states.items() if state)
+
+
+def _gpus(sysfs: Path) -> Iterator[Path]:
+    return filter(_is_gpu, entries(sysfs / "bus/pci/devices"))
 
 
 def _is_gpu(function: Path) -> bool:
@@ -107,17 +122,14 @@ def _hugepages(sysfs: Path) -> Iterable[Hugepages]:
 # --- PCI ------------------------------------------------------------------------------------------
 
 
-def _addresses(device: Path) -> list[str]:
-    """Return the PCI addresses on the way from the root complex to a device, its own last."""
-    return [part for part in device.resolve().parts if _PCI.fullmatch(part)]
-
-
-def _placed(device: Path) -> Placed:
-    place, found = device.resolve(), list[PciFunction]()
-    for folder in (place, *place.parents):
-        if _PCI.fullmatch(folder.name):
-            found.append(_function(folder))
-    return Placed(found[0], tuple(found[1:]))
+def _placed(device: Path) -> Placed | None:
+    """Return a device's function, and the ports above it; None where it is none, or gone."""
+    place = device.resolve()
+    ways = [folder for folder in (place, *place.parents) if _PCI.fullmatch(folder.name)]
+    if not ways:
+        return None
+    own, *above = map(_function, ways)
+    return Placed(own, tuple(above))
 
 
 def _function(folder: Path) -> PciFunction:

@@ -91,7 +91,8 @@ def _pause(netdev: str) -> tuple[int, ...] | None:
     request = _Dcb()
     request["cmd"] = _IEEE_GET
     request["attrs"] = [("DCB_ATTR_IFNAME", netdev)]
-    with suppress(OSError, NetlinkError), query_socket() as asking:
+    odd = (OSError, NetlinkError, NetlinkDecodeError, ValueError, struct.error)
+    with suppress(*odd), query_socket() as asking:
         asking.register_policy(_RTM_GETDCB, _Dcb)
         asking.put(request, _RTM_GETDCB, NLM_F_REQUEST)
         (answer,) = asking.get()

@@ -142,9 +142,13 @@ class Watcher:
             await asyncio.sleep(BOARD_LOOK_S)
             view = self._last
             names = {name for uplink in view.uplinks for name in uplink.members}
-            hardware = await asyncio.to_thread(read_hardware, names)
-            seen = Inspected(self._host, view, hardware)
-            found = self._board.observe(seen, now_ns=now_ns())
+            try:
+                hardware = await asyncio.to_thread(read_hardware, names)
+                found = self._board.observe(Inspected(self._host, view, hardware), now_ns=now_ns())
+            except Exception:
+                # What a driver says of a card must not end the discovery of containers.
+                log.exception("board_unreadable")
+                continue
             if found != self._of_board:
                 self._of_board = found
                 self._changed.set()

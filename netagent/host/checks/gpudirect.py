@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from netagent.host.checks.contract import Checked, Inspected, State
 from netagent.host.hardware import Nic, PciFunction, Placed
 
+NVIDIA = "nvidia"
+"""Driver of GPUs that the check knows."""
 PEERMEM = frozenset({"nvidia_peermem", "nv_peer_mem"})
 """Modules that let RNICs register GPUs' memory."""
 
@@ -13,8 +15,13 @@ PEERMEM = frozenset({"nvidia_peermem", "nv_peer_mem"})
 def gpu_memory(seen: Inspected) -> Iterator[Checked]:
     """Check that RNICs can register GPUs' memory (GPUDirect RDMA)."""
     hardware = seen.hardware
+    theirs = [gpu for gpu in hardware.gpus if gpu.function.driver == NVIDIA]
     if not hardware.gpus:
         yield Checked("GPUDirect", State.OK, "this host has no GPU")
+    elif not theirs:
+        drivers = ", ".join(sorted({gpu.function.driver or "none" for gpu in hardware.gpus}))
+        text = f"{len(hardware.gpus)} GPUs of other drivers ({drivers}), whose way is not known"
+        yield Checked("GPUDirect", State.UNKNOWN, text)
     elif loaded := sorted(hardware.modules & PEERMEM):
         yield Checked("GPUDirect", State.OK, f"{', '.join(loaded)} is loaded")
     elif hardware.open_gpu_driver:
@@ -22,7 +29,7 @@ def gpu_memory(seen: Inspected) -> Iterator[Checked]:
         yield Checked("GPUDirect", State.OK, text)
     else:
         text = (
-            f"{len(hardware.gpus)} GPUs, but neither nvidia_peermem nor the GPUs' open driver is "
+            f"{len(theirs)} GPUs, but neither nvidia_peermem nor the GPUs' open driver is "
             "loaded: what RNICs send and receive is copied by the host"
         )
         remedy = "modprobe nvidia_peermem, or install the open kernel modules"
@@ -30,22 +37,15 @@ def gpu_memory(seen: Inspected) -> Iterator[Checked]:
 
 
 def gpu_distance(seen: Inspected) -> Iterator[Checked]:
-    """Check that every RNIC has a GPU on its side of the board, as far as there are any."""
+    """Tell how far each RNIC's nearest GPU is. Which distance is right, the board decides."""
     nics = _on_board(seen)
     gpus = seen.hardware.gpus
     if not gpus or not nics:
         yield Checked("GPU distance", State.OK, "there is no pair of GPU and RNIC to compare")
         return
     nearest = {nic.netdev: min(_far(placed, gpu) for gpu in gpus) for nic, placed in nics}
-    near = min(nearest.values())
-    for name, far in nearest.items():
-        if far == _FAR and near < _FAR:
-            text = f"{name} has no GPU in its NUMA node, while other RNICs have one"
-            remedy = "move the card to a slot of the node that its GPUs have"
-            yield Checked("GPU distance", State.WRONG, text, remedy, seen.itself)
-    if near == _FAR or max(nearest.values()) < _FAR:
-        said = ", ".join(f"{name} {_WORDS[far]}" for name, far in nearest.items())
-        yield Checked("GPU distance", State.OK, f"nearest GPU: {said}")
+    said = ", ".join(f"{name} {_WORDS[far]}" for name, far in nearest.items())
+    yield Checked("GPU distance", State.OK, f"nearest GPU: {said}")
 
 
 _SWITCH, _NODE, _FAR = range(3)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from netagent.host.checks.contract import Checked, Inspected, State
 from netagent.model.encapsulation import overhead_bytes
-from netagent.model.finding import FindingKind
 from netagent.model.path import rnic
 
 
@@ -42,6 +41,4 @@ def _short(seen: Inspected, device: str, needed: int) -> Checked:
     )
     evidence = {"mtu": str(mtu), "needed": str(needed)}
     component = rnic(seen.host, device)
-    return Checked(
-        "MTU ladder", State.WRONG, text, remedy, component, FindingKind.WRONG_MTU, evidence
-    )
+    return Checked("MTU ladder", State.WRONG, text, remedy, component, evidence=evidence)

@@ -14,7 +14,8 @@ RESEAT = "reseat the card or its riser; look for its slot's settings in the firm
 def pcie_link(seen: Inspected) -> Iterator[Checked]:
     """Check that each RNIC has the lanes and the speed that it and its slot can have.
 
-    Where all have less, the board may be wired so: then it is no finding.
+    A slot may be wired with fewer lanes than its port says: so it is a remark, and none where all
+    have less. What had more before is `host.board.BoardWatch`'s.
     """
     told = {
         nic.netdev: (nic.placed.function.link, _could(nic.placed))
@@ -55,7 +56,7 @@ def _reduced(seen: Inspected, name: str, link: PciLink, could: PciLink, *, alone
         text += "; as all RNICs here, so that the board may be wired like that"
     return Checked(
         "PCIe link", State.WRONG, text, RESEAT, rnic(seen.host, name),
-        FindingKind.PCIE_REDUCED if alone else None, {"link": str(link), "could": str(could)},
+        FindingKind.MISCONFIGURED if alone else None, {"link": str(link), "could": str(could)},
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def congestion(seen: Inspected) -> Iterator[Checked]:
             odd = True
             yield checked
     if not pause and not marks:
-        text = "no RNIC says (DCB's netlink, ecn/roce_np of its driver)"
+        text = "no RNIC says (DCB's netlink, ecn/roce_rp of its driver)"
         yield Checked("PFC and DCQCN", State.UNKNOWN, text)
     elif not odd:
         said = "; ".join(

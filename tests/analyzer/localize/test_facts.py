@@ -67,17 +67,29 @@ def test_a_gid_that_changed_is_an_incident_only_where_probes_are_lost():
     assert both.verdict.summary == "port down"
 
 
-def test_an_endpoint_that_is_flooded_is_named_for_what_is_lost_there_and_nobody_else_is():
-    whose = str(next(iter(FABRIC.case().endpoints)))
-    flooded = finding(FindingKind.FLOODED, f"endpoint {whose}")
-    assert settled(flooded)[1] == []
-    container = whose.partition("/")[0]
-    case, (explained,) = settled(flooded, loss=[f"container {container}"])
+def flooded(whose, unanswered):
+    found = finding(FindingKind.FLOODED, f"endpoint {whose}")
+    return replace(found, evidence={"unanswered": unanswered})
+
+
+def test_an_endpoint_that_is_flooded_is_named_for_what_is_lost_on_the_way_to_it():
+    whose = next(iter(FABRIC.case().endpoints))
+    assert settled(flooded(whose, "900"))[1] == []
+    lossy = [f"container {whose.container}"]
+    case, (explained,) = settled(flooded(whose, "900000"), loss=lossy)
     assert str(explained.verdict.component) == f"endpoint {whose}"
     assert explained.verdict.symptom is Symptom.LOSS
-    of_it = {v.flow for v in case.flows if whose in {str(v.flow.source), str(v.flow.target)}}
-    assert {view.flow for view in explained.flows} == of_it
-    assert any(view.lost for view in explained.flows)
+    assert {view.flow for view in explained.flows} == {
+        view.flow for view in case.flows if view.flow.target == whose
+    }
+    left = rest(case, explained)
+    assert any(view.lost and view.flow.source == whose for view in left)
+
+
+@pytest.mark.parametrize("unanswered", ["1", "", "-5", "x", "9" * 5000])
+def test_what_is_lost_beyond_what_an_endpoint_left_unanswered_is_put_to_the_vote(unanswered):
+    whose = next(iter(FABRIC.case().endpoints))
+    assert settled(flooded(whose, unanswered), loss=[f"container {whose.container}"])[1] == []
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_kernel_without_btf_or_openvswitch_is_told(able, monkeypatch):
 def test_programs_that_cannot_run_are_told_beside_those_that_can(able, monkeypatch):
     found = [PROGRAMS["drop"]], [Refusal("lookup", "no kprobes", "a newer kernel")]
     monkeypatch.setattr(doctor, "read_facts", lambda: FACTS)
-    monkeypatch.setattr(doctor, "choose", lambda kind, facts: found)
+    monkeypatch.setattr(doctor, "choose", lambda kind, facts, tunnel: found)
     assert states()["eBPF"].detail == "1 programs can run; not lookup: no kprobes"
 
 

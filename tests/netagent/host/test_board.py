@@ -13,9 +13,10 @@ FULL, HALF = PciLink(32.0, 16), PciLink(32.0, 8)
 NONE = {"correctable": 0, "nonfatal": 0, "fatal": 0}
 
 
-def nic(name="rnic0", link=FULL, errors=NONE, port=NONE):
+def nic(name="rnic0", link=FULL, errors=NONE, port=NONE, root=NONE):
     card = PciFunction(f"0000:{name}", link=link, most=FULL, errors=errors)
-    return Nic(name, Placed(card, (PciFunction(f"up:{name}", most=FULL, errors=port),)))
+    above = (PciFunction(f"up:{name}", most=FULL, errors=port), PciFunction("root", errors=root))
+    return Nic(name, Placed(card, above))
 
 
 def seen(*nics, **settings):
@@ -38,7 +39,7 @@ def test_what_is_wrong_has_to_be_seen_twice_in_a_row():
     well, bad = seen(nic("rnic0"), nic("rnic1")), seen(nic("rnic0"), nic("rnic1", HALF))
     assert watch(well, bad) == watch(bad, well) == watch(bad, well, bad) == ()
     (found,) = watch(bad, bad)
-    assert (found.kind, found.component) == (FindingKind.PCIE_REDUCED, rnic("h0", "rnic1"))
+    assert (found.kind, found.component) == (FindingKind.MISCONFIGURED, rnic("h0", "rnic1"))
 
 
 def test_a_link_that_all_cards_have_alike_is_the_boards_own():
@@ -65,7 +66,18 @@ def test_old_errors_are_no_finding_and_new_ones_are_for_a_while():
 
 def test_errors_of_the_port_above_are_the_cards():
     (found,) = watch(seen(nic()), seen(nic(port=NONE | {"nonfatal": 1})))
+    assert found.component == rnic("h0", "rnic0")
     assert "up:rnic0 could not correct errors" in found.text
+
+
+def test_errors_of_a_port_that_cards_share_are_the_hosts():
+    """A GPU that falls off the bus makes them as well."""
+    bad = NONE | {"fatal": 1}
+    (found,) = watch(
+        seen(nic("rnic0"), nic("rnic1")), seen(nic("rnic0", root=bad), nic("rnic1", root=bad))
+    )
+    assert found.component == Component(Kind.HOST, "h0")
+    assert found.text == "PCIe: root could not correct errors (0 nonfatal, 1 fatal so far)"
 
 
 def corrected(*counts):
@@ -77,7 +89,7 @@ def test_errors_that_are_corrected_are_a_finding_only_where_they_are_many_for_lo
     assert corrected(0, 5000, 5000) == ()
     assert corrected(0, 5000) == ()
     (found,) = corrected(0, 100, 5000)
-    assert found.text == "PCIe of rnic0: 0000:rnic0 corrects 100 errors a minute"
+    assert found.text == "PCIe: 0000:rnic0 corrects 100 errors a minute"
 
 
 def test_counters_that_began_anew_are_no_errors():
@@ -87,7 +99,7 @@ def test_counters_that_began_anew_are_no_errors():
 def test_what_several_checks_find_of_the_host_is_one_finding():
     bad = Inspected(
         "h0",
-        HostView(settings={"dpdk-init": "true"}),
+        HostView(settings={"dpdk-init": "true", "dpdk-socket-mem": "1024"}),
         Hardware(nics=(replace(nic(), switch="0c42"),)),
     )
     (found,) = watch(bad, bad)

@@ -97,3 +97,16 @@ def test_this_machine_is_read_as_it_is():
     hardware = board.read_hardware(names)
     assert [nic.netdev for nic in hardware.nics] == sorted(names)
     assert hardware.mtus["lo"] == 65536
+
+
+def test_a_card_is_a_switch_where_ports_of_it_are_here(tmp_path):
+    made = gpu_server(tmp_path)
+    (made.sysfs / "class/net/rnic1/phys_switch_id").write_text("77\n")
+    made.representor("eth9", "rnic0", "c1pf0vf12")
+    assert [nic.switch for nic in read(made).nics] == ["0c42a1", "", "", ""]
+
+
+def test_a_card_that_is_gone_while_it_is_read_has_no_place(tmp_path):
+    made = gpu_server(tmp_path)
+    (made.sysfs / "class/net/rnic0").unlink()
+    assert read(made).nics[0].placed is None

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import pytest
+
 from netagent.host.checks.contract import State
 from netagent.model.path import Component, Kind
 from tests.netagent.host.checks.healthy import look, wrong
@@ -41,11 +43,27 @@ def test_gpus_whose_memory_rnics_cannot_register_are_told(tmp_path):
     assert (found.check, found.remedy.split(",")[0]) == ("GPUDirect", "modprobe nvidia_peermem")
 
 
-def test_an_rnic_in_another_numa_node_than_all_gpus_is_told(tmp_path):
+def test_how_far_gpus_are_is_told_and_no_fault(tmp_path):
     board = gpu_server(tmp_path)
     for address in ("0000:14:00.0", "0000:24:00.0"):
         (board.sysfs / "bus/pci/devices" / address).unlink()
-    found = wrong(look(board))
-    assert [(each.check, each.text.split()[0]) for each in found] == [
-        ("GPU distance", "rnic0"), ("GPU distance", "rnic1")
-    ]  # fmt: skip
+    said = look(board)
+    assert wrong(said) == []
+    (told,) = (each for each in said if each.check == "GPU distance")
+    assert "rnic0 in another NUMA node" in told.text
+    assert "rnic2 behind the same switch" in told.text
+
+
+@pytest.mark.parametrize("driver", ["amdgpu", "vfio-pci"])
+def test_gpus_of_other_drivers_cannot_be_told(tmp_path, driver):
+    board = gpu_server(tmp_path)
+    (board.sysfs / "module/nvidia_peermem").rmdir()
+    for n in range(1, 5):
+        link = board.placed[f"0000:{n}4:00.0"] / "driver"
+        link.unlink()
+        link.symlink_to(f"../../bus/pci/drivers/{driver}")
+    said = look(board)
+    assert wrong(said) == []
+    assert [e.text for e in said if e.state is State.UNKNOWN] == [
+        f"4 GPUs of other drivers ({driver}), whose way is not known"
+    ]

@@ -11,7 +11,7 @@ def test_a_device_that_containers_packets_do_not_fit_is_named(tmp_path):
     board = gpu_server(tmp_path)
     (board.sysfs / "class/net/rnic3/mtu").write_text("8999\n")
     (found,) = wrong(look(board))
-    assert (found.component, found.kind) == (rnic("h0", "rnic3"), FindingKind.WRONG_MTU)
+    assert (found.component, found.kind) == (rnic("h0", "rnic3"), FindingKind.MISCONFIGURED)
     assert found.evidence == {"mtu": "8999", "needed": "9000"}
 
 

@@ -16,7 +16,7 @@ def test_a_card_with_fewer_or_slower_lanes_than_it_could_have_is_named(tmp_path,
     board = gpu_server(tmp_path)
     board.say("0000:23:00.0", **said)
     (found,) = wrong(look(board))
-    assert (found.component, found.kind) == (rnic("h0", "rnic1"), FindingKind.PCIE_REDUCED)
+    assert (found.component, found.kind) == (rnic("h0", "rnic1"), FindingKind.MISCONFIGURED)
     assert share in found.text
 
 

@@ -32,8 +32,21 @@ def test_another_model_may_have_another_firmware(tmp_path):
 def in_switchdev(folder):
     board = gpu_server(folder)
     for n in range(4):
-        (board.sysfs / f"class/net/rnic{n}/phys_switch_id").write_text("0c42a1\n")
+        board.representor(f"rep{n}", f"rnic{n}", f"pf{n}vf3")
     return board, replace(VIEW, settings={"hw-offload": "true"})
+
+
+def test_a_switch_of_which_no_port_is_here_is_one_in_legacy_mode(tmp_path):
+    """Drivers tell its identity there, too: mlx5e_devlink_port_register of the kernel's mlx5."""
+    board, view = in_switchdev(tmp_path)
+    for n in range(4):
+        (board.sysfs / f"class/net/rep{n}/phys_port_name").write_text("p1\n")
+        board.say(f"0000:{n + 1}3:00.0", sriov_numvfs="8")
+    off = {f"rnic{n}": replace(HEALTHY, offload=False) for n in range(4)}
+    said = look(board, replace(view, settings={}), odd=off)
+    assert wrong(said) == []
+    unknown = [each.check for each in said if each.state is State.UNKNOWN]
+    assert unknown == ["virtual functions"] * 4
 
 
 def test_offload_that_is_on_everywhere_is_well(tmp_path):
@@ -61,7 +74,7 @@ def test_functions_without_a_switch_are_told_for_nobody_finds_who_is_behind_them
     assert [(each.state, each.text) for each in told] == [
         (State.OK, "32, each with its representor")
     ]
-    (board.sysfs / "class/net/rnic2/phys_switch_id").unlink()
+    (board.sysfs / "class/net/rnic2/phys_switch_id").write_text("77\n")
     (found,) = (each for each in look(board, view) if each.check == "virtual functions")
     assert (found.state, found.component) == (State.UNKNOWN, rnic("h0", "rnic2"))
     assert found.text.startswith("rnic2 has 8 virtual functions and no switch")
