@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -40,31 +41,29 @@ Reading = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one process, with its helpers, held of one kind."""
+    """What one process held of one kind."""
 
     process: str
     kind: str
-    before: float
-    """Median of the second quarter."""
-    after: float
-    """Median of the last quarter."""
+    quarters: tuple[float, ...]
+    """Median of each quarter of its readings."""
 
     @property
     def flat(self) -> bool:
-        """Whether it did not grow beyond the limits."""
+        """Whether the last quarter is not beyond the limits of the second."""
         share, amount = LIMITS[self.kind]
-        return self.after <= self.before * (1 + share) + amount
+        _, before, *_, after = self.quarters
+        return after <= before * (1 + share) + amount
 
     def line(self) -> str:
         """Return it for people."""
         verdict = "flat" if self.flat else "GREW"
-        return (
-            f"{self.process:26} {self.kind:12} {self.before:>10.0f} {self.after:>10.0f}  {verdict}"
-        )
+        held = "".join(f"{each:>9.0f}" for each in self.quarters)
+        return f"{self.process:25} {self.kind:11}{held}  {verdict}"
 
 
 def compared(readings: Sequence[Reading]) -> list[Held]:
-    """Return what each process held in the second quarter and in the last one of its readings.
+    """Return what each process held in each quarter of its readings.
 
     One that was read less than four times, a helper for a moment, is left out.
     """
@@ -74,8 +73,8 @@ def compared(readings: Sequence[Reading]) -> list[Held]:
 
 
 def _held(key: tuple[str, str], values: Sequence[float]) -> Held:
-    quarter = len(values) // QUARTERS
-    return Held(*key, median(values[quarter : 2 * quarter]), median(values[-quarter:]))
+    ends = [len(values) * number // QUARTERS for number in range(QUARTERS + 1)]
+    return Held(*key, tuple(median(values[a:b]) for a, b in pairwise(ends)))
 
 
 @dataclass(slots=True)
@@ -97,14 +96,13 @@ class Report:
 
     def lines(self) -> list[str]:
         """Return all of it, for people."""
-        head = f"{'process':26} {'kind':12} {'2nd quarter':>10} {'last':>10}"
+        head = f"{'process':25} {'kind':11}{'1st':>9}{'2nd':>9}{'3rd':>9}{'4th quarter':>9}"
         return [*self.health.lines(), head, *(each.line() for each in self.held)]
 
     def values(self) -> dict[str, Any]:
         """Return all of it, for programs."""
         rows = [
-            {"process": h.process, "kind": h.kind, "before": h.before, "after": h.after,
-             "flat": h.flat}
+            {"process": h.process, "kind": h.kind, "quarters": h.quarters, "flat": h.flat}
             for h in self.held
         ]  # fmt: skip
         return {"good": self.good, "readings": len(self.readings), "held": rows}

@@ -38,7 +38,7 @@ def test_too_few_readings_tell_nothing() -> None:
 def test_a_helper_that_comes_late_is_held_against_its_own_second_quarter() -> None:
     late: tuple[str, str] = ("h1/agent's helper", "threads")
     readings = [{KEY: 9000.0}] * 60 + [{KEY: 9000.0, late: 3.0 + n} for n in range(20)]
-    assert compared(readings)[1] == Held(*late, 10.0, 20.0)
+    assert compared(readings)[1] == Held(*late, (5.0, 10.0, 15.0, 20.0))
 
 
 def test_what_a_process_holds_is_read_and_of_one_that_ended_nothing() -> None:
