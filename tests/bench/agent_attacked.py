@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from netagent.server import PEERS_ROUTE
 from netagent.wire.codec import encode
@@ -21,6 +22,7 @@ from tests.bench.fleet.hostile import Aim, attacking
 from tests.lab import Lab, Shape
 from tests.lab.certs import Certificates
 from tests.lab.shape import AGENT_PORT, management_address
+from tests.lab.workload import DEFAULT_TASKS
 
 SECONDS = float(os.environ.get("NETAGENT_ATTACK_S", "120"))
 WARM_S = 20.0
@@ -55,6 +57,7 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
     if pid is None:
         raise RuntimeError("the agent of h0 is not running")
     windows: dict[int, dict[str, int]] = {}
+    since_ns = time.time_ns()
     began, before_s = time.monotonic(), _cpu_s(pid)
     with lab.services().client(f"https://{VICTIM}:{AGENT_PORT}") as client:
         while time.monotonic() - began < seconds:
@@ -64,7 +67,10 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
     share = (_cpu_s(pid) - before_s) / (time.monotonic() - began)
     health = [windows[start_ns] for start_ns in sorted(windows)[1:]]
     lasted_s = WINDOW_S * len(health)
+    of_it = [pair for task in DEFAULT_TASKS for pair in _pairs(lab, task, since_ns)]
     return {
+        "pairs_sent": sum(pair["sent"] for pair in of_it),
+        "pairs_lost": sum(pair["lost"] for pair in of_it),
         "sent_per_s": round(sum(w["sent"] for w in health) / lasted_s, 1),
         "answered_per_s": round(sum(w["answered"] for w in health) / lasted_s, 1),
         "delayed": sum(w["delayed"] for w in health),
@@ -76,6 +82,15 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
         "descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
         "seconds": lasted_s,
     }
+
+
+def _pairs(lab: Lab, task: str, since_ns: int) -> list[dict[str, Any]]:
+    """Return what became of probes from and to the host's containers, as the analyzer knows it."""
+    with lab.services().client() as client:
+        answer = client.get(f"/v1/tasks/{task}/inquiry", params={"since": since_ns}, timeout=60)
+    ends = ("source", "target")
+    whole = answer.raise_for_status().json()["pairs"]
+    return [pair for pair in whole if any(pair[end].startswith(f"{task}-0/") for end in ends)]
 
 
 def run() -> list[dict[str, object]]:
