@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds TLS handshakes: how long they take, and what failed ones leave behind.
+"""Bounds what TLS connections of a server take: time, memory, and what failed ones leave behind.
 
-Before Python 3.11.7 and 3.12.1 asyncio keeps it in a cycle (CPython's issue 109534): the exception,
-the frames of its traceback, and with them the connection's buffers and OpenSSL's own, some 100 KB.
-The collector of cycles finds it in the end; where it is told to look seldom, strangers who knock
-can have hundreds of megabytes held for nobody.
+Before Python 3.11.7 and 3.12.1 asyncio keeps what a failed handshake leaves in a cycle (CPython's
+issue 109534): the exception, the frames of its traceback, and with them the connection's buffers
+and OpenSSL's own, some 100 KB. The collector of cycles finds it in the end; where it is told to
+look seldom, strangers who knock can have hundreds of megabytes held for nobody.
 """
 
 import asyncio
 import traceback
+from asyncio import sslproto
 from functools import partial
 from typing import Any
 
+READ_BYTES = 32 << 10
+"""Bytes that one connection reads at once. Chosen: a host's usual summary. asyncio keeps as many
+for each TLS connection, and by default 256 KiB: gigabytes, where there are ten thousand."""
 WITHIN_S = 30.0
 """Seconds that a handshake may take. Chosen: after a restart ten thousand connections at once wait
 for each other for half of it; whoever opens connections and is silent holds them no longer."""
@@ -23,8 +27,9 @@ them, within two rounds of the loop."""
 def bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
     """Have `loop` end handshakes of its servers in time, and free what failed ones leave behind.
 
-    Does nothing where the loop is not asyncio's own. Call it once a loop.
+    Connections of all loops keep small buffers from then on. Does nothing where the loop is not asyncio's own. Call it once a loop.
     """
+    sslproto.SSLProtocol.max_size = READ_BYTES
     make = getattr(loop, "_make_ssl_transport", None)
     if make is None:
         return

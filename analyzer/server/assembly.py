@@ -7,7 +7,6 @@ import gc
 import signal
 import socket
 import time
-from asyncio import sslproto
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -47,11 +46,6 @@ GARBAGE = (100_000, 20, 20)
 """Allocations before a look for cycles among the youngest objects, such looks before one among
 older ones, and those before one among all. Chosen, as of a judge: an analyzer of 40,000 RNICs has
 millions of objects, and nothing else is done while it looks among all of them."""
-
-
-READ_BYTES = 32 << 10
-"""Bytes that one connection reads at once. Chosen: a host's usual summary. asyncio keeps as many
-for each TLS connection, and by default 256 KiB: gigabytes, where there are ten thousand."""
 
 
 class _Server(uvicorn.Server):
@@ -99,7 +93,6 @@ async def serve(
     """
     listener = _listen(*config.address, path)
     gc.set_threshold(*GARBAGE)
-    sslproto.SSLProtocol.max_size = READ_BYTES
     bound_handshakes(asyncio.get_running_loop())
     log.debug("open_files", limit=raise_open_files())
     with contextlib.closing(listener), contextlib.ExitStack() as stack:
