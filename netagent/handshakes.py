@@ -27,7 +27,8 @@ them, within two rounds of the loop."""
 def bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
     """Have `loop` end handshakes of its servers in time, and free what failed ones leave behind.
 
-    Connections of all loops keep small buffers from then on. Does nothing where the loop is not asyncio's own. Call it once a loop.
+    Connections of all loops keep small buffers from then on. Does no more where the loop is not
+    asyncio's own. Call it once a loop.
     """
     sslproto.SSLProtocol.max_size = READ_BYTES
     make = getattr(loop, "_make_ssl_transport", None)

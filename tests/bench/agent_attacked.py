@@ -21,6 +21,7 @@ from tests.bench.agent_cost import _cpu_s
 from tests.bench.fleet.hostile import Aim, attacking
 from tests.lab import Lab, Shape
 from tests.lab.certs import Certificates
+from tests.lab.config import agent_url
 from tests.lab.shape import AGENT_PORT, management_address
 from tests.lab.workload import DEFAULT_TASKS
 
@@ -57,6 +58,7 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
     if pid is None:
         raise RuntimeError("the agent of h0 is not running")
     windows: dict[int, dict[str, int]] = {}
+    peers: dict[tuple[int, int], dict[str, int]] = {}
     since_ns = time.time_ns()
     began, before_s = time.monotonic(), _cpu_s(pid)
     with lab.services().client(f"https://{VICTIM}:{AGENT_PORT}") as client:
@@ -64,13 +66,19 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
             time.sleep(WINDOW_S / 2)  # pacing: each window is seen
             status = client.get("/v1/status").json()
             windows[status["last_window_ns"]] = status["health"]
+            for number in range(1, Shape().hosts):
+                told = lab.services().status(agent_url(number))
+                peers[number, told["last_window_ns"]] = told["health"]
     share = (_cpu_s(pid) - before_s) / (time.monotonic() - began)
     health = [windows[start_ns] for start_ns in sorted(windows)[1:]]
     lasted_s = WINDOW_S * len(health)
+    rounds = sorted({start_ns for _, start_ns in peers})[1:-1]
+    others = [health for (_, start_ns), health in peers.items() if start_ns in rounds]
     of_it = [pair for task in DEFAULT_TASKS for pair in _pairs(lab, task, since_ns)]
     return {
         "pairs_sent": sum(pair["sent"] for pair in of_it),
         "pairs_lost": sum(pair["lost"] for pair in of_it),
+        "peers_sent_per_s": round(sum(w["sent"] for w in others) / (WINDOW_S * len(rounds)), 1),
         "sent_per_s": round(sum(w["sent"] for w in health) / lasted_s, 1),
         "answered_per_s": round(sum(w["answered"] for w in health) / lasted_s, 1),
         "delayed": sum(w["delayed"] for w in health),

@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import multiprocessing
+import os
 import random
 import ssl
 from collections import Counter
@@ -143,7 +144,11 @@ def _context(ca: str, files: Sequence[str]) -> ssl.SSLContext:
 def main(
     aim: Aim, ca: str, stolen: Sequence[str], stranger: Sequence[str], pipe: Connection
 ) -> None:
-    """Attack until told to end; tell the counts."""
+    """Attack until told to end; tell the counts.
+
+    Nobody who attacks a machine from outside takes its CPU for that: so the rest comes first.
+    """
+    os.nice(19)
 
     async def inside() -> dict[str, int]:
         attack = Attack(aim, ca, stolen, stranger)
