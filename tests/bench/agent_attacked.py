@@ -104,7 +104,7 @@ def _pairs(lab: Lab, task: str, since_ns: int) -> list[dict[str, Any]]:
 def run() -> list[dict[str, object]]:
     """Return one row: before, under attack, how attempts ended, and who was named."""
     lab = Lab()
-    lab.up(Shape())
+    lab.up(Shape(), traffic=None)  # what is probed stays the same: nothing is learned of traffic
     try:
         time.sleep(WARM_S)  # what is measured has begun
         before = _watch(lab, SECONDS)
