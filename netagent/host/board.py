@@ -52,9 +52,7 @@ class BoardWatch:
     def observe(self, seen: Inspected, *, now_ns: int) -> tuple[Finding, ...]:
         """Take in one reading, and return what holds. `seen.rdma` is not needed."""
         said = [c for c in inspect(seen) if c.state is State.WRONG and c.kind and c.component]
-        said += self._shrunk(
-            seen, {c.component for c in said if c.kind is FindingKind.PCIE_REDUCED}
-        )
+        said += self._shrunk(seen)
         by_key: dict[_Key, list[Checked]] = {}
         for each in said:
             if each.kind and each.component:
@@ -64,8 +62,8 @@ class BoardWatch:
         found = [_finding(key, by_key[key]) for key in sorted(lasting)]
         return (*found, *self._errors(seen, now_ns))
 
-    def _shrunk(self, seen: Inspected, told: set[Component | None]) -> Iterator[Checked]:
-        """Yield RNICs whose PCIe link was better before, where no check says so already."""
+    def _shrunk(self, seen: Inspected) -> Iterator[Checked]:
+        """Yield RNICs whose PCIe link was better before."""
         links = {n.netdev: n.placed.function.link for n in seen.hardware.nics if n.placed}
         self._best = {name: best for name, best in self._best.items() if name in links}
         for name, link in links.items():
@@ -74,8 +72,12 @@ class BoardWatch:
                 continue
             if best is None or _bps(link) >= _bps(best):
                 self._best[name] = link
-            elif rnic(seen.host, name) not in told:
-                text = f"{name} has {link} on PCIe, and had {best} before: nothing is lost"
+            else:
+                share = _bps(link) / _bps(best)
+                text = (
+                    f"{name} has {link} on PCIe, and had {best} before: nothing is lost, but the "
+                    f"host can feed it {share:.0%} of what it did"
+                )
                 evidence = {"link": str(link), "before": str(best)}
                 yield Checked(
                     "PCIe link", State.WRONG, text, "", rnic(seen.host, name),
