@@ -57,6 +57,8 @@ class _Trace:
     begun_ns: int = 0
     hops: tuple[str, ...] | None = None
     done_ns: int = 0
+    idents: list[int] = field(default_factory=list)
+    """Of the packets sent last."""
 
 
 class PathTracer:
@@ -78,7 +80,7 @@ class PathTracer:
         """Trace exactly these flows from now on; new ones come first."""
         gone = self._traces.keys() - flows
         for flow in gone:
-            del self._traces[flow]
+            self._forget_idents(self._traces.pop(flow))
             self._running.pop(flow, None)
         if gone:
             self._queue = deque(flow for flow in self._queue if flow in self._traces)
@@ -117,10 +119,8 @@ class PathTracer:
             self._running[flow] = None
             trace.begun_ns, trace.ttls, trace.answers = now_ns, ttls, {}
             trace.number += 1
-            probes += [
-                TtlProbe(flow, ttl, self._ident_for(flow, ttl, trace.number))
-                for ttl in range(1, ttls + 1)
-            ]
+            trace.idents = [self._ident_for(flow, ttl, trace.number) for ttl in range(1, ttls + 1)]
+            probes += [TtlProbe(flow, ttl, i) for ttl, i in enumerate(trace.idents, start=1)]
         return probes
 
     def _reach(self, trace: _Trace) -> int:
@@ -132,6 +132,12 @@ class PathTracer:
         self._ident = self._ident % TRACE_IDENTS[-1] + 1
         self._idents[self._ident] = (flow, ttl, number)
         return self._ident
+
+    def _forget_idents(self, trace: _Trace) -> None:
+        # The target never answers: what waits for it would add up to megabytes.
+        for ident in trace.idents:
+            self._idents.pop(ident, None)
+        trace.idents = []
 
     def answered(self, ident: int, router: str) -> None:
         """Router `router` said TTL exceeded about packet `ident`."""
@@ -149,6 +155,7 @@ class PathTracer:
             last = max(trace.answers, default=0)
             trace.hops = tuple(trace.answers.get(ttl, "") for ttl in range(1, last + 1))
             trace.done_ns = now_ns
+            self._forget_idents(trace)
             self._queue.append(flow)
 
 

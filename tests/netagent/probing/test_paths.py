@@ -57,6 +57,20 @@ def test_a_path_that_changed_is_seen_at_the_next_trace():
     assert paths.hops(FLOW) == ("leaf-0", "spine-0", "leaf-1")
 
 
+def test_nothing_is_kept_of_packets_that_nobody_answers():
+    """The target never does: one of each trace."""
+    paths = tracer()
+    other = OuterFlow("172.30.0.10", "172.30.0.13", 51000)
+    paths.follow({FLOW, other})
+    for n in range(50):
+        trace_once(paths, n * 2 * SECOND)
+    assert paths._idents == {}
+    paths.due(now_ns=200 * SECOND)
+    assert len(paths._idents) > 4
+    paths.follow({FLOW})
+    assert {flow for flow, _, _ in paths._idents.values()} == {FLOW}
+
+
 def test_answers_to_an_older_trace_count_for_nothing():
     paths = tracer()
     paths.follow({FLOW})
