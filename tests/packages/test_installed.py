@@ -275,11 +275,18 @@ def limit_memory(most):
     run("systemctl", "set-property", "--runtime", "netagent.service", *limits)
 
 
+def held():
+    """Return the bytes of the unit that the kernel cannot take back."""
+    folder = Path("/sys/fs/cgroup/system.slice/netagent.service")
+    rows = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    stat = {name: int(value) for name, value in rows}
+    taken_back = ("inactive_file", "active_file", "slab_reclaimable")
+    return int((folder / "memory.current").read_text()) - sum(stat[name] for name in taken_back)
+
+
 def test_near_its_memory_limit_it_does_less_and_is_not_killed(hosts):
     before = told("netagent", "MainPID"), every()
-    stat = Path("/sys/fs/cgroup/system.slice/netagent.service/memory.stat").read_text()
-    (held,) = (int(line.split()[1]) for line in stat.splitlines() if line.startswith("anon "))
-    limit_memory(round(held / 0.72))
+    limit_memory(round(held() / 0.72))
     try:
         wait_until(lambda: agent_seen()["health"]["shed"] > 0, "it to shed load", SLOW_S)
     finally:
