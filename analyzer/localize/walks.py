@@ -15,7 +15,6 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.conversion import walk_from_wire
 from netagent.wire.messages import (
-    MOST_OPTIONS,
     CheckReply,
     CheckRequest,
     EgressQuestion,
@@ -141,7 +140,7 @@ def ingress_question(
         tun_src=end.tun_src or source.underlay,
         tun_dst=end.tun_dst,
         tun_id=end.tun_id,
-        options=end.options[:MOST_OPTIONS],
+        options=end.options,
         source_address=source.address,
         source_mac=source.mac,
         target_address=format_ipv4(end.header.nw_dst) if end.nw_dst_by else target.address,

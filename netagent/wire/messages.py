@@ -5,22 +5,16 @@ Bodies are msgpack or JSON by content type. Columns (U8 … F32) are little-endi
 bytes (base64 text in JSON), see `netagent.wire.columns`; all must agree on the row count.
 """
 
-from typing import Annotated
-
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.wire.columns import F32, N16, N32, U8, U16, U64
-from netagent.wire.walk import LocalWalk
+from netagent.wire.walk import LocalWalk, Options
 
 SCHEMA = 1
 """Version of every message here; a receiver refuses a higher one. Chosen: the first."""
-
-
-MOST_OPTIONS = 4096
-"""Most characters of Geneve's options: 252 bytes of them (RFC 8926), four bytes each, print so."""
 
 
 class FlowColumns(Struct, frozen=True, kw_only=True):
@@ -302,7 +296,7 @@ class IngressQuestion(Struct, frozen=True, kw_only=True, tag="ingress"):
     tun_src: str
     tun_dst: str
     tun_id: int
-    options: Annotated[str, Meta(max_length=MOST_OPTIONS)] = ""
+    options: Options = ""
     """Geneve's, as the datapath prints them; older agents pass them over."""
     source_address: str
     source_mac: str

@@ -19,6 +19,9 @@ have 63 at most, so each Struct checks this one itself."""
 Integer = Annotated[int, Meta(ge=-1)]
 """-1 stands for no table."""
 
+Options = Annotated[str, Meta(max_length=4096)]
+"""Geneve's options as the datapath prints them; 252 bytes of them (RFC 8926) take no more."""
+
 
 def _bounded(*values: int | None) -> None:
     if any(value is not None and value > MAX_INTEGER for value in values):
@@ -57,7 +60,7 @@ class End(Struct, frozen=True, kw_only=True):
     tun_id: Integer = 0
     tun_src: str = ""
     tun_dst: str = ""
-    options: str = ""
+    options: Options = ""
     tun_id_by: Quote | UnsetType = UNSET
     tun_dst_by: Quote | UnsetType = UNSET
     eth_dst_by: Quote | UnsetType = UNSET

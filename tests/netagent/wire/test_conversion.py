@@ -147,6 +147,13 @@ def test_options_that_are_none_are_refused_before_another_host_is_asked_about_th
         taken(data)
 
 
+def test_more_options_than_a_packet_can_have_are_refused_and_not_cut():
+    data = data_of(FULL)
+    data["ends"][0]["options"] = "{class=0x102,type=0x80,len=4,0x1}" * 200
+    with pytest.raises(RemoteProtocolError, match="options"):
+        taken(data)
+
+
 def test_steps_too_many_to_print_are_refused(monkeypatch):
     monkeypatch.setattr(conversion, "MAX_STEPS", 1)
     with pytest.raises(RemoteProtocolError, match="longer or deeper"):
