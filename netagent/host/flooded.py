@@ -2,7 +2,8 @@
 """Endpoints that are asked for more replies than they may give. Reads no clock.
 
 Whoever can send to an endpoint, its own container first of all, can use up its share of replies:
-then probes of others are not answered, and are lost without any fault of the network.
+then probes of others are not answered, and are lost without any fault of the network. On a host of
+very many endpoints one that is flooded uses up the common half, too, and its neighbours lack it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,8 +23,8 @@ def flooded(unanswered: Mapping[str, int], window: Window) -> Iterator[Finding]:
     for endpoint, count in sorted(unanswered.items()):
         if count >= LEAST_PER_S * seconds:
             text = (
-                f"{endpoint} was asked for {count} replies in {seconds:g} s beyond its share: its "
-                "container, or who can reach it, floods it, and what is lost there is lost for that"
+                f"{endpoint} was asked for {count} replies in {seconds:g} s that were beyond what it, "
+                "or all of its host, may give: so much floods it, or an endpoint beside it"
             )
             component = Component(Kind.ENDPOINT, endpoint)
             evidence = {"unanswered": str(count)}
