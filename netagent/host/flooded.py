@@ -23,8 +23,8 @@ def flooded(unanswered: Mapping[str, int], window: Window) -> Iterator[Finding]:
     for endpoint, count in sorted(unanswered.items()):
         if count >= LEAST_PER_S * seconds:
             text = (
-                f"{endpoint} was asked for {count} replies in {seconds:g} s beyond what it, or all of "
-                "its host, may give: it is flooded, or an endpoint beside it"
+                f"{endpoint} was asked for {count} replies in {seconds:g} s beyond what it, or all "
+                "of its host, may give: it is flooded, or an endpoint beside it"
             )
             component = Component(Kind.ENDPOINT, endpoint)
             evidence = {"unanswered": str(count)}

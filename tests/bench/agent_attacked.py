@@ -17,8 +17,8 @@ from typing import Any
 from netagent.server import PEERS_ROUTE
 from netagent.wire.codec import encode
 from netagent.wire.messages import Announcement
-from tests.bench.agent_cost import _cpu_s
 from tests.bench.fleet.hostile import Aim, attacking
+from tests.bench.receiving import cpu_s
 from tests.lab import Lab, Shape
 from tests.lab.certs import Certificates
 from tests.lab.config import agent_url
@@ -60,7 +60,7 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
     windows: dict[int, dict[str, int]] = {}
     peers: dict[tuple[int, int], dict[str, int]] = {}
     since_ns = time.time_ns()
-    began, before_s = time.monotonic(), _cpu_s(pid)
+    began, before_s = time.monotonic(), cpu_s(pid)
     with lab.services().client(f"https://{VICTIM}:{AGENT_PORT}") as client:
         while time.monotonic() - began < seconds:
             time.sleep(WINDOW_S / 2)  # pacing: each window is seen
@@ -69,7 +69,7 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
             for number in range(1, Shape().hosts):
                 told = lab.services().status(agent_url(number))
                 peers[number, told["last_window_ns"]] = told["health"]
-    share = (_cpu_s(pid) - before_s) / (time.monotonic() - began)
+    share = (cpu_s(pid) - before_s) / (time.monotonic() - began)
     health = [windows[start_ns] for start_ns in sorted(windows)[1:]]
     lasted_s = WINDOW_S * len(health)
     rounds = sorted({start_ns for _, start_ns in peers})[1:-1]

@@ -6,13 +6,12 @@ hosts of eight rails in the lab. One agent is measured; the others hardly probe.
 it the probes that eight such peers would send it. Needs root and Open vSwitch.
 """
 
-import os
 import socket
 import time
-from pathlib import Path
 
 from netagent.adapters.probes import udp
 from netagent.wire import frame
+from tests.bench.receiving import cpu_s
 from tests.lab import Lab, Shape
 
 ENDPOINTS, TARGETS, RATE = 8, 8, 10
@@ -69,11 +68,6 @@ def _send(peers: list[tuple[socket.socket, str]], seconds: float, rate: float) -
     return sent
 
 
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def _watch(
     lab: Lab, peers: list[tuple[socket.socket, str]], rate: float
 ) -> dict[int, dict[str, int]]:
@@ -107,9 +101,9 @@ def _measure(rate: float) -> dict[str, object]:
         pid = lab.processes.pid("h0/agent")
         if pid is None:
             raise RuntimeError("the agent of h0 is not running")
-        before_s, began = _cpu_s(pid), time.monotonic()
+        before_s, began = cpu_s(pid), time.monotonic()
         windows = list(_watch(lab, peers, rate).values())
-        share = (_cpu_s(pid) - before_s) / (time.monotonic() - began)
+        share = (cpu_s(pid) - before_s) / (time.monotonic() - began)
         for peer, _ in peers:
             peer.close()
     finally:
