@@ -12,7 +12,14 @@ from analyzer.roster.registry import HostState, Registry
 from netagent.model.endpoint import RAILS
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.task import Task
-from netagent.wire.messages import SCHEMA, Accepted, Registered, Registration, SummaryHead
+from netagent.wire.messages import (
+    SCHEMA,
+    Accepted,
+    Registered,
+    Registration,
+    SummaryHead,
+    SummaryKey,
+)
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,252}")
 """Form of the name of a host, an agent's instance, a task or a container."""
@@ -28,8 +35,8 @@ MAX_ENDPOINTS = 4096
 class Storage(Protocol):
     """Stores what must survive a restart; each method returns once it is on disk."""
 
-    async def put(self, host: str, start_ns: int, received_ns: int, payload: bytes) -> bool:
-        """Store a summary; return False if (host, start_ns) is there already."""
+    async def put(self, key: SummaryKey, received_ns: int, payload: bytes) -> bool:
+        """Store a summary; return False if one of this key is there already."""
 
     async def put_host(self, state: HostState) -> None:
         """Store one host's part of the registry."""
@@ -113,7 +120,7 @@ class AnalyzerService:
         return Registered(sources=self._lists.named(host))
 
     async def push(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> Accepted:
-        """Store one host's closed window, as msgpack `payload`. Idempotent on (host, start_ns).
+        """Store one host's closed window, as msgpack `payload`. Idempotent on its key.
 
         The summary is on disk when this returns. Raises RemoteProtocolError for what no agent
         sends.
@@ -129,7 +136,7 @@ class AnalyzerService:
         arrival = next(self._arrivals)
         self._arriving[arrival] = wall_ns
         try:
-            new = await self._store.put(summary.host, summary.start_ns, wall_ns, payload)
+            new = await self._store.put(summary.key, wall_ns, payload)
             self._settled(None, wall_ns)
             if new:
                 self._observe(summary, payload, wall_ns)

@@ -14,7 +14,7 @@ from netagent.model.errors import ConfigError
 
 log = structlog.get_logger()
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the tables. Files of older versions are moved on; those of newer ones are refused."""
 
 MEMORY_LIMIT = "512MB"
@@ -28,12 +28,15 @@ RESTORING = ".restoring"
 """Suffix of the folder from which a backup is being put in place, beside the database."""
 RESTORE = "move it away to start empty, or restore a copy"
 
-TABLES = """
-CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL);
+WINDOWS = """
 CREATE TABLE IF NOT EXISTS windows (
-    host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, received_ns BIGINT NOT NULL,
-    segment BIGINT NOT NULL, place BIGINT NOT NULL, bytes BIGINT NOT NULL,
-    PRIMARY KEY (host, start_ns));
+    host VARCHAR NOT NULL, start_ns BIGINT NOT NULL, life BIGINT NOT NULL,
+    received_ns BIGINT NOT NULL, segment BIGINT NOT NULL, place BIGINT NOT NULL,
+    bytes BIGINT NOT NULL, PRIMARY KEY (host, start_ns, life));
+"""
+TABLES = f"""
+CREATE TABLE IF NOT EXISTS meta (schema INTEGER NOT NULL);
+{WINDOWS}
 CREATE TABLE IF NOT EXISTS hosts (host VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS tasks (id VARCHAR PRIMARY KEY, body VARCHAR NOT NULL);
 CREATE TABLE IF NOT EXISTS incidents (
@@ -126,7 +129,8 @@ def _move_payloads(connection: duckdb.DuckDBPyConnection, segments: Segments) ->
     sizes = connection.execute(OLD_BYTES).fetchall()
     for first, last in slices(sizes, MOVE_BYTES):
         rows = connection.execute(OLD, [first, last]).fetchall()
-        insert(connection, [Row(*row) for row in rows], segments)
+        made = [Row(host, start, 0, received, payload) for host, start, received, payload in rows]
+        insert(connection, made, segments)
     connection.execute("DROP TABLE summaries")
 
 
@@ -135,9 +139,23 @@ def _drop_versions(connection: duckdb.DuckDBPyConnection, _segments: Segments) -
     connection.execute("DROP TABLE IF EXISTS versions")
 
 
+def _know_lives(connection: duckdb.DuckDBPyConnection, _segments: Segments) -> None:
+    """From version 3: windows were known by host and start alone."""
+    columns = connection.execute("DESCRIBE windows").fetchall()
+    if "life" in {name for name, *_ in columns}:
+        return  # from version 1, in which there was no such table
+    connection.execute(f"ALTER TABLE windows RENAME TO windows_3; {WINDOWS}")
+    connection.execute(
+        "INSERT INTO windows SELECT host, start_ns, 0, received_ns, segment, place, bytes"
+        " FROM windows_3"
+    )
+    connection.execute("DROP TABLE windows_3")
+
+
 MOVES: dict[int, Callable[[duckdb.DuckDBPyConnection, Segments], None]] = {
     1: _move_payloads,
     2: _drop_versions,
+    3: _know_lives,
 }
 """Version -> what makes the next one of it, in a transaction."""
 

@@ -42,6 +42,7 @@ from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState
 from netagent.wire.codec import ContentType, encode
+from netagent.wire.messages import SummaryKey
 
 T = TypeVar("T")
 
@@ -78,12 +79,12 @@ class Store:
 
     # --- summaries ------------------------------------------------------------------------------
 
-    async def put(self, host: str, start_ns: int, received_ns: int, payload: bytes) -> bool:
-        """Store a summary; return False if (host, start_ns) is there already.
+    async def put(self, key: SummaryKey, received_ns: int, payload: bytes) -> bool:
+        """Store a summary; return False if one of this key is there already.
 
         Raises CapabilityMissing where the database cannot be written.
         """
-        stored: bool = await self._writer.submit(Row(host, start_ns, received_ns, payload))
+        stored: bool = await self._writer.submit(Row(*key, received_ns, payload))
         return stored
 
     async def bytes_since(self, since_ns: int) -> int:

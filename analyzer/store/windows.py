@@ -10,6 +10,7 @@ import duckdb
 
 from analyzer.store.segments import Segments
 from analyzer.store.writer import Row
+from netagent.wire.messages import SummaryKey
 
 TRIM_ROWS = 5000
 """Most summaries deleted in one transaction. Chosen: agents wait behind it only briefly."""
@@ -43,9 +44,9 @@ ORDER BY received_ns
 
 INSERT = """
 INSERT INTO windows
-SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]),
+SELECT unnest(?::VARCHAR[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]), unnest(?::BIGINT[]),
        unnest(?::BIGINT[]), unnest(?::BIGINT[]), unnest(?::BIGINT[])
-ON CONFLICT DO NOTHING RETURNING host, start_ns
+ON CONFLICT DO NOTHING RETURNING host, start_ns, life
 """
 
 
@@ -67,15 +68,16 @@ def slices(sizes: Iterable[tuple[int, int]], most: int) -> Iterator[tuple[int, i
 
 def insert(
     connection: duckdb.DuckDBPyConnection, rows: list[Row], segments: Segments
-) -> set[tuple[str, int]]:
+) -> set[SummaryKey]:
     """Insert summaries; return the keys of those that are new. Raises OSError, duckdb.Error."""
     if not rows:
         return set()
-    unique = list({(row.host, row.start_ns): row for row in reversed(rows)}.values())
+    unique = list({row.key: row for row in reversed(rows)}.values())
     places = segments.places(len(row.payload) for row in unique)
     columns = [
         [row.host for row in unique],
         [row.start_ns for row in unique],
+        [row.life for row in unique],
         [row.received_ns for row in unique],
         [place.segment for place in places],
         [place.offset for place in places],
@@ -83,11 +85,7 @@ def insert(
     ]
     new = set(connection.execute(INSERT, columns).fetchall())
     segments.write(
-        [
-            (place, row.payload)
-            for place, row in zip(places, unique, strict=True)
-            if (row.host, row.start_ns) in new
-        ]
+        [(place, row.payload) for place, row in zip(places, unique, strict=True) if row.key in new]
     )
     return new
 

@@ -22,6 +22,7 @@ import duckdb
 import structlog
 
 from netagent.model.errors import CapabilityMissing, ConfigError
+from netagent.wire.messages import SummaryKey
 
 log = structlog.get_logger()
 
@@ -39,8 +40,15 @@ class Row:
 
     host: str
     start_ns: int
+    life: int
+    """CRC-32 of the instance."""
     received_ns: int
     payload: bytes
+
+    @property
+    def key(self) -> SummaryKey:
+        """By what it is known: a second one of the same key is a duplicate."""
+        return self.host, self.start_ns, self.life
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class Body:
 Statement = Callable[[duckdb.DuckDBPyConnection], Any]
 Open = Callable[[str], duckdb.DuckDBPyConnection]
 """Opens the file at a path. Raises ConfigError that says what to do."""
-Insert = Callable[[duckdb.DuckDBPyConnection, list[Row]], set[tuple[str, int]]]
+Insert = Callable[[duckdb.DuckDBPyConnection, list[Row]], set[SummaryKey]]
 """Inserts rows; returns the keys of those that are new. Raises OSError where the disk refuses."""
 
 
@@ -183,8 +191,8 @@ class Writer:
         bodies: list[Body] = []
         for item in work:
             if isinstance(item, Row):
-                answers.append((item.host, item.start_ns) in new)
-                new.discard((item.host, item.start_ns))  # a second one in this group is a duplicate
+                answers.append(item.key in new)
+                new.discard(item.key)  # a second one in this group is a duplicate
             elif isinstance(item, Body):
                 bodies.append(item)
                 answers.append(None)

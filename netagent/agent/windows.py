@@ -33,7 +33,9 @@ class Windows:
         self, config: AgentConfig, instance: str, adapters: Adapters, membership: Membership
     ) -> None:
         self._config = config
-        self._instance = instance
+        self._instance = self._counted_as = instance
+        self._lives = 1
+        """Times that windows began to be counted: at the start, and where the clock went back."""
         self._adapters = adapters
         self._membership = membership
         self._steps = StepDetector()
@@ -62,21 +64,26 @@ class Windows:
             self._adapters.probes.step()
             if self._membership.complete and left_ns <= 0:
                 self._ship(window)
-            # A clock set back must not yield a window twice: its second summary would be a
-            # duplicate. Counters simply go on into the next new one.
+            # A clock that is corrected by little must not yield a window twice: counters simply go
+            # on into the next one.
             fresh = Window.covering(wall_ns(), width_ns=width_ns)
             window = fresh if fresh > window or left_ns > 0 else Window(window.end_ns, width_ns)
 
     def _ship(self, window: Window) -> None:
         if window.start_ns <= self.last_ns:
-            return
+            # The clock went back, by minutes or years. What is counted now would be a duplicate of
+            # what was, and nobody would hear of this host until its clock is as late again.
+            self._lives += 1
+            self._counted_as = f"{self._instance}.{self._lives}"
+            self._adapters.shipper.start_anew()
+            log.warning("windows_begin_anew", start_ns=window.start_ns, before_ns=self.last_ns)
         self.last_ns = window.start_ns
         self.health = self._take_health(until_ns=now_ns() - (wall_ns() - window.end_ns))
         adapters = self._adapters
         summary = adapters.tally.close(
             window,
             host=self._config.host,
-            instance=self._instance,
+            instance=self._counted_as,
             paths=self._paths.of(adapters.tracer.traced(), start_ns=window.start_ns),
             findings=(*self._membership.take_held(), *flooded(self._unanswered, window)),
             health=self.health,

@@ -206,7 +206,7 @@ class HopCount:
 
     def finished(self, *, wall_ns: int) -> bool:
         """Whether all is sent, and answered or overdue."""
-        return not self._left and (not self._sent_ns or wall_ns - self._last_ns > ANSWER_NS)
+        return not self._left and (not self._sent_ns or abs(wall_ns - self._last_ns) > ANSWER_NS)
 
     @property
     def routers(self) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ class WaySurvey:
         """Whether all is sent, and answered or overdue; goes on to what follows."""
         if self._counts is not None:
             return all(count.finished(wall_ns=wall_ns) for count in self._counts.values())
-        if self._looks or (self._waiting and wall_ns - self._last_ns <= ANSWER_NS):
+        if self._looks or (self._waiting and abs(wall_ns - self._last_ns) <= ANSWER_NS):
             return False
         self._waiting.clear()
         if not self._length:

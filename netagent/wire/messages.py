@@ -5,6 +5,8 @@ Bodies are msgpack or JSON by content type. Columns (U8 … F32) are little-endi
 bytes (base64 text in JSON), see `netagent.wire.columns`; all must agree on the row count.
 """
 
+import zlib
+
 from msgspec import Struct, field
 
 from netagent.model.endpoint import Endpoint
@@ -167,13 +169,17 @@ class Health(Struct, frozen=True, kw_only=True):
     """What is left undone near the agent's limits: 1 traces, 2 also walks, 3 also rare targets."""
 
 
+SummaryKey = tuple[str, int, int]
+"""Host, start of the window (ns), and CRC-32 of the instance: a host has few of these."""
+
+
 class SummaryHead(Struct, frozen=True, kw_only=True):
     """A summary without what it says of flows: who sends it, what it says of itself."""
 
     schema: int = SCHEMA
     host: str
     instance: str
-    """Random, new at each start of the agent."""
+    """Random, new at each start of the agent, and another one each time its clock went back."""
     start_ns: int
     width_ns: int
     endpoints: tuple[EndpointId, ...] = ()
@@ -187,9 +193,14 @@ class SummaryHead(Struct, frozen=True, kw_only=True):
     """None: not compared yet."""
     health: Health = field(default_factory=Health)
 
+    @property
+    def key(self) -> SummaryKey:
+        """By what it is known: a second one of the same key is a duplicate."""
+        return self.host, self.start_ns, zlib.crc32(self.instance.encode())
+
 
 class Summary(SummaryHead, frozen=True, kw_only=True):
-    """All that leaves a host for one window. The key is (host, start_ns)."""
+    """All that leaves a host for one window."""
 
     flows: FlowColumns = field(default_factory=FlowColumns)
     paths: PathColumns = field(default_factory=PathColumns)

@@ -64,7 +64,7 @@ async def _measured(path: Path, rows: int) -> dict[str, object]:
 def _make(connection: duckdb.DuckDBPyConnection, first: int, count: int) -> None:
     connection.execute(
         """
-        INSERT INTO windows SELECT 'host-' || (i % ?), (i // ?) * 5000000000, i * 20000000,
+        INSERT INTO windows SELECT 'host-' || (i % ?), (i // ?) * 5000000000, 0, i * 20000000,
             1 + i // 5000, (i % 5000) * 6000, 5700 + (hash(i) % 600)::BIGINT
         FROM range(?, ?) t(i)
         """,
@@ -78,7 +78,7 @@ async def _longest(store: Store, first: int, work: Awaitable[T]) -> tuple[float,
     working = asyncio.ensure_future(work)
     while not working.done():
         before_s = time.monotonic()
-        await store.put("other", n, n, b"x" * 6_000)
+        await store.put(("other", n, 0), n, b"x" * 6_000)
         longest_s, n = max(longest_s, time.monotonic() - before_s), n + 1
         await asyncio.wait([working], timeout=REST_S)
     await working

@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kill -9 of agents, analyzer, their helpers and Open vSwitch's daemons, again and again.
 
-On a running lab. At some kills the analyzer's disk is full. After each kill the victim is started
-again, as a service manager would; a helper is its parent's business. Then everything must recover:
-the analyzer has a window of every agent that began after the restart, all endpoints are up, every
-incident is over and no host states a finding. No link and no switch may be blamed on the way.
+On a running lab. An agent may also get no more memory for a while, a host's or the analyzer's
+certificate may end, and, where that is asked for, the machine's clock is set. At some kills the
+analyzer's disk is full. After each kill the victim is started again, as a service manager would; a
+helper is its parent's business. Then everything must recover: the analyzer has a window of every
+agent that began after the restart, all endpoints are up, every incident is over and no host states
+a finding. No link and no switch may be blamed on the way.
 
 At the end the analyzer's database must hold every window of every host from its first to the newest
 that its agent said was acknowledged, but for those in which the agent was dead: agents ship oldest
-first, so all of these were acknowledged.
+first, so all of these were acknowledged. Where the clock was set, that holds on each side of it.
 """
 
 import os
 import random
+import resource
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import httpx
 
+from tests.lab.certs import ANALYZER
 from tests.lab.commands import wait_for
 from tests.lab.config import ANALYZER_URL, agent_url
 from tests.lab.lab import Lab
@@ -36,12 +41,42 @@ WINDOW_NS = 5_000_000_000
 STARTING_NS = 2_000_000_000
 """An agent counts its first window once it has found its endpoints."""
 UNDERLAY = "underlay"
-VICTIMS = ("agent", "analyzer", "vswitchd", "ovsdb", "helper")
+VICTIMS = ("agent", "analyzer", "vswitchd", "ovsdb", "helper", "memory", "certificate")
+VALID_S = 15.0
+"""For which a certificate that is to end is valid: an agent takes it within ten."""
+STEP_S = (60.0, 300.0)
+FARTHEST_S = 900.0
+"""By which the clock is set away from the time at most."""
 FULL = "analyzer-disk-full"
 DISK = "(disk full)"
 FULL_SHARE = 0.1
 """Share of the kills at which the analyzer's disk is full."""
 Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Between two moments at which the clock was set."""
+
+    began_ns: int
+    """Unix time, as it was set then."""
+    acknowledged: dict[str, set[int]] = field(default_factory=dict)
+    """Host -> window starts that its agent said were acknowledged."""
+    dead: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Host -> from when to when its agent was dead, Unix ns."""
+
+    def note(self, host: str, start_ns: int) -> None:
+        """Take what an agent says; it may still say what was before the clock was set."""
+        if self.began_ns - WINDOW_NS <= start_ns <= time.time_ns():
+            self.acknowledged.setdefault(host, set()).add(start_ns)
+
+    def wanted(self) -> Counter[tuple[str, int]]:
+        """Return each host's windows that must be in the database."""
+        return Counter(
+            (host, start_ns)
+            for host, known in self.acknowledged.items()
+            for start_ns in _wanted(min(known), max(known), self.dead.get(host, []))
+        )
 
 
 @dataclass(slots=True)
@@ -53,10 +88,6 @@ class Report:
     failures: list[str] = field(default_factory=list)
     incidents: Counter[str] = field(default_factory=Counter)
     """Incidents that opened, by layer and kind of component."""
-    acknowledged: dict[str, set[int]] = field(default_factory=dict)
-    """Host -> window starts that its agent said were acknowledged."""
-    dead: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    """Host -> from when to when its agent was dead, Unix ns."""
     windows: int = 0
     """Windows that had to be in the database."""
     lost: int = 0
@@ -75,7 +106,7 @@ class Report:
             middle = times[len(times) // 2] if times else float("nan")
             worst = times[-1] if times else float("nan")
             made.append(
-                f"  {victim:<9} killed {self.kills[victim]:>2} times; all well again after "
+                f"  {victim:<11} {self.kills[victim]:>3} times; all well again after "
                 f"{middle:.0f} s (median), {worst:.0f} s (longest)"
             )
         made.append("incidents that opened and recovered, by component:")
@@ -89,8 +120,14 @@ class Report:
 class Chaos:
     """Kills, restarts, and watches."""
 
-    def __init__(self, lab: Lab, say: Say, *, seed: int) -> None:
+    def __init__(self, lab: Lab, say: Say, *, seed: int, sets_clock: bool = False) -> None:
         self._lab, self._say = lab, say
+        self._victims = (*VICTIMS, "clock") if sets_clock else VICTIMS
+        self._off_s = 0.0
+        """By how much the clock was set in all."""
+        self._stretches = [Stretch(0)]
+        self._party = ANALYZER
+        """Whose certificate ends."""
         self._chance = random.Random(seed)
         self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
         self._seen: set[str] = set()
@@ -101,8 +138,9 @@ class Chaos:
         """Kill `kills` times in a row."""
         self._watch(SETTLE_S, until=lambda: False)
         for number in range(1, kills + 1):
-            victim = self._chance.choice(VICTIMS)
-            host = None if victim == "analyzer" else self._chance.choice(self._hosts)
+            victim = self._chance.choice(self._victims)
+            of_host = victim not in {"analyzer", "clock"}
+            host = self._chance.choice(self._hosts) if of_host else None
             if self._chance.random() < FULL_SHARE:
                 self._lab.inject(FULL)
                 self.report.kills[DISK] += 1
@@ -110,13 +148,14 @@ class Chaos:
             killed_ns = time.time_ns()
             self._kill(victim, host)
             began = time.monotonic()
-            self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
+            ended_s = VALID_S if victim == "certificate" else 0.0
+            self._watch(ended_s + self._chance.uniform(0.2, 4), until=lambda: False)
             self._lab.heal()
-            if victim != "helper":
-                self._lab.restart(victim, host)
+            self._mend(victim, host)
             self._restarted_ns = time.time_ns()
-            if victim == "agent" and host is not None:
-                self.report.dead.setdefault(host, []).append((killed_ns, self._restarted_ns))
+            if victim in {"agent", "memory"} and host is not None:
+                dead = self._stretches[-1].dead.setdefault(host, [])
+                dead.append((killed_ns, self._restarted_ns))
             well = self._watch(RECOVER_S, until=self._all_well)
             took = time.monotonic() - began
             name = " ".join(filter(None, (victim, host)))
@@ -127,12 +166,44 @@ class Chaos:
                 self.report.failures.append(f"kill {number} ({name}): not well in {RECOVER_S} s")
 
     def _kill(self, victim: str, host: str | None) -> None:
-        if victim == "helper":
-            self._kill_helper(self._chance.choice((f"{host}/agent", "analyzer/analyzer")))
-            return
-        daemons = {"vswitchd": "ovs-vswitchd", "ovsdb": "ovsdb-server"}
-        name = f"{host or victim}/{daemons.get(victim, victim)}"
-        self._lab.processes.signal(name, signal.SIGKILL)
+        match victim:
+            case "helper":
+                self._kill_helper(self._chance.choice((f"{host}/agent", "analyzer/analyzer")))
+            case "memory":
+                _bound_memory(self._lab.processes.pid(f"{host}/agent"))
+            case "certificate":
+                self._party = self._chance.choice((host or ANALYZER, ANALYZER))
+                self._lab.services().certificates.sign(self._party, valid_s=VALID_S)
+            case "clock":
+                self._set_clock()
+            case _:
+                daemons = {"vswitchd": "ovs-vswitchd", "ovsdb": "ovsdb-server"}
+                name = f"{host or victim}/{daemons.get(victim, victim)}"
+                self._lab.processes.signal(name, signal.SIGKILL)
+
+    def _mend(self, victim: str, host: str | None) -> None:
+        match victim:
+            case "helper" | "clock":
+                return
+            case "memory":
+                pid = self._lab.processes.pid(f"{host}/agent")
+                if pid is None:
+                    self._lab.restart("agent", host)
+                else:
+                    resource.prlimit(pid, resource.RLIMIT_DATA, _UNBOUNDED)
+            case "certificate":
+                self._lab.services().certificates.sign(self._party)
+            case _:
+                self._lab.restart(victim, host)
+
+    def _set_clock(self) -> None:
+        step_s = self._chance.uniform(*STEP_S) * self._chance.choice((-1, 1))
+        if abs(self._off_s + step_s) > FARTHEST_S:
+            step_s = -step_s
+        self._off_s += step_s
+        time.clock_settime(time.CLOCK_REALTIME, time.time() + step_s)
+        self._stretches.append(Stretch(time.time_ns()))
+        self._say(f"the clock was set by {step_s:+.0f} s")
 
     def _kill_helper(self, parent: str) -> None:
         """Kill one of the processes that another one started, if it has any now."""
@@ -157,8 +228,7 @@ class Chaos:
         for number, host in enumerate(self._hosts):
             status = self._get(agent_url(number), "/v1/status")
             if status and status["acknowledged_ns"]:
-                known = self.report.acknowledged.setdefault(host, set())
-                known.add(status["acknowledged_ns"])
+                self._stretches[-1].note(host, status["acknowledged_ns"])
         for each in self._incidents():
             component = each["component"] or "insufficient evidence"
             key = f"{each['id']} {component}"
@@ -186,7 +256,8 @@ class Chaos:
             over
             and up == wanted
             and all(
-                not agent["findings"] and agent["acknowledged_ns"] > self._restarted_ns
+                not agent["findings"]
+                and self._restarted_ns < agent["acknowledged_ns"] <= time.time_ns()
                 for agent in agents
                 if agent
             )
@@ -205,15 +276,24 @@ class Chaos:
         database = self._lab.directory / "analyzer" / "netagent.duckdb"
         with duckdb.connect(str(database), read_only=True) as connection:
             rows = connection.execute("SELECT host, start_ns FROM windows").fetchall()
-        have: dict[str, set[int]] = {}
-        for host, start_ns in rows:
-            have.setdefault(host, set()).add(start_ns)
-        for host, known in self.report.acknowledged.items():
-            wanted = _wanted(min(have[host]), max(known), self.report.dead.get(host, []))
-            missing = wanted - have[host]
-            self.report.windows += len(wanted)
-            self.report.lost += len(missing)
-            self.report.failures += [f"window {start} of {host} is lost" for start in missing]
+        wanted = Counter[tuple[str, int]]()
+        for stretch in self._stretches:
+            wanted += stretch.wanted()
+        missing = wanted - Counter(rows)
+        self.report.windows, self.report.lost = wanted.total(), missing.total()
+        self.report.failures += [f"window {start} of {host} is lost" for host, start in missing]
+
+
+_UNBOUNDED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def _bound_memory(pid: int | None) -> None:
+    """Let a process have no more memory than it has now."""
+    if pid is None:
+        return
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (data,) = (line.split()[1] for line in lines if line.startswith("VmData:"))
+    resource.prlimit(pid, resource.RLIMIT_DATA, (int(data) * 1024, resource.RLIM_INFINITY))
 
 
 def _wanted(first_ns: int, last_ns: int, dead: list[tuple[int, int]]) -> set[int]:
@@ -227,11 +307,11 @@ def _wanted(first_ns: int, last_ns: int, dead: list[tuple[int, int]]) -> set[int
     }
 
 
-def run(lab: Lab, say: Say, *, kills: int = 50, seed: int = 1) -> Report:
+def run(lab: Lab, say: Say, *, kills: int = 50, seed: int = 1, sets_clock: bool = False) -> Report:
     """Run on a fresh lab, which is taken down after; return what was seen."""
     lab.up()
     try:
-        chaos = Chaos(lab, say, seed=seed)
+        chaos = Chaos(lab, say, seed=seed, sets_clock=sets_clock)
         chaos.run(kills)
         lab.processes.signal("analyzer/analyzer", signal.SIGTERM)
         wait_for(

@@ -151,7 +151,9 @@ def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
 
 
 def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
-    report = chaos.run(lab, _progress, kills=options.kills, seed=options.seed)
+    report = chaos.run(
+        lab, _progress, kills=options.kills, seed=options.seed, sets_clock=options.set_clock
+    )
     text = "\n".join(report.lines())
     if not report.good:
         raise LabError(text, "see the failures above")
@@ -305,6 +307,8 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     chaotic.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
     chaotic.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
+    chaotic.add_argument("--set-clock", action="store_true",
+                         help="by minutes, too: this machine's, so in a guest alone")  # fmt: skip
 
 
 def _up_arguments(up: argparse.ArgumentParser) -> None:

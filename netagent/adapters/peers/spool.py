@@ -34,7 +34,11 @@ the default five seconds."""
 
 
 class Spool:
-    """Summaries by the start of their window. When full, the oldest go and count."""
+    """Summaries by the start of their window. When full, the oldest go and count.
+
+    One whose window begins with another's, since the clock went back in between, is kept as if it
+    began a nanosecond later.
+    """
 
     def __init__(self, folder: Path, *, limit_bytes: int) -> None:
         """Open the spool in `folder`, with what an earlier process left there.
@@ -65,7 +69,7 @@ class Spool:
         return sum(self._sizes.values()) + sum(map(len, self._held.values()))
 
     def put(self, start_ns: int, body: bytes) -> None:
-        """Keep `body`; one of the same window is replaced.
+        """Keep `body`, beside all that is kept already.
 
         If the disk refuses, it is kept in memory, and counted in `disk_errors`.
         """
@@ -74,7 +78,8 @@ class Spool:
             self.dropped += 1
             log.warning("summary_dropped", reason="larger than the spool", size_bytes=size)
             return
-        self.delete(start_ns)
+        while start_ns in self._sizes or start_ns in self._held:
+            start_ns += 1
         self._make_room(size)
         try:
             self._write(start_ns, body)

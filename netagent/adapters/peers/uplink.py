@@ -220,6 +220,10 @@ class Shipper:
         self._spool.put(start_ns, summary)
         self._filled.set()
 
+    def start_anew(self) -> None:
+        """Note that the clock went back: what was acknowledged by it is no measure any more."""
+        self.acknowledged_ns = 0
+
     async def run(self) -> None:
         """Deliver until cancelled."""
         failures = 0

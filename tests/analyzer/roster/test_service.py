@@ -23,9 +23,9 @@ class Memory:
     def __init__(self):
         self.summaries, self.hosts, self.tasks, self.writes = {}, {}, {}, 0
 
-    async def put(self, host, start_ns, received_ns, payload):
-        new = (host, start_ns) not in self.summaries
-        self.summaries.setdefault((host, start_ns), (received_ns, payload))
+    async def put(self, key, received_ns, payload):
+        new = key not in self.summaries
+        self.summaries.setdefault(key, (received_ns, payload))
         return new
 
     async def put_host(self, state):
@@ -156,7 +156,7 @@ def test_a_summary_is_stored_before_it_is_observed_and_once():
     bench.register(registration("h0"), 1)
     assert bench.push(summary(), b"payload", 7) == Accepted(duplicate=False)
     assert bench.push(summary(), b"payload", 8) == Accepted(duplicate=True)
-    assert bench.store.summaries == {("h0", 5 * SECOND): (7, b"payload")}
+    assert bench.store.summaries == {summary().key: (7, b"payload")}
     assert bench.seen == [(5 * SECOND, 7)]
     assert bench.registry.agent("h0").last_seen_ns == 8
     assert bench.registry.agent("h0").last_window_ns == 5 * SECOND

@@ -62,7 +62,7 @@ def test_an_administrator_gets_a_backup_of_any_name_or_of_none(tmp_path, monkeyp
     monkeypatch.setattr(backup, "BACKUPS_KEPT", 1)
 
     async def work(analyzer, client):
-        await analyzer.store.put("h0", 1, 1, b"one")
+        await analyzer.store.put(("h0", 1, 0), 1, b"one")
         first = (await client.post("/v1/backup", json={"name": "first"})).json()
         other = (await client.post("/v1/backup")).json()
         return first, other

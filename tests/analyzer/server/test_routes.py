@@ -450,7 +450,7 @@ def test_what_a_restart_cannot_read_is_set_aside_counted_and_stops_nothing(tmp_p
     async def before(lab):
         await lab.register("h0", endpoint("h0", "a0"))
         await lab.push()
-        await lab.analyzer.store.put("h0", 1, time.time_ns(), b"no summary")
+        await lab.analyzer.store.put(("h0", 1, 0), time.time_ns(), b"no summary")
 
     async def after(lab):
         status = (await lab.http.get("/v1/status")).json()

@@ -149,7 +149,7 @@ def populate(database):
 
     async def work(store):
         for n in range(OLD):
-            await store.put("old", n, then_ns + n * SECOND, os.urandom(100_000))
+            await store.put(("old", n, 0), then_ns + n * SECOND, os.urandom(100_000))
 
     database.parent.mkdir()
     backups.using(database, work)

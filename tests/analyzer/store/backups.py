@@ -33,7 +33,7 @@ def filled(path: Path, *summaries: bytes) -> None:
 
     async def work(store: Store) -> None:
         for n, body in enumerate(summaries):
-            await store.put("h0", n, n, body)
+            await store.put(("h0", n, 0), n, body)
 
     using(path, work)
 

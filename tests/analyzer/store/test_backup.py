@@ -42,7 +42,9 @@ def using(path, work):
 async def fill(store, first, count, size=2_000):
     """Store summaries, each told by what is in it; return them."""
     made = {n: n.to_bytes(4) * (size // 4) for n in range(first, first + count)}
-    assert all(await asyncio.gather(*(store.put("h0", n, n, body) for n, body in made.items())))
+    assert all(
+        await asyncio.gather(*(store.put(("h0", n, 0), n, body) for n, body in made.items()))
+    )
     return made
 
 

@@ -73,20 +73,21 @@ async def replayed(store, since_ns=0):
 def test_each_summary_is_stored_once_and_its_repeats_are_told(path):
     async def work(store):
         rows = [("h0", 5), ("h0", 10), ("h1", 5), ("h0", 5)]
-        together = await asyncio.gather(*(store.put(h, s, 7, b"x" * s) for h, s in rows))
-        again = await store.put("h0", 10, 8, b"other")
+        together = await asyncio.gather(*(store.put((h, s, 0), 7, b"x" * s) for h, s in rows))
+        again = await store.put(("h0", 10, 0), 8, b"other")
+        assert await store.put(("h0", 10, 7), 8, b"after its clock went back")
         return together, again, await store.usage()
 
     together, again, usage = using(path, work)
     assert together == [True, True, True, False]
     assert again is False
-    assert usage == (3, 20)
+    assert usage == (4, 45)
 
 
 def test_summaries_are_replayed_in_the_order_they_came(path):
     async def work(store):
         for n in (3, 1, 2, 0):
-            await store.put(f"h{n}", 5, n, b"%d" % n)
+            await store.put((f"h{n}", 5, 0), n, b"%d" % n)
         return await replayed(store, 1)
 
     assert using(path, work) == [(1, b"1"), (2, b"2"), (3, b"3")]
@@ -96,7 +97,7 @@ def test_windows_of_some_hosts_and_of_a_time_are_found_in_order(path):
     async def work(store):
         for host in ("h0", "h1", "h2"):
             for start_ns in (30, 10, 20):
-                await store.put(host, start_ns, 99, f"{host} {start_ns}".encode())
+                await store.put((host, start_ns, 0), 99, f"{host} {start_ns}".encode())
         parts = [part async for part in store.of_hosts(["h0", "h2"], 10, 20)]
         found = [payload for part in parts for payload in part]
         assert found == [b"h0 10", b"h2 10", b"h0 20", b"h2 20"]
@@ -112,7 +113,8 @@ def test_more_than_fits_into_memory_is_replayed_and_read(path, monkeypatch):
 
     async def write(store):
         stored = [
-            store.put(f"h{n % 4}", n // 4, 1000 + n, body + n.to_bytes(2)) for n in range(8_000)
+            store.put((f"h{n % 4}", n // 4, 0), 1000 + n, body + n.to_bytes(2))
+            for n in range(8_000)
         ]
         assert all(await asyncio.gather(*stored))
 
@@ -130,12 +132,12 @@ def test_more_than_fits_into_memory_is_replayed_and_read(path, monkeypatch):
 
 def test_writes_go_on_while_a_replay_is_read(path):
     async def work(store):
-        await asyncio.gather(*(store.put("h0", n, n, b"x") for n in range(1200)))
+        await asyncio.gather(*(store.put(("h0", n, 0), n, b"x") for n in range(1200)))
         seen = 0
         async for _ in store.replay(0):
             seen += 1
             if seen in {1, 700}:
-                assert await store.put("h1", seen, 9999, b"y")
+                assert await store.put(("h1", seen, 0), 9999, b"y")
         return seen
 
     assert using(path, work) == 1200
@@ -175,7 +177,7 @@ def test_everything_else_survives_a_restart(path):
 
 def test_old_summaries_and_those_beyond_the_bytes_are_deleted_oldest_first(path):
     async def work(store):
-        await asyncio.gather(*(store.put("h0", n, n, b"x" * 100) for n in range(50)))
+        await asyncio.gather(*(store.put(("h0", n, 0), n, b"x" * 100) for n in range(50)))
         by_age = await store.trim(before_ns=10, max_bytes=10**9)
         by_size = await store.trim(before_ns=0, max_bytes=1000)
         idle = await store.trim(before_ns=0, max_bytes=1000)
@@ -192,7 +194,10 @@ def test_the_files_stay_bounded_however_long_they_are_written(path, monkeypatch)
         for round_ in range(24):
             start = 100 * round_
             await asyncio.gather(
-                *(store.put("h0", start + n, start + n, os.urandom(20_000)) for n in range(100))
+                *(
+                    store.put(("h0", start + n, 0), start + n, os.urandom(20_000))
+                    for n in range(100)
+                )
             )
             await store.trim(before_ns=0, max_bytes=4_000_000)
             sizes.append(size_of(path))
@@ -224,7 +229,7 @@ def test_where_the_disk_is_short_the_oldest_go_by_whole_files_and_no_more(path, 
 
     async def work(store):
         for n in range(30):
-            await store.put("h0", n, n, n.to_bytes() * 10_000)
+            await store.put(("h0", n, 0), n, n.to_bytes() * 10_000)
         disk = Small(folder, 30_000)  # 100,000 shall be free
         monkeypatch.setattr(store, "room", lambda: disk.of(None))
         first = await store.make_room(before_ns=1000)
@@ -243,7 +248,7 @@ def test_where_the_disk_is_short_the_oldest_go_by_whole_files_and_no_more(path, 
         assert left[-1] == 29
         assert set(range(20, 30)) <= set(left)
         assert await store.make_room(before_ns=20) == Freed()
-        assert await store.put("h0", 99, 99, b"more")
+        assert await store.put(("h0", 99, 0), 99, b"more")
 
     using(path, work)
 
@@ -253,7 +258,7 @@ def test_where_the_disk_is_short_backups_go_before_summaries(path, monkeypatch):
 
     async def work(store):
         for n in range(12):
-            await store.put("h0", n, n, n.to_bytes() * 10_000)
+            await store.put(("h0", n, 0), n, n.to_bytes() * 10_000)
         for name in ("one", "two"):
             await store.back_up(name)
         rooms = [Room(2_000_000, 0), Room(2_000_000, 0), Room(2_000_000, 100_000)]
@@ -270,7 +275,7 @@ def test_rows_whose_files_went_before_a_kill_go_with_the_next_ones(path, monkeyp
 
     async def work(store):
         for n in range(20):
-            await store.put("h0", n, n, n.to_bytes() * 10_000)
+            await store.put(("h0", n, 0), n, n.to_bytes() * 10_000)
         (folder / f"{1:010d}.segment").unlink()
         await store.make_room(before_ns=1000, least=1)
         with structlog.testing.capture_logs() as logs:
@@ -294,9 +299,9 @@ def test_only_recovered_incidents_are_dropped_with_age(path):
 def test_one_bad_write_fails_alone(path):
     async def work(store):
         results = await asyncio.gather(
-            store.put("h0", 1, 1, b""),
-            store.put("h0", 2**70, 1, b""),
-            store.put("h0", 2, 1, b""),
+            store.put(("h0", 1, 0), 1, b""),
+            store.put(("h0", 2**70, 0), 1, b""),
+            store.put(("h0", 2, 0), 1, b""),
             return_exceptions=True,
         )
         return results, await store.usage()
@@ -308,10 +313,10 @@ def test_one_bad_write_fails_alone(path):
 
 def test_a_caller_that_gave_up_stops_nobody(path):
     async def work(store):
-        gone = asyncio.ensure_future(store.put("h0", 1, 1, b""))
+        gone = asyncio.ensure_future(store.put(("h0", 1, 0), 1, b""))
         await asyncio.sleep(0)
         gone.cancel()
-        return await store.put("h0", 2, 1, b"")
+        return await store.put(("h0", 2, 0), 1, b"")
 
     assert using(path, work) is True
 
@@ -320,7 +325,7 @@ def test_a_closed_store_says_so(path):
     async def work(store):
         await store.close()
         with pytest.raises(CapabilityMissing):
-            await store.put("h0", 1, 1, b"")
+            await store.put(("h0", 1, 0), 1, b"")
 
     using(path, work)
 
@@ -328,7 +333,7 @@ def test_a_closed_store_says_so(path):
 def test_a_payload_that_is_damaged_is_logged_and_the_others_are_read(path):
     async def work(store):
         for n in range(3):
-            await store.put("h0", n, n, b"%d" % n)
+            await store.put(("h0", n, 0), n, b"%d" % n)
         damage()
         return await replayed(store)
 
@@ -400,8 +405,8 @@ def test_work_that_fails_in_any_way_holds_up_nobody_else(path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(store._writer, "_group", lambda _: 1 / 0)
             with pytest.raises(ZeroDivisionError):
-                await store.put("h0", 0, 1, b"")
-        return await store.put("h0", 1, 1, b"")
+                await store.put(("h0", 0, 0), 1, b"")
+        return await store.put(("h0", 1, 0), 1, b"")
 
     assert using(path, work) is True
 
@@ -416,7 +421,7 @@ from analyzer.store.tables import Store
 
 async def host(store, name, first):
     for n in range(first, first + 10**6):
-        await store.put(name, n, n, name.encode() * 500)
+        await store.put((name, n, 0), n, name.encode() * 500)
         print(name, n, flush=True)
 
 async def main():

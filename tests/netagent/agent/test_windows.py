@@ -46,9 +46,8 @@ def shipped(adapters, monkeypatch):
     return made
 
 
-def test_a_window_is_shipped_once(windows, shipped):
+def test_a_window_is_shipped(windows, shipped):
     window = Window.covering(wall_ns(), width_ns=WIDTH_NS)
-    windows._ship(window)
     windows._ship(window)
     ((start_ns, summary),) = shipped.summaries
     assert start_ns == windows.last_ns == window.start_ns
@@ -108,6 +107,21 @@ async def _until_the_third(windows, shipped):
         await asyncio.wait({work})
 
 
+def test_where_the_clock_went_back_windows_are_counted_as_those_of_another_life(
+    windows, shipped, adapters
+):
+    first = Window.covering(wall_ns(), width_ns=WIDTH_NS)
+    earlier = Window(first.start_ns - 36 * WIDTH_NS, WIDTH_NS)
+    adapters.shipper.acknowledged_ns = first.start_ns
+    for window in (first, earlier, Window(earlier.end_ns, WIDTH_NS), earlier):
+        windows._ship(window)
+    summaries = [summary for _, summary in shipped.summaries]
+    assert [each.instance for each in summaries] == ["one", "one.2", "one.2", "one.3"]
+    assert len({each.key for each in summaries}) == 4
+    assert adapters.shipper.acknowledged_ns == 0
+    assert windows.last_ns == earlier.start_ns
+
+
 def test_windows_follow_each_other(windows, membership, shipped, monkeypatch):
     monkeypatch.setattr(module, "wall_ns", Clock(1000 * WIDTH_NS))
     nap = asyncio.sleep
@@ -117,6 +131,31 @@ def test_windows_follow_each_other(windows, membership, shipped, monkeypatch):
     starts = [start_ns for start_ns, _ in shipped.summaries]
     assert all(later > earlier for earlier, later in pairwise(starts))
     assert all(start_ns % WIDTH_NS == 0 for start_ns in starts)
+
+
+@pytest.mark.parametrize(("back_s", "lives"), [(3, 1), (180, 2)])
+def test_a_clock_that_goes_back_silences_nobody(
+    windows, membership, shipped, monkeypatch, back_s, lives
+):
+    clock = Clock(1000 * WIDTH_NS)
+    monkeypatch.setattr(module, "wall_ns", clock)
+    nap = asyncio.sleep
+    monkeypatch.setattr(module.asyncio, "sleep", lambda _: nap(0))
+    membership.on_view(HostView(complete=True))
+    note = shipped.submit
+
+    def submit(start_ns, body):
+        note(start_ns, body)
+        if len(shipped.summaries) == 1:
+            clock.at_ns -= back_s * 1_000_000_000
+
+    monkeypatch.setattr(shipped, "submit", submit)
+    asyncio.run(_until_the_third(windows, shipped))
+    first, *after = shipped.summaries
+    assert len({summary.key for _, summary in shipped.summaries}) == len(shipped.summaries)
+    assert len({summary.instance for _, summary in shipped.summaries}) == lives
+    gone_s = (after[0][0] - first[0]) / 1e9
+    assert gone_s == 5 if back_s == 3 else -back_s <= gone_s <= -back_s + 10
 
 
 def test_nothing_is_shipped_before_the_host_was_looked_at(windows, shipped, monkeypatch):
