@@ -1,26 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent costs its host: 8 endpoints x 8 targets, and as many probes to answer as to send.
+"""What an agent costs its host: 8 endpoints x 9 targets, and as many probes to answer as to send.
 
-Twice: at 10 probes/s to each target (640 in all), and at 10 probes/s of each endpoint (80). Nine
-hosts of eight rails in the lab. One agent is measured; the others hardly probe. A generator sends
-it the probes that eight such peers would send it. Needs root and Open vSwitch.
+Twice: at a probe a second to each target (72 in all), and at 10 probes/s to each of eight (640).
+Ten hosts of eight rails in the lab. One agent is measured, with the processes that it started; the
+others hardly probe. A generator sends it the visits that nine such peers would pay it. With
+NETAGENT_BENCH_BEFORE, a checkout of an earlier version in which `make setup` was run, that one is
+measured as well, in turn with this one. Needs root and Open vSwitch.
 """
 
+import os
 import socket
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 from netagent.adapters.probes import udp
+from netagent.config import ProbeConfig
 from netagent.wire import frame
 from tests.bench.receiving import cpu_s
 from tests.lab import Lab, Shape
+from tests.lab.processes import children, family
+from tests.lab.shape import namespace
 
-ENDPOINTS, TARGETS, RATE = 8, 8, 10
-PER_ENDPOINT = {"each target": TARGETS * RATE, "each endpoint": RATE}
+ENDPOINTS, TARGETS = 8, 9
+RATES = {"one to each target": 9, "ten to each of eight targets": 80}
+"""Probes a second -> what they are of each endpoint."""
 SHAPE = Shape(hosts=TARGETS + 1, rails=ENDPOINTS, segments=1, spines=1)
 WARM_S, MEASURE_S = 15.0, 30.0
+ROUNDS = 2
 PORT = 18515
 WINDOW_S = 5
 AGENT_URL = "https://198.18.0.10:8421"
+AGENT = "h0/agent"
+PINGS = ProbeConfig().pings_per_visit
+PAGE_KB = os.sysconf("SC_PAGESIZE") / 1024
 
 
 def _configure(lab: Lab, rate: float) -> None:
@@ -49,23 +62,24 @@ def _peers() -> list[tuple[socket.socket, str]]:
 
 
 def _send(peers: list[tuple[socket.socket, str]], seconds: float, rate: float) -> int:
-    # Paced: all peers together send as many probes as the agent does; sizes in turn as its are.
-    interval = 1.0 / (ENDPOINTS * rate)
-    began, sent = time.monotonic(), 0
+    # All peers together send as many probes as the agent does, in visits; sizes in turn as its are.
+    interval = PINGS / (ENDPOINTS * rate)
+    began, visits = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
-        while sent * interval < elapsed:
-            peer, target = peers[sent % len(peers)]
-            size = (36, 1072, 1422)[sent // len(peers) % 3]
-            probe = frame.Frame(sent % len(peers), sent)
-            udp.send(peer, frame.encode(probe, size=size), (target, PORT))
-            if sent % 16 == 0:
-                while udp.receive(peer) is not None:
-                    pass
+        while visits * interval < elapsed:
+            peer, target = peers[visits % len(peers)]
+            for ping in range(PINGS):
+                sent = visits * PINGS + ping
+                size = (36, 1072, 1422)[sent // len(peers) % 3]
+                probe = frame.Frame(visits % len(peers), sent, port=1024 + ping // 2)
+                udp.send(peer, frame.encode(probe, size=size), (target, PORT))
+            while udp.receive(peer) is not None:
+                pass
             while udp.notice(peer) is not None:
                 pass
-            sent += 1
+            visits += 1
         time.sleep(0.002)  # pacing, not synchronisation
-    return sent
+    return visits * PINGS
 
 
 def _watch(
@@ -83,31 +97,48 @@ def _watch(
     return dict(sorted(seen.items())[1:])
 
 
-def run() -> list[dict[str, object]]:
-    """Return a row per rate: CPU share of one core, resident memory, and probes sent late."""
-    return [{"ten_probes_per_s_to": what, **_measure(rate)} for what, rate in PER_ENDPOINT.items()]
+def run() -> Iterator[dict[str, object]]:
+    """Yield a row per rate and round: CPU share of one core, memory, and probes sent late."""
+    before = os.environ.get("NETAGENT_BENCH_BEFORE")
+    versions = {"this": Path.cwd()} | ({"before": Path(before)} if before else {})
+    for what, rate in RATES.items():
+        yield from _rows(versions, what, rate)
 
 
-def _measure(rate: float) -> dict[str, object]:
+def _rows(versions: dict[str, Path], what: str, rate: float) -> Iterator[dict[str, object]]:
     lab = Lab()
     lab.up(SHAPE, agents=False, tasks=(), traffic=None)
     try:
         _configure(lab, rate)
-        services = lab.services()
-        services.start()
+        lab.services().start()
         lab.start_task("train-a")
         peers = _peers()
-        _send(peers, WARM_S, rate)
-        pid = lab.processes.pid("h0/agent")
-        if pid is None:
-            raise RuntimeError("the agent of h0 is not running")
-        before_s, began = cpu_s(pid), time.monotonic()
-        windows = list(_watch(lab, peers, rate).values())
-        share = (cpu_s(pid) - before_s) / (time.monotonic() - began)
+        for _ in range(ROUNDS):
+            for version, checkout in versions.items():
+                _restart(lab, checkout)
+                yield {"version": version, "probes_a_second": what, **_measure(lab, peers, rate)}
         for peer, _ in peers:
             peer.close()
     finally:
         lab.down()
+
+
+def _restart(lab: Lab, checkout: Path) -> None:
+    lab.processes.kill(AGENT)
+    program = str(checkout / ".venv" / "bin" / "netagent")
+    config = str(lab.directory / "h0" / "agent.toml")
+    lab.processes.start(AGENT, program, "run", "--config", config, namespace=namespace("h0"))
+
+
+def _measure(lab: Lab, peers: list[tuple[socket.socket, str]], rate: float) -> dict[str, object]:
+    _send(peers, WARM_S, rate)
+    pid = lab.processes.pid(AGENT)
+    if pid is None:
+        raise RuntimeError("the agent of h0 is not running")
+    everybody = list(family(pid, children()))
+    before_s, began = sum(map(cpu_s, everybody)), time.monotonic()
+    windows = list(_watch(lab, peers, rate).values())
+    share = (sum(map(cpu_s, everybody)) - before_s) / (time.monotonic() - began)
     seconds = WINDOW_S * len(windows)
     return {
         "endpoints": ENDPOINTS,
@@ -115,10 +146,15 @@ def _measure(rate: float) -> dict[str, object]:
         "probes_per_s": round(sum(w["sent"] for w in windows) / seconds),
         "answered_per_s": round(sum(w["answered"] for w in windows) / seconds),
         "cpu_share_of_a_core": round(share, 4),
-        "rss_mb": round(max(w["rss_kb"] for w in windows) / 1024, 1),
+        "rss_mb": round(sum(map(_rss_kb, everybody)) / 1024, 1),
+        "processes": len(everybody),
         "probes_delayed_by_the_agent": sum(w["delayed"] for w in windows),
         "probes_held_back_by_caps": sum(w["capped"] for w in windows),
         "seconds": seconds,
-        "target_cpu_share": 0.03,
-        "target_rss_mb": 60,
+        "target_cpu_share": 0.01 if rate < TARGETS + 1 else 0.03,
+        "target_rss_mb": 45,
     }
+
+
+def _rss_kb(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * PAGE_KB

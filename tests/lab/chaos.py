@@ -44,6 +44,8 @@ UNDERLAY = "underlay"
 VICTIMS = ("agent", "analyzer", "vswitchd", "ovsdb", "helper", "memory", "certificate")
 VALID_S = 15.0
 """For which a certificate that is to end is valid: an agent takes it within ten."""
+WATCHDOG_S = 60.0
+"""As in the agent's unit: who gives no sign of life for so long is started again."""
 STEP_S = (60.0, 300.0)
 FARTHEST_S = 900.0
 """By which the clock is set away from the time at most."""
@@ -187,10 +189,12 @@ class Chaos:
                 return
             case "memory":
                 pid = self._lab.processes.pid(f"{host}/agent")
-                if pid is None:
-                    self._lab.restart("agent", host)
-                else:
+                if pid is not None:
                     resource.prlimit(pid, resource.RLIMIT_DATA, _UNBOUNDED)
+                url = agent_url(self._hosts.index(host or ""))
+                # Python waits for ever for a thread that had no memory to begin.
+                if not self._watch(WATCHDOG_S, until=lambda: self._get(url, "/v1/status")):
+                    self._lab.restart("agent", host)
             case "certificate":
                 self._lab.services().certificates.sign(self._party)
             case _:
@@ -213,7 +217,7 @@ class Chaos:
             with suppress(ProcessLookupError):
                 os.kill(self._chance.choice(helpers), signal.SIGKILL)
 
-    def _watch(self, seconds: float, *, until: Callable[[], bool]) -> bool:
+    def _watch(self, seconds: float, *, until: Callable[[], object]) -> bool:
         # Collect what agents say was acknowledged, and what incidents open, all the time.
         deadline = time.monotonic() + seconds
         while True:
