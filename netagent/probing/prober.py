@@ -37,7 +37,7 @@ the kernel's filter, and a new path is seen in seconds."""
 MAX_BURST_PROBES = 4096
 """Probes sent on demand whose answers are kept; the oldest go first. Chosen: whoever asked may have
 gone away."""
-SEND_EVERY_NS = 5_000_000
+SEND_EVERY_NS = 10_000_000
 """Nanoseconds within which visits that fall due go out together. Chosen: a wake-up costs more than
 a packet."""
 IDLE_NS = 1_000_000_000
@@ -107,6 +107,8 @@ class Burst:
 
     local: _Local
     peer: _Peer
+    until_ns: int = 0
+    """When its last probe is settled at the latest (monotonic)."""
     begun: int = 0
     """Probes that were to be sent so far; what a cap holds back is not sent."""
     open: set[int] = field(default_factory=set)
@@ -147,11 +149,15 @@ class Prober:
         self._wall_ns = wall_ns
         """Read as each probe leaves, for t1."""
         self._locals: dict[EndpointId, _Local] = {}
+        self.eager = False
+        """Whether a packet is late while it waits: nobody but this process stamps it."""
         self._by_fd: dict[int, _Local] = {}
         self._by_session: dict[int, _Local] = {}
         self._pinglist = PingList(0)
         self._skips_rare = False
         self._bursts: dict[tuple[int, int], Burst] = {}
+        self._burst: Burst | None = None
+        """The newest of them."""
         self._send_ns = 0
         rate = settings.rate_per_host
         host_bytes = settings.bytes_per_second_per_host
@@ -218,6 +224,7 @@ class Prober:
             TokenBucket(cap, cap, now_ns=now_ns),
         )
         self._locals[endpoint.id] = local
+        self._note_eager()
         self._by_session[session] = local
         for descriptor in transport.descriptors():
             self._by_fd[descriptor] = local
@@ -229,11 +236,6 @@ class Prober:
     def stamps(self) -> Mapping[EndpointId, Stamps]:
         """Return who stamps each endpoint's probes."""
         return {key: local.transport.stamps for key, local in self._locals.items()}
-
-    @property
-    def eager(self) -> bool:
-        """Whether a packet is late while it waits: nobody but this process stamps it."""
-        return any(each.transport.stamps is Stamps.PROCESS for each in self._locals.values())
 
     def set_pinglist(self, pinglist: PingList, *, now_ns: int) -> None:
         """Probe exactly these targets from now on."""
@@ -288,8 +290,13 @@ class Prober:
             local.session.introduce(peer.flows, until_ns=until_ns)
         return peer
 
+    def _note_eager(self) -> None:
+        stamps = (each.transport.stamps for each in self._locals.values())
+        self.eager = any(each is Stamps.PROCESS for each in stamps)
+
     def _drop(self, key: EndpointId) -> Transport:
         local = self._locals.pop(key)
+        self._note_eager()
         local.session.abandon()
         self._by_session.pop(local.session.session, None)
         for descriptor in local.transport.descriptors():
@@ -325,6 +332,11 @@ class Prober:
         port = transport.ports[-1]
         local.ended = [peer.roam(port) for peer in local.peers.values()]
 
+    def bursting(self, *, now_ns: int) -> bool:
+        """Whether somebody waits for the newest burst."""
+        burst = self._burst
+        return burst is not None and bool(burst.open) and now_ns < burst.until_ns
+
     def take_counters(self) -> ProberCounters:
         """Return what went wrong since the last call."""
         taken, self.counters = self.counters, ProberCounters()
@@ -337,12 +349,19 @@ class Prober:
 
     # --- what comes and what goes ------------------------------------------------------------
 
-    def read(self, ready: Iterable[tuple[int, int]], *, woken_ns: int, now_ns: int) -> None:
-        """Take one packet, or a few, of each descriptor that is ready; `woken_ns` is wall clock."""
+    def read(
+        self, ready: Iterable[tuple[int, int]], *, woken_ns: int, due_ns: int, now_ns: int
+    ) -> None:
+        """Take one packet, or a few, of each descriptor that is ready.
+
+        `woken_ns` and `due_ns` are wall clock: see `Transport.read`.
+        """
         for fd, events in ready:
             local = self._by_fd.get(fd)
             if local is not None:
-                foreign = local.transport.read(fd, events, local.session, woken_ns=woken_ns)
+                foreign = local.transport.read(
+                    fd, events, local.session, woken_ns=woken_ns, due_ns=due_ns
+                )
                 self.counters.bad_frames += foreign
                 self._account(local, now_ns)
 
@@ -455,12 +474,14 @@ class Prober:
     def begin_burst(self, target: Target) -> Burst:
         """Begin to probe `target` on demand; raises KeyError where its source is not local."""
         local = self._locals[target.source]
-        return Burst(local, self._peer(local, target))
+        self._burst = Burst(local, self._peer(local, target))
+        return self._burst
 
     def send_of(self, burst: Burst, *, now_ns: int) -> None:
         """Send the next probe of a burst, within the caps."""
         local, n = burst.local, burst.begun
         burst.begun += 1
+        burst.until_ns = now_ns + self._settings.timeout_ms * 1_000_000
         ports, sizes = len(burst.peer.flows), len(local.sizes)
         ping = Ping(burst.peer.target, (n // 2) % ports, n % sizes)
         self._ping(local, burst.peer, ping, now_ns, burst=burst)

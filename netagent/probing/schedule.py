@@ -24,7 +24,7 @@ PINGS_PER_PORT = 2
 CONFIRM_NS = 400_000_000
 """Twice the nanoseconds after which a target that lost a probe is visited again. Chosen: three
 failures in a row need seconds and not three rounds."""
-LATE_NS = 10_000_000
+LATE_NS = 20_000_000
 """Nanoseconds by which a probe must be sent late to count as delayed by the agent itself. Chosen:
 twice the span in which visits gather."""
 

@@ -83,17 +83,22 @@ class Transport(Protocol):
     def descriptors(self) -> Iterable[int]:
         """Return what epoll is to watch."""
 
+    def urgent(self) -> Iterable[int]:
+        """Return those of them at which somebody waits; the others are read when it suits."""
+
     def aim(self, targets: Sequence[Target]) -> None:
         """Make ready to probe exactly these targets."""
 
     def send(self, target: Target, port: int, payload: bytes) -> Sent:
         """Send a frame from the port with index `port`."""
 
-    def read(self, descriptor: int, events: int, session: ProbeSession, *, woken_ns: int) -> int:
+    def read(
+        self, descriptor: int, events: int, session: ProbeSession, *, woken_ns: int, due_ns: int
+    ) -> int:
         """Take what a ready descriptor holds into `session`; return how many frames were foreign.
 
         May take a part: a descriptor that stays ready is read again. `woken_ns` is the wall clock
-        just after it was found ready.
+        just after it was found ready, `due_ns` when it was to be read at the latest.
         """
 
     def close(self) -> None:

@@ -118,7 +118,9 @@ def _ours(pair: Duet, *, busy: bool) -> list[int]:
                 else:
                     ready, woken_ns = waiting.poll(1.0), wall_ns()
                     if ready:
-                        transport.read(arrivals, select.EPOLLIN, session, woken_ns=woken_ns)
+                        transport.read(
+                            arrivals, select.EPOLLIN, session, woken_ns=woken_ns, due_ns=woken_ns
+                        )
             found.append(clock() - began_ns)
             while event is not None:
                 pair.happened.append(event)
@@ -289,7 +291,7 @@ def _turn(waiting: select.epoll, by_fd: dict[int, _Prober], seconds: float) -> N
         ready, woken_ns = waiting.poll(0.05), wall_ns()
         for fd, events in ready:
             prober = by_fd[fd]
-            prober.transport.read(fd, events, prober.session, woken_ns=woken_ns)
+            prober.transport.read(fd, events, prober.session, woken_ns=woken_ns, due_ns=woken_ns)
             for target in prober.settle():
                 number += 1
                 prober.send(target, number)

@@ -246,7 +246,7 @@ class Duet:
         for descriptor in self.transport.descriptors():
             if descriptor in ready:
                 self.foreign += self.transport.read(
-                    descriptor, select.EPOLLIN, self.session, woken_ns=woken_ns
+                    descriptor, select.EPOLLIN, self.session, woken_ns=woken_ns, due_ns=woken_ns
                 )
         self.resolver.step()
         self.responders.step()

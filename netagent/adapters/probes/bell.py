@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which sockets have something, and a bell that rings once for all of them.
+"""Which sockets have something, and a bell that rings once for all at which somebody waits.
 
 One epoll set holds every descriptor: one wake-up serves all that is ready. A packet that waits in
-its socket is late for nobody, since the kernel has stamped it. A wake-up costs more than the packet
-that causes it, so packets may gather while the host is busy: for GATHER_NS at most, which the
-responder's and the prober's delays therefore include.
+its socket is late for nobody, since the kernel has stamped it, and a wake-up costs more than the
+packet that causes it. So replies ring no bell: they are read as something else is due. Probes of
+others do; they may gather while the host is busy, for GATHER_NS at most, which the responder's
+delay therefore includes.
 """
 
+import os
 import select
 from collections.abc import Iterator
+from contextlib import suppress
 
 from netagent.adapters.clock import wall_ns
 
@@ -26,8 +29,11 @@ class Bell:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self._urgent = select.epoll()
+        self._pulled = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._urgent.register(self._pulled, select.EPOLLIN)
         self._bell = select.epoll()
-        self._bell.register(self._epoll.fileno(), _ONCE)
+        self._bell.register(self._urgent.fileno(), _ONCE)
         self._ready: list[tuple[int, int]] = []
         """What was found ready as the bell rang, and when."""
         self._woken_ns = 0
@@ -39,26 +45,38 @@ class Bell:
     def close(self) -> None:
         """Close the bell; what it watches is its owner's."""
         self._bell.close()
+        self._urgent.close()
         self._epoll.close()
+        os.close(self._pulled)
 
-    def watch(self, descriptor: int) -> None:
-        """Ring when `descriptor` has something."""
+    def watch(self, descriptor: int, *, urgent: bool) -> None:
+        """Tell of `descriptor` when it has something; with `urgent`, ring then."""
         self._epoll.register(descriptor, select.EPOLLIN)
+        if urgent:
+            self._urgent.register(descriptor, select.EPOLLIN)
 
     def forget(self, descriptor: int) -> None:
-        """Ring for `descriptor` no more; to be called before it is closed."""
+        """Tell of `descriptor` no more; to be called before it is closed."""
         self._ready = []  # descriptors are used again
         self._epoll.unregister(descriptor)
+        with suppress(FileNotFoundError):  # not every one rings
+            self._urgent.unregister(descriptor)
+
+    def ring(self) -> None:
+        """Ring as soon as it is set."""
+        os.eventfd_write(self._pulled, 1)
 
     def hush(self, *, look: bool) -> None:
         """Be silent until set again; with `look`, note what is ready as early as this."""
         self._bell.poll(0)
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._pulled)
         if look:
             self._ready, self._woken_ns = self._epoll.poll(0), wall_ns()
 
     def set(self) -> None:
-        """Ring at the next packet, or at once if there is one."""
-        self._bell.modify(self._epoll.fileno(), _ONCE)
+        """Ring at the next urgent packet, or at once if there is one."""
+        self._bell.modify(self._urgent.fileno(), _ONCE)
 
     def rounds(self) -> Iterator[tuple[list[tuple[int, int]], int]]:
         """Yield what is ready (descriptor, events) and when it was found so, until nothing is."""

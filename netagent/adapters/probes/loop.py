@@ -22,6 +22,10 @@ from netagent.wire.messages import ProbeAnswer
 
 log = structlog.get_logger()
 
+READ_NS = 50_000_000
+"""Nanoseconds after which replies are read at the latest. Chosen: mostly something else is due
+before; from there on a host counts as starved."""
+
 
 class Transports(Protocol):
     """Opens transports; `netagent.adapters.probes.opener` in production."""
@@ -42,6 +46,8 @@ class ProbeLoop:
     def __init__(self, config: ProbeConfig, tally: WindowTally, transports: Transports) -> None:
         self._transports = transports
         self._bell = Bell()
+        self._due_ns = now_ns()
+        """When the next step is to come at the latest."""
         self.prober = Prober(
             config,
             tally,
@@ -99,6 +105,7 @@ class ProbeLoop:
         burst = self.prober.begin_burst(target)
         for _ in range(count):
             self.prober.send_of(burst, now_ns=now_ns())
+        self._bell.ring()
         return lambda: self.prober.answers_of(burst)
 
     def _open(self, endpoint: Endpoint, identity: object) -> None:
@@ -106,8 +113,9 @@ class ProbeLoop:
         self.prober.add(
             endpoint, identity, transport, session=secrets.randbits(32), now_ns=now_ns()
         )
+        urgent = set(transport.urgent())
         for descriptor in transport.descriptors():
-            self._bell.watch(descriptor)
+            self._bell.watch(descriptor, urgent=descriptor in urgent)
 
     def _close(self, transport: Transport) -> None:
         for descriptor in transport.descriptors():
@@ -130,12 +138,15 @@ class ProbeLoop:
         self.read()
         at_ns, gather_ns = now_ns(), self.gather_ns
         self._turn(at_ns)
-        if self.prober.send_due(now_ns=at_ns) and gather_ns:
-            return at_ns + gather_ns  # for the replies, which need no bell
-        wake_ns = min(self.prober.wake_ns(now_ns=at_ns), self.prober.turn_ns)
-        if wake_ns - at_ns > gather_ns:
+        sent = self.prober.send_due(now_ns=at_ns)
+        self._due_ns = min(self.prober.wake_ns(now_ns=at_ns), self.prober.turn_ns)
+        if self.prober.bursting(now_ns=at_ns):
+            self._due_ns = min(self._due_ns, at_ns + GATHER_NS)
+        elif sent:
+            self._due_ns = min(self._due_ns, at_ns + READ_NS)
+        if self._due_ns - at_ns > gather_ns:
             self._bell.set()
-        return wake_ns
+        return self._due_ns
 
     def _turn(self, at_ns: int) -> None:
         """Exchange ports that roam, where it is their turn."""
@@ -145,7 +156,7 @@ class ProbeLoop:
             except OSError as error:  # its namespace is going away
                 log.warning("port_not_renewed", error=str(error))
                 continue
-            self._bell.watch(opened)
+            self._bell.watch(opened, urgent=opened in transport.urgent())
             closed = roamer.drained()
             self.prober.turned(transport, opened, closed)
             if closed is not None:
@@ -154,5 +165,6 @@ class ProbeLoop:
 
     def read(self) -> None:
         """Read every socket that has something, one packet of each per round."""
+        due_ns = wall_ns() - max(0, now_ns() - self._due_ns)
         for ready, woken_ns in self._bell.rounds():
-            self.prober.read(ready, woken_ns=woken_ns, now_ns=now_ns())
+            self.prober.read(ready, woken_ns=woken_ns, due_ns=due_ns, now_ns=now_ns())

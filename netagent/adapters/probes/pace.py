@@ -94,11 +94,19 @@ class Pace:
         quiet = at_ns - self._stepped_ns > QUIET_NS
         due_ns = at_ns if quiet else at_ns + self._prober.gather_ns
         if due_ns < self._due_ns:
-            self._step_at(due_ns)
+            self._forget_timer()
+            self._due_ns = due_ns
+            if due_ns <= at_ns:
+                self._step()
+            else:
+                self._step_at(due_ns)
 
-    def _step_at(self, due_ns: int) -> None:
+    def _forget_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    def _step_at(self, due_ns: int) -> None:
+        self._forget_timer()
         self._due_ns = due_ns
         after_s = max(0, due_ns - now_ns()) / 1e9
         self._timer = asyncio.get_running_loop().call_later(after_s, self._step)

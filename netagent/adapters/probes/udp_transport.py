@@ -120,6 +120,10 @@ class UdpTransport:
         """Return the sockets' descriptors."""
         return (self._sockets.responder.fileno(), *self._by_fd)
 
+    def urgent(self) -> tuple[int, ...]:
+        """Return the socket that answers. Replies wait in theirs: the kernel has stamped them."""
+        return (self._sockets.responder.fileno(),)
+
     def aim(self, targets: Sequence[Target]) -> None:
         """Do nothing: the kernel resolves addresses as packets go."""
 
@@ -136,12 +140,13 @@ class UdpTransport:
         session: ProbeSession,
         *,
         woken_ns: int,  # noqa: ARG002 - a Transport; the kernel stamps
+        due_ns: int,
     ) -> int:
         """Take one packet, and one notice of the error queue."""
         prober = self._by_fd.get(descriptor)
         try:
             if prober is not None:
-                _take_reply(prober, events, session)
+                _take_reply(prober, events, session, due_ns)
             else:
                 self._take_probe(events)
         except RemoteProtocolError:
@@ -188,13 +193,19 @@ class UdpTransport:
             each.close()
 
 
-def _take_reply(waiting: socket.socket, events: int, session: ProbeSession) -> None:
+def _take_reply(waiting: socket.socket, events: int, session: ProbeSession, due_ns: int) -> None:
     if events & _ERROR:
         _take_notice(waiting, session)
     received = udp.receive(waiting) if events & _IN else None
     if received is not None:
-        reply = frame.decode(received.payload)
-        session.receive(reply, arrived_wall_ns=received.wall_ns, taken_wall_ns=wall_ns())
+        arrived_ns = received.wall_ns
+        # That it waited until it was to be read is no delay of ours.
+        late_ns = max(0, wall_ns() - max(arrived_ns, due_ns))
+        session.receive(
+            frame.decode(received.payload),
+            arrived_wall_ns=arrived_ns,
+            taken_wall_ns=arrived_ns + late_ns,
+        )
 
 
 def _take_notice(waiting: socket.socket, session: ProbeSession) -> None:

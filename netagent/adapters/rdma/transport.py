@@ -91,6 +91,10 @@ class RdmaTransport:
         """Return the descriptors that are readable when `read` has something to do."""
         return self._arrivals, self._events
 
+    def urgent(self) -> tuple[int, ...]:
+        """Return all of them: a completion queue that runs over is lost."""
+        return self.descriptors()
+
     def aim(self, targets: Sequence[Target]) -> None:
         """Be ready to probe exactly these; their addresses are resolved in the background."""
         gids = dict.fromkeys(t.rdma.gid for t in targets if t.rdma is not None)
@@ -139,6 +143,7 @@ class RdmaTransport:
         session: ProbeSession,
         *,
         woken_ns: int,
+        due_ns: int,  # noqa: ARG002 - likewise: it is read at once
     ) -> int:
         """Take what waits at `descriptor` to `session`; return how many frames were foreign."""
         if descriptor == self._arrivals:

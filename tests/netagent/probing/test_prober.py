@@ -58,7 +58,7 @@ class FakeTransport:
         self.sent.append((target, flow, frame.decode(payload), len(payload)))
         return Sent(self.outcome)
 
-    def read(self, descriptor, events, session, *, woken_ns):
+    def read(self, descriptor, events, session, *, woken_ns, due_ns):
         assert (descriptor, events) == (FD, 1)
         for probe in self.waiting:
             reply = probe._replace(flags=frame.REPLY)
@@ -120,7 +120,7 @@ class Bench:
     def reply(self):
         """Answer all that was sent."""
         self.transport.waiting = [probe for _, _, probe, _ in self.transport.sent]
-        self.prober.read([(FD, 1)], woken_ns=10 * self.now_ns, now_ns=self.now_ns)
+        self.prober.read([(FD, 1)], woken_ns=10 * self.now_ns, due_ns=0, now_ns=self.now_ns)
 
     def kinds(self):
         return [type(event) for event in self.tally.events]
@@ -218,7 +218,7 @@ def test_caps_hold_back_what_is_too_much():
 
 def test_foreign_frames_are_counted():
     bench = Bench(FakeTransport(foreign=3))
-    bench.prober.read([(FD, 1), (FD + 1, 1)], woken_ns=0, now_ns=bench.now_ns)
+    bench.prober.read([(FD, 1), (FD + 1, 1)], woken_ns=0, due_ns=0, now_ns=bench.now_ns)
     assert bench.prober.take_counters().bad_frames == 3
 
 

@@ -19,7 +19,7 @@ def bell():
 def pair(bell):
     """Two ends of a channel; the bell rings for what the second has to read."""
     ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-    bell.watch(ends[1].fileno())
+    bell.watch(ends[1].fileno(), urgent=True)
     yield ends
     for end in ends:
         end.close()
@@ -72,6 +72,26 @@ def test_a_look_notes_when_a_packet_was_found(bell, pair):
     ((fd, events),), woken_ns = next(bell.rounds())
     assert (fd, events) == (pair[1].fileno(), select.EPOLLIN)
     assert woken_ns <= looked_ns
+
+
+def test_where_nobody_waits_it_does_not_ring_and_tells_all_the_same(bell):
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    with near, far:
+        bell.watch(far.fileno(), urgent=False)
+        near.send(b"1")
+        assert not rings(bell)
+        assert read(bell, far) == [1]
+        bell.forget(far.fileno())
+        near.send(b"2")
+        assert read(bell, far) == []
+
+
+def test_it_can_be_rung(bell):
+    bell.ring()
+    assert rings(bell)
+    bell.hush(look=False)
+    bell.set()
+    assert not rings(bell)
 
 
 def test_a_flood_leaves_something_for_the_next_step(bell, pair, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 
 from netagent.adapters.clock import now_ns
 from netagent.adapters.probes.bell import GATHER_NS
-from netagent.adapters.probes.loop import ProbeLoop
+from netagent.adapters.probes.loop import READ_NS, ProbeLoop
 from netagent.collect.windows import WindowTally
 from netagent.config import ProbeConfig
 from netagent.model.endpoint import Endpoint, EndpointState
@@ -20,11 +20,14 @@ from netagent.probing.transport import Outcome, Sent
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
 UP = Endpoint(A, "t", "h0", "10.0.0.1", "", "", "", "", "", 1450)
+SECOND = 1_000_000_000
 CONFIG = ProbeConfig(rate_per_endpoint=1000, flows_per_pair=1)
 
 
 class Channel:
     """A transport over a socket pair: what the test puts in is there to be read."""
+
+    is_urgent = True
 
     ports, overhead_bytes, max_frame_bytes, introduction_ns, broken = (5001,), 28, 9000, 0, None
     roamer = None
@@ -38,6 +41,9 @@ class Channel:
     def descriptors(self):
         return (self.far.fileno(),)
 
+    def urgent(self):
+        return self.descriptors() if self.is_urgent else ()
+
     def aim(self, targets):
         """Nothing is to be made ready."""
 
@@ -45,8 +51,8 @@ class Channel:
         self.sent += 1
         return Sent(Outcome.SENT)
 
-    def read(self, descriptor, events, session, *, woken_ns):
-        self.taken.append((self.far.recv(16), woken_ns))
+    def read(self, descriptor, events, session, *, woken_ns, due_ns):
+        self.taken.append((self.far.recv(16), woken_ns, due_ns))
         return 0
 
     def close(self):
@@ -130,7 +136,7 @@ def test_what_arrives_is_read_at_the_next_step(loop, opener):
     loop.hush()
     assert not rings(loop)
     loop.step()
-    assert [packet for packet, _ in channel.taken] == [b"x"]
+    assert [packet for packet, *_ in channel.taken] == [b"x"]
 
 
 def test_packets_gather_unless_this_process_stamps_them(loop, opener):
@@ -142,16 +148,54 @@ def test_packets_gather_unless_this_process_stamps_them(loop, opener):
         assert eager.gather_ns == 0
 
 
-def test_a_step_that_sent_comes_again_for_the_replies(loop, opener):
-    loop.set_endpoints([UP])
-    loop.set_pinglist(PingList(1, (Target(A, B, "10.0.0.2", ""),)))
+@pytest.fixture
+def sent(loop, opener):
+    """Let time pass until probes are sent; return when that step came, and the next one comes."""
+
+    def send():
+        loop.set_endpoints([UP])
+        loop.set_pinglist(PingList(1, (Target(A, B, "10.0.0.2", ""),)))
+        deadline_ns = now_ns() + 10_000_000_000
+        while not opener.opened[0].sent:
+            assert now_ns() < deadline_ns
+            began_ns = now_ns()
+            again_ns = loop.step()
+        return began_ns, again_ns
+
+    return send
+
+
+def test_replies_are_read_in_time_and_ring_no_bell(loop, opener, sent, monkeypatch):
+    monkeypatch.setattr(Channel, "is_urgent", False)
+    began_ns, again_ns = sent()
+    assert began_ns < again_ns <= now_ns() + READ_NS
     (channel,) = opener.opened
-    deadline_ns = now_ns() + 10_000_000_000
-    while not channel.sent:
-        assert now_ns() < deadline_ns
-        began_ns = now_ns()
-        again_ns = loop.step()
-    assert began_ns < again_ns <= now_ns() + GATHER_NS
+    channel.near.send(b"x")
+    assert not rings(loop)
+    loop.step()
+    assert [packet for packet, *_ in channel.taken] == [b"x"]
+
+
+def test_who_probes_on_demand_is_not_kept_waiting(loop, sent):
+    sent()
+    loop.begin_burst(Target(A, B, "10.0.0.2", ""), 2)
+    assert rings(loop)
+    loop.hush()
+    assert loop.step() <= now_ns() + GATHER_NS
+
+
+def test_only_what_is_read_later_than_planned_is_late(loop, opener):
+    loop.set_endpoints([UP])
+    (channel,) = opener.opened
+    due_ns = loop.step()
+    for late_ns in (-SECOND, 3 * SECOND):
+        loop._due_ns = now_ns() - late_ns
+        channel.near.send(b"x")
+        loop.read()
+    early_ns, late_ns = (woken_ns - due_ns for _, woken_ns, due_ns in channel.taken)
+    assert due_ns > 0
+    assert -SECOND / 10 < early_ns < SECOND / 10
+    assert 3 * SECOND <= late_ns < 4 * SECOND
 
 
 def test_an_endpoint_that_moved_has_a_new_transport_and_the_old_one_is_closed(loop, opener):
