@@ -376,7 +376,7 @@ class Prober:
             return False
         sent = False
         for local in self._locals.values():
-            if local.wake_ns > now_ns:
+            if now_ns < local.wake_ns - local.schedule.early_ns:
                 continue
             local.session.expire(now_ns=now_ns)
             pings = local.schedule.due(now_ns=now_ns)

@@ -29,6 +29,11 @@ LATE_NS = 20_000_000
 twice the span in which visits gather."""
 
 
+EARLY_NS = 20_000_000
+"""Nanoseconds by which a visit may go out early, at most. Chosen: a wake-up costs more than a
+packet, and visits vary by more at the default rate."""
+
+
 class Ping(NamedTuple):
     """A probe to send: which target, source port (by index) and size class."""
 
@@ -148,16 +153,21 @@ class Schedule:
         """Return when the next visit is due; None where there is no target."""
         return self._next_ns if self._targets else None
 
+    @property
+    def early_ns(self) -> int:
+        """Nanoseconds by which a visit may go out early, with what goes out anyway."""
+        return min(EARLY_NS, self._rates.visit_ns // 4)
+
     def due(self, *, now_ns: int) -> list[Ping]:
-        """Return the pings of the visit that is due, or nothing.
+        """Return the pings of the visit that is due, or nearly, or nothing.
 
         A schedule that fell behind (a stopped process) skips what it missed instead of bursting.
         """
-        if not self._targets or now_ns < self._next_ns:
+        if not self._targets or now_ns < self._next_ns - self.early_ns:
             return []
         late = now_ns - self._next_ns > LATE_NS
         visit_ns = self._rates.visit_ns
-        behind = (now_ns - self._next_ns) // visit_ns
+        behind = max(0, now_ns - self._next_ns) // visit_ns
         jitter = self._rng.uniform(-0.2, 0.2)
         self._next_ns += round(visit_ns * (behind + 1 + jitter))
         return self._visit(self._choose(now_ns), late=late)

@@ -196,6 +196,11 @@ class Tracer:
         self._counts[begun] = size
         return begun
 
+    @property
+    def is_counting(self) -> bool:
+        """Whether any count is under way."""
+        return bool(self._counts)
+
     def counting(self, count: Count) -> bool:
         """Whether a count is still under way."""
         return count in self._counts

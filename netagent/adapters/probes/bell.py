@@ -31,6 +31,7 @@ class Bell:
         self._epoll = select.epoll()
         self._urgent = select.epoll()
         self._pulled = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._is_pulled = False
         self._urgent.register(self._pulled, select.EPOLLIN)
         self._bell = select.epoll()
         self._bell.register(self._urgent.fileno(), _ONCE)
@@ -64,13 +65,16 @@ class Bell:
 
     def ring(self) -> None:
         """Ring as soon as it is set."""
-        os.eventfd_write(self._pulled, 1)
+        if not self._is_pulled:
+            os.eventfd_write(self._pulled, 1)
+            self._is_pulled = True
 
     def hush(self, *, look: bool) -> None:
         """Be silent until set again; with `look`, note what is ready as early as this."""
         self._bell.poll(0)
-        with suppress(BlockingIOError):
+        if self._is_pulled:
             os.eventfd_read(self._pulled)
+            self._is_pulled = False
         if look:
             self._ready, self._woken_ns = self._epoll.poll(0), wall_ns()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
-from netagent.probing.schedule import CONFIRM_NS, LATE_NS, Rates, Schedule, TokenBucket
+from netagent.probing.schedule import CONFIRM_NS, EARLY_NS, LATE_NS, Rates, Schedule, TokenBucket
 
 SECOND = 1_000_000_000
 SOURCE = EndpointId("s", 0)
@@ -54,6 +54,23 @@ def test_a_stopped_process_skips_what_it_missed():
     assert len(late) == RATES.pings_per_visit
     assert all(ping.late for ping in late)
     assert len(run(schedule, seconds=1, start_ns=100 * SECOND + LATE_NS)) <= 28
+
+
+def test_a_visit_goes_out_early_with_what_goes_out_anyway_and_delays_no_other():
+    schedule = made(3)
+    planned_ns = schedule.next_ns()
+    assert 0 < schedule.early_ns <= EARLY_NS
+    assert schedule.due(now_ns=planned_ns - schedule.early_ns - 1) == []
+    pings = schedule.due(now_ns=planned_ns - schedule.early_ns)
+    assert len(pings) == RATES.pings_per_visit
+    assert not any(ping.late for ping in pings)
+    assert 0.8 * RATES.visit_ns <= schedule.next_ns() - planned_ns <= 1.2 * RATES.visit_ns
+
+
+def test_at_a_high_rate_no_visit_is_skipped_for_being_early():
+    fast = replace(RATES, probes_per_s=1000)
+    pings = run(made(3, fast), seconds=2, step_ns=1_000_000)
+    assert abs(len(pings) / 2 - 1000) < 20
 
 
 def test_a_target_with_a_loss_is_visited_again_soon():
