@@ -21,7 +21,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
-from pyroute2.netlink import (
+
+from netagent.adapters.host.pyroute import (
+    IFF_LOWER_UP,
+    IFF_UP,
     NETLINK_LISTEN_ALL_NSID,
     NLM_F_ACK,
     NLM_F_DUMP,
@@ -29,16 +32,15 @@ from pyroute2.netlink import (
     NLMSG_DONE,
     NLMSG_ERROR,
     SOL_NETLINK,
+    IPRSocket,
+    MarshalRtnl,
+    NetlinkDecodeError,
+    ifaddrmsg,
+    ifinfmsg,
     nlmsg,
+    nsidmsg,
     rtnl,
 )
-from pyroute2.netlink.exceptions import NetlinkDecodeError
-from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
-from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP, ifinfmsg
-from pyroute2.netlink.rtnl.iprsocket import IPRSocket
-from pyroute2.netlink.rtnl.marshal import MarshalRtnl
-from pyroute2.netlink.rtnl.nsidmsg import nsidmsg
-
 from netagent.host.facts import Link, LinkView, Namespace
 from netagent.model.errors import CapabilityMissing
 

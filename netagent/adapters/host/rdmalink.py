@@ -18,9 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
-from pyroute2.netlink import NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, nla, nlmsg, rtnl
-from pyroute2.netlink.exceptions import NetlinkDecodeError
-
+from netagent.adapters.host.pyroute import (
+    NLM_F_DUMP,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    NetlinkDecodeError,
+    nla,
+    nlmsg,
+    rtnl,
+)
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
 T = TypeVar("T")

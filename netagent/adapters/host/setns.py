@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from pyroute2 import netns
+from netagent.adapters.host.pyroute import netns
 
 T = TypeVar("T")
 

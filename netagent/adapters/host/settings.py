@@ -8,11 +8,19 @@ from array import array
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from pyroute2.ethtool.ioctl import IFNAMSIZ, IoctlEthtool, NoSuchDevice, NotSupportedError
-from pyroute2.netlink import NLM_F_REQUEST, NLMSG_ERROR, nla, nlmsg
-from pyroute2.netlink.exceptions import NetlinkDecodeError, NetlinkError
-
 from netagent.adapters.host.netlink import query_socket
+from netagent.adapters.host.pyroute import (
+    IFNAMSIZ,
+    NLM_F_REQUEST,
+    NLMSG_ERROR,
+    IoctlEthtool,
+    NetlinkDecodeError,
+    NetlinkError,
+    NoSuchDevice,
+    NotSupportedError,
+    nla,
+    nlmsg,
+)
 
 _SIOCETHTOOL, _ETHTOOL_GDRVINFO = 0x8946, 3
 """Of linux/sockios.h and linux/ethtool.h."""

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's door to pyroute2, of which it loads what it uses.
+
+Its package imports all of its 163 modules, among them a database and a file server: six megabytes
+in each agent. Here the package is an empty one to begin with, which imports the modules that are
+asked for, and becomes the whole one for whoever asks for anything else of it.
+"""
+
+import sys
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import Any
+
+_NAME = "pyroute2"
+
+
+def _empty() -> ModuleType:
+    spec = find_spec(_NAME)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named {_NAME!r}", name=_NAME)
+    package, loader = module_from_spec(spec), spec.loader
+
+    def of_whole(name: str) -> Any:
+        # Before `from pyroute2 import X` imports a module X, it looks for an X that is there.
+        if name.startswith("__") or find_spec(f"{_NAME}.{name}") is not None:
+            raise AttributeError(name)
+        del package.__getattr__
+        loader.exec_module(package)
+        return getattr(package, name)
+
+    package.__getattr__ = of_whole  # type: ignore[method-assign] # PEP 562
+    return package
+
+
+if _NAME not in sys.modules:
+    sys.modules[_NAME] = _empty()
+
+import pyroute2.iproute  # noqa: E402, F401 - its socket, asked for by itself, imports in a circle
+from pyroute2 import netns  # noqa: E402
+from pyroute2.ethtool.ioctl import (  # noqa: E402
+    IFNAMSIZ,
+    IoctlEthtool,
+    NoSuchDevice,
+    NotSupportedError,
+)
+from pyroute2.netlink import (  # noqa: E402
+    NETLINK_LISTEN_ALL_NSID,
+    NLM_F_ACK,
+    NLM_F_DUMP,
+    NLM_F_REQUEST,
+    NLMSG_DONE,
+    NLMSG_ERROR,
+    SOL_NETLINK,
+    nla,
+    nlmsg,
+    rtnl,
+)
+from pyroute2.netlink.exceptions import NetlinkDecodeError, NetlinkError  # noqa: E402
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg  # noqa: E402
+from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP, ifinfmsg  # noqa: E402
+from pyroute2.netlink.rtnl.iprsocket import IPRSocket  # noqa: E402
+from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # noqa: E402
+from pyroute2.netlink.rtnl.nsidmsg import nsidmsg  # noqa: E402
+
+__all__ = [
+    "IFF_LOWER_UP",
+    "IFF_UP",
+    "IFNAMSIZ",
+    "NETLINK_LISTEN_ALL_NSID",
+    "NLMSG_DONE",
+    "NLMSG_ERROR",
+    "NLM_F_ACK",
+    "NLM_F_DUMP",
+    "NLM_F_REQUEST",
+    "SOL_NETLINK",
+    "IPRSocket",
+    "IoctlEthtool",
+    "MarshalRtnl",
+    "NetlinkDecodeError",
+    "NetlinkError",
+    "NoSuchDevice",
+    "NotSupportedError",
+    "ifaddrmsg",
+    "ifinfmsg",
+    "netns",
+    "nla",
+    "nlmsg",
+    "nsidmsg",
+    "rtnl",
+]
