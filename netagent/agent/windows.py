@@ -2,15 +2,13 @@
 """Closes a window when it is over, and ships its summary with the agent's own health."""
 
 import asyncio
-import os
-import resource
 from collections import Counter
-from pathlib import Path
 
 import structlog
 
 from netagent.adapters.clock import StepDetector, now_ns, wall_ns
 from netagent.adapters.host.cgroup import Limits
+from netagent.adapters.host.usage import cpu_s, rss_kb
 from netagent.adapters.rdma.host import Queueing
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
@@ -40,7 +38,7 @@ class Windows:
         self._membership = membership
         self._steps = StepDetector()
         self._paths = PathNews(config.host)
-        self._cpu_s = _cpu_s()
+        self._cpu_s = cpu_s()
         self._limits, self._shedding = Limits(), Shedding()
         self._unanswered = Counter[str]()
         """Probes of the newest window that endpoints did not answer for the cap on replies."""
@@ -101,7 +99,7 @@ class Windows:
         answered, unanswered = adapters.answering.take()
         self._unanswered = Counter(unanswered) + Counter(queueing.capped)
         self._shed()
-        before_s, self._cpu_s = self._cpu_s, _cpu_s()
+        before_s, self._cpu_s = self._cpu_s, cpu_s()
         return Health(
             sent=counters.sent,
             answered=answered + queueing.answered,
@@ -113,8 +111,8 @@ class Windows:
             bad_frames=counters.bad_frames + queueing.bad_frames,
             queue_us=queueing.queue_us,
             spool_dropped=adapters.shipper.dropped,
-            cpu_ms=round(1000 * (self._cpu_s - before_s)),
-            rss_kb=_rss_kb(),
+            cpu_ms=round(1000 * max(0.0, self._cpu_s - before_s)),
+            rss_kb=rss_kb(),
             stalled_ms=adapters.pace.take_stalled_ns(until_ns=until_ns) // 1_000_000,
             clock_steps=self._steps.steps,
             shed=self.shed,
@@ -134,13 +132,3 @@ class Windows:
                 throttled=load.throttled,
             )  # fmt: skip
             self._adapters.prober.skip_rare(skips=after >= Shed.RARE)
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _rss_kb() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGESIZE") // 1024

@@ -159,7 +159,9 @@ class Health(Struct, frozen=True, kw_only=True):
     spool_dropped: int = 0
     """Summaries thrown away because the spool was full, since the agent started."""
     cpu_ms: int = 0
+    """CPU that the agent used in the window, and the processes that it started."""
     rss_kb: int = 0
+    """Resident memory of the agent's own process."""
     stalled_ms: int = 0
     """Longest time the agent's loop stood still, in the window or beyond its end: while it does,
     nobody answers probes."""
