@@ -196,11 +196,14 @@ class Registry:
         known = self._hosts.get(host)
         if known is not None:
             is_back = not self._is_heard(host, wall_ns)
+            # A window of the future is one of a clock that went back since.
+            before_ns = known.agent.last_window_ns
+            before_ns = before_ns if before_ns <= wall_ns else 0
             self._restored.discard(host)
             known.agent = replace(
                 known.agent,
                 last_seen_ns=max(wall_ns, known.agent.last_seen_ns),
-                last_window_ns=max(window_start_ns, known.agent.last_window_ns),
+                last_window_ns=max(window_start_ns, before_ns),
             )
             if is_back:
                 self._refresh([i for i in known.records if len(self._claims[i]) > 1], wall_ns)
@@ -237,9 +240,24 @@ class Registry:
             if old:
                 changed.add(name)
                 self._refresh(old, wall_ns)
+        if len(self._underlays) > sum(len(host.records) for host in self._hosts.values()):
+            self._forget_underlays()
         # Who has it may not be heard any more.
         self._refresh([i for i, hosts in self._claims.items() if len(hosts) > 1], wall_ns)
         return changed
+
+    def _forget_underlays(self) -> None:
+        """Drop addresses that their hosts' endpoints had once."""
+        had = {
+            (n, r.endpoint.underlay)
+            for n, host in self._hosts.items()
+            for r in host.records.values()
+        }
+        self._underlays = {
+            address: owner
+            for address, owner in self._underlays.items()
+            if (owner[0], address) in had
+        }
 
     # --- what schedulers say --------------------------------------------------------------------
 

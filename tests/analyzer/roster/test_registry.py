@@ -128,13 +128,35 @@ def test_a_crashed_endpoint_stays_known_since_when_and_is_no_target():
 def test_summaries_show_that_an_agent_lives_and_never_go_back():
     registry = Registry()
     registry.apply(registration("h0"), 5)
-    registry.heard("h0", 100, 9)
-    registry.heard("h0", 50, 7)
+    registry.heard("h0", 100, 109)
+    registry.heard("h0", 50, 107)
     agent = registry.agent("h0")
-    assert (agent.last_seen_ns, agent.last_window_ns) == (9, 100)
-    registry.apply(registration("h0", instance="two"), 11)
+    assert (agent.last_seen_ns, agent.last_window_ns) == (109, 100)
+    registry.apply(registration("h0", instance="two"), 111)
     assert registry.agent("h0").last_window_ns == 100
-    assert registry.agent("h0").registered_ns == 11
+    assert registry.agent("h0").registered_ns == 111
+
+
+def test_a_window_of_the_future_says_nothing_once_its_host_s_clock_went_back():
+    registry = Registry()
+    registry.apply(registration("h0"), 5)
+    registry.heard("h0", 900, 109)
+    assert registry.agent("h0").last_window_ns == 900
+    registry.heard("h0", 110, 112)
+    assert registry.agent("h0").last_window_ns == 110
+
+
+def test_addresses_that_a_host_had_once_do_not_add_up():
+    registry = Registry()
+    kept = replace(endpoint("h1", "b0"), underlay="172.30.9.9")
+    registry.apply(registration("h1", kept), 5)
+    for n in range(50):
+        moved = replace(endpoint("h0", "a0"), underlay=f"172.30.0.{n}")
+        registry.apply(registration("h0", moved, generation=n + 1), n)
+    registry.expire(60)
+    assert registry.host_of_underlay("172.30.0.48") is None
+    assert registry.host_of_underlay("172.30.0.49") == ("h0", 0)
+    assert registry.host_of_underlay("172.30.9.9") == ("h1", 0)
 
 
 def test_a_registration_that_contradicts_itself_is_refused_whole():
