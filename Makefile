@@ -112,7 +112,7 @@ bench: setup ## measured claims, as JSON lines
 	$(BIN)/python -m tests.bench
 
 bench-vm: setup-vm ## those of RDMA and eBPF, in a guest
-	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1800 -- $(BIN)/python -m tests.bench rdma bpf
+	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1800 -- $(BIN)/python -m tests.bench rdma agent-cost-rdma bpf
 
 setup-deb: setup ## install what builds Debian packages
 	tools/setup.sh "" $(DEB_PACKAGES)

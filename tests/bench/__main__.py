@@ -35,13 +35,14 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "history": history.run,
     "tiers": tiers.run,
     "agent-cost": agent_cost.run,
+    "agent-cost-rdma": agent_cost.run_rdma,
     "agent-attacked": agent_attacked.run,
     "skeleton": skeleton.run,
     "flows": flows.run,
     "rdma": rdma.run,
     "bpf": bpf.run,
 }
-NEEDS = {"rdma": RDMA, "bpf": KERNEL}
+NEEDS = {"rdma": RDMA, "agent-cost-rdma": RDMA, "bpf": KERNEL}
 
 
 def main() -> int:

@@ -3,7 +3,8 @@
 
 Twice: at a probe a second to each target (72 in all), and at 10 probes/s to each of eight (640).
 Ten hosts of eight rails in the lab. One agent is measured, with the processes that it started; the
-others hardly probe. A generator sends it the visits that nine such peers would pay it. With
+others hardly probe. A generator sends it the visits that nine such peers would pay it. By RDMA
+there are two hosts, and the other one's agent pays them: each endpoint has one target. With
 NETAGENT_BENCH_BEFORE, a checkout of an earlier version in which `make setup` was run, that one is
 measured as well, in turn with this one. Needs root and Open vSwitch.
 """
@@ -11,16 +12,20 @@ measured as well, in turn with this one. Needs root and Open vSwitch.
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from netagent.adapters.probes import udp
 from netagent.config import ProbeConfig
 from netagent.wire import frame
 from tests.bench.receiving import cpu_s
+from tests.conftest import RDMA
 from tests.lab import Lab, Shape
 from tests.lab.processes import children, family
-from tests.lab.shape import namespace
+from tests.lab.shape import Transport, namespace
 
 ENDPOINTS, TARGETS = 8, 9
 RATES = {"one to each target": 9, "ten to each of eight targets": 80}
@@ -33,19 +38,25 @@ WINDOW_S = 5
 AGENT_URL = "https://198.18.0.10:8421"
 AGENT = "h0/agent"
 PINGS = ProbeConfig().pings_per_visit
+Drive = Callable[[float], object]
+"""Has the agent answer probes for some seconds."""
 PAGE_KB = os.sysconf("SC_PAGESIZE") / 1024
 
 
-def _configure(lab: Lab, rate: float) -> None:
-    total = ENDPOINTS * rate
-    for host in range(SHAPE.hosts):
+def _configure(lab: Lab, rate: float, *, others: float) -> None:
+    for host in range(lab.state().shape.hosts):
         path = lab.directory / f"h{host}" / "agent.toml"
-        per_endpoint = rate if host == 0 else 0.1
-        text = path.read_text() + (
-            f"\n[probe]\nrate_per_endpoint = {per_endpoint}\nrate_per_host = {total * 1.1}\n"
+        settings = (
+            f"rate_per_endpoint = {rate if host == 0 else others}\n"
+            f"rate_per_host = {ENDPOINTS * rate * 1.1}\n"
             f"bytes_per_second_per_endpoint = {1 << 20}\n"
             f"bytes_per_second_per_host = {16 << 20}\n"
         )
+        text = path.read_text()
+        if "[probe]\n" in text:
+            text = text.replace("rate_per_endpoint = 16\n", settings)
+        else:
+            text += f"\n[probe]\n{settings}"
         path.write_text(text)
 
 
@@ -82,16 +93,14 @@ def _send(peers: list[tuple[socket.socket, str]], seconds: float, rate: float) -
     return visits * PINGS
 
 
-def _watch(
-    lab: Lab, peers: list[tuple[socket.socket, str]], rate: float
-) -> dict[int, dict[str, int]]:
-    """Return the health of each whole window while the generator runs."""
+def _watch(lab: Lab, drive: Drive) -> dict[int, dict[str, int]]:
+    """Return the health of each whole window while the agent is driven."""
     seen: dict[int, dict[str, int]] = {}
     began = time.monotonic()
     # One connection, asked seldom: a TLS handshake costs the agent more than many probes.
     with lab.services().client(AGENT_URL) as client:
         while time.monotonic() - began < MEASURE_S:
-            _send(peers, WINDOW_S / 2, rate)
+            drive(WINDOW_S / 2)
             status = client.get("/v1/status").json()
             seen[status["last_window_ns"]] = status["health"]
     return dict(sorted(seen.items())[1:])
@@ -99,28 +108,45 @@ def _watch(
 
 def run() -> Iterator[dict[str, object]]:
     """Yield a row per rate and round: CPU share of one core, memory, and probes sent late."""
-    before = os.environ.get("NETAGENT_BENCH_BEFORE")
-    versions = {"this": Path.cwd()} | ({"before": Path(before)} if before else {})
     for what, rate in RATES.items():
-        yield from _rows(versions, what, rate)
+        with _lab(SHAPE, rate) as lab, ExitStack() as stack:
+            peers = _peers()
+            for peer, _ in peers:
+                stack.enter_context(peer)
+            drive = partial(_send, peers, rate=rate)
+            yield from _rows(lab, what, drive)
 
 
-def _rows(versions: dict[str, Path], what: str, rate: float) -> Iterator[dict[str, object]]:
+def run_rdma() -> Iterator[dict[str, object]]:
+    """Yield such rows by RDMA; raises SystemExit where the kernel has no Soft-RoCE."""
+    if not RDMA.present():
+        raise SystemExit(f"agent-cost-rdma: {RDMA.remedy}")
+    what, rate = next(iter(RATES.items()))
+    shape = replace(SHAPE, hosts=2, transport=Transport.RDMA)
+    with _lab(shape, rate, others=rate) as lab:
+        yield from _rows(lab, what, time.sleep)
+
+
+@contextmanager
+def _lab(shape: Shape, rate: float, *, others: float = 0.1) -> Iterator[Lab]:
     lab = Lab()
-    lab.up(SHAPE, agents=False, tasks=(), traffic=None)
+    lab.up(shape, agents=False, tasks=(), traffic=None)
     try:
-        _configure(lab, rate)
+        _configure(lab, rate, others=others)
         lab.services().start()
         lab.start_task("train-a")
-        peers = _peers()
-        for _ in range(ROUNDS):
-            for version, checkout in versions.items():
-                _restart(lab, checkout)
-                yield {"version": version, "probes_a_second": what, **_measure(lab, peers, rate)}
-        for peer, _ in peers:
-            peer.close()
+        yield lab
     finally:
         lab.down()
+
+
+def _rows(lab: Lab, what: str, drive: Drive) -> Iterator[dict[str, object]]:
+    before = os.environ.get("NETAGENT_BENCH_BEFORE")
+    versions = {"this": Path.cwd()} | ({"before": Path(before)} if before else {})
+    for _ in range(ROUNDS):
+        for version, checkout in versions.items():
+            _restart(lab, checkout)
+            yield {"version": version, "probes_a_second": what, **_measure(lab, drive)}
 
 
 def _restart(lab: Lab, checkout: Path) -> None:
@@ -130,19 +156,19 @@ def _restart(lab: Lab, checkout: Path) -> None:
     lab.processes.start(AGENT, program, "run", "--config", config, namespace=namespace("h0"))
 
 
-def _measure(lab: Lab, peers: list[tuple[socket.socket, str]], rate: float) -> dict[str, object]:
-    _send(peers, WARM_S, rate)
+def _measure(lab: Lab, drive: Drive) -> dict[str, object]:
+    drive(WARM_S)
     pid = lab.processes.pid(AGENT)
     if pid is None:
         raise RuntimeError("the agent of h0 is not running")
     everybody = list(family(pid, children()))
     before_s, began = sum(map(cpu_s, everybody)), time.monotonic()
-    windows = list(_watch(lab, peers, rate).values())
+    windows = list(_watch(lab, drive).values())
     share = (sum(map(cpu_s, everybody)) - before_s) / (time.monotonic() - began)
     seconds = WINDOW_S * len(windows)
     return {
         "endpoints": ENDPOINTS,
-        "targets_per_endpoint": TARGETS,
+        "targets_per_endpoint": lab.state().shape.hosts - 1,
         "probes_per_s": round(sum(w["sent"] for w in windows) / seconds),
         "answered_per_s": round(sum(w["answered"] for w in windows) / seconds),
         "cpu_share_of_a_core": round(share, 4),
@@ -151,7 +177,6 @@ def _measure(lab: Lab, peers: list[tuple[socket.socket, str]], rate: float) -> d
         "probes_delayed_by_the_agent": sum(w["delayed"] for w in windows),
         "probes_held_back_by_caps": sum(w["capped"] for w in windows),
         "seconds": seconds,
-        "target_cpu_share": 0.01 if rate < TARGETS + 1 else 0.03,
         "target_rss_mb": 45,
     }
 
