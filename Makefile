@@ -76,6 +76,7 @@ lint: setup ## ruff
 
 types: setup ## mypy --strict
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 -p netagent -p bpf -p ovs_checks
 
 floors: setup ## import-linter: a module imports only from lower floors
 	$(BIN)/lint-imports

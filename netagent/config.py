@@ -8,10 +8,10 @@ relative to the file's folder.
 
 import ipaddress
 import re
-import tomllib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -19,6 +19,14 @@ from msgspec import Meta, Struct, field
 
 from netagent.model.errors import ConfigError
 from netagent.model.path import MAX_HOPS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MIN_PROBE_BYTES = 64
 """Bytes of the smallest overlay IP packet of a probe. Chosen: IPv4 and UDP headers (28) and the
@@ -232,7 +240,7 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
         """Where the analyzer reaches this agent's RPC."""
         return f"{'https' if self.tls else 'http'}://{self.rpc.advertise or self.rpc.listen}"
 
-    def within(self, folder: Path) -> Self:
+    def within(self, folder: Path) -> "Self":
         """Return the configuration with its relative paths made absolute from `folder`."""
         tls = self.tls and TlsConfig(
             ca=str(folder / self.tls.ca),

@@ -8,6 +8,7 @@ look seldom, strangers who knock can have hundreds of megabytes held for nobody.
 """
 
 import asyncio
+import sys
 import traceback
 from asyncio import sslproto
 from functools import partial
@@ -27,10 +28,11 @@ them, within two rounds of the loop."""
 def bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
     """Have `loop` end handshakes of its servers in time, and free what failed ones leave behind.
 
-    Connections of all loops keep small buffers from then on. Does no more where the loop is not
-    asyncio's own. Call it once a loop.
+    Connections of all loops keep small buffers from then on (since Python 3.11 they have their
+    own). Does no more where the loop is not asyncio's own. Call it once a loop.
     """
-    sslproto.SSLProtocol.max_size = READ_BYTES
+    if sys.version_info >= (3, 11):
+        sslproto.SSLProtocol.max_size = READ_BYTES
     make = getattr(loop, "_make_ssl_transport", None)
     if make is None:
         return

@@ -19,6 +19,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig
 from netagent.model.errors import (
     CapabilityMissing,
@@ -199,7 +200,7 @@ class RpcApp:
                 limit_s = LONGER_S.get(scope["path"], ANSWER_S)
                 peer = scope.get("state", {}).get("peer")
                 work = handler(self._service, _Request(query, body, form, peer))
-                async with asyncio.timeout(limit_s):
+                async with timeout(limit_s):
                     return 200, await _while_asked(work, receive)
         except Refusal as why:
             log.info("request_refused", path=scope["path"], status=why.status, error=why.error)
@@ -238,7 +239,7 @@ async def _body(headers: dict[bytes, str], receive: Receive) -> bytes:
         raise too_large
     body = bytearray()
     try:
-        async with asyncio.timeout(BODY_S):
+        async with timeout(BODY_S):
             while True:
                 event = await receive()
                 body += event.get("body", b"")
@@ -430,7 +431,7 @@ class RpcServer:
         for task in list(self._state.tasks):
             task.cancel()
         with suppress(TimeoutError):
-            async with asyncio.timeout(STOP_S):
+            async with timeout(STOP_S):
                 await self._server.wait_closed()
         self._server = None
 

@@ -6,10 +6,13 @@ Addresses and ports cross in network byte order and are integers in host order h
 
 import struct
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING
 
 from netagent.model.encapsulation import VXLAN
 from netagent.model.errors import RemoteProtocolError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 STAGES = (
     "rxe_transmit",
@@ -201,7 +204,7 @@ class FlowKey:
     protocol: int
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read `struct flow`."""
         found = _unpack("flow", data)
         return cls(*(_number(found[name]) for name, _ in FIELDS["flow"][:-1]))
@@ -223,7 +226,7 @@ class Totals:
     """Latencies since the stage before; see `histogram`."""
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read one CPU's `struct totals`."""
         found = _unpack("totals", data)
         buckets = struct.unpack(f"<{BUCKETS}Q", bytes(found["buckets"]))
@@ -254,7 +257,7 @@ class PortKey:
     device: str
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read `struct port_key`."""
         found = _unpack("port_key", data)
         return cls(
@@ -276,7 +279,7 @@ class DropKey:
     device: str
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read `struct drop_key`."""
         found = _unpack("drop_key", data)
         return cls(
@@ -295,7 +298,7 @@ class UpcallKey:
     result: int
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read `struct upcall_key`."""
         found = _unpack("upcall_key", data)
         return cls(_number(found["command"]), _number(found["result"]))
@@ -313,7 +316,7 @@ class OuterKey:
     transmitted: bool
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read `struct outer_key`."""
         found = _unpack("outer_key", data)
         return cls(
@@ -335,7 +338,7 @@ class RoceKey:
     device: str
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read `struct roce_key`."""
         found = _unpack("roce_key", data)
         return cls(bool(found["transmitted"]), bool(found["encapsulated"]), _name(found["device"]))
@@ -358,7 +361,7 @@ class Event:
     device: str
 
     @classmethod
-    def unpack(cls, data: bytes) -> Self:
+    def unpack(cls, data: bytes) -> "Self":
         """Read `struct event`."""
         found = _unpack("event", data)
         return cls(

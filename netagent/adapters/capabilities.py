@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from netagent.adapters.peers.uplink import client_tls
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig
 from netagent.model.errors import CapabilityMissing
 from netagent.trust import Trust
@@ -151,7 +152,7 @@ async def analyzer_answers(config: AgentConfig) -> str:
     port = parts.port or (443 if config.analyzer.encrypted else 80)
     context = client_tls(config.tls) if config.analyzer.encrypted else None
     try:
-        async with asyncio.timeout(_REPLY_S):
+        async with timeout(_REPLY_S):
             reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context)
             try:
                 writer.write(b"GET / HTTP/1.0\r\n\r\n")

@@ -14,6 +14,7 @@ from netagent.agent.answers import TRACE_TICK_S, Answers
 from netagent.agent.membership import RETRY_S, Membership
 from netagent.agent.renewal import Renewal
 from netagent.agent.windows import Windows
+from netagent.concurrency import TaskGroup
 from netagent.config import AgentConfig
 
 log = structlog.get_logger()
@@ -43,7 +44,7 @@ class Agent:
         """Work until cancelled."""
         watcher, adapters, membership = Watcher(self._config), self._adapters, self._membership
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 if adapters.rdma is not None:
                     group.create_task(_supervised("rdma", adapters.rdma.run))
                 for name, work in (

@@ -11,6 +11,7 @@ import structlog
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.agent.adapters import Adapters
 from netagent.collect.traffic import sources
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig
 from netagent.host import announcing
 from netagent.host.announcing import RdmaState
@@ -186,7 +187,7 @@ class Membership:
 
     async def _wait_for_change(self, timeout_s: float | None = None) -> None:
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await self._changed.wait()
         except TimeoutError:
             return
@@ -201,7 +202,7 @@ class Membership:
     async def _follows(self, sources: int) -> None:
         """Wait until the analyzer's news of what was registered are here: they say whom to tell."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FOLLOWED_S):
+            async with timeout(FOLLOWED_S):
                 while self._roster.sources != sources:
                     self._followed.clear()
                     await self._followed.wait()
@@ -222,7 +223,7 @@ class Membership:
         self._generation += 1
         said = self._registration(leaving=True)
         try:
-            async with asyncio.timeout(2):
+            async with timeout(2):
                 await self._adapters.uplink.register(said)
                 await self._adapters.announcer.tell(
                     _announcement(said), self._roster.peers(), tries=1

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from netagent import __version__
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the bundle."""
     bundle = collect(arguments)
     data = pack(bundle, version=__version__)
-    made = datetime.fromtimestamp(bundle.wall_ns / 1e9, UTC).strftime("%Y%m%dT%H%M%SZ")
+    made = datetime.fromtimestamp(bundle.wall_ns / 1e9, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     path = Path(arguments.output or f"netagent-bundle-{bundle.host}-{made}.tar.gz")
     _write(path, data)
     if arguments.json:

@@ -8,6 +8,7 @@ import json
 import msgspec
 
 from netagent.adapters.host.watcher import Watcher
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig, load
 from netagent.host.facts import HostView
 from netagent.model.errors import CapabilityMissing
@@ -46,7 +47,7 @@ async def first_view(config: AgentConfig, *, wait_s: float | None = None) -> Hos
     views: asyncio.Queue[HostView] = asyncio.Queue()
     watching = asyncio.create_task(Watcher(config).run(views.put_nowait))
     try:
-        async with asyncio.timeout(WAIT_S if wait_s is None else wait_s):
+        async with timeout(WAIT_S if wait_s is None else wait_s):
             while not watching.done():
                 getting = asyncio.create_task(views.get())
                 await asyncio.wait({getting, watching}, return_when=asyncio.FIRST_COMPLETED)

@@ -3,7 +3,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+
+from netagent.model.strenum import StrEnum
 
 ROCE_V2 = "RoCE v2"
 ACTIVE = "ACTIVE"

@@ -4,9 +4,9 @@
 import ipaddress
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 
 from netagent.model.ids import EndpointId
+from netagent.model.strenum import StrEnum
 
 MAX_QPNS = 64
 """Queue pairs, at most, by which an endpoint may answer. Chosen: the largest `flows_per_pair` of

@@ -3,8 +3,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
+
+from netagent.model.strenum import StrEnum
 
 
 class EvidenceKind(StrEnum):

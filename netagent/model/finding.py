@@ -2,9 +2,9 @@
 """What a host states about its own parts, beside its probes."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from netagent.model.path import Component
+from netagent.model.strenum import StrEnum
 
 
 class FindingKind(StrEnum):

@@ -2,7 +2,8 @@
 """Components, and the ordered components between two endpoints."""
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from netagent.model.strenum import StrEnum
 
 MAX_HOPS = 32
 """Most routers of one direction of a path. Chosen: fabrics have five, the internet rarely 32."""

@@ -3,7 +3,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+
+from netagent.model.strenum import StrEnum
 
 
 class Fabric(StrEnum):

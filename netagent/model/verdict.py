@@ -2,11 +2,11 @@
 """What the analyzer concludes, and how it holds over time."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from netagent.model.evidence import Evidence
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Layer
+from netagent.model.strenum import StrEnum
 
 
 class Symptom(StrEnum):

@@ -7,7 +7,6 @@ pair serves every message type, so that a body's form is a matter of its content
 
 import zlib
 from collections.abc import Collection
-from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +14,7 @@ import msgpack
 import msgspec
 
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
+from netagent.model.strenum import StrEnum
 
 T = TypeVar("T")
 

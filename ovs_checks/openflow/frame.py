@@ -69,7 +69,7 @@ class _Reader:
         """Return a number without going on."""
         if offset + size > len(self._data):
             raise _Cut
-        return int.from_bytes(self._data[offset : offset + size])
+        return int.from_bytes(self._data[offset : offset + size], "big")
 
     def take(self, size: int) -> int:
         """Return a number."""
@@ -135,7 +135,7 @@ def _type(reader: _Reader) -> int:
     kind = reader.take(2)
     if kind >= _MIN_TYPE:
         return kind
-    if len(reader) < len(_SNAP) + 2 or reader.peek(len(_SNAP)) != int.from_bytes(_SNAP):
+    if len(reader) < len(_SNAP) + 2 or reader.peek(len(_SNAP)) != int.from_bytes(_SNAP, "big"):
         return NO_TYPE
     reader.skip(len(_SNAP))
     kind = reader.take(2)

@@ -17,6 +17,7 @@ import ovs.db.idl
 import ovs.timeval
 import structlog
 
+from netagent.concurrency import timeout
 from netagent.host.facts import Bridge, Port, VswitchView
 from netagent.model.vswitch import interface_of
 
@@ -172,7 +173,7 @@ async def _wait(wishes: _Wishes) -> None:
     try:
         with suppress(TimeoutError):
             timeout_s = None if wishes.timeout_ms is None else wishes.timeout_ms / 1e3
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await ready.wait()
     finally:
         # Always before the IDL runs: it may close a descriptor, whose number is then used again.

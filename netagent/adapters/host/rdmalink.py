@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from netagent.adapters.host.pyroute import (
     NLM_F_DUMP,
@@ -29,6 +29,9 @@ from netagent.adapters.host.pyroute import (
     rtnl,
 )
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 T = TypeVar("T")
 
@@ -135,7 +138,7 @@ class RdmaQuery:
         self._socket.settimeout(_ANSWER_S)
         self._sequence = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -17,6 +17,7 @@ from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.host.rdmalink import RdmaChanges, RdmaQuery
 from netagent.adapters.host.setns import call_in_namespace
 from netagent.adapters.host.sysfs import NETDEV_ERRORS, SYSFS, SysfsReader, sysfs_here
+from netagent.concurrency import timeout
 from netagent.host.facts import Namespace
 from netagent.host.rdma_facts import RdmaDevice, RdmaPort, RdmaView
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
@@ -177,7 +178,7 @@ class RnicMonitor:
     async def _pause(self, seconds: float) -> bool:
         """Wait for the next look; return whether a change is its reason."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with timeout(seconds):
                 await self._poked.wait()
             # What belongs to one change arrives together; many changes are still few looks.
             await asyncio.sleep(SETTLE_S)

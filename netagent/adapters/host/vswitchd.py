@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
+from netagent.concurrency import timeout
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.unixctl import PID_FILE, SOCKETS, Call, control_sockets, pid_of
 
@@ -40,7 +41,7 @@ async def appctl(rundir: Path, command: str, *arguments: str, timeout_s: float =
     if not paths:
         raise VswitchdError(f"no pid file in {rundir}")
     try:
-        async with asyncio.timeout(timeout_s):
+        async with timeout(timeout_s):
             return await _ask_first(paths, command, arguments)
     except TimeoutError as error:
         raise NoAnswer(f"no answer to {command} within {timeout_s:g} s") from error

@@ -21,6 +21,7 @@ from netagent.adapters.host.netlink import LinkMonitor
 from netagent.adapters.host.ovsdb import OvsdbMonitor
 from netagent.adapters.host.sysfs import netdev_rate
 from netagent.adapters.host.vswitchd import VswitchdWatch
+from netagent.concurrency import TaskGroup, timeout
 from netagent.config import AgentConfig
 from netagent.host.board import BoardWatch
 from netagent.host.checks.contract import Inspected
@@ -94,7 +95,7 @@ class Watcher:
             self._report(callback),
         ]
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for part in parts:
                     group.create_task(part)
         finally:
@@ -189,7 +190,7 @@ class Watcher:
         deadline_ns = self._discovery.deadline_ns()
         timeout_s = None if deadline_ns is None else max(0, deadline_ns - now_ns()) / 1e9
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
+            async with timeout(timeout_s):
                 await self._changed.wait()
             await asyncio.sleep(SETTLE_S)
         self._changed.clear()

@@ -15,6 +15,7 @@ import structlog
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.peers.spool import Spool, sync
 from netagent.collect.clocks import ClockEstimate
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig, TlsConfig
 from netagent.model.errors import RemoteProtocolError, Unreachable
 from netagent.trust import Trust
@@ -139,7 +140,7 @@ class Uplink:
         if is_deflated(body):
             headers["content-encoding"] = "deflate"
         try:
-            async with asyncio.timeout(deadline_s):
+            async with timeout(deadline_s):
                 response = await self._client.request(
                     method, path, content=body, headers=headers, timeout=deadline_s
                 )
@@ -281,5 +282,5 @@ class Shipper:
         first_s, longest_s = BACKOFF_S
         limit_s = min(longest_s, first_s * 2 ** min(failures - 1, 16))
         with suppress(TimeoutError):
-            async with asyncio.timeout(random.uniform(limit_s / 2, limit_s)):
+            async with timeout(random.uniform(limit_s / 2, limit_s)):
                 await self._uplink.alive.wait()

@@ -11,10 +11,10 @@ import errno
 import socket
 import struct
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 from netagent.adapters.host.setns import call_in_namespace
+from netagent.model.strenum import StrEnum
 
 # Python's socket module lacks what linux/net_tstamp.h, linux/errqueue.h and linux/in.h define here.
 SO_TIMESTAMPING = 37

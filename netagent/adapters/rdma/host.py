@@ -22,6 +22,7 @@ from netagent.adapters.rdma.resolver import Resolver
 from netagent.adapters.rdma.responder_client import ResponderClient
 from netagent.adapters.rdma.transport import RdmaTransport, open_rdma
 from netagent.collect.traffic import CountedAt, Source, compared, sources
+from netagent.concurrency import TaskGroup
 from netagent.config import AgentConfig
 from netagent.host.announcing import RdmaState
 from netagent.host.bypassed import BypassWatch, Carried
@@ -119,7 +120,7 @@ class RdmaHost:
         for helper in helpers:
             loop.add_reader(helper.fileno(), self._step)
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 group.create_task(self._monitor.run(self._on_rnics))
                 group.create_task(self._keep_stepping())
                 group.create_task(self._keep_comparing())

@@ -12,7 +12,7 @@ the port and opens another.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.rdma import verbs
@@ -28,6 +28,9 @@ from netagent.probing.rdma.steering import (
     steering_of,
 )
 from netagent.wire.frame import HEADER_BYTES, tell_held
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 QKEY = 0x2E615072
 """Queue key of all our queue pairs. Chosen: any value without the top bit, which would make it a
@@ -116,7 +119,7 @@ class RdmaPort:
             self._closing = stack.pop_all()
 
     @classmethod
-    def open(cls, place: Place, *, flows: int) -> Self:
+    def open(cls, place: Place, *, flows: int) -> "Self":
         """Open it in the endpoint's namespace; raises OSError or CapabilityMissing."""
         return call_at(place, lambda: cls(place, flows=flows))
 

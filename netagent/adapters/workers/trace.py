@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from netagent.concurrency import timeout
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.worker import MAX_OUTPUT_BYTES, read_answer
@@ -65,7 +66,7 @@ class TraceWorker:
         )
         stopping = asyncio.create_task(_end_early(process, stop))
         try:
-            async with asyncio.timeout(request.duration_s + self._spare_s):
+            async with timeout(request.duration_s + self._spare_s):
                 return await _converse(process, _to_line(request), on_attached)
         except TimeoutError as error:
             raise Unreachable(NAME, "timeout") from error

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import structlog
 
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig
 from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.wire.messages import CheckReply, CheckRequest, FlowsReply
@@ -142,7 +143,7 @@ class VswitchWorker:
     async def _run(self, line: bytes, deadline_s: float) -> Answer:
         try:
             process = await self._started()
-            async with asyncio.timeout(deadline_s):
+            async with timeout(deadline_s):
                 answer = await _converse(process, line)
         except TimeoutError as error:
             await self._kill()
@@ -166,7 +167,7 @@ class VswitchWorker:
         with suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PROCESS, self._process.pid, NICE)
         try:
-            async with asyncio.timeout(START_S):
+            async with timeout(START_S):
                 await _expect_ready(self._process)
         except BaseException as error:
             await self._kill()

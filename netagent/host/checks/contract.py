@@ -4,13 +4,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from netagent.host.facts import HostView
 from netagent.host.hardware import Hardware
 from netagent.host.rdma_facts import RdmaView
 from netagent.model.finding import FindingKind
 from netagent.model.path import Component, Kind
+from netagent.model.strenum import StrEnum
 
 LEAST_SIBLINGS = 2
 """Fewest others that must all be alike for one to be odd. Chosen: of two nobody knows which is."""

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which UDP source port, hence which ECMP path, a RoCE v2 packet takes, by driver."""
 
-from enum import StrEnum
 from zlib import crc32
+
+from netagent.model.strenum import StrEnum
 
 VENDOR_RXE = 0xFFFFFF
 """Vendor id of Soft-RoCE: RXE_VENDOR_ID of drivers/infiniband/sw/rxe/rxe_param.h."""
