@@ -39,7 +39,8 @@ def test_every_dependency_is_locked_with_its_hash():
     pinned = re.findall(pin, lock, re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for each in project["dependencies"] + extras["analyzer"] + extras["dev"]:
+    every = project["dependencies"] + extras["analyzer"] + extras["dev"]
+    for each in (each for each in every if "python_version <" not in each):  # the lock is of 3.11
         assert re.split(r"[<>=\[]", each)[0] in pinned
 
 
