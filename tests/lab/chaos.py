@@ -13,6 +13,7 @@ that its agent said was acknowledged, but for those in which the agent was dead:
 first, so all of these were acknowledged. Where the clock was set, that holds on each side of it.
 """
 
+import math
 import os
 import random
 import resource
@@ -136,10 +137,13 @@ class Chaos:
         self._restarted_ns = 0
         self.report = Report()
 
-    def run(self, kills: int) -> None:
-        """Kill `kills` times in a row."""
+    def run(self, kills: int, minutes: float) -> None:
+        """Kill `kills` times in a row, or as often as can be in so many minutes."""
         self._watch(SETTLE_S, until=lambda: False)
+        until = time.monotonic() + minutes * 60
         for number in range(1, kills + 1):
+            if time.monotonic() > until:
+                break
             victim = self._chance.choice(self._victims)
             of_host = victim not in {"analyzer", "clock"}
             host = self._chance.choice(self._hosts) if of_host else None
@@ -311,12 +315,20 @@ def _wanted(first_ns: int, last_ns: int, dead: list[tuple[int, int]]) -> set[int
     }
 
 
-def run(lab: Lab, say: Say, *, kills: int = 50, seed: int = 1, sets_clock: bool = False) -> Report:
+def run(
+    lab: Lab,
+    say: Say,
+    *,
+    kills: int = 50,
+    minutes: float = math.inf,
+    seed: int = 1,
+    sets_clock: bool = False,
+) -> Report:
     """Run on a fresh lab, which is taken down after; return what was seen."""
     lab.up()
     try:
         chaos = Chaos(lab, say, seed=seed, sets_clock=sets_clock)
-        chaos.run(kills)
+        chaos.run(kills, minutes)
         lab.processes.signal("analyzer/analyzer", signal.SIGTERM)
         wait_for(
             "the analyzer to stop",

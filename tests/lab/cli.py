@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 the lab could not (the reason and a remedy on stderr), 2 w
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -152,7 +153,12 @@ def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
 
 def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
     report = chaos.run(
-        lab, _progress, kills=options.kills, seed=options.seed, sets_clock=options.set_clock
+        lab,
+        _progress,
+        kills=options.kills,
+        minutes=options.minutes,
+        seed=options.seed,
+        sets_clock=options.set_clock,
     )
     text = "\n".join(report.lines())
     if not report.good:
@@ -307,6 +313,7 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     chaotic.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
     chaotic.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
+    chaotic.add_argument("--minutes", type=float, default=math.inf, help="at most")
     chaotic.add_argument("--set-clock", action="store_true",
                          help="by minutes, too: this machine's, so in a guest alone")  # fmt: skip
 
