@@ -341,9 +341,10 @@ class Diagnosis:
             state.rows[summary.host] = taken.rows
         learn(
             self._learned, self._topology, self._roster, summary.host, taken.paths,
-            wall_ns=summary.start_ns,
+            wall_ns=summary.start_ns, now_ns=now_ns,
         )  # fmt: skip
-        if summary.start_ns >= self._findings.get(summary.host, (0, ()))[0]:
+        # What a clock that went back since said of the future is no newer for that.
+        if not summary.start_ns < self._findings.get(summary.host, (0, ()))[0] <= now_ns:
             self._findings[summary.host] = (summary.start_ns, findings)
         return taken
 

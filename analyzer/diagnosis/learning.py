@@ -56,9 +56,13 @@ class Learned:
             laid = self._laid[host] = PathBase(base)
         return laid.with_news(paths) or paths
 
-    def is_past(self, host: str, wall_ns: int) -> bool:
-        """Return whether a later window of a host was learned from before."""
+    def is_past(self, host: str, wall_ns: int, *, now_ns: int) -> bool:
+        """Return whether a later window of a host was learned from before.
+
+        One of the future does not count: that was of a clock which went back since.
+        """
         newest_ns = self._newest_ns.get(host, wall_ns)
+        newest_ns = newest_ns if newest_ns <= now_ns else wall_ns
         self._newest_ns[host] = max(newest_ns, wall_ns)
         return wall_ns < newest_ns
 
@@ -118,12 +122,13 @@ def learn(
     paths: PathTable,
     *,
     wall_ns: int,
+    now_ns: int,
 ) -> None:
     """Take the news of a host's paths into the topology, from a window that began at `wall_ns`.
 
     Of a window that comes after later ones, as from a spool, nothing: it says where flows went.
     """
-    if learned.is_past(host, wall_ns):
+    if learned.is_past(host, wall_ns, now_ns=now_ns):
         return
     paths = learned.all_of(host, paths, wall_ns=wall_ns)
     moved = learned.has_moved(host, paths, roster)

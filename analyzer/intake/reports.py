@@ -46,7 +46,8 @@ class Reports:
         known = self._newest.get(host)
         if report.start_ns > now_ns + AHEAD_NS:
             return
-        if known is None or report.start_ns >= known.start_ns:
+        # One of the future is of a clock that went back since.
+        if known is None or not report.start_ns < known.start_ns <= now_ns:
             self._newest[host] = report
 
     def of(self, host: str) -> Report | None:

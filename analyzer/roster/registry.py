@@ -187,6 +187,7 @@ class Registry:
                 last_window_ns=host.agent.last_window_ns,
             )
         changed = self._claim(host, registration.endpoints, wall_ns)
+        self._bound_underlays(MAX_RECORDS)
         for endpoint in sorted(changed & host.records.keys()):
             self._report_conflict(endpoint, registration.host, wall_ns)
         return self._refresh(changed, wall_ns)
@@ -215,13 +216,7 @@ class Registry:
             return set()
         for endpoint in gone.records:
             self._unclaim(endpoint, host)
-        left = {address for address, (owner, _) in self._underlays.items() if owner == host}
-        for address in left:
-            del self._underlays[address]
-        for view in self._views.values():
-            end = view.endpoint
-            if view.live and end.underlay in left and end.host != host:
-                self._underlays[end.underlay] = (end.host, end.id.rail)
+        self._give_back({a for a, (owner, _) in self._underlays.items() if owner == host})
         return self._refresh(gone.records, wall_ns)
 
     def expire(self, wall_ns: int) -> set[str]:
@@ -240,24 +235,31 @@ class Registry:
             if old:
                 changed.add(name)
                 self._refresh(old, wall_ns)
-        if len(self._underlays) > sum(len(host.records) for host in self._hosts.values()):
-            self._forget_underlays()
+        self._bound_underlays(0)
         # Who has it may not be heard any more.
         self._refresh([i for i, hosts in self._claims.items() if len(hosts) > 1], wall_ns)
         return changed
 
-    def _forget_underlays(self) -> None:
-        """Drop addresses that their hosts' endpoints had once."""
+    def _bound_underlays(self, spare: int) -> None:
+        """Drop addresses that their hosts' endpoints had once, where these are too many."""
+        records = sum(len(host.records) for host in self._hosts.values())
+        if len(self._underlays) <= records + spare:
+            return
         had = {
-            (n, r.endpoint.underlay)
-            for n, host in self._hosts.items()
-            for r in host.records.values()
+            (record.endpoint.underlay, name)
+            for name, host in self._hosts.items()
+            for record in host.records.values()
         }
-        self._underlays = {
-            address: owner
-            for address, owner in self._underlays.items()
-            if (owner[0], address) in had
-        }
+        self._give_back({a for a, (owner, _) in self._underlays.items() if (a, owner) not in had})
+
+    def _give_back(self, addresses: set[str]) -> None:
+        """Let who is behind these addresses have them."""
+        for address in addresses:
+            del self._underlays[address]
+        for view in self._views.values():
+            end = view.endpoint
+            if view.live and end.underlay in addresses and end.host in self._hosts:
+                self._underlays[end.underlay] = (end.host, end.id.rail)
 
     # --- what schedulers say --------------------------------------------------------------------
 

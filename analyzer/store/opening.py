@@ -110,18 +110,19 @@ def _bring(
         try:
             _moved_on(connection, version, segments)
         except (duckdb.Error, OSError) as error:
-            why = (
-                f"cannot be moved to schema {version + 1} ({error}); free disk space, or {RESTORE}"
-            )
+            remedy = f"free disk space or memory, or {RESTORE}"
+            why = f"cannot be moved to schema {version + 1} ({error}); {remedy}"
             raise ConfigError(path, why) from error
 
 
 def _moved_on(connection: duckdb.DuckDBPyConnection, version: int, segments: Segments) -> None:
+    connection.execute("RESET memory_limit")  # an index of millions of rows is made in memory
     connection.execute("BEGIN")
     MOVES[version](connection, segments)
     connection.execute("UPDATE meta SET schema = ?", [version + 1])
     connection.execute("COMMIT")
     connection.execute("CHECKPOINT")
+    connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
 
 
 def _move_payloads(connection: duckdb.DuckDBPyConnection, segments: Segments) -> None:

@@ -73,7 +73,6 @@ class Windows:
             # what was, and nobody would hear of this host until its clock is as late again.
             self._lives += 1
             self._counted_as = f"{self._instance}.{self._lives}"
-            self._adapters.shipper.start_anew()
             log.warning("windows_begin_anew", start_ns=window.start_ns, before_ns=self.last_ns)
         self.last_ns = window.start_ns
         self.health = self._take_health(until_ns=now_ns() - (wall_ns() - window.end_ns))

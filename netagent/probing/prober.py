@@ -158,7 +158,15 @@ class Prober:
         self._bursts: dict[tuple[int, int], Burst] = {}
         self._burst: Burst | None = None
         """The newest of them."""
+        self._rates = Rates(
+            settings.rate_per_endpoint,
+            settings.pings_per_visit,
+            settings.flows_per_pair,
+            len(settings.sizes),
+        )
         self._send_ns = 0
+        self._gather_ns = min(SEND_EVERY_NS, self._rates.visit_ns // 2)
+        """Of each endpoint, one visit goes out in this time."""
         rate = settings.rate_per_host
         host_bytes = settings.bytes_per_second_per_host
         self._bytes_cap = TokenBucket(host_bytes, host_bytes, now_ns=now_ns)
@@ -207,12 +215,6 @@ class Prober:
         `session` is a random number of 32 bits: replies are recognised by it.
         """
         settings = self._settings
-        rates = Rates(
-            settings.rate_per_endpoint,
-            settings.pings_per_visit,
-            settings.flows_per_pair,
-            len(settings.sizes),
-        )
         cap = settings.bytes_per_second_per_endpoint
         local = _Local(
             endpoint,
@@ -220,7 +222,7 @@ class Prober:
             transport,
             tuple(_frame_bytes(size, endpoint.mtu, transport) for size in settings.sizes),
             ProbeSession(session=session, timeout_ns=settings.timeout_ms * 1_000_000),
-            Schedule(rates, self._rng, now_ns=now_ns),
+            Schedule(self._rates, self._rng, now_ns=now_ns),
             TokenBucket(cap, cap, now_ns=now_ns),
         )
         self._locals[endpoint.id] = local
@@ -370,15 +372,16 @@ class Prober:
         wakes = [local.wake_ns for local in self._locals.values()]
         return max(self._send_ns, min(wakes, default=now_ns + IDLE_NS))
 
-    def send_due(self, *, now_ns: int) -> bool:
-        """Settle what is overdue and send what is due; return whether any probe was."""
+    def send_due(self, *, now_ns: int, settles: bool = True) -> bool:
+        """Settle what is overdue, if that may be, and send what is due; return whether any was."""
         if now_ns < self._send_ns:
             return False
         sent = False
         for local in self._locals.values():
             if now_ns < local.wake_ns - local.schedule.early_ns:
                 continue
-            local.session.expire(now_ns=now_ns)
+            if settles:
+                local.session.expire(now_ns=now_ns)
             pings = local.schedule.due(now_ns=now_ns)
             for ping in pings:
                 self._ping(local, local.peers[ping.target.target], ping, now_ns)
@@ -387,7 +390,7 @@ class Prober:
             wakes = (local.schedule.next_ns(), local.session.deadline_ns())
             local.wake_ns = min((w for w in wakes if w is not None), default=now_ns + IDLE_NS)
         if sent:
-            self._send_ns = now_ns + SEND_EVERY_NS
+            self._send_ns = now_ns + self._gather_ns
         return sent
 
     def _ping(

@@ -9,8 +9,9 @@ agent that began after the restart, all endpoints are up, every incident is over
 a finding. No link and no switch may be blamed on the way.
 
 At the end the analyzer's database must hold every window of every host from its first to the newest
-that its agent said was acknowledged, but for those in which the agent was dead: agents ship oldest
-first, so all of these were acknowledged. Where the clock was set, that holds on each side of it.
+that its agent said was acknowledged, but for those in which the agent was dead: agents ship the
+oldest of the newest two minutes first, and no outage here is longer, so all of these were
+acknowledged. Where the clock was set, that holds on each side of it.
 """
 
 import math

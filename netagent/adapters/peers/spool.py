@@ -90,7 +90,7 @@ class Spool:
             log.warning("spool_write_failed", error=str(error))
             self._held[start_ns] = body
             if len(self._held) > HELD:
-                self._drop(min(self._held))
+                self._drop(next(iter(self._held)))
 
     def next(self) -> tuple[int, bytes] | None:
         """Return window start and body of what is delivered next; None if there is nothing.
@@ -132,7 +132,8 @@ class Spool:
 
     def _make_room(self, size: int) -> None:
         while len(self) and self.used_bytes + size > self._limit_bytes:
-            self._drop(min((*self._sizes, *self._held)))
+            # As they came: what a clock that was ahead has left is no newer for that.
+            self._drop(next(iter(self._sizes or self._held)))
 
     def _drop(self, start_ns: int) -> None:
         self.dropped += 1
@@ -163,7 +164,7 @@ class Spool:
     def _scan(self) -> dict[int, int]:
         """Return the sizes of what is there; remove what a killed process was writing."""
         sizes = {}
-        for path in self._folder.iterdir():
+        for path in sorted(self._folder.iterdir()):
             if found := _NAME.match(path.name):
                 sizes[int(found[1])] = path.stat().st_size
             elif path.suffix == ".new":

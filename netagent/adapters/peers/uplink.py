@@ -204,6 +204,8 @@ class Shipper:
         self._spool = spool
         self._sample = sample
         self._filled = asyncio.Event()
+        self._newest_ns = 0
+        """Start of the window that was handed over last."""
         self.sent = 0
         """Summaries acknowledged."""
         self.acknowledged_ns = 0
@@ -218,12 +220,11 @@ class Shipper:
 
     def submit(self, start_ns: int, summary: bytes) -> None:
         """Hand over the encoded summary of the window that starts at `start_ns`."""
+        if start_ns < self._newest_ns:  # the clock went back
+            self.acknowledged_ns = 0
+        self._newest_ns = start_ns
         self._spool.put(start_ns, summary)
         self._filled.set()
-
-    def start_anew(self) -> None:
-        """Note that the clock went back: what was acknowledged by it is no measure any more."""
-        self.acknowledged_ns = 0
 
     async def run(self) -> None:
         """Deliver until cancelled."""
@@ -247,7 +248,8 @@ class Shipper:
         try:
             accepted = await self._uplink.push(summary)
             self.sent += 1
-            self.acknowledged_ns = max(self.acknowledged_ns, start_ns)
+            if not self._newest_ns or start_ns <= self._newest_ns:
+                self.acknowledged_ns = max(self.acknowledged_ns, start_ns)
         except RemoteProtocolError as error:
             self.refused += 1
             log.warning("summary_refused", start_ns=start_ns, error=str(error))

@@ -25,13 +25,15 @@ _ONCE = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class Bell:
-    """Rings when a descriptor has something, and is then silent until it is set again."""
+    """Rings when an urgent descriptor has something, and is then silent until it is set again."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._urgent = select.epoll()
         self._pulled = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._is_pulled = False
+        self.is_empty = True
+        """Whether all was taken that was ready."""
         self._urgent.register(self._pulled, select.EPOLLIN)
         self._bell = select.epoll()
         self._bell.register(self._urgent.fileno(), _ONCE)
@@ -83,9 +85,12 @@ class Bell:
         self._bell.modify(self._urgent.fileno(), _ONCE)
 
     def rounds(self) -> Iterator[tuple[list[tuple[int, int]], int]]:
-        """Yield what is ready (descriptor, events) and when it was found so, until nothing is."""
+        """Yield what is ready (descriptor, events) and when it was found so, until nothing is.
+
+        Of a flood a part stays; then `is_empty` is False.
+        """
         ready, woken_ns = self._ready, self._woken_ns
-        self._ready = []
+        self._ready, self.is_empty = [], True
         for _ in range(_MAX_ROUNDS):
             if not ready:
                 ready, woken_ns = self._epoll.poll(0), wall_ns()
@@ -93,3 +98,4 @@ class Bell:
                 return
             yield ready, woken_ns
             ready = []
+        self.is_empty = False

@@ -22,6 +22,9 @@ from netagent.wire.messages import ProbeAnswer
 
 log = structlog.get_logger()
 
+BEHIND_NS = 200_000_000
+"""Nanoseconds for which losses are not told while more comes than is read. Chosen: a flood that
+gathered between two steps is read by then; one that goes on must not hide losses."""
 READ_NS = 50_000_000
 """Nanoseconds after which replies are read at the latest. Chosen: mostly something else is due
 before; from there on a host counts as starved."""
@@ -48,6 +51,8 @@ class ProbeLoop:
         self._bell = Bell()
         self._due_ns = now_ns()
         """When the next step is to come at the latest."""
+        self._emptied_ns = self._due_ns
+        """When all was read that had come (monotonic)."""
         self.prober = Prober(
             config,
             tally,
@@ -59,7 +64,7 @@ class ProbeLoop:
         """What decides."""
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when `read` has something to read."""
+        """Return the descriptor that is readable when somebody waits for the next step."""
         return self._bell.fileno()
 
     def close(self) -> None:
@@ -135,18 +140,28 @@ class ProbeLoop:
 
     def step(self) -> int:
         """Read, settle and send what is due; return when to come again (monotonic ns)."""
+        before = self.prober.counters.bad_frames
         self.read()
         at_ns, gather_ns = now_ns(), self.gather_ns
+        is_flooded = self.prober.counters.bad_frames > before or not self._bell.is_empty
         self._turn(at_ns)
-        sent = self.prober.send_due(now_ns=at_ns)
+        sent = self.prober.send_due(now_ns=at_ns, settles=self._may_settle(at_ns))
         self._due_ns = min(self.prober.wake_ns(now_ns=at_ns), self.prober.turn_ns)
-        if self.prober.bursting(now_ns=at_ns):
+        if is_flooded:
+            self._due_ns = at_ns + GATHER_NS  # before it buries what is waited for
+        elif self.prober.bursting(now_ns=at_ns):
             self._due_ns = min(self._due_ns, at_ns + GATHER_NS)
         elif sent:
             self._due_ns = min(self._due_ns, at_ns + READ_NS)
         if self._due_ns - at_ns > gather_ns:
             self._bell.set()
         return self._due_ns
+
+    def _may_settle(self, at_ns: int) -> bool:
+        """Whether what was not answered is lost: its answer does not wait behind a flood."""
+        if self._bell.is_empty:
+            self._emptied_ns = at_ns
+        return self._bell.is_empty or at_ns - self._emptied_ns > BEHIND_NS
 
     def _turn(self, at_ns: int) -> None:
         """Exchange ports that roam, where it is their turn."""

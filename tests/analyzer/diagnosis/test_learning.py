@@ -52,8 +52,10 @@ def begun():
     return topology, learned
 
 
-def take(learned, topology, host, table, window):
-    learn(learned, topology, fabric()[0], host, table, wall_ns=window * WIDTH_NS)
+def take(learned, topology, host, table, window, now=None):
+    at_ns = window * WIDTH_NS
+    now_ns = at_ns if now is None else now * WIDTH_NS
+    learn(learned, topology, fabric()[0], host, table, wall_ns=at_ns, now_ns=now_ns)
 
 
 def changed(table, rows):
@@ -149,7 +151,8 @@ def test_paths_of_an_endpoint_that_moved_are_learned_at_once(is_late):
     moved = tuple(replace(end, underlay=f"9.9.9.{n}") for n, end in enumerate(there))
     message = Registration(host="h1", instance="i", generation=9, rpc_url="", endpoints=moved)
     roster.apply(message, 10**12)
-    learn(learned, topology, roster, HOST, table, wall_ns=3 * WIDTH_NS)
+    at_ns = 3 * WIDTH_NS
+    learn(learned, topology, roster, HOST, table, wall_ns=at_ns, now_ns=at_ns)
     assert topology.given == len(table)
 
 
@@ -204,11 +207,24 @@ def test_what_comes_after_later_windows_says_nothing_of_where_flows_go_now():
     other = changed(table, {n: (n + 1, 9) for n in range(len(table))})
     take(learned, topology, HOST, other, 9)
     shown, given = topology.save(1), topology.given
-    take(learned, topology, HOST, table, 4)
+    take(learned, topology, HOST, table, 4, now=9)
     assert topology.given == given
     assert str(topology.save(1)) == str(shown)
     take(learned, topology, HOST, table, 10)
     assert topology.given > given
+
+
+def test_windows_of_a_clock_that_went_back_are_learned_from():
+    topology, learned = begun()
+    table = fabric()[1][HOST]
+    take(learned, topology, HOST, table, 900, now=895)
+    other = changed(table, {n: (n + 1, 9) for n in range(len(table))})
+    before = topology.given
+    take(learned, topology, HOST, other, 896, now=897)
+    assert topology.given > before
+    after = topology.given
+    take(learned, topology, HOST, table, 895, now=897)  # of a spool
+    assert topology.given == after
 
 
 def test_where_time_is_set_back_hosts_are_learned_from_again():

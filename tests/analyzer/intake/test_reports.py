@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +67,13 @@ def test_columns_that_do_not_agree_are_refused(device, counter, delta, stamps):
     else:
         with pytest.raises(RemoteProtocolError):
             report_of(odd)
+
+
+def test_a_report_of_the_future_gives_way_to_one_of_the_present():
+    reports, now_ns = Reports(), 10 * AHEAD_NS
+    for start_ns, now in ((now_ns + 5, now_ns), (now_ns + 1, now_ns + 2)):
+        reports.take("h0", replace(report_of(summary()), start_ns=start_ns), now)
+    assert reports.of("h0").start_ns == now_ns + 1
 
 
 def test_the_newest_report_of_a_host_is_kept_unless_its_clock_is_ahead():

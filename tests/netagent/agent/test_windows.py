@@ -107,18 +107,14 @@ async def _until_the_third(windows, shipped):
         await asyncio.wait({work})
 
 
-def test_where_the_clock_went_back_windows_are_counted_as_those_of_another_life(
-    windows, shipped, adapters
-):
+def test_where_the_clock_went_back_windows_are_counted_as_those_of_another_life(windows, shipped):
     first = Window.covering(wall_ns(), width_ns=WIDTH_NS)
     earlier = Window(first.start_ns - 36 * WIDTH_NS, WIDTH_NS)
-    adapters.shipper.acknowledged_ns = first.start_ns
     for window in (first, earlier, Window(earlier.end_ns, WIDTH_NS), earlier):
         windows._ship(window)
     summaries = [summary for _, summary in shipped.summaries]
     assert [each.instance for each in summaries] == ["one", "one.2", "one.2", "one.3"]
     assert len({each.key for each in summaries}) == 4
-    assert adapters.shipper.acknowledged_ns == 0
     assert windows.last_ns == earlier.start_ns
 
 

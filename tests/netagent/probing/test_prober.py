@@ -155,6 +155,30 @@ def test_visits_that_fall_due_together_go_out_together():
     assert not bench.prober.send_due(now_ns=bench.now_ns + SEND_EVERY_NS - 1)
 
 
+@pytest.mark.parametrize(("rate", "pings"), [(200, 1), (600, 4), (1000, 4), (1000, 2)])
+def test_a_high_rate_is_kept(rate, pings):
+    fast = structs.replace(
+        CONFIG, rate_per_endpoint=rate, rate_per_host=5000, pings_per_visit=pings,
+        bytes_per_second_per_endpoint=1 << 30, bytes_per_second_per_host=1 << 34,
+    )  # fmt: skip
+    bench = Bench(config=fast)
+    end_ns = bench.now_ns + 2_000 * MS
+    while bench.now_ns < end_ns:
+        bench.now_ns = max(bench.now_ns + 1, bench.prober.wake_ns(now_ns=bench.now_ns))
+        bench.prober.send_due(now_ns=bench.now_ns)
+    assert abs(len(bench.transport.sent) / 2 - rate) < 0.1 * rate
+
+
+def test_what_may_wait_in_a_socket_is_not_lost_yet():
+    bench = Bench()
+    bench.send(until=4)
+    bench.now_ns += CONFIG.timeout_ms * MS + 1
+    bench.prober.send_due(now_ns=bench.now_ns, settles=False)
+    assert bench.kinds() == []
+    bench.reply()
+    assert bench.kinds() == [ProbeReplied] * 4
+
+
 def test_each_flow_is_marked_now_and_then():
     bench = Bench()
     bench.send(until=20)

@@ -195,6 +195,22 @@ def test_what_an_earlier_process_left_goes_first_oldest_first(tmp_path):
     assert len(Spool(tmp_path, limit_bytes=1 << 20)) == 0
 
 
+def test_what_a_clock_that_went_back_left_is_delivered_and_no_measure_of_what_came_since(tmp_path):
+    async def main() -> tuple[int, int]:
+        async with FakeAnalyzer() as analyzer, Ship(tmp_path, analyzer) as shipper:
+            shipper.submit(900, b"ahead")
+            await until(lambda: shipper.acknowledged_ns == 900)
+            await analyzer.stop()
+            shipper.submit(905, b"ahead, too")
+            shipper.submit(10, b"right")
+            before = shipper.acknowledged_ns
+            await analyzer.start()
+            await until(lambda: shipper.sent == 3)
+            return before, shipper.acknowledged_ns
+
+    assert asyncio.run(main()) == (0, 10)
+
+
 def test_nothing_is_lost_while_the_analyzer_is_away(tmp_path, monkeypatch):
     monkeypatch.setattr(uplink, "BACKOFF_S", (0.001, 0.01))
 

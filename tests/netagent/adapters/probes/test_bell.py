@@ -86,8 +86,14 @@ def test_where_nobody_waits_it_does_not_ring_and_tells_all_the_same(bell):
         assert read(bell, far) == []
 
 
-def test_it_can_be_rung(bell):
+def test_it_can_be_rung(bell, pair):
+    pair[0].send(b"1")
+    bell.hush(look=False)
+    assert read(bell, pair[1]) == [1]
     bell.ring()
+    bell.ring()
+    assert not rings(bell)
+    bell.set()
     assert rings(bell)
     bell.hush(look=False)
     bell.set()

@@ -51,9 +51,11 @@ class Channel:
         self.sent += 1
         return Sent(Outcome.SENT)
 
+    foreign = 0
+
     def read(self, descriptor, events, session, *, woken_ns, due_ns):
         self.taken.append((self.far.recv(16), woken_ns, due_ns))
-        return 0
+        return self.foreign
 
     def close(self):
         self.near.close()
@@ -174,6 +176,52 @@ def test_replies_are_read_in_time_and_ring_no_bell(loop, opener, sent, monkeypat
     assert not rings(loop)
     loop.step()
     assert [packet for packet, *_ in channel.taken] == [b"x"]
+
+
+@pytest.fixture
+def settled(loop, monkeypatch):
+    """Whether each step might tell losses."""
+    seen, send_due = [], loop.prober.send_due
+
+    def noted(*, now_ns, settles):
+        seen.append(settles)
+        return send_due(now_ns=now_ns, settles=settles)
+
+    monkeypatch.setattr(loop.prober, "send_due", noted)
+    return seen
+
+
+def test_a_flood_is_read_before_losses_are_told(loop, opener, settled, monkeypatch):
+    monkeypatch.setattr("netagent.adapters.probes.bell._MAX_ROUNDS", 3)
+    monkeypatch.setattr(Channel, "is_urgent", False)
+    loop.set_endpoints([UP])
+    (channel,) = opener.opened
+    for _ in range(5):
+        channel.near.send(b"x")
+    assert loop.step() <= now_ns() + GATHER_NS
+    loop.step()
+    assert settled == [False, True]
+    assert len(channel.taken) == 5
+
+
+def test_a_flood_that_goes_on_hides_no_losses(loop, opener, settled, monkeypatch):
+    monkeypatch.setattr("netagent.adapters.probes.bell._MAX_ROUNDS", 1)
+    monkeypatch.setattr("netagent.adapters.probes.loop.BEHIND_NS", 1)
+    loop.set_endpoints([UP])
+    for _ in range(3):
+        opener.opened[0].near.send(b"x")
+    loop.step()
+    assert settled == [True]
+
+
+def test_after_what_is_none_of_ours_it_comes_again_soon(loop, opener, monkeypatch):
+    monkeypatch.setattr(Channel, "is_urgent", False)
+    loop.set_endpoints([UP])
+    (channel,) = opener.opened
+    channel.foreign = 1
+    channel.near.send(b"junk")
+    assert loop.step() <= now_ns() + GATHER_NS
+    assert loop.step() > now_ns() + GATHER_NS
 
 
 def test_who_probes_on_demand_is_not_kept_waiting(loop, sent):

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Over loopback, without namespaces."""
+
+import select
+import time
+from contextlib import closing
+
+import pytest
+
+from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.probes import udp
+from netagent.adapters.probes.udp_transport import Answering, UdpTransport
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.pinglist import Target
+from netagent.probing.session import ProbeMeasured, ProbeReplied, ProbeSession
+from netagent.wire import frame
+
+HERE = "127.0.0.1"
+A, B = EndpointId("a", 0), EndpointId("b", 0)
+SECOND = 1_000_000_000
+
+
+def opened(endpoint):
+    sockets = udp.EndpointSockets(*(udp._stamped(HERE, 0), (udp._stamped(HERE, 0),)))
+    port = sockets.responder.getsockname()[1]
+    made = Endpoint(endpoint, "t", "h0", HERE, "", "", "", "", "", 1450)
+    return UdpTransport(made, sockets, port, Answering(1000)), port
+
+
+@pytest.fixture
+def pair():
+    """Return what probes and what answers, and the port at which it does."""
+    (near, _), (far, port) = opened(A), opened(B)
+    near._port = port
+    with closing(near), closing(far):
+        yield near, far
+
+
+def drained(transport, session, *, due_ns):
+    """Read all that comes within a tenth of a second of the last."""
+    with select.epoll() as epoll:
+        for fd in transport.descriptors():
+            epoll.register(fd, select.EPOLLIN)
+        while ready := epoll.poll(0.1):
+            for fd, events in ready:
+                transport.read(fd, events, session, woken_ns=wall_ns(), due_ns=due_ns())
+
+
+@pytest.mark.parametrize(("late_s", "least_ns"), [(-1, 0), (0.5, 300_000_000)])
+def test_a_reply_that_was_to_be_read_later_was_not_late(pair, late_s, least_ns):
+    near, far = pair
+    session = ProbeSession(session=7, timeout_ns=5 * SECOND)
+    flow = FlowId(A, B, near.ports[0])
+    for _ in range(2):  # the second reply tells how long the first was held
+        probe = session.send(flow, 0, now_ns=now_ns(), wall_ns=wall_ns())
+        near.send(Target(A, B, HERE, ""), 0, frame.encode(probe))
+        drained(far, ProbeSession(session=8, timeout_ns=SECOND), due_ns=wall_ns)
+    waited_s = 0.5
+    time.sleep(waited_s)  # what is tested: how long a reply lay there
+    drained(near, session, due_ns=lambda: wall_ns() - round(late_s * SECOND))
+    events = list(iter(session.next_event, None))
+    assert [type(each) for each in events] == [ProbeReplied, ProbeReplied, ProbeMeasured]
+    assert least_ns <= events[-1].prober_ns < least_ns + 300_000_000
+    assert near.urgent() != near.descriptors()
