@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-vm format lint types floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-interpreters test-vm format lint types floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 
 test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
+
+test-interpreters: ## the agent's hermetic tests on each other Python that it takes, of those that are here
+	tools/test-interpreters.sh
 
 test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make test-vm DISTRIBUTIONS=debian-12)
 	for distribution in $(DISTRIBUTIONS); do \

@@ -9,6 +9,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 
+from netagent.concurrency import timeout
+
 WITHIN_S = 10.0
 _FIRST_S, _LONGEST_S, _GROWTH = 0.002, 0.1, 1.5
 
@@ -47,7 +49,7 @@ async def until(
     """Return once `condition` holds; NotInTime if it did not."""
     pauses = _pauses()
     try:
-        async with asyncio.timeout(within_s):
+        async with timeout(within_s):
             while not condition():
                 await rest(next(pauses))
     except TimeoutError as error:

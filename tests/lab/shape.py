@@ -8,8 +8,8 @@ one address, on its loopback, so that is the address it answers TTL-exceeded wit
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
+from netagent.model.strenum import StrEnum
 from tests.lab.errors import LabError
 
 PREFIX = "na-"

@@ -10,6 +10,7 @@ from contextlib import suppress
 import pytest
 
 from netagent import handshakes as module
+from netagent.concurrency import timeout
 from netagent.handshakes import AFTER_S, bound_handshakes
 from tests.analyzer.certificates import Authority
 
@@ -17,8 +18,15 @@ FAILED = 20
 
 
 class Echo(asyncio.Protocol):
+    def __init__(self):
+        self.lost = asyncio.Event()
+
     def connection_made(self, transport):
         self.transport = transport
+
+    def connection_lost(self, _):
+        self.transport.close()  # or Python 3.10 complains
+        self.lost.set()
 
     def data_received(self, data):
         self.transport.write(data)
@@ -70,7 +78,7 @@ async def left_by(knock, authority):
     try:
         await asyncio.to_thread(knocks, FAILED)
         with suppress(TimeoutError):
-            async with asyncio.timeout(10):
+            async with timeout(10):
                 while _protocols():  # noqa: ASYNC110 - nothing tells of what is freed
                     await asyncio.sleep(AFTER_S)
         return _protocols()
@@ -94,9 +102,9 @@ def test_who_shakes_hands_is_served_as_before(tmp_path):
 
     async def asked():
         bound_handshakes(asyncio.get_running_loop())
-        signed = authority.sign("analyzer")
+        signed, echo = authority.sign("analyzer"), Echo()
         server = await asyncio.get_running_loop().create_server(
-            Echo, "127.0.0.1", 0, ssl=context(ssl.PROTOCOL_TLS_SERVER, authority, signed)
+            lambda: echo, "127.0.0.1", 0, ssl=context(ssl.PROTOCOL_TLS_SERVER, authority, signed)
         )
         client = context(ssl.PROTOCOL_TLS_CLIENT, authority, authority.sign("h0"))
         port = server.sockets[0].getsockname()[1]
@@ -105,6 +113,8 @@ def test_who_shakes_hands_is_served_as_before(tmp_path):
         await asyncio.sleep(2 * AFTER_S)
         said = await reader.readexactly(5)
         writer.close()
+        await writer.wait_closed()
+        await echo.lost.wait()
         server.close()
         return said
 
@@ -122,7 +132,7 @@ def test_who_connects_and_is_silent_is_let_go_in_time(tmp_path, monkeypatch):
             Echo, "127.0.0.1", 0, ssl=context(ssl.PROTOCOL_TLS_SERVER, authority, signed)
         )
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname()[:2])
-        async with asyncio.timeout(10):
+        async with timeout(10):
             said = await reader.read()
         writer.close()
         server.close()

@@ -6,6 +6,7 @@ from contextlib import closing, suppress
 
 import pytest
 
+from netagent.concurrency import timeout
 from netagent.notify import Notifier
 
 
@@ -46,7 +47,7 @@ def test_signs_of_life_come_three_times_in_the_time_that_systemd_waits(manager):
 
     async def live():
         with suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with timeout(5):
                 lives = asyncio.create_task(notifier.live())
                 told = [await asyncio.to_thread(manager.recv, 100) for _ in range(3)]
                 lives.cancel()

@@ -16,8 +16,10 @@ def lookup(flows: list[Flow], header: Header) -> Flow | None:
 
 
 def flow_matches(flow: Flow, header: Header) -> bool:
-    """Compare bit by bit."""
+    """Compare bit by bit; an option of a tunnel must be there, whatever is in it."""
     for term in flow.match.terms:
+        if not _is_there(term.field, header):
+            return False
         have = read(FIELDS[term.field], header)
         for bit in range(FIELDS[term.field].width):
             if term.mask >> bit & 1 and (have ^ term.value) >> bit & 1:
@@ -28,5 +30,13 @@ def flow_matches(flow: Flow, header: Header) -> bool:
 def failing_terms(flow: Flow, header: Header) -> int:
     """Count the terms of `flow` that do not hold."""
     return sum(
-        read(FIELDS[term.field], header) & term.mask != term.value for term in flow.match.terms
+        not _is_there(term.field, header)
+        or read(FIELDS[term.field], header) & term.mask != term.value
+        for term in flow.match.terms
     )
+
+
+def _is_there(field: str, header: Header) -> bool:
+    # tun_metadata_set_match() of lib/tun-metadata.c has the packet's map of options compared, too.
+    wanted = FIELDS[field].present
+    return header.tun_present & wanted == wanted

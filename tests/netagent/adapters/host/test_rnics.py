@@ -8,6 +8,7 @@ import pytest
 
 from netagent.adapters.host import rnics
 from netagent.adapters.host.rnics import RnicMonitor, RnicReader
+from netagent.concurrency import timeout
 from netagent.host.facts import Namespace
 from netagent.host.rdma_facts import RdmaView
 
@@ -63,7 +64,7 @@ async def watch(monitor: RnicMonitor, views: int, then: Callable[[int], None]) -
 
     running = asyncio.create_task(monitor.run(callback))
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with timeout(DEADLINE_S):
             await enough.wait()
     finally:
         running.cancel()

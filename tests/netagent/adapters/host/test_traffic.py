@@ -8,6 +8,7 @@ import pytest
 from netagent.adapters.host import traffic
 from netagent.adapters.host.traffic import Readings, TrafficSampler, read
 from netagent.collect.traffic import Source
+from netagent.concurrency import TaskGroup, timeout
 from netagent.host.facts import Namespace
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -28,7 +29,7 @@ def sampled(sampler: TrafficSampler, count: int) -> list[tuple[int, Readings]]:
             if len(told) >= count:
                 enough.set()
 
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        async with timeout(30), TaskGroup() as group:
             running = group.create_task(sampler.run(callback))
             await enough.wait()
             running.cancel()

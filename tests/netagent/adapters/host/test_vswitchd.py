@@ -6,9 +6,9 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 import pytest
+from typing_extensions import Self
 
 from netagent.adapters.host import vswitchd
 from netagent.adapters.host.vswitchd import (
@@ -45,7 +45,7 @@ class FakeVswitchd:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
         await self._server.wait_closed()
-        self._path.unlink()
+        self._path.unlink(missing_ok=True)  # Python 3.13 does it
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = json.loads(await reader.readuntil(b"}"))

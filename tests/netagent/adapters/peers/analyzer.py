@@ -6,8 +6,10 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from typing import Self
 
+from typing_extensions import Self
+
+from netagent.concurrency import timeout
 from netagent.wire.codec import encode
 from netagent.wire.messages import Accepted
 
@@ -72,7 +74,7 @@ class FakeAnalyzer:
 
     async def heard(self, count: int) -> list[Asked]:
         """Wait until `count` requests came."""
-        async with asyncio.timeout(10), self.came:
+        async with timeout(10), self.came:
             await self.came.wait_for(lambda: len(self.asked) >= count)
         return self.asked
 

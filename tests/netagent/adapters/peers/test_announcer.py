@@ -4,6 +4,7 @@ import contextlib
 
 from netagent.adapters.peers import announcer
 from netagent.adapters.peers.announcer import Announcer
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig, AnalyzerConfig
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Announced, Announcement, Peer
@@ -24,7 +25,7 @@ def taken(_):
 def with_peers(count, work, answer=taken):
     async def main():
         mine = Announcer(CONFIG)
-        async with contextlib.AsyncExitStack() as stack, asyncio.timeout(20):
+        async with contextlib.AsyncExitStack() as stack, timeout(20):
             fakes = [
                 await stack.enter_async_context(FakeAnalyzer(answer=answer)) for _ in range(count)
             ]
@@ -86,7 +87,7 @@ def test_a_newer_state_does_not_wait_for_peers_that_keep_silent():
         mine.announce(said(endpoint(0)), peers)
         await asyncio.gather(fakes[0].heard(1), fakes[1].heard(1))
         mine.announce(said(generation=2), peers)
-        async with asyncio.timeout(announcer.DEADLINE_S / 2):
+        async with timeout(announcer.DEADLINE_S / 2):
             heard = await fakes[1].heard(2)
         assert decode(heard[1].body, Announcement) == said(generation=2)
         running.cancel()

@@ -9,6 +9,7 @@ import pytest
 from netagent.adapters.clock import now_ns
 from netagent.adapters.probes.bell import GATHER_NS
 from netagent.adapters.probes.pace import QUIET_NS, STALL_NS, Pace
+from netagent.concurrency import timeout
 
 FAR_NS = 60_000_000_000
 
@@ -53,7 +54,7 @@ async def run(steps):
     pace = Pace(steps)
     task = asyncio.create_task(pace.run())
     try:
-        async with asyncio.timeout(10):
+        async with timeout(10):
             await steps.done.wait()
     finally:
         task.cancel()

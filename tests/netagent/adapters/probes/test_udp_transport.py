@@ -37,13 +37,15 @@ def pair():
         yield near, far
 
 
-def drained(transport, session, *, due_ns):
-    """Read all that comes within a tenth of a second of the last."""
+def drained(transport, session, *, until, due_ns=wall_ns):
+    """Read what comes until that holds."""
+    deadline_s = time.monotonic() + 20
     with select.epoll() as epoll:
         for fd in transport.descriptors():
             epoll.register(fd, select.EPOLLIN)
-        while ready := epoll.poll(0.1):
-            for fd, events in ready:
+        while not until():
+            assert time.monotonic() < deadline_s
+            for fd, events in epoll.poll(0.1):
                 transport.read(fd, events, session, woken_ns=wall_ns(), due_ns=due_ns())
 
 
@@ -52,14 +54,20 @@ def test_a_reply_that_was_to_be_read_later_was_not_late(pair, late_s, least_ns):
     near, far = pair
     session = ProbeSession(session=7, timeout_ns=5 * SECOND)
     flow = FlowId(A, B, near.ports[0])
-    for _ in range(2):  # the second reply tells how long the first was held
+    answering = far._answering
+    for n in range(2):  # the second reply tells how long the first was held
         probe = session.send(flow, 0, now_ns=now_ns(), wall_ns=wall_ns())
         near.send(Target(A, B, HERE, ""), 0, frame.encode(probe))
-        drained(far, ProbeSession(session=8, timeout_ns=SECOND), due_ns=wall_ns)
-    waited_s = 0.5
-    time.sleep(waited_s)  # what is tested: how long a reply lay there
-    drained(near, session, due_ns=lambda: wall_ns() - round(late_s * SECOND))
-    events = list(iter(session.next_event, None))
+        stranger = ProbeSession(session=8, timeout_ns=SECOND)
+        drained(far, stranger, until=lambda n=n: answering.answered == n + 1)
+    time.sleep(0.5)  # what is tested: how long a reply lay there
+    events = []
+
+    def told():
+        events.extend(iter(session.next_event, None))
+        return len(events) == 3
+
+    drained(near, session, until=told, due_ns=lambda: wall_ns() - round(late_s * SECOND))
     assert [type(each) for each in events] == [ProbeReplied, ProbeReplied, ProbeMeasured]
     assert least_ns <= events[-1].prober_ns < least_ns + 300_000_000
     assert near.urgent() != near.descriptors()

@@ -14,6 +14,7 @@ from netagent.adapters.host import traffic
 from netagent.adapters.rdma import host as module
 from netagent.adapters.rdma.host import RdmaHost
 from netagent.adapters.rdma.messages import Place
+from netagent.concurrency import TaskGroup, timeout
 from netagent.config import AgentConfig, AnalyzerConfig
 from netagent.host.bypassed import Carried
 from netagent.host.facts import HostView, Namespace
@@ -93,7 +94,7 @@ def test_a_device_and_the_interface_of_its_container_are_read_together(rdma, tmp
 
     async def compare():
         rdma._bypass = Heard()
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with timeout(10), TaskGroup() as group:
             running = group.create_task(rdma._keep_comparing())
             await rdma._bypass.came.wait()
             running.cancel()

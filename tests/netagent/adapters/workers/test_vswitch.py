@@ -10,6 +10,7 @@ import pytest
 
 from netagent.adapters.workers import vswitch
 from netagent.adapters.workers.vswitch import VswitchWorker
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig, AnalyzerConfig
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.model.ids import EndpointId
@@ -143,7 +144,7 @@ def test_who_stops_waiting_leaves_a_worker_to_the_next(worker, tmp_path):
 
     async def main():
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
+            async with timeout(0.1):
                 await made.flows("b", None)
         next_one = asyncio.create_task(made.flows("b", None))
         await asyncio.to_thread((tmp_path / "go").write_text, "go\n")
@@ -190,7 +191,7 @@ def test_an_idle_worker_ends(worker, monkeypatch):
     async def main():
         await made.flows("b", None)
         pid = made._process.pid
-        async with asyncio.timeout(5):
+        async with timeout(5):
             await until(lambda: made._process is None)
             await made._warming
         with pytest.raises(ProcessLookupError):
