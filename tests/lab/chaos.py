@@ -14,6 +14,7 @@ oldest of the newest two minutes first, and no outage here is longer, so all of 
 acknowledged. Where the clock was set, that holds on each side of it.
 """
 
+import json
 import math
 import os
 import random
@@ -51,6 +52,8 @@ WATCHDOG_S = 60.0
 STEP_S = (60.0, 300.0)
 FARTHEST_S = 900.0
 """By which the clock is set away from the time at most."""
+FREED = "deleted_for_room"
+"""What the analyzer logs when it deletes what is oldest."""
 FULL = "analyzer-disk-full"
 DISK = "(disk full)"
 FULL_SHARE = 0.1
@@ -94,6 +97,8 @@ class Report:
     """Incidents that opened, by layer and kind of component."""
     windows: int = 0
     """Windows that had to be in the database."""
+    freed: int = 0
+    """Of those that are not, how many the analyzer deleted to make room: the oldest go."""
     lost: int = 0
 
     @property
@@ -115,7 +120,10 @@ class Report:
             )
         made.append("incidents that opened and recovered, by component:")
         made += [f"  {name}: {count}" for name, count in sorted(self.incidents.items())]
-        made.append(f"summaries acknowledged: {self.windows}, lost: {self.lost}")
+        made.append(
+            f"summaries acknowledged: {self.windows}, deleted to make room: {self.freed}, "
+            f"lost: {self.lost}"
+        )
         made += [f"FAILED: {failure}" for failure in self.failures]
         made.append("result: " + ("everything held" if self.good else "NOT everything held"))
         return made
@@ -288,9 +296,18 @@ class Chaos:
         wanted = Counter[tuple[str, int]]()
         for stretch in self._stretches:
             wanted += stretch.wanted()
-        missing = wanted - Counter(rows)
-        self.report.windows, self.report.lost = wanted.total(), missing.total()
-        self.report.failures += [f"window {start} of {host} is lost" for host, start in missing]
+        missing, freed = wanted - Counter(rows), self._freed()
+        self.report.windows, self.report.freed = wanted.total(), min(freed, missing.total())
+        self.report.lost = missing.total() - self.report.freed
+        if self.report.lost:
+            newest = sorted(missing, key=lambda each: -each[1])[:20]
+            self.report.failures += [f"window {start} of {host} is lost" for host, start in newest]
+
+    def _freed(self) -> int:
+        """Return how many summaries the analyzer says that it deleted, as its disk was full."""
+        lines = self._lab.processes.log_file("analyzer/analyzer").read_text().splitlines()
+        told = (json.loads(line) for line in lines if f'"{FREED}"' in line)
+        return sum(each["summaries"] for each in told)
 
 
 _UNBOUNDED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
