@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's door to pyroute2, of which it loads what it uses.
 
-Its package imports all of its 163 modules, among them a database and a file server: six megabytes
-in each agent. Here the package is an empty one to begin with, which imports the modules that are
+Its package imports all of its 163 modules, among them a database and a file server: megabytes in
+each agent. Here the package is an empty one to begin with, which imports the modules that are
 asked for, and becomes the whole one for whoever asks for anything else of it.
 """
 
