@@ -169,6 +169,19 @@ def test_a_registration_that_contradicts_itself_is_refused_whole():
     assert registry.agents() == []
 
 
+def test_an_address_that_another_host_held_first_goes_to_who_is_behind_it():
+    registry = Registry()
+    mine = replace(endpoint("h1", "b0"), underlay="172.30.9.9")
+    registry.apply(registration("h0", replace(endpoint("h0", "a0"), underlay="172.30.9.9")), 1)
+    registry.apply(registration("h1", mine), 2)
+    assert registry.host_of_underlay("172.30.9.9") == ("h0", 0)
+    for n in range(3):
+        moved = replace(endpoint("h0", "a0"), underlay=f"172.30.0.{n}")
+        registry.apply(registration("h0", moved, generation=n + 2), n + 3)
+    registry.expire(60)
+    assert registry.host_of_underlay("172.30.9.9") == ("h1", 0)
+
+
 def test_underlay_addresses_lead_to_host_and_rail_until_the_host_is_forgotten():
     registry = Registry()
     mine = endpoint("h0", "a0", 1)

@@ -114,3 +114,11 @@ def test_a_count_tells_how_many_reached_each_router_and_how_late_they_answered()
     # Nobody answered the first packet, but farther routers answered three.
     assert count.totals() == (3, (3, 3), (100, 200))
     assert count.routers == PATH[:2]
+
+
+def test_a_clock_that_goes_back_keeps_no_count_open():
+    count = HopCount(FLOW, hops=1, count=1)
+    (probe,) = count.take([1])
+    count.sent(probe, wall_ns=1000 * ANSWER_NS)
+    assert not count.finished(wall_ns=1000 * ANSWER_NS)
+    assert count.finished(wall_ns=500 * ANSWER_NS)

@@ -124,3 +124,11 @@ def test_what_is_sent_is_bounded(most, count, spines, seed):
     assert world.sent <= LOOKS * PORTS_PER_WAY * MAX_WAYS * 6 + MAX_PACKETS
     assert all(0 <= way.outer_port - FIRST_PORT < PORTS_PER_WAY * MAX_WAYS for way in found)
     assert all(0 <= r <= way.sent for way in found for r in way.reached)
+
+
+def test_a_clock_that_goes_back_keeps_no_survey_waiting():
+    asked, at_ns = survey(), 1000 * ANSWER_NS
+    for probe in asked.take(IDENTS[: asked.due(now_ns=0)]):
+        asked.sent(probe, wall_ns=at_ns)
+    assert not asked.finished(wall_ns=at_ns)
+    assert asked.finished(wall_ns=at_ns // 2)
