@@ -293,6 +293,20 @@ def test_a_hosts_finding_is_believed_for_its_flows():
     assert [f.component for f in world.diagnosis.findings()] == [rnic]
 
 
+def test_what_a_clock_that_was_ahead_stated_gives_way_once_it_went_back():
+    world = World()
+    world.live(3)
+    rnic = Component.parse("rnic h3/rnic0")
+    (summary,) = (each for each in world.summaries() if each.host == "h3")
+    stated = (Finding(FindingKind.RNIC_DOWN, rnic, "no carrier", 1),)
+    ahead_ns = summary.start_ns + 6 * summary.width_ns
+    early = structs.replace(summary, start_ns=ahead_ns, findings=stated)
+    world.diagnosis.ingest(early, world.now_ns())
+    assert [f.component for f in world.diagnosis.findings()] == [rnic]
+    world.live(1)
+    assert world.diagnosis.findings() == []
+
+
 def test_what_was_mended_while_its_last_window_was_judged_is_voted_on_by_nobody():
     """In that window the pairs are dead, and whoever is asked then says that all is well."""
     world = World()
