@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import httpx
@@ -44,7 +44,7 @@ WINDOW_NS = 5_000_000_000
 STARTING_NS = 2_000_000_000
 """An agent counts its first window once it has found its endpoints."""
 UNDERLAY = "underlay"
-VICTIMS = ("agent", "analyzer", "vswitchd", "ovsdb", "helper", "memory", "certificate")
+KINDS = ("agent", "analyzer", "vswitchd", "ovsdb", "helper", "memory", "certificate")
 VALID_S = 15.0
 """For which a certificate that is to end is valid: an agent takes it within ten."""
 WATCHDOG_S = 60.0
@@ -59,6 +59,17 @@ DISK = "(disk full)"
 FULL_SHARE = 0.1
 """Share of the kills at which the analyzer's disk is full."""
 Say = Callable[[str], None]
+
+
+class Victim(NamedTuple):
+    """What is killed, and on which host; None where it is of no host."""
+
+    kind: str
+    host: str | None
+
+    def __str__(self) -> str:
+        """Return it as text."""
+        return " ".join(filter(None, self))
 
 
 @dataclass(slots=True)
@@ -134,11 +145,11 @@ class Chaos:
 
     def __init__(self, lab: Lab, say: Say, *, seed: int, sets_clock: bool = False) -> None:
         self._lab, self._say = lab, say
-        self._victims = (*VICTIMS, "clock") if sets_clock else VICTIMS
+        self._kinds = (*KINDS, "clock") if sets_clock else KINDS
         self._off_s = 0.0
         """By how much the clock was set in all."""
         self._stretches = [Stretch(0)]
-        self._party = ANALYZER
+        self._parties: dict[Victim, str] = {}
         """Whose certificate ends."""
         self._chance = random.Random(seed)
         self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
@@ -146,58 +157,75 @@ class Chaos:
         self._restarted_ns = 0
         self.report = Report()
 
-    def run(self, kills: int, minutes: float) -> None:
-        """Kill `kills` times in a row, or as often as can be in so many minutes."""
+    def run(self, kills: int, minutes: float, together: int) -> None:
+        """Kill `kills` times, `together` at once; or as often as can be in so many minutes."""
         self._watch(SETTLE_S, until=lambda: False)
         until = time.monotonic() + minutes * 60
-        for number in range(1, kills + 1):
-            if time.monotonic() > until:
-                break
-            victim = self._chance.choice(self._victims)
-            of_host = victim not in {"analyzer", "clock"}
-            host = self._chance.choice(self._hosts) if of_host else None
+        done = 0
+        while done < kills and time.monotonic() < until:
+            victims = self._draw(min(together, kills - done))
             if self._chance.random() < FULL_SHARE:
                 self._lab.inject(FULL)
                 self.report.kills[DISK] += 1
             self._watch(self._chance.uniform(0, 5), until=lambda: False)
-            killed_ns = time.time_ns()
-            self._kill(victim, host)
-            began = time.monotonic()
-            ended_s = VALID_S if victim == "certificate" else 0.0
-            self._watch(ended_s + self._chance.uniform(0.2, 4), until=lambda: False)
-            self._lab.heal()
-            self._mend(victim, host)
-            self._restarted_ns = time.time_ns()
-            if victim in {"agent", "memory"} and host is not None:
-                dead = self._stretches[-1].dead.setdefault(host, [])
-                dead.append((killed_ns, self._restarted_ns))
-            well = self._watch(RECOVER_S, until=self._all_well)
-            took = time.monotonic() - began
-            name = " ".join(filter(None, (victim, host)))
-            self._say(f"{number:>3}/{kills} {name:<12} well again after {took:.1f} s")
-            self.report.kills[victim] += 1
-            self.report.recovered_s.setdefault(victim, []).append(took)
-            if not well:
-                self.report.failures.append(f"kill {number} ({name}): not well in {RECOVER_S} s")
+            done += self._episode(victims, f"{done:>3}/{kills}")
 
-    def _kill(self, victim: str, host: str | None) -> None:
-        match victim:
+    def _draw(self, count: int) -> list[Victim]:
+        victims: dict[str, Victim] = {}
+        while len(victims) < count:
+            kind = self._chance.choice(self._kinds)
+            of_host = kind not in {"analyzer", "clock"}
+            victim = Victim(kind, self._chance.choice(self._hosts) if of_host else None)
+            # One agent cannot be killed and kept short of memory.
+            victims.setdefault(str(victim).replace("memory", "agent"), victim)
+        return list(victims.values())
+
+    def _episode(self, drawn: list[Victim], number: str) -> int:
+        killed_ns, began = time.time_ns(), time.monotonic()
+        victims = [victim for victim in drawn if self._kill(victim)]
+        self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
+        self._lab.heal()
+        # Certificates last: they end later than anybody stays dead.
+        for victim in sorted(victims, key=lambda each: each.kind == "certificate"):
+            self._mend(victim)
+            self._restarted_ns = time.time_ns()
+            if victim.kind in {"agent", "memory"} and victim.host is not None:
+                dead = self._stretches[-1].dead.setdefault(victim.host, [])
+                dead.append((killed_ns, self._restarted_ns))
+        well = self._watch(RECOVER_S, until=self._all_well)
+        took = time.monotonic() - began
+        names = ", ".join(map(str, victims))
+        self._say(f"{number} {names:<12} well again after {took:.1f} s")
+        for victim in victims:
+            self.report.kills[victim.kind] += 1
+            self.report.recovered_s.setdefault(victim.kind, []).append(took)
+        if not well:
+            self.report.failures.append(f"kill {number} ({names}): not well in {RECOVER_S} s")
+        return len(victims)
+
+    def _kill(self, victim: Victim) -> bool:
+        """Do it; return False where there is nobody to kill."""
+        kind, host = victim
+        match kind:
             case "helper":
-                self._kill_helper(self._chance.choice((f"{host}/agent", "analyzer/analyzer")))
+                parent = self._chance.choice((f"{host}/agent", "analyzer/analyzer"))
+                return self._kill_helper(parent)
             case "memory":
                 _bound_memory(self._lab.processes.pid(f"{host}/agent"))
             case "certificate":
-                self._party = self._chance.choice((host or ANALYZER, ANALYZER))
-                self._lab.services().certificates.sign(self._party, valid_s=VALID_S)
+                self._parties[victim] = self._chance.choice((host or ANALYZER, ANALYZER))
+                self._lab.services().certificates.sign(self._parties[victim], valid_s=VALID_S)
             case "clock":
                 self._set_clock()
             case _:
                 daemons = {"vswitchd": "ovs-vswitchd", "ovsdb": "ovsdb-server"}
-                name = f"{host or victim}/{daemons.get(victim, victim)}"
+                name = f"{host or kind}/{daemons.get(kind, kind)}"
                 self._lab.processes.signal(name, signal.SIGKILL)
+        return True
 
-    def _mend(self, victim: str, host: str | None) -> None:
-        match victim:
+    def _mend(self, victim: Victim) -> None:
+        kind, host = victim
+        match kind:
             case "helper" | "clock":
                 return
             case "memory":
@@ -209,9 +237,10 @@ class Chaos:
                 if not self._watch(WATCHDOG_S, until=lambda: self._get(url, "/v1/status")):
                     self._lab.restart("agent", host)
             case "certificate":
-                self._lab.services().certificates.sign(self._party)
+                self._watch(VALID_S, until=lambda: False)
+                self._lab.services().certificates.sign(self._parties.pop(victim))
             case _:
-                self._lab.restart(victim, host)
+                self._lab.restart(kind, host)
 
     def _set_clock(self) -> None:
         step_s = self._chance.uniform(*STEP_S) * self._chance.choice((-1, 1))
@@ -222,13 +251,14 @@ class Chaos:
         self._stretches.append(Stretch(time.time_ns()))
         self._say(f"the clock was set by {step_s:+.0f} s")
 
-    def _kill_helper(self, parent: str) -> None:
+    def _kill_helper(self, parent: str) -> bool:
         """Kill one of the processes that another one started, if it has any now."""
         pid = self._lab.processes.pid(parent)
         _, *helpers = family(pid, children()) if pid is not None else (0,)
         if helpers:
             with suppress(ProcessLookupError):
                 os.kill(self._chance.choice(helpers), signal.SIGKILL)
+        return bool(helpers)
 
     def _watch(self, seconds: float, *, until: Callable[[], object]) -> bool:
         # Collect what agents say was acknowledged, and what incidents open, all the time.
@@ -339,6 +369,7 @@ def run(
     *,
     kills: int = 50,
     minutes: float = math.inf,
+    together: int = 1,
     seed: int = 1,
     sets_clock: bool = False,
 ) -> Report:
@@ -346,7 +377,7 @@ def run(
     lab.up()
     try:
         chaos = Chaos(lab, say, seed=seed, sets_clock=sets_clock)
-        chaos.run(kills, minutes)
+        chaos.run(kills, minutes, together)
         lab.processes.signal("analyzer/analyzer", signal.SIGTERM)
         wait_for(
             "the analyzer to stop",

@@ -157,6 +157,7 @@ def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
         _progress,
         kills=options.kills,
         minutes=options.minutes,
+        together=options.together,
         seed=options.seed,
         sets_clock=options.set_clock,
     )
@@ -314,6 +315,8 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     chaotic.add_argument("--kills", type=int, default=50, help="(default: %(default)s)")
     chaotic.add_argument("--seed", type=int, default=1, help="(default: %(default)s)")
     chaotic.add_argument("--minutes", type=float, default=math.inf, help="at most")
+    chaotic.add_argument("--together", type=int, default=1, metavar="N",
+                         help="so many at once (default: %(default)s)")  # fmt: skip
     chaotic.add_argument("--set-clock", action="store_true",
                          help="by minutes, too: this machine's, so in a guest alone")  # fmt: skip
 
