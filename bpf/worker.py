@@ -2,9 +2,9 @@
 """One trace in a process of its own: `python -m bpf.worker`.
 
 Reads one JSON line (the request) on stdin, writes JSON lines on stdout: `{"attached": [...]}` when
-it begins to count, then the result, or `{"error": ..., "remedy": ...}`. It ends early, with what
-was seen, on SIGINT, SIGTERM, and when stdin ends: so it does not outlive who asked. Exit codes: 0 a
-result, 1 this host cannot, 2 the request makes no sense.
+it begins to count, then the result, or `{"error": ..., "remedy": ..., "code": ...}`. It ends early,
+with what was seen, on SIGINT, SIGTERM, and when stdin ends: so it does not outlive who asked. Exit
+codes: 0 a result, 1 this host cannot, 2 the request makes no sense.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ from bpf.trace.layout import Layout
 from bpf.trace.programs import KernelFacts, Program, Refusal, choose
 from bpf.trace.request import Request, read_request
 from bpf.trace.result import to_result
-from netagent.model.errors import CapabilityMissing, ConfigError, exit_code
+from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, exit_code
 
 LOCKS = Path("/run/netagent")
 NICE = 5
@@ -54,11 +54,9 @@ def main() -> int:
         _limit(request)
         _print(_trace(request, stop))
     except ConfigError as error:
-        _print({"error": error.message, "remedy": "correct the request"})
-        return exit_code(error)
+        return _refuse(error, error.message, "correct the request")
     except CapabilityMissing as error:
-        _print({"error": error.capability, "remedy": error.remedy})
-        return exit_code(error)
+        return _refuse(error, error.capability, error.remedy)
     return 0
 
 
@@ -186,6 +184,12 @@ def _alone(request: Request) -> Iterator[None]:
         except BlockingIOError as error:
             raise Busy("trace", "another trace of this switch is running") from error
         yield
+
+
+def _refuse(error: NetAgentError, text: str, remedy: str) -> int:
+    code = exit_code(error)
+    _print({"error": text, "remedy": remedy, "code": code})
+    return code
 
 
 def _print(document: dict[str, Any]) -> None:

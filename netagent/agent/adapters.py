@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The adapters that an agent works with, built once and wired to each other."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from netagent.adapters.probes.opener import TransportOpener
 from netagent.adapters.probes.pace import Pace
 from netagent.adapters.probes.udp_transport import Answering
 from netagent.adapters.rdma.host import REPLIES_PER_PROBE_CAP, RdmaHost
-from netagent.adapters.workers.trace import TraceWorker
+from netagent.adapters.workers.trace import SOCKET, TraceWorker
 from netagent.collect.traffic import TrafficRecorder
 from netagent.collect.windows import WindowTally
 from netagent.config import AgentConfig
@@ -95,7 +96,7 @@ def build(config: AgentConfig, vswitch: VswitchRpc, on_rdma: Callable[[], None])
     spool = Spool(Path(config.state_dir) / "spool", limit_bytes=config.limits.spool_mib << 20)
     return Adapters(
         vswitch=vswitch,
-        trace_worker=TraceWorker(),
+        trace_worker=TraceWorker(os.environ.get(SOCKET)),
         trust=trust,
         uplink=uplink,
         announcer=Announcer(config, trust),

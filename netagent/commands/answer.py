@@ -12,6 +12,7 @@ import signal
 import sys
 from importlib import import_module
 
+from netagent.adapters.workers.privileges import DAC_OVERRIDE, DAC_READ_SEARCH, keep_only
 from netagent.commands import check, validate
 from netagent.commands.flows import dump
 from netagent.commands.worker import answered
@@ -39,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(_arguments: argparse.Namespace) -> int:
     """Say `ready`; answer each line with a line of exit code and length, and the answer's bytes."""
+    # Open vSwitch's sockets are all that it needs.
+    keep_only((DAC_OVERRIDE, DAC_READ_SEARCH))
     import_module(_IMPORTED_LATE)
     out = sys.stdout.buffer
     out.write(READY)

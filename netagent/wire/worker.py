@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from netagent.model.errors import (
     MISUSE,
+    PROBLEM,
     CapabilityMissing,
     NetAgentError,
     RemoteProtocolError,
@@ -77,6 +78,8 @@ class Problem(Struct, frozen=True, kw_only=True):
 
     error: str
     remedy: str
+    code: int = PROBLEM
+    """The exit code, for whoever is no parent of the worker."""
 
 
 def problem_of(error: NetAgentError) -> Problem:
@@ -107,6 +110,14 @@ def read_head(line: bytes) -> tuple[int, int] | None:
     except ValueError:
         return None
     return (code, length) if length >= 0 else None
+
+
+def stated_code(output: bytes) -> int:
+    """Return the exit code that goes with `output`: of a `Problem` its own, else 0."""
+    try:
+        return decode(output, Problem, ContentType.JSON).code
+    except RemoteProtocolError:
+        return 0
 
 
 def read_answer(worker: str, code: int, output: bytes, kind: type[T]) -> T:

@@ -36,7 +36,8 @@ ADMIN = {
 UNITS = ("netagent", "netagent-second")
 SLOW_S = 180.0
 """Seconds that an emulated machine may take for what a real one does in ten."""
-SECURITY = {"netagent": 5.0, "netagent-analyzer": 3.0}
+NAMES = ("netagent", "netagent-analyzer")
+SECURITY = {"netagent": 5.0, "netagent-analyzer": 3.0, "netagent-tracer@x": 3.0}
 """Exposure, as `systemd-analyze security` has it, that a unit may have at most."""
 
 
@@ -101,6 +102,20 @@ def heard():
     return len(asked("netagent-analyzer", "endpoints")["endpoints"]) == 2
 
 
+def settings(switch):
+    """Return what somebody set of a host's network and its container's, line by line."""
+    shown = (
+        ("ip", "-d", "-o", "link"), ("ip", "-o", "addr"), ("ip", "rule"),
+        ("ip", "route", "show", "table", "all"), ("tc", "qdisc"),
+        ("sysctl", "-a", "-r", r"^net\.(core|ipv4|ipv6)\."),
+    )  # fmt: skip
+    lines = [line for words in shown for name in (switch.name, switch.inside("a"))
+             for line in run("ip", "netns", "exec", name, *words).splitlines()]  # fmt: skip
+    socket_of = f"unix:{switch.rundir}/br-int.mgmt"
+    flows = run("ovs-ofctl", "--no-stats", "dump-flows", socket_of).splitlines()
+    return sorted(lines), flows
+
+
 def own(switch, *words):
     """Return what an agent's command answers on its host."""
     config = f"/etc/{UNITS[switch.number]}/agent.toml"
@@ -110,7 +125,7 @@ def own(switch, *words):
 
 def debs():
     found = {path.name.partition("_")[0]: path for path in DEBS.glob("*.deb")}
-    assert set(found) == {"netagent", "netagent-analyzer"}, DEBS
+    assert set(found) == set(NAMES), DEBS
     return found
 
 
@@ -150,13 +165,16 @@ def hosts(machine):
         folder.mkdir(parents=True, exist_ok=True)
         netns = f"[Service]\nNetworkNamespacePath=/run/netns/{switch.name}\n"
         (folder / "there.conf").write_text(netns)
+    found = settings(overlay.hosts[0])
     yield overlay.hosts
+    # No agent ever changed anything, nor did one leave anything behind.
+    assert settings(overlay.hosts[0]) == found
     overlay.close()
 
 
 def test_they_install_without_a_network_and_wait_for_a_configuration():
     run("dpkg", "-i", *map(str, debs().values()))
-    for unit in SECURITY:
+    for unit in NAMES:
         assert told(unit, "ActiveState") == "inactive"
         assert told(unit, "UnitFileState") == "enabled"
         assert told(unit, "ConditionResult") == "no"
@@ -232,6 +250,21 @@ def test_a_fault_is_named_and_over_when_it_is_mended(hosts):
     assert every() == {"flow gpu0/br-int/table=0"}
 
 
+def test_a_trace_is_made_by_a_unit_that_alone_may(hosts):
+    """The agent has no capability for it; what it asks for ends with the trace."""
+    request = {"kind": "path", "flow": f"udp,nw_dst={ADDRESSES[1]}", "duration_s": 2.0}
+    url = f"https://{hosts[0].address}:8421/v1/trace"
+    answer = httpx.post(url, json=request, verify=admin(), trust_env=False, timeout=SLOW_S)
+    assert answer.status_code == 200, (answer.text, journal("netagent*"))
+    packets = {row["stage"]: row["packets"] for row in answer.json()["stages"]}
+    assert packets["port_receive"] > 0, packets
+    mine = Path(f"/proc/{told('netagent', 'MainPID')}/status").read_text()
+    [effective] = (line.split()[1] for line in mine.splitlines() if line.startswith("CapEff"))
+    assert int(effective, 16) >> 38 == 0  # CAP_PERFMON, CAP_BPF
+    running = ("systemctl", "list-units", "--plain", "--no-legend", "netagent-tracer@*")
+    wait_until(lambda: not run(*running), "the tracer's end", SLOW_S)
+
+
 def test_it_is_upgraded_while_it_probes_and_nobody_is_blamed(hosts, tmp_path):
     before = every()
     deb = debs()["netagent"]
@@ -254,12 +287,17 @@ def test_its_certificate_is_changed_while_it_runs(hosts):
     wait_until(heard, "both containers", SLOW_S)
 
 
-def agent_seen():
-    """Return what the analyzer says of the host's agent."""
+def admin():
+    """Return an administrator's context of TLS."""
     context = ssl.create_default_context(cafile=ADMIN["NETAGENT_CA"])
     context.load_cert_chain(ADMIN["NETAGENT_CERT"])
+    return context
+
+
+def agent_seen():
+    """Return what the analyzer says of the host's agent."""
     url = f"{ADMIN['NETAGENT_ANALYZER_URL']}/v1/agents"
-    answer = httpx.get(url, verify=context, trust_env=False, timeout=30).json()
+    answer = httpx.get(url, verify=admin(), trust_env=False, timeout=30).json()
     [mine] = [each for each in answer["agents"] if each["host"] == "gpu0"]
     return mine
 
@@ -307,8 +345,10 @@ def test_what_is_revoked_is_refused_and_a_new_certificate_ends_that(hosts):
 def test_nothing_is_left_of_what_is_purged():
     run("systemctl", "stop", UNITS[1])
     run("dpkg", "--purge", "netagent", "netagent-analyzer")
-    for unit in SECURITY:
-        for place in ("/etc", "/var/lib", "/usr/lib", "/run", "/usr/bin", "/usr/share/doc"):
+    for unit in NAMES:
+        places = ("/etc", "/var/lib", "/var/cache", "/usr/lib", "/run", "/usr/bin")
+        for place in (*places, "/usr/share/doc"):
             assert not Path(place, unit).exists()
         assert told(unit, "LoadState") in {"not-found", "masked"}
+    assert not list(Path("/run").glob("netagent-tracer*"))
     assert not run("pgrep", "-f", "/usr/lib/netagent", ok=(0, 1))

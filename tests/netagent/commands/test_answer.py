@@ -3,9 +3,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from netagent.adapters.workers.privileges import DAC_OVERRIDE, DAC_READ_SEARCH
 from netagent.model.errors import MISUSE, PROBLEM
 from netagent.wire.codec import ContentType, decode
 from netagent.wire.worker import READY, FlowsWork, Problem, question, read_head
@@ -34,3 +36,9 @@ def test_a_line_that_is_no_question_has_no_answer_and_the_next_one_has(process, 
     code, output = ask(process, question(FlowsWork(rundir=str(tmp_path), bridge="--help")))
     assert code == PROBLEM
     assert "Open vSwitch" in decode(output, Problem, ContentType.JSON).error
+
+
+def test_it_may_read_files_of_others_and_no_more(process):
+    lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+    [effective] = (line.split()[1] for line in lines if line.startswith("CapEff"))
+    assert int(effective, 16) & ~(1 << DAC_OVERRIDE | 1 << DAC_READ_SEARCH) == 0
