@@ -101,12 +101,13 @@ def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.Argume
 
 
 def _keep_small() -> None:
-    """Keep structlog and httpx from importing rich, where some other package installed it.
+    """Keep structlog and httpx from importing what only decorates terminals.
 
-    It only decorates tracebacks for terminals, and takes 6 MB and 40 ms of a process that logs
-    JSON. Both libraries do without it when it cannot be imported.
+    They load rich where some other package installed it, and httpx its own command line: megabytes
+    of a process that logs JSON. Both do without it where it cannot be imported.
     """
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type] # None means: cannot be imported
+    for name in ("rich", "httpx._main"):
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None: cannot be imported
 
 
 def configure_logging(*, verbose: bool) -> None:
