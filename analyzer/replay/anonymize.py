@@ -20,6 +20,7 @@ from analyzer.localize.validating.judge import SLOWS, STATED
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.path import Kind
+from netagent.model.task import Task
 from netagent.model.verdict import Incident, Verdict
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import CheckReply, PathReply, Registration, Status, Summary
@@ -103,11 +104,11 @@ class Names:
                     self._add("host", [state.agent.host])
                     self._endpoints(each.endpoint for each in state.records)
                 for task in record.tasks:
-                    self._task(task.id, task.containers)
+                    self._task(task)
             case records.Registered():
                 self._registration(record.registration)
             case records.TaskPut():
-                self._task(record.task.id, record.task.containers)
+                self._task(record.task)
             case records.TaskDeleted():
                 self._add("task", [record.task])
             case _:
@@ -119,9 +120,10 @@ class Names:
         self._add("switch", (name for link in topology.links for name in link))
         self._add("host", (each.host for each in topology.uplinks))
 
-    def _task(self, task: str, containers: Iterable[str]) -> None:
-        self._add("task", [task])
-        self._add("container", containers)
+    def _task(self, task: Task) -> None:
+        self._add("task", [task.id])
+        self._add("container", task.containers)
+        self._add("host", task.hosts)
 
     def _registration(self, registration: Registration) -> None:
         self._add("host", [registration.host])

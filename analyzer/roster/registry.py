@@ -7,12 +7,14 @@ that of the host which has had it for longest, as long as that host is heard. So
 container from a host that has it, whatever certificate was stolen; where one gives up its claim the
 other's counts, and a container that moves needs no special case. An agent that dies deregisters
 nothing: silence is no statement. A declaration says who is in a task: whoever else claims to be
-stays outside of it. Every change of a view updates the active groups, (task, rail) -> endpoints
-that may be probed, informs the watchers, and returns the tasks of which it changes a group.
+stays outside of it; where it names a container's host, no other one's claim counts. Every change of
+a view updates the active groups, (task, rail) -> endpoints that may be probed, informs the
+watchers, and returns the tasks of which it changes a group.
 """
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
 
@@ -140,6 +142,7 @@ class Registry:
         self._hosts: dict[str, _Host] = {}
         self._declared: dict[str, Task] = {}
         self._task_of: dict[str, str] = {}  # container -> task that declares it
+        self._host_of: dict[str, str] = {}  # container -> host that alone can have it
         self._awaited: dict[str, int] = {}  # declared container that never came -> since when
         self._begun: dict[str, int] = {}  # declared task -> when one of its containers was seen
         self._arrivals: set[str] = set()  # tasks of which that changed, until they are stored
@@ -274,12 +277,15 @@ class Registry:
         self.revision += 1
         before = self._declared.get(task.id, Task(task.id)).containers
         self._declared[task.id] = replace(task, declared=True)
-        for container in before:
-            self._task_of.pop(container, None)
+        placed = self._disown(before)
         self._task_of.update(dict.fromkeys(task.containers, task.id))
+        if task.hosts:
+            pairs = zip(task.containers, task.hosts, strict=True)
+            self._host_of.update((container, host) for container, host in pairs if host)
         self._await(task, before, wall_ns)
         self._inform(task.id)
         listed = self._endpoints_in({*before, *task.containers})
+        listed |= self._claimed({*placed, *(c for c in task.containers if c in self._host_of)})
         return self._refresh(listed | self._members.get(task.id, set()), wall_ns)
 
     def delete_task(self, task: str, wall_ns: int) -> set[str] | None:
@@ -288,14 +294,15 @@ class Registry:
         if gone is None:
             return None
         self.revision += 1
+        placed = self._disown(gone.containers)
         for container in gone.containers:
-            self._task_of.pop(container, None)
             self._awaited.pop(container, None)
         self._begun.pop(task, None)
         self._arrivals.discard(task)
         self._inform(task)
         outside = {i for i, record in self._views.items() if not record.endpoint.task}
-        return self._refresh(self._endpoints_in(gone.containers) | outside, wall_ns)
+        listed = self._endpoints_in(gone.containers) | self._claimed(placed)
+        return self._refresh(listed | outside, wall_ns)
 
     # --- lookups --------------------------------------------------------------------------------
 
@@ -321,8 +328,8 @@ class Registry:
     def endpoints_of(self, host: str) -> list[EndpointRecord]:
         """Return the registered endpoints that `host` holds, in order."""
         known = self._hosts.get(host)
-        views = [self._views[i] for i in sorted(known.records)] if known else []
-        return [record for record in views if record.live and record.endpoint.host == host]
+        views = [self._views.get(i) for i in sorted(known.records)] if known else []
+        return [view for view in views if view and view.live and view.endpoint.host == host]
 
     def hosts_in_use(self) -> frozenset[str]:
         """Return the hosts that hold registered endpoints."""
@@ -435,6 +442,19 @@ class Registry:
 
     # --- the inside -----------------------------------------------------------------------------
 
+    def _disown(self, containers: Iterable[str]) -> set[str]:
+        """Forget what was declared of containers; return those whose host was."""
+        placed = set()
+        for container in containers:
+            self._task_of.pop(container, None)
+            if self._host_of.pop(container, None) is not None:
+                placed.add(container)
+        return placed
+
+    def _claimed(self, containers: AbstractSet[str]) -> set[EndpointId]:
+        """Return what any host claims of containers, also where no claim counts."""
+        return {i for i in self._claims if i.container in containers} if containers else set()
+
     # Awaits what is new in a declaration, unless it is there already or was there lately.
     def _await(self, task: Task, before: tuple[str, ...], wall_ns: int) -> None:
         for container in set(before) - set(task.containers):
@@ -500,7 +520,12 @@ class Registry:
 
     # Returns the best claim, with the task that it is in: see the theory of operation.
     def _best(self, endpoint: EndpointId, wall_ns: int) -> EndpointRecord | None:
-        claims = [self._hosts[host].records[endpoint] for host in self._claims.get(endpoint, ())]
+        alone = self._host_of.get(endpoint.container)
+        claims = [
+            self._hosts[host].records[endpoint]
+            for host in self._claims.get(endpoint, ())
+            if alone is None or host == alone
+        ]
         if not claims:
             return None
         live = [record for record in claims if record.live]
@@ -583,12 +608,13 @@ class Registry:
 
     # Reports that a host claims what another one has.
     def _report_conflict(self, endpoint: EndpointId, host: str, wall_ns: int) -> None:
-        claims = {each: self._hosts[each].records[endpoint] for each in self._claims[endpoint]}
-        best = self._best(endpoint, wall_ns)
-        if best is None or not claims[host].live or best.endpoint.host == host:
+        if not self._hosts[host].records[endpoint].live:
             return
-        self.refused_claims += 1
-        self._conflicts.append(Conflict(endpoint, best.endpoint.host, host, wall_ns))
+        best = self._best(endpoint, wall_ns)
+        winner = best.endpoint.host if best else self._host_of.get(endpoint.container, host)
+        if winner != host:
+            self.refused_claims += 1
+            self._conflicts.append(Conflict(endpoint, winner, host, wall_ns))
 
 
 def _validate(registration: Registration) -> None:

@@ -155,6 +155,9 @@ class AnalyzerService:
         """Declare a task. Idempotent. Raises RemoteProtocolError, also for a container taken."""
         _check_names("task", [task.id])
         _check_names("container", task.containers)
+        _check_names("host", {host for host in task.hosts if host})
+        if len(task.hosts) not in {0, len(task.containers)}:
+            raise RemoteProtocolError("hosts are none, or one for each container")
         if any(not 0 <= rail < RAILS for rail in task.rails) or task.rnics_per_container < 0:
             raise RemoteProtocolError("rails are 0..1023, rnics_per_container is not negative")
         touched = self._registry.put_task(task, wall_ns)

@@ -34,12 +34,16 @@ class TaskBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """False opts out: the task's traffic decides nothing, its basic list stays."""
     parallelism: Parallelism | None = None
     """A hint: degrees of the job, one rank per RNIC, held against its traffic."""
+    hosts: tuple[str, ...] = ()
+    """Where each container runs, in the same order, "" where that is not known. No other host can
+    have it then."""
 
 
 TASK_EXAMPLE = {
     "containers": ["train-a-0", "train-a-1"],
     "rnics_per_container": 2,
     "rails": [0, 1],
+    "hosts": ["gpu-0417", "gpu-0418"],
 }
 
 
@@ -69,6 +73,9 @@ async def put_task(task: FromPath[str], request: Call) -> Response[bytes]:
             f"{body.parallelism} takes {body.parallelism.ranks} ranks, the task has {ranks}",
             "declare one rank per RNIC, or no parallelism",
         )
+    if body.hosts and len(body.hosts) != len(body.containers):
+        text = f"{len(body.hosts)} hosts for {len(body.containers)} containers"
+        raise Problem(400, text, "declare one host per container, or none at all")
     declared = Task(
         task,
         body.containers,
@@ -77,6 +84,7 @@ async def put_task(task: FromPath[str], request: Call) -> Response[bytes]:
         declared=True,
         skeleton=body.skeleton,
         parallelism=body.parallelism,
+        hosts=body.hosts,
     )
     await analyzer.service.put_task(declared, analyzer.clock())
     return as_json(_task(analyzer, task))

@@ -71,6 +71,7 @@ def task(
         "containers": known.containers,
         "rnics_per_container": known.rnics_per_container,
         "rails": known.rails,
+        "hosts": known.hosts,
         "declared": known.declared,
         "endpoints_expected": len(known.containers) * known.rnics_per_container,
         "endpoints_registered": registered,

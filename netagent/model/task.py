@@ -39,6 +39,8 @@ class Task:
     """Whether its traffic may decide what is probed; False opts out: the basic list stays."""
     parallelism: Parallelism | None = None
     """What its owner says of it: a hint, held against the traffic."""
+    hosts: tuple[str, ...] = ()
+    """Where each of `containers` runs, "" where that is not said; or empty: nothing is said."""
     awaited: tuple[tuple[str, int], ...] = ()
     """Declared containers that never registered, and when each was declared (Unix ns)."""
     begun_ns: int | None = None

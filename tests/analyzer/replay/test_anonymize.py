@@ -10,6 +10,7 @@ from analyzer.replay.frames import frame
 from analyzer.replay.player import play, read
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
+from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.messages import Registration
 from tests.analyzer.replay.test_player import recorded
@@ -102,3 +103,9 @@ def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
 
 def test_a_container_called_as_a_word_of_the_format_breaks_nothing():
     assert names_replaced("link a -- b") == "link a -- b"
+
+
+def test_hosts_that_only_a_declaration_names_are_gone():
+    task = Task("a-task", ("c0", "c1"), 1, (0,), hosts=("placed-host", ""))
+    put = records.TaskPut(task=task, now_ns=1)
+    assert "placed" not in names_replaced("of placed-host", put)

@@ -328,6 +328,47 @@ def test_a_declaration_says_who_is_in_a_task():
     assert ids(registry.endpoints("job")) == ["a0/rail0", "spy/rail0"]
 
 
+def held(registry):
+    return {(str(r.endpoint.id), r.endpoint.host) for r in registry.endpoints()}
+
+
+def test_where_a_declaration_names_the_host_no_other_one_has_the_container():
+    registry = Registry()
+    registry.apply(registration("h1", endpoint("h1", "a0", 0)), 1)
+    assert held(registry) == {("a0/rail0", "h1")}
+    placed = Task("train-a", ("a0", "a1"), 1, (0,), hosts=("h0", ""))
+    registry.put_task(placed, 2)
+    assert held(registry) == set()
+    assert registry.endpoints_of("h1") == []
+    registry.apply(registration("h1", endpoint("h1", "a0", 0), endpoint("h1", "a1", 0)), 3)
+    assert held(registry) == {("a1/rail0", "h1")}
+    assert [
+        (c.winner, c.loser) for c in registry.conflicts()
+    ] == []  # it claims no more than before
+    registry.apply(registration("h2", endpoint("h2", "a0", 0)), 4)
+    assert [(c.winner, c.loser) for c in registry.conflicts()] == [("h0", "h2")]
+    assert registry.refused_claims == 1
+    registry.apply(registration("h0", endpoint("h0", "a0", 0)), 5)
+    assert held(registry) == {("a0/rail0", "h0"), ("a1/rail0", "h1")}
+    hosts = [registry.export_host(host) for host in ("h0", "h1", "h2")]
+    restored = Registry.restore(hosts, [registry.export_task("train-a")])
+    assert held(restored) == held(registry)
+
+
+def test_a_declaration_that_names_no_host_any_more_lets_who_claims_it_have_it():
+    for withdraw in (
+        lambda registry: registry.delete_task("train-a", 3),
+        lambda registry: registry.put_task(Task("train-a", ("a0",), 1, (0,)), 3),
+        lambda registry: registry.put_task(Task("train-a", ("a0",), 1, (0,), hosts=("h1",)), 3),
+    ):
+        registry = Registry()
+        registry.put_task(Task("train-a", ("a0",), 1, (0,), hosts=("h0",)), 1)
+        registry.apply(registration("h1", endpoint("h1", "a0", 0)), 2)
+        assert held(registry) == set()
+        withdraw(registry)
+        assert held(registry) == {("a0/rail0", "h1")}
+
+
 def test_a_container_that_moved_cleanly_is_no_conflict():
     registry = Registry()
     registry.apply(registration("h0", endpoint("h0", "a0")), 1)

@@ -531,6 +531,23 @@ def test_a_declared_parallelism_must_fit_the_task_and_an_opt_out_is_kept(tmp_pat
     assert on(tmp_path, after) == declared
 
 
+def test_a_declaration_may_say_on_which_host_each_container_runs(tmp_path):
+    body = {"containers": ["a0", "a1"], "rails": [0]}
+
+    async def before(lab):
+        odd = await lab.http.put("/v1/tasks/t", json=body | {"hosts": ["h0"]})
+        assert "1 hosts for 2 containers" in problem(odd, 400)
+        odd = await lab.http.put("/v1/tasks/t", json=body | {"hosts": ["h0", "../h1"]})
+        assert "can name no host" in problem(odd, 400)
+        return (await lab.http.put("/v1/tasks/t", json=body | {"hosts": ["h0", ""]})).json()
+
+    async def after(lab):
+        return (await lab.http.get("/v1/tasks/t")).json()
+
+    assert on(tmp_path, before)["hosts"] == ["h0", ""]
+    assert on(tmp_path, after)["hosts"] == ["h0", ""]
+
+
 def test_what_is_probed_and_why_is_told_of_every_task(tmp_path):
     async def work(lab):
         problem(await lab.http.get("/v1/tasks/t/skeleton"), 404)
