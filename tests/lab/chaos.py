@@ -185,8 +185,7 @@ class Chaos:
         victims = [victim for victim in drawn if self._kill(victim)]
         self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
         self._lab.heal()
-        # Certificates last: they end later than anybody stays dead.
-        for victim in sorted(victims, key=lambda each: each.kind == "certificate"):
+        for victim in sorted(victims, key=lambda each: _ORDER.get(each.kind, 0)):
             self._mend(victim)
             self._restarted_ns = time.time_ns()
             if victim.kind in {"agent", "memory"} and victim.host is not None:
@@ -340,6 +339,9 @@ class Chaos:
         return sum(each["summaries"] for each in told)
 
 
+_ORDER = {"ovsdb": -1, "certificate": 1}
+"""Who is mended first, and last: an ovs-vswitchd does not start without its database, and
+certificates end later than anybody stays dead."""
 _UNBOUNDED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
