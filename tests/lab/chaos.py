@@ -155,6 +155,8 @@ class Chaos:
         self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
         self._seen: set[str] = set()
         self._restarted_ns = 0
+        self._hung_s = 0.0
+        """When who was kept short of memory, and gives no sign of life, is started again."""
         self.report = Report()
 
     def run(self, kills: int, minutes: float, together: int) -> None:
@@ -185,6 +187,10 @@ class Chaos:
         victims = [victim for victim in drawn if self._kill(victim)]
         self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
         self._lab.heal()
+        for victim in victims:
+            if victim.kind == "memory":
+                self._unbound(victim)
+        self._hung_s = time.monotonic() + WATCHDOG_S
         for victim in sorted(victims, key=lambda each: _ORDER.get(each.kind, 0)):
             self._mend(victim)
             self._restarted_ns = time.time_ns()
@@ -228,18 +234,23 @@ class Chaos:
             case "helper" | "clock":
                 return
             case "memory":
-                pid = self._lab.processes.pid(f"{host}/agent")
-                if pid is not None:
-                    resource.prlimit(pid, resource.RLIMIT_DATA, _UNBOUNDED)
-                url = agent_url(self._hosts.index(host or ""))
+                url, left_s = (
+                    agent_url(self._hosts.index(host or "")),
+                    self._hung_s - time.monotonic(),
+                )
                 # Python waits for ever for a thread that had no memory to begin.
-                if not self._watch(WATCHDOG_S, until=lambda: self._get(url, "/v1/status")):
+                if not self._watch(left_s, until=lambda: self._get(url, "/v1/status")):
                     self._lab.restart("agent", host)
             case "certificate":
                 self._watch(VALID_S, until=lambda: False)
                 self._lab.services().certificates.sign(self._parties.pop(victim))
             case _:
                 self._lab.restart(kind, host)
+
+    def _unbound(self, victim: Victim) -> None:
+        pid = self._lab.processes.pid(f"{victim.host}/agent")
+        if pid is not None:
+            resource.prlimit(pid, resource.RLIMIT_DATA, _UNBOUNDED)
 
     def _set_clock(self) -> None:
         step_s = self._chance.uniform(*STEP_S) * self._chance.choice((-1, 1))
