@@ -8,6 +8,7 @@ goes on with those that agents have.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from analyzer.roster import pinglist
 from analyzer.roster.ledger import Ledger
@@ -15,8 +16,10 @@ from analyzer.roster.pinglist import Used, unknown
 from analyzer.roster.registry import EndpointRecord, Registry
 from netagent.model.endpoint import Endpoint
 from netagent.model.pinglist import PingList, Target
+from netagent.wire.codec import encode
 from netagent.wire.messages import Peer
 from netagent.wire.roster import (
+    KEY_BYTES,
     Follow,
     Group,
     GroupChange,
@@ -43,8 +46,15 @@ class Lists:
     """The groups of all tasks, as the registry has them."""
 
     def __init__(
-        self, registry: Registry, *, rare_share: float = 0.1, used: Used = unknown
+        self,
+        registry: Registry,
+        *,
+        rare_share: float = 0.1,
+        used: Used = unknown,
+        secret: bytes = b"",
     ) -> None:
+        """`secret` is what keys of groups are made of; without one there are none."""
+        self._secret = secret
         self._registry, self._rare_share, self._used = registry, rare_share, used
         self._groups: dict[Group, Ledger] = {}
         self._tasks: dict[str, _Task] = {}
@@ -151,6 +161,7 @@ class Lists:
             sources=sources,
             groups=groups,
             tasks=tasks,
+            keys=self._keys(sources),
         )
 
     def targets(self, host: str) -> tuple[Target, ...]:
@@ -178,7 +189,19 @@ class Lists:
         states = [self._groups[group].digest for group in _groups(sources)]
         for task in _tasks(sources):
             states += [self._tasks[task].hosts.digest, self._declared(task)[1]]
-        return named((self._rare_share, sources, states))
+        return named((self._rare_share, sources, states, self._keys(sources)))
+
+    def _keys(self, sources: tuple[Source, ...]) -> tuple[bytes, ...]:
+        if not self._secret:
+            return ()
+        return tuple(
+            blake2b(
+                encode(Group(each.task, each.endpoint.rail)),
+                key=self._secret,
+                digest_size=KEY_BYTES,
+            ).digest()
+            for each in sources
+        )
 
     def _changed(self, group: Group, digest: bytes | None) -> GroupChange | None:
         if digest == self._groups[group].digest:

@@ -39,6 +39,7 @@ from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.sampling import Sampling
+from analyzer.store.secret import kept_secret
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
@@ -168,7 +169,12 @@ class Analyzer:
             await store.close()
             raise
         skeletons = Skeletons(registry, window_s=config.window_s, enabled=config.skeletons.enabled)
-        lists = Lists(registry, rare_share=config.skeletons.rare_share, used=skeletons.used)
+        lists = Lists(
+            registry,
+            rare_share=config.skeletons.rare_share,
+            used=skeletons.used,
+            secret=kept_secret(Path(config.database).with_name("probes.key")),
+        )
         waiters = Waiters()
         fleet = Fleet(lambda host: _url(registry, host), trust.client if trust else None)
         judge = Judge(open_link)

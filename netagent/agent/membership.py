@@ -3,7 +3,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
 import structlog
@@ -246,10 +246,16 @@ class Membership:
                 # It says again what is here already: no haste, whoever of the two is mistaken.
                 await asyncio.sleep(RETRY_S[1])
             self._roster.take(news)
+            self._seal(self._roster.keys)
         # Not "greater": an analyzer that lost its disk begins again, and it decides.
         self._activation.use(self._roster.pinglist() if news else None, asked_ns=asked_ns)
         self._activate()
         self._followed.set()
+
+    def _seal(self, keys: Mapping[EndpointId, bytes]) -> None:
+        self._adapters.prober.keys = self._adapters.answering.seals.keys = keys
+        if self._adapters.rdma is not None:
+            self._adapters.rdma.seal(keys)
 
     def hear(self, said: Announcement) -> Announced:
         """Take what another host announces of its endpoints."""

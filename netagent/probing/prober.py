@@ -154,6 +154,8 @@ class Prober:
         self._by_fd: dict[int, _Local] = {}
         self._by_session: dict[int, _Local] = {}
         self._pinglist = PingList(0)
+        self.keys: Mapping[EndpointId, bytes] = {}
+        """By which probes of local endpoints are sealed; without, they have no seal."""
         self._skips_rare = False
         self._bursts: dict[tuple[int, int], Burst] = {}
         self._burst: Burst | None = None
@@ -413,7 +415,11 @@ class Prober:
         if at_ns - peer.marked_ns[index] > MARK_EVERY_NS:
             peer.marked_ns[index] = at_ns
             probe = probe._replace(flags=frame.MARKED)
-        payload = frame.encode(probe, size=size)
+        key = self.keys.get(peer.target.source)
+        if key is None:
+            payload = frame.encode(probe, size=size)
+        else:
+            payload = frame.sealed(probe, key, str(peer.target.target), size=size)
         sent = local.transport.send(peer.target, peer.ports[index], payload)
         if sent.outcome is Outcome.PENDING:
             local.session.withdraw(probe.seq)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Expected, PingList, Target
 from netagent.wire.codec import decode
@@ -63,6 +64,7 @@ class Roster:
         self._version = 0
         self._rare_share = PingList(0).rare_share
         self._sources: tuple[Source, ...] = ()
+        self._keys: dict[EndpointId, bytes] = {}
         self._groups: dict[Group, _Set[Member]] = {}
         self._tasks: dict[str, _Set[Peer]] = {}
         self._containers: dict[str, tuple[str, ...]] = {}
@@ -71,6 +73,11 @@ class Roster:
     def version(self) -> int:
         """Version of the list; 0 before the first."""
         return self._version
+
+    @property
+    def keys(self) -> dict[EndpointId, bytes]:
+        """The key of each local endpoint's group; none of an analyzer that has no keys."""
+        return self._keys
 
     @property
     def sources(self) -> int:
@@ -95,6 +102,10 @@ class Roster:
         An answer that does not lead on from what is here shows in the next question's digests, and
         is mended by its answer.
         """
+        if len(news.keys) not in {0, len(news.sources)}:
+            raise RemoteProtocolError(f"{len(news.keys)} keys for {len(news.sources)} endpoints")
+        ids = [source.endpoint for source in news.sources]
+        keys = dict(zip(ids, news.keys, strict=True)) if news.keys else {}
         groups = {each.group: self._group_after(each) for each in news.groups}
         tasks = {each.task: self._task_after(each) for each in news.tasks}
         containers = {t.task: t.containers for t in news.tasks if t.containers is not None}
@@ -104,6 +115,7 @@ class Roster:
         self._tasks = {t: tasks.get(t) or self._tasks.get(t) or _Set() for t in names}
         self._containers = {t: containers.get(t, self._containers.get(t, ())) for t in names}
         self._version, self._sources = news.version, news.sources
+        self._keys = keys
         self._rare_share = news.rare_share
 
     def pinglist(self) -> PingList:

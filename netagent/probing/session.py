@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
-from netagent.wire.frame import HELD, REPLY, Frame
+from netagent.wire.frame import HELD, REPLY, SEALED, Frame
 
 MAX_UNMEASURED = 512
 """Settled probes that may wait for a stamp; the oldest gives way. Chosen: it bounds memory, and a
@@ -264,7 +264,7 @@ class Responder:
     def reply(self, frame: Frame) -> Frame:
         """Return the reply to the probe `frame`."""
         held = self._held.pop((frame.session, frame.port), None)
-        flags = REPLY | (frame.flags & ~HELD) | (HELD if held else 0)
+        flags = REPLY | (frame.flags & ~(HELD | SEALED)) | (HELD if held else 0)
         held_seq, held_ns = held or (0, 0)
         return Frame(frame.session, frame.seq, frame.port, flags, held_seq, held_ns)
 

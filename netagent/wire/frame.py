@@ -20,9 +20,14 @@ Layout, network byte order, after which zero bytes pad the frame to its size:
 
     0  u32 magic     4  u8 version   5  u8 flags   6  u16 port
     8  u32 session  12  u32 seq     16  u32 held_seq  20  u32 held_ns
+
+and, where the flags say so, 24  u64 seal: of these bytes and the target, by the key of its group.
+An agent that knows no seals takes it for padding.
 """
 
 import struct
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
 from netagent.model.errors import RemoteProtocolError
@@ -53,6 +58,12 @@ MARKED = 0x02
 bit). Chosen: the next free bit."""
 HELD = 0x04
 """Bit of the flags: `held_seq` and `held_ns` are valid. Chosen: the next free bit."""
+SEALED = 0x08
+"""Bit of the flags: a seal follows the header. Chosen: the next free bit."""
+SEAL_BYTES = 8
+"""Bytes of a seal. Chosen: who guesses is right once in 2^64, and the smallest probe has room."""
+SEALED_BYTES = HEADER_BYTES + SEAL_BYTES
+"""Smallest payload of a probe with a seal."""
 
 FLAGS_OFFSET = 5
 """Bytes from the frame's start to the flags, by the layout above, for the filter on the uplink."""
@@ -89,6 +100,29 @@ def encode(frame: Frame, *, size: int = HEADER_BYTES) -> bytes:
         frame.held_seq & 0xFFFFFFFF,
         min(frame.held_ns, MAX_HELD_NS),
     ).ljust(size, b"\0")
+
+
+def sealed(frame: Frame, key: bytes, target: str, *, size: int) -> bytes:
+    """Return `frame` as `encode` does, with a seal by `key` (up to 64 bytes) for `target`.
+
+    One that is too small for a seal has none.
+    """
+    if size < SEALED_BYTES:
+        return encode(frame, size=size)
+    header = encode(frame._replace(flags=frame.flags | SEALED))
+    return (header + _seal(header, key, target)).ljust(size, b"\0")
+
+
+def is_sealed(payload: bytes, key: bytes, target: str) -> bool:
+    """Whether a probe to `target` has its seal by `key` (RFC 7693: BLAKE2b, keyed)."""
+    seal = payload[HEADER_BYTES:SEALED_BYTES]
+    return compare_digest(seal, _seal(payload[:HEADER_BYTES], key, target))
+
+
+def _seal(header: bytes, key: bytes, target: str) -> bytes:
+    seal = blake2b(header, key=key, digest_size=SEAL_BYTES)
+    seal.update(target.encode())
+    return seal.digest()
 
 
 def tell_held(buffer: "WriteableBuffer", offset: int, held_ns: int) -> None:

@@ -20,6 +20,8 @@ from netagent.wire.messages import SCHEMA, Peer
 
 DIGEST_BYTES = 16
 """Bytes of a digest. Chosen: chance makes no two contents alike."""
+KEY_BYTES = 16
+"""Bytes of a group's key. Chosen: nobody tries 2^128 of them."""
 MAX_HELD = 4096
 """Most groups, or tasks, that an agent asks after. Chosen: those of five hundred containers."""
 MAX_FOLLOW_BYTES = 1 << 19
@@ -27,6 +29,7 @@ MAX_FOLLOW_BYTES = 1 << 19
 with names of a hundred bytes."""
 
 Digest = Annotated[bytes, Meta(max_length=DIGEST_BYTES)]
+Key = Annotated[bytes, Meta(min_length=KEY_BYTES, max_length=KEY_BYTES)]
 
 
 class Member(Struct, frozen=True, array_like=True):
@@ -124,6 +127,8 @@ class Update(Struct, frozen=True, kw_only=True):
     """All endpoints of the host that may be probed, by container and rail."""
     groups: tuple[GroupChange, ...] = ()
     tasks: tuple[TaskChange, ...] = ()
+    keys: tuple[Key, ...] = ()
+    """For each of `sources` the key of its group, by which probes within it are sealed."""
 
 
 def member_of(endpoint: Endpoint) -> Member:

@@ -12,6 +12,8 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
+from netagent.probing.schedule import TokenBucket
+from netagent.probing.seals import Seals
 from netagent.probing.session import ProbeSession, Responder, Stamps
 from netagent.probing.shares import Shares
 from netagent.probing.transport import Askers, Outcome, Sent
@@ -24,14 +26,16 @@ _IN, _ERROR = select.EPOLLIN, select.EPOLLERR
 
 
 class Answering:
-    """What the responders of a host share: a cap, counts, and who asked.
+    """What the responders of a host share: caps, counts, and who asked.
 
-    Frames prove nothing of who sent them: a tenant that floods its own endpoint may not use up what
-    is there for those of others.
+    Frames without a seal prove nothing of who sent them: a tenant that floods its own endpoint may
+    not use up what is there for those of others, nor for probes that have one.
     """
 
     def __init__(self, replies_per_s: float) -> None:
         self._cap = Shares(replies_per_s, now_ns=now_ns())
+        self._sealed_cap = TokenBucket(replies_per_s, replies_per_s, now_ns=now_ns())
+        self.seals = Seals()
         self.askers = Askers()
         self.answered = 0
         self._capped = Counter[EndpointId]()
@@ -44,9 +48,12 @@ class Answering:
         """Let the others have what it had."""
         self._cap.leave(endpoint, now_ns=now_ns())
 
-    def may(self, endpoint: EndpointId) -> bool:
-        """Whether one more reply of an endpoint is within the cap; count it where it is not."""
-        may = self._cap.take(endpoint, now_ns=now_ns())
+    def may(self, endpoint: EndpointId, payload: bytes, probe: frame.Frame) -> bool:
+        """Whether a probe to an endpoint may be answered; count it where it may not."""
+        at_ns = now_ns()
+        may = (
+            self.seals.holds(endpoint, payload, probe) and self._sealed_cap.take(1, now_ns=at_ns)
+        ) or self._cap.take(endpoint, now_ns=at_ns)
         if not may:
             self._capped[endpoint] += 1
         return may
@@ -161,7 +168,9 @@ class UdpTransport:
         if received is None:
             return
         probe = frame.decode(received.payload)
-        if not probe.flags & frame.REPLY and self._answering.may(self._endpoint.id):
+        if probe.flags & frame.REPLY:
+            return
+        if self._answering.may(self._endpoint.id, received.payload, probe):
             self._answer(waiting, probe, received)
 
     def _answer(self, waiting: socket.socket, probe: frame.Frame, received: udp.Received) -> None:

@@ -316,6 +316,10 @@ class RdmaHost:
             for each in found
         )
 
+    def seal(self, keys: Mapping[EndpointId, bytes]) -> None:
+        """Take the keys by which probes to endpoints are sealed."""
+        self._responders.seal(keys)
+
     def state(self) -> RdmaState:
         """Return what the endpoints' announcements and findings need."""
         ids = [e.id for e in self._host.endpoints if self.chosen(e.id)]

@@ -64,6 +64,8 @@ class Orders(Struct, frozen=True, kw_only=True):
     endpoints: tuple[Served, ...]
     aims: tuple[Aim, ...]
     replies_per_second: float
+    keys: tuple[tuple[EndpointId, bytes], ...] = ()
+    """By which probes to endpoints are sealed."""
 
 
 class Opened(Struct, frozen=True, kw_only=True):

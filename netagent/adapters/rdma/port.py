@@ -27,7 +27,7 @@ from netagent.probing.rdma.steering import (
     queue_port,
     steering_of,
 )
-from netagent.wire.frame import HEADER_BYTES, tell_held
+from netagent.wire.frame import SEALED_BYTES, tell_held
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -274,7 +274,7 @@ class RdmaPort:
             if slot is None:
                 return 0
         offset = queue.headers + slot * _PIECE_BYTES
-        self._view[offset : offset + HEADER_BYTES] = header
+        self._view[offset : offset + SEALED_BYTES] = header.ljust(SEALED_BYTES, b"\0")
         queue.names[slot] = name
         request = queue.requests[slot].get(length) or self._request(queue, slot, length)
         verbs.address(request, handle, *to)
@@ -396,7 +396,7 @@ class RdmaPort:
     def _arrived(self, queue: _Queue, completion: verbs.Completion, taken_ns: int) -> Arrived:
         at = self._packets + completion.wr_id * _RECEIVE_BYTES
         body, length = at + verbs.GRH_BYTES, completion.byte_len - verbs.GRH_BYTES
-        view, kept = self._view, min(length, HEADER_BYTES)
+        view, kept = self._view, min(length, SEALED_BYTES)
         if isinstance(completion, verbs.StampedCompletion):
             taken_ns = completion.wall_ns
         header, grh = view[body : body + kept], view[at:body]

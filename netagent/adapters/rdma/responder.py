@@ -33,6 +33,8 @@ from netagent.model.endpoint import RdmaAddress
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.probing.rdma.gids import sender_of, sender_slice
+from netagent.probing.schedule import TokenBucket
+from netagent.probing.seals import Seals
 from netagent.probing.session import Responder
 from netagent.probing.shares import Shares
 from netagent.wire import frame
@@ -90,6 +92,8 @@ class Service:
         self._endpoints: dict[EndpointId, _Endpoint] = {}
         self._orders = Orders(endpoints=(), aims=(), replies_per_second=0)
         self._cap = Shares(0, now_ns=now_ns())
+        self._sealed_cap = TokenBucket(0, 0, now_ns=now_ns())
+        self._seals = Seals()
         self._opened: deque[Opened] = deque(maxlen=MAX_TOLD)
         self._failed: deque[Unopened] = deque(maxlen=MAX_TOLD)
         self._asked: deque[Asked] = deque(maxlen=MAX_TOLD)
@@ -156,10 +160,13 @@ class Service:
     def _obey(self) -> None:
         for orders in self._parent.receive(Orders):
             if orders.replies_per_second != self._orders.replies_per_second:
-                self._cap = Shares(orders.replies_per_second, now_ns=now_ns())
+                rate = orders.replies_per_second
+                self._cap = Shares(rate, now_ns=now_ns())
+                self._sealed_cap = TokenBucket(rate, rate, now_ns=now_ns())
                 for key in self._endpoints:
                     self._cap.join(key, now_ns=now_ns())
             self._orders = orders
+        self._seals.keys = dict(self._orders.keys)
         wanted = {served.endpoint: served for served in self._orders.endpoints}
         for key, endpoint in list(self._endpoints.items()):
             if wanted.get(key) != endpoint.served:
@@ -242,11 +249,16 @@ class Service:
         gid = endpoint.names.get(key) or _name(endpoint, arrived.grh, key)
         if gid is None or probe.flags & frame.REPLY:
             self._counters.bad_frames += 1
-        elif not self._cap.take(endpoint.served.endpoint, now_ns=at_ns):
+        elif not self._may(endpoint.served.endpoint, arrived.header, probe, at_ns):
             capped, whose = self._counters.capped, str(endpoint.served.endpoint)
             capped[whose] = capped.get(whose, 0) + 1
         elif not self._answer(endpoint, gid, arrived, probe):
             self._let_wait(endpoint, gid, arrived, probe)
+
+    def _may(self, key: EndpointId, header: bytes, probe: frame.Frame, at_ns: int) -> bool:
+        return (
+            self._seals.holds(key, header, probe) and self._sealed_cap.take(1, now_ns=at_ns)
+        ) or self._cap.take(key, now_ns=at_ns)
 
     def _answer(self, endpoint: _Endpoint, gid: str, arrived: Arrived, probe: frame.Frame) -> bool:
         handle = endpoint.handles.find(gid, probe.port)
@@ -259,12 +271,13 @@ class Service:
             endpoint.departing[name] = (probe, since_ns)
             reply = endpoint.responder.reply(probe)
         else:
-            reply = frame.Frame(session, seq, udp_port, flags | frame.REPLY | frame.HELD, seq)
+            flags = flags & ~frame.SEALED | frame.REPLY | frame.HELD
+            reply = frame.Frame(session, seq, udp_port, flags, seq)
         left_ns = port.send(
             arrived.queue,
             handle,
             (arrived.qpn, QKEY),
-            frame.encode(reply),
+            frame.encode(reply, size=min(arrived.length, frame.SEALED_BYTES)),
             length=arrived.length,
             name=name,
             arrived_ns=0 if port.stamped else since_ns,

@@ -41,6 +41,7 @@ class ResponderClient:
         self._replies_per_second = replies_per_second
         self._endpoints: dict[EndpointId, Served] = {}
         self._aims: dict[EndpointId, tuple[str, ...]] = {}
+        self._keys: tuple[tuple[EndpointId, bytes], ...] = ()
         self._changed = False
         self.opened: dict[EndpointId, RdmaAddress] = {}
         """Where each endpoint answers, now. Queue pair numbers change when the process restarts."""
@@ -75,6 +76,13 @@ class ResponderClient:
         self._endpoints = new
         self.step()
 
+    def seal(self, keys: Mapping[EndpointId, bytes]) -> None:
+        """Take the keys by which probes to endpoints are sealed."""
+        new = tuple(sorted(keys.items()))
+        self._changed |= new != self._keys
+        self._keys = new
+        self.step()
+
     def aim(self, probers: Mapping[EndpointId, Iterable[str]]) -> None:
         """Expect probes from these GIDs, so that the first of them need not wait."""
         new = {key: tuple(sorted(map(canonical_gid, gids))) for key, gids in probers.items()}
@@ -104,6 +112,7 @@ class ResponderClient:
             endpoints=tuple(self._endpoints.values()),
             aims=tuple(Aim(endpoint=k, gids=v) for k, v in self._aims.items()),
             replies_per_second=self._replies_per_second,
+            keys=self._keys,
         )
 
     def _learn(self, report: Report) -> None:

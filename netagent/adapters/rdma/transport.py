@@ -120,7 +120,7 @@ class RdmaTransport:
         if aimed.unanswered % UNANSWERED == 0:
             self._handles.lost(aimed.gid)
         to = (address.qpns[port % len(address.qpns)], address.qkey)
-        header, length = payload[: frame.HEADER_BYTES], len(payload)
+        header, length = payload[: frame.SEALED_BYTES], len(payload)
         if self._port.stamped:
             _, seq = frame.name(header) or (0, 0)
             sent = self._port.send(port, handle, to, header, length=length, name=seq)

@@ -44,6 +44,31 @@ def test_another_share_of_rare_targets_is_another_version():
     assert len(versions) == 2
 
 
+def test_all_of_a_group_have_its_key_and_nobody_else_has():
+    registry = Registry()
+    lists, others = (Lists(registry, secret=secret * 32) for secret in (b"s", b"o"))
+    for host, container, task in (("h0", "a0", "t"), ("h1", "a1", "t"), ("h2", "b0", "u")):
+        ends = (endpoint(host, container, rail, task=task) for rail in (0, 1))
+        registry.apply(registration(host, *ends), 1)
+    keys = {}
+    for host in ("h0", "h1", "h2"):
+        roster = Roster(host)
+        roster.take(lists.update(host, roster.asks()))
+        assert lists.update(host, roster.asks()) is None
+        assert roster.sources == lists.named(host)
+        keys |= roster.keys
+        # Another secret is news, though nothing else is.
+        before = roster.keys
+        roster.take(others.update(host, roster.asks()))
+        assert roster.keys.keys() == before.keys()
+        assert roster.keys.values() != before.values()
+    groups = {}
+    for each, key in keys.items():
+        groups.setdefault((each.container[0], each.rail), set()).add(key)
+    assert [len(found) for found in groups.values()] == [1, 1, 1, 1]
+    assert len(set.union(*groups.values())) == 4
+
+
 def test_an_agent_that_is_reached_elsewhere_is_told_to_its_peers():
     registry = Registry()
     lists = Lists(registry)

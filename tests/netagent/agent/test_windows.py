@@ -13,6 +13,7 @@ from netagent.host.shedding import Load
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.window import Window
+from netagent.wire import frame
 from netagent.wire.codec import decode
 from netagent.wire.messages import Summary
 
@@ -61,10 +62,11 @@ def test_an_endpoint_that_was_flooded_is_stated_for_the_window_in_which_it_was(
 ):
     first = Window.covering(wall_ns(), width_ns=WIDTH_NS)
     adapters.answering.join(A)
-    while adapters.answering.may(A):
+    probe = frame.Frame(7, 1, 50000)
+    while adapters.answering.may(A, frame.encode(probe), probe):
         pass
     for _ in range(100):
-        adapters.answering.may(A)
+        adapters.answering.may(A, frame.encode(probe), probe)
     windows._ship(first)
     windows._ship(Window(first.end_ns, WIDTH_NS))
     (_, told), (_, quiet) = shipped.summaries

@@ -148,6 +148,20 @@ def test_a_visit_is_sent_stamped_and_answered():
     assert bench.prober.take_counters().sent == 0
 
 
+def test_probes_of_an_endpoint_with_a_key_are_sealed_for_their_target():
+    bench, payloads = Bench(), []
+    plain = bench.transport.send
+    bench.transport.send = lambda target, port, payload: (
+        payloads.append(payload), plain(target, port, payload)
+    )[1]  # fmt: skip
+    bench.send(until=1)
+    before = len(payloads)
+    bench.prober.keys = {A: b"k" * 16}
+    bench.send(until=before + 1)
+    sealed = [frame.is_sealed(payload, b"k" * 16, str(B)) for payload in payloads]
+    assert sealed == [False] * before + [True] * (len(payloads) - before)
+
+
 def test_visits_that_fall_due_together_go_out_together():
     bench = Bench()
     bench.send(until=1)

@@ -40,6 +40,17 @@ def followed(*answers):
     return roster
 
 
+def test_the_key_of_a_group_is_that_of_its_local_endpoints():
+    given = news(member("a", "h0"), member("b", "h1"))
+    assert followed(given).keys == {}
+    roster = followed(given, msgspec.structs.replace(given, keys=(b"k" * 16,)))
+    assert roster.keys == {A: b"k" * 16}
+    with pytest.raises(RemoteProtocolError, match="2 keys for 1 endpoints"):
+        roster.take(msgspec.structs.replace(given, version=9, keys=(b"k" * 16, b"l" * 16)))
+    assert (roster.version, roster.keys) == (1, {A: b"k" * 16})
+    assert followed(given, given).keys == {}
+
+
 def test_the_list_is_who_is_elsewhere_in_the_group():
     first = news(member("a", "h0"), member("z", "h0"), member("b", "h1"))
     roster = followed(first)

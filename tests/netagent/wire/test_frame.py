@@ -60,3 +60,33 @@ def test_a_newer_version_is_named():
 def test_a_long_hold_saturates():
     payload = frame.encode(Frame(1, 2, held_ns=1 << 40))
     assert frame.decode(payload).held_ns == frame.MAX_HELD_NS
+
+
+KEY, OTHER_KEY = b"k" * 16, b"o" * 16
+
+
+@given(FRAMES, st.integers(frame.SEALED_BYTES, 1500))
+def test_a_sealed_frame_is_the_frame_to_whoever_knows_no_seals(sent, size):
+    payload = frame.sealed(sent, KEY, "c0/rail0", size=size)
+    assert len(payload) == size
+    assert frame.decode(payload) == sent._replace(flags=sent.flags | frame.SEALED)
+    assert frame.is_sealed(payload, KEY, "c0/rail0")
+    assert not frame.is_sealed(payload, OTHER_KEY, "c0/rail0")
+    assert not frame.is_sealed(payload, KEY, "c0/rail1")
+
+
+@given(FRAMES, st.integers(0, frame.SEALED_BYTES - 1), st.integers(1, 255))
+def test_a_frame_that_was_changed_has_no_seal(sent, at, change):
+    payload = bytearray(frame.sealed(sent, KEY, "c0/rail0", size=64))
+    payload[at] ^= change
+    assert not frame.is_sealed(bytes(payload), KEY, "c0/rail0")
+
+
+@given(st.binary(max_size=64))
+def test_foreign_bytes_have_no_seal(payload):
+    assert not frame.is_sealed(payload, KEY, "c0/rail0")
+
+
+def test_a_frame_that_is_too_small_for_a_seal_has_none():
+    sent = frame.Frame(7, 1, 50000)
+    assert frame.sealed(sent, KEY, "t", size=31) == frame.encode(sent, size=31)

@@ -2,8 +2,10 @@
 """Over loopback, without namespaces."""
 
 import select
+import socket
 import time
-from contextlib import closing
+from collections import Counter
+from contextlib import closing, suppress
 
 import pytest
 
@@ -71,3 +73,30 @@ def test_a_reply_that_was_to_be_read_later_was_not_late(pair, late_s, least_ns):
     assert [type(each) for each in events] == [ProbeReplied, ProbeReplied, ProbeMeasured]
     assert least_ns <= events[-1].prober_ns < least_ns + 300_000_000
     assert near.urgent() != near.descriptors()
+
+
+def test_a_flood_leaves_sealed_probes_their_replies():
+    (far, port), key = opened(B), b"k" * 16
+    answering = far._answering
+    answering.seals.keys = {B: key}
+    session = ProbeSession(session=1, timeout_ns=SECOND)
+    answers = Counter[int]()
+    with closing(far), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        asker.connect((HERE, port))
+        asker.setblocking(False)
+        for batch in range(50):
+            flood = [frame.encode(frame.Frame(7, n, 50000), size=64) for n in range(60)]
+            probe = frame.Frame(8, batch, 50001)
+            for payload in (*flood, frame.sealed(probe, key, str(B), size=64)):
+                asker.send(payload)
+            came = (batch + 1) * 61
+            drained(
+                far,
+                session,
+                until=lambda came=came: answering.answered + answering._capped[B] == came,
+            )
+            with suppress(BlockingIOError):
+                while True:
+                    answers[frame.decode(asker.recv(2048)).session] += 1
+    assert answers[8] == 50
+    assert answers[7] < 3000

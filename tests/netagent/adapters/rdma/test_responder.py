@@ -114,11 +114,12 @@ def service(monkeypatch, clock):
         end.close()
 
 
-def order(service, *, device="rxe0", gids=(PEER,), rate=1e6, endpoints=None):
+def order(service, *, device="rxe0", gids=(PEER,), rate=1e6, endpoints=None, keys=()):
     place = Place(device=device, gid=OWN, path="")
     wanted = (Served(endpoint=KEY, place=place, flows=2),) if endpoints is None else endpoints
     aims = (Aim(endpoint=KEY, gids=gids),)
-    service.agent.send(Orders(endpoints=wanted, aims=aims, replies_per_second=rate))
+    orders = Orders(endpoints=wanted, aims=aims, replies_per_second=rate, keys=keys)
+    service.agent.send(orders)
     service._obey()
 
 
@@ -172,6 +173,21 @@ def test_replies_are_capped(service, clock):
     for _ in range(30):
         arrive(service, clock)
     assert len(sent) == 40
+
+
+def test_a_flood_leaves_sealed_probes_their_replies(service, clock):
+    order(service, rate=20, keys=((KEY, b"k" * 16),))
+    for _ in range(40):
+        sent = arrive(service, clock)
+    assert len(sent) == 20
+    for seq in range(10):
+        probe = frame.Frame(8, seq, 50001)
+        header = frame.sealed(probe, b"k" * 16, str(KEY), size=frame.SEALED_BYTES)
+        arrive(service, clock, header=header)
+        arrive(service, clock, header=header)  # somebody listened, and sends it once more
+    assert [reply[3].seq for reply in sent[20:]] == list(range(10))
+    assert not any(reply[3].flags & frame.SEALED for reply in sent)
+    assert list(told(service).counters.capped.values()) == [20 + 10]
 
 
 def test_an_endpoint_that_is_flooded_leaves_the_others_their_replies(service, clock):

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which probes come from whom the analyzer gave the group's key. Reads no clock.
+
+Whoever is in a container can send probes to its endpoint, and what its agent cannot answer all of
+it answers in part. Probes with a seal come first: they have a cap of their own. One without is
+answered all the same, as long as there is room: an older agent's has none, and agents hear of
+another key at different times.
+"""
+
+from collections.abc import Mapping
+
+from netagent.model.ids import EndpointId
+from netagent.wire import frame
+
+MAX_FLOWS = 16_384
+"""Flows whose newest probe is remembered; the oldest give way. Chosen: four times those that a host
+of 8 endpoints answers, each to 127 others by 4 ports."""
+_HALF = 1 << 31
+"""Sequence numbers of 32 bits that count as later ones (as RFC 1982 has it)."""
+
+
+class Seals:
+    """The keys of this host's endpoints, and the newest sealed probe of each flow."""
+
+    def __init__(self) -> None:
+        self.keys: Mapping[EndpointId, bytes] = {}
+        self._newest: dict[tuple[EndpointId, int, int], int] = {}
+
+    def holds(self, endpoint: EndpointId, payload: bytes, probe: frame.Frame) -> bool:
+        """Whether a probe to a local endpoint has its seal, and is later than those before it.
+
+        Who listens in the container can send what it heard once more: that is not later.
+        """
+        if not probe.flags & frame.SEALED:
+            return False
+        key = self.keys.get(endpoint)
+        if key is None or not frame.is_sealed(payload, key, str(endpoint)):
+            return False
+        flow = endpoint, probe.session, probe.port
+        newest = self._newest.pop(flow, None)
+        is_later = newest is None or 0 < (probe.seq - newest & 0xFFFFFFFF) < _HALF
+        self._newest[flow] = probe.seq if is_later or newest is None else newest
+        if len(self._newest) > MAX_FLOWS:
+            del self._newest[next(iter(self._newest))]
+        return is_later

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netagent.model.ids import EndpointId
+from netagent.probing import seals
+from netagent.probing.seals import Seals
+from netagent.wire import frame
+
+C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
+KEY = b"k" * 16
+
+
+def held(kept, seq, *, endpoint=C0, key=KEY, session=7, port=50000, target=None):
+    probe = frame.Frame(session, seq, port)
+    payload = frame.sealed(probe, key, str(target or endpoint), size=64)
+    return kept.holds(endpoint, payload, frame.decode(payload))
+
+
+def made():
+    kept = Seals()
+    kept.keys = {C0: KEY, C1: KEY}
+    return kept
+
+
+def test_what_has_the_seal_of_its_group_holds():
+    assert held(made(), 1)
+    assert not held(made(), 1, key=b"o" * 16)
+    assert not held(Seals(), 1)
+    probe = frame.Frame(7, 1, 50000)
+    assert not made().holds(C0, frame.encode(probe, size=64), probe)
+
+
+def test_what_was_sent_to_one_endpoint_does_not_hold_at_another():
+    assert not held(made(), 1, endpoint=C0, target=C1)
+
+
+@given(st.lists(st.integers(0, 20), max_size=40), st.sampled_from([0, (1 << 32) - 10]))
+def test_what_is_sent_again_or_late_does_not_hold(seqs, base):
+    kept, newest = made(), None
+    for seq in seqs:
+        assert held(kept, (base + seq) & 0xFFFFFFFF) == (newest is None or seq > newest)
+        newest = max(seq, newest if newest is not None else seq)
+
+
+def test_flows_are_told_apart_and_those_remembered_are_bounded(monkeypatch):
+    monkeypatch.setattr(seals, "MAX_FLOWS", 3)
+    kept = made()
+    for port in (1, 2, 3):
+        assert held(kept, 5, port=port)
+    assert held(kept, 5, session=8, port=1)  # the first flow is forgotten
+    assert not held(kept, 5, port=3)
+    assert held(kept, 4, port=1)
