@@ -2,8 +2,8 @@
 """The agent's door to pyroute2, of which it loads what it uses.
 
 Its package imports all of its 163 modules, among them a database and a file server: megabytes in
-each agent. Here the package is an empty one to begin with, which imports the modules that are
-asked for, and becomes the whole one for whoever asks for anything else of it.
+each agent. Here it, and two packages inside, are empty to begin with: they import the modules that
+are asked for, and become whole for whoever asks for anything else of them.
 """
 
 import sys
@@ -11,18 +11,16 @@ from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 
-_NAME = "pyroute2"
 
-
-def _empty() -> ModuleType:
-    spec = find_spec(_NAME)
+def _empty(of: str) -> ModuleType:
+    spec = find_spec(of)
     if spec is None or spec.loader is None:
-        raise ModuleNotFoundError(f"No module named {_NAME!r}", name=_NAME)
+        raise ModuleNotFoundError(f"No module named {of!r}", name=of)
     package, loader = module_from_spec(spec), spec.loader
 
     def of_whole(name: str) -> Any:
         # Before `from pyroute2 import X` imports a module X, it looks for an X that is there.
-        if name.startswith("__") or find_spec(f"{_NAME}.{name}") is not None:
+        if name.startswith("__") or find_spec(f"{of}.{name}") is not None:
             raise AttributeError(name)
         del package.__getattr__
         loader.exec_module(package)
@@ -32,10 +30,10 @@ def _empty() -> ModuleType:
     return package
 
 
-if _NAME not in sys.modules:
-    sys.modules[_NAME] = _empty()
+for _name in ("pyroute2", "pyroute2.iproute", "pyroute2.ethtool"):
+    if _name not in sys.modules:
+        sys.modules[_name] = _empty(_name)
 
-import pyroute2.iproute  # noqa: E402, F401 - its socket, asked for by itself, imports in a circle
 from pyroute2 import netns  # noqa: E402
 from pyroute2.ethtool.ioctl import (  # noqa: E402
     IFNAMSIZ,
