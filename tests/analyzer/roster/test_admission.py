@@ -3,7 +3,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.roster.admission import BURST, BURST_BYTES, BYTES_PER_S, PER_S, Admission
+from analyzer.roster.admission import (
+    BURST,
+    BURST_BYTES,
+    BYTES_PER_S,
+    FAIR,
+    FAIR_BYTES_PER_S,
+    PER_S,
+    PERIOD_NS,
+    Admission,
+)
 from netagent.model.errors import CapabilityMissing
 
 S = 10**9
@@ -62,3 +71,39 @@ def test_who_may_send_all_again_is_forgotten_and_nobody_else():
     assert not taken(admission, "h0", BURST_BYTES, 60 * S)
     admission.forget(3600 * S)
     assert not admission._buckets
+
+
+def spent(admission, host, since_ns, until_ns):
+    """Send all that may be, ten times a minute; return how many bytes that were."""
+    sent = 0
+    for now_ns in range(since_ns, until_ns, 6 * S):
+        while taken(admission, host, 128 << 10, now_ns):
+            sent += 128 << 10
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("each_per_s", "most_per_s"),
+    [(1_000, FAIR_BYTES_PER_S), (5_000, FAIR * 5_000), (100_000, BYTES_PER_S)],
+)
+def test_for_long_one_host_sends_no_more_than_some_times_what_most_send(each_per_s, most_per_s):
+    admission = Admission()
+    hour_ns = 3600 * S
+    for now_ns in range(0, hour_ns, 60 * S):
+        for host in range(9):
+            assert taken(admission, f"h{host}", each_per_s * 60, now_ns)
+    before = spent(admission, "greedy", hour_ns, hour_ns + S)
+    assert before == BURST_BYTES
+    for now_ns in range(hour_ns, hour_ns + 1200 * S, 60 * S):
+        for host in range(9):
+            assert taken(admission, f"h{host}", each_per_s * 60, now_ns)
+        spent(admission, "greedy", now_ns, now_ns + 60 * S)
+    assert admission.bytes_per_s == pytest.approx(most_per_s, rel=0.15)
+
+
+def test_a_period_in_which_nobody_sent_leaves_each_its_least():
+    admission = Admission()
+    assert taken(admission, "h0", 1, 0)
+    assert taken(admission, "h0", 1, 2 * PERIOD_NS)
+    assert taken(admission, "h0", 1, 4 * PERIOD_NS)
+    assert admission.bytes_per_s == FAIR_BYTES_PER_S
