@@ -11,7 +11,9 @@ from analyzer.replay.player import play, read
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
-from netagent.wire.messages import Registration
+from netagent.wire.codec import encode
+from netagent.wire.inventory import Inventory
+from netagent.wire.messages import Registration, Summary
 from tests.analyzer.replay.test_player import recorded
 
 
@@ -102,3 +104,17 @@ def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
 
 def test_a_container_called_as_a_word_of_the_format_breaks_nothing():
     assert names_replaced("link a -- b") == "link a -- b"
+
+
+def test_what_a_host_is_made_of_is_left_out():
+    told = Summary(
+        host="gpu-0417", instance="i", start_ns=0, width_ns=5,
+        inventory=Inventory(kernel="6.1.0-acme"),
+    )  # fmt: skip
+    made = [
+        records.Header(netagent="1", window_s=5, probe_port=1),
+        records.Ingested(payload=encode(told), now_ns=1),
+    ]
+    data = b"".join(frame(records.pack(each)) for each in (*made, records.End(records=len(made))))
+    assert b"acme" in everything(data)
+    assert b"acme" not in everything(anonymous(data))
