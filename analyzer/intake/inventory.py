@@ -40,17 +40,19 @@ def parts_of(host: str, inventory: Inventory) -> Parts:
     found: dict[Aspect, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     models = Counter[str]()
     for each in sorted(inventory.rnics, key=lambda each: each.netdev):
-        model = f"{each.model} {each.board}".strip()
+        model, name = f"{each.model} {each.board}".strip(), rnic(host, each.netdev).name
         if model:
             models[model] += 1
             for what, value in _of_rnic(each):
-                name = rnic(host, each.netdev).name
                 found[Aspect(Kind.RNIC, model, what)][value].append(name)
     kind = min(models, key=lambda model: (-models[model], model), default="")
     for what, value in _of_host(inventory):
         found[Aspect(Kind.HOST, kind, what)][value].append(host)
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # most aspects have all parts alike
     return {
-        aspect: {value: tuple(names) for value, names in values.items()}
+        aspect: {
+            value: shared.setdefault(tuple(names), tuple(names)) for value, names in values.items()
+        }
         for aspect, values in found.items()
     }
 

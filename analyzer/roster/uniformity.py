@@ -124,7 +124,21 @@ class _Tally:
     having: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Value -> hosts of which a part has it."""
     turns: dict[str, _Turn] = field(default_factory=dict)
-    """Host -> how it last turned."""
+    """Host -> how it last turned, for a day."""
+    ways: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Value before and after -> hosts that so turned, a sum of `turns`."""
+
+    def turn(self, host: str, turned: _Turn | None) -> None:
+        """Note how a host last turned; None: it is not known to have."""
+        gone = self.turns.pop(host, None)
+        if gone is not None:
+            way = gone.before, gone.after
+            self.ways[way] -= 1
+            if not self.ways[way]:
+                del self.ways[way]
+        if turned is not None:
+            self.turns[host] = turned
+            self.ways[turned.before, turned.after] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +149,10 @@ class _Known:
 
 
 class Uniformity:
-    """The newest inventory of each host, counted. `now_ns` is the analyzer's Unix time."""
+    """The newest inventory of each host, counted. `now_ns` is the analyzer's Unix time.
+
+    `expire` once a minute bounds what is remembered.
+    """
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Known] = {}
@@ -170,7 +187,7 @@ class Uniformity:
                 self._remove(host, aspect, before)
             self._add(host, aspect, parts)
             if turned is not None:
-                self._tallies[aspect].turns[host] = turned
+                self._tallies[aspect].turn(host, turned)
 
     def drop(self, host: str) -> None:
         """Forget a host."""
@@ -184,9 +201,9 @@ class Uniformity:
         for host in [h for h, k in self._hosts.items() if k.heard_ns <= now_ns - FORGET_NS]:
             self.drop(host)
         for tally in self._tallies.values():
-            tally.turns = {
-                host: turn for host, turn in tally.turns.items() if turn.at_ns > now_ns - TURNED_NS
-            }
+            old = [h for h, turn in tally.turns.items() if turn.at_ns <= now_ns - TURNED_NS]
+            for host in old:
+                tally.turn(host, None)
 
     def _turned(
         self, host: str, aspect: Aspect, before: Parts, after: Parts, now_ns: int
@@ -208,7 +225,7 @@ class Uniformity:
 
     def _remove(self, host: str, aspect: Aspect, parts: Parts) -> None:
         tally = self._tallies[aspect]
-        tally.turns.pop(host, None)
+        tally.turn(host, None)
         for value, names in parts[aspect].items():
             tally.parts[value] -= len(names)
             tally.having[value].discard(host)
@@ -224,11 +241,11 @@ class Uniformity:
 
     # --- what is told -------------------------------------------------------------------------
 
-    def compared(self, now_ns: int) -> list[Compared]:
+    def compared(self) -> list[Compared]:
         """Return all aspects, in order."""
-        return [self._compared(aspect, now_ns) for aspect in sorted(self._tallies)]
+        return [self._compared(aspect) for aspect in sorted(self._tallies)]
 
-    def remarks(self, component: Component, now_ns: int) -> tuple[str, ...]:
+    def remarks(self, component: Component) -> tuple[str, ...]:
         """Return what an RNIC has that others of its model have not, or a host and its RNICs."""
         known = self._hosts.get(component.name.partition("/")[0])
         if known is None or component.kind not in {Kind.RNIC, Kind.HOST}:
@@ -237,7 +254,7 @@ class Uniformity:
         for aspect in sorted(known.parts):
             if component.kind is Kind.RNIC and aspect.kind is not Kind.RNIC:
                 continue
-            state, usual, turned = self._judged(aspect, now_ns)
+            state, usual, turned = self._judged(aspect)
             if state not in _NAMED:
                 continue
             for value, names in sorted(known.parts[aspect].items()):
@@ -262,9 +279,9 @@ class Uniformity:
             told += f"; a rollout is under way ({turned} hosts turned within a day)"
         return told
 
-    def _compared(self, aspect: Aspect, now_ns: int) -> Compared:
+    def _compared(self, aspect: Aspect) -> Compared:
         tally = self._tallies[aspect]
-        state, usual, turned = self._judged(aspect, now_ns)
+        state, usual, turned = self._judged(aspect)
         ranked = _ranked(tally)
         # One of each host comes before the second of any.
         odd = sorted(self._odd(aspect, set(usual))) if state in _NAMED else []
@@ -283,11 +300,11 @@ class Uniformity:
             more_odd=max(0, len(odd) - MOST_NAMED),
         )
 
-    def _judged(self, aspect: Aspect, now_ns: int) -> tuple[State, list[str], int]:
+    def _judged(self, aspect: Aspect) -> tuple[State, list[str], int]:
         """Return how an aspect compares, the usual values, and how many hosts turned to one."""
         tally = self._tallies[aspect]
         others = tally.votes.total() - 1
-        turning, turned = _turning(tally, now_ns)
+        turning, turned = _turning(tally)
         top, *rest = _ranked(tally)
         usual = [top, *(value for value in rest if value in turning)]
         agree = sum(tally.votes[value] for value in usual)
@@ -308,14 +325,9 @@ class Uniformity:
             yield from ((place, Odd(*each)) for place, each in enumerate(odd))
 
 
-def _turning(tally: _Tally, now_ns: int) -> tuple[set[str], int]:
+def _turning(tally: _Tally) -> tuple[set[str], int]:
     """Return the values that several hosts turned between and hosts have, and how many turned."""
-    ways = Counter(
-        (turn.before, turn.after)
-        for turn in tally.turns.values()
-        if turn.at_ns > now_ns - TURNED_NS
-    )
-    lately = {way: count for way, count in ways.items() if count >= ROLLOUT_HOSTS}
+    lately = {way: count for way, count in tally.ways.items() if count >= ROLLOUT_HOSTS}
     values = {value for way in lately for value in way if tally.votes[value]}
     return values, sum(lately.values())
 

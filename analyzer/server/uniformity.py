@@ -27,7 +27,7 @@ async def uniformity(request: Call, after: After = None, limit: Limit = LIMIT) -
     """
     analyzer = analyzer_of(request)
     require_reader(request, analyzer.config)
-    found, last = page(analyzer.uniformity.compared(analyzer.clock()), _aspect, after, limit)
+    found, last = page(analyzer.uniformity.compared(), _aspect, after, limit)
     return as_json(
         {
             "hosts": analyzer.uniformity.hosts,
@@ -49,7 +49,7 @@ def remarks(analyzer: Analyzer, sees: Sight, known: Incident) -> tuple[str, ...]
     component = known.verdict.component
     if component is None or known.state is IncidentState.RECOVERED or not sees.is_whole:
         return ()
-    return analyzer.uniformity.remarks(component, analyzer.clock())
+    return analyzer.uniformity.remarks(component)
 
 
 def _aspect(of: Compared) -> str:

@@ -31,7 +31,7 @@ def answer_of(*rounds):
         now_ns = NOW_NS + number * 10**9
         for name, inventory in hosts.items():
             book.take(name, now_ns, parts_of(name, inventory), now_ns)
-    told = [compared(each) for each in book.compared(NOW_NS)]
+    told = [compared(each) for each in book.compared()]
     return {"hosts": book.hosts, "agents": book.hosts + 2, "properties": told}
 
 

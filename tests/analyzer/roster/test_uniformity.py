@@ -55,8 +55,8 @@ def cluster(hosts, *firmware):
     return {f"h{number:04d}": told(*(firmware or [OLD] * 8)) for number in range(hosts)}
 
 
-def compared(book, aspect=FIRMWARE, now_ns=NOW_NS):
-    return {each.aspect: each for each in book.compared(now_ns)}[aspect]
+def compared(book, aspect=FIRMWARE):
+    return {each.aspect: each for each in book.compared()}[aspect]
 
 
 def test_all_that_are_alike_are_nobodys_concern():
@@ -64,7 +64,7 @@ def test_all_that_are_alike_are_nobodys_concern():
     found = compared(book)
     assert (found.state, found.hosts, found.parts) == (State.ALIKE, 20, 160)
     assert found.values == (Value(OLD, 20, 160, True),)
-    assert book.remarks(rnic("h0003", "rnic1"), NOW_NS) == ()
+    assert book.remarks(rnic("h0003", "rnic1")) == ()
 
 
 def test_an_rnic_that_differs_from_nearly_all_is_named():
@@ -73,12 +73,12 @@ def test_an_rnic_that_differs_from_nearly_all_is_named():
     assert (found.state, found.hosts, found.parts) == (State.DIFFERENT, 64, 512)
     assert found.odd == (Odd("h0007/rnic7", NEW),)
     assert found.values == (Value(OLD, 64, 511, True), Value(NEW, 0, 1, False))
-    (said,) = book.remarks(rnic("h0007", "rnic7"), NOW_NS)
+    (said,) = book.remarks(rnic("h0007", "rnic7"))
     assert said == (
         f"its firmware {NEW} differs from 511 of 512 RNICs of the same model, which have {OLD}"
     )
-    assert book.remarks(rnic("h0007", "rnic6"), NOW_NS) == ()
-    (of_host,) = book.remarks(Component(Kind.HOST, "h0007"), NOW_NS)
+    assert book.remarks(rnic("h0007", "rnic6")) == ()
+    (of_host,) = book.remarks(Component(Kind.HOST, "h0007"))
     assert of_host.startswith(f"h0007/rnic7: firmware {NEW} differs from 511 of 512")
 
 
@@ -88,9 +88,9 @@ def test_a_host_that_differs_is_named_and_compared_with_hosts_of_the_same_rnics(
     book = book_of(hosts | {"a3": told(OLD, kernel="6.12")})
     assert compared(book, KERNEL).odd == (Odd("a3", "6.12"),)
     assert compared(book, KERNEL._replace(model="15b3:1019")).state is State.ALIKE
-    (said,) = book.remarks(Component(Kind.HOST, "a3"), NOW_NS)
+    (said,) = book.remarks(Component(Kind.HOST, "a3"))
     assert said == "its kernel 6.12 differs from 9 of 10 such hosts, which have 6.1"
-    assert book.remarks(rnic("a3", "rnic0"), NOW_NS) == ()
+    assert book.remarks(rnic("a3", "rnic0")) == ()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_where_too_few_agree_nobody_can_tell(hosts, odd, state):
     found = compared(book)
     assert found.state is state
     assert len(found.odd) == (odd if state is State.DIFFERENT else 0)
-    assert bool(book.remarks(rnic("h0000", "rnic0"), NOW_NS)) is (state is State.DIFFERENT)
+    assert bool(book.remarks(rnic("h0000", "rnic0"))) is (state is State.DIFFERENT)
 
 
 def turning(hosts, turned, *, by_ns=MINUTE_NS):
@@ -126,27 +126,26 @@ def turning(hosts, turned, *, by_ns=MINUTE_NS):
 @pytest.mark.parametrize("turned", [2, 37, 256, 500, 511])
 def test_hosts_that_turn_one_after_the_other_are_a_rollout_whoever_is_ahead(turned):
     book = turning(512, turned)
-    found = compared(book, now_ns=NOW_NS + MINUTE_NS)
+    found = compared(book)
     assert (found.state, found.turned, found.odd) == (State.ROLLOUT, turned, ())
     assert {(each.value, each.hosts, each.usual) for each in found.values} == {
         (NEW, turned, True), (OLD, 512 - turned, True)
     }  # fmt: skip
     first = "h0511" if turned > 256 else "h0000"
-    (said,) = book.remarks(rnic(first, "rnic0"), NOW_NS + MINUTE_NS)
+    (said,) = book.remarks(rnic(first, "rnic0"))
     assert said.endswith(f"; a rollout is under way ({turned} hosts turned within a day)")
 
 
 def test_a_rollout_that_is_over_or_rests_for_days_is_none():
     assert compared(turning(512, 512)).state is State.ALIKE
-    later_ns = NOW_NS + MINUTE_NS + TURNED_NS
-    book = turning(512, 37)
-    assert compared(book, now_ns=later_ns - 1).state is State.ROLLOUT
-    assert compared(book, now_ns=later_ns).state is State.DIFFERENT
+    book, later_ns = turning(512, 37), NOW_NS + MINUTE_NS + TURNED_NS
     for number in range(512):
         say(book, f"h{number:04d}", told(NEW if number < 37 else OLD), later_ns)
+    book.expire(later_ns - 1)
+    assert (compared(book).state, compared(book).turned) == (State.ROLLOUT, 37)
     book.expire(later_ns)
-    assert compared(book, now_ns=later_ns).turned == 0
-    assert compared(book, now_ns=later_ns).state is State.DIFFERENT
+    found = compared(book)
+    assert (found.state, found.turned, len(found.odd)) == (State.DIFFERENT, 0, 37)
 
 
 def test_one_host_that_changed_is_no_rollout():
@@ -163,7 +162,7 @@ def test_who_differs_from_both_sides_of_a_rollout_is_named():
     say(book, "h0099", told("20.1"))
     found = compared(book)
     assert (found.state, found.odd) == (State.ROLLOUT, (Odd("h0099/rnic0", "20.1"),))
-    (said,) = book.remarks(rnic("h0099", "rnic0"), NOW_NS)
+    (said,) = book.remarks(rnic("h0099", "rnic0"))
     assert "rollout" not in said
 
 
@@ -173,7 +172,7 @@ def test_a_host_that_reboots_for_its_firmware_is_seen_to_turn():
     book.expire(after_ns)
     for host in ("h0001", "h0002"):
         say(book, host, told(NEW), after_ns)
-    assert compared(book, now_ns=after_ns).state is State.ROLLOUT
+    assert compared(book).state is State.ROLLOUT
 
 
 def test_a_host_that_lies_has_one_vote_and_takes_nobodys_place():
@@ -194,11 +193,11 @@ def test_a_host_that_invents_models_costs_others_nothing():
         RnicInventory(netdev=f"r{n}", model=f"m{n}", firmware="1") for n in range(MOST_RNICS)
     )
     book = book_of(cluster(20) | {"liar": Inventory(rnics=models)})
-    few = [each for each in book.compared(NOW_NS) if each.state is State.FEW]
+    few = [each for each in book.compared() if each.state is State.FEW]
     assert len(few) == MOST_RNICS
     assert compared(book).state is State.ALIKE
     book.drop("liar")
-    assert [each.aspect for each in book.compared(NOW_NS)] == [FIRMWARE]
+    assert [each.aspect for each in book.compared()] == [FIRMWARE]
 
 
 def test_of_too_many_that_differ_each_host_has_its_first_named():
@@ -212,12 +211,12 @@ def test_of_too_many_that_differ_each_host_has_its_first_named():
 def test_remarks_are_bounded():
     rnics = (RnicInventory(netdev="r", model=MODEL, firmware=f"{n}", mtu=n) for n in range(12))
     hosts = {f"h{n}": Inventory(rnics=(each,)) for n, each in enumerate(rnics)}
-    assert book_of(hosts).remarks(Component(Kind.HOST, "h1"), NOW_NS) == ()
+    assert book_of(hosts).remarks(Component(Kind.HOST, "h1")) == ()
     odd = told(*(f"{n}" for n in range(12)))
     book = book_of(cluster(20) | {"odd": odd})
-    assert len(book.remarks(Component(Kind.HOST, "odd"), NOW_NS)) == MOST_REMARKS
-    assert book.remarks(Component(Kind.SWITCH, "h0001"), NOW_NS) == ()
-    assert book.remarks(Component(Kind.HOST, "elsewhere"), NOW_NS) == ()
+    assert len(book.remarks(Component(Kind.HOST, "odd"))) == MOST_REMARKS
+    assert book.remarks(Component(Kind.SWITCH, "h0001")) == ()
+    assert book.remarks(Component(Kind.HOST, "elsewhere")) == ()
 
 
 def test_what_is_old_or_of_a_clock_far_ahead_is_passed_over():
@@ -290,8 +289,8 @@ def test_whatever_order_hosts_come_in_the_answer_is_the_same(inventories, random
     names = list(inventories)
     random.shuffle(names)
     book = book_of({name: inventories[name] for name in names})
-    assert book.compared(NOW_NS) == book_of(inventories).compared(NOW_NS)
-    found = {e.aspect: (e.state, {odd.name for odd in e.odd}) for e in book.compared(NOW_NS)}
+    assert book.compared() == book_of(inventories).compared()
+    found = {e.aspect: (e.state, {odd.name for odd in e.odd}) for e in book.compared()}
     assert found == naive(inventories)
 
 
@@ -306,6 +305,9 @@ def test_what_is_left_of_a_host_that_changes_or_is_forgotten_is_nothing(first, s
         del kept[host]
     book.drop("nobody")
     later_ns = NOW_NS + MINUTE_NS + TURNED_NS  # when no turn counts any more
+    for host, inventory in kept.items():
+        say(book, host, inventory, later_ns)
+    book.expire(later_ns)
     fresh = book_of(kept, later_ns)
-    assert book.compared(later_ns) == fresh.compared(later_ns)
+    assert book.compared() == fresh.compared()
     assert book.hosts == fresh.hosts
