@@ -13,6 +13,9 @@ _BOARD = re.compile(r"(\S+) \(([^()\s]+)\)")
 """Firmware and board as mlx5e_ethtool_get_drvinfo of the kernel's mlx5/core/en_ethtool.c has them:
 ``28.39.1002 (MT_0000000838)``."""
 
+_MOST_VERSION = 31
+"""Characters of a driver's version: ETHTOOL_DRVINFO's `version` of linux/ethtool.h has 32 bytes."""
+
 
 def inventory_of(
     hardware: Hardware,
@@ -43,7 +46,7 @@ def _rnic(nic: Nic, mtu: int | None, rate: PortRate | None, kernel: str) -> Rnic
     told = _BOARD.fullmatch(nic.firmware)
     firmware, board = told.groups() if told else (nic.firmware, "")
     # A driver of the kernel's own has no other version, and would differ wherever kernels do.
-    version = nic.driver_version if nic.driver_version != kernel else ""
+    version = nic.driver_version if nic.driver_version != kernel[:_MOST_VERSION] else ""
     return RnicInventory(
         netdev=_text(nic.netdev),
         model=_text((nic.placed.function.model if nic.placed else "") or nic.driver),

@@ -16,9 +16,9 @@ NIC = Nic(
 )  # fmt: skip
 
 
-def told(*nics, vswitch=None, rates=None, mtus=None):
+def told(*nics, vswitch=None, rates=None, mtus=None, kernel=KERNEL):
     hardware = Hardware(nics=nics, mtus=mtus or {})
-    return inventory_of(hardware, rates or {}, vswitch, kernel=KERNEL, netagent="1.2.0")
+    return inventory_of(hardware, rates or {}, vswitch, kernel=kernel, netagent="1.2.0")
 
 
 def test_all_that_is_read_is_told():
@@ -44,8 +44,10 @@ def test_what_cannot_be_read_is_absent():
 
 
 def test_a_driver_of_the_kernels_own_has_no_version_besides():
-    (rnic,) = told(Nic("eth0", driver="virtio_net", driver_version=KERNEL)).rnics
-    assert (rnic.model, rnic.driver) == ("virtio_net", "virtio_net")
+    for kernel in (KERNEL, "6.8.0-1021-a-vendors-own-name-of-it"):
+        nic = Nic("eth0", driver="virtio_net", driver_version=kernel[:31])
+        (rnic,) = told(nic, kernel=kernel).rnics
+        assert (rnic.model, rnic.driver) == ("virtio_net", "virtio_net")
 
 
 def test_firmware_without_a_board_is_told_as_it_is():
