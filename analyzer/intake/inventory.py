@@ -58,7 +58,7 @@ def parts_of(host: str, inventory: Inventory) -> Parts:
 
 
 def _of_rnic(of: RnicInventory) -> Iterator[tuple[str, str]]:
-    yield from _said({"firmware": of.firmware, "driver": of.driver})
+    yield from _said({"firmware": of.firmware, "driver": of.driver, "trust": of.trust})
     for what, priorities in (("PFC priorities", of.pfc), ("DCQCN priorities", of.dcqcn)):
         if priorities is not None:
             yield what, ",".join(map(str, sorted(set(priorities)))) or "none"
@@ -93,7 +93,7 @@ def _check(inventory: Inventory) -> None:
     for text in (inventory.kernel, inventory.ovs, inventory.netagent):
         _check_text(text)
     for each in rnics:
-        for text in (each.netdev, each.model, each.board, each.firmware, each.driver):
+        for text in (each.netdev, each.model, each.board, each.firmware, each.driver, each.trust):
             _check_text(text)
         for priority in (*(each.pfc or ()), *(each.dcqcn or ())):
             if priority not in PRIORITIES:

@@ -55,6 +55,7 @@ def _rnic(nic: Nic, mtu: int | None, rate: PortRate | None, kernel: str) -> Rnic
         driver=_text(f"{nic.driver} {version}"),
         pfc=nic.pause,
         dcqcn=nic.marks,
+        trust=_text(nic.trust),
         mtu=mtu,
         mbps=rate.bps // 1_000_000 if rate else None,
         offload=nic.offload,

@@ -28,6 +28,8 @@ class RnicInventory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Priorities that it pauses for."""
     dcqcn: tuple[int, ...] | None = None
     """Priorities for which it slows down where packets are marked."""
+    trust: str = ""
+    """By what it finds a packet's priority, ``dscp`` or ``pcp``."""
     mtu: int | None = None
     """Bytes."""
     mbps: int | None = None

@@ -11,7 +11,7 @@ from netagent.wire.inventory import MOST_RNICS, MOST_TEXT, Inventory, RnicInvent
 
 FULL = RnicInventory(
     netdev="rnic0", model="15b3:1021", board="MT_1", firmware="28.39.1002", driver="mlx5_core",
-    pfc=(4, 3), dcqcn=(), mtu=9000, mbps=400_000, offload=True,
+    pfc=(4, 3), dcqcn=(), trust="dscp", mtu=9000, mbps=400_000, offload=True,
 )  # fmt: skip
 CX7 = "15b3:1021 MT_1"
 
@@ -26,7 +26,8 @@ def test_each_property_is_an_aspect_of_the_model():
         what: {value: ("h0/rnic0",)}
         for what, value in {
             "firmware": "28.39.1002", "driver": "mlx5_core", "PFC priorities": "3,4",
-            "DCQCN priorities": "none", "MTU": "9000", "speed": "400 Gb/s", "hw-tc-offload": "on",
+            "DCQCN priorities": "none", "trust": "dscp", "MTU": "9000",
+            "speed": "400 Gb/s", "hw-tc-offload": "on",
         }.items()
     }  # fmt: skip
     host = {a.what: v for a, v in found.items() if (a.kind, a.model) == (Kind.HOST, CX7)}
@@ -61,6 +62,7 @@ def test_a_host_is_of_the_kind_that_most_of_its_rnics_are():
         Inventory(ovs="\x1b[2J"),
         Inventory(rnics=(RnicInventory(netdev="r", firmware="1\n2"),)),
         Inventory(rnics=(RnicInventory(netdev="r" * (MOST_TEXT + 1)),)),
+        Inventory(rnics=(RnicInventory(netdev="r", trust="\t"),)),
         Inventory(rnics=(RnicInventory(netdev="r", pfc=(8,)),)),
         Inventory(rnics=(RnicInventory(netdev="r", dcqcn=(-1,)),)),
         Inventory(rnics=(RnicInventory(netdev="r", mtu=-1),)),

@@ -12,7 +12,7 @@ KERNEL = "6.1.0-56-amd64"
 CARD = Placed(PciFunction("0000:17:00.0", model="15b3:1021"))
 NIC = Nic(
     "rnic0", CARD, driver="mlx5_core", driver_version="24.10-1.1.4",
-    firmware="28.39.1002 (MT_0000000838)", offload=True, pause=(3,), marks=(3, 4),
+    firmware="28.39.1002 (MT_0000000838)", offload=True, pause=(3,), marks=(3, 4), trust="dscp",
 )  # fmt: skip
 
 
@@ -26,8 +26,8 @@ def test_all_that_is_read_is_told():
     found = told(NIC, vswitch=vswitch, rates={"rnic0": PortRate(4 * 10**11)}, mtus={"rnic0": 9000})
     rnic = RnicInventory(
         netdev="rnic0", model="15b3:1021", board="MT_0000000838", firmware="28.39.1002",
-        driver="mlx5_core 24.10-1.1.4", pfc=(3,), dcqcn=(3, 4), mtu=9000, mbps=400_000,
-        offload=True,
+        driver="mlx5_core 24.10-1.1.4", pfc=(3,), dcqcn=(3, 4), trust="dscp", mtu=9000,
+        mbps=400_000, offload=True,
     )  # fmt: skip
     assert found == Inventory(
         rnics=(rnic,), kernel=KERNEL, ovs="3.1.0", hw_offload=True, netagent="1.2.0"
