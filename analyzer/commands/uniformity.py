@@ -4,7 +4,7 @@
 import argparse
 import json
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from analyzer.commands import connection
@@ -26,7 +26,8 @@ reached
 """
 
 MAX_ODD = 8
-"""Most parts that differ in one property that are printed. Chosen: a screen holds several."""
+"""Most lines of who differs in one property: RNICs, or a host's together. Chosen: a screen holds
+several properties."""
 MAX_MODELS = 4
 """Most models of too few hosts that are named. Chosen: two lines."""
 
@@ -109,10 +110,13 @@ def _have(values: Iterable[dict[str, Any]], more: int) -> str:
 
 
 def _odd(of: dict[str, Any]) -> Iterator[str]:
-    shown = of["odd"][:MAX_ODD]
-    for each in shown:
-        yield cut(f"    {each['name']}  {each['value']}")
-    more = len(of["odd"]) + of["more_odd"] - len(shown)
+    more = len(of["odd"]) + of["more_odd"]
+    alike = groupby(of["odd"], key=lambda each: (each["name"].partition("/")[0], each["value"]))
+    for (host, value), same in islice(alike, MAX_ODD):
+        names = [each["name"] for each in same]
+        more -= len(names)
+        who = names[0] if len(names) == 1 else f"{host} ({len(names)} RNICs)"
+        yield cut(f"    {who}  {value}")
     if more:
         yield f"    and {more} more; --json lists {len(of['odd'])}"
 

@@ -270,7 +270,7 @@ class Uniformity:
         tally = self._tallies[aspect]
         few = names[0] if len(names) == 1 else f"{len(names)} of its RNICs"
         whose = "its" if names == [component.name] else f"{few}:"
-        others = "RNICs of the same model" if aspect.kind is Kind.RNIC else "such hosts"
+        others = "RNICs of the same model" if aspect.kind is Kind.RNIC else "hosts with such RNICs"
         told = (
             f"{whose} {aspect.what} {value} differs from {tally.parts[usual[0]]} of "
             f"{tally.parts.total()} {others}, which have {usual[0]}"

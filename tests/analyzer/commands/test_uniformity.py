@@ -62,7 +62,7 @@ def test_who_differs_and_a_rollout_and_what_cannot_be_told_are_told_apart():
     assert "1 alike everywhere, 1 not, 1 in a rollout, " in text
     for words in (
         "RNICs 15b3:1021: 200 in 100 hosts\n",
-        "  MTU: 198 have 9000, but 2 not\n    h007/rnic0  1500\n    h007/rnic1  1500\n",
+        "  MTU: 198 have 9000, but 2 not\n    h007 (2 RNICs)  1500\n",
         "  firmware: 126 have 28.36.1010, 74 have 28.39.1002: a rollout, 37 hosts turned\n",
         "  speed: cannot tell: 100 have 200 Gb/s, 100 have 400 Gb/s\n",
         "cannot tell of models that too few hosts have: m",
@@ -70,11 +70,18 @@ def test_who_differs_and_a_rollout_and_what_cannot_be_told_are_told_apart():
         assert words in text, text
 
 
+def test_an_rnic_that_differs_alone_is_named():
+    odd = (RnicInventory(netdev=f"rnic{n}", model="15b3:1021", mtu=9000 - n) for n in range(2))
+    hosts = cluster() | {"h007": Inventory(rnics=tuple(odd))}
+    text = fits(uniformity.report(answer_of(hosts)))
+    assert "  MTU: 39 have 9000, but 1 not\n    h007/rnic1  8999\n" in text
+
+
 def test_many_that_differ_and_long_names_fit_on_a_screen():
     odd = {"a" * 60 + str(n): host(firmware=f"{n:02d}" * 32) for n in range(12)}
     few = {f"f{n}": host(model=f"{n}" * 60) for n in range(9)}
     text = fits(uniformity.report(answer_of(cluster(200) | odd | few)))
-    assert "    and 16 more; --json lists 24\n" in text
+    assert "    and 8 more; --json lists 24\n" in text
     assert "and 5 more" in text
     assert fits(uniformity.report(answer_of({}))) == "0 of 2 agents say what their hosts have"
 

@@ -89,7 +89,7 @@ def test_a_host_that_differs_is_named_and_compared_with_hosts_of_the_same_rnics(
     assert compared(book, KERNEL).odd == (Odd("a3", "6.12"),)
     assert compared(book, KERNEL._replace(model="15b3:1019")).state is State.ALIKE
     (said,) = book.remarks(Component(Kind.HOST, "a3"))
-    assert said == "its kernel 6.12 differs from 9 of 10 such hosts, which have 6.1"
+    assert said == "its kernel 6.12 differs from 9 of 10 hosts with such RNICs, which have 6.1"
     assert book.remarks(rnic("a3", "rnic0")) == ()
 
 
