@@ -148,6 +148,30 @@ def test_a_rollout_that_is_over_or_rests_for_days_is_none():
     assert (found.state, found.turned, len(found.odd)) == (State.DIFFERENT, 0, 37)
 
 
+def test_an_rnic_that_a_rollout_left_behind_is_named():
+    book = book_of(cluster(20, OLD, OLD, OLD))
+    for number in range(20):
+        say(book, f"h{number:04d}", told(NEW, NEW, OLD if number == 3 else NEW))
+    found = compared(book)
+    assert (found.state, found.odd) == (State.DIFFERENT, (Odd("h0003/rnic2", OLD),))
+
+
+def test_hosts_that_turned_and_are_gone_tell_of_no_rollout():
+    book = turning(20, 3)
+    assert compared(book).turned == 3
+    book.drop("h0000")
+    say(book, "h0001", told("", kernel="6.1"), NOW_NS + 2 * MINUTE_NS)  # its firmware is not read
+    assert (compared(book).turned, compared(book).odd) == (0, (Odd("h0002/rnic0", NEW),))
+
+
+def test_a_host_that_turned_has_turned_also_where_one_of_its_rnics_is_exchanged():
+    book = book_of(cluster(20, OLD, OLD, OLD))
+    for host in ("h0000", "h0001"):
+        for minute, firmware in ((1, (NEW, NEW, OLD)), (2, (NEW, NEW, NEW))):
+            say(book, host, told(*firmware), NOW_NS + minute * MINUTE_NS)
+    assert (compared(book).state, compared(book).turned) == (State.ROLLOUT, 2)
+
+
 def test_one_host_that_changed_is_no_rollout():
     found = compared(turning(20, 1))
     assert (found.state, found.turned, found.odd) == (
