@@ -48,6 +48,7 @@ def report(incident: dict[str, Any], *, pairs: int) -> Iterator[str]:
     yield from _pairs("failing pairs", incident["failing"], pairs)
     yield from _pairs("healthy pairs next to it", incident["healthy"], pairs)
     yield from _items("evidence", incident["evidence"])
+    yield from _items("besides, now (no evidence)", incident.get("remarks", []))
     yield from _alternatives(incident["alternatives"])
     yield from _items("missing evidence", incident["missing"])
     yield from _items("history", incident["notes"])

@@ -37,6 +37,9 @@ GID = "::"
 """What IPv6 addresses and GIDs become: nothing is decided by them."""
 APART = {"rpc_url"}
 """Fields that are left empty: nothing is decided by them, and they may name a domain."""
+LEFT_OUT = {"inventory"}
+"""Fields that are left out: nothing is decided by them, and releases of kernels may name a company.
+"""
 NET = 10 << 24
 """First address, as a number, that anonymized addresses get in their order: 10.0.0.0 (RFC 1918)."""
 
@@ -239,6 +242,7 @@ def _renamed(plain: Any, renamed: Callable[[str], str]) -> Any:
                     "" if key in APART else _renamed(value, renamed)
                 )
                 for key, value in plain.items()
+                if key not in LEFT_OUT
             }
         case list() | tuple():
             return [_renamed(each, renamed) for each in plain]

@@ -15,6 +15,7 @@ from analyzer import config as configuration
 from analyzer.authority import Authority
 from analyzer.config import Config
 from analyzer.fleet import Fleet
+from analyzer.intake.inventory import parts_of
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
 from analyzer.intake.traffic import TrafficBook
@@ -26,6 +27,7 @@ from analyzer.roster.admission import Admission
 from analyzer.roster.lists import Lists
 from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
+from analyzer.roster.uniformity import Uniformity
 from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
@@ -82,6 +84,7 @@ class Counters:
     duplicates: int = 0
     summary_bytes: int = 0
     bad_summaries: int = 0
+    bad_inventories: int = 0
     refused_summaries: int = 0
     registrations: int = 0
     replayed: int = 0
@@ -132,6 +135,7 @@ class Analyzer:
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
+    uniformity: Uniformity = field(default_factory=Uniformity)
     workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
@@ -306,7 +310,20 @@ class Analyzer:
             log.exception("ingest_failed", host=summary.host, start_ns=summary.start_ns)
             return False
         self.reports.take(summary.host, kept.report, wall_ns)
+        self._compare(summary, wall_ns)
         return True
+
+    def _compare(self, summary: SummaryHead, wall_ns: int) -> None:
+        """Take what a host says that it has; what makes no sense costs no window's probes."""
+        if summary.inventory is None:
+            return
+        try:
+            parts = parts_of(summary.host, summary.inventory)
+        except RemoteProtocolError as error:
+            self.counters.bad_inventories += 1
+            log.warning("inventory_unusable", host=summary.host, error=str(error))
+            return
+        self.uniformity.take(summary.host, summary.start_ns, parts, wall_ns)
 
     def refused(self, why: messages.Refused) -> None:
         """Note that a stored summary could not be used."""
@@ -406,6 +423,7 @@ class Analyzer:
             await self.service.expire(wall_ns)
             self.traffic.forget(wall_ns)
             self.reports.forget(wall_ns)
+            self.uniformity.expire(wall_ns)
             self.admission.forget(self.monotonic())
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes

@@ -16,7 +16,16 @@ from litestar.response import Stream
 import netagent
 from analyzer.roster.addresses import check_rpc_url
 from analyzer.roster.service import check_schema
-from analyzer.server import backups, certificates, exports, history, inquiries, tasks, views
+from analyzer.server import (
+    backups,
+    certificates,
+    exports,
+    history,
+    inquiries,
+    tasks,
+    uniformity,
+    views,
+)
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
 from analyzer.server.documents import PROBLEM, config, gives, takes
@@ -243,6 +252,7 @@ async def forget(host: FromPath[str], request: Call) -> Response[bytes]:
     """Forget a host that left the cluster for good, with its endpoints."""
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
+    analyzer.uniformity.drop(host)
     return as_json({"host": host, "known": await analyzer.service.forget(host, analyzer.clock())})
 
 
@@ -279,7 +289,14 @@ async def incidents(
     seen = (_seen(sees, analyzer, each) for each in journal.incidents(wanted, since))
     mine = (each for each in seen if each is not None)
     found, last = page(mine, _latest_first, from_ns, limit)
-    told = [views.incident(each, stored=journal.is_stored(each.id)) for each in found]
+    told = [
+        views.incident(
+            each,
+            stored=journal.is_stored(each.id),
+            remarks=uniformity.remarks(analyzer, sees, each),
+        )
+        for each in found
+    ]
     after = last.id if last else None
     return as_json({"incidents": told, "next": after, "warnings": analyzer.warnings()})
 
@@ -307,7 +324,11 @@ async def events(
                 seq = found[-1].seq if found else after
                 shown = ((e, _seen(sees, analyzer, e.incident)) for e in found)
                 told = [
-                    views.event(replace(e, incident=i), stored=journal.is_stored(i.id))
+                    views.event(
+                        replace(e, incident=i),
+                        stored=journal.is_stored(i.id),
+                        remarks=uniformity.remarks(analyzer, sees, i),
+                    )
                     for e, i in shown
                     if i is not None
                 ]
@@ -322,11 +343,13 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     """Return one incident with its verdict and all evidence."""
     analyzer = analyzer_of(request)
     journal, known = analyzer.journal, analyzer.journal.get(incident)
+    sees = sight(request, analyzer.config)
     if known is not None:
-        known = _seen(sight(request, analyzer.config), analyzer, known)
+        known = _seen(sees, analyzer, known)
     if known is None:
         raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
-    return as_json(views.incident(known, stored=journal.is_stored(incident)))
+    remarks = uniformity.remarks(analyzer, sees, known)
+    return as_json(views.incident(known, stored=journal.is_stored(incident), remarks=remarks))
 
 
 @post(
@@ -475,6 +498,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *history.ROUTES,
             *exports.ROUTES,
             *certificates.ROUTES,
+            *uniformity.ROUTES,
             *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, capacity, metrics),
         ],

@@ -10,6 +10,7 @@ from analyzer.config import Retention
 from analyzer.intake.reports import Report
 from analyzer.localize.sentences import sentences
 from analyzer.roster.registry import Agent, Awaited, Conflict, EndpointRecord
+from analyzer.roster.uniformity import Compared
 from analyzer.server.capacity import Capacity
 from analyzer.server.journal import Event
 from analyzer.skeleton.plans import Plan
@@ -115,8 +116,11 @@ def _list(followed: Plan | None) -> str:
     return "skeleton" if followed is not None and followed.used is not None else "basic"
 
 
-def incident(known: Incident, *, stored: bool = True) -> Plain:
-    """Return an incident with its verdict and all evidence; `stored`: a restart would know it."""
+def incident(known: Incident, *, stored: bool = True, remarks: Iterable[str] = ()) -> Plain:
+    """Return an incident with its verdict and all evidence; `stored`: a restart would know it.
+
+    `remarks` are what stands beside it, and is no part of the verdict.
+    """
     verdict = known.verdict
     return {
         "id": known.id,
@@ -138,14 +142,15 @@ def incident(known: Incident, *, stored: bool = True) -> Plain:
         "healthy": [_pair(pair) for pair in verdict.healthy],
         "alternatives": [_suspect(suspect) for suspect in verdict.alternatives],
         "evidence": sentences(verdict.evidence),
+        "remarks": list(remarks),
         "missing": verdict.missing,
         "notes": known.notes,
     }
 
 
-def event(known: Event, *, stored: bool = True) -> Plain:
+def event(known: Event, *, stored: bool = True, remarks: Iterable[str] = ()) -> Plain:
     """Return what happened to an incident."""
-    told = incident(known.incident, stored=stored)
+    told = incident(known.incident, stored=stored, remarks=remarks)
     return {"seq": known.seq, "event": known.event, "incident": told}
 
 
@@ -161,6 +166,24 @@ def capacity(known: Capacity, kept: Retention) -> Plain:
         "resources": [asdict(each) for each in known.resources],
         "stored_bytes_per_s": round(known.bytes_per_s),
         "history_s": round(known.history_s(most_bytes=kept.bytes, most_s=kept.age_s)),
+    }
+
+
+def compared(known: Compared) -> Plain:
+    """Return how parts of one kind compare in one property."""
+    kind, model, what = known.aspect
+    return {
+        "kind": kind.value,
+        "model": model,
+        "property": what,
+        "state": known.state.value,
+        "hosts": known.hosts,
+        "parts": known.parts,
+        "turned": known.turned,
+        "values": [asdict(each) for each in known.values],
+        "more_values": known.more_values,
+        "odd": [asdict(each) for each in known.odd],
+        "more_odd": known.more_odd,
     }
 
 

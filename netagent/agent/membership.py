@@ -25,6 +25,7 @@ from netagent.model.path import Component
 from netagent.model.pinglist import PingList
 from netagent.probing.activation import Activation
 from netagent.probing.roster import Roster
+from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Announced, Announcement, Registration
 
 log = structlog.get_logger()
@@ -75,6 +76,11 @@ class Membership:
     def complete(self) -> bool:
         """Whether the host has been looked at as a whole."""
         return self._view.complete
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """What the host and its RNICs are; None until that was looked at."""
+        return self._view.inventory
 
     @property
     def pinglist(self) -> PingList:

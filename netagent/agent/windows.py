@@ -12,6 +12,7 @@ from netagent.adapters.host.usage import cpu_s, rss_kb
 from netagent.adapters.rdma.host import Queueing
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
+from netagent.collect.inventory import InventoryNews
 from netagent.collect.paths import PathNews
 from netagent.config import AgentConfig
 from netagent.host.counters import CounterRows
@@ -38,6 +39,7 @@ class Windows:
         self._membership = membership
         self._steps = StepDetector()
         self._paths = PathNews(config.host)
+        self._inventory = InventoryNews(config.host)
         self._cpu_s = cpu_s()
         self._limits, self._shedding = Limits(), Shedding()
         self._unanswered = Counter[str]()
@@ -88,6 +90,7 @@ class Windows:
             counters=adapters.rdma.close_window(window) if adapters.rdma else CounterRows(),
             traffic=adapters.traffic.take(),
             clock=adapters.uplink.clock.best(now_ns=now_ns()),
+            inventory=self._inventory.of(self._membership.inventory, start_ns=window.start_ns),
         )
         adapters.shipper.submit(window.start_ns, deflated(encode(summary)))
 

@@ -22,6 +22,7 @@ from netagent.probing.session import (
     Stamps,
 )
 from netagent.wire.columns import pack, pack_column
+from netagent.wire.inventory import Inventory
 from netagent.wire.messages import (
     UNKNOWN_BYTES,
     ClockOffset,
@@ -129,6 +130,7 @@ class WindowTally:
         counters: CounterRows = NO_COUNTERS,
         traffic: Iterable[TrafficRows] = (),
         clock: ClockOffset | None = None,
+        inventory: Inventory | None = None,
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
@@ -152,6 +154,7 @@ class WindowTally:
             counters=_counter_columns(counters),
             traffic=blocks,
             clock=clock,
+            inventory=inventory,
             findings=tuple(findings),
             health=health,
         )

@@ -12,6 +12,7 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
+from netagent.wire.inventory import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class VswitchView:
     """The external_ids of the Open_vSwitch row: system-id and the like."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Its other_config: hw-offload, dpdk-init and the like."""
+    version: str = ""
+    """Open vSwitch's; "" where the database does not say."""
 
     def bridge(self, name: str) -> Bridge | None:
         """Return the bridge `name`, if there is one."""
@@ -156,3 +159,5 @@ class HostView:
     """Name of each endpoint's interface inside its namespace, as last seen."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Open vSwitch's other_config."""
+    inventory: Inventory | None = None
+    """None until the board was looked at."""

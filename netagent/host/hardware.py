@@ -80,6 +80,8 @@ class Nic:
     drivers tell one in legacy mode, too; "" otherwise."""
     pause: tuple[int, ...] | None = None
     """Priorities that it pauses for (PFC); None where it does not say."""
+    trust: str = ""
+    """By what it finds a packet's priority, ``dscp`` or ``pcp``; "" where it does not say."""
     marks: tuple[int, ...] | None = None
     """Priorities for which it slows down where packets are marked (DCQCN); None: does not say."""
 

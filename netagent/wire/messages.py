@@ -13,6 +13,7 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.wire.columns import F32, N16, N32, U8, U16, U64
+from netagent.wire.inventory import Inventory
 from netagent.wire.walk import LocalWalk, Options
 
 SCHEMA = 1
@@ -193,6 +194,8 @@ class SummaryHead(Struct, frozen=True, kw_only=True):
     traffic: tuple[TrafficBlock, ...] = ()
     clock: ClockOffset | None = None
     """None: not compared yet."""
+    inventory: Inventory | None = None
+    """What the host and its RNICs are; None: nothing new since it was last said, once a minute."""
     health: Health = field(default_factory=Health)
 
     @property

@@ -237,6 +237,14 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert fits(endpoints.report({"endpoints": [], "conflicts": []})) == "no endpoints registered"
 
 
+def test_what_stands_beside_an_incident_is_shown_as_no_evidence():
+    remark = "its firmware 28.36 differs from 511 of 512 RNICs of the same model, which have 28.39"
+    text = fits(show.report({**INCIDENT, "remarks": [remark]}, pairs=8))
+    assert "besides, now (no evidence)\n  - its firmware 28.36 differs" in text
+    for older in ({**INCIDENT, "remarks": []}, INCIDENT):
+        assert "besides" not in fits(show.report(older, pairs=8))
+
+
 def test_capacity_fails_where_no_more_fits(canned, capsys):
     for takes, status in ((2304, 0), (256, 1), (None, 1)):
         canned.answers["/v1/capacity"] = (200, {**CAPACITY, "takes": takes})
@@ -272,6 +280,7 @@ def test_events_are_one_line_and_what_it_means():
         (["endpoints"], "/v1/endpoints", {"endpoints": [], "conflicts": []}),
         (["incidents"], "/v1/incidents", {"incidents": [INCIDENT]}),
         (["capacity"], "/v1/capacity", CAPACITY),
+        (["uniformity"], "/v1/uniformity", {"hosts": 0, "agents": 2, "properties": []}),
         (["show", "i1a2b-77"], "/v1/incidents/i1a2b-77", INCIDENT),
         (["diagnose", "a/rail0", "b/rail0"], "/v1/diagnose", DIAGNOSIS),
     ],

@@ -191,7 +191,7 @@ class Chaos:
             if victim.kind == "memory":
                 self._unbound(victim)
         self._hung_s = time.monotonic() + WATCHDOG_S
-        for victim in sorted(victims, key=lambda each: _ORDER.get(each.kind, 0)):
+        for victim in sorted(victims, key=_order(victims)):
             self._mend(victim)
             self._restarted_ns = time.time_ns()
             if victim.kind in {"agent", "memory"} and victim.host is not None:
@@ -350,10 +350,18 @@ class Chaos:
         return sum(each["summaries"] for each in told)
 
 
-_ORDER = {"ovsdb": -1, "certificate": 1}
-"""Who is mended first, and last: an ovs-vswitchd does not start without its database, and
-certificates end later than anybody stays dead."""
 _UNBOUNDED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def _order(victims: list[Victim]) -> Callable[[Victim], int]:
+    """Return who is mended first, and last.
+
+    An ovs-vswitchd does not start without its database. Certificates end later than anybody stays
+    dead; but an analyzer is waited for, which its certificate must outlast.
+    """
+    waits = any(victim.kind == "analyzer" for victim in victims)
+    places = {"certificate": -2 if waits else 1, "ovsdb": -1}
+    return lambda victim: places.get(victim.kind, 0)
 
 
 def _bound_memory(pid: int | None) -> None:

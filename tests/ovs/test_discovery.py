@@ -2,6 +2,7 @@
 """Discovery on a real Open vSwitch: what happens on a host is known within a second."""
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -10,6 +11,8 @@ from typing import Self
 
 import pytest
 
+import netagent
+from netagent.adapters.host import watcher
 from netagent.adapters.host.setns import call_in_namespace
 from netagent.adapters.host.vswitchd import OVSDB_LOOKS
 from netagent.adapters.host.watcher import VSWITCHD_LOOK_S, Watcher
@@ -286,3 +289,23 @@ def test_a_container_whose_port_is_wired_to_nothing_is_found_by_its_hardware_add
     host.vsctl("del-port", "br-int", "vf-r0")
     host.ip("link", "del", "vf-r0")
     views.within(5, "nothing", lambda v: not v.endpoints and not v.findings)
+
+
+def test_what_the_host_and_its_rnics_are_is_read_and_followed(host, monkeypatch):
+    monkeypatch.setattr(watcher, "BOARD_LOOK_S", 0.1)
+    host.vsctl("set", "Open_vSwitch", ".", "ovs_version=3.9.9")
+    with Views(host) as watching:
+        watching.within(5, "an inventory", lambda v: v.inventory and v.inventory.rnics)
+        found = watching.latest.inventory
+        assert found is not None
+        assert (found.kernel, found.ovs, found.hw_offload) == (os.uname().release, "3.9.9", False)
+        assert found.netagent == netagent.__version__
+        # No PCI function; /sys of this process shows another namespace, so nothing else is known.
+        assert [(each.netdev, each.model, each.driver) for each in found.rnics] == [
+            ("rnic0", "veth", "veth 1.0"), ("rnic1", "veth", "veth 1.0")
+        ]  # fmt: skip
+        host.vsctl("set", "Open_vSwitch", ".", "other_config:hw-offload=true")
+        try:
+            watching.within(5, "hw-offload", lambda v: v.inventory and v.inventory.hw_offload)
+        finally:
+            host.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")

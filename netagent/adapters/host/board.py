@@ -86,6 +86,7 @@ def _nic(sysfs: Path, name: str, settings: Settings, switches: Container[str]) -
         virtual_functions=number(f"{device}/sriov_numvfs") or 0,
         switch=switch if switch in switches else "",
         pause=settings.pause,
+        trust=settings.trust,
         marks=_marks(folder),
     )
 

@@ -55,6 +55,7 @@ _SCHEMA: dict[str, Any] = {
                 "bridges": _references("Bridge"),
                 "external_ids": _STRINGS,
                 "other_config": _STRINGS,
+                "ovs_version": _MAYBE_STRING,
             },
         },
         "Bridge": {
@@ -190,6 +191,7 @@ def _view_of(tables: Mapping[str, Any]) -> VswitchView:
         bridges=tuple(sorted(bridges, key=lambda bridge: bridge.name)),
         external_ids=dict(roots[0].external_ids) if roots else {},
         settings=dict(roots[0].other_config) if roots else {},
+        version=next((said for root in roots[:1] for said in root.ovs_version), ""),
     )
 
 

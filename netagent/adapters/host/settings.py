@@ -5,6 +5,7 @@ import fcntl
 import socket
 import struct
 from array import array
+from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
@@ -31,6 +32,15 @@ _RTM_GETDCB, _IEEE_GET = 78, 21
 """Of linux/rtnetlink.h, and DCB_CMD_IEEE_GET of linux/dcbnl.h."""
 _PFC_ENABLED = 1
 """Where struct ieee_pfc of linux/dcbnl.h has a bit for each priority."""
+_ATTRIBUTE = struct.Struct("=HH")
+"""struct nlattr of linux/netlink.h: length, with this, and type."""
+_TYPE_MASK = 0x3FFF
+"""NLA_TYPE_MASK: without NLA_F_NESTED and NLA_F_NET_BYTEORDER."""
+_IEEE_APP, _DSCP = 1, 5
+"""DCB_ATTR_IEEE_APP, and IEEE_8021QAZ_APP_SEL_DSCP, the first byte of struct dcb_app."""
+_TELL_TRUST = ("mlx5_core",)
+"""Drivers of ports that trust DSCP just as long as there is a DSCP among their APP entries:
+mlx5e_dcbnl_ieee_setapp, _delapp and mlx5e_trust_initialize of the kernel's mlx5/core/en_dcbnl.c."""
 _FEATURE = "hw-tc-offload"
 
 
@@ -45,12 +55,14 @@ class Settings:
     """Whether it takes flows from the kernel; None: it cannot, or does not say."""
     pause: tuple[int, ...] | None = None
     """Priorities with PFC; None where it does not say."""
+    trust: str = ""
+    """By what it finds a packet's priority, ``dscp`` or ``pcp``; "" where it does not say."""
 
 
 class _Ieee(nla):  # type: ignore[misc]
     """What IEEE 802.1Qaz has."""
 
-    nla_map = ((2, "DCB_ATTR_IEEE_PFC", "cdata"),)
+    nla_map = ((2, "DCB_ATTR_IEEE_PFC", "cdata"), (3, "DCB_ATTR_IEEE_APP_TABLE", "cdata"))
 
 
 class _Dcb(nlmsg):  # type: ignore[misc]
@@ -66,7 +78,9 @@ def settings_of(netdev: str) -> Settings:
     if len(netdev.encode()) >= IFNAMSIZ:
         return Settings()  # no device has such a name
     driver, version, firmware = _driver(netdev)
-    return Settings(driver, version, firmware, _offload(netdev), _pause(netdev))
+    said = _dcb(netdev)
+    pause, trust = (paused(said), trusted(said, driver)) if said is not None else (None, "")
+    return Settings(driver, version, firmware, _offload(netdev), pause, trust)
 
 
 def _driver(netdev: str) -> tuple[str, str, str]:
@@ -95,7 +109,8 @@ def _offload(netdev: str) -> bool | None:
     return bool(on) if on or can else None
 
 
-def _pause(netdev: str) -> tuple[int, ...] | None:
+def _dcb(netdev: str) -> nlmsg | None:
+    """Return the answer to DCB_CMD_IEEE_GET; None without one."""
     request = _Dcb()
     request["cmd"] = _IEEE_GET
     request["attrs"] = [("DCB_ATTR_IFNAME", netdev)]
@@ -105,7 +120,7 @@ def _pause(netdev: str) -> tuple[int, ...] | None:
         asking.put(request, _RTM_GETDCB, NLM_F_REQUEST)
         (answer,) = asking.get()
         if answer["header"]["type"] != NLMSG_ERROR:
-            return paused(answer)
+            return answer
     return None
 
 
@@ -116,3 +131,27 @@ def paused(answer: nlmsg) -> tuple[int, ...] | None:
         if isinstance(told, bytes) and len(told) > _PFC_ENABLED:
             return tuple(bit for bit in range(8) if told[_PFC_ENABLED] & 1 << bit)
     return None
+
+
+def trusted(answer: nlmsg, driver: str) -> str:
+    """Return what a port trusts, by an answer to DCB_CMD_IEEE_GET; "" where that does not tell.
+
+    An entry for a DSCP says that it is DSCP. That there is none says something of few drivers.
+    """
+    with suppress(NetlinkDecodeError, struct.error, AttributeError):
+        table = answer.get_attr("DCB_ATTR_IEEE").get_attr("DCB_ATTR_IEEE_APP_TABLE")
+        if isinstance(table, bytes):
+            if any(kind == _IEEE_APP and app[:1] == bytes([_DSCP]) for kind, app in _each(table)):
+                return "dscp"
+            return "pcp" if driver in _TELL_TRUST else ""
+    return ""
+
+
+def _each(attributes: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield type and content of each attribute, up to one that is none."""
+    while len(attributes) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(attributes)
+        if not _ATTRIBUTE.size <= length <= len(attributes):
+            return
+        yield kind & _TYPE_MASK, attributes[_ATTRIBUTE.size : length]
+        attributes = attributes[length + -length % 4 :]

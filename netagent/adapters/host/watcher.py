@@ -6,14 +6,17 @@ ends silently: a namespace's name, ovs-vswitchd's control socket.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+import os
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import structlog
 
+import netagent
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.host.board import read_hardware
 from netagent.adapters.host.namespaces import SEEK_NS, Namespaces, locate, seek
@@ -27,9 +30,12 @@ from netagent.host.board import BoardWatch
 from netagent.host.checks.contract import Inspected
 from netagent.host.discovery import Discovery, container_nsids, unwired_macs
 from netagent.host.facts import Bridge, HostView, VswitchView
+from netagent.host.hardware import Hardware
+from netagent.host.inventory import inventory_of
 from netagent.host.ports import is_tunnel
 from netagent.host.rates import PortRate, RateWatch
 from netagent.model.finding import Finding
+from netagent.wire.inventory import Inventory
 
 log = structlog.get_logger()
 
@@ -76,6 +82,7 @@ class Watcher:
         self._slow: tuple[Finding, ...] = ()
         self._board = BoardWatch()
         self._of_board: tuple[Finding, ...] = ()
+        self._inventory: Inventory | None = None
         self._changed = asyncio.Event()
         self._last = HostView()
 
@@ -144,14 +151,18 @@ class Watcher:
             view = self._last
             names = {name for uplink in view.uplinks for name in uplink.members}
             try:
-                hardware = await asyncio.to_thread(read_hardware, names)
+                hardware, rates = await asyncio.to_thread(_board_of, names)
                 found = self._board.observe(Inspected(self._host, view, hardware), now_ns=now_ns())
+                inventory = inventory_of(
+                    hardware, rates, self._vswitch if self._read_once else None,
+                    kernel=os.uname().release, netagent=netagent.__version__,
+                )  # fmt: skip
             except Exception:
                 # What a driver says of a card must not end the discovery of containers.
                 log.exception("board_unreadable")
                 continue
-            if found != self._of_board:
-                self._of_board = found
+            if (found, inventory) != (self._of_board, self._inventory):
+                self._of_board, self._inventory = found, inventory
                 self._changed.set()
 
     def _our_bridges(self) -> list[Bridge]:
@@ -209,7 +220,7 @@ class Watcher:
         await self._seek(unwired_macs(self._vswitch, self._bridge, links))
         functions = {self._nsids[mac]: there for mac, there in self._functions.found.items()}
         self._links.follow(nsids | functions.keys())
-        return self._discovery.observe(
+        view = self._discovery.observe(
             self._vswitch,
             self._links.view({**functions, **self._namespaces.found}),
             now_ns=now_ns(),
@@ -218,6 +229,7 @@ class Watcher:
             stated=(*self._slow, *self._of_board),
             complete=self._read_once,
         )
+        return replace(view, inventory=self._inventory)
 
     async def _seek(self, macs: AbstractSet[str]) -> None:
         """Look for the namespaces of NICs' functions with these addresses."""
@@ -229,6 +241,10 @@ class Watcher:
             self._functions.learn(asked, there, now_ns=now_ns())
         kept = self._functions.found
         self._nsids = {mac: nsid for mac, nsid in self._nsids.items() if mac in kept}
+
+
+def _board_of(names: Collection[str]) -> tuple[Hardware, dict[str, PortRate | None]]:
+    return read_hardware(names), _rates_of(names)
 
 
 def _rates_of(names: Iterable[str]) -> dict[str, PortRate | None]:

@@ -12,7 +12,9 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
-from netagent.wire.messages import Registration
+from netagent.wire.codec import encode
+from netagent.wire.inventory import Inventory
+from netagent.wire.messages import Registration, Summary
 from tests.analyzer.replay.test_player import recorded
 
 
@@ -109,3 +111,17 @@ def test_hosts_that_only_a_declaration_names_are_gone():
     task = Task("a-task", ("c0", "c1"), 1, (0,), hosts=("placed-host", ""))
     put = records.TaskPut(task=task, now_ns=1)
     assert "placed" not in names_replaced("of placed-host", put)
+
+
+def test_what_a_host_is_made_of_is_left_out():
+    told = Summary(
+        host="gpu-0417", instance="i", start_ns=0, width_ns=5,
+        inventory=Inventory(kernel="6.1.0-acme"),
+    )  # fmt: skip
+    made = [
+        records.Header(netagent="1", window_s=5, probe_port=1),
+        records.Ingested(payload=encode(told), now_ns=1),
+    ]
+    data = b"".join(frame(records.pack(each)) for each in (*made, records.End(records=len(made))))
+    assert b"acme" in everything(data)
+    assert b"acme" not in everything(anonymous(data))

@@ -15,6 +15,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.window import Window
 from netagent.wire import frame
 from netagent.wire.codec import decode
+from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Summary
 
 A = EndpointId("a", 0)
@@ -55,6 +56,19 @@ def test_a_window_is_shipped(windows, shipped):
     assert (summary.host, summary.instance) == ("h0", "one")
     assert summary.health == windows.health
     assert summary.health.rss_kb > 0
+
+
+def test_an_inventory_is_told_once_known_and_not_in_every_window(windows, membership, shipped):
+    first = Window.covering(wall_ns(), width_ns=WIDTH_NS)
+    windows._ship(first)
+    told = Inventory(kernel="6.1.0")
+    membership.on_view(HostView(inventory=told))
+    for number in range(1, 13):
+        windows._ship(Window(first.start_ns + number * WIDTH_NS, WIDTH_NS))
+    said = [summary.inventory for _, summary in shipped.summaries]
+    assert said[:2] == [None, told]
+    assert said.count(told) in {2, 3}
+    assert set(said) == {None, told}
 
 
 def test_an_endpoint_that_was_flooded_is_stated_for_the_window_in_which_it_was(

@@ -105,12 +105,14 @@ def test_rows_become_values_and_changes_are_sent_by_themselves(database):
         ".",
         "external_ids:a=b",
         "other_config:hw-offload=true",
+        "ovs_version=3.1.0",
     )
 
     async def story(following: Following) -> None:
         view = await following.until(lambda v: v.connected)
         assert view.external_ids == {"a": "b"}
         assert view.settings["hw-offload"] == "true"
+        assert view.version == "3.1.0"
         assert names(view) == ["br-int"]
         settings = ["type=vxlan", "options:local_ip=172.30.0.10", "external_ids:rail=0"]
         database.vsctl(
