@@ -6,6 +6,7 @@ address. From then on it stays announced until its port leaves the vSwitch, as a
 makes it: an endpoint that merely fails must go on being probed, or its failure would hide itself.
 """
 
+import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,8 @@ from netagent.host.facts import (
     Uplink,
     VswitchView,
 )
-from netagent.host.ports import ContainerPort, Unusable, container_ports, is_tunnel
+from netagent.host.ports import ContainerPort, Unusable
+from netagent.host.sources import Found
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
 from netagent.model.endpoint import Endpoint, EndpointState
@@ -65,22 +67,21 @@ class _Known:
     """Name that its interface was last seen to have inside."""
 
 
-def container_nsids(view: VswitchView, bridge: str, links: LinkView) -> frozenset[int]:
-    """Return the ids of the namespaces that the container ports of `bridge` lead to."""
-    found = view.bridge(bridge)
-    names = [i.name for i in found.interfaces() if not is_tunnel(i)] if found else []
+def container_nsids(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[int]:
+    """Return the ids of the namespaces that container ports lead to."""
+    names = [port.interface for port in ports if port.bridged]
     wired = (links.host[name].netnsid for name in names if name in links.host)
     return frozenset(nsid for nsid in wired if nsid is not None)
 
 
-def unwired_macs(view: VswitchView, bridge: str, links: LinkView) -> frozenset[str]:
+def unwired_macs(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[str]:
     """Return the hardware addresses of containers whose ports lead nowhere that the kernel tells.
 
     Of a representor the other end is a function of the NIC, which was moved into the container.
+    Who says the namespace, too, needs no search for it.
     """
-    found = view.bridge(bridge)
-    ports, _ = container_ports(found.interfaces() if found else ())
-    devices = ((port, links.host.get(port.interface)) for port in ports)
+    sought = (port for port in ports if port.bridged and port.mac and not port.netns)
+    devices = ((port, links.host.get(port.interface)) for port in sought)
     return frozenset(port.mac for port, link in devices if link is not None and not _is_wired(link))
 
 
@@ -101,6 +102,7 @@ class Discovery:
         self,
         view: VswitchView,
         links: LinkView,
+        found_by_sources: Found,
         *,
         now_ns: int,
         wall_ns: int,
@@ -115,7 +117,7 @@ class Discovery:
         """
         self._deadlines_ns = []
         interfaces = self._interfaces(view)
-        ports, unusable = container_ports(interfaces)
+        ports, unusable = found_by_sources.ports, found_by_sources.unusable
         rails = {port.id.rail for port in ports}
         uplinks, unclear = self._uplinks.observe(view, interfaces, links, rails=rails)
         members = [name for uplink in uplinks for name in uplink.members]
@@ -193,14 +195,14 @@ class Discovery:
             known.endpoint = self._endpoint(known, uplink, known.endpoint.state)
 
     def _endpoint(self, known: _Known, uplink: Uplink, state: EndpointState) -> Endpoint:
-        port, device = known.port, known.condition.device
+        port, device, before = known.port, known.condition.device, known.endpoint
         mtu = known.endpoint.mtu if known.endpoint else port.mtu
         return Endpoint(
             id=port.id,
             task=port.task,
             host=self._host,
-            address=port.address,
-            mac=port.mac,
+            address=port.address or _sole(device) or (before.address if before else ""),
+            mac=port.mac or (device.mac if device else before.mac if before else ""),
             underlay=uplink.address,
             rnic=uplink.device,
             bridge=self._bridge,
@@ -222,7 +224,7 @@ class Discovery:
         condition, port = known.condition, known.port
         if condition.ready:
             device = condition.device
-            if device and device.mac and device.mac != port.mac:
+            if device and device.mac and port.mac and device.mac != port.mac:
                 text = f"attached_mac is {port.mac}, but {device.name} has {device.mac}"
                 yield self._unknown(Unusable(port.interface, text))
         elif condition.gone:
@@ -289,8 +291,47 @@ def _is_wired(link: Link) -> bool:
     return link.netnsid is not None or link.kind == "veth"
 
 
+def _sole(device: Link | None) -> str:
+    """Return the address of a device that has one of IPv4, or else one of IPv6; "" for any other.
+
+    Addresses that hold on a link alone (RFC 4291, RFC 3927) are none.
+    """
+    parsed = [ipaddress.ip_address(text) for text in device.addresses] if device else []
+    wide = [each for each in parsed if not each.is_link_local]
+    first = [each for each in wide if each.version == 4] or wide
+    return str(first[0]) if len(first) == 1 else ""
+
+
+def _named(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
+    """Look at the device of a port whose namespace is known by its path."""
+    nsid = links.by_path.get(port.netns)
+    namespace = links.namespaces.get(nsid) if nsid is not None else None
+    if nsid is None or namespace is None:
+        alive = any(each.inode == inode for each in links.namespaces.values())
+        gone = inode is not None and not alive
+        return _Condition(gone=gone, text=f"there is no network namespace {port.netns}")
+    devices = links.inside.get(nsid, {}).values()
+    found = [each for each in devices if _is_of(each, port)]
+    if len(found) != 1:
+        what = port.netdev or port.address or port.mac
+        text = f"{len(found) or 'no'} interfaces in {port.netns} are {what}"
+        return _Condition(text=text, namespace=namespace)
+    text = _fault(port, link, found[0], readable=True)
+    return _Condition(ready=not text, text=text, device=found[0], namespace=namespace)
+
+
+def _is_of(device: Link, port: ContainerPort) -> bool:
+    if port.netdev:
+        return device.name == port.netdev
+    return port.address in device.addresses if port.address else device.mac == port.mac
+
+
 def _function(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
     """Look at the device in a container that a port's device stands for: it has its address."""
+    if port.netns:
+        return _named(port, link, links, inode)
+    if not port.mac:
+        return _Condition(text=f"nobody says what {link.name} stands for: it has no attached_mac")
     found = [
         (namespace, device)
         for nsid, namespace in links.namespaces.items()
@@ -347,6 +388,12 @@ def _fault_inside(port: ContainerPort, device: Link | None) -> str:
         return "its interface left the container's namespace"
     if not device.up:
         return f"{device.name} is down in the container"
-    if port.address not in device.addresses:
+    if port.address and port.address not in device.addresses:
         return f"{device.name} does not carry {port.address}"
+    if not port.address and not _sole(device):
+        return f"{device.name} has {_several(device)}, and nobody says which is the endpoint's"
     return ""
+
+
+def _several(device: Link) -> str:
+    return f"the addresses {', '.join(device.addresses)}" if device.addresses else "no address"

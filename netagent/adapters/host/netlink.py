@@ -205,6 +205,7 @@ def _link(message: Any) -> Link | None:
         active=_value(bond, "IFLA_BOND_ACTIVE_SLAVE", int),
         primary=_value(bond, "IFLA_BOND_PRIMARY", int),
         switch_port=_value(found, "IFLA_PHYS_PORT_NAME", str) or "",
+        parent=_value(found, "IFLA_PARENT_DEV_NAME", str) or "",
         held_down=_value(member, "IFLA_BOND_SLAVE_MII_STATUS", int) == _MII_DOWN,
     )
 

@@ -14,10 +14,12 @@ from netagent.host.discovery import (
     unwired_macs,
 )
 from netagent.host.facts import HostView, LinkView, VswitchView
+from netagent.host.ports import ContainerPort
+from netagent.host.sources import Found
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
-from tests.netagent.host.small_host import C0, Links, S, plug, tunnel, vswitch
+from tests.netagent.host.small_host import C0, Links, S, found_in, plug, tunnel, vswitch
 
 WALL_NS = 1_700_000_000 * S
 
@@ -37,7 +39,8 @@ class Host:
 
     def observe(self, view: VswitchView, **more) -> HostView:
         now = {"now_ns": self.now_ns, "wall_ns": WALL_NS + self.now_ns}
-        return self.discovery.observe(view, self.links.view, **now, **more)
+        found = found_in(view, self.links.view)
+        return self.discovery.observe(view, self.links.view, found, **now, **more)
 
     def started(self) -> HostView:
         self.links.start(plug(), 3)
@@ -72,8 +75,8 @@ def test_only_namespaces_of_container_ports_are_looked_into():
     links.start(plug(), 3)
     links.add("other", netnsid=9)
     view = vswitch(tunnel(0), plug(), plug("gone"))
-    assert container_nsids(view, "br-int", links.view) == {3}
-    assert container_nsids(VswitchView(), "br-int", links.view) == frozenset()
+    assert container_nsids(found_in(view).ports, links.view) == {3}
+    assert container_nsids((), links.view) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -314,7 +317,7 @@ def test_no_content_of_ovsdb_raises(ids, rail, local_ip):
     odd_tunnel = tunnel(0, external_ids={"rail": rail}, options={"local_ip": local_ip})
     view = vswitch(odd_tunnel, *interfaces)
     discovery = Discovery(host="h0", bridge="br-int")
-    seen = discovery.observe(view, LinkView(), now_ns=0, wall_ns=0)
+    seen = discovery.observe(view, LinkView(), found_in(view), now_ns=0, wall_ns=0)
     assert all(isinstance(each.id, EndpointId) for each in seen.endpoints)
 
 
@@ -372,8 +375,8 @@ def test_hardware_addresses_are_looked_for_of_ports_that_are_wired_to_nothing():
     links.give(plug(), 3)
     links.start(plug("c1", octet=11), 4)
     view = vswitch(tunnel(0), plug(), plug("c1", octet=11), plug("gone", octet=12))
-    assert unwired_macs(view, "br-int", links.view) == {"02:00:00:00:00:0a"}
-    assert unwired_macs(VswitchView(), "br-int", links.view) == frozenset()
+    assert unwired_macs(found_in(view).ports, links.view) == {"02:00:00:00:00:0a"}
+    assert unwired_macs((), links.view) == frozenset()
 
 
 def test_a_function_that_no_container_has_is_told_with_its_port(host):
@@ -436,3 +439,83 @@ def test_a_device_that_a_container_made_itself_does_not_stand_in_for_a_function(
     host.links.give(plug(), 3)
     view = host.look(plug())
     assert view.namespaces == {C0: host.links.namespaces[3]}
+
+
+# --- what nobody says of a port -------------------------------------------------------------------
+
+TOLD = ContainerPort(C0, "train", "c0-r0", "", "")
+"""The container's port, of which neither address nor hardware address is said."""
+
+
+def told(host: Host, port: ContainerPort, *, after_ns: int = 0) -> HostView:
+    host.now_ns += after_ns
+    view, links = vswitch(tunnel(0), tunnel(1), plug()), host.links.view
+    placed = {space.path: nsid for nsid, space in links.namespaces.items()}
+    now = {"now_ns": host.now_ns, "wall_ns": WALL_NS}
+    return host.discovery.observe(view, replace(links, by_path=placed), Found(ports=(port,)), **now)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (("10.0.0.10",), "10.0.0.10"),
+        (("10.0.0.10", "169.254.1.1", "fd00::10", "fe80::1"), "10.0.0.10"),
+        (("fd00::10", "fe80::1"), "fd00::10"),
+    ],
+)
+def test_addresses_that_nobody_says_are_those_of_the_interface(host, addresses, expected):
+    host.links.start(plug(), 3, addresses=addresses)
+    (endpoint,) = told(host, TOLD).endpoints
+    assert (endpoint.address, endpoint.mac) == (expected, "02:00:00:00:00:0a")
+    host.links.end(plug(), 3)
+    (crashed,) = told(host, TOLD, after_ns=GRACE_NS).endpoints
+    (crashed,) = told(host, TOLD, after_ns=GRACE_NS).endpoints
+    assert crashed.state is EndpointState.CRASHED
+    assert (crashed.address, crashed.mac) == (expected, "02:00:00:00:00:0a")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "text"),
+    [
+        ((), "eth0 has no address, and nobody says which is the endpoint's"),
+        (("10.0.0.10", "10.0.0.11"), "eth0 has the addresses 10.0.0.10, 10.0.0.11, and nobody"),
+    ],
+)
+def test_which_of_several_addresses_is_meant_is_not_guessed(host, addresses, text):
+    host.links.start(plug(), 3, addresses=addresses)
+    assert told(host, TOLD).endpoints == ()
+    view = told(host, TOLD, after_ns=UNFOUND_NS)
+    assert view.endpoints == ()
+    assert text in view.findings[0].text
+
+
+@pytest.mark.parametrize(
+    "known", [{"netdev": "eth0"}, {"address": "10.0.0.10"}, {"mac": "02:00:00:00:00:0a"}]
+)
+def test_behind_a_representor_a_namespace_that_is_said_is_enough(host, known):
+    host.links.give(plug(), 3)
+    port = replace(TOLD, netns="/run/netns/3", **known)
+    assert unwired_macs([port], host.links.view) == frozenset()
+    view = told(host, port)
+    (endpoint,) = view.endpoints
+    assert (endpoint.address, endpoint.mac) == ("10.0.0.10", "02:00:00:00:00:0a")
+    assert view.namespaces == {C0: host.links.namespaces[3]}
+
+
+def test_a_namespace_that_is_said_and_not_there_is_named(host):
+    host.links.give(plug(), 3)
+    port = replace(TOLD, netns="/run/netns/x", netdev="eth0")
+    told(host, port)
+    (finding,) = told(host, port, after_ns=UNFOUND_NS).findings
+    assert "there is no network namespace /run/netns/x" in finding.text
+    port = replace(TOLD, netns="/run/netns/3", netdev="eth9")
+    (finding,) = told(host, port).findings
+    assert "no interfaces in /run/netns/3 are eth9" in finding.text
+
+
+def test_behind_a_representor_something_has_to_be_said(host):
+    host.links.give(plug(), 3)
+    assert unwired_macs([TOLD], host.links.view) == frozenset()
+    told(host, TOLD)
+    (finding,) = told(host, TOLD, after_ns=UNFOUND_NS).findings
+    assert "nobody says what c0-r0 stands for" in finding.text
