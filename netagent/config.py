@@ -40,6 +40,8 @@ timeout, so that no probe of the port is under way when it is closed."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 """A host, bridge or certificate name."""
+NoName = Annotated[str, Meta(max_length=128, pattern=r"^([A-Za-z0-9][\w.-]*)?$")]
+"""A name, or none."""
 
 
 class _Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,8 +123,9 @@ class OvsConfig(_Section, frozen=True, kw_only=True):
 
     rundir: str = "/var/run/openvswitch"
     """Folder of ``db.sock`` and of ovs-vswitchd's pid file and control socket."""
-    integration_bridge: Name = "br-int"
-    """Bridge that holds the containers' ports and the tunnels."""
+    integration_bridge: NoName = "br-int"
+    """Bridge that holds the containers' ports and the tunnels; empty: this host has no Open
+    vSwitch, and its endpoints are all declared."""
 
 
 class RuleConfig(_Section, frozen=True, kw_only=True):
@@ -151,6 +154,8 @@ class EndpointsConfig(_Section, frozen=True, kw_only=True):
     """Where a task comes from; who has none belongs to others."""
     rail: str | RuleConfig | None = None
     """Where a rail comes from; ``"uplink"`` is that of the tunnel or RNIC which the port uses."""
+    folder: str = "/run/netagent/endpoints"
+    """Folder of the files that declare endpoints without a port (`netagent.host.declared`)."""
 
     def __post_init__(self) -> None:
         """Refuse rules that nothing can be read with."""
@@ -312,8 +317,11 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             crl=str(folder / self.tls.crl) if self.tls.crl else "",
         )
         ovs = msgspec.structs.replace(self.ovs, rundir=str(folder / self.ovs.rundir))
+        declared = str(folder / self.endpoints.folder)
+        endpoints = msgspec.structs.replace(self.endpoints, folder=declared)
+        state_dir = str(folder / self.state_dir)
         return msgspec.structs.replace(
-            self, tls=tls, ovs=ovs, state_dir=str(folder / self.state_dir)
+            self, tls=tls, ovs=ovs, endpoints=endpoints, state_dir=state_dir
         )
 
 

@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from netagent.host.beneath import rnic_beneath
 from netagent.host.carrier import RnicWatch
 from netagent.host.facts import (
     HostView,
@@ -51,6 +52,17 @@ class _Condition:
     namespace: Namespace | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How an endpoint's packets leave the host."""
+
+    underlay: str
+    device: str
+    bond: str | None
+    members: tuple[str, ...] = ()
+    """RNICs in the host's namespace, where these are no uplink's."""
+
+
 @dataclass(slots=True)
 class _Known:
     """What is remembered of one endpoint."""
@@ -59,6 +71,8 @@ class _Known:
     condition: _Condition
     since_ns: int
     """When the condition last changed between ready, in trouble and gone."""
+    way: _Way | None = None
+    """None while its interface was never found."""
     endpoint: Endpoint | None = None
     """The endpoint as last announced."""
     inode: int | None = None
@@ -118,20 +132,21 @@ class Discovery:
         self._deadlines_ns = []
         interfaces = self._interfaces(view)
         ports, unusable = found_by_sources.ports, found_by_sources.unusable
-        rails = {port.id.rail for port in ports}
+        rails = {port.id.rail for port in ports if port.bridged}
         uplinks, unclear = self._uplinks.observe(view, interfaces, links, rails=rails)
-        members = [name for uplink in uplinks for name in uplink.members]
-        self._rnics.observe(members, links.host, now_ns=now_ns)
+        self._forget(ports)
+        rnics = {name for uplink in uplinks for name in uplink.members} | self._unswitched()
+        self._rnics.observe(rnics, links.host, now_ns=now_ns)
         found = [self._unknown(why) for why in (*unusable, *unclear)]
         self._spares.observe(uplinks, links.host, now_ns=now_ns)
         found += self._rnics.findings(wall_ns=wall_ns, covered=self._spares.covered)
         found += [*self._spares.findings(wall_ns=wall_ns), *stated]
         if vswitch_down:
             found.append(self._vswitch_down(vswitch_down))
-        self._forget(ports)
         by_rail = {uplink.rail: uplink for uplink in uplinks}
         for port in ports:
-            found += self._follow(port, by_rail.get(port.id.rail), links, now_ns)
+            uplink = by_rail.get(port.id.rail) if port.bridged else None
+            found += self._follow(port, uplink, links, now_ns)
         found += self._crashes()
         return HostView(
             endpoints=tuple(each for _, each in sorted(self._announced())),
@@ -141,6 +156,7 @@ class Discovery:
             uplinks=uplinks,
             complete=complete,
             settings=view.settings,
+            rnics=tuple(sorted(rnics | self._unswitched())),
         )
 
     def deadline_ns(self) -> int | None:
@@ -167,7 +183,7 @@ class Discovery:
         self, port: ContainerPort, uplink: Uplink | None, links: LinkView, now_ns: int
     ) -> Iterator[Finding]:
         """Update the knowledge about `port`; yield a finding for whatever is odd about it."""
-        if uplink is None:
+        if port.bridged and uplink is None:
             yield self._unknown(Unusable(port.interface, f"no tunnel for rail {port.id.rail}"))
             self._known.pop(port.id, None)
             return
@@ -182,33 +198,41 @@ class Discovery:
             known.inode = condition.namespace.inode
         if condition.device:
             known.netdev = condition.device.name
-        self._decide(known, uplink, now_ns)
+        known.way = _way_of(known, uplink, links)
+        self._decide(known, now_ns)
         yield from self._doubts(known, now_ns)
 
-    def _decide(self, known: _Known, uplink: Uplink, now_ns: int) -> None:
-        """Set what is announced of an endpoint."""
-        if known.condition.ready:
-            known.endpoint = self._endpoint(known, uplink, EndpointState.UP)
-        elif known.condition.gone and self._lasted(known, GRACE_NS, now_ns):
-            known.endpoint = self._endpoint(known, uplink, EndpointState.CRASHED)
-        elif known.endpoint is not None:
-            known.endpoint = self._endpoint(known, uplink, known.endpoint.state)
+    def _unswitched(self) -> set[str]:
+        """Return the RNICs here that carry endpoints which no virtual switch does."""
+        return {name for known in self._known.values() if known.way for name in known.way.members}
 
-    def _endpoint(self, known: _Known, uplink: Uplink, state: EndpointState) -> Endpoint:
-        port, device, before = known.port, known.condition.device, known.endpoint
+    def _decide(self, known: _Known, now_ns: int) -> None:
+        """Set what is announced of an endpoint; one whose address was never known is not."""
+        if known.condition.ready:
+            known.endpoint = self._endpoint(known, EndpointState.UP)
+        elif known.condition.gone and self._lasted(known, GRACE_NS, now_ns):
+            known.endpoint = self._endpoint(known, EndpointState.CRASHED)
+        elif known.endpoint is not None:
+            known.endpoint = self._endpoint(known, known.endpoint.state)
+
+    def _endpoint(self, known: _Known, state: EndpointState) -> Endpoint | None:
+        port, device, before, way = known.port, known.condition.device, known.endpoint, known.way
         mtu = known.endpoint.mtu if known.endpoint else port.mtu
+        address = port.address or _sole(device) or (before.address if before else "")
+        if way is None or not address:
+            return None
         return Endpoint(
             id=port.id,
             task=port.task,
             host=self._host,
-            address=port.address or _sole(device) or (before.address if before else ""),
+            address=address,
             mac=port.mac or (device.mac if device else before.mac if before else ""),
-            underlay=uplink.address,
-            rnic=uplink.device,
-            bridge=self._bridge,
+            underlay=way.underlay or address,
+            rnic=way.device,
+            bridge=self._bridge if port.bridged else "",
             port=port.interface,
             mtu=device.mtu if device else mtu,
-            bond=uplink.bond,
+            bond=way.bond,
             state=state,
         )
 
@@ -226,28 +250,30 @@ class Discovery:
             device = condition.device
             if device and device.mac and port.mac and device.mac != port.mac:
                 text = f"attached_mac is {port.mac}, but {device.name} has {device.mac}"
-                yield self._unknown(Unusable(port.interface, text))
+                yield self._unknown(_doubt(port, text))
         elif condition.gone:
             return
         elif known.endpoint is None:
             if self._lasted(known, UNFOUND_NS, now_ns):
-                yield self._unknown(Unusable(port.interface, condition.text))
+                yield self._unknown(_doubt(port, condition.text))
         elif self._lasted(known, GRACE_NS, now_ns):
             component = Component(Kind.ENDPOINT, str(port.id))
-            text = f"{port.id} on port {port.interface}: {condition.text}"
+            what = "port" if port.bridged else "interface"
+            text = f"{port.id} on {what} {port.interface}: {condition.text}"
             yield Finding(FindingKind.ENDPOINT_DOWN, component, text, 0)
 
     def _crashes(self) -> Iterator[Finding]:
         """Yield one finding per container whose namespace is gone."""
-        ports: dict[str, list[str]] = {}
+        crashed: dict[str, list[Endpoint]] = {}
         for key, endpoint in self._announced():
             if endpoint.state is EndpointState.CRASHED:
-                ports.setdefault(key.container, []).append(endpoint.port)
-        for container, names in ports.items():
-            text = (
-                f"the network namespace of {container} is gone, but {self._bridge} still has "
-                f"{', '.join(sorted(names))}"
-            )
+                crashed.setdefault(key.container, []).append(endpoint)
+        for container, ends in crashed.items():
+            ports = sorted(each.port for each in ends if each.bridge)
+            declared = sorted(each.port for each in ends if not each.bridge)
+            still = [f"{self._bridge} still has {', '.join(ports)}"] if ports else []
+            still += [f"it is still declared with {', '.join(declared)}"] if declared else []
+            text = f"the network namespace of {container} is gone, but {' and '.join(still)}"
             component = Component(Kind.CONTAINER, container)
             yield Finding(FindingKind.CONTAINER_CRASHED, component, text, 0)
 
@@ -268,8 +294,9 @@ class Discovery:
         return Finding(FindingKind.VSWITCH_DOWN, vswitch(self._host), text, 0)
 
     def _unknown(self, why: Unusable) -> Finding:
-        text, evidence = f"port {why.port}: {why.text}", {"port": why.port}
-        return Finding(FindingKind.UNKNOWN_INPUT, vswitch(self._host), text, 0, evidence)
+        text, evidence = f"{why.what} {why.port}: {why.text}", {"port": why.port}
+        here = vswitch(self._host) if why.what == "port" else Component(Kind.HOST, self._host)
+        return Finding(FindingKind.UNKNOWN_INPUT, here, text, 0, evidence)
 
     def _dated(self, found: list[Finding], wall_ns: int) -> tuple[Finding, ...]:
         """Give each finding the time since when it holds, so that it equals itself next time."""
@@ -285,6 +312,23 @@ def _key(finding: Finding) -> tuple[FindingKind, Component, str]:
 
 def _stage(condition: _Condition) -> tuple[bool, bool]:
     return condition.ready, condition.gone
+
+
+def _doubt(port: ContainerPort, text: str) -> Unusable:
+    if port.bridged:
+        return Unusable(port.interface, text)
+    return Unusable(f"{port.interface} of {port.id.container}", text, "interface")
+
+
+def _way_of(known: _Known, uplink: Uplink | None, links: LinkView) -> _Way | None:
+    if uplink is not None:
+        return _Way(uplink.address, uplink.device, uplink.bond)
+    port, device = known.port, known.condition.device
+    nsid = links.by_path.get(port.netns)
+    if port.bridged or device is None or nsid is None:
+        return known.way
+    beneath = rnic_beneath(device, nsid, links, port.id.container)
+    return _Way("", beneath.device, beneath.bond, beneath.members)
 
 
 def _is_wired(link: Link) -> bool:
@@ -353,8 +397,30 @@ def _function(port: ContainerPort, link: Link, links: LinkView, inode: int | Non
     return _Condition(ready=not text, text=text, device=device, namespace=namespace)
 
 
+def _declared(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
+    """Look at an interface that no port stands for; `inode` is its namespace so far."""
+    nsid = links.by_path.get(port.netns)
+    namespace = links.namespaces.get(nsid) if nsid is not None else None
+    if nsid is None or namespace is None:
+        text = f"there is no network namespace {port.netns}"
+        return _Condition(gone=inode is not None, text=text)
+    inside = links.host.values() if nsid == links.own else links.inside.get(nsid, {}).values()
+    device = next((each for each in inside if each.name == port.netdev), None)
+    if device is None:
+        text = f"there is no {port.netdev} in {port.netns}"
+        return _Condition(text=text, namespace=namespace)
+    text = _fault_inside(port, device)
+    # Where its RNIC is here, that one's finding says it.
+    here = rnic_beneath(device, nsid, links, port.id.container).members
+    if not text and not device.carrier and not here:
+        text = f"{device.name} has no carrier"
+    return _Condition(ready=not text, text=text, device=device, namespace=namespace)
+
+
 def _condition(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
     """Look at `port`'s device and at what it is wired to; `inode` is its namespace so far."""
+    if not port.bridged:
+        return _declared(port, links, inode)
     link = links.host.get(port.interface)
     if link is None:
         alive = inode is not None and any(n.inode == inode for n in links.namespaces.values())

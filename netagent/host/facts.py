@@ -124,6 +124,21 @@ class LinkView:
     """Namespaces by `Link.netnsid`; no entry where none was found or where it is gone."""
     by_path: Mapping[str, int] = field(default_factory=dict)
     """Ids of the namespaces at paths that somebody named."""
+    own: int | None = None
+    """Id by which the host's namespace knows itself, where it has one."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """PCI addresses of the physical functions to which `Link.parent`s of devices in containers
+    belong: of a virtual function its card's, of a sub-function the one that it was made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredFile:
+    """A file of the folder in which endpoints are declared that have no port."""
+
+    name: str
+    text: bytes = b""
+    problem: str = ""
+    """Why it is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +177,5 @@ class HostView:
     """Name of each endpoint's interface inside its namespace, as last seen."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """Open vSwitch's other_config."""
+    rnics: tuple[str, ...] = ()
+    """Netdevs of RNICs in the host's namespace that carry rails or endpoints; sorted."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from netagent.host.facts import LinkView, Port, Uplink
+from netagent.host.facts import DeclaredFile, LinkView, Port, Uplink
 from netagent.host.ports import ContainerPort, Unusable, container_ports
 from netagent.model.ids import EndpointId
 
@@ -19,6 +19,8 @@ class Given:
     links: LinkView = field(default_factory=LinkView)
     uplinks: tuple[Uplink, ...] = ()
     """How rails leave the host, as far as that is known."""
+    files: tuple[DeclaredFile, ...] = ()
+    """In which endpoints are declared that have no port."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,6 +275,17 @@ def nsid_of(query: IPRSocket, path: str) -> tuple[int, int]:
     return -1 if nsid == _NOT_ASSIGNED else nsid, inode
 
 
+def own_nsid() -> int | None:
+    """Return the id by which this namespace knows itself; None where nothing gave it one.
+
+    The kernel gives it one to tell of a device elsewhere that sends by one in here
+    (rtnl_fill_link_netnsid of net/core/rtnetlink.c).
+    """
+    with query_socket() as query:
+        nsid, _ = nsid_of(query, "/proc/thread-self/ns/net")
+    return nsid if nsid >= 0 else None
+
+
 def assign_nsid(query: IPRSocket, path: str) -> int:
     """Have this namespace know the one at `path` by an id, and return it.
 
@@ -392,20 +403,34 @@ class LinkMonitor:
 
     def _heard(self, data: bytes, nsid: int | None) -> bool:
         """Take in one datagram that came from the namespace `nsid` (None: this one)."""
-        table = self._host if nsid is None else self._inside.get(nsid)
-        if table is None:
+        if nsid is not None and nsid not in self._inside:
             return False
         changed = False
         for fact in parse(data):
+            table = self._host if nsid is None else self._inside[nsid]
             match fact:
                 case NamespaceGone(dead):
                     if nsid is None:
                         self._inside.pop(dead, None)
                         self.gone.add(dead)
                         changed = True
+                case LinkSeen(link) if nsid is not None and link.netnsid is not None:
+                    changed |= self._saw_inside(nsid, link)
                 case _:
                     changed |= apply(table, fact)
         return changed
+
+    def _saw_inside(self, nsid: int, link: Link) -> bool:
+        """Take in a device that is wired to another namespace.
+
+        An event has that one's id as the device's own namespace knows it, a dump as this one does
+        (rtmsg_ifinfo_build_skb and rtnl_dump_ifinfo of net/core/rtnetlink.c).
+        """
+        known = self._inside[nsid].get(link.index)
+        if known is None or (known.kind, known.peer) != (link.kind, link.peer):
+            self._read(nsid)
+            return True
+        return apply(self._inside[nsid], LinkSeen(replace(link, netnsid=known.netnsid)))
 
 
 def _event_socket() -> IPRSocket:

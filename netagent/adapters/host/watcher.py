@@ -17,16 +17,18 @@ import structlog
 
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.host.board import read_hardware
+from netagent.adapters.host.declared import DeclaredFolder
 from netagent.adapters.host.namespaces import SEEK_NS, Namespaces, at_paths, locate, seek
-from netagent.adapters.host.netlink import LinkMonitor
+from netagent.adapters.host.netlink import LinkMonitor, own_nsid
 from netagent.adapters.host.ovsdb import OvsdbMonitor
-from netagent.adapters.host.sysfs import netdev_rate
+from netagent.adapters.host.sysfs import netdev_rate, physical_function
 from netagent.adapters.host.vswitchd import VswitchdWatch
 from netagent.concurrency import TaskGroup, timeout
 from netagent.config import AgentConfig
 from netagent.host.board import BoardWatch
 from netagent.host.checks.contract import Inspected
 from netagent.host.controllers import ControllerPorts
+from netagent.host.declared import DeclaredPorts
 from netagent.host.discovery import Discovery, container_nsids, unwired_macs
 from netagent.host.facts import Bridge, HostView, LinkView, Namespace, Uplink, VswitchView
 from netagent.host.ports import is_tunnel
@@ -72,6 +74,10 @@ class Watcher:
         rules = config.endpoints.rules()
         self._sources: list[EndpointSource] = [OwnPorts()]
         self._sources += [ControllerPorts(rules)] if rules else []
+        self._sources.append(DeclaredPorts())
+        self._declared = DeclaredFolder(config.endpoints.folder)
+        self._functions_of: dict[str, str] = {}
+        """Physical functions, by the parents of devices."""
         self._ovsdb = OvsdbMonitor(rundir / "db.sock")
         self._links = LinkMonitor()
         self._namespaces = Namespaces[int]()
@@ -81,8 +87,7 @@ class Watcher:
         """By the path that whoever plugged a container in says."""
         self._vswitchd = VswitchdWatch(rundir)
         self._vswitch = VswitchView()
-        self._read_once = False
-        self._looked_once = False
+        self._read_once = self._looked_once = not self._bridge
         self._rates = RateWatch(config.host)
         self._slow: tuple[Finding, ...] = ()
         self._board = BoardWatch()
@@ -98,13 +103,15 @@ class Watcher:
         """
         self._links.start(self._changed.set)
         parts: list[Coroutine[Any, Any, None]] = [
-            self._ovsdb.run(self._on_vswitch),
             self._look_at_namespaces(),
-            self._look_at_vswitchd(),
             self._look_at_rates(),
             self._look_at_board(),
             self._report(callback),
         ]
+        if self._bridge:
+            parts += [self._ovsdb.run(self._on_vswitch), self._look_at_vswitchd()]
+        self._declared.look()
+        self._changed.set()
         try:
             async with TaskGroup() as group:
                 for part in parts:
@@ -124,6 +131,7 @@ class Watcher:
             lost += [each.namespaces.drop_lost() for each in (self._functions, self._named)]
             due = [self._namespaces.retry_ns()]
             due += [each.namespaces.retry_ns() for each in (self._functions, self._named)]
+            lost.append(self._declared.look())
             if any(lost) or any(when is not None and when <= now_ns() for when in due):
                 self._changed.set()
 
@@ -143,8 +151,7 @@ class Watcher:
     async def _look_at_rates(self) -> None:
         while True:
             await asyncio.sleep(RATES_LOOK_S)
-            names = {name for uplink in self._last.uplinks for name in uplink.members}
-            rates = await asyncio.to_thread(_rates_of, names)
+            rates = await asyncio.to_thread(_rates_of, self._last.rnics)
             slow = self._rates.observe(rates, now_ns=now_ns())
             if slow != self._slow:
                 self._slow = slow
@@ -154,9 +161,8 @@ class Watcher:
         while True:
             await asyncio.sleep(BOARD_LOOK_S)
             view = self._last
-            names = {name for uplink in view.uplinks for name in uplink.members}
             try:
-                hardware = await asyncio.to_thread(read_hardware, names)
+                hardware = await asyncio.to_thread(read_hardware, view.rnics)
                 found = self._board.observe(Inspected(self._host, view, hardware), now_ns=now_ns())
             except Exception:
                 # What a driver says of a card must not end the discovery of containers.
@@ -224,11 +230,13 @@ class Watcher:
         await self._functions.look(unwired_macs(ports, links))
         await self._named.look(frozenset(port.netns for port in ports if port.netns))
         placed = self._functions.by_nsid | self._named.by_nsid
-        self._links.follow(nsids | placed.keys())
+        self._links.follow((nsids | placed.keys()) - {self._own()})
         links = self._links.view({**placed, **self._namespaces.found})
+        # Reading the others may have given this one an id.
+        links = replace(links, by_path=self._named.nsids, own=self._own())
         return self._discovery.observe(
             self._vswitch,
-            replace(links, by_path=self._named.nsids),
+            replace(links, functions=self._physical(links)),
             found_ports,
             now_ns=now_ns(),
             wall_ns=wall_ns(),
@@ -244,8 +252,25 @@ class Watcher:
             ports=bridge.ports if bridge else (),
             links=links,
             uplinks=self._uplinks(links),
+            files=self._declared.files,
         )
         return found_by(self._sources, given)
+
+    def _own(self) -> int | None:
+        """Return the id by which this namespace knows itself, where anything may refer to that."""
+        return own_nsid() if self._named.nsids else None
+
+    def _physical(self, links: LinkView) -> dict[str, str]:
+        """Return the physical functions of the devices that endpoints without a port may use."""
+        placed = self._named.nsids.values()
+        inside = (link for nsid in placed for link in links.inside.get(nsid, {}).values())
+        devices = [*inside, *links.host.values()] if placed else []
+        known = self._functions_of
+        self._functions_of = {
+            parent: known.get(parent) or physical_function(parent)
+            for parent in {link.parent for link in devices} - {""}
+        }
+        return self._functions_of
 
     def _uplinks(self, links: LinkView) -> tuple[Uplink, ...]:
         """Return the uplinks that are there, and those that were, of rails that lost theirs."""

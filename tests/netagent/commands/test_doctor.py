@@ -29,6 +29,7 @@ VIEW = HostView(
     {C0: Namespace("/run/netns/x", 5)},
     (),
     (Uplink(0, "rnic0", "172.30.0.10", "br-phy0", "vxlan0", ("rnic0",)),),
+    rnics=("rnic0",),
     complete=True,
 )
 NEEDED = ["privileges", "state folder", "Open vSwitch", "OVSDB", "rails", "namespaces"]
