@@ -11,7 +11,13 @@ from typing import TypeVar
 import pytest
 
 from netagent.adapters.host.setns import call_in_namespace
-from netagent.adapters.host.sysfs import SysfsReader, netdev_rate, rdma_ports, sysfs_here
+from netagent.adapters.host.sysfs import (
+    SysfsReader,
+    netdev_rate,
+    physical_function,
+    rdma_ports,
+    sysfs_here,
+)
 from netagent.host.rates import PortRate
 from netagent.host.rdma_facts import Gid, RdmaDevice, RdmaPort
 from tests.conftest import NETNS, require
@@ -372,7 +378,13 @@ def test_a_function_is_a_part_of_its_physical_one(tmp_path):
     link(tmp_path, "bus/auxiliary/devices/mlx5_core.sf.4", sub)
     found = {
         parent: physical_function(parent, tmp_path)
-        for parent in ("0000:65:00.2", "0000:65:00.0", "mlx5_core.sf.4", "virtio3", "mlx5_core.sf.9")
+        for parent in (
+            "0000:65:00.2",
+            "0000:65:00.0",
+            "mlx5_core.sf.4",
+            "virtio3",
+            "mlx5_core.sf.9",
+        )
     }
     assert found == {
         "0000:65:00.2": "0000:65:00.0",
