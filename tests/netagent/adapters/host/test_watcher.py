@@ -7,24 +7,31 @@ import secrets
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from netagent.adapters.host.setns import call_in_namespace
 from netagent.adapters.host.watcher import Watcher
-from netagent.config import AgentConfig, AnalyzerConfig, EndpointsConfig, OvsConfig
+from netagent.adapters.probes.loop import ProbeLoop
+from netagent.adapters.probes.opener import TransportOpener
+from netagent.adapters.probes.udp_transport import Answering
+from netagent.collect.windows import WindowTally
+from netagent.config import AgentConfig, AnalyzerConfig, EndpointsConfig, OvsConfig, ProbeConfig
 from netagent.host.discovery import GRACE_NS
 from netagent.host.facts import HostView
 from netagent.model.endpoint import Endpoint, EndpointState
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.pinglist import PingList, Target
+from netagent.wire.messages import ProbeAnswer
 from tests.conftest import NETNS, require
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.netns
 
-A0, A1 = EndpointId("a", 0), EndpointId("a", 1)
+A0, A1, B0 = EndpointId("a", 0), EndpointId("a", 1), EndpointId("b", 0)
 SOON_S = 3.0
 """Seconds within which a declaration counts. Chosen: the folder is looked at twice a second."""
 
@@ -38,30 +45,35 @@ class Bare:
 
     def __init__(self, folder: Path) -> None:
         tag = secrets.token_hex(3)
-        self.host, self.inside = f"na-{tag}-h", f"na-{tag}-a"
+        self.host, self.inside, self.other = (f"na-{tag}-{which}" for which in "hab")
         self.folder = folder
         self.latest = HostView()
-        for name in (self.host, self.inside):
+        for name in self.namespaces:
             ip("netns", "add", name)
         for rail in (0, 1):  # veths stand for RNICs: this kernel need not have dummies
             self.ip("link", "add", f"rnic{rail}", "type", "veth", "peer", f"cable{rail}")
             self.ip("link", "set", f"rnic{rail}", "up")
             self.ip("link", "set", f"cable{rail}", "up")
 
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return self.host, self.inside, self.other
+
     def ip(self, *words: str) -> None:
         ip("-n", self.host, *words)
 
-    def give(self, kind: str, rail: int, address: str) -> None:
-        """Give the container a device of that kind on the RNIC of a rail."""
+    def give(self, kind: str, rail: int, address: str, inside: str = "") -> None:
+        """Give a container a device of that kind on the RNIC of a rail."""
         name = f"net{rail}"
         self.ip("link", "add", name, "link", f"rnic{rail}", "type", *kind.split())
-        self.move(name, address)
+        self.move(name, address, inside)
 
-    def move(self, device: str, address: str) -> None:
-        """Move a device into the container."""
-        self.ip("link", "set", device, "netns", self.inside)
-        ip("-n", self.inside, "addr", "add", f"{address}/24", "dev", device)
-        ip("-n", self.inside, "link", "set", device, "up")
+    def move(self, device: str, address: str, inside: str = "") -> None:
+        """Move a device into a container."""
+        inside = inside or self.inside
+        self.ip("link", "set", device, "netns", inside)
+        ip("-n", inside, "addr", "add", f"{address}/24", "dev", device)
+        ip("-n", inside, "link", "set", device, "up")
 
     def declare(self, rails: dict[int, str], *, netns: str = "", name: str = "a", **more) -> None:
         """Put a file into the folder, whole."""
@@ -121,7 +133,7 @@ def bare(tmp_path) -> Iterator[Bare]:
         for stop in stopping:
             stop()
         thread.join(5)
-        for name in (made.host, made.inside):
+        for name in made.namespaces:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
 
 
@@ -225,3 +237,28 @@ def test_a_file_that_is_odd_is_a_finding_with_its_name(bare):
     assert "file a.json: Object contains unknown field `pod`" in finding.text
     (bare.folder / "a.json").chmod(0o666)
     bare.within(SOON_S, "another reason", lambda view: "may write it" in view.findings[0].text)
+
+
+def test_endpoints_without_a_port_probe_each_other_from_within(bare):
+    for name, inside, octet in (("a", bare.inside, 1), ("b", bare.other, 2)):
+        bare.give("macvlan mode bridge", 0, f"10.1.0.{octet}", inside)
+        bare.declare({0: "net0"}, netns=f"/run/netns/{inside}", name=name)
+    bare.within(SOON_S, "both", lambda view: len(view.endpoints) == 2)
+    ends = {each.id: each for each in bare.latest.endpoints}
+    target = Target(A0, B0, ends[B0].address, ends[B0].underlay)
+    config = ProbeConfig()
+    transports = TransportOpener(config, Answering(config.rate_per_host), None)
+    with closing(ProbeLoop(config, WindowTally(large_class=2), transports)) as probes:
+        transports.place(bare.latest.namespaces)
+        assert probes.set_endpoints(bare.latest.endpoints) == []
+        probes.set_pinglist(PingList(1, (target,)))
+        collect = probes.begin_burst(target, 3)
+        answers: list[ProbeAnswer] = []
+
+        def answered() -> bool:
+            probes.step()
+            answers.extend(collect() or ())
+            return bool(answers)
+
+        wait_until(answered, "three answers")
+    assert {each.outcome for each in answers} == {"replied"}
