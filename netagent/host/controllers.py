@@ -23,6 +23,8 @@ PORT = "port"
 
 _OWN = frozenset({"task", "rail"})
 """Keys of netagent's own external_ids; who has one says all by itself."""
+_SHOWN = 80
+"""Characters of an odd value that are told. Chosen: to be read."""
 _KEY = re.compile(r"\{([^{}]+)\}")
 
 
@@ -153,7 +155,7 @@ class ControllerPorts:
         if rules.mac and not MAC.fullmatch(mac):
             return Unusable(name, _odd(rules.mac, mac, "hardware address"))
         if stated and not address:
-            return Unusable(name, f"cannot use the address {stated!r}")
+            return Unusable(name, f"cannot use the address {stated[:_SHOWN]!r}")
         if interface.type not in {"", "system"}:
             return Unusable(name, f"cannot use type {interface.type!r}")
         unopened = "it could not be opened" if interface.ofport == -1 else ""
@@ -182,7 +184,7 @@ class ControllerPorts:
         number = parse_rail(text)
         rail = None if number is None else number - self.rules.rail.first
         if rail is None or rail < 0:
-            return Unusable(interface.name, f"{text!r} is no rail")
+            return Unusable(interface.name, f"{text[:_SHOWN]!r} is no rail")
         return rail
 
 
@@ -193,7 +195,7 @@ def _uplink_rail(name: str, vtep: str, given: Given) -> int | Unusable | None:
         rails = [each.external_ids.get("rail") for each in tunnels
                  if each.options.get("local_ip") == vtep]  # fmt: skip
         found = next((rail for rail in map(parse_rail, rails) if rail is not None), None)
-        text = f"its encap-ip {vtep} is the local_ip of no tunnel with a rail"
+        text = f"its encap-ip {vtep[:_SHOWN]!r} is the local_ip of no tunnel with a rail"
         return Unusable(name, text) if found is None else found
     link = given.links.host.get(name)
     if link is None or not link.switch_port:
@@ -213,7 +215,7 @@ def _read(rule: Rule | None, keys: Mapping[str, str]) -> str:
 
 def _odd(rule: Rule, value: str, what: str) -> str:
     if value:
-        return f"cannot use {value!r} as {what}"
+        return f"cannot use {value[:_SHOWN]!r} as {what}"
     return f"external_ids say no {what} ({rule.text})"
 
 

@@ -28,6 +28,8 @@ MAX_BYTES = 4096
 
 _MAX_NAME = 128
 """Characters of a task's name. Chosen: as for a container's."""
+_MAX_SHOWN = 200
+"""Characters of a problem that are told. Chosen: to be read."""
 _IFNAMSIZ = 16
 """Bytes of an interface's name with its end (linux/if.h)."""
 
@@ -53,13 +55,11 @@ class DeclaredPorts:
             try:
                 found = {port.id: port for port in _ports(file)}
             except ValueError as error:
-                # JSON can hold what no text in a message may: half a surrogate pair.
-                text = str(error).encode("utf-8", "backslashreplace").decode()
-                unusable.append(Unusable(file.name, text, "file"))
+                unusable.append(Unusable(_shown(file.name), _shown(str(error)), "file"))
                 continue
             if twin := min(found.keys() & ports, default=None):
                 text = f"{twin} is already declared in {source[twin]}"
-                unusable.append(Unusable(file.name, text, "file"))
+                unusable.append(Unusable(_shown(file.name), _shown(text), "file"))
                 continue
             ports |= found
             source |= dict.fromkeys(found, file.name)
@@ -113,6 +113,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> Mapping[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a key is there twice")
     return found
+
+
+def _shown(text: str) -> str:
+    """Return a text as it can be told: whoever wrote a file may have written anything into it."""
+    cut = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in cut)
 
 
 def _is_netdev(name: str) -> bool:

@@ -99,6 +99,14 @@ def unwired_macs(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[s
     return frozenset(port.mac for port, link in devices if link is not None and not _is_wired(link))
 
 
+def named_paths(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[str]:
+    """Return the paths of the namespaces in which interfaces are that nothing else leads to."""
+    named = [port for port in ports if port.netns]
+    devices = ((port, links.host.get(port.interface)) for port in named if port.bridged)
+    unwired = {port.netns for port, link in devices if link is not None and not _is_wired(link)}
+    return frozenset(unwired | {port.netns for port in named if not port.bridged})
+
+
 class Discovery:
     """Remembers what was announced, and returns what to announce now."""
 

@@ -38,8 +38,7 @@ class DeclaredFolder:
             paths = [path for path in entries(Path(self._folder)) if path.suffix == _SUFFIX]
             found = []
             for path in paths[:MAX_FILES]:
-                name = os.fsencode(path.name).decode("utf-8", "backslashreplace")
-                found.append(self._file(path, name, kept.get(name), before.get(name)))
+                found.append(self._file(path, kept.get(path.name), before.get(path.name)))
             if len(paths) > MAX_FILES:
                 text = f"has {len(paths)} files, and {MAX_FILES} are read"
                 found.append(DeclaredFile(self._folder, problem=text))
@@ -56,9 +55,8 @@ class DeclaredFolder:
             return f"cannot be read: {error.strerror}"
         return "is no folder" if not stat.S_ISDIR(seen.st_mode) else _refusal(seen, self._owner)
 
-    def _file(
-        self, path: Path, name: str, known: DeclaredFile | None, mark: _Mark | None
-    ) -> DeclaredFile:
+    def _file(self, path: Path, known: DeclaredFile | None, mark: _Mark | None) -> DeclaredFile:
+        name = path.name
         try:
             # What opens else than a file, such as a pipe, must not hold up the agent.
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

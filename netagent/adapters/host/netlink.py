@@ -61,6 +61,8 @@ _HEADER = 16
 """Bytes of a netlink header, `struct nlmsghdr` of linux/netlink.h."""
 _NOT_ASSIGNED = 0xFFFF_FFFF
 """NETNSA_NSID_NOT_ASSIGNED of linux/net_namespace.h: -1, which pyroute2 reads unsigned."""
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a path is opened that should be a namespace's: a pipe in its place holds up nobody."""
 _MII_DOWN = 2
 """BOND_LINK_DOWN of linux/if_bonding.h; 0 is up, 1 and 3 last for a moment."""
 
@@ -262,7 +264,7 @@ def _dumped(query: IPRSocket) -> Iterator[Any]:
 def nsid_of(query: IPRSocket, path: str) -> tuple[int, int]:
     """Return id (-1: none) and inode of the namespace at `path`; OSError if there is none."""
     question = nsidmsg()
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, _OPEN)
     try:
         inode = os.fstat(fd).st_ino
         question["attrs"] = [("NETNSA_FD", fd)]
@@ -292,7 +294,7 @@ def assign_nsid(query: IPRSocket, path: str) -> int:
     Raises OSError where the kernel refuses, EEXIST where it has one.
     """
     request = nsidmsg()
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, _OPEN)
     try:
         request["attrs"] = [("NETNSA_FD", fd), ("NETNSA_NSID", _NOT_ASSIGNED)]
         query.put(request, rtnl.RTM_NEWNSID, NLM_F_REQUEST | NLM_F_ACK)

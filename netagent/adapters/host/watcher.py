@@ -29,7 +29,7 @@ from netagent.host.board import BoardWatch
 from netagent.host.checks.contract import Inspected
 from netagent.host.controllers import ControllerPorts
 from netagent.host.declared import DeclaredPorts
-from netagent.host.discovery import Discovery, container_nsids, unwired_macs
+from netagent.host.discovery import Discovery, container_nsids, named_paths, unwired_macs
 from netagent.host.facts import Bridge, HostView, LinkView, Namespace, Uplink, VswitchView
 from netagent.host.ports import is_tunnel
 from netagent.host.rates import PortRate, RateWatch
@@ -228,7 +228,7 @@ class Watcher:
             found = await asyncio.to_thread(locate, asked)
             self._namespaces.learn(asked, found, now_ns=now_ns())
         await self._functions.look(unwired_macs(ports, links))
-        await self._named.look(frozenset(port.netns for port in ports if port.netns))
+        await self._named.look(named_paths(ports, links))
         placed = self._functions.by_nsid | self._named.by_nsid
         self._links.follow((nsids | placed.keys()) - {self._own()})
         links = self._links.view({**placed, **self._namespaces.found})

@@ -119,7 +119,7 @@ def test_the_first_address_is_one_of_ipv4_where_there_is_one():
         ({"attached_mac": None}, "external_ids say no hardware address ({attached_mac})"),
         ({"attached_mac": "02:00"}, "cannot use '02:00' as hardware address"),
         ({"ip_addresses": "x"}, "cannot use the address 'x'"),
-        ({"encap__ip": "172.30.9.9"}, "its encap-ip 172.30.9.9 is the local_ip of no tunnel"),
+        ({"encap__ip": "172.30.9.9"}, "its encap-ip '172.30.9.9' is the local_ip of no tunnel"),
     ],
 )
 def test_what_is_missing_or_odd_is_named_and_not_guessed(change, text):

@@ -112,6 +112,22 @@ def test_whatever_json_a_file_holds_it_is_endpoints_or_one_problem(data):
         assert bool(found.ports) != bool(found.unusable)
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "shown"),
+    [
+        ("\udcff.json", "x", "\\udcff.json"),
+        ("a\x1b.json", "\x1b[31m", "unknown field `\\x1b[31m`"),
+        ("a.json", "k" * 3_000, "..."),
+    ],
+)
+def test_what_is_told_of_a_file_is_text_and_short(name, key, shown):
+    (unusable,) = read(file(name, **{key: 1})).unusable
+    told = unusable.port + unusable.text
+    assert shown in told
+    assert told.isprintable()
+    assert len(told) < 300
+
+
 @given(st.binary(max_size=64))
 def test_no_bytes_raise(text):
     assert len(read(DeclaredFile("f.json", text)).unusable) == 1

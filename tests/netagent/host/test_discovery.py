@@ -11,6 +11,7 @@ from netagent.host.discovery import (
     UNFOUND_NS,
     Discovery,
     container_nsids,
+    named_paths,
     unwired_macs,
 )
 from netagent.host.facts import HostView, LinkView, Namespace, VswitchView
@@ -500,6 +501,20 @@ def test_behind_a_representor_a_namespace_that_is_said_is_enough(host, known):
     (endpoint,) = view.endpoints
     assert (endpoint.address, endpoint.mac) == ("10.0.0.10", "02:00:00:00:00:0a")
     assert view.namespaces == {C0: host.links.namespaces[3]}
+
+
+def test_only_where_nothing_else_leads_a_namespace_is_opened_by_its_path(host):
+    links = host.links
+    links.start(plug(), 3)
+    links.give(plug("c1"), 4)
+    ports = [
+        replace(TOLD, netns="/veth"),
+        replace(TOLD, interface="c1-r0", netns="/representor"),
+        replace(TOLD, interface="gone", netns="/gone"),
+        replace(TOLD, interface="net1", netns="/declared", bridged=False),
+        replace(TOLD, interface="c1-r0"),
+    ]
+    assert named_paths(ports, links.view) == {"/representor", "/declared"}
 
 
 def test_a_namespace_that_is_said_and_not_there_is_named(host):

@@ -106,9 +106,9 @@ def test_no_more_is_read_than_is_of_use(place):
     assert watched.files[-1].problem == f"has {MAX_FILES + 1} files, and {MAX_FILES} are read"
 
 
-def test_a_name_that_is_no_text_can_be_told(place):
+def test_a_name_that_is_no_text_is_kept_as_the_kernel_has_it(place):
     Path(os.fsdecode(os.fsencode(place) + b"/\xff.json")).write_text("")
     watched = folder(place)
     watched.look()
-    assert watched.files == (DeclaredFile("\\xff.json"),)
+    assert watched.files == (DeclaredFile("\udcff.json"),)
     assert not watched.look()
