@@ -126,6 +126,13 @@ class OvsConfig(_Section, frozen=True, kw_only=True):
     integration_bridge: NoName = "br-int"
     """Bridge that holds the containers' ports and the tunnels; empty: this host has no Open
     vSwitch, and its endpoints are all declared."""
+    rails: Annotated[tuple[Name, ...], Meta(max_length=256)] = ()
+    """Netdevs of the RNICs of rails 0, 1, ...: the rails of tunnels that name none, as OVN's."""
+
+    def __post_init__(self) -> None:
+        """Refuse an RNIC of two rails."""
+        if len(set(self.rails)) < len(self.rails):
+            raise ValueError("rails: one RNIC is there twice")
 
 
 class RuleConfig(_Section, frozen=True, kw_only=True):

@@ -191,6 +191,8 @@ class ControllerPorts:
 def _uplink_rail(name: str, vtep: str, given: Given) -> int | Unusable | None:
     """Return the rail of the uplink that a port's packets leave by; None for none of an RNIC's."""
     if vtep:  # ovn-controller(8), external_ids:encap-ip of an Interface
+        if (rail := next((u.rail for u in given.uplinks if u.address == vtep), None)) is not None:
+            return rail
         tunnels = (each for port in given.ports for each in port.interfaces if is_tunnel(each))
         rails = [each.external_ids.get("rail") for each in tunnels
                  if each.options.get("local_ip") == vtep]  # fmt: skip

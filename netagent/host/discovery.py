@@ -7,7 +7,7 @@ makes it: an endpoint that merely fails must go on being probed, or its failure 
 """
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from netagent.host.beneath import rnic_beneath
@@ -110,11 +110,11 @@ def named_paths(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[st
 class Discovery:
     """Remembers what was announced, and returns what to announce now."""
 
-    def __init__(self, *, host: str, bridge: str) -> None:
+    def __init__(self, *, host: str, bridge: str, rnics: Sequence[str] = ()) -> None:
         self._host = host
         self._bridge = bridge
         self._known: dict[EndpointId, _Known] = {}
-        self._uplinks = Uplinks()
+        self._uplinks = Uplinks(rnics)
         self._rnics = RnicWatch(host)
         self._spares = SpareWatch(host)
         self._since_wall_ns: dict[tuple[FindingKind, Component, str], int] = {}

@@ -186,6 +186,12 @@ def test_a_controller_has_rules_of_its_own():
     assert rules_of('controller = "ovn-kubernetes"') == CONTROLLERS["ovn-kubernetes"]
 
 
+def test_a_host_may_have_no_open_vswitch_and_tunnels_may_name_no_rail():
+    ovs = parse(f'{SMALL}[ovs]\nintegration_bridge = ""\nrails = ["p0", "p1"]\n').ovs
+    assert (ovs.integration_bridge, ovs.rails) == ("", ("p0", "p1"))
+    assert "twice" in problem(f'{SMALL}[ovs]\nrails = ["p0", "p0"]\n').message
+
+
 def test_rules_may_be_a_text_or_have_a_regular_expression():
     rules = rules_of(
         'controller = "kube-ovn"\ncontainer = "{pod_name}"\nrail = "0"\n'

@@ -36,9 +36,8 @@ class DeclaredFolder:
             found = [DeclaredFile(self._folder, problem=problem)]
         else:
             paths = [path for path in entries(Path(self._folder)) if path.suffix == _SUFFIX]
-            found = []
-            for path in paths[:MAX_FILES]:
-                found.append(self._file(path, kept.get(path.name), before.get(path.name)))
+            read = (self._file(p, kept.get(p.name), before.get(p.name)) for p in paths[:MAX_FILES])
+            found = [file for file in read if file is not None]
             if len(paths) > MAX_FILES:
                 text = f"has {len(paths)} files, and {MAX_FILES} are read"
                 found.append(DeclaredFile(self._folder, problem=text))
@@ -55,11 +54,16 @@ class DeclaredFolder:
             return f"cannot be read: {error.strerror}"
         return "is no folder" if not stat.S_ISDIR(seen.st_mode) else _refusal(seen, self._owner)
 
-    def _file(self, path: Path, known: DeclaredFile | None, mark: _Mark | None) -> DeclaredFile:
+    def _file(
+        self, path: Path, known: DeclaredFile | None, mark: _Mark | None
+    ) -> DeclaredFile | None:
+        """Return a file as it is now; None for one that went since the folder was listed."""
         name = path.name
         try:
             # What opens else than a file, such as a pipe, must not hold up the agent.
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
         except OSError as error:
             return DeclaredFile(name, problem=f"cannot be read: {error.strerror}")
         try:

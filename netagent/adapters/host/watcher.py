@@ -70,7 +70,8 @@ class Watcher:
         rundir = Path(config.ovs.rundir)
         self._host = config.host
         self._bridge = config.ovs.integration_bridge
-        self._discovery = Discovery(host=config.host, bridge=self._bridge)
+        self._rails = config.ovs.rails
+        self._discovery = Discovery(host=config.host, bridge=self._bridge, rnics=self._rails)
         rules = config.endpoints.rules()
         self._sources: list[EndpointSource] = [OwnPorts()]
         self._sources += [ControllerPorts(rules)] if rules else []
@@ -276,7 +277,8 @@ class Watcher:
         """Return the uplinks that are there, and those that were, of rails that lost theirs."""
         bridge = self._vswitch.bridge(self._bridge)
         interfaces = tuple(bridge.interfaces()) if bridge else ()
-        now, _ = Uplinks().observe(self._vswitch, interfaces, links, rails=frozenset())
+        fresh = Uplinks(self._rails)
+        now, _ = fresh.observe(self._vswitch, interfaces, links, rails=frozenset())
         return tuple(({u.rail: u for u in self._last.uplinks} | {u.rail: u for u in now}).values())
 
 

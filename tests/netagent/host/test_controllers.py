@@ -207,6 +207,12 @@ def test_a_representor_of_another_card_is_named(facts, text):
     assert text in found.unusable[0].text
 
 
+def test_an_encap_ip_is_on_the_rail_of_that_vtep_whatever_the_tunnels_say():
+    vtep = with_key(OVN_KUBERNETES, encap__ip="172.30.1.10")
+    (port,) = read(CONTROLLERS["ovn-kubernetes"], vtep[2:], uplinks=UPLINKS).ports
+    assert port.id.rail == 1
+
+
 def test_a_port_that_is_on_no_rnic_belongs_to_others():
     veth = representor(switch_port="", kind="veth", parent="")
     found = read(CONTROLLERS["ovn-kubernetes"], BY_DEVICE, veth, uplinks=UPLINKS)

@@ -112,3 +112,12 @@ def test_a_name_that_is_no_text_is_kept_as_the_kernel_has_it(place):
     watched.look()
     assert watched.files == (DeclaredFile("\udcff.json"),)
     assert not watched.look()
+
+
+def test_a_file_that_went_since_the_folder_was_listed_is_none(place, monkeypatch):
+    put(place, "a.json")
+    listed = [place / "a.json", place / "gone.json"]
+    monkeypatch.setattr("netagent.adapters.host.declared.entries", lambda _: listed)
+    watched = folder(place)
+    watched.look()
+    assert watched.files == (DeclaredFile("a.json", b"{}"),)
