@@ -10,6 +10,7 @@ import ipaddress
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import urlsplit
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta, Struct, field
 
+from netagent.host.controllers import CONTROLLERS, UPLINK, Rule, Rules
 from netagent.model.errors import ConfigError
 from netagent.model.path import MAX_HOPS
 
@@ -38,6 +40,8 @@ timeout, so that no probe of the port is under way when it is closed."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 """A host, bridge or certificate name."""
+NoName = Annotated[str, Meta(max_length=128, pattern=r"^([A-Za-z0-9][\w.-]*)?$")]
+"""A name, or none."""
 
 
 class _Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,8 +123,78 @@ class OvsConfig(_Section, frozen=True, kw_only=True):
 
     rundir: str = "/var/run/openvswitch"
     """Folder of ``db.sock`` and of ovs-vswitchd's pid file and control socket."""
-    integration_bridge: Name = "br-int"
-    """Bridge that holds the containers' ports and the tunnels."""
+    integration_bridge: NoName = "br-int"
+    """Bridge that holds the containers' ports and the tunnels; empty: this host has no Open
+    vSwitch, and its endpoints are all declared."""
+    rails: Annotated[tuple[Name, ...], Meta(max_length=256)] = ()
+    """Netdevs of the RNICs of rails 0, 1, ...: the rails of tunnels that name none, as OVN's."""
+
+    def __post_init__(self) -> None:
+        """Refuse an RNIC of two rails."""
+        if len(set(self.rails)) < len(self.rails):
+            raise ValueError("rails: one RNIC is there twice")
+
+
+class RuleConfig(_Section, frozen=True, kw_only=True):
+    """How to read a container's name, a task or a rail from a port's external_ids."""
+
+    text: str
+    """Text in which each ``{KEY}`` stands for that key's value; ``{port}`` is the port's name."""
+    match: str = ""
+    """Regular expression that all of the text must match; its first group is the result."""
+    first: Annotated[int, Meta(ge=0, le=255)] = 0
+    """Of a rail: the number that stands for rail 0."""
+
+
+class EndpointsConfig(_Section, frozen=True, kw_only=True):
+    """``[endpoints]``: who plugs containers in, and how to read what they say of them.
+
+    netagent's own external_ids are read in any case.
+    """
+
+    controller: str = ""
+    """Who writes the external_ids of the integration bridge: one of `CONTROLLERS`; empty: whoever
+    writes netagent's own."""
+    container: str | RuleConfig | None = None
+    """Where a container's name comes from, as text or as a rule; None: as its controller has it."""
+    task: str | RuleConfig | None = None
+    """Where a task comes from; who has none belongs to others."""
+    rail: str | RuleConfig | None = None
+    """Where a rail comes from; ``"uplink"`` is that of the tunnel or RNIC which the port uses."""
+    folder: str = "/run/netagent/endpoints"
+    """Folder of the files that declare endpoints without a port (`netagent.host.declared`)."""
+
+    def __post_init__(self) -> None:
+        """Refuse rules that nothing can be read with."""
+        self.rules()
+
+    def rules(self) -> Rules | None:
+        """Return how to read the controller's external_ids; None without a controller.
+
+        Raises ValueError for a controller that nobody knows, and for rules that say nothing.
+        """
+        if not self.controller:
+            if self.container or self.task or self.rail:
+                raise ValueError("rules need a controller")
+            return None
+        own = CONTROLLERS.get(self.controller)
+        if own is None:
+            raise ValueError(f"controller: {self.controller!r} is none of {', '.join(CONTROLLERS)}")
+        rules = replace(
+            own,
+            container=_rule(self.container) or own.container,
+            task=_rule(self.task) or own.task,
+            rail=None if self.rail == UPLINK else _rule(self.rail) or own.rail,
+        )
+        if rules.task is None:
+            raise ValueError(f"task is needed: {self.controller} writes none")
+        return rules
+
+
+def _rule(given: str | RuleConfig | None) -> Rule | None:
+    if isinstance(given, RuleConfig):
+        return Rule(given.text, given.match, given.first)
+    return None if given is None else Rule(given)
 
 
 class ProbeConfig(_Section, frozen=True, kw_only=True):
@@ -214,6 +288,7 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
     tls: TlsConfig | None = None
     rpc: RpcConfig = field(default_factory=RpcConfig)
     ovs: OvsConfig = field(default_factory=OvsConfig)
+    endpoints: EndpointsConfig = field(default_factory=EndpointsConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     trace: TraceConfig = field(default_factory=TraceConfig)
     traffic: TrafficConfig = field(default_factory=TrafficConfig)
@@ -249,8 +324,11 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             crl=str(folder / self.tls.crl) if self.tls.crl else "",
         )
         ovs = msgspec.structs.replace(self.ovs, rundir=str(folder / self.ovs.rundir))
+        declared = str(folder / self.endpoints.folder)
+        endpoints = msgspec.structs.replace(self.endpoints, folder=declared)
+        state_dir = str(folder / self.state_dir)
         return msgspec.structs.replace(
-            self, tls=tls, ovs=ovs, state_dir=str(folder / self.state_dir)
+            self, tls=tls, ovs=ovs, endpoints=endpoints, state_dir=state_dir
         )
 
 

@@ -136,6 +136,11 @@ class Case:
         return {self.endpoints[key].host for key in pair if key in self.endpoints}
 
 
+def is_switched(pair: OrderedPair, endpoints: Endpoints) -> bool:
+    """Whether virtual switches carry both ends of a pair: else there are no tables to ask."""
+    return all(endpoints[key].bridge for key in pair if key in endpoints)
+
+
 def pair_of(flow: FlowId) -> OrderedPair:
     """Return the ordered pair of a flow."""
     return flow.source, flow.target

@@ -62,7 +62,8 @@ def differences(topology: LearnedTopology, endpoints: Iterable[Endpoint]) -> lis
     }
     leaves = topology.leaves()
     for endpoint in endpoints:
-        port, seen = rnic(endpoint.host, endpoint.rnic), leaves.get(endpoint.underlay)
+        port = rnic(endpoint.host, endpoint.rnic)
+        seen = leaves.get(endpoint.underlay) if endpoint.bridge else None
         said = topology.declared.leaf(endpoint.host, endpoint.rnic)
         if said and seen and said != seen:
             found[port] = f"{port} is cabled to {seen}; the topology file says {said}"

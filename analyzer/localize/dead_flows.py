@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping
 
 from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
 from analyzer.localize import walks
-from analyzer.localize.case import Case, Endpoints, Explained, OrderedPair, pair_of, unordered
+from analyzer.localize.case import (
+    Case,
+    Endpoints,
+    Explained,
+    OrderedPair,
+    is_switched,
+    pair_of,
+    unordered,
+)
 from analyzer.localize.contract import Context
 from analyzer.localize.overlay import verdict_of
 from analyzer.localize.walks import Question
@@ -47,7 +55,11 @@ class DeadFlows:
 
     def explain(self, case: Case) -> Asking[list[Explained]]:
         """Return a verdict per entry that stops packets of some ports."""
-        dead = partly_dead(case.votable())
+        dead = [
+            view
+            for view in partly_dead(case.votable())
+            if is_switched(pair_of(view.flow), case.endpoints)
+        ]
         known = self._walked_ns
         self._walked_ns = {v.flow: known.get(v.flow, 0) for v in dead}
         if not dead:

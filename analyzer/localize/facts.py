@@ -142,14 +142,15 @@ def _dark(
 
 
 def _crossing(case: Case, component: Component, topology: LearnedTopology) -> tuple[FlowView, ...]:
-    # A vSwitch carries whatever its host carries.
-    wanted = Component(Kind.HOST, component.name) if component.kind is Kind.VSWITCH else component
+    # A vSwitch carries what its host carries, but for what bypasses it.
+    switch_of = component.name if component.kind is Kind.VSWITCH else ""
+    wanted = Component(Kind.HOST, switch_of) if switch_of else component
     if wanted.kind in {Kind.SWITCH, Kind.LINK}:
         return tuple(v for v in case.flows if wanted in way_of(v, case, topology).certain)
     ends = {
         key
         for key, end in case.endpoints.items()
-        if wanted in case.own_parts(key)
+        if (wanted in case.own_parts(key) and (end.bridge or not switch_of))
         or (end.rdma is not None and wanted == rnic(end.host, end.rdma.device))
     }
     return tuple(case.flows.where(case.flows.of_any(ends)))

@@ -11,7 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
 from analyzer.localize import walks
-from analyzer.localize.case import Case, Endpoints, Explained, OrderedPair, pair_of, pairs_quoted
+from analyzer.localize.case import (
+    Case,
+    Endpoints,
+    Explained,
+    OrderedPair,
+    is_switched,
+    pair_of,
+    pairs_quoted,
+)
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Walked
 from analyzer.questions import Asking
@@ -50,11 +58,16 @@ class Overlay:
         """Return a verdict per entry that stops packets; `case.missing` gets what was not read."""
         doubts = self._context.doubts
         flows = doubts.walkable(case, case.rest)
-        pairs = choose(unconnected_pairs(flows), case.endpoints)
+        dead = [pair for pair in unconnected_pairs(flows) if is_switched(pair, case.endpoints)]
+        pairs = choose(dead, case.endpoints)
         if not pairs:
             doubts.walked = Walked()
             return []
-        beside = [pair for pair in siblings(pairs, flows) if pair not in pairs]
+        beside = [
+            pair
+            for pair in siblings(pairs, flows)
+            if pair not in pairs and is_switched(pair, case.endpoints)
+        ]
         reaches, egress, missing = yield from reaches_of(
             pairs, beside, case.endpoints, self._context, source_ports_of([*pairs, *beside], flows)
         )
@@ -73,10 +86,14 @@ def reaches_of(
 ) -> Asking[tuple[dict[OrderedPair, Reach], Walks, list[str]]]:
     """Ask for the walks of `pairs`, of those `beside` for comparison; judge what arrives.
 
+    Pairs that no virtual switches carry are not asked about.
+
     Returns where each walked pair ends, the walks through the sources' hosts, and whose flow tables
     could not be read.
     """
-    missing: list[str] = []
+    bare = sorted({key for pair in pairs for key in pair if not endpoints[key].bridge})
+    missing = [f"flow tables: no virtual switch carries {key}" for key in bare]
+    pairs = [pair for pair in pairs if is_switched(pair, endpoints)]
     port = context.probe_port
     egress = yield from walks.egress([*pairs, *beside], endpoints, port, missing, source_ports)
     roster = context.roster

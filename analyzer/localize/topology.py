@@ -304,7 +304,7 @@ class LearnedTopology:
 
     def leaf_of(self, end: Endpoint) -> str | None:
         """Return the name of an endpoint's leaf, traced or declared; None where it is not known."""
-        seen = self._traced.leaf_of.get(end.underlay)
+        seen = self._traced.leaf_of.get(end.underlay) if end.bridge else None
         return self.name(seen) if seen else self._declared_leaf.get((end.host, end.rnic))
 
     def _leg(

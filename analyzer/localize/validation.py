@@ -17,6 +17,7 @@ from analyzer.localize.case import (
     Endpoints,
     Explained,
     OrderedPair,
+    is_switched,
     pair_of,
     pairs_quoted,
     unordered,
@@ -185,6 +186,8 @@ class Validation:
 
 def comparing(pair: OrderedPair, endpoints: Endpoints, port: int) -> Asking[tuple[Compared, ...]]:
     """Have both hosts of a pair compare their tables now, for a person who asks."""
+    if not is_switched(pair, endpoints):
+        return ()
     looks = looks_of(pair, endpoints)
     asks = [Ask(look.host, request_of(look, endpoints, port=port)) for look in looks]
     replies = yield asks
@@ -227,7 +230,8 @@ def _troubles(
 ) -> Iterator[_Trouble]:
     """Yield the trouble of a pair, if it has some and both its ends are known."""
     flows = tuple(flows)
-    if flows and all(key in case.endpoints for key in pair):
+    known = all(key in case.endpoints for key in pair)
+    if flows and known and is_switched(pair, case.endpoints):
         looks = tuple(looks_of(pair, case.endpoints))
         yield _Trouble((pair, is_slow), is_slow, flows, looks, of)
 
@@ -243,7 +247,9 @@ def _inside(case: Case) -> Iterator[_Trouble]:
             way
             for pair in sorted({unordered(pair_of(view.flow)) for view in explained.flows})
             for way in (pair, (pair[1], pair[0]))
-            if way[1] in case.endpoints and _is_at(component, way[0], case)
+            if way[1] in case.endpoints
+            and is_switched(way, case.endpoints)
+            and _is_at(component, way[0], case)
         )
         if (way := next(ways, None)) is not None:
             look = Look(case.endpoints[way[0]].host, way)

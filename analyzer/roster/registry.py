@@ -261,7 +261,8 @@ class Registry:
             del self._underlays[address]
         for view in self._views.values():
             end = view.endpoint
-            if view.live and end.underlay in addresses and end.host in self._hosts:
+            is_here = view.live and end.bridge and end.host in self._hosts
+            if is_here and end.underlay in addresses:
                 self._underlays[end.underlay] = (end.host, end.id.rail)
 
     # --- what schedulers say --------------------------------------------------------------------
@@ -578,7 +579,8 @@ class Registry:
         self._views[endpoint.id] = record
         self._containers[endpoint.id.container].add(endpoint.id)
         self._came(endpoint.id.container, record.registered_ns)
-        if not self._is_at(endpoint.underlay, besides=endpoint.host):
+        # Without a tunnel it is the container's own address, which its tenant may set to any.
+        if endpoint.bridge and not self._is_at(endpoint.underlay, besides=endpoint.host):
             self._underlays[endpoint.underlay] = (endpoint.host, endpoint.id.rail)
         if record.live and endpoint.task:
             self._members[endpoint.task].add(endpoint.id)
@@ -595,7 +597,8 @@ class Registry:
         if besides in self._hosts and since_ns + HELD_NS <= self._hosts[besides].agent.last_seen_ns:
             return False
         records = self._hosts[owner].records.values()
-        return any(r.live and r.endpoint.underlay == underlay for r in records)
+        behind = (r.endpoint for r in records if r.live and r.endpoint.bridge)
+        return any(endpoint.underlay == underlay for endpoint in behind)
 
     def _unindex(self, record: EndpointRecord) -> None:
         endpoint = record.endpoint

@@ -22,6 +22,7 @@ from netagent.adapters.workers.trace import SOCKET, TraceWorker
 from netagent.collect.traffic import TrafficRecorder
 from netagent.collect.windows import WindowTally
 from netagent.config import AgentConfig
+from netagent.model.endpoint import Endpoint
 from netagent.model.ids import FlowId
 from netagent.probing.prober import Prober
 from netagent.trust import Trust
@@ -31,6 +32,9 @@ from netagent.wire.validate import ValidateReply, ValidateRequest
 
 class VswitchRpc(Protocol):
     """Answers that need a worker process."""
+
+    endpoints: Callable[[], tuple[Endpoint, ...]]
+    """Returns the host's endpoints."""
 
     async def check(self, request: CheckRequest) -> CheckReply:
         """Walk the host's flow tables."""

@@ -212,9 +212,13 @@ def vteps_of(
 ) -> tuple[str, str]:
     """Return the VTEPs of a pair that is probed from this host.
 
-    Raises RemoteProtocolError where it is not: packets are sent to nobody else.
+    Raises RemoteProtocolError where it is not: packets are sent to nobody else. Raises
+    CapabilityMissing where its source sends without an outer header, from within its container.
     """
-    source = next((each.underlay for each in own if each.id == request.source), "")
+    end = next((each for each in own if each.id == request.source), None)
+    if end is not None and not end.bridge:
+        raise CapabilityMissing("counting", f"{request.source} has no tunnel to count along")
+    source = end.underlay if end else ""
     pair = (request.source, request.target)
     target = next((each.underlay for each in targets if (each.source, each.target) == pair), "")
     if not (source and target):

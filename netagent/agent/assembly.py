@@ -32,6 +32,7 @@ class Agent:
         instance = secrets.token_hex(8)
         self._adapters = build(config, vswitch, self._on_rdma)
         self._membership = Membership(config, instance, self._adapters)
+        vswitch.endpoints = self._membership.endpoints
         self._windows = Windows(config, instance, self._adapters, self._membership)
         self.renewal = Renewal(config, self._adapters)
         self.answers = Answers(config, instance, self._adapters, self._membership, self._windows)

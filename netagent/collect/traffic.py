@@ -54,10 +54,14 @@ class CountedAt:
 def sources(
     view: HostView, places: Mapping[EndpointId, CountedAt], devices: Mapping[str, RdmaDevice]
 ) -> dict[EndpointId, Source]:
-    """Return where to read each endpoint: its RNIC, else the other end of its interface."""
+    """Return where to read each endpoint: its RNIC, else the other end of its interface.
+
+    One that has no other end is counted inside, and left out while it cannot be entered.
+    """
     return {
-        endpoint.id: _of_rnic(places.get(endpoint.id), devices) or _of_interface(endpoint)
+        endpoint.id: source
         for endpoint in view.endpoints
+        if (source := _of_rnic(places.get(endpoint.id), devices) or _of_interface(endpoint, view))
     }
 
 
@@ -70,7 +74,7 @@ def compared(
     """
     by_rdma = {key: source for key, place in places.items() if (source := _of_rnic(place, devices))}
     by_kernel = {
-        key: Source(f"class/net/{netdev}/statistics/tx_bytes", namespace=view.namespaces[key])
+        key: _inside(netdev, view.namespaces[key])
         for key, netdev in view.netdevs.items()
         if key in by_rdma and key in view.namespaces
     }
@@ -90,9 +94,16 @@ def _of_rnic(place: CountedAt | None, devices: Mapping[str, RdmaDevice]) -> Sour
     return None
 
 
-def _of_interface(endpoint: Endpoint) -> Source:
+def _of_interface(endpoint: Endpoint, view: HostView) -> Source | None:
+    if not endpoint.bridge:
+        namespace, netdev = view.namespaces.get(endpoint.id), view.netdevs.get(endpoint.id)
+        return _inside(netdev, namespace) if namespace and netdev else None
     # What the host's end of the cable receives is what the container sent.
     return Source(f"class/net/{endpoint.port}/statistics/rx_bytes")
+
+
+def _inside(netdev: str, namespace: Namespace) -> Source:
+    return Source(f"class/net/{netdev}/statistics/tx_bytes", namespace=namespace)
 
 
 @dataclass(frozen=True, slots=True)

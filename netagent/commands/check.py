@@ -4,15 +4,17 @@
 import argparse
 import ipaddress
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netagent.commands.asking import CONFIG, endpoint
-from netagent.commands.vswitch import Ports, ports_of
+from netagent.commands.vswitch import Ports, known_to, ports_of, told_by
 from netagent.commands.worker import print_answer
 from netagent.config import load
+from netagent.host.controllers import Rules
+from netagent.host.ports import ContainerPort
 from netagent.model.errors import ConfigError, NetAgentError
 from netagent.model.ids import EndpointId
 from netagent.wire.conversion import walk_to_wire
@@ -44,6 +46,9 @@ there and back, tunnel, route, neighbour and MTU included.
 Exit code 0: all arrives; 1: something does not, or cannot be told; 2: the
 question is wrong.
 """
+
+Place = tuple[Path, str, str]
+"""Run directory, integration bridge and host name."""
 
 MAX_TRACES_PER_S = 20
 """Questions per second to the live switch. Chosen: it answers from the thread that serves everybody
@@ -109,21 +114,27 @@ def run(arguments: argparse.Namespace) -> int:
 
 def done(work: CheckWork) -> CheckReply:
     """Return the answer to what the agent asks."""
-    reply, _ = _walked(Path(work.rundir), work.bridge, work.host, lambda _: work.request)
+    place, known = (Path(work.rundir), work.bridge, work.host), known_to(work.endpoints)
+    reply, _ = _walked(place, None, known, lambda _: work.request)
     return reply
 
 
 def _answer(arguments: argparse.Namespace) -> tuple[CheckReply, list[LocalWalk]]:
-    return _walked(*_place(arguments), lambda ports: _request(arguments, ports))
+    place, rules = _place(arguments)
+    return _walked(place, rules, (), lambda ports: _request(arguments, ports))
 
 
 def _walked(
-    rundir: Path, bridge: str, host: str, ask: Callable[[Ports], CheckRequest]
+    place: Place,
+    rules: Rules | None,
+    known: Iterable[ContainerPort],
+    ask: Callable[[Ports], CheckRequest],
 ) -> tuple[CheckReply, list[LocalWalk]]:
     from ovs_checks.sources.vswitchd import Vswitchd  # noqa: PLC0415 - the rim, only when run
 
+    rundir, bridge, host = place
     snapshot = Vswitchd(rundir).snapshot(host)
-    ports = ports_of(snapshot, bridge)
+    ports = ports_of([*told_by(snapshot, bridge, rules), *known])
     request = ask(ports)
     walks = [answer_one(question, snapshot, ports) for question in request.questions]
     live = Vswitchd(rundir, timeout_s=TRACE_TIMEOUT_S)
@@ -154,16 +165,17 @@ def _second(vswitchd: "Vswitchd", snapshot: Snapshot, bridge: str, packet: Heade
         return unanswered(str(error))
 
 
-def _place(arguments: argparse.Namespace) -> tuple[Path, str, str]:
-    """Return run directory, integration bridge and host name."""
+def _place(arguments: argparse.Namespace) -> tuple[Place, Rules | None]:
+    """Return where to look, and how to read the external_ids there."""
     if arguments.rundir and arguments.bridge and arguments.host:
-        return Path(arguments.rundir), arguments.bridge, arguments.host
+        return (Path(arguments.rundir), arguments.bridge, arguments.host), None
     config = load(arguments.config)
-    return (
+    place = (
         Path(arguments.rundir or config.ovs.rundir),
         arguments.bridge or config.ovs.integration_bridge,
         arguments.host or config.host,
     )
+    return place, config.endpoints.rules()
 
 
 def _request(arguments: argparse.Namespace, ports: Ports) -> CheckRequest:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from netagent.commands.asking import print_json
-from netagent.commands.vswitch import ports_of, refuse_twins
+from netagent.commands.vswitch import refuse_twins, told_by
 from netagent.config import OvsConfig
 from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
@@ -57,7 +57,7 @@ def _site(path: str, bridge: str) -> tuple[Site, list[str]]:
     answers = open_answers(Path(path))
     snapshot = assemble(answers, answers.host, wall_ns=answers.wall_ns)
     endpoints = {}
-    for one in ports_of(snapshot, bridge).values():
+    for one in told_by(snapshot, bridge, None):
         port = snapshot.port(one.interface)
         mtu = port.mtu if port and port.mtu else one.mtu
         endpoints[one.id] = Attached(one.interface, one.address, one.mac, mtu, one.task)

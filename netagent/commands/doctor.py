@@ -118,10 +118,9 @@ async def diagnose(
 def _deep(config: AgentConfig | None, view: list[HostView]) -> list[Diagnosis]:
     """Look at the board, and at what the host states of itself at once."""
     seen = view[0] if view else HostView()
-    names = {name for uplink in seen.uplinks for name in uplink.members}
     rdma = RnicReader().read(dict.fromkeys(seen.namespaces.values()), whole=True)
     host = config.host if config else ""
-    said = inspect(Inspected(host, seen, read_hardware(names), rdma))
+    said = inspect(Inspected(host, seen, read_hardware(seen.rnics), rdma))
     stated = [Diagnosis(f.kind, "wrong", f.text) for f in seen.findings]
     return [*stated, *(Diagnosis(c.check, c.state, _with_remedy(c)) for c in said)]
 
@@ -171,6 +170,8 @@ def _privileges() -> str:
 
 
 async def _vswitchd(config: AgentConfig) -> str:
+    if not config.ovs.integration_bridge:
+        return "none on this host: ovs.integration_bridge is empty"
     try:
         return (await appctl(Path(config.ovs.rundir), "version")).splitlines()[0]
     except VswitchdError as error:
@@ -180,7 +181,8 @@ async def _vswitchd(config: AgentConfig) -> str:
 
 async def _ovsdb(config: AgentConfig, view: list[HostView]) -> str:
     view.append(await first_view(config))
-    return f"{config.ovs.rundir}/db.sock, {len(view[0].endpoints)} endpoints"
+    place = f"{config.ovs.rundir}/db.sock" if config.ovs.integration_bridge else "not asked"
+    return f"{place}, {len(view[0].endpoints)} endpoints"
 
 
 def _seen(view: list[HostView]) -> HostView:
@@ -191,6 +193,8 @@ def _seen(view: list[HostView]) -> HostView:
 
 def _rails(view: list[HostView]) -> str:
     seen = _seen(view)
+    if not seen.uplinks and seen.rnics:
+        return f"none with a tunnel; {', '.join(seen.rnics)} carry endpoints without"
     if not seen.uplinks:
         odd = "; ".join(finding.text for finding in seen.findings)
         remedy = "give each rail's tunnel port external_ids:rail and options:local_ip"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from netagent.commands.bundle import devices_of, look
-from netagent.commands.vswitch import ports_of
+from netagent.commands.vswitch import known_to, ports_of, told_by
 from netagent.host.ports import ContainerPort
 from netagent.model.errors import ConfigError, NetAgentError, Unreachable
 from netagent.wire.validate import (
@@ -67,7 +67,7 @@ def done(work: ValidateWork) -> ValidateReply:
     rundir, request = Path(work.rundir), work.request
     recorder = Recorder(Vswitchd(rundir), work.host, time.time_ns)
     snapshot = assemble(recorder, work.host, wall_ns=time.time_ns())
-    ports = ports_of(snapshot, work.bridge)
+    ports = ports_of([*told_by(snapshot, work.bridge, None), *known_to(work.endpoints)])
     port = ports.get(request.local)
     if port is None:
         raise ConfigError("question", f"{request.local} is no endpoint of {work.host}")

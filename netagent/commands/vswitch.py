@@ -3,12 +3,16 @@
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from netagent.commands.asking import print_json
-from netagent.host.ports import ContainerPort, container_ports
+from netagent.host.controllers import ControllerPorts, Rules
+from netagent.host.facts import Port
+from netagent.host.ports import ContainerPort
+from netagent.host.sources import EndpointSource, Given, OwnPorts, found_by
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
 from ovs_checks.lint.finding import TableFinding
@@ -98,11 +102,25 @@ def live_snapshot(arguments: argparse.Namespace, kept: dict[str, KeptTables] | N
     return Vswitchd(rundir_of(arguments)).snapshot(os.uname().nodename, kept=kept)
 
 
-def ports_of(snapshot: Snapshot, bridge: str) -> Ports:
-    """Return the container ports of `bridge`."""
-    found = snapshot.by_name.get(bridge)
-    ports, _ = container_ports(port.interface for port in (found.ports if found else ()))
+def ports_of(ports: Iterable[ContainerPort]) -> Ports:
+    """Return container ports by endpoint; of several of one endpoint, the last."""
     return {port.id: port for port in ports}
+
+
+def told_by(snapshot: Snapshot, bridge: str, rules: Rules | None) -> tuple[ContainerPort, ...]:
+    """Return the container ports of `bridge`, as far as its external_ids say all of them."""
+    found = snapshot.by_name.get(bridge)
+    ports = tuple(Port(each.name, (each.interface,)) for each in (found.ports if found else ()))
+    sources: list[EndpointSource] = [OwnPorts(), *([ControllerPorts(rules)] if rules else [])]
+    told = found_by(sources, Given(ports)).ports
+    return tuple(port for port in told if port.address and port.mac)
+
+
+def known_to(endpoints: Iterable[Endpoint]) -> Iterator[ContainerPort]:
+    """Yield the container ports of a host's endpoints, as its agent knows them."""
+    for each in endpoints:
+        if each.bridge:
+            yield ContainerPort(each.id, each.task, each.port, each.address, each.mac, mtu=each.mtu)
 
 
 def print_findings(

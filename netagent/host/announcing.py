@@ -84,7 +84,8 @@ def _slow_devices(view: HostView, rdma: RdmaState) -> set[Component]:
     return {
         rnic(endpoint.host, rdma.addresses[endpoint.id].device)
         for endpoint in view.endpoints
-        if endpoint.id in rdma.addresses and endpoint.id.rail in rails
+        if endpoint.id in rdma.addresses
+        and (endpoint.id.rail in rails if endpoint.bridge else endpoint.rnic in slow)
     }
 
 

@@ -6,9 +6,11 @@ address. From then on it stays announced until its port leaves the vSwitch, as a
 makes it: an endpoint that merely fails must go on being probed, or its failure would hide itself.
 """
 
-from collections.abc import Iterable, Iterator
+import ipaddress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from netagent.host.beneath import rnic_beneath
 from netagent.host.carrier import RnicWatch
 from netagent.host.facts import (
     HostView,
@@ -18,7 +20,8 @@ from netagent.host.facts import (
     Uplink,
     VswitchView,
 )
-from netagent.host.ports import ContainerPort, Unusable, container_ports, is_tunnel
+from netagent.host.ports import ContainerPort, Unusable
+from netagent.host.sources import Found
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
 from netagent.model.endpoint import Endpoint, EndpointState
@@ -49,6 +52,17 @@ class _Condition:
     namespace: Namespace | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How an endpoint's packets leave the host."""
+
+    underlay: str
+    device: str
+    bond: str | None
+    members: tuple[str, ...] = ()
+    """RNICs in the host's namespace, where these are no uplink's."""
+
+
 @dataclass(slots=True)
 class _Known:
     """What is remembered of one endpoint."""
@@ -57,6 +71,8 @@ class _Known:
     condition: _Condition
     since_ns: int
     """When the condition last changed between ready, in trouble and gone."""
+    way: _Way | None = None
+    """None while its interface was never found."""
     endpoint: Endpoint | None = None
     """The endpoint as last announced."""
     inode: int | None = None
@@ -65,33 +81,40 @@ class _Known:
     """Name that its interface was last seen to have inside."""
 
 
-def container_nsids(view: VswitchView, bridge: str, links: LinkView) -> frozenset[int]:
-    """Return the ids of the namespaces that the container ports of `bridge` lead to."""
-    found = view.bridge(bridge)
-    names = [i.name for i in found.interfaces() if not is_tunnel(i)] if found else []
+def container_nsids(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[int]:
+    """Return the ids of the namespaces that container ports lead to."""
+    names = [port.interface for port in ports if port.bridged]
     wired = (links.host[name].netnsid for name in names if name in links.host)
     return frozenset(nsid for nsid in wired if nsid is not None)
 
 
-def unwired_macs(view: VswitchView, bridge: str, links: LinkView) -> frozenset[str]:
+def unwired_macs(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[str]:
     """Return the hardware addresses of containers whose ports lead nowhere that the kernel tells.
 
     Of a representor the other end is a function of the NIC, which was moved into the container.
+    Who says the namespace, too, needs no search for it.
     """
-    found = view.bridge(bridge)
-    ports, _ = container_ports(found.interfaces() if found else ())
-    devices = ((port, links.host.get(port.interface)) for port in ports)
+    sought = (port for port in ports if port.bridged and port.mac and not port.netns)
+    devices = ((port, links.host.get(port.interface)) for port in sought)
     return frozenset(port.mac for port, link in devices if link is not None and not _is_wired(link))
+
+
+def named_paths(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[str]:
+    """Return the paths of the namespaces in which interfaces are that nothing else leads to."""
+    named = [port for port in ports if port.netns]
+    devices = ((port, links.host.get(port.interface)) for port in named if port.bridged)
+    unwired = {port.netns for port, link in devices if link is not None and not _is_wired(link)}
+    return frozenset(unwired | {port.netns for port in named if not port.bridged})
 
 
 class Discovery:
     """Remembers what was announced, and returns what to announce now."""
 
-    def __init__(self, *, host: str, bridge: str) -> None:
+    def __init__(self, *, host: str, bridge: str, rnics: Sequence[str] = ()) -> None:
         self._host = host
         self._bridge = bridge
         self._known: dict[EndpointId, _Known] = {}
-        self._uplinks = Uplinks()
+        self._uplinks = Uplinks(rnics)
         self._rnics = RnicWatch(host)
         self._spares = SpareWatch(host)
         self._since_wall_ns: dict[tuple[FindingKind, Component, str], int] = {}
@@ -101,6 +124,7 @@ class Discovery:
         self,
         view: VswitchView,
         links: LinkView,
+        found_by_sources: Found,
         *,
         now_ns: int,
         wall_ns: int,
@@ -115,21 +139,22 @@ class Discovery:
         """
         self._deadlines_ns = []
         interfaces = self._interfaces(view)
-        ports, unusable = container_ports(interfaces)
-        rails = {port.id.rail for port in ports}
+        ports, unusable = found_by_sources.ports, found_by_sources.unusable
+        rails = {port.id.rail for port in ports if port.bridged}
         uplinks, unclear = self._uplinks.observe(view, interfaces, links, rails=rails)
-        members = [name for uplink in uplinks for name in uplink.members]
-        self._rnics.observe(members, links.host, now_ns=now_ns)
+        self._forget(ports)
+        rnics = {name for uplink in uplinks for name in uplink.members} | self._unswitched()
+        self._rnics.observe(rnics, links.host, now_ns=now_ns)
         found = [self._unknown(why) for why in (*unusable, *unclear)]
         self._spares.observe(uplinks, links.host, now_ns=now_ns)
         found += self._rnics.findings(wall_ns=wall_ns, covered=self._spares.covered)
         found += [*self._spares.findings(wall_ns=wall_ns), *stated]
         if vswitch_down:
             found.append(self._vswitch_down(vswitch_down))
-        self._forget(ports)
         by_rail = {uplink.rail: uplink for uplink in uplinks}
         for port in ports:
-            found += self._follow(port, by_rail.get(port.id.rail), links, now_ns)
+            uplink = by_rail.get(port.id.rail) if port.bridged else None
+            found += self._follow(port, uplink, links, now_ns)
         found += self._crashes()
         return HostView(
             endpoints=tuple(each for _, each in sorted(self._announced())),
@@ -139,6 +164,7 @@ class Discovery:
             uplinks=uplinks,
             complete=complete,
             settings=view.settings,
+            rnics=tuple(sorted(rnics | self._unswitched())),
         )
 
     def deadline_ns(self) -> int | None:
@@ -165,7 +191,7 @@ class Discovery:
         self, port: ContainerPort, uplink: Uplink | None, links: LinkView, now_ns: int
     ) -> Iterator[Finding]:
         """Update the knowledge about `port`; yield a finding for whatever is odd about it."""
-        if uplink is None:
+        if port.bridged and uplink is None:
             yield self._unknown(Unusable(port.interface, f"no tunnel for rail {port.id.rail}"))
             self._known.pop(port.id, None)
             return
@@ -180,33 +206,41 @@ class Discovery:
             known.inode = condition.namespace.inode
         if condition.device:
             known.netdev = condition.device.name
-        self._decide(known, uplink, now_ns)
+        known.way = _way_of(known, uplink, links)
+        self._decide(known, now_ns)
         yield from self._doubts(known, now_ns)
 
-    def _decide(self, known: _Known, uplink: Uplink, now_ns: int) -> None:
-        """Set what is announced of an endpoint."""
-        if known.condition.ready:
-            known.endpoint = self._endpoint(known, uplink, EndpointState.UP)
-        elif known.condition.gone and self._lasted(known, GRACE_NS, now_ns):
-            known.endpoint = self._endpoint(known, uplink, EndpointState.CRASHED)
-        elif known.endpoint is not None:
-            known.endpoint = self._endpoint(known, uplink, known.endpoint.state)
+    def _unswitched(self) -> set[str]:
+        """Return the RNICs here that carry endpoints which no virtual switch does."""
+        return {name for known in self._known.values() if known.way for name in known.way.members}
 
-    def _endpoint(self, known: _Known, uplink: Uplink, state: EndpointState) -> Endpoint:
-        port, device = known.port, known.condition.device
+    def _decide(self, known: _Known, now_ns: int) -> None:
+        """Set what is announced of an endpoint; one whose address was never known is not."""
+        if known.condition.ready:
+            known.endpoint = self._endpoint(known, EndpointState.UP)
+        elif known.condition.gone and self._lasted(known, GRACE_NS, now_ns):
+            known.endpoint = self._endpoint(known, EndpointState.CRASHED)
+        elif known.endpoint is not None:
+            known.endpoint = self._endpoint(known, known.endpoint.state)
+
+    def _endpoint(self, known: _Known, state: EndpointState) -> Endpoint | None:
+        port, device, before, way = known.port, known.condition.device, known.endpoint, known.way
         mtu = known.endpoint.mtu if known.endpoint else port.mtu
+        address = port.address or _sole(device) or (before.address if before else "")
+        if way is None or not address:
+            return None
         return Endpoint(
             id=port.id,
             task=port.task,
             host=self._host,
-            address=port.address,
-            mac=port.mac,
-            underlay=uplink.address,
-            rnic=uplink.device,
-            bridge=self._bridge,
+            address=address,
+            mac=port.mac or (device.mac if device else before.mac if before else ""),
+            underlay=way.underlay or address,
+            rnic=way.device,
+            bridge=self._bridge if port.bridged else "",
             port=port.interface,
             mtu=device.mtu if device else mtu,
-            bond=uplink.bond,
+            bond=way.bond,
             state=state,
         )
 
@@ -222,30 +256,32 @@ class Discovery:
         condition, port = known.condition, known.port
         if condition.ready:
             device = condition.device
-            if device and device.mac and device.mac != port.mac:
+            if device and device.mac and port.mac and device.mac != port.mac:
                 text = f"attached_mac is {port.mac}, but {device.name} has {device.mac}"
-                yield self._unknown(Unusable(port.interface, text))
+                yield self._unknown(_doubt(port, text))
         elif condition.gone:
             return
         elif known.endpoint is None:
             if self._lasted(known, UNFOUND_NS, now_ns):
-                yield self._unknown(Unusable(port.interface, condition.text))
+                yield self._unknown(_doubt(port, condition.text))
         elif self._lasted(known, GRACE_NS, now_ns):
             component = Component(Kind.ENDPOINT, str(port.id))
-            text = f"{port.id} on port {port.interface}: {condition.text}"
+            what = "port" if port.bridged else "interface"
+            text = f"{port.id} on {what} {port.interface}: {condition.text}"
             yield Finding(FindingKind.ENDPOINT_DOWN, component, text, 0)
 
     def _crashes(self) -> Iterator[Finding]:
         """Yield one finding per container whose namespace is gone."""
-        ports: dict[str, list[str]] = {}
+        crashed: dict[str, list[Endpoint]] = {}
         for key, endpoint in self._announced():
             if endpoint.state is EndpointState.CRASHED:
-                ports.setdefault(key.container, []).append(endpoint.port)
-        for container, names in ports.items():
-            text = (
-                f"the network namespace of {container} is gone, but {self._bridge} still has "
-                f"{', '.join(sorted(names))}"
-            )
+                crashed.setdefault(key.container, []).append(endpoint)
+        for container, ends in crashed.items():
+            ports = sorted(each.port for each in ends if each.bridge)
+            declared = sorted(each.port for each in ends if not each.bridge)
+            still = [f"{self._bridge} still has {', '.join(ports)}"] if ports else []
+            still += [f"it is still declared with {', '.join(declared)}"] if declared else []
+            text = f"the network namespace of {container} is gone, but {' and '.join(still)}"
             component = Component(Kind.CONTAINER, container)
             yield Finding(FindingKind.CONTAINER_CRASHED, component, text, 0)
 
@@ -266,8 +302,9 @@ class Discovery:
         return Finding(FindingKind.VSWITCH_DOWN, vswitch(self._host), text, 0)
 
     def _unknown(self, why: Unusable) -> Finding:
-        text, evidence = f"port {why.port}: {why.text}", {"port": why.port}
-        return Finding(FindingKind.UNKNOWN_INPUT, vswitch(self._host), text, 0, evidence)
+        text, evidence = f"{why.what} {why.port}: {why.text}", {"port": why.port}
+        here = vswitch(self._host) if why.what == "port" else Component(Kind.HOST, self._host)
+        return Finding(FindingKind.UNKNOWN_INPUT, here, text, 0, evidence)
 
     def _dated(self, found: list[Finding], wall_ns: int) -> tuple[Finding, ...]:
         """Give each finding the time since when it holds, so that it equals itself next time."""
@@ -285,12 +322,68 @@ def _stage(condition: _Condition) -> tuple[bool, bool]:
     return condition.ready, condition.gone
 
 
+def _doubt(port: ContainerPort, text: str) -> Unusable:
+    if port.bridged:
+        return Unusable(port.interface, text)
+    return Unusable(f"{port.interface} of {port.id.container}", text, "interface")
+
+
+def _way_of(known: _Known, uplink: Uplink | None, links: LinkView) -> _Way | None:
+    if uplink is not None:
+        return _Way(uplink.address, uplink.device, uplink.bond)
+    port, device = known.port, known.condition.device
+    nsid = links.by_path.get(port.netns)
+    if port.bridged or device is None or nsid is None:
+        return known.way
+    beneath = rnic_beneath(device, nsid, links, port.id.container)
+    return _Way("", beneath.device, beneath.bond, beneath.members)
+
+
 def _is_wired(link: Link) -> bool:
     return link.netnsid is not None or link.kind == "veth"
 
 
+def _sole(device: Link | None) -> str:
+    """Return the address of a device that has one of IPv4, or else one of IPv6; "" for any other.
+
+    Addresses that hold on a link alone (RFC 4291, RFC 3927) are none.
+    """
+    parsed = [ipaddress.ip_address(text) for text in device.addresses] if device else []
+    wide = [each for each in parsed if not each.is_link_local]
+    first = [each for each in wide if each.version == 4] or wide
+    return str(first[0]) if len(first) == 1 else ""
+
+
+def _named(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
+    """Look at the device of a port whose namespace is known by its path."""
+    nsid = links.by_path.get(port.netns)
+    namespace = links.namespaces.get(nsid) if nsid is not None else None
+    if nsid is None or namespace is None:
+        alive = any(each.inode == inode for each in links.namespaces.values())
+        gone = inode is not None and not alive
+        return _Condition(gone=gone, text=f"there is no network namespace {port.netns}")
+    devices = links.inside.get(nsid, {}).values()
+    found = [each for each in devices if _is_of(each, port)]
+    if len(found) != 1:
+        what = port.netdev or port.address or port.mac
+        text = f"{len(found) or 'no'} interfaces in {port.netns} are {what}"
+        return _Condition(text=text, namespace=namespace)
+    text = _fault(port, link, found[0], readable=True)
+    return _Condition(ready=not text, text=text, device=found[0], namespace=namespace)
+
+
+def _is_of(device: Link, port: ContainerPort) -> bool:
+    if port.netdev:
+        return device.name == port.netdev
+    return port.address in device.addresses if port.address else device.mac == port.mac
+
+
 def _function(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
     """Look at the device in a container that a port's device stands for: it has its address."""
+    if port.netns:
+        return _named(port, link, links, inode)
+    if not port.mac:
+        return _Condition(text=f"nobody says what {link.name} stands for: it has no attached_mac")
     found = [
         (namespace, device)
         for nsid, namespace in links.namespaces.items()
@@ -312,8 +405,30 @@ def _function(port: ContainerPort, link: Link, links: LinkView, inode: int | Non
     return _Condition(ready=not text, text=text, device=device, namespace=namespace)
 
 
+def _declared(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
+    """Look at an interface that no port stands for; `inode` is its namespace so far."""
+    nsid = links.by_path.get(port.netns)
+    namespace = links.namespaces.get(nsid) if nsid is not None else None
+    if nsid is None or namespace is None:
+        text = f"there is no network namespace {port.netns}"
+        return _Condition(gone=inode is not None, text=text)
+    inside = links.host.values() if nsid == links.own else links.inside.get(nsid, {}).values()
+    device = next((each for each in inside if each.name == port.netdev), None)
+    if device is None:
+        text = f"there is no {port.netdev} in {port.netns}"
+        return _Condition(text=text, namespace=namespace)
+    text = _fault_inside(port, device)
+    # Where its RNIC is here, that one's finding says it.
+    here = rnic_beneath(device, nsid, links, port.id.container).members
+    if not text and not device.carrier and not here:
+        text = f"{device.name} has no carrier"
+    return _Condition(ready=not text, text=text, device=device, namespace=namespace)
+
+
 def _condition(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
     """Look at `port`'s device and at what it is wired to; `inode` is its namespace so far."""
+    if not port.bridged:
+        return _declared(port, links, inode)
     link = links.host.get(port.interface)
     if link is None:
         alive = inode is not None and any(n.inode == inode for n in links.namespaces.values())
@@ -347,6 +462,12 @@ def _fault_inside(port: ContainerPort, device: Link | None) -> str:
         return "its interface left the container's namespace"
     if not device.up:
         return f"{device.name} is down in the container"
-    if port.address not in device.addresses:
+    if port.address and port.address not in device.addresses:
         return f"{device.name} does not carry {port.address}"
+    if not port.address and not _sole(device):
+        return f"{device.name} has {_several(device)}, and nobody says which is the endpoint's"
     return ""
+
+
+def _several(device: Link) -> str:
+    return f"the addresses {', '.join(device.addresses)}" if device.addresses else "no address"

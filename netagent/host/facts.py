@@ -21,6 +21,7 @@ class Port:
 
     name: str
     interfaces: tuple[Interface, ...] = ()
+    external_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,9 @@ class Link:
     """Index of the member that a bond should send by, where that is set."""
     switch_port: str = ""
     """Name of the port of a switch in the NIC that it stands for: ``pf0vf3`` of a representor."""
+    parent: str = ""
+    """Name of the bus's device that it belongs to (IFLA_PARENT_DEV_NAME, since Linux 5.14):
+    ``0000:08:00.2`` of a PCI function, ``mlx5_core.sf.4`` of a sub-function."""
     held_down: bool = False
     """Whether the bond that it is a member of holds its link for down."""
     addresses: tuple[str, ...] = ()
@@ -121,6 +125,23 @@ class LinkView:
     """Devices by `Link.netnsid`, then by index; no entry where the namespace cannot be read."""
     namespaces: Mapping[int, Namespace] = field(default_factory=dict)
     """Namespaces by `Link.netnsid`; no entry where none was found or where it is gone."""
+    by_path: Mapping[str, int] = field(default_factory=dict)
+    """Ids of the namespaces at paths that somebody named."""
+    own: int | None = None
+    """Id by which the host's namespace knows itself, where it has one."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """PCI addresses of the physical functions to which `Link.parent`s of devices in containers
+    belong: of a virtual function its card's, of a sub-function the one that it was made of."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredFile:
+    """A file of the folder in which endpoints are declared that have no port."""
+
+    name: str
+    text: bytes = b""
+    problem: str = ""
+    """Why it is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +182,5 @@ class HostView:
     """Open vSwitch's other_config."""
     inventory: Inventory | None = None
     """None until the board was looked at."""
+    rnics: tuple[str, ...] = ()
+    """Netdevs of RNICs in the host's namespace that carry rails or endpoints; sorted."""

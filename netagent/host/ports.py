@@ -28,11 +28,19 @@ class Unusable:
 
     port: str
     text: str
+    what: str = "port"
+    """What `port` names: a ``port`` of the virtual switch; else an ``interface`` or a ``file``,
+    with which no virtual switch has anything to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerPort:
-    """A container's port, as the orchestrator configured it."""
+    """A container's port, as the orchestrator configured it.
+
+    Where nobody says the address or the hardware address, they are "", and are those that the
+    interface has. Without `bridged` no virtual switch carries it, and `interface` is its name in
+    the container.
+    """
 
     id: EndpointId
     task: str
@@ -40,6 +48,12 @@ class ContainerPort:
     address: str
     """Overlay IPv4 address."""
     mac: str
+    netns: str = ""
+    """Path of the container's network namespace, where that is said."""
+    netdev: str = ""
+    """Name of the interface in there, where that is said."""
+    bridged: bool = True
+    """Whether it is a port of the virtual switch."""
     error: str = ""
     """Why Open vSwitch cannot use it."""
     mtu: int = _OVERLAY_MTU
@@ -80,6 +94,11 @@ def parse_rail(text: str | None) -> int | None:
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 4:
         return None
     return int(text) if int(text) <= _MAX_RAIL else None
+
+
+def is_container(text: str) -> bool:
+    """Whether `text` can be a container's name."""
+    return _CONTAINER.match(text) is not None
 
 
 def _container_port(interface: Interface) -> ContainerPort | Unusable:

@@ -2,7 +2,7 @@
 """How each rail leaves the host: tunnel port, underlay address, device, bond, RNIC."""
 
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from netagent.host.facts import Bridge, Link, LinkView, Port, Uplink, VswitchView
@@ -21,13 +21,15 @@ class Uplinks:
     underlay address: what leads where has not changed by that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rnics: Sequence[str] = ()) -> None:
+        self._rnics = rnics
+        """Netdevs of the RNICs of rails 0, 1, ..., for tunnels that name no rail."""
         self._known: dict[int, Uplink] = {}
 
     def observe(
         self,
         view: VswitchView,
-        interfaces: Iterable[Interface],
+        interfaces: Collection[Interface],
         links: LinkView,
         *,
         rails: AbstractSet[int],
@@ -51,6 +53,8 @@ class Uplinks:
                 if (kind := uplink.encapsulation.kind) not in KNOWN:
                     text = f"outer headers of {kind} are not read: no path over it is traced"
                     unusable.append(Unusable(tunnel.name, text))
+        for uplink in _by_rnics(self._rnics, interfaces, view, links):
+            found.setdefault(uplink.rail, uplink)
         for rail in sorted(self._known.keys() & rails - found.keys()):
             found[rail] = self._known[rail]
             unusable.append(Unusable(found[rail].tunnel, f"the tunnel of rail {rail} is gone"))
@@ -87,6 +91,34 @@ class Uplinks:
 def _encapsulation(view: VswitchView) -> str:
     """Return the host's only tunnel address, where the orchestrator states it for all tunnels."""
     return view.external_ids.get("ovn-encap-ip", "")
+
+
+def _by_rnics(
+    rnics: Sequence[str], interfaces: Iterable[Interface], view: VswitchView, links: LinkView
+) -> Iterator[Uplink]:
+    """Yield how tunnels that name no rail leave the host, by the RNICs that carry them.
+
+    ovn-controller makes a tunnel to each other host, names no rail, and makes them anew as it
+    likes; before OVN 24.03 it names no local address either, and all those of ``ovn-encap-ip``
+    count (ovn-controller(8)). One tunnel of each address stands for all.
+    """
+    nameless = (i for i in interfaces if is_tunnel(i) and "rail" not in i.external_ids)
+    several = [each.strip() for each in _encapsulation(view).split(",")]
+    first: dict[str, Interface] = {}
+    for tunnel in sorted(nameless, key=lambda each: each.name) if rnics else ():
+        local = tunnel.options.get("local_ip")
+        for address in [local] if local else several:
+            first.setdefault(address, tunnel)
+    for address, tunnel in first.items():
+        device = next((link for link in links.host.values() if address in link.addresses), None)
+        bond, members = _carriers(device, view, links) if device else (None, ())
+        names = {device.name, bond, *members} if device and members else set()
+        rail = next((rail for rail, name in enumerate(rnics) if name in names), None)
+        if device is not None and rail is not None:
+            yield Uplink(
+                rail, members[0], address, device.name, tunnel.name, members, bond,
+                _encapsulation_of(tunnel),
+            )  # fmt: skip
 
 
 def _encapsulation_of(tunnel: Interface) -> Encapsulation:

@@ -56,10 +56,12 @@ class Endpoint:
     underlay: str
     """Address of the rail's tunnel endpoint (VTEP), unique in the fabric."""
     rnic: str
-    """Netdev of the RNIC that carries the rail."""
+    """Netdev of the RNIC that carries the rail; its PCI address where it has none on the host."""
     bridge: str
+    """Integration bridge; "" where no virtual switch carries it: it has no tunnel either, and its
+    `underlay` is its own address."""
     port: str
-    """Name of its port on `bridge`."""
+    """Name of its port on `bridge`; without one, of the interface inside the container."""
     mtu: int = 1450
     """Bytes, of the interface inside the container."""
     bond: str | None = None

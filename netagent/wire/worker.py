@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import (
     MISUSE,
     PROBLEM,
@@ -44,6 +45,8 @@ class CheckWork(Struct, frozen=True, kw_only=True, tag="check"):
     """The integration bridge, whose ports are the endpoints'."""
     host: str
     request: CheckRequest
+    endpoints: tuple[Endpoint, ...] = ()
+    """The host's endpoints as its agent knows them."""
 
 
 class FlowsWork(Struct, frozen=True, kw_only=True, tag="flows"):
@@ -62,6 +65,8 @@ class ValidateWork(Struct, frozen=True, kw_only=True, tag="validate"):
     bridge: str
     host: str
     request: ValidateRequest
+    endpoints: tuple[Endpoint, ...] = ()
+    """The host's endpoints as its agent knows them."""
 
 
 Work = CheckWork | FlowsWork | ValidateWork

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.config import AgentConfig, is_loopback, load, parse, split_listen
+from netagent.host.controllers import CONTROLLERS, Rule, Rules
 from netagent.model.errors import ConfigError
 
 FULL = """\
@@ -168,3 +169,58 @@ def test_the_line_of_an_unknown_key_is_where_its_statement_starts(above):
 def test_the_advertised_address_is_what_the_analyzer_is_told():
     text = REMOTE + '[rpc]\nlisten = "0.0.0.0:8421"\nadvertise = "198.18.0.10:8421"\n'
     assert parse(text).rpc_url == "https://198.18.0.10:8421"
+
+
+# --- who plugs containers in ----------------------------------------------------------------------
+
+
+def rules_of(text: str) -> Rules | None:
+    return parse(f"{SMALL}[endpoints]\n{text}\n").endpoints.rules()
+
+
+def test_without_a_controller_only_our_own_external_ids_are_read():
+    assert parse(SMALL).endpoints.rules() is None
+
+
+def test_a_controller_has_rules_of_its_own():
+    assert rules_of('controller = "ovn-kubernetes"') == CONTROLLERS["ovn-kubernetes"]
+
+
+def test_a_host_may_have_no_open_vswitch_and_tunnels_may_name_no_rail():
+    ovs = parse(f'{SMALL}[ovs]\nintegration_bridge = ""\nrails = ["p0", "p1"]\n').ovs
+    assert (ovs.integration_bridge, ovs.rails) == ("", ("p0", "p1"))
+    assert "twice" in problem(f'{SMALL}[ovs]\nrails = ["p0", "p0"]\n').message
+
+
+def test_rules_may_be_a_text_or_have_a_regular_expression():
+    rules = rules_of(
+        'controller = "kube-ovn"\ncontainer = "{pod_name}"\nrail = "0"\n'
+        "task = { text = '{pod_name}', match = '(.+)-worker-[0-9]+' }"
+    )
+    assert rules is not None
+    assert (rules.container, rules.rail) == (Rule("{pod_name}"), Rule("0"))
+    assert rules.task == Rule("{pod_name}", "(.+)-worker-[0-9]+")
+    assert rules.netns == CONTROLLERS["kube-ovn"].netns
+
+
+def test_the_rail_of_the_uplink_is_a_word():
+    own = rules_of('controller = "ovs-cni"\ntask = "t"')
+    by_uplink = rules_of('controller = "ovs-cni"\ntask = "t"\nrail = "uplink"')
+    assert (own.rail, by_uplink.rail) == (CONTROLLERS["ovs-cni"].rail, None)
+    assert rules_of('controller = "ovn"\ntask = "uplink"').task == Rule("uplink")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('controller = "nsx"', "controller: 'nsx' is none of ovn, ovn-kubernetes, kube-ovn"),
+        ('task = "t"', "rules need a controller"),
+        ('controller = "neutron"', "task is needed: neutron writes none"),
+        ('controller = "ovn"\ntask = "{"', "'{' is no text with keys in braces"),
+        ("controller = 'ovn'\ntask = { text = '{a}', match = '(' }", "is no regular expression"),
+        ("controller = 'ovn'\ntask = { txt = '{a}' }", "unknown key 'endpoints.task.txt'"),
+        ("controller = 'ovn'\ntask = { text = 'a' }\nrail = { text = '1', first = 256 }", "<= 255"),
+    ],
+)
+def test_rules_that_nothing_can_be_read_with_are_refused(text, message):
+    assert message in problem(f"{SMALL}[endpoints]\n{text}\n").message

@@ -16,7 +16,7 @@ from netagent.adapters.host import watcher
 from netagent.adapters.host.setns import call_in_namespace
 from netagent.adapters.host.vswitchd import OVSDB_LOOKS
 from netagent.adapters.host.watcher import VSWITCHD_LOOK_S, Watcher
-from netagent.config import AgentConfig, AnalyzerConfig, OvsConfig
+from netagent.config import AgentConfig, AnalyzerConfig, EndpointsConfig, OvsConfig
 from netagent.host.facts import HostView
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
@@ -33,11 +33,12 @@ FIRST = EndpointId("c0", 0)
 class Views:
     """Runs a Watcher inside a host's namespace and keeps its latest view."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, endpoints: EndpointsConfig = EndpointsConfig()) -> None:  # noqa: B008 - frozen
         self._config = AgentConfig(
             host="h0",
             analyzer=AnalyzerConfig(url="http://127.0.0.1:1"),
             ovs=OvsConfig(rundir=str(host.rundir)),
+            endpoints=endpoints,
         )
         self._path = f"/run/netns/{host.name}"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -309,3 +310,59 @@ def test_what_the_host_and_its_rnics_are_is_read_and_followed(host, monkeypatch)
             watching.within(5, "hw-offload", lambda v: v.inventory and v.inventory.hw_offload)
         finally:
             host.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
+
+
+def test_kube_ovns_port_is_an_endpoint_with_the_interfaces_hardware_address(host):
+    """What configureNic (pkg/daemon/ovs_linux.go) writes, with the VTEP of rail 1."""
+    inside = host.containers["pod"] = f"na-{host.tag}-pod"
+    port, key = "3d5c0e7a_net1_h", EndpointId("ml.bert-0", 1)
+    run("ip", "netns", "add", inside)
+    host.ip("link", "add", port, "type", "veth", "peer", "net1", "netns", inside)
+    host.ip("link", "set", port, "up")
+    run("ip", "-n", inside, "link", "set", "net1", "address", "02:00:00:00:00:3a", "up")
+    run("ip", "-n", inside, "addr", "add", "10.200.0.7/24", "dev", "net1")
+    written = {
+        "iface-id": "bert-0.ml.rail1.ml.ovn", "vendor": "kube-ovn", "pod_name": "bert-0",
+        "pod_namespace": "ml", "ip": "10.200.0.7", "pod_netns": f"/run/netns/{inside}",
+        "encap-ip": "172.30.1.10",
+    }  # fmt: skip
+    ids = [f'external_ids:{key}="{value}"' for key, value in written.items()]
+    with Views(host, EndpointsConfig(controller="kube-ovn")) as views:
+        host.vsctl("add-port", "br-int", port, "--", "set", "interface", port, *ids)
+        views.within(5, "the pod", lambda v: state_of(v, key) is EndpointState.UP)
+        (endpoint,) = views.latest.endpoints
+        assert (endpoint.task, endpoint.address) == ("ml", "10.200.0.7")
+        assert (endpoint.mac, endpoint.underlay) == ("02:00:00:00:00:3a", "172.30.1.10")
+        host.vsctl("del-port", "br-int", port)
+        views.within(5, "nothing", lambda v: not v.endpoints and not v.findings)
+    host.delete_namespace("pod")
+
+
+def test_ovs_cnis_representor_is_an_endpoint_in_the_namespace_that_its_port_names(host):
+    """What createPortOperation (pkg/ovsdb/ovsdb.go) writes into the row of the Port; taps stand in
+    for a representor and for the function in the container.
+    """  # noqa: D205 - one sentence
+    inside = host.containers["cni"] = f"na-{host.tag}-cni"
+    port, key = "cni-r0", EndpointId("6e1b1a63", 0)
+    run("ip", "netns", "add", inside)
+    host.ip("tuntap", "add", port, "mode", "tap")
+    host.ip("link", "set", port, "up")
+    run("ip", "-n", inside, "tuntap", "add", "net1", "mode", "tap")
+    run("ip", "-n", inside, "link", "set", "net1", "up")
+    run("ip", "-n", inside, "addr", "add", "10.0.0.43/24", "dev", "net1")
+    written = {
+        "contPodUid": "6e1b1a63", "contNetns": f"/run/netns/{inside}", "contIface": "net1",
+        "owner": "ovs-cni.network.kubevirt.io",
+    }  # fmt: skip
+    ids = [f'external_ids:{key}="{value}"' for key, value in written.items()]
+    with Views(host, EndpointsConfig(controller="ovs-cni", task="bert")) as views:
+        host.vsctl("add-port", "br-int", port, "--", "set", "port", port, *ids)
+        views.within(5, "the pod", lambda v: state_of(v, key) is EndpointState.UP)
+        (endpoint,) = views.latest.endpoints
+        assert (endpoint.task, endpoint.address, endpoint.port) == ("bert", "10.0.0.43", port)
+        assert views.latest.namespaces[key].path == f"/run/netns/{inside}"
+        host.delete_namespace("cni")
+        views.within(5, "its crash", lambda v: state_of(v, key) is EndpointState.CRASHED)
+        host.vsctl("del-port", "br-int", port)
+        host.ip("link", "del", port)
+        views.within(5, "nothing", lambda v: not v.endpoints and not v.findings)

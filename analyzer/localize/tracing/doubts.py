@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
-from analyzer.localize.case import Case, Explained, OrderedPair, pair_of, unordered
+from analyzer.localize.case import (
+    Case,
+    Explained,
+    OrderedPair,
+    is_switched,
+    pair_of,
+    unordered,
+)
 from analyzer.localize.tracing import stages
 from analyzer.localize.tracing.wants import Wanted, Wants
 from netagent.model.ids import EndpointId
@@ -171,7 +178,8 @@ class Doubts:
             traced = self.wants.known(pair, now_ns=case.now_ns)
             found += self._better(each, traced, case) if traced else [each]
             lasts = each.verdict.component in before
-            if lasts and not case.missing and not case.tired & case.hosts(pair):
+            asks = is_switched(pair, case.endpoints) and not case.tired & case.hosts(pair)
+            if lasts and asks and not case.missing:
                 self.wants.want([self._wanted(pair, case)], now_ns=case.now_ns)
         return found
 

@@ -28,7 +28,7 @@ namespaces of the host, some milliseconds for ten of them."""
 
 
 K = TypeVar("K", int, str)
-"""What a namespace is looked for by: an id, or the hardware address of a device in it."""
+"""What a namespace is looked for by: an id, the hardware address of a device in it, or a path."""
 
 
 class Namespaces(Generic[K]):
@@ -120,6 +120,22 @@ def seek(macs: AbstractSet[str]) -> dict[str, tuple[int, Namespace]]:
                     nsid = assign_nsid(query, path)
                 hardware |= real
                 found.update(dict.fromkeys(here, (nsid, Namespace(path, inode))))
+    return found
+
+
+def at_paths(paths: AbstractSet[str]) -> dict[str, tuple[int, Namespace]]:
+    """Return the namespaces at paths that somebody named: their ids, and these.
+
+    One without an id is given one, by which the kernel tells of its changes.
+    """
+    found: dict[str, tuple[int, Namespace]] = {}
+    with query_socket() as query:
+        for path in paths:
+            with suppress(OSError):  # there is none yet, or not any more
+                nsid, inode = nsid_of(query, path)
+                if nsid < 0:
+                    nsid = assign_nsid(query, path)
+                found[path] = (nsid, Namespace(path, inode))
     return found
 
 

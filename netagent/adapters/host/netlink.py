@@ -61,6 +61,8 @@ _HEADER = 16
 """Bytes of a netlink header, `struct nlmsghdr` of linux/netlink.h."""
 _NOT_ASSIGNED = 0xFFFF_FFFF
 """NETNSA_NSID_NOT_ASSIGNED of linux/net_namespace.h: -1, which pyroute2 reads unsigned."""
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""How a path is opened that should be a namespace's: a pipe in its place holds up nobody."""
 _MII_DOWN = 2
 """BOND_LINK_DOWN of linux/if_bonding.h; 0 is up, 1 and 3 last for a moment."""
 
@@ -205,6 +207,7 @@ def _link(message: Any) -> Link | None:
         active=_value(bond, "IFLA_BOND_ACTIVE_SLAVE", int),
         primary=_value(bond, "IFLA_BOND_PRIMARY", int),
         switch_port=_value(found, "IFLA_PHYS_PORT_NAME", str) or "",
+        parent=_value(found, "IFLA_PARENT_DEV_NAME", str) or "",
         held_down=_value(member, "IFLA_BOND_SLAVE_MII_STATUS", int) == _MII_DOWN,
     )
 
@@ -261,7 +264,7 @@ def _dumped(query: IPRSocket) -> Iterator[Any]:
 def nsid_of(query: IPRSocket, path: str) -> tuple[int, int]:
     """Return id (-1: none) and inode of the namespace at `path`; OSError if there is none."""
     question = nsidmsg()
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, _OPEN)
     try:
         inode = os.fstat(fd).st_ino
         question["attrs"] = [("NETNSA_FD", fd)]
@@ -274,13 +277,24 @@ def nsid_of(query: IPRSocket, path: str) -> tuple[int, int]:
     return -1 if nsid == _NOT_ASSIGNED else nsid, inode
 
 
+def own_nsid() -> int | None:
+    """Return the id by which this namespace knows itself; None where nothing gave it one.
+
+    The kernel gives it one to tell of a device elsewhere that sends by one in here
+    (rtnl_fill_link_netnsid of net/core/rtnetlink.c).
+    """
+    with query_socket() as query:
+        nsid, _ = nsid_of(query, "/proc/thread-self/ns/net")
+    return nsid if nsid >= 0 else None
+
+
 def assign_nsid(query: IPRSocket, path: str) -> int:
     """Have this namespace know the one at `path` by an id, and return it.
 
     Raises OSError where the kernel refuses, EEXIST where it has one.
     """
     request = nsidmsg()
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, _OPEN)
     try:
         request["attrs"] = [("NETNSA_FD", fd), ("NETNSA_NSID", _NOT_ASSIGNED)]
         query.put(request, rtnl.RTM_NEWNSID, NLM_F_REQUEST | NLM_F_ACK)
@@ -391,20 +405,34 @@ class LinkMonitor:
 
     def _heard(self, data: bytes, nsid: int | None) -> bool:
         """Take in one datagram that came from the namespace `nsid` (None: this one)."""
-        table = self._host if nsid is None else self._inside.get(nsid)
-        if table is None:
+        if nsid is not None and nsid not in self._inside:
             return False
         changed = False
         for fact in parse(data):
+            table = self._host if nsid is None else self._inside[nsid]
             match fact:
                 case NamespaceGone(dead):
                     if nsid is None:
                         self._inside.pop(dead, None)
                         self.gone.add(dead)
                         changed = True
+                case LinkSeen(link) if nsid is not None and link.netnsid is not None:
+                    changed |= self._saw_inside(nsid, link)
                 case _:
                     changed |= apply(table, fact)
         return changed
+
+    def _saw_inside(self, nsid: int, link: Link) -> bool:
+        """Take in a device that is wired to another namespace.
+
+        An event has that one's id as the device's own namespace knows it, a dump as this one does
+        (rtmsg_ifinfo_build_skb and rtnl_dump_ifinfo of net/core/rtnetlink.c).
+        """
+        known = self._inside[nsid].get(link.index)
+        if known is None or (known.kind, known.peer) != (link.kind, link.peer):
+            self._read(nsid)
+            return True
+        return apply(self._inside[nsid], LinkSeen(replace(link, netnsid=known.netnsid)))
 
 
 def _event_socket() -> IPRSocket:

@@ -61,7 +61,13 @@ _SCHEMA: dict[str, Any] = {
         "Bridge": {
             "columns": {"name": _STRING, "datapath_type": _STRING, "ports": _references("Port")}
         },
-        "Port": {"columns": {"name": _STRING, "interfaces": _references("Interface")}},
+        "Port": {
+            "columns": {
+                "name": _STRING,
+                "interfaces": _references("Interface"),
+                "external_ids": _STRINGS,
+            }
+        },
         "Interface": {
             "columns": {
                 "name": _STRING,
@@ -202,7 +208,8 @@ def _bridge(row: Any) -> Bridge:
 
 def _port(row: Any) -> Port:
     found = (interface_of(_Columns(each)) for each in row.interfaces)
-    return Port(row.name, tuple(sorted(found, key=lambda each: each.name)))
+    interfaces = tuple(sorted(found, key=lambda each: each.name))
+    return Port(row.name, interfaces, dict(row.external_ids))
 
 
 class _Columns:

@@ -87,6 +87,19 @@ def netdev_rate(netdev: str, sysfs: Path = SYSFS) -> PortRate | None:
     return PortRate(mbps * 1_000_000)
 
 
+def physical_function(parent: str, sysfs: Path = SYSFS) -> str:
+    """Return the address of the physical PCI function that the device `parent` is a part of.
+
+    `parent` is a PCI function, or a sub-function by its name on the auxiliary bus; "" where it is
+    neither, or cannot be read. Of a virtual function it is the one at ``physfn``
+    (pci_iov_sysfs_link of drivers/pci/iov.c), of a sub-function the one below which it was made
+    (mlx5_sf_dev_add of its driver).
+    """
+    if not _PCI.fullmatch(parent):
+        parent = _pci(sysfs / "bus/auxiliary/devices" / parent) or ""
+    return parent and (_pci(sysfs / "bus/pci/devices" / parent / "physfn") or parent)
+
+
 @contextmanager
 def sysfs_here() -> Iterator[Path]:
     """Give a root of sysfs as the calling thread's network namespace shows it.

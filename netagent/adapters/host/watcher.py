@@ -19,21 +19,26 @@ import structlog
 import netagent
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.host.board import read_hardware
-from netagent.adapters.host.namespaces import SEEK_NS, Namespaces, locate, seek
-from netagent.adapters.host.netlink import LinkMonitor
+from netagent.adapters.host.declared import DeclaredFolder
+from netagent.adapters.host.namespaces import SEEK_NS, Namespaces, at_paths, locate, seek
+from netagent.adapters.host.netlink import LinkMonitor, own_nsid
 from netagent.adapters.host.ovsdb import OvsdbMonitor
-from netagent.adapters.host.sysfs import netdev_rate
+from netagent.adapters.host.sysfs import netdev_rate, physical_function
 from netagent.adapters.host.vswitchd import VswitchdWatch
 from netagent.concurrency import TaskGroup, timeout
 from netagent.config import AgentConfig
 from netagent.host.board import BoardWatch
 from netagent.host.checks.contract import Inspected
-from netagent.host.discovery import Discovery, container_nsids, unwired_macs
-from netagent.host.facts import Bridge, HostView, VswitchView
+from netagent.host.controllers import ControllerPorts
+from netagent.host.declared import DeclaredPorts
+from netagent.host.discovery import Discovery, container_nsids, named_paths, unwired_macs
+from netagent.host.facts import Bridge, HostView, LinkView, Namespace, Uplink, VswitchView
 from netagent.host.hardware import Hardware
 from netagent.host.inventory import inventory_of
 from netagent.host.ports import is_tunnel
 from netagent.host.rates import PortRate, RateWatch
+from netagent.host.sources import EndpointSource, Found, Given, OwnPorts, found_by
+from netagent.host.uplinks import Uplinks
 from netagent.model.finding import Finding
 from netagent.wire.inventory import Inventory
 
@@ -59,6 +64,10 @@ BOARD_LOOK_S = 60.0
 costs some milliseconds in a thread, and two must agree."""
 
 
+_Search = Callable[[AbstractSet[str]], dict[str, tuple[int, Namespace]]]
+"""Returns where each of several keys is found: the id of a namespace, and this."""
+
+
 class Watcher:
     """Calls back with a whole `HostView` whenever one differs from the last."""
 
@@ -66,18 +75,25 @@ class Watcher:
         rundir = Path(config.ovs.rundir)
         self._host = config.host
         self._bridge = config.ovs.integration_bridge
-        self._discovery = Discovery(host=config.host, bridge=self._bridge)
+        self._rails = config.ovs.rails
+        self._discovery = Discovery(host=config.host, bridge=self._bridge, rnics=self._rails)
+        rules = config.endpoints.rules()
+        self._sources: list[EndpointSource] = [OwnPorts()]
+        self._sources += [ControllerPorts(rules)] if rules else []
+        self._sources.append(DeclaredPorts())
+        self._declared = DeclaredFolder(config.endpoints.folder)
+        self._functions_of: dict[str, str] = {}
+        """Physical functions, by the parents of devices."""
         self._ovsdb = OvsdbMonitor(rundir / "db.sock")
         self._links = LinkMonitor()
         self._namespaces = Namespaces[int]()
-        self._functions = Namespaces[str](SEEK_NS)
+        self._functions = _Placed(Namespaces[str](SEEK_NS), seek)
         """By the hardware address of a NIC's function in them."""
-        self._nsids: dict[str, int] = {}
-        """Ids of those."""
+        self._named = _Placed(Namespaces[str](), at_paths)
+        """By the path that whoever plugged a container in says."""
         self._vswitchd = VswitchdWatch(rundir)
         self._vswitch = VswitchView()
-        self._read_once = False
-        self._looked_once = False
+        self._read_once = self._looked_once = not self._bridge
         self._rates = RateWatch(config.host)
         self._slow: tuple[Finding, ...] = ()
         self._board = BoardWatch()
@@ -94,13 +110,15 @@ class Watcher:
         """
         self._links.start(self._changed.set)
         parts: list[Coroutine[Any, Any, None]] = [
-            self._ovsdb.run(self._on_vswitch),
             self._look_at_namespaces(),
-            self._look_at_vswitchd(),
             self._look_at_rates(),
             self._look_at_board(),
             self._report(callback),
         ]
+        if self._bridge:
+            parts += [self._ovsdb.run(self._on_vswitch), self._look_at_vswitchd()]
+        self._declared.look()
+        self._changed.set()
         try:
             async with TaskGroup() as group:
                 for part in parts:
@@ -116,9 +134,11 @@ class Watcher:
     async def _look_at_namespaces(self) -> None:
         while True:
             await asyncio.sleep(NAMESPACE_LOOK_S)
-            both = (self._namespaces, self._functions)
-            lost = [each.drop_lost() for each in both]
-            due = (each.retry_ns() for each in both)
+            lost = [self._namespaces.drop_lost()]
+            lost += [each.namespaces.drop_lost() for each in (self._functions, self._named)]
+            due = [self._namespaces.retry_ns()]
+            due += [each.namespaces.retry_ns() for each in (self._functions, self._named)]
+            lost.append(self._declared.look())
             if any(lost) or any(when is not None and when <= now_ns() for when in due):
                 self._changed.set()
 
@@ -138,8 +158,7 @@ class Watcher:
     async def _look_at_rates(self) -> None:
         while True:
             await asyncio.sleep(RATES_LOOK_S)
-            names = {name for uplink in self._last.uplinks for name in uplink.members}
-            rates = await asyncio.to_thread(_rates_of, names)
+            rates = await asyncio.to_thread(_rates_of, self._last.rnics)
             slow = self._rates.observe(rates, now_ns=now_ns())
             if slow != self._slow:
                 self._slow = slow
@@ -149,9 +168,8 @@ class Watcher:
         while True:
             await asyncio.sleep(BOARD_LOOK_S)
             view = self._last
-            names = {name for uplink in view.uplinks for name in uplink.members}
             try:
-                hardware, rates = await asyncio.to_thread(_board_of, names)
+                hardware, rates = await asyncio.to_thread(_board_of, view.rnics)
                 found = self._board.observe(Inspected(self._host, view, hardware), now_ns=now_ns())
                 inventory = inventory_of(
                     hardware, rates, self._vswitch if self._read_once else None,
@@ -208,21 +226,29 @@ class Watcher:
 
     async def _look(self) -> HostView:
         self._namespaces.drop(self._links.gone)
-        self._functions.drop({m for m, nsid in self._nsids.items() if nsid in self._links.gone})
+        self._functions.drop(self._links.gone)
+        self._named.drop(self._links.gone)
         self._links.gone.clear()
         links = self._links.view({})
-        nsids = container_nsids(self._vswitch, self._bridge, links)
+        found_ports = self._found(links)
+        ports = found_ports.ports
+        nsids = container_nsids(ports, links)
         asked = self._namespaces.wanted(nsids, now_ns=now_ns())
         if asked:
             # A host has thousands of processes; walking them must not hold up a probe.
             found = await asyncio.to_thread(locate, asked)
             self._namespaces.learn(asked, found, now_ns=now_ns())
-        await self._seek(unwired_macs(self._vswitch, self._bridge, links))
-        functions = {self._nsids[mac]: there for mac, there in self._functions.found.items()}
-        self._links.follow(nsids | functions.keys())
+        await self._functions.look(unwired_macs(ports, links))
+        await self._named.look(named_paths(ports, links))
+        placed = self._functions.by_nsid | self._named.by_nsid
+        self._links.follow((nsids | placed.keys()) - {self._own()})
+        links = self._links.view({**placed, **self._namespaces.found})
+        # Reading the others may have given this one an id.
+        links = replace(links, by_path=self._named.nsids, own=self._own())
         view = self._discovery.observe(
             self._vswitch,
-            self._links.view({**functions, **self._namespaces.found}),
+            replace(links, functions=self._physical(links)),
+            found_ports,
             now_ns=now_ns(),
             wall_ns=wall_ns(),
             vswitch_down=self._vswitchd.down if self._looked_once else None,
@@ -231,16 +257,71 @@ class Watcher:
         )
         return replace(view, inventory=self._inventory)
 
-    async def _seek(self, macs: AbstractSet[str]) -> None:
-        """Look for the namespaces of NICs' functions with these addresses."""
-        asked = self._functions.wanted(macs, now_ns=now_ns())
+    def _found(self, links: LinkView) -> Found:
+        """Return what all sources say of endpoints now."""
+        bridge = self._vswitch.bridge(self._bridge)
+        given = Given(
+            ports=bridge.ports if bridge else (),
+            links=links,
+            uplinks=self._uplinks(links),
+            files=self._declared.files,
+        )
+        return found_by(self._sources, given)
+
+    def _own(self) -> int | None:
+        """Return the id by which this namespace knows itself, where anything may refer to that."""
+        return own_nsid() if self._named.nsids else None
+
+    def _physical(self, links: LinkView) -> dict[str, str]:
+        """Return the physical functions of the devices that endpoints without a port may use."""
+        placed = self._named.nsids.values()
+        inside = (link for nsid in placed for link in links.inside.get(nsid, {}).values())
+        devices = [*inside, *links.host.values()] if placed else []
+        known = self._functions_of
+        self._functions_of = {
+            parent: known.get(parent) or physical_function(parent)
+            for parent in {link.parent for link in devices} - {""}
+        }
+        return self._functions_of
+
+    def _uplinks(self, links: LinkView) -> tuple[Uplink, ...]:
+        """Return the uplinks that are there, and those that were, of rails that lost theirs."""
+        bridge = self._vswitch.bridge(self._bridge)
+        interfaces = tuple(bridge.interfaces()) if bridge else ()
+        fresh = Uplinks(self._rails)
+        now, _ = fresh.observe(self._vswitch, interfaces, links, rails=frozenset())
+        return tuple(({u.rail: u for u in self._last.uplinks} | {u.rail: u for u in now}).values())
+
+
+class _Placed:
+    """Namespaces that are found by what is known of them, with the ids they have here."""
+
+    def __init__(self, namespaces: Namespaces[str], search: _Search) -> None:
+        self.namespaces = namespaces
+        self.nsids: dict[str, int] = {}
+        """Ids by what was looked for."""
+        self._search = search
+
+    @property
+    def by_nsid(self) -> dict[int, Namespace]:
+        """Return the namespaces by their ids."""
+        return {self.nsids[key]: there for key, there in self.namespaces.found.items()}
+
+    def drop(self, gone: AbstractSet[int]) -> None:
+        """Forget namespaces that died."""
+        self.namespaces.drop({key for key, nsid in self.nsids.items() if nsid in gone})
+
+    async def look(self, keys: AbstractSet[str]) -> None:
+        """Find these, and forget all others."""
+        asked = self.namespaces.wanted(keys, now_ns=now_ns())
         if asked:
-            found = await asyncio.to_thread(seek, asked)
-            self._nsids.update({mac: nsid for mac, (nsid, _) in found.items()})
-            there = {mac: namespace for mac, (_, namespace) in found.items()}
-            self._functions.learn(asked, there, now_ns=now_ns())
-        kept = self._functions.found
-        self._nsids = {mac: nsid for mac, nsid in self._nsids.items() if mac in kept}
+            # A host has thousands of processes; walking them must not hold up a probe.
+            found = await asyncio.to_thread(self._search, asked)
+            self.nsids.update({key: nsid for key, (nsid, _) in found.items()})
+            there = {key: namespace for key, (_, namespace) in found.items()}
+            self.namespaces.learn(asked, there, now_ns=now_ns())
+        kept = self.namespaces.found
+        self.nsids = {key: nsid for key, nsid in self.nsids.items() if key in kept}
 
 
 def _board_of(names: Collection[str]) -> tuple[Hardware, dict[str, PortRate | None]]:

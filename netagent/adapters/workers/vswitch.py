@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 from asyncio.subprocess import Process
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ import structlog
 
 from netagent.concurrency import timeout
 from netagent.config import AgentConfig
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, Unreachable
 from netagent.wire.messages import CheckReply, CheckRequest, FlowsReply
 from netagent.wire.validate import ValidateReply, ValidateRequest
@@ -77,6 +79,8 @@ class VswitchWorker:
     """
 
     def __init__(self, config: AgentConfig, *, deadline_s: float = DEADLINE_S) -> None:
+        self.endpoints: Callable[[], tuple[Endpoint, ...]] = tuple
+        """Returns the host's endpoints: tables alone do not say whose ports they serve."""
         self._ovs = config.ovs
         self._host = config.host
         self._deadline_s = deadline_s
@@ -104,8 +108,9 @@ class VswitchWorker:
         """Answer the questions over one snapshot of the flow tables."""
         ovs = self._ovs
         work = CheckWork(
-            rundir=ovs.rundir, bridge=ovs.integration_bridge, host=self._host, request=request
-        )
+            rundir=ovs.rundir, bridge=ovs.integration_bridge, host=self._host, request=request,
+            endpoints=self.endpoints(),
+        )  # fmt: skip
         return await self._ask(work, CheckReply)
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
@@ -117,8 +122,9 @@ class VswitchWorker:
         """Compare the copies of the flow tables for the packets of a pair."""
         ovs = self._ovs
         work = ValidateWork(
-            rundir=ovs.rundir, bridge=ovs.integration_bridge, host=self._host, request=request
-        )
+            rundir=ovs.rundir, bridge=ovs.integration_bridge, host=self._host, request=request,
+            endpoints=self.endpoints(),
+        )  # fmt: skip
         return await self._ask(work, ValidateReply, VALIDATE_S)
 
     async def _ask(self, work: Work, kind: type[T], deadline_s: float | None = None) -> T:

@@ -16,8 +16,8 @@ def mtu_ladder(seen: Inspected) -> Iterator[Checked]:
     least: dict[str, int] = {}
     for end in seen.view.endpoints:
         uplink = by_rail.get(end.id.rail)
-        if uplink is None:
-            continue
+        if uplink is None or not end.bridge:
+            continue  # what no tunnel carries has no outer headers
         needed = end.mtu + overhead_bytes(uplink.address)
         for device in dict.fromkeys((uplink.vtep, *filter(None, [uplink.bond]), *uplink.members)):
             if device in mtus:

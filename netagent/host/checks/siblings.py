@@ -83,7 +83,8 @@ def functions(seen: Inspected) -> Iterator[Checked]:
     for nic in apart:
         text = (
             f"{nic.netdev} has {nic.virtual_functions} virtual functions and no switch (legacy "
-            "mode): containers behind them have no port of Open vSwitch, and are not found"
+            "mode): containers behind them have no port of Open vSwitch, and are found only where "
+            "a file declares them"
         )
         remedy = "devlink dev eswitch set pci/ADDRESS mode switchdev, and plug representors in"
         component = rnic(seen.host, nic.netdev)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dead flows of pairs that still talk, walked over the lab's own flow tables."""
 
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 from analyzer.detect.flows import Flows, FlowView
@@ -119,3 +120,11 @@ def test_what_dies_anew_is_walked_while_the_rest_is_left_alone():
         agents, flows({*lasting, ((A, B), 40_002)}, pairs), made, now_ns=6 * WINDOW_NS
     )
     assert str(explained.verdict.component) == "flow h0/br-int/table=30"
+
+
+def test_a_flow_that_no_switch_carries_is_not_walked():
+    agents, seen = Agents(), flows({((A, B), 40_002)})
+    bare = {**ENDPOINTS, B: replace(ENDPOINTS[B], bridge="")}
+    case = Case(Window(0, WINDOW_NS), bare, Flows.of(seen))
+    assert drive(localizer().explain(case), agents.reply) == []
+    assert agents.asked == []

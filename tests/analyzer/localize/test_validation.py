@@ -412,3 +412,15 @@ def test_replace_keeps_what_a_case_has_left():
     assert (case.explained, list(case.rest)) == ([better], [])
     case.amend(better, None)
     assert (case.explained, list(case.rest)) == ([], [])
+
+
+@pytest.mark.parametrize("voted", [LOST, slow_at(rnic("h1", "rnic0"), *SLOW)])
+def test_where_no_switch_carries_an_end_no_tables_are_compared(voted):
+    world = World()
+    world.endpoints = {**world.endpoints, B: replace(world.endpoints[B], bridge="")}
+    for _ in range(3):
+        world.window(voted)
+    assert world.asked == []
+    with pytest.raises(StopIteration) as told:
+        next(comparing((A, B), world.endpoints, 18515))
+    assert told.value.value == ()

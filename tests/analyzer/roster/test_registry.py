@@ -283,6 +283,19 @@ def test_nobody_takes_the_address_of_another_hosts_vtep():
     assert registry.host_of_underlay(mine.underlay) == ("h0", 1)
 
 
+def test_an_address_inside_a_container_is_nobodys_vtep():
+    """Without a tunnel it is the container's own, which its tenant may set to any."""
+    registry = Registry()
+    theirs = endpoint("h1", "b0", 1)
+    bare = replace(endpoint("h0", "a0", 1), bridge="", underlay=theirs.underlay)
+    registry.apply(registration("h0", bare), 1)
+    assert registry.host_of_underlay(theirs.underlay) is None
+    registry.apply(registration("h1", theirs), 2)
+    assert registry.host_of_underlay(theirs.underlay) == ("h1", 1)
+    registry.forget("h1", wall_ns=3)
+    assert registry.host_of_underlay(theirs.underlay) is None
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_renamed_hosts_vtep_is_the_new_ones(forgotten):
     registry = Registry()

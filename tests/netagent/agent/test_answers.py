@@ -69,11 +69,18 @@ def test_packets_that_no_path_is_looked_at_with_are_refused_before_one_is_sent(o
 
 def test_ways_are_looked_for_between_vteps_of_listed_pairs_only():
     request = PathRequest(source=A, target=B, ways=4)
-    own, listed = replace(OWN, underlay="172.16.0.1"), replace(LISTED, underlay="172.16.0.2")
+    own = replace(OWN, underlay="172.16.0.1", bridge="br-int")
+    listed = replace(LISTED, underlay="172.16.0.2")
     assert vteps_of(request, [listed], [own]) == ("172.16.0.1", "172.16.0.2")
     for targets, endpoints in (([], [own]), ([listed], []), ([LISTED], [own])):
         with pytest.raises(RemoteProtocolError, match="not on the ping list"):
             vteps_of(request, targets, endpoints)
+
+
+def test_no_ways_are_looked_for_where_no_tunnel_leaves():
+    """An endpoint without a port sends from within its container, and without an outer header."""
+    with pytest.raises(CapabilityMissing, match="no tunnel"):
+        vteps_of(PathRequest(source=A, target=B, ways=4), [LISTED], [replace(OWN, bridge="")])
 
 
 # --- comparisons of tables -----------------------------------------------------------------------

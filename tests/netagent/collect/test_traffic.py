@@ -174,6 +174,15 @@ def test_else_the_host_s_end_of_the_interface_is_read():
     assert soft_roce == {A: Source("class/net/a-r0/statistics/rx_bytes")}
 
 
+def test_what_no_port_stands_for_is_counted_inside_while_that_can_be_entered():
+    """A device of the host may have the same name as the container's."""
+    inside = Namespace("/run/netns/a", 7)
+    bare = Endpoint(A, "t", "h0", "10.0.0.10", "", "10.0.0.10", "rnic0", "", "net1")
+    view = HostView(endpoints=(bare,), netdevs={A: "net1"}, namespaces={A: inside})
+    assert sources(view, {}, {}) == {A: Source("class/net/net1/statistics/tx_bytes", 1, inside)}
+    assert sources(HostView(endpoints=(bare,), netdevs={A: "net1"}), {}, {}) == {}
+
+
 def test_a_device_and_the_interface_beside_it_are_compared_where_both_count_bytes():
     inside = Namespace("/run/netns/a", 7)
     view = HostView(endpoints=(ENDPOINT,), netdevs={A: "eth0"}, namespaces={A: inside})

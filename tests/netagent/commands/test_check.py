@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from netagent.cli import main
 from netagent.commands import check
 from netagent.commands.worker import answered
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode
@@ -126,6 +128,35 @@ def test_the_worker_answers_each_question_in_order():
     code, out = ask(egress(), far, ingress, unknown)
     assert code == 0
     assert ends(out) == ["output", "tunnelled", "output", "missed"]
+
+
+def test_the_worker_walks_for_endpoints_that_its_agent_knows_and_tables_do_not_say():
+    pod, bare = EndpointId("pod", 0), EndpointId("bare", 0)
+    known = (
+        Endpoint(pod, "t", "h0", "10.0.0.10", MAC0, "172.30.0.10", "rnic0", "br-int", "c0-r0"),
+        Endpoint(bare, "t", "h0", "10.0.0.10", MAC0, "10.0.0.10", "rnic0", "", "c0-r0"),
+    )
+    request = CheckRequest(questions=(egress(source=pod), egress(source=bare)))
+    work = CheckWork(
+        rundir="/nowhere", bridge="br-int", host="h0", request=request, endpoints=known
+    )
+    code, output = answered(lambda: check.done(work))
+    assert (code, ends(output.decode())) == (0, ["output", "missed"])
+
+
+def test_a_human_is_answered_by_the_rules_of_the_agents_file(tmp_path, capsys, monkeypatch):
+    pod = (("attached_mac", MAC0), ("iface-id", "ml_pod"), ("ip_addresses", "10.0.0.10/24"))
+    bridge = SNAPSHOT.bridges[0]
+    ports = (replace(bridge.ports[0], external_ids=(*pod, ("sandbox", "abc"))), *bridge.ports[1:])
+    snapshot = replace(SNAPSHOT, bridges=(replace(bridge, ports=ports),))
+    monkeypatch.setitem(globals(), "SNAPSHOT", snapshot)
+    file = tmp_path / "agent.toml"
+    file.write_text(
+        'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:1"\n[ovs]\nrundir = "/nowhere"\n'
+        '[endpoints]\ncontroller = "ovn-kubernetes"\nrail = "0"\n'
+    )
+    assert main(["check", "abc/rail0", "c1/rail0", "--config", str(file)]) == 0
+    assert capsys.readouterr().out.startswith("h0: in by c0-r0\n")
 
 
 def test_the_live_switch_is_asked_about_some_packets_those_that_are_lost_first(traced):

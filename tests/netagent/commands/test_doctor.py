@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ VIEW = HostView(
     {C0: Namespace("/run/netns/x", 5)},
     (),
     (Uplink(0, "rnic0", "172.30.0.10", "br-phy0", "vxlan0", ("rnic0",)),),
+    rnics=("rnic0",),
     complete=True,
 )
 NEEDED = ["privileges", "state folder", "Open vSwitch", "OVSDB", "rails", "namespaces"]
@@ -92,6 +94,23 @@ def test_what_is_lacking_comes_with_its_remedy(able, monkeypatch, where, name, c
     found = states()[capability]
     assert found.state == ("missing" if capability in NEEDED else "absent")
     assert found.detail == remedy
+
+
+def test_a_host_whose_endpoints_are_all_declared_needs_no_open_vswitch(able, monkeypatch):
+    bare = replace(VIEW.endpoints[0], bridge="", port="net1")
+
+    async def view(_: object) -> HostView:
+        return replace(VIEW, endpoints=(bare,), uplinks=())
+
+    async def dead(*_: object) -> str:
+        raise VswitchdError("no pid file in /run")
+
+    monkeypatch.setattr(doctor, "first_view", view)
+    monkeypatch.setattr(doctor, "appctl", dead)
+    config = parse(f'{CONFIG}[ovs]\nintegration_bridge = ""\n')
+    found = {each.capability: each for each in asyncio.run(diagnose(config))}
+    assert {found[name].state for name in ("Open vSwitch", "OVSDB", "rails")} == {"ok"}
+    assert found["rails"].detail == "none with a tunnel; rnic0 carry endpoints without"
 
 
 def test_without_a_view_of_the_host_rails_and_namespaces_point_at_ovsdb(able, monkeypatch):

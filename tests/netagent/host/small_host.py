@@ -12,6 +12,7 @@ from netagent.host.facts import (
     Port,
     VswitchView,
 )
+from netagent.host.sources import Found, Given, OwnPorts, found_by
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
 
@@ -110,6 +111,13 @@ class Links:
     def view(self) -> LinkView:
         inside = {nsid: dict(table) for nsid, table in self.inside.items()}
         return LinkView(dict(self.host), inside, dict(self.namespaces))
+
+
+def found_in(view: VswitchView, links: LinkView | None = None) -> Found:
+    """Return what netagent's own external_ids say of endpoints."""
+    bridge = view.bridge("br-int")
+    given = Given(bridge.ports if bridge else (), links or LinkView())
+    return found_by([OwnPorts()], given)
 
 
 C0 = EndpointId("c0", 0)

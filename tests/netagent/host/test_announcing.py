@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 from netagent.host.announcing import RdmaState, announced, findings
 from netagent.host.facts import HostView, Uplink
 from netagent.model.endpoint import Endpoint, RdmaAddress
@@ -63,3 +65,13 @@ def test_a_slow_cable_is_one_finding_however_many_devices_share_it():
     assert findings(both, {}, state, wall_ns=1) == (slow("rnic0"),)
     other = HostView(endpoints=(endpoint(A),), findings=(slow("rnic1"),), uplinks=uplinks)
     assert findings(other, {}, state, wall_ns=1) == (slow("rnic1"), slow("rxe0"))
+
+
+def test_a_slow_cable_of_an_rnic_without_a_tunnel_is_one_finding_too():
+    slow = Finding(FindingKind.RATE_REDUCED, rnic("h0", "rnic0"), "slow", 1)
+    theirs = Finding(FindingKind.RATE_REDUCED, rnic("h0", "rxe0"), "slow", 1)
+    state = RdmaState(lambda _: True, {A: ADDRESS}, findings=(theirs,))
+    bare = HostView(endpoints=(replace(endpoint(A), bridge=""),), findings=(slow,))
+    assert findings(bare, {}, state, wall_ns=1) == (slow,)
+    on_another = replace(bare, endpoints=(replace(endpoint(A), bridge="", rnic="rnic1"),))
+    assert findings(on_another, {}, state, wall_ns=1) == (slow, theirs)

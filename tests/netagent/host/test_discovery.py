@@ -11,13 +11,16 @@ from netagent.host.discovery import (
     UNFOUND_NS,
     Discovery,
     container_nsids,
+    named_paths,
     unwired_macs,
 )
-from netagent.host.facts import HostView, LinkView, VswitchView
+from netagent.host.facts import HostView, LinkView, Namespace, VswitchView
+from netagent.host.ports import ContainerPort, Unusable
+from netagent.host.sources import Found
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
-from tests.netagent.host.small_host import C0, Links, S, plug, tunnel, vswitch
+from tests.netagent.host.small_host import C0, Links, S, found_in, plug, tunnel, vswitch
 
 WALL_NS = 1_700_000_000 * S
 
@@ -37,7 +40,8 @@ class Host:
 
     def observe(self, view: VswitchView, **more) -> HostView:
         now = {"now_ns": self.now_ns, "wall_ns": WALL_NS + self.now_ns}
-        return self.discovery.observe(view, self.links.view, **now, **more)
+        found = found_in(view, self.links.view)
+        return self.discovery.observe(view, self.links.view, found, **now, **more)
 
     def started(self) -> HostView:
         self.links.start(plug(), 3)
@@ -72,8 +76,8 @@ def test_only_namespaces_of_container_ports_are_looked_into():
     links.start(plug(), 3)
     links.add("other", netnsid=9)
     view = vswitch(tunnel(0), plug(), plug("gone"))
-    assert container_nsids(view, "br-int", links.view) == {3}
-    assert container_nsids(VswitchView(), "br-int", links.view) == frozenset()
+    assert container_nsids(found_in(view).ports, links.view) == {3}
+    assert container_nsids((), links.view) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -314,7 +318,7 @@ def test_no_content_of_ovsdb_raises(ids, rail, local_ip):
     odd_tunnel = tunnel(0, external_ids={"rail": rail}, options={"local_ip": local_ip})
     view = vswitch(odd_tunnel, *interfaces)
     discovery = Discovery(host="h0", bridge="br-int")
-    seen = discovery.observe(view, LinkView(), now_ns=0, wall_ns=0)
+    seen = discovery.observe(view, LinkView(), found_in(view), now_ns=0, wall_ns=0)
     assert all(isinstance(each.id, EndpointId) for each in seen.endpoints)
 
 
@@ -372,8 +376,8 @@ def test_hardware_addresses_are_looked_for_of_ports_that_are_wired_to_nothing():
     links.give(plug(), 3)
     links.start(plug("c1", octet=11), 4)
     view = vswitch(tunnel(0), plug(), plug("c1", octet=11), plug("gone", octet=12))
-    assert unwired_macs(view, "br-int", links.view) == {"02:00:00:00:00:0a"}
-    assert unwired_macs(VswitchView(), "br-int", links.view) == frozenset()
+    assert unwired_macs(found_in(view).ports, links.view) == {"02:00:00:00:00:0a"}
+    assert unwired_macs((), links.view) == frozenset()
 
 
 def test_a_function_that_no_container_has_is_told_with_its_port(host):
@@ -436,3 +440,269 @@ def test_a_device_that_a_container_made_itself_does_not_stand_in_for_a_function(
     host.links.give(plug(), 3)
     view = host.look(plug())
     assert view.namespaces == {C0: host.links.namespaces[3]}
+
+
+# --- what nobody says of a port -------------------------------------------------------------------
+
+TOLD = ContainerPort(C0, "train", "c0-r0", "", "")
+"""The container's port, of which neither address nor hardware address is said."""
+
+
+def told(host: Host, port: ContainerPort, *, after_ns: int = 0) -> HostView:
+    host.now_ns += after_ns
+    view, links = vswitch(tunnel(0), tunnel(1), plug()), host.links.view
+    placed = {space.path: nsid for nsid, space in links.namespaces.items()}
+    now = {"now_ns": host.now_ns, "wall_ns": WALL_NS}
+    return host.discovery.observe(view, replace(links, by_path=placed), Found(ports=(port,)), **now)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        (("10.0.0.10",), "10.0.0.10"),
+        (("10.0.0.10", "169.254.1.1", "fd00::10", "fe80::1"), "10.0.0.10"),
+        (("fd00::10", "fe80::1"), "fd00::10"),
+    ],
+)
+def test_addresses_that_nobody_says_are_those_of_the_interface(host, addresses, expected):
+    host.links.start(plug(), 3, addresses=addresses)
+    (endpoint,) = told(host, TOLD).endpoints
+    assert (endpoint.address, endpoint.mac) == (expected, "02:00:00:00:00:0a")
+    host.links.end(plug(), 3)
+    (crashed,) = told(host, TOLD, after_ns=GRACE_NS).endpoints
+    (crashed,) = told(host, TOLD, after_ns=GRACE_NS).endpoints
+    assert crashed.state is EndpointState.CRASHED
+    assert (crashed.address, crashed.mac) == (expected, "02:00:00:00:00:0a")
+
+
+@pytest.mark.parametrize(
+    ("addresses", "text"),
+    [
+        ((), "eth0 has no address, and nobody says which is the endpoint's"),
+        (("10.0.0.10", "10.0.0.11"), "eth0 has the addresses 10.0.0.10, 10.0.0.11, and nobody"),
+    ],
+)
+def test_which_of_several_addresses_is_meant_is_not_guessed(host, addresses, text):
+    host.links.start(plug(), 3, addresses=addresses)
+    assert told(host, TOLD).endpoints == ()
+    view = told(host, TOLD, after_ns=UNFOUND_NS)
+    assert view.endpoints == ()
+    assert text in view.findings[0].text
+
+
+@pytest.mark.parametrize(
+    "known", [{"netdev": "eth0"}, {"address": "10.0.0.10"}, {"mac": "02:00:00:00:00:0a"}]
+)
+def test_behind_a_representor_a_namespace_that_is_said_is_enough(host, known):
+    host.links.give(plug(), 3)
+    port = replace(TOLD, netns="/run/netns/3", **known)
+    assert unwired_macs([port], host.links.view) == frozenset()
+    view = told(host, port)
+    (endpoint,) = view.endpoints
+    assert (endpoint.address, endpoint.mac) == ("10.0.0.10", "02:00:00:00:00:0a")
+    assert view.namespaces == {C0: host.links.namespaces[3]}
+
+
+def test_only_where_nothing_else_leads_a_namespace_is_opened_by_its_path(host):
+    links = host.links
+    links.start(plug(), 3)
+    links.give(plug("c1"), 4)
+    ports = [
+        replace(TOLD, netns="/veth"),
+        replace(TOLD, interface="c1-r0", netns="/representor"),
+        replace(TOLD, interface="gone", netns="/gone"),
+        replace(TOLD, interface="net1", netns="/declared", bridged=False),
+        replace(TOLD, interface="c1-r0"),
+    ]
+    assert named_paths(ports, links.view) == {"/representor", "/declared"}
+
+
+def test_a_namespace_that_is_said_and_not_there_is_named(host):
+    host.links.give(plug(), 3)
+    port = replace(TOLD, netns="/run/netns/x", netdev="eth0")
+    told(host, port)
+    (finding,) = told(host, port, after_ns=UNFOUND_NS).findings
+    assert "there is no network namespace /run/netns/x" in finding.text
+    port = replace(TOLD, netns="/run/netns/3", netdev="eth9")
+    (finding,) = told(host, port).findings
+    assert "no interfaces in /run/netns/3 are eth9" in finding.text
+
+
+def test_behind_a_representor_something_has_to_be_said(host):
+    host.links.give(plug(), 3)
+    assert unwired_macs([TOLD], host.links.view) == frozenset()
+    told(host, TOLD)
+    (finding,) = told(host, TOLD, after_ns=UNFOUND_NS).findings
+    assert "nobody says what c0-r0 stands for" in finding.text
+
+
+# --- endpoints that no port stands for ------------------------------------------------------------
+
+MACVLAN = ContainerPort(
+    C0, "train", "net1", "", "", netns="/run/netns/3", netdev="net1", bridged=False
+)
+OWN_NSID = 9
+
+
+class Bare(Host):
+    """A host whose container has a macvlan on an RNIC, and no port of the vSwitch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links.add("rnic9")
+        self.files = Found((MACVLAN,))
+        self.start()
+
+    def start(self, **facts) -> None:
+        self.links.start(plug(), 3)
+        del self.links.host["c0-r0"]
+        lower = self.links.host["rnic9"].index
+        self.links.change_inside(
+            3, name="net1", kind="macvlan", peer=lower, netnsid=OWN_NSID, **facts
+        )
+
+    def end(self) -> None:
+        del self.links.inside[3], self.links.namespaces[3]
+
+    def look(self, *_, after_ns: int = 0, **more) -> HostView:
+        self.now_ns += after_ns
+        links = self.links.view
+        placed = {space.path: nsid for nsid, space in links.namespaces.items()}
+        return self.discovery.observe(
+            vswitch(tunnel(0), tunnel(1)),
+            replace(links, by_path=placed, own=OWN_NSID),
+            self.files,
+            now_ns=self.now_ns,
+            wall_ns=WALL_NS + self.now_ns,
+            **more,
+        )
+
+
+@pytest.fixture
+def bare() -> Bare:
+    return Bare()
+
+
+def test_an_endpoint_without_a_port_has_no_bridge_and_is_its_own_tunnels_end(bare):
+    view = bare.look()
+    (endpoint,) = view.endpoints
+    assert (endpoint.id, endpoint.task, endpoint.state) == (C0, "train", EndpointState.UP)
+    assert (endpoint.address, endpoint.mac) == ("10.0.0.10", "02:00:00:00:00:0a")
+    assert (endpoint.bridge, endpoint.port, endpoint.mtu) == ("", "net1", 1400)
+    assert (endpoint.underlay, endpoint.rnic, endpoint.bond) == ("10.0.0.10", "rnic9", None)
+    assert view.namespaces == {C0: bare.links.namespaces[3]}
+    assert view.netdevs == {C0: "net1"}
+    assert view.findings == ()
+
+
+def test_a_rail_without_a_tunnel_is_no_matter_where_no_tunnel_carries_it(bare):
+    far = replace(MACVLAN, id=EndpointId("c0", 7))
+    bare.files = Found((far,))
+    view = bare.look()
+    assert [each.id.rail for each in view.endpoints] == [7]
+    assert view.findings == ()
+
+
+def test_an_rnic_that_carries_endpoints_is_watched_like_an_uplinks(bare):
+    assert bare.look().rnics == ("rnic0", "rnic1", "rnic9")
+    bare.links.change("rnic9", carrier=False)
+    bare.links.change_inside(3, carrier=False)
+    view = bare.look(after_ns=GRACE_NS)
+    view = bare.look(after_ns=GRACE_NS)
+    assert found(view) == [(FindingKind.RNIC_DOWN, "rnic h0/rnic9")]
+    assert len(view.endpoints) == 1
+
+
+def test_a_whole_rnic_in_a_container_says_by_itself_that_it_has_no_carrier(bare):
+    bare.links.change_inside(3, kind=None, peer=None, netnsid=None)
+    (endpoint,) = bare.look().endpoints
+    assert endpoint.rnic == "c0:net1"
+    bare.links.change_inside(3, carrier=False)
+    bare.look()
+    (finding,) = bare.look(after_ns=GRACE_NS).findings
+    assert finding.kind is FindingKind.ENDPOINT_DOWN
+    assert finding.text == "c0/rail0 on interface net1: net1 has no carrier"
+
+
+def test_a_declaration_that_goes_is_a_stop_and_a_namespace_that_goes_is_a_crash(bare):
+    bare.look()
+    bare.files = Found()
+    assert bare.look().endpoints == ()
+    bare.files = Found((MACVLAN,))
+    bare.look()
+    bare.end()
+    assert bare.look().findings == ()
+    view = bare.look(after_ns=GRACE_NS)
+    (endpoint,) = view.endpoints
+    assert (endpoint.state, endpoint.address) == (EndpointState.CRASHED, "10.0.0.10")
+    assert (endpoint.rnic, endpoint.underlay) == ("rnic9", "10.0.0.10")
+    (finding,) = view.findings
+    assert finding.kind is FindingKind.CONTAINER_CRASHED
+    assert finding.text == (
+        "the network namespace of c0 is gone, but it is still declared with net1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        ({"name": "eth5"}, "interface net1 of c0: there is no net1 in /run/netns/3"),
+        ({"up": False}, "interface net1 of c0: net1 is down in the container"),
+        ({"addresses": ()}, "interface net1 of c0: net1 has no address"),
+    ],
+)
+def test_what_a_declared_interface_lacks_is_of_the_host_and_not_of_its_switch(bare, facts, text):
+    bare.links.change_inside(3, **facts)
+    assert bare.look().endpoints == ()
+    view = bare.look(after_ns=UNFOUND_NS)
+    assert view.endpoints == ()
+    assert found(view) == [(FindingKind.UNKNOWN_INPUT, "host h0")]
+    assert text in view.findings[0].text
+
+
+def test_a_namespace_that_never_was_is_named_and_one_without_an_address_never_announced(bare):
+    bare.files = Found((replace(MACVLAN, netns="/run/netns/x"),))
+    bare.look()
+    (finding,) = bare.look(after_ns=UNFOUND_NS).findings
+    assert "there is no network namespace /run/netns/x" in finding.text
+    bare.files = Found((MACVLAN,))
+    bare.links.change_inside(3, addresses=())
+    bare.look()
+    bare.end()
+    bare.look()
+    assert bare.look(after_ns=GRACE_NS).endpoints == ()
+
+
+def test_a_file_that_is_odd_is_named_by_its_file(bare):
+    bare.files = Found((), (Unusable("a.json", "a key is there twice", "file"),))
+    (finding,) = bare.look().findings
+    assert (str(finding.component), finding.text) == (
+        "host h0",
+        "file a.json: a key is there twice",
+    )
+
+
+def test_a_container_may_be_in_the_hosts_own_namespace(bare):
+    """Schedulers such as Slurm start jobs there."""
+    bare.links.namespaces[OWN_NSID] = Namespace("/proc/1/ns/net", 1)
+    bare.links.change("rnic9", addresses=("192.0.2.7",), mac="02:00:00:00:00:99")
+    mine = replace(MACVLAN, interface="rnic9", netdev="rnic9", netns="/proc/1/ns/net")
+    bare.files = Found((mine,))
+    (endpoint,) = bare.look().endpoints
+    assert (endpoint.address, endpoint.rnic) == ("192.0.2.7", "rnic9")
+
+
+def test_one_container_may_have_ports_and_interfaces_without(bare):
+    bare.links.start(plug("c0", 1), 4)
+    both = found_in(vswitch(plug("c0", 1)))
+    bare.files = Found((MACVLAN, *both.ports))
+    first, second = bare.look().endpoints
+    assert (first.bridge, second.bridge) == ("", "br-int")
+    bare.end()
+    bare.links.end(plug("c0", 1), 4)
+    bare.look()
+    (finding,) = bare.look(after_ns=GRACE_NS).findings
+    assert finding.text == (
+        "the network namespace of c0 is gone, but br-int still has c0-r1 and it is still declared "
+        "with net1"
+    )

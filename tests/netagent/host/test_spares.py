@@ -9,7 +9,7 @@ from netagent.host.discovery import Discovery
 from netagent.host.facts import Link, Uplink
 from netagent.host.spares import HOLD_NS, SpareWatch
 from netagent.model.finding import FindingKind
-from tests.netagent.host.small_host import Links, physical, plug, tunnel, vswitch
+from tests.netagent.host.small_host import Links, found_in, physical, plug, tunnel, vswitch
 
 UPLINK = Uplink(0, "rnic0", "172.30.0.10", "bond0", "vxlan0", ("rnic0", "rnic1"), "bond0")
 WELL = {
@@ -100,7 +100,8 @@ def test_a_rail_on_its_spare_is_not_down_and_one_without_any_member_is():
     links.start(plug(), 1)
 
     def found(at_ns):
-        host = discovery.observe(view, links.view, now_ns=at_ns, wall_ns=at_ns)
+        found = found_in(view)
+        host = discovery.observe(view, links.view, found, now_ns=at_ns, wall_ns=at_ns)
         return [(f.kind, f.component.name) for f in host.findings]
 
     assert found(0) == []

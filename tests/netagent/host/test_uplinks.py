@@ -141,3 +141,64 @@ def test_a_rail_that_still_has_endpoints_keeps_its_uplink_without_a_tunnel():
     assert [each.rail for each in found] == [0]
     assert unusable.text == "the tunnel of rail 0 is gone"
     assert observe(VswitchView(), [], links, uplinks=uplinks) == ((), ())
+
+
+# --- tunnels that name no rail --------------------------------------------------------------------
+
+
+def ovn(number, local="", **more):
+    """Return a tunnel as ovn-controller makes it, to the chassis of that number."""
+    options = {"remote_ip": f"172.30.0.{number}", "key": "flow", "csum": "true"}
+    options |= {"local_ip": local} if local else {}
+    return tunnel(name=f"ovn-h{number}-0", type="geneve", options=options, external_ids={}, **more)
+
+
+BOTH = [
+    Uplink(0, "rnic0", "172.30.0.10", "br-phy0", "ovn-h2-0", ("rnic0",), None, GENEVE),
+    Uplink(1, "rnic1", "172.30.1.10", "br-phy1", "ovn-h3-0", ("rnic1",), None, GENEVE),
+]
+
+
+def test_tunnels_of_ovn_are_on_the_rail_of_the_rnic_that_carries_their_address():
+    mesh = [ovn(9, "172.30.1.10"), ovn(3, "172.30.1.10"), ovn(2, "172.30.0.10")]
+    uplinks = Uplinks(("rnic0", "rnic1"))
+    assert observe(vswitch(), mesh, Links(), uplinks=uplinks) == (tuple(BOTH), ())
+    assert observe(vswitch(), mesh, Links()) == ((), ()), "without rails they are others'"
+
+
+def test_where_ovns_tunnels_have_no_local_address_all_of_the_host_s_count():
+    view = replace(vswitch(), external_ids={"ovn-encap-ip": "172.30.0.10, 172.30.1.10"})
+    found, unusable = observe(view, [ovn(2)], Links(), uplinks=Uplinks(("rnic0", "rnic1")))
+    assert [(each.rail, each.address) for each in found] == [
+        (0, "172.30.0.10"), (1, "172.30.1.10"),
+    ]  # fmt: skip
+    assert unusable == ()
+
+
+def test_a_rail_may_be_known_by_its_bond_or_by_what_holds_its_address():
+    bridges = (physical(0, "rnic0", "rnic9"),)
+    for name in ("bond", "rnic9", "br-phy0"):
+        (uplink,), _ = observe(
+            vswitch(bridges=bridges), [ovn(2, "172.30.0.10")], Links(), uplinks=Uplinks((name,))
+        )
+        assert (uplink.rail, uplink.bond, uplink.members) == (0, "bond", ("rnic0", "rnic9"))
+
+
+@pytest.mark.parametrize("address", ["172.30.9.9", ""])
+def test_a_tunnel_by_no_rails_rnic_belongs_to_others(address):
+    found = observe(vswitch(), [ovn(2, address)], Links(), uplinks=Uplinks(("rnic0",)))
+    assert found == ((), ())
+    on_another = observe(vswitch(), [ovn(2, "172.30.1.10")], Links(), uplinks=Uplinks(("rnic0",)))
+    assert on_another == ((), ())
+
+
+def test_what_a_tunnel_says_of_its_rail_comes_first_and_what_was_known_stays():
+    uplinks, links = Uplinks(("rnic1", "rnic0")), Links()
+    both = [tunnel(0), ovn(2, "172.30.1.10")]
+    found, _ = observe(vswitch(), both, links, uplinks=uplinks)
+    assert [(each.rail, each.tunnel) for each in found] == [(0, "vxlan0")]
+    uplinks = Uplinks(("rnic0",))
+    (before,), _ = observe(vswitch(), [ovn(2, "172.30.0.10")], links, uplinks=uplinks)
+    del links.host["br-phy0"]
+    kept, _ = observe(vswitch(), [ovn(2, "172.30.0.10")], links, uplinks=uplinks, rails={0})
+    assert kept == (before,)

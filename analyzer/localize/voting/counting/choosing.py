@@ -164,6 +164,8 @@ def _on_ways(
             if all(covered[c] >= hosts_each for c in wanted) or len(chosen) == MAX_SURVEYS:
                 return
             source, target = (endpoints[each] for each in (view.flow.source, view.flow.target))
+            if not (source.bridge and target.bridge):
+                continue  # what has no outer header is sent by nobody but the container
             leaves = topology.leaf_of(source), topology.leaf_of(target)
             if leaves not in between:
                 routes = topology.untraced_routes(*leaves)

@@ -171,3 +171,13 @@ def test_a_vote_on_the_underlay_is_not_traced(component):
     for at_s in (0, 5, 10):
         assert world.better(at_s, voted(component))
     assert world.asked == []
+
+
+def test_a_pair_that_no_switch_carries_is_not_traced():
+    world, ballot = World(), voted(rnic("h0", "rnic0"))
+    bare = {**ENDPOINTS, A: replace(ENDPOINTS[A], bridge="")}
+    for at_s in (0, 5, 10):
+        judged = Case(Window(0, 5 * S), bare, Flows.of(LOST), now_ns=at_s * S)
+        assert world.doubts.better(judged, [ballot]) == [ballot]
+    world.look()
+    assert world.asked == []

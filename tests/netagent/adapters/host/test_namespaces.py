@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.adapters.host import namespaces as module
-from netagent.adapters.host.namespaces import RETRY_NS, Namespaces, leads_to, seek
+from netagent.adapters.host.namespaces import RETRY_NS, Namespaces, at_paths, leads_to, seek
 from netagent.host.facts import Link, Namespace
 
 GONE = Namespace("/run/netns/na-never-was", 1)
@@ -77,3 +77,20 @@ def test_hardware_comes_before_what_a_container_made_with_its_address(monkeypatc
     monkeypatch.setattr(module, "nsid_of", lambda _, path: (nsids[path], 4_000 + nsids[path]))
     monkeypatch.setattr(module, "dump", tables.__getitem__)
     assert seek({mac}) == {mac: (2, Namespace("/given", 4_002))}
+
+
+def test_a_namespace_whose_path_is_said_gets_an_id(monkeypatch):
+    nsids = {"/known": 3, "/new": -1}
+
+    def nsid_of(_, path):
+        if path not in nsids:
+            raise FileNotFoundError(path)
+        return nsids[path], 4_000
+
+    monkeypatch.setattr(module, "query_socket", contextlib.nullcontext)
+    monkeypatch.setattr(module, "nsid_of", nsid_of)
+    monkeypatch.setattr(module, "assign_nsid", lambda _, path: 7 if path == "/new" else None)
+    assert at_paths({"/known", "/new", "/gone"}) == {
+        "/known": (3, Namespace("/known", 4_000)),
+        "/new": (7, Namespace("/new", 4_000)),
+    }

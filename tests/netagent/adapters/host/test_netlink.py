@@ -24,6 +24,7 @@ from netagent.adapters.host.netlink import (
     NamespaceGone,
     apply,
     dump,
+    own_nsid,
     parse,
 )
 from netagent.adapters.host.setns import call_in_namespace
@@ -121,6 +122,13 @@ def test_a_representor_says_which_port_of_the_nic_it_stands_for():
     facts = only(link(info=b"", netnsid=b"", peer=b"", port=attribute(38, b"pf0vf3\0"))).link
     assert (facts.switch_port, facts.kind, facts.netnsid) == ("pf0vf3", None, None)
     assert only(link()).link.switch_port == ""
+
+
+def test_hardware_says_which_function_of_a_bus_it_belongs_to():
+    """As `rtnl_fill_ifinfo` of the kernel's rtnetlink.c writes IFLA_PARENT_DEV_NAME since 5.14."""
+    assert only(link(parent=attribute(56, b"0000:08:00.2\0"))).link.parent == "0000:08:00.2"
+    assert only(link(parent=attribute(56, b"mlx5_core.sf.4\0"))).link.parent == "mlx5_core.sf.4"
+    assert only(link()).link.parent == ""
 
 
 def test_what_a_driver_leaves_out_is_told_from_the_flags():
@@ -394,6 +402,34 @@ def test_changes_here_and_inside_are_heard_until_the_namespace_dies(wire):
         ip("netns", "del", wire.inside)
         await following.until(lambda: "v0" not in following.host and nsid in following.monitor.gone)
         assert following.monitor.view({}).inside == {}
+
+    follow(wire, story)
+
+
+@pytest.mark.netns
+def test_an_event_inside_tells_of_the_other_end_by_our_id_as_a_dump_does(wire):
+    """The kernel fills in the id by which the device's own namespace knows the other one."""
+
+    async def story(following: Following) -> None:
+        # Another namespace that the inner one knows first, so that the ids differ.
+        ip("-n", wire.inside, "link", "add", "x0", "type", "veth", "peer", "x1")
+        nsid = following.host["v0"].netnsid
+        assert nsid is not None
+        following.monitor.follow({nsid})
+        ip("-n", wire.host, "link", "add", "mv0", "link", "v0", "type", "macvlan")
+        ip("-n", wire.host, "link", "set", "mv0", "netns", wire.inside)
+
+        def inside() -> Link | None:
+            table = following.monitor.view({}).inside[nsid]
+            return next((link for link in table.values() if link.name == "mv0"), None)
+
+        await following.until(inside)
+        own = own_nsid()
+        assert own is not None
+        assert (inside().peer, inside().netnsid) == (following.host["v0"].index, own)
+        ip("-n", wire.inside, "link", "set", "mv0", "mtu", "1300")
+        await following.until(lambda: inside().mtu == 1300)
+        assert inside().netnsid == own
 
     follow(wire, story)
 

@@ -11,7 +11,13 @@ from typing import TypeVar
 import pytest
 
 from netagent.adapters.host.setns import call_in_namespace
-from netagent.adapters.host.sysfs import SysfsReader, netdev_rate, rdma_ports, sysfs_here
+from netagent.adapters.host.sysfs import (
+    SysfsReader,
+    netdev_rate,
+    physical_function,
+    rdma_ports,
+    sysfs_here,
+)
 from netagent.host.rates import PortRate
 from netagent.host.rdma_facts import Gid, RdmaDevice, RdmaPort
 from tests.conftest import NETNS, require
@@ -353,3 +359,37 @@ def test_sysfs_can_be_read_as_a_namespace_shows_it():
 
 def names(folder: str | Path) -> set[str]:
     return {path.name for path in Path(folder).iterdir()}
+
+
+# --- what a device of a container is a part of ----------------------------------------------------
+
+
+def test_a_function_is_a_part_of_its_physical_one(tmp_path):
+    """The links that pci_iov_sysfs_link (drivers/pci/iov.c) and bus_add_device (drivers/base/bus.c)
+    make for mlx5: a PF, its VF, and a sub-function of mlx5_sf_dev_add (mlx5/core/sf/dev/dev.c).
+    """  # noqa: D205 - one sentence
+    bridge = "devices/pci0000:64/0000:64:00.0"
+    pf, vf = f"{bridge}/0000:65:00.0", f"{bridge}/0000:65:00.2"
+    sub = f"{pf}/mlx5_core.sf.4"
+    write(tmp_path, {f"{pf}/vendor": "0x15b3", f"{vf}/vendor": "0x15b3", f"{sub}/sfnum": "88"})
+    link(tmp_path, "bus/pci/devices/0000:65:00.0", pf)
+    link(tmp_path, "bus/pci/devices/0000:65:00.2", vf)
+    link(tmp_path, f"{vf}/physfn", pf)
+    link(tmp_path, "bus/auxiliary/devices/mlx5_core.sf.4", sub)
+    found = {
+        parent: physical_function(parent, tmp_path)
+        for parent in (
+            "0000:65:00.2",
+            "0000:65:00.0",
+            "mlx5_core.sf.4",
+            "virtio3",
+            "mlx5_core.sf.9",
+        )
+    }
+    assert found == {
+        "0000:65:00.2": "0000:65:00.0",
+        "0000:65:00.0": "0000:65:00.0",
+        "mlx5_core.sf.4": "0000:65:00.0",
+        "virtio3": "",
+        "mlx5_core.sf.9": "",
+    }

@@ -12,6 +12,7 @@ from netagent.adapters.workers import vswitch
 from netagent.adapters.workers.vswitch import VswitchWorker
 from netagent.concurrency import timeout
 from netagent.config import AgentConfig, AnalyzerConfig
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, FlowsReply
@@ -73,6 +74,17 @@ def test_questions_go_in_as_json_to_one_process_and_answers_come_out(worker, tmp
     assert first == second
     assert first["work"]["type"] == "check"
     assert first["work"]["request"]["questions"][0]["source"]["container"] == "c0"
+
+
+def test_questions_about_tables_come_with_the_hosts_endpoints(worker, tmp_path):
+    """The external_ids alone need not say whose a port is."""
+    answer = say('{"walks":[],"wall_ns":3}')
+    made = worker(f'read -r line; echo "$line" >{tmp_path}/in; {answer}; read -r line')
+    end = Endpoint(EndpointId("c0", 0), "t", "h0", "10.0.0.1", "", "", "", "br-int", "p")
+    made.endpoints = lambda: (end,)
+    ask(made, lambda: made.check(QUESTION))
+    (sent,) = json.loads((tmp_path / "in").read_text())["work"]["endpoints"]
+    assert (sent["id"], sent["port"]) == ({"container": "c0", "rail": 0}, "p")
 
 
 def test_flows_name_their_bridge_and_table(worker, tmp_path):

@@ -86,3 +86,9 @@ def test_a_dead_link_needs_no_counts_but_beside_one_that_is_known(standing, wort
     dead = replace(TIE, suspects=(suspect,), pairs=9)
     assert dead.decided
     assert choosing.worth_counting(dead, frozenset(standing)) is worth
+
+
+def test_no_ways_are_looked_for_where_no_tunnel_leaves():
+    bare = {key: replace(end, bridge="") for key, end in FABRIC.endpoints.items()}
+    assert choosing.choose([TIE], losing(), FABRIC.endpoints, UNTRACED)
+    assert choosing.choose([TIE], losing(), bare, UNTRACED) == []

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What controllers write into external_ids, read as container, task and rail.
+
+Controllers know pods and logical ports, and neither tasks nor rails: a rule takes each of these
+from what they do write. A port that the rules for task and rail say nothing of belongs to others.
+"""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from netagent.host.ports import ContainerPort, Unusable, is_container, is_tunnel, parse_rail
+from netagent.host.sources import Found, Given
+from netagent.model.endpoint import MAC
+from netagent.model.ids import EndpointId
+from netagent.model.vswitch import Interface
+
+UPLINK = "uplink"
+"""In place of a rule for the rail: it is that of the tunnel, or of the RNIC, that the port uses."""
+PORT = "port"
+"""Key by which a rule reads the port's own name, as if it were in external_ids."""
+
+_OWN = frozenset({"task", "rail"})
+"""Keys of netagent's own external_ids; who has one says all by itself."""
+_SHOWN = 80
+"""Characters of an odd value that are told. Chosen: to be read."""
+_KEY = re.compile(r"\{([^{}]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How to read one text from external_ids."""
+
+    text: str
+    """Text in which each ``{KEY}`` stands for that key's value."""
+    match: str = ""
+    """Regular expression that all of the text must match; its first group is the result. Empty:
+    all of the text is."""
+    first: int = 0
+    """Of a rail: the number that stands for rail 0."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what can never say anything."""
+        if not self.text or re.search(r"[{}]", _KEY.sub("", self.text)):
+            raise ValueError(f"{self.text!r} is no text with keys in braces")
+        try:
+            re.compile(self.match)
+        except re.error as error:
+            raise ValueError(f"{self.match!r} is no regular expression: {error}") from error
+
+    def of(self, keys: Mapping[str, str]) -> str:
+        """Return what it reads of `keys`; "" where a key is not there, or nothing matches."""
+        if any(not keys.get(key) for key in _KEY.findall(self.text)):
+            return ""
+        text = _KEY.sub(lambda found: keys[found[1]], self.text)
+        if not self.match:
+            return text
+        found = re.fullmatch(self.match, text)
+        return (found[1 if found.re.groups else 0] or "") if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How to read one controller's external_ids."""
+
+    container: Rule
+    task: Rule | None = None
+    """None: the controller writes nothing of the kind, and the configuration has to say it."""
+    rail: Rule | None = None
+    """None: the rail of the uplink."""
+    mac: Rule | None = None
+    """None: the controller does not write it."""
+    address: Rule | None = None
+    netns: Rule | None = None
+    netdev: Rule | None = None
+
+
+CONTROLLERS: Mapping[str, Rules] = {
+    # ovn-controller reads this one key (ovn-controller(8)); what plugs in need not write others.
+    "ovn": Rules(container=Rule("{iface-id}")),
+    # ConfigureOVS, go-controller/pkg/cni/helper_linux.go; GetIfaceId, pkg/util/multi_network.go:
+    # NAMESPACE_POD, on secondary networks with the network and another "_" before it.
+    "ovn-kubernetes": Rules(
+        container=Rule("{sandbox}"),
+        task=Rule("{iface-id}", r"(?:[^_]+_)?([^_]+)_[^_]+"),
+        mac=Rule("{attached_mac}"),
+        address=Rule("{ip_addresses}"),
+    ),
+    # configureNic, pkg/daemon/ovs_linux.go. It writes no hardware address.
+    "kube-ovn": Rules(
+        container=Rule("{pod_namespace}.{pod_name}"),
+        task=Rule("{pod_namespace}"),
+        address=Rule("{ip}"),
+        netns=Rule("{pod_netns}"),
+    ),
+    # create_ovs_vif_port, os-vif's vif_plug_ovs/ovsdb/ovsdb_lib.py, by which Nova and Kuryr plug
+    # Neutron's ports. It writes no address.
+    "neutron": Rules(container=Rule("{vm-uuid}"), mac=Rule("{attached-mac}")),
+    # createPortOperation, pkg/ovsdb/ovsdb.go: all of it on the row of the Port. Multus calls
+    # secondary interfaces net1, net2, ...
+    "ovs-cni": Rules(
+        container=Rule("{contPodUid}"),
+        rail=Rule("{contIface}", r"net(\d+)", first=1),
+        netns=Rule("{contNetns}"),
+        netdev=Rule("{contIface}"),
+    ),
+}
+"""What each controller writes, and where that is said. The task is the namespace where there is
+one: chosen, since a namespace is what tenants do not share."""
+
+
+@dataclass(slots=True)
+class ControllerPorts:
+    """Ports that a controller plugged in."""
+
+    rules: Rules
+    _rails: dict[str, int] = field(default_factory=dict)
+    """Rails that followed from devices. A device that fails may vanish; its port stays."""
+
+    def endpoints(self, given: Given) -> Found:
+        """Return the endpoints that the rules read."""
+        ports: dict[EndpointId, ContainerPort] = {}
+        unusable = []
+        rows = [(port, each) for port in given.ports for each in port.interfaces]
+        names = {interface.name for _, interface in rows}
+        self._rails = {name: rail for name, rail in self._rails.items() if name in names}
+        for port, interface in sorted(rows, key=lambda row: row[1].name):
+            keys = {**port.external_ids, **interface.external_ids, PORT: interface.name}
+            if is_tunnel(interface) or keys.keys() & _OWN:
+                continue
+            found = self._port(interface, keys, given)
+            if isinstance(found, ContainerPort) and found.id in ports:
+                other = ports[found.id].interface
+                found = Unusable(interface.name, f"{found.id} is already on port {other}")
+            if isinstance(found, Unusable):
+                unusable.append(found)
+            elif found is not None:
+                ports[found.id] = found
+        return Found(tuple(ports[key] for key in sorted(ports)), tuple(unusable))
+
+    def _port(
+        self, interface: Interface, keys: Mapping[str, str], given: Given
+    ) -> ContainerPort | Unusable | None:
+        rules, name = self.rules, interface.name
+        task = _read(rules.task, keys)
+        rail = self._rail(interface, keys, given) if task else None
+        if rail is None or isinstance(rail, Unusable):
+            return rail
+        container, mac = rules.container.of(keys), _read(rules.mac, keys).lower()
+        stated = _read(rules.address, keys)
+        address = _address(stated)
+        if not is_container(container):
+            return Unusable(name, _odd(rules.container, container, "container"))
+        if rules.mac and not MAC.fullmatch(mac):
+            return Unusable(name, _odd(rules.mac, mac, "hardware address"))
+        if stated and not address:
+            return Unusable(name, f"cannot use the address {stated[:_SHOWN]!r}")
+        if interface.type not in {"", "system"}:
+            return Unusable(name, f"cannot use type {interface.type!r}")
+        unopened = "it could not be opened" if interface.ofport == -1 else ""
+        return ContainerPort(
+            id=EndpointId(container, rail),
+            task=task,
+            interface=name,
+            address=address,
+            mac=mac,
+            netns=_read(rules.netns, keys),
+            netdev=_read(rules.netdev, keys),
+            error=interface.error or unopened,
+        )
+
+    def _rail(
+        self, interface: Interface, keys: Mapping[str, str], given: Given
+    ) -> int | Unusable | None:
+        if self.rules.rail is None:
+            rail = _uplink_rail(interface.name, keys.get("encap-ip", ""), given)
+            if isinstance(rail, int):
+                self._rails[interface.name] = rail
+            return self._rails.get(interface.name, rail)
+        text = self.rules.rail.of(keys)
+        if not text:
+            return None
+        number = parse_rail(text)
+        rail = None if number is None else number - self.rules.rail.first
+        if rail is None or rail < 0:
+            return Unusable(interface.name, f"{text[:_SHOWN]!r} is no rail")
+        return rail
+
+
+def _uplink_rail(name: str, vtep: str, given: Given) -> int | Unusable | None:
+    """Return the rail of the uplink that a port's packets leave by; None for none of an RNIC's."""
+    if vtep:  # ovn-controller(8), external_ids:encap-ip of an Interface
+        if (rail := next((u.rail for u in given.uplinks if u.address == vtep), None)) is not None:
+            return rail
+        tunnels = (each for port in given.ports for each in port.interfaces if is_tunnel(each))
+        rails = [each.external_ids.get("rail") for each in tunnels
+                 if each.options.get("local_ip") == vtep]  # fmt: skip
+        found = next((rail for rail in map(parse_rail, rails) if rail is not None), None)
+        text = f"its encap-ip {vtep[:_SHOWN]!r} is the local_ip of no tunnel with a rail"
+        return Unusable(name, text) if found is None else found
+    link = given.links.host.get(name)
+    if link is None or not link.switch_port:
+        return None
+    # A representor belongs to the device of its RNIC, as the RNIC's own netdev does.
+    for uplink in given.uplinks:
+        members = (given.links.host.get(member) for member in uplink.members)
+        if any(each and each.parent and each.parent == link.parent for each in members):
+            return uplink.rail
+    of = f" of {link.parent}" if link.parent else ""
+    return Unusable(name, f"it stands for {link.switch_port}{of}, which is no rail's RNIC")
+
+
+def _read(rule: Rule | None, keys: Mapping[str, str]) -> str:
+    return rule.of(keys) if rule else ""
+
+
+def _odd(rule: Rule, value: str, what: str) -> str:
+    if value:
+        return f"cannot use {value[:_SHOWN]!r} as {what}"
+    return f"external_ids say no {what} ({rule.text})"
+
+
+def _address(text: str) -> str:
+    """Return the first IPv4 address of a list, else the first of IPv6; "" where there is none."""
+    found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
+    for word in re.split(r"[\s,]+", text.strip()):
+        try:
+            found.append(ipaddress.ip_address(word.partition("/")[0]))
+        except ValueError:
+            continue
+    return str(min(found, key=lambda each: each.version)) if found else ""
