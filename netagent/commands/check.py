@@ -18,8 +18,8 @@ from netagent.model.ids import EndpointId
 from netagent.wire.conversion import walk_to_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
 from netagent.wire.worker import CheckWork
-from ovs_checks.openflow.notation import ipv4, mac
-from ovs_checks.openflow.packet import ETH_IPV4, UDP, Header
+from ovs_checks.openflow.addresses import udp_between
+from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
 from ovs_checks.walk.opinion import compare, unanswered
 from ovs_checks.walk.reach import egress_entry, ingress_entry, walk_egress, walk_ingress
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   netagent check train-a-0/rail0 10.0.0.12 --mac 02:00:00:01:00:0c
+  netagent check train-a-0/rail0 fd00::12 --mac 02:00:00:01:00:0c
   netagent check train-a-0/rail0 train-b-0/rail0     (both on this host)
   netagent check train-a-0/rail0 train-a-1/rail0 \\
       --bundle h0.tar.gz --bundle h1.tar.gz
@@ -183,7 +184,7 @@ def _request(arguments: argparse.Namespace, ports: Ports) -> CheckRequest:
 def _target(arguments: argparse.Namespace, ports: Ports) -> tuple[str, str]:
     """Return address and MAC of the target."""
     try:
-        address = str(ipaddress.IPv4Address(arguments.target))
+        address = str(ipaddress.ip_address(arguments.target))
     except ValueError:
         try:
             port = ports[EndpointId.parse(arguments.target)]
@@ -245,16 +246,11 @@ def _ingress(question: IngressQuestion, snapshot: Snapshot) -> LocalWalk:
 
 def _udp(question: EgressQuestion | IngressQuestion, address: str, address_mac: str) -> Header:
     """Return the header of a probe."""
-    return Header(
-        eth_src=mac(address_mac),
-        eth_dst=mac(question.target_mac),
-        eth_type=ETH_IPV4,
-        nw_src=ipv4(address),
-        nw_dst=ipv4(question.target_address),
-        nw_proto=UDP,
-        nw_ttl=64,
-        tp_src=question.source_port,
-        tp_dst=question.destination_port,
+    return udp_between(
+        (address_mac, address),
+        (question.target_mac, question.target_address),
+        source_port=question.source_port,
+        destination_port=question.destination_port,
     )
 
 

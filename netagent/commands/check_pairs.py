@@ -42,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         except LookupError as e:
             known = ", ".join(site.snapshot.host for site in sites)
             raise ConfigError("command line", f"{e} (bundles of: {known})") from e
+        except ValueError as e:  # addresses of two families
+            raise ConfigError("command line", f"{source} -> {target}: {e}") from e
     if not found and arguments.pairs:
         raise ConfigError(arguments.pairs, "has no pairs")
     if not found:
@@ -76,6 +78,7 @@ def _pairs(arguments: argparse.Namespace, sites: Sequence[Site]) -> list[Pair]:
             (a, b)
             for (a, at_a), (b, at_b) in itertools.combinations(everyone, 2)
             if (a.rail, at_a.task) == (b.rail, at_b.task) and a.container != b.container
+            if (":" in at_a.address) == (":" in at_b.address)  # else no packet goes between them
         ]
     try:
         return [(arguments.source, EndpointId.parse(arguments.target))]
