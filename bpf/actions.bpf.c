@@ -19,8 +19,12 @@ static __always_inline void come_back(struct seen *seen, u64 id, const struct fi
 	struct call *call;
 
 	key.flow = seen->flow;
-	key.ident = seen->ident;
+	key.mark = seen->mark;
 	call = waiting.lookup(&key);
+	if (!call) { /* its payload may have been elsewhere when it went up; here all is linear */
+		key.mark = seen->short_mark;
+		call = waiting.lookup(&key);
+	}
 	if (!call)
 		return; /* the controller's own packet, or an upcall of before the trace */
 	executing.delete(&id);
