@@ -20,7 +20,7 @@ from netagent.wire.messages import (
     EgressQuestion,
     IngressQuestion,
 )
-from ovs_checks.openflow.addresses import canonical, destination
+from ovs_checks.openflow.addresses import canonical, destination, either_or_zero, text_of
 from ovs_checks.openflow.notation import format_mac, mac, or_zero
 from ovs_checks.translate.ends import End
 from ovs_checks.walk.reach import Destination
@@ -158,5 +158,5 @@ def expected(target: Endpoint) -> Destination:
         target.port,
         canonical(target.underlay),
         or_zero(mac, target.mac) or None,
-        canonical(target.address),
+        text_of(*either_or_zero(target.address)),
     )
