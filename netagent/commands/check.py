@@ -18,12 +18,13 @@ from netagent.model.ids import EndpointId
 from netagent.wire.conversion import walk_to_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
 from netagent.wire.worker import CheckWork
-from ovs_checks.openflow.addresses import udp_between
+from ovs_checks.openflow.addresses import TwoFamilies, udp_between
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
+from ovs_checks.translate.ends import End
 from ovs_checks.walk.opinion import compare, unanswered
 from ovs_checks.walk.reach import egress_entry, ingress_entry, walk_egress, walk_ingress
-from ovs_checks.walk.values import LocalWalk, Opinion
+from ovs_checks.walk.values import LocalWalk, Opinion, Step
 
 if TYPE_CHECKING:
     from ovs_checks.sources.vswitchd import Vswitchd
@@ -200,11 +201,17 @@ def _target(arguments: argparse.Namespace, ports: Ports) -> tuple[str, str]:
 def answer_one(
     question: EgressQuestion | IngressQuestion, snapshot: Snapshot, ports: Ports
 ) -> LocalWalk:
-    """Walk the tables for one question; raises ConfigError for addresses that are none."""
+    """Walk the tables for one question; raises ConfigError for addresses that are none.
+
+    Of ends of two families the walk says that it cannot tell: other questions have answers.
+    """
     try:
         if isinstance(question, IngressQuestion):
             return _ingress(question, snapshot)
         return _egress(question, snapshot, ports)
+    except TwoFamilies as error:
+        end = End("cannot_tell", "", -1, str(error))
+        return LocalWalk(snapshot.host, "", "", (end,), (Step(0, "", f"cannot_tell: {error}"),))
     except ValueError as error:
         raise ConfigError("question", str(error)) from error
 
@@ -212,14 +219,17 @@ def answer_one(
 def _entry(
     question: EgressQuestion | IngressQuestion, snapshot: Snapshot, ports: Ports
 ) -> tuple[str, Header] | None:
-    """Return the bridge that a question's packet enters, and the packet there."""
-    if isinstance(question, IngressQuestion):
-        header = _udp(question, question.source_address, question.source_mac)
-        return ingress_entry(snapshot, **_outer(question), header=header)
-    port = ports.get(question.source)
-    if port is None:
+    """Return the bridge that a question's packet enters, and the packet there, if there is one."""
+    try:
+        if isinstance(question, IngressQuestion):
+            header = _udp(question, question.source_address, question.source_mac)
+            return ingress_entry(snapshot, **_outer(question), header=header)
+        port = ports.get(question.source)
+        if port is None:
+            return None
+        return egress_entry(snapshot, port.interface, _udp(question, port.address, port.mac))
+    except TwoFamilies:
         return None
-    return egress_entry(snapshot, port.interface, _udp(question, port.address, port.mac))
 
 
 def _outer(question: IngressQuestion) -> dict[str, Any]:

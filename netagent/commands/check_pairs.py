@@ -14,6 +14,7 @@ from netagent.commands.vswitch import ports_of, refuse_twins
 from netagent.config import OvsConfig
 from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
+from ovs_checks.openflow.addresses import TwoFamilies
 from ovs_checks.sources.answers import open_answers
 from ovs_checks.switch.assemble import assemble
 from ovs_checks.switch.underlay import read_underlay
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         except LookupError as e:
             known = ", ".join(site.snapshot.host for site in sites)
             raise ConfigError("command line", f"{e} (bundles of: {known})") from e
-        except ValueError as e:  # addresses of two families
+        except TwoFamilies as e:
             raise ConfigError("command line", f"{source} -> {target}: {e}") from e
     if not found and arguments.pairs:
         raise ConfigError(arguments.pairs, "has no pairs")

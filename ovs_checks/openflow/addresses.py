@@ -8,6 +8,10 @@ _MAPPED = 0xFFFF
 """Upper 96 bits of an IPv6 address that stands for an IPv4 one (RFC 4291, 2.5.5.2)."""
 
 
+class TwoFamilies(ValueError):
+    """One of two ends has an IPv4 address, the other an IPv6 one: no packet goes between them."""
+
+
 def either(text: str) -> tuple[int, int]:
     """Return an address as (IPv4, IPv6), with 0 for the one that it is not.
 
@@ -48,12 +52,15 @@ def network(source: str, target: str) -> dict[str, int]:
     Raises
     ------
     ValueError
-        For what is no address, and for two of different families.
+        For what is no address.
+    TwoFamilies
+        For an IPv4 and an IPv6 address.
     """
     (source4, source6), (target4, target6) = either(source), either(target)
     if source4 or target4:
         if source6 or target6:
-            raise ValueError(f"no packet goes from {source} to {target}: one is IPv4, one IPv6")
+            reason = f"no packet goes from {source} to {target}: one is IPv4, one IPv6"
+            raise TwoFamilies(reason)
         return {"eth_type": ETH_IPV4, "nw_src": source4, "nw_dst": target4}
     return {"eth_type": ETH_IPV6, "ipv6_src": source6, "ipv6_dst": target6}
 
@@ -82,7 +89,9 @@ def udp_between(
     Raises
     ------
     ValueError
-        For what is no address, and for addresses of different families.
+        For what is no address.
+    TwoFamilies
+        For an IPv4 and an IPv6 address.
     """
     return Header(
         eth_src=mac(source[0]),

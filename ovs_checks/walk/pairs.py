@@ -96,8 +96,8 @@ def check_pair(
     ------
     LookupError
         If no host has one of the endpoints.
-    ValueError
-        If their addresses are of different families, or are none.
+    TwoFamilies
+        If one has an IPv4 address and one an IPv6 one.
     """
     ports = (source_port, port)
     there, back = _walk(sites, source, target, ports), _walk(sites, target, source, ports)

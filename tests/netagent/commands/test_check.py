@@ -10,7 +10,7 @@ from netagent.commands import check
 from netagent.commands.check import answer_one
 from netagent.commands.worker import answered
 from netagent.host.ports import ContainerPort
-from netagent.model.errors import ConfigError, Unreachable
+from netagent.model.errors import Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode
 from netagent.wire.conversion import walk_from_wire
@@ -246,11 +246,13 @@ def test_questions_about_ipv6_endpoints_are_answered_with_ipv6_packets():
     assert answer_one(question, SNAPSHOT6, PORTS6).end.port == "c0-r0"
 
 
-def test_a_question_about_ends_of_two_families_is_wrong():
-    with pytest.raises(ConfigError, match="one is IPv4, one IPv6"):
-        answer_one(egress(), SNAPSHOT6, PORTS6)
+def test_of_ends_of_two_families_nothing_can_be_told_and_other_questions_are_answered(traced):
+    code, out = ask(egress(address="fd00::b"), egress())
+    assert (code, ends(out)) == (0, ["cannot_tell", "output"])
+    assert len(traced) == 1
+    assert "no packet goes from 10.0.0.10 to fd00::b: one is IPv4, one IPv6" in out
 
 
-def test_on_the_command_line_a_target_of_another_family_is_misuse(capsys):
-    assert main(["check", "c0/rail0", "fd00::b", "--mac", MAC1, *PLACE]) == 2
-    assert "one is IPv4, one IPv6" in capsys.readouterr().err
+def test_on_the_command_line_a_target_of_another_family_is_said(capsys):
+    assert main(["check", "c0/rail0", "fd00::b", "--mac", MAC1, *PLACE]) == 1
+    assert "one is IPv4, one IPv6" in capsys.readouterr().out
