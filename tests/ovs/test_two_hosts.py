@@ -4,13 +4,22 @@
 Endpoints have IPv6 addresses, and so have the ends of the tunnel.
 """
 
+import contextlib
+import dataclasses
 import re
 import subprocess
+import time
 
 import pytest
 
+from netagent.commands.validate import _compared
 from netagent.model.ids import EndpointId
+from ovs_checks.lint.layers import layers_of
+from ovs_checks.lint.packet import Conversation, crossed_by
+from ovs_checks.openflow.addresses import udp_between
 from ovs_checks.sources.vswitchd import Vswitchd
+from ovs_checks.switch.assemble import assemble
+from ovs_checks.switch.bundle import Recorder
 from ovs_checks.switch.underlay import Underlay
 from ovs_checks.walk.pairs import Attached, Site, check_pair
 from tests.conftest import OVS, ROOT, require
@@ -126,12 +135,19 @@ ASK = (
 
 def answered(hosts, count):
     """Return how many of so many datagrams come back."""
+    with echoing(hosts) as ask:
+        return ask(count)
+
+
+@contextlib.contextmanager
+def echoing(hosts):
+    """Have one container send back what the other's asks; give what asks, and counts answers."""
     inside = [("ip", "netns", "exec", one.containers[name], "python3", "-c")
               for one, name in zip(hosts, NAMES, strict=True)]  # fmt: skip
     echo = subprocess.Popen([*inside[1], ECHO], stdout=subprocess.PIPE, text=True)
     try:
         assert echo.stdout.readline() == "ready\n"
-        return int(run(*inside[0], ASK.format(OVERLAY[0], count, OVERLAY[1], PORT)))
+        yield lambda count: int(run(*inside[0], ASK.format(OVERLAY[0], count, OVERLAY[1], PORT)))
     finally:
         echo.kill()
         echo.wait()
@@ -180,3 +196,24 @@ def test_what_is_told_not_to_arrive_does_not(hosts, at, flow, way, outcome, comp
     reach = getattr(pair, way)
     assert (reach.outcome, str(reach.component)) == (outcome, component), reach.tree()
     assert answered(hosts, 3) == 0
+
+
+def test_the_copies_of_the_tables_are_compared_for_the_pair_and_agree(hosts):
+    """What the datapath says of a tunnel over IPv6 is found, both ways, and judged."""
+    for n, one in enumerate(hosts):
+        set_flows(one, n)
+    near, far = ((MACS[n], OVERLAY[n]) for n in range(2))
+    ports = {"source_port": 40000, "destination_port": PORT}
+    out, back = udp_between(near, far, **ports), udp_between(far, near, **ports)
+    talk = Conversation("a-r0", out, back, *UNDERLAY)
+    live = Vswitchd(hosts[0].rundir)
+    recorder = Recorder(live, "h0", time.time_ns)
+    snapshot = assemble(recorder, "h0", wall_ns=time.time_ns())
+    with echoing(hosts) as ask:
+        assert ask(20) == 20
+        found = _compared(recorder, snapshot, talk, live.trace)
+    assert (found.findings, found.unread) == ((), ())
+    assert (found.flows, found.judged) == (2, 2)
+    stranger = dataclasses.replace(talk, there="fd30::99")
+    entrances = crossed_by(layers_of(recorder.bundle(), snapshot), stranger, VNI)
+    assert [one.in_port for one in entrances.flows] == ["a-r0"]
