@@ -2,7 +2,7 @@
 /*
  * Hook: kprobe ovs_vport_receive(vport, skb, tun_info), openvswitch.ko.
  * Answers: which packets the datapath gets, from containers' ports and from tunnels (tun_info is set).
- * Overhead: 736 ns a packet of other flows, 2.7 us on average where half are chosen ones (emulated).
+ * Overhead: 922 ns a packet of other flows, 4.0 us on average where half are chosen ones (emulated).
  * Caveats: skb->data is at the Ethernet header. Packets of two tenants with equal addresses can be told
  * apart here by the port only: the VNI is set by an action later on.
  */

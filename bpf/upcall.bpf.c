@@ -41,7 +41,7 @@ int on_upcall(struct pt_regs *ctx, u64 dp, u64 skb, u64 key, u64 info)
 	call.at_ns = bpf_ktime_get_ns();
 	call.flow = seen.flow;
 	call.command = command;
-	call.ident = seen.ident;
+	call.mark = seen.mark;
 	call.vni = seen.vni;
 	if (journey) {
 		call.journey = journey->id;
@@ -73,7 +73,7 @@ int on_upcall_return(struct pt_regs *ctx)
 		count(COUNTER_MAP_FULL);
 	if (!key.result) {
 		waits.flow = call->flow;
-		waits.ident = call->ident;
+		waits.mark = call->mark;
 		waiting.update(&waits, call);
 	}
 	calls.delete(&id);

@@ -26,6 +26,7 @@ from analyzer.localize.walks import Question
 from analyzer.questions import Asking
 from netagent.model.ids import FlowId
 from netagent.model.path import Component
+from ovs_checks.openflow.addresses import canonical
 from ovs_checks.walk.reach import Reach, compose
 
 MAX_FLOWS = 8
@@ -92,7 +93,7 @@ class DeadFlows:
         asked = {}
         for lane, walk in egress.items():
             pair, source_port, port = lane
-            end = walk.tunnelled_to({endpoints[pair[1]].underlay})
+            end = walk.tunnelled_to({canonical(endpoints[pair[1]].underlay)})
             far = roster.host_of_underlay(end.tun_dst) if end else None
             if end is not None and far is not None:
                 question = walks.ingress_question(

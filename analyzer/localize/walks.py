@@ -20,7 +20,8 @@ from netagent.wire.messages import (
     EgressQuestion,
     IngressQuestion,
 )
-from ovs_checks.openflow.notation import format_ipv4, format_mac, ipv4, mac, or_zero
+from ovs_checks.openflow.addresses import canonical, destination, either_or_zero, text_of
+from ovs_checks.openflow.notation import format_mac, mac, or_zero
 from ovs_checks.translate.ends import End
 from ovs_checks.walk.reach import Destination
 from ovs_checks.walk.values import LocalWalk
@@ -66,7 +67,7 @@ def ingress(
     """Return the walk through the far host, for pairs that leave by a tunnel to a known one."""
     questions: dict[OrderedPair, tuple[str, Question]] = {}
     for pair in pairs:
-        there = {endpoints[pair[1]].underlay}
+        there = {canonical(endpoints[pair[1]].underlay)}
         end = egress[pair].tunnelled_to(there) if pair in egress else None
         far = roster.host_of_underlay(end.tun_dst) if end else None
         if end is not None and far is not None:
@@ -143,7 +144,7 @@ def ingress_question(
         options=end.options,
         source_address=source.address,
         source_mac=source.mac,
-        target_address=format_ipv4(end.header.nw_dst) if end.nw_dst_by else target.address,
+        target_address=destination(end.header) if end.nw_dst_by else target.address,
         target_mac=format_mac(end.header.eth_dst) if end.eth_dst_by else target.mac,
         source_port=source_port,
         destination_port=probed_port(target, port),
@@ -155,7 +156,7 @@ def expected(target: Endpoint) -> Destination:
     return Destination(
         target.host,
         target.port,
-        target.underlay,
+        canonical(target.underlay),
         or_zero(mac, target.mac) or None,
-        or_zero(ipv4, target.address) or None,
+        text_of(*either_or_zero(target.address)),
     )

@@ -33,33 +33,42 @@ enum stage {
 #define BUCKETS 128
 #define NAME_BYTES 16
 
+/* An IPv6 address, or an IPv4 one as IPv6 maps it, ::ffff:a.b.c.d (RFC 4291, 2.5.5.2). */
+union address {
+	__u32 words[4];
+	__u64 halves[2];
+};
+
 /* The one entry of the array `config`. Zero means: any. */
 struct filter {
+	union address source;
+	union address source_mask;
+	union address target;
+	union address target_mask;
+	char in_port[NAME_BYTES];
+	char uplink[NAME_BYTES];
 	__u32 netns;        /* inode of the switch's network namespace; here 0 means: count nothing */
-	__u32 source;
-	__u32 source_mask;
-	__u32 target;
-	__u32 target_mask;
+	__u32 vni;
+	__u32 journeys_per_s;  /* packets followed from stage to stage, per second */
+	__u32 events_per_s;
 	__u16 source_port;
 	__u16 target_port;
 	__u16 tunnel_port;  /* UDP destination port of the tunnels */
 	__u8 protocol;
+	__u8 version;       /* 4 or 6: of IP, inside of the tunnels */
 	__u8 with_vni;      /* 0: any VNI */
-	__u32 vni;
-	__u32 journeys_per_s;  /* packets followed from stage to stage, per second */
-	__u32 events_per_s;
-	__u32 geneve;       /* 1: the tunnels are Geneve's, with options; 0: VXLAN's */
-	char in_port[NAME_BYTES];
-	char uplink[NAME_BYTES];
+	__u8 geneve;        /* 1: the tunnels are Geneve's, with options; 0: VXLAN's */
+	__u8 reserved[6];
 };
 
 struct flow {
-	__u32 source;
-	__u32 target;
+	union address source;
+	union address target;
 	__u16 source_port;
 	__u16 target_port;
 	__u8 protocol;
-	__u8 reserved[3];
+	__u8 version;       /* 4 or 6 */
+	__u8 reserved[2];
 };
 
 /* Per CPU and stage, in the array `stages`. */
@@ -92,8 +101,8 @@ struct upcall_key {
 /* Inner flow and what the wire sees of it. */
 struct outer_key {
 	struct flow inner;
-	__u32 source;
-	__u32 target;
+	union address source;
+	union address target;
 	__u32 vni;
 	__u16 source_port;
 	__u8 transmitted;  /* 1: by this host; 0: received */
@@ -126,7 +135,7 @@ enum counter {
 	COUNTER_EVENTS_LOST,   /* the ring buffer was full */
 	COUNTER_NOT_FOLLOWED,  /* packets over journeys_per_s */
 	COUNTER_NOT_SAMPLED,   /* followed packets without events, over events_per_s */
-	COUNTER_UNREADABLE,    /* headers not in the linear part of the packet */
+	COUNTER_UNREADABLE,    /* headers not in the linear part, or behind IPv6's extension headers */
 	COUNTER_MAP_FULL,
 	COUNTERS,
 };

@@ -89,20 +89,24 @@ static __always_inline int allow(const struct filter *filter, u64 now)
 static __always_inline void send_event(const struct seen *seen, u64 journey, u32 stage, u32 reason,
 				       u64 location)
 {
-	struct event event = {};
+	struct event *event = events.ringbuf_reserve(sizeof(struct event)); /* the stack is small */
 
-	event.at_ns = bpf_ktime_get_ns();
-	event.journey = journey;
-	event.location = location;
-	event.flow = seen->flow;
-	event.stage = stage;
-	event.vni = seen->vni;
-	event.reason = reason;
-	event.outer_port = seen->outer_port;
-	if (seen->device)
-		READ(event.device, seen->device + NET_DEVICE_NAME_OFFSET);
-	if (events.ringbuf_output(&event, sizeof(event), 0))
+	if (!event) {
 		count(COUNTER_EVENTS_LOST);
+		return;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->at_ns = bpf_ktime_get_ns();
+	event->journey = journey;
+	event->location = location;
+	event->flow = seen->flow;
+	event->stage = stage;
+	event->vni = seen->vni;
+	event->reason = reason;
+	event->outer_port = seen->outer_port;
+	if (seen->device)
+		READ(event->device, seen->device + NET_DEVICE_NAME_OFFSET);
+	events.ringbuf_submit(event, 0);
 }
 
 static __always_inline void count_port(const struct seen *seen, u32 stage)

@@ -13,6 +13,7 @@
 #define READ(to, address) bpf_probe_read_kernel(&(to), sizeof(to), (void *)(address))
 
 #define ETH_IPV4 0x0800
+#define ETH_IPV6 0x86dd
 #define ETH_VLAN 0x8100
 #define ETH_QINQ 0x88a8
 #define IP_TCP 6
@@ -20,7 +21,7 @@
 #define ROCE_PORT 4791
 #define METADATA 0x80 /* DST_METADATA of net/dst.h, which BTF does not name */
 
-struct ip_header {
+struct ipv4_header {
 	u8 version_and_words;
 	u8 tos;
 	u16 length;
@@ -33,6 +34,21 @@ struct ip_header {
 	u32 target;
 };
 
+struct ipv6_header {
+	u32 label;
+	u16 length;
+	u8 protocol;
+	u8 hops;
+}; /* the addresses follow */
+
+#define IPV6_BYTES 40
+
+union ip_header {
+	u8 version; /* in the upper half */
+	struct ipv4_header v4;
+	struct ipv6_header v6;
+};
+
 /* A packet as one hook sees it. */
 struct seen {
 	u64 skb;
@@ -40,13 +56,15 @@ struct seen {
 	u64 end;     /* of the linear part */
 	u32 bytes;
 	u32 vni;
-	u16 ident;
+	u32 mark;       /* tells packets of one flow apart while they are at ovs-vswitchd */
+	u32 short_mark; /* what `mark` is where only headers are in the linear part */
 	u16 outer_port;
 	u8 encapsulated;
 	u8 resumes_sampled;
 	u64 resumes; /* the journey it continues, back from ovs-vswitchd; or 0 */
 	struct flow flow;   /* the inner one, if encapsulated */
-	struct flow outer;
+	union address outer_source;
+	union address outer_target;
 };
 
 BPF_ARRAY(config, struct filter, 1);
@@ -158,7 +176,7 @@ static __always_inline u64 network_header_of(u64 skb)
 	return head + offset;
 }
 
-/* Return the address of the IPv4 header behind an Ethernet header, or 0. */
+/* Return the address of the IP header behind an Ethernet header, or 0. */
 static __always_inline u64 behind_ethernet(u64 at)
 {
 	u16 type = 0;
@@ -168,15 +186,80 @@ static __always_inline u64 behind_ethernet(u64 at)
 		at += 4;
 		READ(type, at + 12);
 	}
-	return type == bpf_htons(ETH_IPV4) ? at + 14 : 0;
+	return type == bpf_htons(ETH_IPV4) || type == bpf_htons(ETH_IPV6) ? at + 14 : 0;
+}
+
+static __always_inline void map_address(union address *to, u32 from)
+{
+	to->words[0] = 0;
+	to->words[1] = 0;
+	to->words[2] = bpf_htonl(0xffff);
+	to->words[3] = from;
+}
+
+/* Return the address behind the IPv4 header `ip` at `at`, 1 if ports are elsewhere, or 0. */
+static __always_inline u64 behind_ipv4(struct seen *seen, u64 at, const struct ipv4_header *ip,
+				       struct flow *flow)
+{
+	u32 words = ip->version_and_words & 15;
+
+	if (words < 5)
+		return 0;
+	map_address(&flow->source, ip->source);
+	map_address(&flow->target, ip->target);
+	flow->protocol = ip->protocol;
+	seen->mark = ip->ident;
+	seen->short_mark = ip->ident;
+	return ip->fragment & bpf_htons(0x1fff) ? 1 : at + words * 4;
+}
+
+/* Tell whether another header of IPv6 follows, not a protocol's (RFC 8200, 4.1; RFC 7045, 4). */
+static __always_inline int is_extension(u8 protocol)
+{
+	switch (protocol) {
+	case 0:   /* hop-by-hop options */
+	case 43:  /* routing */
+	case 44:  /* fragment */
+	case 51:  /* authentication */
+	case 60:  /* destination options */
+	case 135: /* mobility */
+	case 139: /* HIP */
+	case 140: /* Shim6 */
+		return 1;
+	}
+	return 0;
+}
+
+/*
+ * Return the address behind the IPv6 header `ip` at `at`, or 0. It has no identification: a packet is
+ * known again by its length, and by what nobody rewrites: bytes 8 to 15 of UDP's payload (RoCE's
+ * sequence number, a probe's number), the sequence numbers of TCP and of echoes.
+ */
+static __always_inline u64 behind_ipv6(struct seen *seen, u64 at, const struct ipv6_header *ip,
+				       struct flow *flow)
+{
+	u64 behind = at + IPV6_BYTES, telling;
+	u32 words[2] = {};
+
+	if (behind > seen->end || is_extension(ip->protocol)) {
+		count(COUNTER_UNREADABLE);
+		return 0;
+	}
+	bpf_probe_read_kernel(&flow->source, 2 * sizeof(union address), (void *)(at + sizeof(*ip)));
+	flow->protocol = ip->protocol;
+	telling = behind + (ip->protocol == IP_UDP ? 16 : 4);
+	if (telling + sizeof(words) <= seen->end)
+		READ(words, telling);
+	seen->short_mark = ip->length;
+	seen->mark = ip->length ^ words[0] ^ words[1];
+	return behind;
 }
 
 /* Read addresses and ports at `at`; return the address of the payload behind UDP, 1, or 0. */
 static __always_inline u64 read_flow(struct seen *seen, u64 at, struct flow *flow)
 {
-	struct ip_header ip = {};
+	union ip_header ip = {};
 	u16 ports[2] = {};
-	u32 words;
 
 	if (!at)
 		return 0;
@@ -185,25 +268,24 @@ static __always_inline u64 read_flow(struct seen *seen, u64 at, struct flow *flo
 		return 0;
 	}
 	READ(ip, at);
-	words = ip.version_and_words & 15;
-	if (ip.version_and_words >> 4 != 4 || words < 5)
+	flow->version = ip.version >> 4;
+	if (flow->version == 4)
+		at = behind_ipv4(seen, at, &ip.v4, flow);
+	else if (flow->version == 6)
+		at = behind_ipv6(seen, at, &ip.v6, flow);
+	else
 		return 0;
-	flow->source = ip.source;
-	flow->target = ip.target;
-	flow->protocol = ip.protocol;
-	seen->ident = ip.ident;
-	if ((ip.protocol != IP_UDP && ip.protocol != IP_TCP) || ip.fragment & bpf_htons(0x1fff))
-		return 1; /* no ports, or in another fragment */
-	at += words * 4;
+	if (at <= 1 || (flow->protocol != IP_UDP && flow->protocol != IP_TCP))
+		return at != 0;
 	if (at + sizeof(ports) > seen->end)
 		return 1;
 	READ(ports, at);
 	flow->source_port = ports[0];
 	flow->target_port = ports[1];
-	return ip.protocol == IP_UDP ? at + 8 : 1;
+	return flow->protocol == IP_UDP ? at + 8 : 1;
 }
 
-/* Read the packet whose IPv4 header is at `at`, and the one inside it. Return 0 if it is none. */
+/* Read the packet whose IP header is at `at`, and the one inside it. Return 0 if it is none. */
 static __always_inline int read_packet(struct seen *seen, u64 at, const struct filter *filter)
 {
 	u64 payload = read_flow(seen, at, &seen->flow);
@@ -221,10 +303,18 @@ static __always_inline int read_packet(struct seen *seen, u64 at, const struct f
 		payload += (words & 63) * 4;
 	}
 	seen->encapsulated = 1;
-	seen->outer = seen->flow;
+	seen->outer_source = seen->flow.source;
+	seen->outer_target = seen->flow.target;
 	seen->outer_port = seen->flow.source_port;
 	__builtin_memset(&seen->flow, 0, sizeof(seen->flow));
 	return read_flow(seen, behind_ethernet(payload + 8), &seen->flow) != 0;
+}
+
+static __always_inline int fits(const union address *found, const union address *mask,
+				const union address *wanted)
+{
+	return (found->halves[0] & mask->halves[0]) == wanted->halves[0] &&
+	       (found->halves[1] & mask->halves[1]) == wanted->halves[1];
 }
 
 /* Tell whether the flow is a chosen one; its VNI is looked at elsewhere. */
@@ -232,9 +322,11 @@ static __always_inline int chosen(const struct seen *seen, const struct filter *
 {
 	const struct flow *flow = &seen->flow;
 
-	if ((flow->source & filter->source_mask) != filter->source)
+	if (filter->version && flow->version != filter->version)
 		return 0;
-	if ((flow->target & filter->target_mask) != filter->target)
+	if (!fits(&flow->source, &filter->source_mask, &filter->source))
+		return 0;
+	if (!fits(&flow->target, &filter->target_mask, &filter->target))
 		return 0;
 	if (filter->protocol && flow->protocol != filter->protocol)
 		return 0;

@@ -15,14 +15,14 @@ struct call {
 	u64 journey; /* its id, or 0 */
 	u32 command;
 	u32 vni;
-	u16 ident;
-	u16 sampled;
-	u32 reserved;
+	u32 mark;
+	u32 sampled;
 };
 
 struct waiting_key {
 	struct flow flow;
-	u32 ident;
+	u32 mark;
+	u32 reserved;
 };
 
 BPF_HASH(calls, u64, struct call, 1024);

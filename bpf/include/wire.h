@@ -14,10 +14,10 @@ static __always_inline void count_outer(const struct seen *seen, u8 transmitted)
 	u64 one = 1, *packets;
 
 	key.inner = seen->flow;
-	key.source = seen->outer.source;
-	key.target = seen->outer.target;
+	key.source = seen->outer_source;
+	key.target = seen->outer_target;
 	key.vni = seen->vni;
-	key.source_port = seen->outer.source_port;
+	key.source_port = seen->outer_port;
 	key.transmitted = transmitted;
 	packets = outers.lookup(&key);
 	if (packets)

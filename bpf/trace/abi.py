@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bytes that programs and reader exchange: mirrors include/abi.h, keep in sync.
 
-Addresses and ports cross in network byte order and are integers in host order here.
+Addresses and ports cross in network byte order and are integers in host order here. An address has
+128 bits: an IPv6 one, or an IPv4 one as IPv6 maps it.
 """
 
+import ipaddress
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,30 +45,33 @@ NAME_BYTES = 16
 
 FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
     "filter": (
+        ("source", "16s"),
+        ("source_mask", "16s"),
+        ("target", "16s"),
+        ("target_mask", "16s"),
+        ("in_port", "16s"),
+        ("uplink", "16s"),
         ("netns", "I"),
-        ("source", "4s"),
-        ("source_mask", "4s"),
-        ("target", "4s"),
-        ("target_mask", "4s"),
+        ("vni", "I"),
+        ("journeys_per_s", "I"),
+        ("events_per_s", "I"),
         ("source_port", "2s"),
         ("target_port", "2s"),
         ("tunnel_port", "2s"),
         ("protocol", "B"),
+        ("version", "B"),
         ("with_vni", "B"),
-        ("vni", "I"),
-        ("journeys_per_s", "I"),
-        ("events_per_s", "I"),
-        ("geneve", "I"),
-        ("in_port", "16s"),
-        ("uplink", "16s"),
+        ("geneve", "B"),
+        ("reserved", "6s"),
     ),
     "flow": (
-        ("source", "4s"),
-        ("target", "4s"),
+        ("source", "16s"),
+        ("target", "16s"),
         ("source_port", "2s"),
         ("target_port", "2s"),
         ("protocol", "B"),
-        ("reserved", "3s"),
+        ("version", "B"),
+        ("reserved", "2s"),
     ),
     "totals": (
         ("packets", "Q"),
@@ -79,9 +84,9 @@ FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
     "drop_key": (("location", "Q"), ("reason", "I"), ("after", "I"), ("device", "16s")),
     "upcall_key": (("command", "I"), ("result", "i")),
     "outer_key": (
-        ("inner", "16s"),
-        ("source", "4s"),
-        ("target", "4s"),
+        ("inner", "40s"),
+        ("source", "16s"),
+        ("target", "16s"),
         ("vni", "I"),
         ("source_port", "2s"),
         ("transmitted", "B"),
@@ -92,7 +97,7 @@ FIELDS: dict[str, tuple[tuple[str, str], ...]] = {
         ("at_ns", "Q"),
         ("journey", "Q"),
         ("location", "Q"),
-        ("flow", "16s"),
+        ("flow", "40s"),
         ("stage", "I"),
         ("vni", "I"),
         ("reason", "I"),
@@ -130,6 +135,16 @@ def _name(value: bytes | int) -> str:
     return bytes(value).split(b"\0", 1)[0].decode("utf-8", "replace") if value else ""
 
 
+MAPPED = 0xFFFF << 32
+"""What an IPv4 address is added to, to be an IPv6 one: ::ffff:0:0/96 (RFC 4291, 2.5.5.2)."""
+
+
+def address_text(value: int) -> str:
+    """Return an address as people write it: an IPv4 one in dotted form."""
+    address = ipaddress.IPv6Address(value)
+    return str(address.ipv4_mapped or address)
+
+
 def stage_name(stage: int) -> str:
     """Return a stage's name, empty for none; raises RemoteProtocolError for what is no stage."""
     if stage == len(STAGES):
@@ -150,6 +165,9 @@ class Filter:
     source_mask: int = 0
     target: int = 0
     target_mask: int = 0
+    version: int = 0
+    """4 or 6, of IP inside of the tunnels."""
+
     source_port: int = 0
     target_port: int = 0
     tunnel_port: int = VXLAN.port
@@ -168,9 +186,8 @@ class Filter:
     def pack(self) -> bytes:
         """Return the bytes of `struct filter`."""
         return _FORMATS["filter"].pack(
-            self.netns,
             *(
-                value.to_bytes(4, "big")
+                value.to_bytes(16, "big")
                 for value in (
                     self.source & self.source_mask,
                     self.source_mask,
@@ -178,30 +195,35 @@ class Filter:
                     self.target_mask,
                 )
             ),
+            self.in_port.encode()[: NAME_BYTES - 1],
+            self.uplink.encode()[: NAME_BYTES - 1],
+            self.netns,
+            self.vni or 0,
+            self.journeys_per_s,
+            self.events_per_s,
             *(
                 port.to_bytes(2, "big")
                 for port in (self.source_port, self.target_port, self.tunnel_port)
             ),
             self.protocol,
+            self.version,
             self.vni is not None,
-            self.vni or 0,
-            self.journeys_per_s,
-            self.events_per_s,
             self.geneve,
-            self.in_port.encode()[: NAME_BYTES - 1],
-            self.uplink.encode()[: NAME_BYTES - 1],
+            b"",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class FlowKey:
-    """An IPv4 packet's addresses and ports; ports are 0 where the protocol has none."""
+    """An IP packet's addresses and ports; ports are 0 where the protocol has none."""
 
     source: int
     target: int
     source_port: int
     target_port: int
     protocol: int
+    version: int
+    """4 or 6, of IP."""
 
     @classmethod
     def unpack(cls, data: bytes) -> "Self":

@@ -185,7 +185,7 @@ def diagnose(*, sender: HostView | None = None, receiver: HostView | None = None
         if view is None:
             continue
         if view.passed("port_receive") and view.passed("tunnel_receive"):
-            missing.append(f"{host}: both directions were counted; name nw_src and nw_dst")
+            missing.append(f"{host}: both directions were counted; name both addresses")
             continue
         edges += _edges(host, view, _way(host, view, receiver, sender), missing)
     if missing:

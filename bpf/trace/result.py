@@ -2,11 +2,10 @@
 """Makes plain data of what was counted: the schema of `netagent.wire.trace`."""
 
 import errno
-import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bpf.trace.abi import Event, Readings, Totals
+from bpf.trace.abi import Event, Readings, Totals, address_text
 from bpf.trace.flowspec import flow_text
 from bpf.trace.histogram import quantile_ns
 from bpf.trace.programs import Refusal, counted_stages
@@ -118,8 +117,8 @@ def _outers(readings: "Readings") -> list[Data]:
     return [
         {
             "flow": flow_text(key.inner),
-            "source": str(ipaddress.IPv4Address(key.source)),
-            "target": str(ipaddress.IPv4Address(key.target)),
+            "source": address_text(key.source),
+            "target": address_text(key.target),
             "source_port": key.source_port,
             "vni": key.vni,
             "transmitted": key.transmitted,

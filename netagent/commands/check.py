@@ -20,12 +20,13 @@ from netagent.model.ids import EndpointId
 from netagent.wire.conversion import walk_to_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
 from netagent.wire.worker import CheckWork
-from ovs_checks.openflow.notation import ipv4, mac
-from ovs_checks.openflow.packet import ETH_IPV4, UDP, Header
+from ovs_checks.openflow.addresses import TwoFamilies, udp_between
+from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
+from ovs_checks.translate.ends import End
 from ovs_checks.walk.opinion import compare, unanswered
 from ovs_checks.walk.reach import egress_entry, ingress_entry, walk_egress, walk_ingress
-from ovs_checks.walk.values import LocalWalk, Opinion
+from ovs_checks.walk.values import LocalWalk, Opinion, Step
 
 if TYPE_CHECKING:
     from ovs_checks.sources.vswitchd import Vswitchd
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 examples:
   netagent check train-a-0/rail0 10.0.0.12 --mac 02:00:00:01:00:0c
+  netagent check train-a-0/rail0 fd00::12 --mac 02:00:00:01:00:0c
   netagent check train-a-0/rail0 train-b-0/rail0     (both on this host)
   netagent check train-a-0/rail0 train-a-1/rail0 \\
       --bundle h0.tar.gz --bundle h1.tar.gz
@@ -195,7 +197,7 @@ def _request(arguments: argparse.Namespace, ports: Ports) -> CheckRequest:
 def _target(arguments: argparse.Namespace, ports: Ports) -> tuple[str, str]:
     """Return address and MAC of the target."""
     try:
-        address = str(ipaddress.IPv4Address(arguments.target))
+        address = str(ipaddress.ip_address(arguments.target))
     except ValueError:
         try:
             port = ports[EndpointId.parse(arguments.target)]
@@ -211,11 +213,17 @@ def _target(arguments: argparse.Namespace, ports: Ports) -> tuple[str, str]:
 def answer_one(
     question: EgressQuestion | IngressQuestion, snapshot: Snapshot, ports: Ports
 ) -> LocalWalk:
-    """Walk the tables for one question; raises ConfigError for addresses that are none."""
+    """Walk the tables for one question; raises ConfigError for addresses that are none.
+
+    Of ends of two families the walk says that it cannot tell: other questions have answers.
+    """
     try:
         if isinstance(question, IngressQuestion):
             return _ingress(question, snapshot)
         return _egress(question, snapshot, ports)
+    except TwoFamilies as error:
+        end = End("cannot_tell", "", -1, str(error))
+        return LocalWalk(snapshot.host, "", "", (end,), (Step(0, "", f"cannot_tell: {error}"),))
     except ValueError as error:
         raise ConfigError("question", str(error)) from error
 
@@ -223,14 +231,17 @@ def answer_one(
 def _entry(
     question: EgressQuestion | IngressQuestion, snapshot: Snapshot, ports: Ports
 ) -> tuple[str, Header] | None:
-    """Return the bridge that a question's packet enters, and the packet there."""
-    if isinstance(question, IngressQuestion):
-        header = _udp(question, question.source_address, question.source_mac)
-        return ingress_entry(snapshot, **_outer(question), header=header)
-    port = ports.get(question.source)
-    if port is None:
+    """Return the bridge that a question's packet enters, and the packet there, if there is one."""
+    try:
+        if isinstance(question, IngressQuestion):
+            header = _udp(question, question.source_address, question.source_mac)
+            return ingress_entry(snapshot, **_outer(question), header=header)
+        port = ports.get(question.source)
+        if port is None:
+            return None
+        return egress_entry(snapshot, port.interface, _udp(question, port.address, port.mac))
+    except TwoFamilies:
         return None
-    return egress_entry(snapshot, port.interface, _udp(question, port.address, port.mac))
 
 
 def _outer(question: IngressQuestion) -> dict[str, Any]:
@@ -257,16 +268,11 @@ def _ingress(question: IngressQuestion, snapshot: Snapshot) -> LocalWalk:
 
 def _udp(question: EgressQuestion | IngressQuestion, address: str, address_mac: str) -> Header:
     """Return the header of a probe."""
-    return Header(
-        eth_src=mac(address_mac),
-        eth_dst=mac(question.target_mac),
-        eth_type=ETH_IPV4,
-        nw_src=ipv4(address),
-        nw_dst=ipv4(question.target_address),
-        nw_proto=UDP,
-        nw_ttl=64,
-        tp_src=question.source_port,
-        tp_dst=question.destination_port,
+    return udp_between(
+        (address_mac, address),
+        (question.target_mac, question.target_address),
+        source_port=question.source_port,
+        destination_port=question.destination_port,
     )
 
 

@@ -14,6 +14,7 @@ from netagent.commands.vswitch import refuse_twins, told_by
 from netagent.config import OvsConfig
 from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
+from ovs_checks.openflow.addresses import TwoFamilies
 from ovs_checks.sources.answers import open_answers
 from ovs_checks.switch.assemble import assemble
 from ovs_checks.switch.underlay import read_underlay
@@ -42,6 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
         except LookupError as e:
             known = ", ".join(site.snapshot.host for site in sites)
             raise ConfigError("command line", f"{e} (bundles of: {known})") from e
+        except TwoFamilies as e:
+            raise ConfigError("command line", f"{source} -> {target}: {e}") from e
     if not found and arguments.pairs:
         raise ConfigError(arguments.pairs, "has no pairs")
     if not found:
@@ -76,6 +79,7 @@ def _pairs(arguments: argparse.Namespace, sites: Sequence[Site]) -> list[Pair]:
             (a, b)
             for (a, at_a), (b, at_b) in itertools.combinations(everyone, 2)
             if (a.rail, at_a.task) == (b.rail, at_b.task) and a.container != b.container
+            if (":" in at_a.address) == (":" in at_b.address)  # else no packet goes between them
         ]
     try:
         return [(arguments.source, EndpointId.parse(arguments.target))]

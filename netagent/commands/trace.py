@@ -27,12 +27,14 @@ examples:
   netagent trace latency udp,nw_src=10.0.0.10,nw_dst=10.0.0.12 --duration 10
   netagent trace upcalls ip,tun_id=1001 --json
   netagent trace path icmp,nw_dst=10.0.0.12,in_port=p0
+  netagent trace drops udp6,ipv6_dst=fd00::12,tp_dst=4791
 
 FLOW is in Open vSwitch's notation, as inside of the tunnel: ip, icmp, tcp,
-udp, nw_proto, nw_src, nw_dst, tp_src, tp_dst, tun_id, in_port (name of the
-switch's port). The VNI of a packet that leaves is known only once its flow's
-actions begin; before, tell tenants with equal addresses apart by in_port.
-Ctrl-C ends a trace early, with what was seen.
+udp, nw_src, nw_dst; ipv6, icmp6, tcp6, udp6, ipv6_src, ipv6_dst; nw_proto,
+tp_src, tp_dst, tun_id, in_port (name of the switch's port). The VNI of a
+packet that leaves is known only once its flow's actions begin; before, tell
+tenants with equal addresses apart by in_port. Ctrl-C ends a trace early, with
+what was seen.
 
   drops    where packets end, and why
   latency  from stage to stage, p50 and p99

@@ -37,8 +37,8 @@ from ovs_checks.lint.packet import (
     of_tables,
     walks_of,
 )
-from ovs_checks.openflow.notation import ipv4, mac
-from ovs_checks.openflow.packet import ETH_IPV4, UDP, Header
+from ovs_checks.openflow.addresses import canonical, udp_between
+from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.assemble import assemble
 from ovs_checks.switch.bundle import Recorder
 from ovs_checks.switch.snapshot import Snapshot
@@ -82,25 +82,18 @@ def conversation(
     """Return the packets that a request is about; ConfigError for addresses that are none."""
     near, far = (port.mac, port.address), (request.remote_mac, request.remote_address)
     neighbours = [] if request.remote_underlay else [p for p in here if (p.mac, p.address) == far]
+    ports = {"source_port": request.source_port, "destination_port": request.destination_port}
     try:
         return Conversation(
             port.interface,
-            _udp(near, far, request),
-            _udp(far, near, request),
-            request.local_underlay,
-            request.remote_underlay,
+            udp_between(near, far, **ports),
+            udp_between(far, near, **ports),
+            canonical(request.local_underlay),
+            canonical(request.remote_underlay),
             neighbours[0].interface if neighbours else "",
         )
     except ValueError as error:
         raise ConfigError("question", str(error)) from error
-
-
-def _udp(source: tuple[str, str], target: tuple[str, str], request: ValidateRequest) -> Header:
-    return Header(
-        eth_src=mac(source[0]), eth_dst=mac(target[0]), eth_type=ETH_IPV4,
-        nw_src=ipv4(source[1]), nw_dst=ipv4(target[1]), nw_proto=UDP, nw_ttl=64,
-        tp_src=request.source_port, tp_dst=request.destination_port,
-    )  # fmt: skip
 
 
 def _asking(live: "Vswitchd") -> Trace:

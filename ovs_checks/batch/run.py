@@ -43,7 +43,10 @@ MAX_LOOKUPS = 4000
 _IN_PORT, _TUN_DST, _TUN_ID = (SLOTS[name] for name in ("in_port", "tun_dst", "tun_id"))
 
 
-ODD = ("packet_type", "nw_frag", "recirc_id", "tun_dst", "tun_tos", "ct_state", "conj_id")
+ODD = (
+    *("packet_type", "nw_frag", "recirc_id", "tun_dst", "tun_ipv6_dst", "tun_tos"),
+    *("ct_state", "conj_id"),
+)
 """Slots that lookups of many packets do not know: whoever has one of them is walked."""
 
 
@@ -58,7 +61,7 @@ class Ends:
     """OpenFlow number of the port it left by, -1 for none."""
 
     tun_dst: U64
-    """IPv4 address that it was tunnelled to; 0 for none."""
+    """IPv4 address that it was tunnelled to; 0 for none. What goes to an IPv6 one is walked."""
 
     tun_id: U64
     flow: I32

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ovs_checks.datapath.key import MEMBERS
 from ovs_checks.datapath.layers import Filter, Megaflow
 from ovs_checks.openflow.action_text import StrayError, split
-from ovs_checks.openflow.notation import bounded, ipv4, mac
+from ovs_checks.openflow.notation import bounded, ipv4, ipv6, mac
 
 Known = Mapping[str, int]
 """Slot of a packet (`ovs_checks.openflow.packet.SLOTS`) -> its value, for what is known of it."""
@@ -19,8 +19,9 @@ Known = Mapping[str, int]
 _LOOKED_AT: Mapping[str, tuple[str, ...]] = {
     "eth": ("src", "dst"),
     "ipv4": ("src", "dst", "proto"),
+    "ipv6": ("src", "dst", "proto"),
     "udp": ("src", "dst"),
-    "tunnel": ("tun_id", "src", "dst"),
+    "tunnel": ("tun_id", "src", "dst", "ipv6_src", "ipv6_dst"),
 }
 """Parts of a datapath flow's key that tell packets of two endpoints from others'."""
 _EVERY_BIT = -1
@@ -104,24 +105,42 @@ _FIELDS = {
     "src_mac": ("eth_src", mac),
     "eth_type": ("eth_type", lambda text: _TYPES.get(text) or bounded(text, 16)),
     "ip_proto": ("nw_proto", lambda text: _PROTOCOLS.get(text) or bounded(text, 8)),
-    "dst_ip": ("nw_dst", ipv4),
-    "src_ip": ("nw_src", ipv4),
     "dst_port": ("tp_dst", lambda text: bounded(text, 16)),
     "src_port": ("tp_src", lambda text: bounded(text, 16)),
-    "enc_dst_ip": ("tun_dst", ipv4),
-    "enc_src_ip": ("tun_src", ipv4),
     "enc_key_id": ("tun_id", lambda text: bounded(text, 64)),
 }
-_FIELD = re.compile(rf"(?<=\s)({'|'.join(_FIELDS)})\s+(\S+)")
+_ADDRESSES = {
+    "dst_ip": ("nw_dst", "ipv6_dst"),
+    "src_ip": ("nw_src", "ipv6_src"),
+    "enc_dst_ip": ("tun_dst", "tun_ipv6_dst"),
+    "enc_src_ip": ("tun_src", "tun_ipv6_src"),
+}
+"""Slots of IPv4 and of IPv6: tc writes both under one name (`flower_print_ip_addr()`)."""
+_FIELD = re.compile(rf"(?<=\s)({'|'.join((*_FIELDS, *_ADDRESSES))})\s+(\S+)")
 
 
 def _filtered(text: str) -> Iterator[tuple[str, int, int]]:
     """Yield (slot, value, mask) of what a filter, in one line, asks of packets."""
     for name, asked in _FIELD.findall(text.partition("action order")[0]):
-        slot, read = _FIELDS[name]
         value, _, mask = asked.partition("/")
-        if mask.isdecimal() and read is ipv4:
-            bits = bounded(mask, 6)
-            yield slot, read(value), (1 << 32) - (1 << max(0, 32 - bits))
+        if name in _ADDRESSES:
+            yield _address(_ADDRESSES[name], value, mask)
         else:
+            slot, read = _FIELDS[name]
             yield slot, read(value), read(mask) if mask else _EVERY_BIT
+
+
+def _address(slots: tuple[str, str], value: str, mask: str) -> tuple[str, int, int]:
+    """Return (slot, value, mask) of an address, whose mask is a prefix length or like an address.
+
+    `slots` are those of IPv4 and of IPv6.
+    """
+    v6 = ":" in value
+    read, width = (ipv6, 128) if v6 else (ipv4, 32)
+    bits = _EVERY_BIT
+    if mask.isdecimal():
+        length = bounded(mask, 8)
+        bits = (1 << width) - (1 << max(0, width - length))
+    elif mask:
+        bits = read(mask)
+    return slots[v6], read(value), bits

@@ -13,8 +13,8 @@ from ovs_checks.datapath.crossing import Entrance, crosses, passes
 from ovs_checks.datapath.essence import essence
 from ovs_checks.datapath.layers import Megaflow
 from ovs_checks.openflow.actions import ToGroup
+from ovs_checks.openflow.addresses import outer
 from ovs_checks.openflow.flow import Flow
-from ovs_checks.openflow.notation import ipv4, or_zero
 from ovs_checks.openflow.packet import Header
 from ovs_checks.openflow.parse import MalformedLine
 from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
@@ -52,7 +52,8 @@ class Conversation:
     back: Header
     """What comes for it."""
     here: str = ""
-    """This host's and the other host's address of the tunnel; empty where there is none."""
+    """This host's and the other host's address of the tunnel, as Open vSwitch writes them; empty
+    where there is none."""
     there: str = ""
     neighbour: str = ""
     """OVS port of the other endpoint, where it is on this host; else empty."""
@@ -183,11 +184,17 @@ def _entrances(layers: Layers, talk: Conversation, tun_id: int | None) -> list[E
         far = _names(layers, (port for port in ours if port.name == talk.neighbour))
         return sent + [Entrance(known, far) for known in _known(talk.back)]
     tunnels = _names(layers, (port for port in ours if port.is_tunnel))
-    outer = {"tun_dst": or_zero(ipv4, talk.here), "tun_src": or_zero(ipv4, talk.there)}
-    outer = {slot: value for slot, value in outer.items() if value}
+    came = _tunnelled(talk)
     if tun_id is not None:
-        outer["tun_id"] = tun_id
-    return sent + [Entrance(known | outer, tunnels) for known in _known(talk.back)]
+        came["tun_id"] = tun_id
+    return sent + [Entrance(known | came, tunnels) for known in _known(talk.back)]
+
+
+def _tunnelled(talk: Conversation) -> dict[str, int]:
+    """Return what is known of the outer header: of known ends that the other family is absent."""
+    slots = outer(talk.here, talk.there)
+    known = {end for end in ("dst", "src") if slots[f"tun_{end}"] or slots[f"tun_ipv6_{end}"]}
+    return {slot: value for slot, value in slots.items() if slot.rpartition("_")[2] in known}
 
 
 def _names(layers: Layers, ports: Iterable[Port]) -> frozenset[str]:
@@ -196,7 +203,10 @@ def _names(layers: Layers, ports: Iterable[Port]) -> frozenset[str]:
     return frozenset(map(str, numbers)) | {n for n, at in layers.names.items() if at in numbers}
 
 
-_INNER = ("eth_src", "eth_dst", "eth_type", "nw_src", "nw_dst", "nw_proto")
+_INNER = (
+    *("eth_src", "eth_dst", "eth_type", "nw_src", "nw_dst"),
+    *("ipv6_src", "ipv6_dst", "nw_proto"),
+)
 
 
 def _known(header: Header) -> list[dict[str, int]]:

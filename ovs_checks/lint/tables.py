@@ -29,7 +29,13 @@ from ovs_checks.openflow.actions import (
 from ovs_checks.openflow.classifier import Subtable, Table, covers
 from ovs_checks.openflow.fields import FIELDS
 from ovs_checks.openflow.flow import Flow
-from ovs_checks.openflow.notation import SPECIAL_PORTS, format_ipv4, integer, or_zero
+from ovs_checks.openflow.notation import (
+    SPECIAL_PORTS,
+    format_ipv4,
+    format_ipv6,
+    integer,
+    or_zero,
+)
 from ovs_checks.switch.snapshot import Bridge, Group, Port, Snapshot
 from ovs_checks.translate.groups import is_live
 from ovs_checks.walk.reach import taker
@@ -388,9 +394,11 @@ def _written(bridge: Bridge, flow: Flow) -> Iterator[str]:
         for action in every(flow.actions, bridge.by_group):
             if isinstance(action, Write) and FIELDS[action.field] is FIELDS["tun_dst"]:
                 yield format_ipv4(action.value)
+            elif isinstance(action, Write) and FIELDS[action.field] is FIELDS["tun_ipv6_dst"]:
+                yield format_ipv6(action.value)
 
 
-_TUN_DST = re.compile(r"(?i)tun_(?:ipv4_)?dst|group:")
+_TUN_DST = re.compile(r"(?i)tun_(?:ipv[46]_)?dst|group:")
 
 
 def _learns(snapshot: Snapshot) -> bool:

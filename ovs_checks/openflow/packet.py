@@ -183,7 +183,7 @@ def dl_type(flow: "Header | Slots") -> int:
 
 
 PACKET_TYPE, ETH_TYPE = SLOTS["packet_type"], SLOTS["eth_type"]
-ETH_DST, NW_DST = SLOTS["eth_dst"], SLOTS["nw_dst"]
+ETH_DST, NW_DST, IPV6_DST = SLOTS["eth_dst"], SLOTS["nw_dst"], SLOTS["ipv6_dst"]
 
 
 def is_ip(flow: "Header | Slots") -> bool:

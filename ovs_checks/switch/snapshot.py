@@ -9,6 +9,7 @@ from typing import Literal
 
 from netagent.model.vswitch import Interface
 from ovs_checks.openflow.actions import Action
+from ovs_checks.openflow.addresses import canonical
 from ovs_checks.openflow.classifier import Table
 from ovs_checks.openflow.flow import Flow
 from ovs_checks.openflow.hashing import table_order
@@ -38,9 +39,11 @@ class Tunnel:
     port: str
     kind: str
     local_ip: str
-    """Empty where the host's routing chooses."""
+    """In the one way in which Open vSwitch writes it; empty where the host's routing chooses."""
 
     remote_ip: str
+    """The same of the other end."""
+
     in_key: str
     out_key: str
     """`flow`, a number, or empty for no key."""
@@ -140,8 +143,8 @@ class Port:
         return Tunnel(
             self.name,
             self.type,
-            local_ip=options.get("local_ip", ""),
-            remote_ip=options.get("remote_ip", ""),
+            local_ip=canonical(options.get("local_ip", "")),
+            remote_ip=canonical(options.get("remote_ip", "")),
             in_key=options.get("in_key", key),
             out_key=options.get("out_key", key),
             dst_port=or_zero(integer, options.get("dst_port", "")) or default,

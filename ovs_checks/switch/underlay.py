@@ -10,11 +10,13 @@ from typing import Any
 
 from netagent.model.errors import NetAgentError
 
-OVERHEAD = {"vxlan": 50, "geneve": 50, "gre": 42}
+OVERHEAD = {"vxlan": 50, "geneve": 50, "gre": 42, "ip6gre": 42}
 """Bytes that a tunnel adds to a packet over IPv4: inner Ethernet, own header, outer UDP and IP."""
+_MORE_OVER_IPV6 = 20
+"""Bytes that an IPv6 header (RFC 8200) has more than an IPv4 header without options (RFC 791)."""
 
 _DEAD = frozenset({"FAILED", "INCOMPLETE"})
-_LOCAL = frozenset({"local", "broadcast", "multicast"})
+_LOCAL = frozenset({"local", "broadcast", "multicast", "anycast"})
 _REFUSING = frozenset({"unreachable", "blackhole", "prohibit", "throw"})
 _TABLES = ("local", "main", "default")
 
@@ -53,8 +55,10 @@ class Underlay:
         if route.get("type") in _LOCAL:
             return f"{remote} is an address of this host"
         hops = route.get("nexthops", [route])
+        added = OVERHEAD.get(kind, 0) + (_MORE_OVER_IPV6 if ":" in remote else 0)
         said = [
-            self._unanswered(hop, remote) or self._narrow(hop, kind, mtu, uplinks) for hop in hops
+            self._unanswered(hop, remote) or self._narrow(hop, kind, mtu, added, uplinks)
+            for hop in hops
         ]
         return said[0] if said and all(said) else ""
 
@@ -84,9 +88,11 @@ class Underlay:
                 return f"{via} does not answer on {device}"
         return ""
 
-    def _narrow(self, hop: Row, kind: str, mtu: int, uplinks: Mapping[str, Sequence[str]]) -> str:
+    def _narrow(
+        self, hop: Row, kind: str, mtu: int, added: int, uplinks: Mapping[str, Sequence[str]]
+    ) -> str:
         device = str(hop.get("dev", ""))
-        needs = mtu + OVERHEAD.get(kind, 0)
+        needs = mtu + added
         stages = [[device], list(uplinks.get(device, ()))]
         for devices in filter(None, stages):
             carried = {name: self.links.get(name, {}).get("mtu", 0) for name in devices}

@@ -14,7 +14,17 @@ from typing import Literal
 from netagent.model.walk import EndKind
 from ovs_checks.openflow.actions import Action, Nat, ToController
 from ovs_checks.openflow.flow import Flow
-from ovs_checks.openflow.packet import ETH_DST, NO_TARGET, NW_DST, SLOTS, Header, Slots
+from ovs_checks.openflow.packet import (
+    ETH_DST,
+    ETH_IPV6,
+    IPV6_DST,
+    NO_TARGET,
+    NW_DST,
+    SLOTS,
+    Header,
+    Slots,
+    dl_type,
+)
 from ovs_checks.switch.snapshot import Bridge, Features, Port, Snapshot
 
 from .datapath import Step, size_of
@@ -241,7 +251,8 @@ class Context:
         """Return an end at the flow being executed."""
         end = End(kind, self.bridge.name, self.table, reason, self.header, port, self.quote())
         if kind in {"output", "tunnelled"}:
-            for name, slot in (("eth_dst_by", ETH_DST), ("nw_dst_by", NW_DST)):
+            ip_dst = IPV6_DST if dl_type(self.flow) == ETH_IPV6 else NW_DST
+            for name, slot in (("eth_dst_by", ETH_DST), ("nw_dst_by", ip_dst)):
                 writer = self.origins.get(slot)
                 if writer is not None:
                     more = {**more, name: Quote.of(self.bridge.name, writer)}

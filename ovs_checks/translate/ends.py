@@ -85,4 +85,4 @@ class End:
     """`output`, `tunnelled`: the flow that wrote the destination's hardware address, if one did."""
 
     nw_dst_by: Quote | None = None
-    """The same of its IPv4 address."""
+    """The same of its IP address, of whichever family the packet is."""

@@ -8,7 +8,7 @@ from ovs_checks.openflow.fields import FIELDS
 from ovs_checks.openflow.flow import Flow
 from ovs_checks.openflow.packet import SLOTS
 
-TUN_ID, TUN_DST = SLOTS["tun_id"], SLOTS["tun_dst"]
+TUN_ID, TUN_DST, TUN_DST6 = (SLOTS[name] for name in ("tun_id", "tun_dst", "tun_ipv6_dst"))
 
 
 def trace_origins(origins: Mapping[int, Flow], flow: Flow, action: Action) -> dict[int, Flow]:

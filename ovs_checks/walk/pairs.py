@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from netagent.model.ids import EndpointId
 from netagent.model.path import vswitch
-from ovs_checks.openflow.notation import ipv4, mac
-from ovs_checks.openflow.packet import ETH_IPV4, UDP, Header
+from ovs_checks.openflow.addresses import udp_between
+from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
 from ovs_checks.switch.underlay import Underlay
 
@@ -96,6 +96,8 @@ def check_pair(
     ------
     LookupError
         If no host has one of the endpoints.
+    TwoFamilies
+        If one has an IPv4 address and one an IPv6 one.
     """
     ports = (source_port, port)
     there, back = _walk(sites, source, target, ports), _walk(sites, target, source, ports)
@@ -134,16 +136,11 @@ def _walk(
 ) -> _Way:
     near, far = _site(sites, source), _site(sites, target)
     sender, receiver = near.endpoints[source], far.endpoints[target]
-    header = Header(
-        eth_src=mac(sender.mac),
-        eth_dst=mac(receiver.mac),
-        eth_type=ETH_IPV4,
-        nw_src=ipv4(sender.address),
-        nw_dst=ipv4(receiver.address),
-        nw_proto=UDP,
-        nw_ttl=64,
-        tp_src=ports[0],
-        tp_dst=ports[1],
+    header = udp_between(
+        (sender.mac, sender.address),
+        (receiver.mac, receiver.address),
+        source_port=ports[0],
+        destination_port=ports[1],
     )
     egress = walk_egress(near.snapshot, sender.port, header)
     ingress, vtep = None, min(far.vteps, default="")

@@ -11,14 +11,8 @@ from typing import Literal
 
 from netagent.model.path import Component, flow_table, tunnel, vswitch
 from ovs_checks.datapath.key import DatapathKey, mapped, parse_options
-from ovs_checks.openflow.notation import (
-    format_ipv4,
-    format_ipv6,
-    format_mac,
-    integer,
-    ipv4,
-    or_zero,
-)
+from ovs_checks.openflow.addresses import canonical, destination, outer, text_of
+from ovs_checks.openflow.notation import format_mac, integer, or_zero
 from ovs_checks.openflow.packet import BRIDGE_LOCAL, Header, limit_tags
 from ovs_checks.switch.snapshot import Port, Snapshot, Tunnel
 from ovs_checks.translate.ends import End, Quote
@@ -55,8 +49,8 @@ class Destination:
     mac: int | None = None
     """Hardware address of the destination; None where it is not known."""
 
-    address: int | None = None
-    """Its IPv4 address; None where it is not known."""
+    address: str = ""
+    """Its IP address as Open vSwitch writes it; empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +138,8 @@ def walk_ingress(
     )
     if entered is None:
         ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
-        here = next((p.name for p in ports if dict(p.options).get("local_ip") == tun_dst), "")
+        at = canonical(tun_dst)
+        here = next((p.name for p in ports if p.tunnel and p.tunnel.local_ip == at), "")
         reason = f"no tunnel port takes what {tun_src} sends to {tun_dst} with key {tun_id}"
         return _refused(snapshot, here, reason)
     return walk(snapshot, *entered)
@@ -161,15 +156,13 @@ def ingress_entry(
 ) -> tuple[str, Header] | None:
     """Return the bridge that the packet enters, and the packet there; None without a tunnel."""
     ports = [port for bridge in snapshot.bridges for port in bridge.ports if port.is_tunnel]
-    port = taker(ports, tun_dst, tun_src, tun_id)
+    port = taker(ports, canonical(tun_dst), canonical(tun_src), tun_id)
     if port is None:
         return None
     present, metadata = mapped(parse_options(options), snapshot.by_name[port.bridge].options)
-    outer = {
-        "tun_dst": or_zero(ipv4, tun_dst), "tun_src": or_zero(ipv4, tun_src), "tun_id": tun_id,
-        "tun_present": present, "tun_metadata": metadata,
-    }  # fmt: skip
-    return port.bridge, header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **outer})
+    came = {"tun_id": tun_id, "tun_present": present, "tun_metadata": metadata}
+    came |= outer(tun_dst, tun_src)
+    return port.bridge, header._replace(in_port=port.ofport, **{**BRIDGE_LOCAL, **came})
 
 
 def entry(snapshot: Snapshot, key: DatapathKey) -> tuple[str, Header]:
@@ -189,12 +182,11 @@ def entry(snapshot: Snapshot, key: DatapathKey) -> tuple[str, Header]:
     if not found:
         raise LookupError(f"the datapath has no port {key.in_port or '(in_port is missing)'}")
     tunnels = [port for port in found if port.is_tunnel]
-    outer = (format_ipv4(packet.tun_dst), format_ipv4(packet.tun_src))
-    if packet.tun_ipv6_dst:
-        outer = (format_ipv6(packet.tun_ipv6_dst), format_ipv6(packet.tun_ipv6_src))
-    port = taker(tunnels, *outer, packet.tun_id) if tunnels else found[0]
+    to = text_of(packet.tun_dst, packet.tun_ipv6_dst) or "0.0.0.0"
+    by = text_of(packet.tun_src, packet.tun_ipv6_src) or "0.0.0.0"
+    port = taker(tunnels, to, by, packet.tun_id) if tunnels else found[0]
     if port is None:
-        raise LookupError(f"no tunnel takes what {outer[1]} sends to {outer[0]}")
+        raise LookupError(f"no tunnel takes what {by} sends to {to}")
     header = key.header(port.ofport, snapshot.by_name[port.bridge].options)
     return port.bridge, limit_tags(header, snapshot.max_tags)
 
@@ -202,7 +194,8 @@ def entry(snapshot: Snapshot, key: DatapathKey) -> tuple[str, Header]:
 def taker(ports: Iterable[Port], tun_dst: str, tun_src: str, tun_id: int | None) -> Port | None:
     """Return the tunnel that takes what arrives, the most particular of several.
 
-    An empty `tun_src`, and None for `tun_id`, stand for any.
+    Addresses are as Open vSwitch writes them. An empty `tun_src`, and None for `tun_id`, stand for
+    any.
     """
     takers = [
         (_specificity(tunnel), port)
@@ -345,7 +338,7 @@ def _delivered(host: str, end: End, expected: Destination, steps: tuple[Step, ..
     reason = f"delivered to {end.port} on {host}"
     if _misaddressed(end, expected):
         outcome, writer, addresses = "wrong_mac", end.eth_dst_by, _addresses(end, expected)
-    elif expected.address not in {None, end.header.nw_dst}:
+    elif expected.address not in {"", destination(end.header)}:
         outcome, writer, addresses = "wrong_address", end.nw_dst_by, _ip_addresses(end, expected)
     else:
         return Reach("delivered", None, reason, steps=steps)
@@ -371,8 +364,7 @@ def _addresses(end: End, expected: Destination) -> str:
 
 
 def _ip_addresses(end: End, expected: Destination) -> str:
-    is_at = f"but it is {format_ipv4(expected.address or 0)}"
-    return f"under the address {format_ipv4(end.header.nw_dst)}, {is_at}"
+    return f"under the address {destination(end.header)}, but it is {expected.address}"
 
 
 def _with_shadowed(reach: Reach, end: End) -> Reach:

@@ -12,7 +12,7 @@ from typing import Literal
 from netagent.model.path import Component
 from ovs_checks.datapath.key import parse_options
 from ovs_checks.openflow.fields import FIELDS
-from ovs_checks.openflow.packet import Header
+from ovs_checks.openflow.packet import ETH_IPV6, Header, dl_type
 from ovs_checks.switch.snapshot import Snapshot
 
 from .reach import setter, walk_egress
@@ -116,9 +116,9 @@ def _majority(walks: Iterable[LocalWalk]) -> int | None:
 def walk_siblings(snapshot: Snapshot, in_port: str, header: Header) -> list[LocalWalk]:
     """Walk the same packet to the other destinations that the tables know, at most 64 of them.
 
-    A destination is what some flow of the bridge matches exactly as `nw_dst` or `dl_dst`. Walks
-    that reach their tunnel by the same flows as an earlier one, or as the packet itself, are no
-    evidence of their own and left out.
+    A destination is what some flow of the bridge matches exactly as `nw_dst` (of an IPv6 packet,
+    `ipv6_dst`) or `dl_dst`. Walks that reach their tunnel by the same flows as an earlier one, or
+    as the packet itself, are no evidence of their own and left out.
     """
     port = snapshot.port(in_port)
     if port is None:
@@ -145,17 +145,18 @@ def _evidence(walked: LocalWalk) -> object:
 
 _DESTINATIONS = {
     part.slot: (name, FIELDS[name].bits)
-    for name in ("nw_dst", "eth_dst")
+    for name in ("nw_dst", "ipv6_dst", "eth_dst")
     for part in FIELDS[name].parts
 }
 
 
 def _redirected(tests: Iterable[tuple[int, int, int]], header: Header) -> Header:
     """Return the packet with the destination that `tests` fix, the same packet if they fix none."""
+    of_another_family = "nw_dst" if dl_type(header) == ETH_IPV6 else "ipv6_dst"
     found = {
         name: value
         for slot, value, mask in tests
         for name, bits in [_DESTINATIONS.get(slot, ("", 0))]
-        if name and mask == bits
+        if name not in {"", of_another_family} and mask == bits
     }
     return header._replace(**found)

@@ -39,7 +39,7 @@ def storm(seconds: float, at_once: int) -> dict[str, object]:
         stack.callback(overlay.close)
         for here, there in ((0, 1), (1, 0)):
             inside = overlay.hosts[here].inside("a")
-            words = ("ip", "netns", "exec", inside, "ping", "-f", "-q", ADDRESSES[there])
+            words = ("ip", "netns", "exec", inside, "ping", "-f", "-q", ADDRESSES[4][there])
             flood = stack.enter_context(subprocess.Popen(words, stdout=subprocess.DEVNULL))
             stack.callback(flood.terminate)
         end_s = time.monotonic() + seconds

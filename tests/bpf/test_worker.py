@@ -35,7 +35,7 @@ class Tracer:
 
     def poll(self, *, wait_ms: int) -> None:
         assert 0 < wait_ms <= 100
-        self._on_event(Event(1, 2, 0, FlowKey(1, 2, 3, 4, 17), "lookup", 0, 0, 0, ""))
+        self._on_event(Event(1, 2, 0, FlowKey(1, 2, 3, 4, 17, 6), "lookup", 0, 0, 0, ""))
 
     def stop(self) -> None:
         self.told.append(None)

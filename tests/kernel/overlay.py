@@ -2,7 +2,8 @@
 """Two hosts with Open vSwitch's kernel datapath and tunnels between them, and two tenants.
 
 Both tenants use the same addresses: `a` (VNI 100) has 10.0.0.10 on host 0 and 10.0.0.12 on host 1,
-so has `b` (VNI 200). A container is a namespace with one veth, which is port `<tenant><host>`.
+so has `b` (VNI 200); where the overlay is IPv6, fd00::10 and fd00::12. A container is a namespace
+with one veth, which is port `<tenant><host>`.
 """
 
 import secrets
@@ -17,7 +18,9 @@ from tests.ovs.host import Host, run
 from tests.waiting import wait_until
 
 VNIS = {"a": 100, "b": 200}
-ADDRESSES = ("10.0.0.10", "10.0.0.12")
+ADDRESSES = {4: ("10.0.0.10", "10.0.0.12"), 6: ("fd00::10", "fd00::12")}
+UNDERLAY = {4: ("172.30.0.10", "172.30.0.11"), 6: ("fd30::10", "fd30::11")}
+PREFIXES = {4: 24, 6: 64}
 MACS = ("02:00:00:00:00:0a", "02:00:00:00:00:0c")
 UPLINK = "up0"
 MTU = 1450
@@ -29,8 +32,10 @@ IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
 class Switch(Host):
     """One host: its switch, its uplink, one container of each tenant."""
 
-    def __init__(self, number: int, fabric: str, *, bridged: bool, tunnel: str) -> None:
-        self.number, self.tunnel = number, tunnel
+    def __init__(
+        self, number: int, fabric: str, *, bridged: bool, tunnel: str, inner: int, outer: int
+    ) -> None:
+        self.number, self.tunnel, self.inner, self.outer = number, tunnel, inner, outer
         self._underlay = "br-phy" if bridged else UPLINK
         super().__init__(rails=0)
         run("ip", "netns", "del", self.fabric)
@@ -50,7 +55,7 @@ class Switch(Host):
     @property
     def address(self) -> str:
         """Underlay address."""
-        return f"172.30.0.1{self.number}"
+        return UNDERLAY[self.outer][self.number]
 
     def ofctl(self, *words: str, bridge: str = "br-int") -> None:
         """Run ovs-ofctl on a bridge."""
@@ -83,7 +88,7 @@ class Switch(Host):
         return run("ip", "netns", "exec", self.name, *words)
 
     def capture(self, device: str) -> socket.socket:
-        """Return a socket that gets a copy of every IPv4 packet the device sends or receives."""
+        """Return a socket that gets a copy of every packet the device sends or receives."""
 
         def make() -> socket.socket:
             raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_ALL))
@@ -101,7 +106,9 @@ class Switch(Host):
         if self._underlay != UPLINK:
             self.vsctl("add-br", self._underlay, "--", "add-port", self._underlay, UPLINK)
             wait_until(lambda: self.has_device(self._underlay), self._underlay)
-        self.ip("addr", "add", f"{self.address}/24", "dev", self._underlay)
+        nodad = ["nodad"] if self.outer == 6 else []
+        place = f"{self.address}/{PREFIXES[self.outer]}"
+        self.ip("addr", "add", place, "dev", self._underlay, *nodad)
         self.ip("link", "set", self._underlay, "up")
 
     def _container(self, tenant: str, vni: int) -> None:
@@ -111,13 +118,18 @@ class Switch(Host):
         self.ip("link", "add", port, "type", "veth", "peer", "eth0", "netns", namespace)
         inside = ("ip", "-n", namespace)
         mine, other = self.number, 1 - self.number
-        # No IPv6 and no ARP: nothing but what a test sends.
-        run("ip", "netns", "exec", namespace, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+        # No other IPv6 and no ARP: nothing but what a test sends, and what tells of its groups.
+        quiet = "eth0.addr_gen_mode=1" if self.inner == 6 else "all.disable_ipv6=1"
+        setting = f"net.ipv6.conf.{quiet}"
+        run("ip", "netns", "exec", namespace, "sysctl", "-qw", setting)
         run(*inside, "link", "set", "eth0", "address", MACS[mine], "mtu", str(MTU), "up")
-        run(*inside, "addr", "add", f"{ADDRESSES[mine]}/24", "dev", "eth0")
-        run(*inside, "neigh", "add", ADDRESSES[other], "lladdr", MACS[other], "dev", "eth0")
+        nodad = ["nodad"] if self.inner == 6 else []
+        ends = ADDRESSES[self.inner]
+        place = f"{ends[mine]}/{PREFIXES[self.inner]}"
+        run(*inside, "addr", "add", place, "dev", "eth0", *nodad)
+        run(*inside, "neigh", "add", ends[other], "lladdr", MACS[other], "dev", "eth0")
         self.ip("link", "set", port, "up")
-        remote = f"172.30.0.1{other}"
+        remote = f'"{UNDERLAY[self.outer][other]}"'
         tunnel = (f"type={self.tunnel}", f"options:remote_ip={remote}", f"options:key={vni}")
         name = f"vx{tenant}"
         self.vsctl("add-port", "br-int", port)
@@ -128,10 +140,14 @@ class Switch(Host):
 class Overlay:
     """Both hosts; `close` leaves nothing behind.
 
-    `bridged`: the uplink is a port of a second bridge, which has the underlay address.
+    `bridged`: the uplink is a port of a second bridge, which has the underlay address. `inner` and
+    `outer` are the versions of IP inside of the tunnels and outside.
     """
 
-    def __init__(self, *, bridged: bool = False, tunnel: str = "vxlan") -> None:
+    def __init__(
+        self, *, bridged: bool = False, tunnel: str = "vxlan", inner: int = 4, outer: int = 4
+    ) -> None:
+        self.inner, self.addresses = inner, ADDRESSES[inner]
         self.fabric = f"na-{secrets.token_hex(3)}-fabric"
         run("ip", "netns", "add", self.fabric)
         run("ip", "-n", self.fabric, "link", "add", "br0", "type", "bridge")
@@ -139,7 +155,11 @@ class Overlay:
         self.hosts: list[Switch] = []
         try:
             for number in range(2):
-                self.hosts.append(Switch(number, self.fabric, bridged=bridged, tunnel=tunnel))
+                made = Switch(
+                    number, fabric=self.fabric, bridged=bridged, tunnel=tunnel,
+                    inner=inner, outer=outer,
+                )  # fmt: skip
+                self.hosts.append(made)
             self._settle()
         except BaseException:
             self.close()
@@ -175,16 +195,17 @@ class Overlay:
         ports: int = 1,
         whole: bool = False,
     ) -> None:
-        """Send UDP from host 0 to host 1, to `ports` ports in turn.
+        """Send UDP from host 0 to host 1, to `ports` ports in turn; payloads are numbered.
 
         `whole`: never in fragments, whatever ICMP said of the path's MTU.
         """
         with self._socket(self.hosts[0].inside(tenant)) as sender:
             if whole:
                 sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE)
-            sender.bind((ADDRESSES[0], source_port))
+            sender.bind((self.addresses[0], source_port))
             for index in range(count):
-                sender.sendto(bytes(size), (ADDRESSES[1], target_port + index % ports))
+                payload = index.to_bytes(16, "big").ljust(size, b"\0")
+                sender.sendto(payload, (self.addresses[1], target_port + index % ports))
 
     def deliver(self, tenant: str, *, count: int, target_port: int, source_port: int = 0) -> None:
         """Send, and return when all have arrived in the container on host 1."""
@@ -199,12 +220,13 @@ class Overlay:
         """Receive on host 1; a packet that does not come is a TimeoutError."""
         with self._socket(self.hosts[1].inside(tenant)) as receiver:
             receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
-            receiver.bind((ADDRESSES[1], port))
+            receiver.bind((self.addresses[1], port))
             receiver.settimeout(0.5)
             yield receiver
 
     def _socket(self, namespace: str) -> socket.socket:
         def make() -> socket.socket:
-            return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            family = socket.AF_INET6 if self.inner == 6 else socket.AF_INET
+            return socket.socket(family, socket.SOCK_DGRAM)
 
         return call_in_namespace(f"/run/netns/{namespace}", make)

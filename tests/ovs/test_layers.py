@@ -21,10 +21,13 @@ pytestmark = [pytest.mark.ovs, pytest.mark.oracle]
 
 DATAPATH = "dummy@ovs-dummy"
 IP = "eth_type(0x0800),ipv4(src=10.0.0.1,dst=10.0.0.2,proto={},tos=0,ttl=64,frag=no)"
+IPV6 = "eth_type(0x86dd),ipv6(src=fe80::1,dst=fe80::2,label=0,proto={},tclass=0,hlimit=64,frag=no)"
 BODIES = (
     f"{IP.format(17)},udp(src=3,dst=4791)",
     f"{IP.format(6)},tcp(src=2,dst=80)",
     "eth_type(0x0806),arp(sip=10.0.0.1,tip=10.0.0.2,op=1,sha={0},tha={0})".format(MACS[0]),
+    f"{IPV6.format(17)},udp(src=3,dst=4791)",
+    f"{IPV6.format(58)},icmpv6(type=135,code=0),nd(target=fe80::2,sll={MACS[0]})",
 )
 
 

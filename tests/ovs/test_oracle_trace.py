@@ -233,6 +233,101 @@ def test_what_leaves_a_tunnel_goes_where_open_vswitch_sends_it(overlay, source, 
     assert walked(answer) == sent_to(actions, datapath_ports(overlay))
 
 
+@pytest.fixture(scope="module")
+def overlay6(tmp_path_factory):
+    """One bridge with a VXLAN port over IPv6, which the dummy datapath can route."""
+    require(OVS)
+    with live_ovs(tmp_path_factory.mktemp("ovs")) as live:
+        live.add_bridge("br-phy", rnic=1)
+        live.add_bridge("br-int", c1=1, c2=2)
+        options = ("type=vxlan", "options:remote_ip=flow", "options:key=flow")
+        live.add_port("br-int", "vx", *options, "ofport_request=9")
+        fixed = ("type=vxlan", 'options:remote_ip="FD30:0::12"', "options:key=7")
+        live.add_port("br-int", "vx12", *fixed, "ofport_request=8")
+        command = live.vswitchd.command
+        command("netdev-dummy/ip6addr", "br-phy", "fd30::10/64")
+        command("ovs/route/add", "fd30::/64", "br-phy")
+        for host in ("fd30::11", "fd30::12"):
+            command("tnl/neigh/set", "br-phy", host, "aa:55:aa:55:00:01")
+        live.set_flows("br-phy", ["actions=normal"])
+        yield live
+
+
+FLOWS6 = [
+    "in_port=1,udp6,ipv6_dst=fd00::1 actions=set_field:1001->tun_id,resubmit(,41)",
+    "in_port=1,udp6,ipv6_dst=fd00::2 actions=output:8",
+    "in_port=1,udp6,ipv6_dst=fd00::3 actions=output:9",
+    "in_port=1,icmp6,icmpv6_type=135,icmpv6_code=0,nd_target=fd00::1 actions=output:2",
+    "table=41,priority=5,dl_dst=0:0:0:0:0:1 actions=set_field:fd30::11->tun_ipv6_dst,output:9",
+    "table=41,priority=4 actions=set_field:fd30::99->tun_ipv6_dst,output:9",
+    "in_port=9,tun_id=1001,tun_ipv6_src=fd30::11,udp6,ipv6_dst=fd00::9 actions=output:1",
+    "in_port=9,tun_id=1002,udp6 actions=set_field:fd30::10->tun_ipv6_dst,output:9",
+    "in_port=8,udp6 actions=output:2",
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "mac", "sent"),
+    [
+        ("fd00::1", 1, [("fd30::11", "0x3e9")]),
+        ("fd00::1", 2, []),  # no neighbour
+        ("fd00::2", 1, [("fd30::12", "0x7")]),
+        ("fd00::3", 1, []),  # no destination
+        ("fd00::4", 1, []),
+    ],
+)
+def test_what_enters_a_tunnel_over_ipv6_is_what_open_vswitch_encapsulates(
+    overlay6, target, mac, sent
+):
+    overlay6.set_flows("br-int", FLOWS6)
+    packet = f"in_port=1,udp6,dl_src=00:00:00:00:00:09,dl_dst=00:00:00:00:00:0{mac}"
+    packet = f"{packet},ipv6_src=fd00::9,ipv6_dst={target},udp_dst=4791"
+    snapshot = overlay6.vswitchd.snapshot("h0")
+    answer = walk(snapshot, "br-int", parse_header(packet))
+    text = overlay6.vswitchd.trace("br-int", packet)
+    assert outcome(trace(snapshot, "br-int", parse_header(packet)).text) == outcome(text)
+    pushed = re.findall(r"ipv6\(src=fd30::10,dst=([\da-f:]+).*vni=(0x[0-9a-f]+)", text)
+    ours = [(end.tun_dst, hex(end.tun_id)) for end in answer.ends if end.kind == "tunnelled"]
+    assert ours == pushed == sent
+    by = [end.tun_dst_by.table if end.tun_dst_by else None for end in answer.ends]
+    assert by == [41 if target == "fd00::1" and sent else None]
+
+
+@pytest.mark.parametrize("nd", ["fd00::1", "fd00::2"])
+def test_neighbour_discovery_goes_where_open_vswitch_sends_it(overlay6, nd):
+    overlay6.set_flows("br-int", FLOWS6)
+    packet = f"in_port=1,icmp6,icmpv6_type=135,icmpv6_code=0,nd_target={nd},ipv6_dst=ff02::1:ff00:1"
+    answer = walk(overlay6.vswitchd.snapshot("h0"), "br-int", parse_header(packet))
+    text = overlay6.vswitchd.trace("br-int", packet)
+    actions = re.findall(r"^Datapath actions: (.*)$", text, re.MULTILINE)[-1]
+    assert walked(answer) == sent_to(actions, datapath_ports(overlay6))
+
+
+@pytest.mark.parametrize(
+    ("source", "vni", "port"),
+    [
+        ("fd30::11", 1001, 9),
+        ("fd30::12", 1001, 9),
+        ("fd30::11", 1002, 9),
+        ("fd30::12", 7, 8),
+    ],
+)
+def test_what_leaves_a_tunnel_over_ipv6_goes_where_open_vswitch_sends_it(
+    overlay6, source, vni, port
+):
+    overlay6.set_flows("br-int", FLOWS6)
+    inner = "udp6,ipv6_src=fd00::1,ipv6_dst=fd00::9"
+    answer = walk_ingress(
+        overlay6.vswitchd.snapshot("h0"),
+        tun_src=source, tun_dst="fd30::10", tun_id=vni, header=parse_header(inner),
+    )  # fmt: skip
+    outer = f"tun_ipv6_src={source},tun_ipv6_dst=fd30::10,tun_id={vni}"
+    text = overlay6.vswitchd.trace("br-int", f"in_port={port},{outer},{inner}")
+    actions = re.findall(r"^Datapath actions: (.*)$", text, re.MULTILINE)[-1]
+    assert walked(answer) == sent_to(actions, datapath_ports(overlay6))
+    assert answer.port == ("vx12" if port == 8 else "vx")
+
+
 TO_THE_FAR_PORT = (
     "set_field:0x10002->tun_metadata3", "set_field:7->tun_id",
     "set_field:172.30.0.11->tun_dst", "output:9",

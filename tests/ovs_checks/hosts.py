@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots to ask questions of: small bridges from text, and hosts with the lab's pipeline."""
 
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
+from ipaddress import IPv6Address
 
 from netagent.model.path import Component
 from ovs_checks.openflow.packet import Header
@@ -53,6 +56,54 @@ def probe(source: Endpoint, destination: Endpoint) -> Header:
     return parse_header(
         f"udp,dl_src={source.mac},dl_dst={destination.mac},nw_src={source.address},"
         f"nw_dst={destination.address},nw_ttl=64,udp_src=40000,udp_dst=4791"
+    )
+
+
+_FAMILIES = (
+    (r"\bip,", "ipv6,"),
+    (r"\budp,", "udp6,"),
+    (r"\bnw_(src|dst)=", r"ipv6_\1="),
+    (r"->ip_dst\b", "->ipv6_dst"),
+    (r"\btun_(src|dst)\b", r"tun_ipv6_\1"),
+)
+_NETWORKS = {"10.0": "fd00", "172.30": "fd30"}
+
+
+def six(text: str) -> str:
+    """Return what flows, packets and addresses of the lab are by IPv6; ARP stays as it is."""
+    if "arp" in text:
+        return text
+    for pattern, other in _FAMILIES:
+        text = re.sub(pattern, other, text)
+    return re.sub(r"\b(10\.0|172\.30)\.(\d+)\.(\d+)\b", _address6, text)
+
+
+def _address6(found: re.Match[str]) -> str:
+    network, rail, host = found.groups()
+    return str(IPv6Address(f"{_NETWORKS[network]}::{rail}:{host}"))
+
+
+def host6(number: int, change: Callable[[list[str]], list[str]] = list) -> Snapshot:
+    """Return host `number` of a lab that has IPv6 only; `change` disturbs its flows."""
+    snapshot = host(number, lambda flows: change([six(flow) for flow in flows]))
+    bridges = [
+        replace(
+            one,
+            ports=tuple(
+                replace(port, options=tuple((key, six(value)) for key, value in port.options))
+                for port in one.ports
+            ),
+        )
+        for one in snapshot.bridges
+    ]
+    return replace(snapshot, bridges=tuple(bridges))
+
+
+def probe6(source: Endpoint, destination: Endpoint) -> Header:
+    """Return the UDP packet that one endpoint sends to another by IPv6."""
+    return parse_header(
+        f"udp6,dl_src={source.mac},dl_dst={destination.mac},ipv6_src={six(source.address)},"
+        f"ipv6_dst={six(destination.address)},nw_ttl=64,udp_src=40000,udp_dst=4791"
     )
 
 

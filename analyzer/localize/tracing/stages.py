@@ -60,7 +60,9 @@ def questions(
     are counted together, except at the sender's own port.
     """
     source, target = endpoints[pair[0]], endpoints[pair[1]]
-    flow = f"udp,nw_src={source.address},nw_dst={target.address}"
+    six = ":" in target.address
+    words = ("udp6", "ipv6_src", "ipv6_dst") if six else ("udp", "nw_src", "nw_dst")
+    flow = f"{words[0]},{words[1]}={source.address},{words[2]}={target.address}"
     if target.rdma is not None:
         flow += f",tp_dst={probed_port(target, port)}"
     if vni:

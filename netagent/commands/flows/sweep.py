@@ -24,9 +24,9 @@ examples:
 FILE has one packet a line, in the notation of flows; # begins a remark.
 Packets that end alike are counted together: those that arrive by port or
 tunnel, those that are lost by the entry that loses them, with the first line
-that has it. What meets connection tracking, groups, NORMAL or patch ports is
-walked one by one, some thousands a second. Needs numpy (python3-numpy), which
-a process of its own loads.
+that has it. What meets connection tracking, groups, NORMAL or patch ports, or
+a tunnel over IPv6, is walked one by one, some thousands a second. Needs numpy
+(python3-numpy), which a process of its own loads.
 
 Exit code 0: all leave by a port or a tunnel; 1: some do not, or it cannot be
 told, or a line was not understood; 2: the question is wrong.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from ovs_checks.openflow.addresses import either_or_zero, text_of
 from ovs_checks.openflow.describe import hex_text
 from ovs_checks.openflow.notation import (
     TUN_FLAGS,
@@ -42,7 +43,7 @@ from ovs_checks.translate import datapath
 from ovs_checks.translate.commit import commit, commit_tunnel
 from ovs_checks.translate.context import Context
 from ovs_checks.translate.ends import Quote
-from ovs_checks.translate.origins import TUN_DST, TUN_ID
+from ovs_checks.translate.origins import TUN_DST, TUN_DST6, TUN_ID
 
 _S = SLOTS
 _SRC4, _DST4, _SRC6, _DST6 = (
@@ -80,7 +81,7 @@ def into_tunnel(
     nowhere = not (x.flow[_DST4] or x.flow[_DST6])
     if (x.flow[_DST4], x.flow[_DST6]) == x.arrived_at:  # both may be nowhere
         x.tell("warn", "Not tunneling to our own address")
-        address = _text(x.flow[_DST4], x.flow[_DST6])
+        address = text_of(x.flow[_DST4], x.flow[_DST6])
         reason = f"{address} is the address at which it came in by a tunnel"
         nothing = f"no tunnel destination is set for {port.name}"
         x.excuse(nothing if nowhere else reason, port.name)
@@ -113,9 +114,10 @@ def _note(x: Context, port: Port, tunnel: Tunnel, *, by_flow: bool) -> None:
     """Note that a copy left by a tunnel, and where its address and key come from."""
     if x.copying:
         return
-    remote, local = _text(x.flow[_DST4], x.flow[_DST6]), _text(x.flow[_SRC4], x.flow[_SRC6])
+    remote, local = text_of(x.flow[_DST4], x.flow[_DST6]), text_of(x.flow[_SRC4], x.flow[_SRC6])
     tun_id = x.flow[TUN_ID]
-    key_by, dst_by = x.origins.get(TUN_ID), x.origins.get(TUN_DST)
+    key_by = x.origins.get(TUN_ID)
+    dst_by = x.origins.get(TUN_DST if x.flow[_DST4] else TUN_DST6)
     bridge = x.bridge.name
     end = x.end(
         "tunnelled",
@@ -131,17 +133,13 @@ def _note(x: Context, port: Port, tunnel: Tunnel, *, by_flow: bool) -> None:
     x.finish(end)
 
 
-def _text(v4: int, v6: int) -> str:
-    return format_ipv4(v4) if v4 else format_ipv6(v6) if v6 else ""
-
-
 def _address(x: Context, tunnel: Tunnel) -> None:
     """Put the port's settings on the packet (`tnl_port_send`)."""
     flow = x.flow
     if tunnel.local_ip != "flow":
-        flow[_SRC4], flow[_SRC6] = or_zero(ipv4, tunnel.local_ip), or_zero(ipv6, tunnel.local_ip)
+        flow[_SRC4], flow[_SRC6] = either_or_zero(tunnel.local_ip)
     if tunnel.remote_ip != "flow":
-        flow[_DST4], flow[_DST6] = or_zero(ipv4, tunnel.remote_ip), or_zero(ipv6, tunnel.remote_ip)
+        flow[_DST4], flow[_DST6] = either_or_zero(tunnel.remote_ip)
     flow[_TP_DST] = tunnel.dst_port
     if x.snapshot.release >= (3, 5):
         flow[_TP_SRC] = 0
@@ -300,8 +298,8 @@ def _native(
 
 def _outer(x: Context, port: Port) -> _Outer | None:
     """Find the way of the outer packet; None, with a line that says why, where there is none."""
-    destination = _text(x.flow[_DST4], x.flow[_DST6])
-    source, routes = _text(x.flow[_SRC4], x.flow[_SRC6]), x.snapshot.routes
+    destination = text_of(x.flow[_DST4], x.flow[_DST6])
+    source, routes = text_of(x.flow[_SRC4], x.flow[_SRC6]), x.snapshot.routes
     if source and not is_own(routes, source, x.flow[_MARK]):
         x.tell("warn", "native tunnel routing failed")
         x.excuse(f"{source}, from which it is to be sent, is no address of this host", port.name)
@@ -326,7 +324,7 @@ def _outer(x: Context, port: Port) -> _Outer | None:
                          f"sending {asked} request")  # fmt: skip
         x.excuse(f"the address of {hop} on {bridge.name} is not known", port.name)  # fmt: skip
         return None
-    source = _text(x.flow[_SRC4], x.flow[_SRC6]) or route.source
+    source = text_of(x.flow[_SRC4], x.flow[_SRC6]) or route.source
     x.tell("detail", f"tunneling from {out.mac} {source} to {near.mac} {hop}")
     return _Outer(route.device, bridge, out, source, hop, or_zero(mac, out.mac), mac(near.mac))
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Overlay walks of failing pairs: real questions, answered over the lab's own flow tables."""
 
+from dataclasses import replace
+
 import pytest
 from msgspec import structs
 
@@ -26,7 +28,7 @@ from netagent.wire.messages import CheckReply, Registration
 from tests.analyzer.asking import drive
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.shape import vtep
-from tests.ovs_checks.hosts import A2, CONTAINERS, host
+from tests.ovs_checks.hosts import A2, CONTAINERS, host, host6, six
 
 
 def endpoint(container, rail):
@@ -55,8 +57,10 @@ def registry():
 class Agents:
     """Four agents, whose flow tables `change` may disturb by host number."""
 
-    def __init__(self, change=None, dead=()):
+    def __init__(self, change=None, dead=(), host=host, endpoints=ENDPOINTS, roster=None):
         self.change, self.dead = change or {}, dead
+        self.host, self.endpoints = host, endpoints
+        self.roster = roster or registry()
         self.asked = []
 
     def reply(self, ask):
@@ -65,10 +69,10 @@ class Agents:
         if name in self.dead:
             return Failed(Why.TIMEOUT, "timeout")
         number = int(name[1:])
-        snapshot = host(number, self.change.get(number, list))
+        snapshot = self.host(number, self.change.get(number, list))
         ports = {
             e.id: ContainerPort(e.id, e.task, e.port, e.address, e.mac)
-            for e in ENDPOINTS.values()
+            for e in self.endpoints.values()
             if e.host == name
         }
         walks = [walk_to_wire(answer_one(q, snapshot, ports)) for q in request.questions]
@@ -82,8 +86,8 @@ def view(source, target, *, lost):
 def diagnose(agents, *, dead=((A, B), (B, A)), healthy=((A, C), (C, A), (B, C), (C, B))):
     """Return what is explained of pairs that cannot talk, and what is missing."""
     flows = [view(*pair, lost=6) for pair in dead] + [view(*pair, lost=0) for pair in healthy]
-    case = Case(Window(0, 5), ENDPOINTS, Flows.of(flows))
-    context = Context(registry(), LearnedTopology(), Doubts(18515), 18515)
+    case = Case(Window(0, 5), agents.endpoints, Flows.of(flows))
+    context = Context(agents.roster, LearnedTopology(), Doubts(18515), 18515)
     return drive(Overlay(context).explain(case), agents.reply), case.missing
 
 
@@ -175,3 +179,78 @@ def test_counts_that_cannot_be_had_are_left_out():
     wanted = [Wanted(FlowId(A, B, 1))]
     work = asking.count(wanted, ENDPOINTS, LearnedTopology(), large=False)
     assert drive(work, lambda _: Failed(Why.TIMEOUT, "timeout")) == []
+
+
+# --- IPv6 ----------------------------------------------------------------------------------------
+
+ENDPOINTS6 = {
+    key: replace(e, address=six(e.address), underlay=six(e.underlay))
+    for key, e in ENDPOINTS.items()
+}
+
+
+class Underlays:
+    """Who has which end of a tunnel; of a registry, walks ask nothing else."""
+
+    def host_of_underlay(self, address):
+        return next(
+            ((e.host, e.id.rail) for e in ENDPOINTS6.values() if e.underlay == address), None
+        )
+
+
+def ipv6(change=None):
+    """Return the agents of a cluster of IPv6 endpoints over IPv6 tunnels."""
+    return Agents(change, host=host6, endpoints=ENDPOINTS6, roster=Underlays())
+
+
+def test_whole_tables_of_ipv6_accuse_nobody():
+    agents = ipv6()
+    assert diagnose(agents) == ([], [])
+    assert sorted(agents.asked) == sorted(["h0", "h2"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("host_number", "change", "component", "words"),
+    [
+        (0, without, "flow h0/br-int/table=40", "missed"),
+        (
+            0,
+            lambda flows: [*without(flows), six(tunnel_flow(A2, remote=vtep(3, 0)).text())],
+            "flow h0/br-int/table=40",
+            "wrong tunnel",
+        ),
+        (
+            0,
+            lambda flows: [*without(flows), six(tunnel_flow(A2, vni=1501).text())],
+            "flow h0/br-int/table=40",
+            "wrong vni",
+        ),
+        (
+            2,
+            lambda flows: [
+                *flows,
+                f"table=30,priority=200,ipv6,ipv6_dst={six(A2.address)},actions=drop",
+            ],
+            "flow h2/br-int/table=30",
+            "dropped",
+        ),
+        (
+            0,
+            lambda flows: [
+                *without(flows),
+                six(tunnel_flow(A2).text()).replace(
+                    "actions=", "ipv6,actions=set_field:fd00::99->ipv6_dst,"
+                ),
+            ],
+            "flow h0/br-int/table=40",
+            "wrong address",
+        ),
+    ],
+    ids=["deleted", "wrong remote", "wrong VNI", "drop at the far end", "rewritten"],
+)
+def test_the_entry_at_fault_is_named_for_ipv6_endpoints(host_number, change, component, words):
+    explained, missing = diagnose(ipv6({host_number: change}))
+    assert missing == []
+    (found,) = explained
+    assert str(found.verdict.component) == component
+    assert found.verdict.summary.startswith(words)

@@ -73,36 +73,45 @@ def test_the_header_and_its_mirror_agree_on_every_byte(compiled):
 def test_a_filter_is_in_network_order_and_its_names_end():
     packed = abi.Filter(
         netns=7,
-        source=0x0A00000A,
-        source_mask=0xFFFFFF00,
+        source=abi.MAPPED | 0x0A00000A,
+        source_mask=(1 << 128) - (1 << 8),
+        target=0xFD00 << 112 | 0xC,
+        target_mask=(1 << 128) - 1,
+        version=6,
         target_port=4791,
         vni=0,
         in_port="a-name-of-more-than-fifteen",
     ).pack()
-    assert packed[:4] == b"\7\0\0\0"
-    assert packed[4:12] == b"\x0a\0\0\0\xff\xff\xff\0"  # the host part is masked away
-    assert packed[22:24] == b"\x12\xb7"
-    assert packed[27] == 1  # VNI 0 is a VNI
-    assert packed[40:44] == b"\0\0\0\0"
-    assert packed[44:60] == b"a-name-of-more-\0"
-    assert abi.Filter(netns=7).pack()[27] == 0
-    assert abi.Filter(netns=7, geneve=True).pack()[40:44] == b"\1\0\0\0"
+    mapped = bytes(10) + b"\xff\xff\x0a\0\0\0"
+    assert packed[:32] == mapped + b"\xff" * 15 + b"\0"  # the host part is masked away
+    assert packed[32:64] == b"\xfd" + bytes(14) + b"\x0c" + b"\xff" * 16
+    assert packed[64:80] == b"a-name-of-more-\0"
+    assert packed[96:100] == b"\7\0\0\0"
+    assert packed[114:116] == b"\x12\xb7"
+    assert packed[119:122] == b"\6\1\0"  # VNI 0 is a VNI
+    assert abi.Filter(netns=7).pack()[119:122] == b"\0\0\0"
+    assert abi.Filter(netns=7, geneve=True).pack()[121] == 1
 
 
 def test_what_the_kernel_tells_is_read():
-    flow = bytes([10, 0, 0, 10, 10, 0, 0, 12, 0x9C, 0x40, 0x12, 0xB7, 17, 0, 0, 0])
+    mapped = bytes(10) + b"\xff\xff"
+    flow = mapped + bytes([10, 0, 0, 10]) + mapped + bytes([10, 0, 0, 12])
+    flow += bytes([0x9C, 0x40, 0x12, 0xB7, 17, 4, 0, 0])
     name = b"vxlan_sys_4789\0\0"
-    key = abi.FlowKey(0x0A00000A, 0x0A00000C, 40000, 4791, 17)
+    key = abi.FlowKey(abi.MAPPED | 0x0A00000A, abi.MAPPED | 0x0A00000C, 40000, 4791, 17, 4)
     assert abi.FlowKey.unpack(flow) == key
-    event = struct.pack("<QQQ16sIIIHH16s", 5, 6, 7, flow, 3, 100, 44, 0x1234, 0, name)
+    event = struct.pack("<QQQ40sIIIHH16s", 5, 6, 7, flow, 3, 100, 44, 0x1234, 0, name)
     read = abi.Event.unpack(event)
     assert (read.at_ns, read.journey, read.location, read.flow) == (5, 6, 7, key)
     assert (read.stage, read.vni, read.reason) == ("port_receive", 100, 44)
     assert (read.outer_port, read.device) == (0x3412, "vxlan_sys_4789")
-    outer = flow + bytes([172, 30, 0, 10, 172, 30, 0, 11]) + struct.pack("<I", 100)
+    outer = flow + mapped + bytes([172, 30, 0, 10]) + b"\xfd" + bytes(14) + b"\x0b"
+    outer += struct.pack("<I", 100)
     read_outer = abi.OuterKey.unpack(outer + b"\xe7\x08\1\0")
     assert (read_outer.inner, read_outer.source_port) == (key, 0xE708)
-    assert (read_outer.source, read_outer.vni, read_outer.transmitted) == (0xAC1E000A, 100, True)
+    ends = [abi.address_text(end) for end in (read_outer.source, read_outer.target)]
+    assert ends == ["172.30.0.10", "fd00::b"]
+    assert (read_outer.vni, read_outer.transmitted) == (100, True)
     drop = abi.DropKey.unpack(struct.pack("<QII16s", 9, 2, len(abi.STAGES), name))
     assert (drop.location, drop.reason, drop.after) == (9, 2, "")
     assert abi.UpcallKey.unpack(struct.pack("<Ii", 1, -11)) == abi.UpcallKey(1, -11)

@@ -6,6 +6,7 @@ import msgspec
 
 from bpf.trace.abi import (
     COUNTERS,
+    MAPPED,
     NOTHING,
     STAGES,
     DropKey,
@@ -26,7 +27,9 @@ from bpf.trace.result import MAX_JOURNEYS, journeys, reason_text, result_text, t
 from netagent.wire.codec import ContentType, decode
 from netagent.wire.trace import TraceReply
 
-FLOW = FlowKey(0x0A00000A, 0x0A00000C, 40000, 4791, 17)
+FLOW = FlowKey(MAPPED | 0x0A00000A, MAPPED | 0x0A00000C, 40000, 4791, 17, 4)
+FLOW6 = FlowKey(0xFD00 << 112 | 10, 0xFD00 << 112 | 12, 40000, 4791, 17, 6)
+VTEP6 = 0xFD30 << 112 | 1
 TEXT = "udp,nw_src=10.0.0.10,nw_dst=10.0.0.12,tp_src=40000,tp_dst=4791"
 
 
@@ -50,7 +53,10 @@ def result(events: Sequence[Event] = ()) -> dict:
         drops={DropKey(5, 2, "lookup", "d"): 1, DropKey(0, 0, "actions", ""): 4,
                DropKey(7, 2, "", ""): 9},
         upcalls={UpcallKey(1, 0): 1, UpcallKey(1, -11): 2, UpcallKey(9, -999): 3},
-        outers={OuterKey(FLOW, 0xAC1E000A, 0xAC1E000B, 100, 59104, True): 3},
+        outers={
+            OuterKey(FLOW, MAPPED | 0xAC1E000A, MAPPED | 0xAC1E000B, 100, 59104, True): 3,
+            OuterKey(FLOW6, VTEP6, VTEP6 + 1, 100, 7, False): 2,
+        },
         roce={RoceKey(True, False, "p1"): 3},
         counters={**dict.fromkeys(COUNTERS, 0), "events_lost": 5},
     )  # fmt: skip
@@ -80,7 +86,9 @@ def test_the_result_is_the_wires_reply():
     assert [(u.result, u.command) for u in reply.upcalls] == [
         ("-999", "9"), ("EAGAIN", "miss"), ("ok", "miss"),
     ]  # fmt: skip
-    (outer,) = reply.outers
+    outer, outer6 = reply.outers
+    text6 = "udp6,ipv6_src=fd00::a,ipv6_dst=fd00::c,tp_src=40000,tp_dst=4791"
+    assert (outer6.flow, outer6.source, outer6.target) == (text6, "fd30::1", "fd30::2")
     assert (outer.flow, outer.source, outer.source_port) == (TEXT, "172.30.0.10", 59104)
     assert reply.lost["events_lost"] == 5
     assert reply.missing[0].program == "drop"

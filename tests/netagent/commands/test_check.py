@@ -7,7 +7,9 @@ import pytest
 
 from netagent.cli import main
 from netagent.commands import check
+from netagent.commands.check import answer_one
 from netagent.commands.worker import answered
+from netagent.host.ports import ContainerPort
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import Unreachable
 from netagent.model.ids import EndpointId
@@ -234,3 +236,53 @@ def test_without_ovsdb_the_remedy_is_told(tmp_path, capsys, monkeypatch):
     place = ["--rundir", str(tmp_path), *PLACE[2:]]
     assert main(["check", "c0/rail0", "c1/rail0", *place]) == 1
     assert "start ovsdb-server" in capsys.readouterr().err
+
+
+# --- IPv6 ----------------------------------------------------------------------------------------
+
+FLOWS6 = f"""\
+ table=0, priority=100,udp6,in_port=1,ipv6_src=fd00::a,ipv6_dst=fd00::b actions=output:2
+ table=0, priority=90,ipv6,in_port=1,dl_dst={FAR} actions=set_field:0x3e9->tun_id,set_field:fd30::2->tun_ipv6_dst,output:9
+ table=0, priority=90,udp6,in_port=9,tun_id=0x3e9,tun_ipv6_src=fd30::2,ipv6_dst=fd00::a actions=output:1
+"""  # noqa: E501 - as Open vSwitch prints it
+TUNNEL6 = (("key", "flow"), ("local_ip", "fd30::1"), ("remote_ip", "flow"))
+SNAPSHOT6 = replace(
+    SNAPSHOT,
+    bridges=(
+        replace(
+            SNAPSHOT.bridges[0],
+            flows=parse_dump(FLOWS6).flows,
+            ports=(
+                *SNAPSHOT.bridges[0].ports[:2],
+                Port("vxlan0", 9, "br-int", "vxlan", TUNNEL6),
+            ),
+        ),
+    ),
+)
+PORTS6 = {C0: ContainerPort(C0, "t", "c0-r0", "fd00::a", MAC0)}
+
+
+def test_questions_about_ipv6_endpoints_are_answered_with_ipv6_packets():
+    near = answer_one(egress(address="fd00::b"), SNAPSHOT6, PORTS6).end
+    assert (near.kind, near.port) == ("output", "c1-r0")
+    far = answer_one(egress(to=FAR, address="fd00::c"), SNAPSHOT6, PORTS6).end
+    assert (far.kind, far.tun_src, far.tun_dst, far.tun_id) == (
+        "tunnelled", "fd30::1", "fd30::2", 1001,
+    )  # fmt: skip
+    question = IngressQuestion(
+        rail=0, tun_src="fd30::2", tun_dst="fd30::1", tun_id=1001, source_address="fd00::c",
+        source_mac=FAR, target_address="fd00::a", target_mac=MAC0,
+    )  # fmt: skip
+    assert answer_one(question, SNAPSHOT6, PORTS6).end.port == "c0-r0"
+
+
+def test_of_ends_of_two_families_nothing_can_be_told_and_other_questions_are_answered(traced):
+    code, out = ask(egress(address="fd00::b"), egress())
+    assert (code, ends(out)) == (0, ["cannot_tell", "output"])
+    assert len(traced) == 1
+    assert "no packet goes from 10.0.0.10 to fd00::b: one is IPv4, one IPv6" in out
+
+
+def test_on_the_command_line_a_target_of_another_family_is_said(capsys):
+    assert main(["check", "c0/rail0", "fd00::b", "--mac", MAC1, *PLACE]) == 1
+    assert "one is IPv4, one IPv6" in capsys.readouterr().out

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answer itself is compared with a real Open vSwitch in tests/ovs/test_validate.py."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from netagent.model.path import vswitch
 from netagent.wire.codec import decode, encode
 from netagent.wire.validate import MAX_QUOTES, MAX_TEXT, Inconsistency, ValidateRequest
 from ovs_checks.lint.finding import TableFinding
+from ovs_checks.openflow.addresses import destination
 from ovs_checks.openflow.packet import Header
 
 A, B = (
@@ -81,3 +84,19 @@ def test_the_live_switch_is_asked_a_few_times_and_not_again_once_it_is_slow(fail
     said = [trace("br-int", Header()) for _ in range(MAX_TRACES + 3)]
     assert live.asked == asked
     assert said.count("Datapath actions: 2") == (0 if fails else MAX_TRACES)
+
+
+def test_a_conversation_by_ipv6_over_an_ipv6_tunnel():
+    near = dataclasses.replace(A, address="fd00::a")
+    asked = structs.replace(
+        REQUEST, remote_address="fd00::b", local_underlay="FD30::1", remote_underlay="fd30:0::2"
+    )
+    talk = conversation(asked, near)
+    assert (talk.here, talk.there) == ("fd30::1", "fd30::2")
+    assert (talk.out.eth_type, destination(talk.out)) == (0x86DD, "fd00::b")
+    assert destination(talk.back) == "fd00::a"
+
+
+def test_ends_of_two_families_are_a_wrong_question():
+    with pytest.raises(ConfigError, match="one is IPv4, one IPv6"):
+        conversation(structs.replace(REQUEST, remote_address="fd00::b"), A)

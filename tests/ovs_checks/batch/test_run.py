@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many packets at once, held against `walk`, packet by packet."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -146,6 +148,7 @@ EVERYONE = Packets(
         ("actions=set_tunnel:5,set_field:1.2.3.4->tun_dst,output:8", 0),
         ("actions=output:8", 9),
         ("actions=set_tunnel:5,output:9", 0),
+        ("actions=set_tunnel:5,set_field:fd30::1->tun_ipv6_dst,output:8", 9),
         ("actions=load:65533->NXM_NX_REG0[],output:NXM_NX_REG0[]", 9),
         ("actions=load:0x10002->NXM_NX_REG0[],output:NXM_NX_REG0[]", 0),
         ("actions=resubmit(,1)\ntable=1 actions=resubmit(,0)", 9),
@@ -226,3 +229,10 @@ def test_no_packets_are_no_trouble():
         probe(A0, A2), {"in_port": Column(np.array([1], np.uint64), np.array([], np.int32))}
     )
     assert Batch(host(0), "br-int").run(none).kind.size == 0
+
+
+def test_what_came_by_a_tunnel_of_either_family_is_walked():
+    snapshot = Snapshot("h0", (Bridge("br", parse_dump("actions=output:3").flows, PORTS),))
+    for outer in ({"tun_dst": 1}, {"tun_ipv6_dst": 1}):
+        sent = replace(EVERYONE, base=EVERYONE.base._replace(**outer))
+        assert len(assert_alike(snapshot, "br", Batch(snapshot, "br"), sent).walked) == 9

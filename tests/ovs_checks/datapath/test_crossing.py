@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ovs_checks.datapath.crossing import Entrance, crosses, passes
 from ovs_checks.datapath.layers import Filter, Megaflow, parse_filters, parse_megaflows
-from ovs_checks.openflow.notation import format_ipv4, format_mac, ipv4, mac
+from ovs_checks.openflow.notation import format_ipv4, format_ipv6, format_mac, ipv4, ipv6, mac
 from ovs_checks.sources.answers import open_answers
 
 KEPT = open_answers(Path(__file__).parents[1] / "dumps" / "tc-in-software.tar.gz")
@@ -158,3 +158,87 @@ def test_one_field_of_a_filter_that_differs_is_enough(field, value):
     assert not passes(SENT, one(LINES | {field: value}))
     with pytest.raises(ValueError):
         passes(SENT, one(LINES | {field: "?"}))
+
+
+# --- IPv6 ----------------------------------------------------------------------------------------
+
+PACKET6 = {
+    **{slot: PACKET[slot] for slot in ("eth_src", "eth_dst", "nw_proto", "tp_dst")},
+    "eth_type": 0x86DD,
+    "ipv6_src": ipv6("fd00::a"),
+    "ipv6_dst": ipv6("fd00::b"),
+}
+OUTER6 = {
+    "tun_dst": 0,
+    "tun_src": 0,
+    "tun_ipv6_dst": ipv6("fd30::a"),
+    "tun_ipv6_src": ipv6("fd30::b"),
+}
+KEY6 = (
+    "recirc_id(0),in_port(a0),eth(src=02:00:00:00:00:0a,dst=02:00:00:00:00:0b),eth_type(0x86dd),"
+    "ipv6(src=fd00::/ffff::,dst=fd00::b,label=0/0,proto=17/0,tclass=0/0,hlimit=64/0,frag=no),"
+    "udp(src=1/0,dst=18515)"
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_crossed"),
+    [
+        ("", "", True),
+        ("dst=fd00::b", "dst=fd00::c", False),
+        ("src=fd00::/ffff::", "src=fd01::/ffff::", False),
+        ("proto=17/0", "proto=6", False),
+        ("dst=18515", "dst=18516", False),
+        ("eth_type(0x86dd)", "eth_type(0x0800)", False),
+    ],
+)
+def test_an_ipv6_packet_crosses_what_its_addresses_match(old, new, is_crossed):
+    entrance = Entrance(PACKET6, frozenset({"a0"}))
+    assert crosses(entrance, replace(FLOW, key=KEY6.replace(old, new))) == is_crossed
+    assert not crosses(SENT, replace(FLOW, key=KEY6))
+
+
+@pytest.mark.parametrize(
+    ("outer", "is_crossed"),
+    [
+        ("tun_id=0x64,ipv6_src=fd30::b,ipv6_dst=fd30::a", True),
+        ("tun_id=0x64,ipv6_src=fd30::c,ipv6_dst=fd30::a", False),
+        ("tun_id=0x65,ipv6_src=fd30::b,ipv6_dst=fd30::a", False),
+        ("tun_id=0x64,src=172.30.0.11,dst=172.30.0.10", False),
+    ],
+)
+def test_a_packet_of_an_ipv6_tunnel_crosses_flows_of_that_tunnel_alone(outer, is_crossed):
+    came = Entrance(PACKET6 | OUTER6 | {"tun_id": 100}, frozenset({"vx"}))
+    key = f"tunnel({outer},ttl=64/0,flags(-df+key)),{KEY6.replace('in_port(a0)', 'in_port(vx)')}"
+    assert crosses(came, replace(FLOW, key=key)) == is_crossed
+
+
+addresses6 = st.integers(0, (1 << 128) - 1)
+
+
+@given(addresses6, addresses6)
+def test_a_mask_of_an_ipv6_address_says_which_bits_count(value, mask):
+    text = f"in_port(a0),ipv6(dst={format_ipv6(value)}/{format_ipv6(mask)})"
+    expected = not (value ^ PACKET6["ipv6_dst"]) & mask
+    entrance = Entrance(PACKET6, frozenset({"a0"}))
+    assert crosses(entrance, replace(FLOW, key=text)) == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "is_passed"),
+    [
+        ("dst_ip", "fd00::b", True),
+        ("dst_ip", "fd00::/64", True),
+        ("dst_ip", "fd00::b/ffff::ffff", True),
+        ("dst_ip", "fd00::c", False),
+        ("dst_ip", "fd00:1::/32", False),
+        ("src_ip", "fd00::b", False),
+        ("enc_dst_ip", "fd30::a", True),
+        ("enc_dst_ip", "172.30.0.10", False),
+        ("enc_src_ip", "fd30::a/127", True),
+        ("enc_src_ip", "fd30::a", False),
+    ],
+)
+def test_a_filter_asks_for_ipv6_addresses_under_the_names_of_ipv4(field, value, is_passed):
+    one = Filter("vx", 2, 0, "0x1", text=f"{HEAD} eth_type ipv6 {field} {value} action order 1: x")
+    assert passes(Entrance(PACKET6 | OUTER6, frozenset({"vx"})), one) == is_passed

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What concerns one pair, on a lab's host and on a dump of a kernel with two tenants."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from ovs_checks.lint.packet import (
     of_tables,
     walks_of,
 )
+from ovs_checks.openflow.addresses import udp_between
 from ovs_checks.openflow.notation import ipv4, mac
 from ovs_checks.openflow.packet import ETH_IPV4, UDP, Header
 from ovs_checks.sources.answers import open_answers
 from ovs_checks.switch.assemble import assemble
 from tests.lab.shape import vtep
-from tests.ovs_checks.hosts import A0, A1, host, probe
+from tests.ovs_checks.hosts import A0, A1, host, host6, probe, probe6, six
 from tests.ovs_checks.lint.test_layers import DUMP, in_nic, told, ufid
 
 KEPT = open_answers(Path(__file__).parents[1] / "dumps" / "tc-in-software.tar.gz")
@@ -208,3 +210,41 @@ def test_what_is_wrong_is_told_only_of_what_the_packets_cross():
     assert other != same
     assert changed([other]) == [("shadowed-flow", f"flow h0/br-int/table={table}")]
     assert changed(["table=99, priority=1 actions=output:77"]) == []
+
+
+# --- IPv6 ----------------------------------------------------------------------------------------
+
+AWAY6 = Conversation(A0.port, probe6(A0, A1), probe6(A1, A0), six(vtep(0, 0)), six(vtep(1, 0)))
+
+
+def test_both_directions_are_walked_by_ipv6():
+    walks = walks_of(host6(0), AWAY6)
+    assert [one.end.kind for one in walks] == ["tunnelled", "output"]
+    assert key_of(walks, AWAY6) == walks[0].end.tun_id
+    assert of_tables(host6(0), walks) == []
+
+
+IPV4 = re.compile(r"eth_type\(0x0800\),ipv4\([^()]*\)")
+IPV6 = "eth_type(0x86dd),ipv6(src=fd00::/ffff::,dst={},label=0/0,proto=17/0,hlimit=64/0,frag=no)"
+
+
+def six_of_kernel(text):
+    """Return a dump of the datapath whose first tenant has IPv6 inside its tunnels."""
+    found = []
+    for line in text.split("\n"):
+        is_first = "in_port(a0)" in line or "tun_id=0x64" in line
+        target = "fd00::b" if "in_port(a0)" in line else "fd00::a"
+        found.append(IPV4.sub(IPV6.format(target), line) if is_first else line)
+    return "\n".join(found)
+
+
+def test_of_a_kernel_s_flows_an_ipv6_pair_crosses_its_own():
+    made = layers(six_of_kernel)
+    near, far = ("02:00:00:00:00:0a", "fd00::a"), ("02:00:00:00:00:0b", "fd00::b")
+    ports = {"source_port": 1, "destination_port": 18515}
+    out, back = udp_between(near, far, **ports), udp_between(far, near, **ports)
+    talk = replace(TALK, out=out, back=back)
+    crossed = crossed_by(made, talk, 100)
+    assert (len(crossed.flows), crossed.problems) == (2, ())
+    assert all("ipv6(" in one.key for one in crossed.flows)
+    assert crossed_by(made, TALK, 100).flows == ()

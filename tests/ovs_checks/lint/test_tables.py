@@ -12,7 +12,7 @@ from ovs_checks.switch.shows import parse_groups
 from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
 from ovs_checks.walk.host import walk
 from tests.lab.shape import vtep
-from tests.ovs_checks.hosts import bridge, host, plain_ports
+from tests.ovs_checks.hosts import bridge, host, host6, plain_ports, six
 from tests.ovs_checks.pipelines import packets, pipelines
 
 
@@ -251,6 +251,29 @@ def test_a_tunnel_that_the_far_end_does_not_take_is_named():
         "h1 has no tunnel that takes what h0 sends to 1.0.0.2",
         "h0 has no tunnel that takes what h1 sends to 1.0.0.1",
     ]
+
+
+def test_a_tunnel_of_ipv6_is_known_however_its_ends_are_spelt():
+    there, other = (
+        tunnelled("h0", 1, "fd30::1", "FD30:0::2", "5"),
+        ("h1", 1, "fd30:0::2", "FD30::1"),
+    )
+    assert not check([there, tunnelled(*other, "5")])
+    assert [one.text for one in check([there, tunnelled(*other, "6")])] == [
+        "h1 has no tunnel that takes what h0 sends to fd30::2",
+        "h0 has no tunnel that takes what h1 sends to fd30::1",
+    ]
+
+
+def test_flows_that_write_an_ipv6_remote_are_held_against_the_far_end():
+    def mute(flows):
+        return [flow for flow in flows if f"{six(vtep(0, 0))}->tun_ipv6_dst" not in flow]
+
+    (one,) = check([host6(0), host6(1, mute)], ["one-way-tunnel"])
+    here, there = six(vtep(0, 0)), six(vtep(1, 0))
+    assert one.text == f"h1 is sent to at {there}, but nothing there sends to {here}"
+    assert [what for what, _ in one.quotes] == ["tunnel", "flow"]
+    assert not check([host6(0), host6(1)], ["one-way-tunnel"])
 
 
 @given(pipelines())

@@ -13,7 +13,7 @@ from netagent.model.ids import EndpointId
 from ovs_checks.switch.underlay import Underlay, read_underlay
 from ovs_checks.walk.pairs import Attached, Site, check_pair
 from tests.lab.shape import vtep
-from tests.ovs_checks.hosts import A0, A1, CONTAINERS, host, name_of, without
+from tests.ovs_checks.hosts import A0, A1, CONTAINERS, host, host6, name_of, six, without
 
 SOURCE, TARGET = EndpointId("train-a-0", 0), EndpointId("train-a-1", 0)
 
@@ -238,3 +238,98 @@ def test_a_route_that_only_rules_lead_to_is_no_missing_route():
     assert found.fault("1.2.3.4", kind="vxlan", mtu=1500) == ""
     only_v6 = Underlay(found.routes[:1])
     assert only_v6.fault("1.2.3.4", kind="vxlan", mtu=1500) == "no route leads to 1.2.3.4"
+
+
+# --- IPv6 ----------------------------------------------------------------------------------------
+
+
+def site6(number, change=list, below=None):
+    """Return a site whose endpoints and tunnels have IPv6 addresses only."""
+    at4 = site(number, below=below)
+    endpoints = {key: replace(at, address=six(at.address)) for key, at in at4.endpoints.items()}
+    return replace(at4, snapshot=host6(number, change), endpoints=endpoints)
+
+
+def below6(mtu=1570, state="REACHABLE"):
+    """Return an underlay of IPv6, as `ip -j` tells of one."""
+    told = {
+        "ip -j route show table all": [
+            {"dst": "fd30::/64", "dev": "up0", "metric": 1024, "pref": "medium"},
+            {"dst": six(vtep(0, 0)), "dev": "up0", "table": "local", "type": "local"},
+            {"dst": "fd30::", "dev": "up0", "table": "local", "type": "anycast"},
+        ],
+        "ip -j -s -d link": [{"ifname": "up0", "mtu": mtu}],
+        "ip -j neigh": [{"dst": six(vtep(1, 0)), "dev": "up0", "state": [state]}],
+        "ip -j addr": [{"addr_info": [{"local": six(vtep(0, 0))}]}],
+    }
+    found, problems = read_underlay(lambda command: json.dumps(told[command]))
+    assert not problems
+    return found
+
+
+def test_a_pair_of_ipv6_endpoints_over_ipv6_tunnels_arrives_there_and_back():
+    pair = check(site6(0, below=below6()), site6(1))
+    assert pair.delivered, (pair.there.verdict, pair.back.verdict)
+    assert name_of(pair.there.tunnel) == "tunnel h0/vxlan0"
+
+
+def test_each_direction_has_its_own_fault_by_ipv6():
+    pair = check(site6(0, without(A1.mac, 40)), site6(1, without(A0.mac, 40)))
+    assert [name_of(reach.component) for reach in (pair.there, pair.back)] == [
+        "flow h0/br-int/table=40",
+        "flow h1/br-int/table=40",
+    ]
+
+
+def test_a_tunnel_to_another_host_by_ipv6_names_both_addresses_and_the_flow():
+    def change(flows):
+        return [flow.replace(six(vtep(1, 0)), six(vtep(2, 0))) for flow in flows]
+
+    there = check(site6(0, change), site6(1)).there
+    assert there.outcome == "wrong_tunnel"
+    assert there.reason == f"tunnelled to {six(vtep(2, 0))}, but h1 is at {six(vtep(1, 0))}"
+    assert name_of(there.component) == "flow h0/br-int/table=40"
+
+
+def test_the_sender_is_blamed_for_a_wrong_vni_by_ipv6():
+    def change(flows):
+        return [f.replace("set_field:0x3e9->tun_id", "set_field:0x5dd->tun_id") for f in flows]
+
+    there = check(site6(0, change), site6(1)).there
+    assert (there.outcome, name_of(there.component)) == ("wrong_vni", "flow h0/br-int/table=40")
+
+
+def test_a_tunnel_is_known_however_its_address_is_spelt():
+    def spelt(one):
+        (bridge,) = one.snapshot.bridges
+        ports = tuple(
+            replace(port, options=tuple((k, v.upper().replace("::", ":0::")) if ":" in v else (k, v)
+                                        for k, v in port.options))
+            for port in bridge.ports
+        )  # fmt: skip
+        snapshot = replace(one.snapshot, bridges=(replace(bridge, ports=ports),))
+        return replace(one, snapshot=snapshot)
+
+    far = spelt(site6(1))
+    assert "FD30:0::" in str(far.snapshot.bridges[0].ports)
+    assert check(spelt(site6(0)), far).delivered
+
+
+@pytest.mark.parametrize(
+    ("below", "reason"),
+    [
+        (below6(mtu=1569), "up0 carries 1569 bytes, a packet of 1500 needs 1570 in vxlan"),
+        (below6(state="FAILED"), f"{six(vtep(1, 0))} does not answer on up0"),
+    ],
+)
+def test_what_keeps_an_ipv6_tunnel_s_packets_from_leaving_is_named(below, reason):
+    there = check(site6(0, below=below), site6(1)).there
+    assert (there.outcome, there.reason) == (
+        "no_underlay",
+        f"the flow tables deliver, but {reason}",
+    )
+
+
+def test_ends_of_two_families_have_no_packets():
+    with pytest.raises(ValueError, match="one is IPv4, one IPv6"):
+        check(site(0), site6(1))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from netagent.wire.conversion import walk_from_wire, walk_to_wire
-from ovs_checks.openflow.notation import ipv4, mac
+from ovs_checks.openflow.notation import mac
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Bridge, Port, Snapshot, TunnelOption
 from ovs_checks.walk.opinion import compare, unanswered
@@ -14,11 +14,24 @@ from ovs_checks.walk.reach import Destination, Reach, compose, walk_egress, walk
 from ovs_checks.walk.values import Opinion
 from ovs_checks.walk.vni import options_agree
 from tests.lab.pipeline import destination_match, tunnel_flow
-from tests.lab.shape import vtep
-from tests.ovs_checks.hosts import A0, A1, A2, adding, bridge, host, name_of, probe, without
+from tests.lab.shape import tunnel_ofport, vtep
+from tests.ovs_checks.hosts import (
+    A0,
+    A1,
+    A2,
+    adding,
+    bridge,
+    host,
+    host6,
+    name_of,
+    probe,
+    probe6,
+    six,
+    without,
+)
 
 
-def ask(source, destination, *, vni=1001, header=None, journey=True, target_mac=None, address=None):
+def ask(source, destination, *, vni=1001, header=None, journey=True, target_mac=None, address=""):
     """Ask whether A0 reaches A1 over two snapshots; the walks travel as data in between."""
     header = header or probe(A0, A1)
     egress = walk_egress(source, A0.port, header)
@@ -132,7 +145,7 @@ def test_what_is_sent_under_another_address_blames_the_source_and_no_table_that_
 
 
 ELSEWHERE = "10.0.0.250"
-ADDRESS = ipv4(A1.address)
+ADDRESS = A1.address
 
 
 @pytest.mark.parametrize("here", [0, 1])
@@ -424,3 +437,58 @@ def test_endings_that_differ_in_options_alone_are_not_alike():
         ",0x2}"[-4:],
     }
     assert walked.tunnelled is None
+
+
+# --- IPv6 ----------------------------------------------------------------------------------------
+
+
+def ask6(source, destination):
+    """Ask whether A0 reaches A1 by IPv6 over IPv6 tunnels; the walks travel as data in between."""
+    egress = walk_from_wire(walk_to_wire(walk_egress(source, A0.port, probe6(A0, A1))))
+    end = egress.end
+    assert (end.kind, end.tun_src, end.tun_dst) == (
+        "tunnelled",
+        six(vtep(0, 0)),
+        six(vtep(1, 0)),
+    )
+    outer = {"tun_dst": end.tun_dst.upper(), "tun_src": end.tun_src, "tun_id": end.tun_id}
+    ingress = walk_ingress(destination, **outer, header=end.header)
+    ingress = walk_from_wire(walk_to_wire(ingress))
+    expected = Destination("h1", A1.port, six(vtep(1, 0)), mac(A1.mac), six(A1.address))
+    return compose(egress, ingress, expected)
+
+
+def test_healthy_hosts_deliver_by_ipv6():
+    assert ask6(host6(0), host6(1)).outcome == "delivered"
+
+
+@pytest.mark.parametrize(("origin", "outcome"), [(0, "dropped"), (2, "delivered")])
+def test_tables_look_at_where_an_ipv6_tunnel_came_from(origin, outcome):
+    match = f"in_port={tunnel_ofport(0)},tun_ipv6_src={six(vtep(origin, 0))}"
+    refusing = f"table=0,priority=200,{match},tun_ipv6_dst={six(vtep(1, 0))} actions=drop"
+    assert ask6(host6(0), host6(1, adding(refusing))).outcome == outcome
+
+
+@pytest.mark.parametrize("here", [0, 1])
+def test_what_arrives_for_another_ipv6_address_blames_the_flow_that_wrote_it(here):
+    rewritten = "actions=set_field:fd00::250->ipv6_dst"
+    sent = f"table=40,priority=200,ipv6,{TO_A1},{rewritten},set_field:0x3e9->tun_id"
+    sent += f",set_field:{six(vtep(1, 0))}->tun_ipv6_dst,output:1"
+    handed = f"table=50,priority=200,ipv6,reg2={A1.ofport:#x},{rewritten},output:{A1.ofport}"
+    hosts = [host6(0), host6(1)]
+    hosts[here] = host6(here, adding([sent, handed][here]))
+    reach = ask6(*hosts)
+    table = [40, 50][here]
+    assert (reach.outcome, name_of(reach.component)) == (
+        "wrong_address",
+        f"flow h{here}/br-int/table={table}",
+    )
+    assert reach.reason.endswith(f"under the address fd00::250, but it is {six(A1.address)}")
+
+
+def test_no_tunnel_takes_what_comes_for_another_address_of_ipv6():
+    walked = walk_ingress(
+        host6(1), tun_dst="fd30::99", tun_src="fd30::1", tun_id=1, header=probe6(A0, A1)
+    )
+    assert walked.end.kind == "missed"
+    assert walked.end.reason == ("no tunnel port takes what fd30::1 sends to fd30::99 with key 1")

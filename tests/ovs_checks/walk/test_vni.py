@@ -3,11 +3,12 @@ import pytest
 
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
+from ovs_checks.walk import vni
 from ovs_checks.walk.reach import walk_egress
 from ovs_checks.walk.vni import infer_vni, walk_siblings
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.workload import Container
-from tests.ovs_checks.hosts import A0, A1, host, probe
+from tests.ovs_checks.hosts import A0, A1, adding, host, host6, probe, probe6, six
 
 
 def wrongly(towards, vni):
@@ -89,3 +90,23 @@ def test_siblings_are_the_other_destinations_of_the_same_port():
     assert {walk.end.tun_dst for walk in walks} == {"172.30.0.12", "172.30.0.13"}
     assert {walk.end.tun_id for walk in walks} == {Container("train-a", 0).vni}
     assert walk_siblings(Snapshot("h0"), "gone", Header()) == []
+
+
+def test_siblings_of_an_ipv6_packet_are_by_ipv6_too():
+    walks = walk_siblings(host6(0), A0.port, probe6(A0, A1))
+    assert {walk.end.tun_dst for walk in walks} == {"fd30::12", "fd30::13"}
+
+
+@pytest.mark.parametrize(("header", "other"), [(probe(A0, A1), host6), (probe6(A0, A1), host)])
+def test_tables_of_the_other_family_hold_no_destinations(header, other, monkeypatch):
+    """Else a packet would have addresses of both families, and be walked for nothing."""
+    known = Container("train-a", 9).endpoint(0)
+    text = f"ip,nw_dst={known.address} actions=drop"
+    snapshot = other(0, adding(six(text) if other is host6 else text))
+    sent = []
+    monkeypatch.setattr(
+        vni, "walk_egress", lambda *asked: sent.append(asked[2]) or walk_egress(*asked)
+    )
+    walk_siblings(snapshot, A0.port, header)
+    assert all(bool(one.nw_dst) != bool(one.ipv6_dst) for one in sent)
+    assert len(sent) > 1

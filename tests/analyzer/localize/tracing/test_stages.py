@@ -5,6 +5,7 @@ from analyzer.detect.flows import FlowView
 from analyzer.localize.sentences import sentences
 from analyzer.localize.tracing import stages
 from bpf.trace import journey
+from bpf.trace.flowspec import parse_flow
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.ids import EndpointId, FlowId
 from netagent.wire.trace import DropRow, StageRow, TraceReply
@@ -41,6 +42,15 @@ def test_the_question_names_the_pair_and_the_port_of_its_transport():
     rdma = RdmaAddress("rxe0", "::ffff:10.0.0.11", (17,), 1, 1024)
     by_rdma = ENDPOINTS | {B: endpoint(B, "h1", "10.0.0.11", rdma)}
     assert stages.questions((A, B), by_rdma, port=18515)[1].flow.endswith("tp_dst=4791")
+
+
+def test_the_question_about_an_ipv6_pair_is_in_the_words_of_ipv6():
+    six = {A: endpoint(A, "h0", "fd00::a"), B: endpoint(B, "h1", "fd00::b")}
+    sent, received = stages.questions((A, B), six, port=18515, vni=1001)
+    assert received.flow == "udp6,ipv6_src=fd00::a,ipv6_dst=fd00::b,tun_id=1001"
+    assert sent.flow == f"{received.flow},in_port=p"
+    for request in (sent, received):
+        assert str(parse_flow(request.flow)) == request.flow
 
 
 @pytest.mark.parametrize(
