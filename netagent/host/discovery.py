@@ -21,6 +21,8 @@ from netagent.host.facts import (
 from netagent.host.ports import ContainerPort, Unusable, container_ports, is_tunnel
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
+from netagent.model.address import is_six
+from netagent.model.encapsulation import IP_BYTES
 from netagent.model.endpoint import Endpoint, EndpointState
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -194,7 +196,7 @@ class Discovery:
 
     def _endpoint(self, known: _Known, uplink: Uplink, state: EndpointState) -> Endpoint:
         port, device = known.port, known.condition.device
-        mtu = known.endpoint.mtu if known.endpoint else port.mtu
+        mtu = known.endpoint.mtu if known.endpoint else _assumed_mtu(port, uplink)
         return Endpoint(
             id=port.id,
             task=port.task,
@@ -277,6 +279,11 @@ class Discovery:
         return tuple(sorted(dated, key=lambda each: (each.kind, each.component, each.text)))
 
 
+def _assumed_mtu(port: ContainerPort, uplink: Uplink) -> int:
+    wider = IP_BYTES[6] - IP_BYTES[4]
+    return port.mtu - wider if is_six(uplink.address) else port.mtu
+
+
 def _key(finding: Finding) -> tuple[FindingKind, Component, str]:
     return finding.kind, finding.component, finding.evidence.get("port", "")
 
@@ -347,6 +354,8 @@ def _fault_inside(port: ContainerPort, device: Link | None) -> str:
         return "its interface left the container's namespace"
     if not device.up:
         return f"{device.name} is down in the container"
+    if port.address in device.duplicates:
+        return f"{device.name} may not use {port.address}: another device answered for it"
     if port.address not in device.addresses:
         return f"{device.name} does not carry {port.address}"
     return ""

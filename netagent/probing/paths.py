@@ -37,6 +37,8 @@ class OuterFlow:
     target: str
     source_port: int
     target_port: int = VXLAN.port
+    label: int = 0
+    """Flow label of an IPv6 header (RFC 6438); 0 of IPv4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class TtlProbe:
     flow: OuterFlow
     ttl: int
     ident: int
-    """IP identification, 1..65535."""
+    """1..65535; the IP identification of IPv4."""
 
 
 @dataclass(slots=True)
