@@ -11,7 +11,6 @@ IPV6_RECVERR).
 import errno
 import socket
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,12 +44,10 @@ _unpack_timespec = struct.Struct("@qq").unpack_from
 _ANCILLARY_BYTES = 256
 """Bytes for a message's ancillary data. Chosen: three stamps and one extended error with its
 address take about half."""
-_BEFORE_PAYLOAD_BYTES: Mapping[tuple[int, int], int] = {
-    (socket.SOL_IP, IP_RECVERR): ETHERNET_BYTES + IP_BYTES[4] + UDP_BYTES,
-    (socket.IPPROTO_IPV6, IPV6_RECVERR): ETHERNET_BYTES + IP_BYTES[6] + UDP_BYTES,
-}
-"""Level and kind of an extended error, and the bytes before the payload in a sent packet that the
-error queue gives back with it."""
+_BEFORE_PAYLOAD, _BEFORE_PAYLOAD_6 = (
+    ETHERNET_BYTES + each + UDP_BYTES for each in (IP_BYTES[4], IP_BYTES[6])
+)
+"""Bytes before the payload in a sent packet that the error queue gives back."""
 _DATAGRAM_BYTES = 9216
 """Bytes of the largest packet received. Chosen: jumbo frames, since a reply is as long as its
 probe."""
@@ -214,8 +211,10 @@ def notice(sender: socket.socket) -> Noticed | None:
     for level, kind, data in ancillary:
         if kind == SO_TIMESTAMPING and level == socket.SOL_SOCKET:
             wall_ns = _nanoseconds(data)
-        elif (level, kind) in _BEFORE_PAYLOAD_BYTES:
-            error, before = data[_ORIGIN_TYPE_CODE], _BEFORE_PAYLOAD_BYTES[level, kind]
+        elif kind == IP_RECVERR and level == socket.SOL_IP:
+            error, before = data[_ORIGIN_TYPE_CODE], _BEFORE_PAYLOAD
+        elif kind == IPV6_RECVERR and level == socket.IPPROTO_IPV6:
+            error, before = data[_ORIGIN_TYPE_CODE], _BEFORE_PAYLOAD_6
     if error == _TIMESTAMP and wall_ns is not None:
         return Noticed(Notice.TRANSMITTED, packet[before:], wall_ns)
     if error in _PORT_UNREACHABLE:
