@@ -50,6 +50,9 @@ def pair(version):
         for name, device, address in zip(names, ("l0", "r0"), ADDRESSES[version], strict=True):
             ip("-n", name, "addr", "add", f"{address}/24", "dev", device, *flags)
             ip("-n", name, "link", "set", device, "up")
+        if version == 6:  # the kernel asks for neighbours once it has seen the carrier
+            ping = ("ping", "-q", "-i", "0.05", "-c", "1", "-w", "20", ADDRESSES[6][1])
+            ip("netns", "exec", names[0], *ping)
         left, right = (
             udp.open_endpoint(f"/run/netns/{name}", address, port=PORT, flows=2)
             for name, address in zip(names, ADDRESSES[version], strict=True)
