@@ -10,7 +10,7 @@ from tests.lab.commands import run
 from tests.lab.errors import LabError
 from tests.lab.faults import source_of
 from tests.lab.ovs import kernel_datapath
-from tests.lab.rim import Action, Rim, needed, nft_table
+from tests.lab.rim import Action, Rim, needed, nft_table, wrapped_in
 from tests.lab.shape import UNDERLAY_MTU, namespace, rnic, underlay_bridge
 from tests.lab.state import Fault
 from tests.lab.targets import endpoint_of, rnic_of
@@ -29,13 +29,15 @@ def _uplink(rim: Rim, fault: Fault) -> tuple[str, str]:
 
 def _filter(rim: Rim, fault: Fault) -> None:
     where, interface = _uplink(rim, fault)
-    udp = ("match", "ip", "protocol", "17", "0xff")
-    tunnel = ("match", "ip", "dport", str(rim.shape.encapsulation.port), "0xffff")
+    ip = wrapped_in(rim)
+    udp = ("match", ip, "protocol", "17", "0xff")
+    tunnel = ("match", ip, "dport", str(rim.shape.encapsulation.port), "0xffff")
     with needed("tc's clsact, cls_u32 and act_gact"):
         run("tc", "-n", where, "qdisc", "add", "dev", interface, "clsact")
         run(
             *("tc", "-n", where, "filter", "add", "dev", interface, "egress"),
-            *("protocol", "ip", "u32", *udp, *tunnel, "action", "drop"),
+            *("protocol", "ipv6" if ip == "ip6" else "ip"),
+            *("u32", *udp, *tunnel, "action", "drop"),
         )
 
 
@@ -82,7 +84,7 @@ def _refuse_source(rim: Rim, fault: Fault) -> None:
         )
     found = rnic_of(fault.target, rim.shape)
     remote = rim.shape.vtep(source_of(fault, rim.shape), found.rail)
-    bridge, family = underlay_bridge(found.rail), _family(rim)
+    bridge, family = underlay_bridge(found.rail), wrapped_in(rim)
     rule = (
         f'iifname "{bridge}" {family} saddr {remote} udp dport {rim.shape.encapsulation.port} drop'
     )
@@ -94,11 +96,17 @@ def _refuse_source(rim: Rim, fault: Fault) -> None:
 def _accept_source(rim: Rim, fault: Fault) -> None:
     where, _interface = _uplink(rim, fault)
     with suppress(LabError):  # already gone
-        run("ip", "netns", "exec", where, "nft", "delete", "table", _family(rim), nft_table(fault))
-
-
-def _family(rim: Rim) -> str:
-    return "ip6" if rim.shape.ip.underlay == 6 else "ip"
+        run(
+            "ip",
+            "netns",
+            "exec",
+            where,
+            "nft",
+            "delete",
+            "table",
+            wrapped_in(rim),
+            nft_table(fault),
+        )
 
 
 # --- a flood of new flows ----------------------------------------------------------------------
