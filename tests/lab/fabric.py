@@ -72,6 +72,7 @@ _ROUTER_SYSCTLS: dict[str, int | str] = {
     "ipv4/icmp_ratelimit": 0,  # else TTL-exceeded comes once a second
     "ipv4/icmp_ratemask": 0,
     "ipv6/icmp/ratelimit": 0,
+    "ipv6/icmp/ratemask": 0,  # type 0, which is none: else a thousand a second for all together
 }
 
 
