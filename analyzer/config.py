@@ -11,6 +11,7 @@ import msgspec
 
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
+from netagent.model.address import canonical
 from netagent.model.errors import ConfigError, LocalProtocolError
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 
@@ -230,10 +231,14 @@ def load_topology(path: str) -> DeclaredTopology:
     plain = parse(text, _Topology, path)
     names: dict[str, str] = {}
     for switch, answer in plain.switches.items():
-        for address in [answer] if isinstance(answer, str) else answer:
-            problem = _address_problem(address, names.get(address))
-            if problem:
-                raise ConfigError(path, f"{switch}: {problem}", line_of(text, ("switches", switch)))
+        for given in [answer] if isinstance(answer, str) else answer:
+            address = canonical(given)
+            if address is None or address in names:
+                said = (
+                    f"the address of {names[address]} too" if address else "no address of a switch"
+                )
+                line = line_of(text, ("switches", switch))
+                raise ConfigError(path, f"{switch}: {given!r} is {said}", line)
             names[address] = switch
     for i, link in enumerate(plain.links):
         for end, name in (("a", link.a), ("b", link.b)):
@@ -331,14 +336,6 @@ def _explain(text: str, complaint: str) -> tuple[str, int | None]:
         return f"key {missing[1]!r} is missing", line_of(text, where)
     name = ".".join(str(part) for part in where) or "the file"
     return f"{name}: {message[0].lower()}{message[1:]}".replace("`", ""), line_of(text, where)
-
-
-def _address_problem(address: str, taken_by: str | None) -> str | None:
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return f"{address!r} is no address"
-    return f"{address} is the address of {taken_by} too" if taken_by else None
 
 
 def _known(path: str, text: str, plain: _Topology, name: str, where: tuple[str | int, ...]) -> None:

@@ -11,7 +11,7 @@ the recording itself, such as `link`.
 import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator
-from ipaddress import IPv4Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Any
 
 import msgspec
@@ -29,12 +29,16 @@ from netagent.wire.validate import ValidateReply
 
 IPV4 = r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)"
 MAC = r"(?<![0-9a-fA-F:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9a-fA-F:])"
-IPV6 = r"(?<![0-9a-zA-Z:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![0-9a-zA-Z:.])"
+IPV6 = (
+    r"(?<![0-9a-zA-Z:])[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}"
+    r"(?:(?<=::)|(?<!:))(?![0-9a-zA-Z]|:[0-9a-fA-F:]|\.\d)"
+)
+ADDRESS = f"{IPV4}|{IPV6}"
 EDGE = r"[A-Za-z0-9]"
 """What a name goes on with. The parts of a longer name that are names are replaced: a domain that
 follows a host's name, or what an interface is called after."""
-GID = "::"
-"""What IPv6 addresses and GIDs become: nothing is decided by them."""
+NOTHING = "::"
+"""What becomes of what looks like an IPv6 address and is none."""
 APART = {"rpc_url"}
 """Fields that are left empty: nothing is decided by them, and they may name a domain."""
 LEFT_OUT = {"inventory"}
@@ -42,6 +46,8 @@ LEFT_OUT = {"inventory"}
 """
 NET = 10 << 24
 """First address, as a number, that anonymized addresses get in their order: 10.0.0.0 (RFC 1918)."""
+NET_6 = 0xFD << 120
+"""The same of IPv6: fd00:: (RFC 4193)."""
 
 
 def _words() -> Iterator[str]:
@@ -95,7 +101,7 @@ class Names:
             case _:
                 self._declared(record)
         for text in _strings(_plain(record)):
-            self.addresses.update(re.findall(IPV4, text))
+            self.addresses.update(re.findall(ADDRESS, text))
 
     def _declared(self, record: records.Record) -> None:
         match record:
@@ -176,8 +182,10 @@ class Names:
         by_name = {
             name: f"{self.kinds[name]}-{n:0{width}d}" for n, name in enumerate(ordered, start=1)
         }
-        addresses = sorted({a for a in self.addresses if _is_address(a)}, key=IPv4Address)
-        by_address = {a: str(IPv4Address(NET + n)) for n, a in enumerate(addresses, start=1)}
+        four = sorted(filter(None, {_four(text) for text in self.addresses}))
+        six = sorted(filter(None, {_six(text) for text in self.addresses}))
+        by_four = {a: str(IPv4Address(NET + n)) for n, a in enumerate(four, start=1)}
+        by_six = {a: str(IPv6Address(NET_6 + n)) for n, a in enumerate(six, start=1)}
         longest = sorted(by_name, key=lambda name: (-len(name), name))
         names = "|".join(map(re.escape, longest)) or r"(?!)"
         pattern = re.compile(
@@ -191,16 +199,28 @@ class Names:
             if found["mac"]:
                 return "02:00:00:00:00:00"
             if found["ip6"]:
-                return GID
+                six = _six(text)
+                return by_six[six] if six is not None else NOTHING
             if found["ip"]:
-                return by_address.get(text, text)
+                four = _four(text)
+                return by_four[four] if four is not None else text
             return by_name.get(text) or by_lower[text.lower()]
 
         return lambda text: pattern.sub(replaced, text)
 
 
-def _is_address(text: str) -> bool:
-    return all(int(part) < 256 for part in text.split("."))
+def _four(text: str) -> IPv4Address | None:
+    try:
+        return IPv4Address(text)
+    except AddressValueError:
+        return None
+
+
+def _six(text: str) -> IPv6Address | None:
+    try:
+        return IPv6Address(text)
+    except AddressValueError:
+        return None
 
 
 def anonymize(record: records.Record, renamed: Callable[[str], str]) -> records.Record | None:
@@ -238,7 +258,7 @@ def _renamed(plain: Any, renamed: Callable[[str], str]) -> Any:
         case dict():
             return {
                 # Keys are fields of messages, or addresses.
-                (renamed(key) if re.fullmatch(IPV4, key) else key): (
+                (renamed(key) if re.fullmatch(ADDRESS, key) else key): (
                     "" if key in APART else _renamed(value, renamed)
                 )
                 for key, value in plain.items()

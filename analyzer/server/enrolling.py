@@ -148,8 +148,10 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _address(scope: Scope) -> str:
+    """Return where a request comes from; of IPv4 as that, also at a listener of both versions."""
     client = scope.get("client")
-    return str(client[0]) if client else ""
+    text = str(client[0]) if client else ""
+    return text.removeprefix("::ffff:") if "." in text else text
 
 
 def _told(error: str, remedy: str) -> bytes:

@@ -15,6 +15,7 @@ from netagent.agent.membership import Membership
 from netagent.agent.windows import Windows
 from netagent.config import AgentConfig
 from netagent.host.shedding import Shed
+from netagent.model.address import canonical
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import FlowId
@@ -245,16 +246,20 @@ def target_of(request: ProbeRequest, targets: Iterable[Target], own: Iterable[En
             f"{request.source} probes by RDMA, for which an address is not enough: "
             f"{request.target} must be on its ping list"
         )
-    _check_address(request.address)
-    return Target(request.source, request.target, request.address, "")
+    return Target(request.source, request.target, _address(request.address), "")
 
 
-def _check_address(text: str) -> None:
-    """Raise RemoteProtocolError unless one host has the address: a name is looked up by nobody."""
+def _address(text: str) -> str:
+    """Return an address as it is compared.
+
+    Raises RemoteProtocolError unless one host has it: a name is looked up by nobody.
+    """
     try:
         address = ip_address(text)
     except ValueError:
         raise RemoteProtocolError(f"{text!r} is no IP address") from None
-    broadcast = address.version == 4 and int(address) == 2**32 - 1
-    if address.is_multicast or address.is_unspecified or address.is_loopback or broadcast:
+    known = canonical(text)
+    none = address.is_multicast or address.is_unspecified or address.is_loopback
+    if known is None or none or (address.version == 4 and int(address) == 2**32 - 1):
         raise RemoteProtocolError(f"{text} is no host's address")
+    return known

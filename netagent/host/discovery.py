@@ -24,6 +24,8 @@ from netagent.host.ports import ContainerPort, Unusable
 from netagent.host.sources import Found
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
+from netagent.model.address import is_six
+from netagent.model.encapsulation import IP_BYTES
 from netagent.model.endpoint import Endpoint, EndpointState
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -225,10 +227,10 @@ class Discovery:
 
     def _endpoint(self, known: _Known, state: EndpointState) -> Endpoint | None:
         port, device, before, way = known.port, known.condition.device, known.endpoint, known.way
-        mtu = known.endpoint.mtu if known.endpoint else port.mtu
         address = port.address or _sole(device) or (before.address if before else "")
         if way is None or not address:
             return None
+        mtu = before.mtu if before else _assumed_mtu(port, way)
         return Endpoint(
             id=port.id,
             task=port.task,
@@ -312,6 +314,11 @@ class Discovery:
         self._since_wall_ns = since
         dated = (replace(each, wall_ns=since[_key(each)]) for each in found)
         return tuple(sorted(dated, key=lambda each: (each.kind, each.component, each.text)))
+
+
+def _assumed_mtu(port: ContainerPort, way: _Way) -> int:
+    wider = IP_BYTES[6] - IP_BYTES[4]
+    return port.mtu - wider if is_six(way.underlay) else port.mtu
 
 
 def _key(finding: Finding) -> tuple[FindingKind, Component, str]:
@@ -462,6 +469,8 @@ def _fault_inside(port: ContainerPort, device: Link | None) -> str:
         return "its interface left the container's namespace"
     if not device.up:
         return f"{device.name} is down in the container"
+    if port.address and port.address in device.duplicates:
+        return f"{device.name} may not use {port.address}: another device answered for it"
     if port.address and port.address not in device.addresses:
         return f"{device.name} does not carry {port.address}"
     if not port.address and not _sole(device):

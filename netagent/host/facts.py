@@ -59,7 +59,7 @@ class VswitchView:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A network device in one namespace, with its IPv4 addresses."""
+    """A network device in one namespace, with its addresses."""
 
     index: int
     name: str
@@ -93,7 +93,11 @@ class Link:
     held_down: bool = False
     """Whether the bond that it is a member of holds its link for down."""
     addresses: tuple[str, ...] = ()
-    """IPv4 addresses, sorted as text."""
+    """IPv4 and IPv6 addresses in use, sorted as text; those of IPv6 that hold on its link alone are
+    left out."""
+    duplicates: tuple[str, ...] = ()
+    """IPv6 addresses that it was given and may not use, since another device answered for them
+    (RFC 4862, section 5.4.5); sorted."""
 
     @property
     def usable(self) -> bool:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which ports of the integration bridge are containers', and what their external_ids say."""
 
-import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from netagent.model.address import canonical, is_six
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
 
@@ -19,7 +19,7 @@ _MAX_RAIL = 255
 mistake."""
 _OVERLAY_MTU = 1450
 """Bytes of the MTU to assume of a container's interface: 1500 less VXLAN's 50 (RFC 7348: outer
-IPv4, UDP, VXLAN, inner Ethernet)."""
+IPv4, UDP, VXLAN, inner Ethernet). An outer IPv6 header takes the difference more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ContainerPort:
     task: str
     interface: str
     address: str
-    """Overlay IPv4 address."""
+    """Overlay address, IPv4 or IPv6."""
     mac: str
     netns: str = ""
     """Path of the container's network namespace, where that is said."""
@@ -57,7 +57,7 @@ class ContainerPort:
     error: str = ""
     """Why Open vSwitch cannot use it."""
     mtu: int = _OVERLAY_MTU
-    """Bytes; what to assume where the container's interface cannot be read."""
+    """Bytes; what to assume where the container's interface cannot be read, over IPv4."""
 
 
 def is_tunnel(interface: Interface) -> bool:
@@ -106,7 +106,7 @@ def _container_port(interface: Interface) -> ContainerPort | Unusable:
     wanted = ("sandbox", "task", "rail", "attached_mac", "ip_addresses")
     if missing := [key for key in wanted if not keys.get(key)]:
         return Unusable(interface.name, f"external_ids lack {', '.join(missing)}")
-    rail, address = parse_rail(keys["rail"]), _ipv4(keys["ip_addresses"])
+    rail, address = parse_rail(keys["rail"]), _address(keys["ip_addresses"])
     if rail is None or address is None:
         key = "rail" if rail is None else "ip_addresses"
         return Unusable(interface.name, f"cannot use {key} {keys[key]!r}")
@@ -132,11 +132,10 @@ def _oddity(interface: Interface) -> str | None:
     return None if _CONTAINER.match(interface.external_ids["sandbox"]) else "sandbox"
 
 
-def _ipv4(text: str) -> str | None:
-    """Return the first IPv4 address of a list such as ``10.0.0.10/24, fd00::1``."""
-    for word in re.split(r"[\s,]+", text.strip()):
-        try:
-            return str(ipaddress.IPv4Address(word.partition("/")[0]))
-        except ValueError:
-            continue
-    return None
+def _address(text: str) -> str | None:
+    """Return the first IPv4 address of a list such as ``10.0.0.10/24, fd00::1``, or the first of
+    IPv6 where there is none.
+    """  # noqa: D205 - one sentence
+    words = (word.partition("/")[0] for word in re.split(r"[\s,]+", text.strip()))
+    found = [address for address in map(canonical, words) if address]
+    return min(found, key=is_six, default=None)

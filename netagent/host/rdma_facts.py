@@ -4,6 +4,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from netagent.model.address import is_six
 from netagent.model.strenum import StrEnum
 
 ROCE_V2 = "RoCE v2"
@@ -126,8 +127,8 @@ class RdmaEvent:
 
 
 def address_gid(address: str) -> str:
-    """Return the GID of the IPv4 `address`."""
-    return f"::ffff:{address}"
+    """Return the GID of `address`: one of IPv6 is its own (IBTA annex A17, RoCEv2)."""
+    return address if is_six(address) else f"::ffff:{address}"
 
 
 def mac_gid(mac: str) -> str:

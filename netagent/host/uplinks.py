@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How each rail leaves the host: tunnel port, underlay address, device, bond, RNIC."""
 
-import ipaddress
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from netagent.host.facts import Bridge, Link, LinkView, Port, Uplink, VswitchView
 from netagent.host.ports import Unusable, is_tunnel, parse_rail
+from netagent.model.address import canonical
 from netagent.model.encapsulation import KNOWN, Encapsulation
 from netagent.model.vswitch import Interface
 
@@ -70,9 +70,10 @@ class Uplinks:
         if rail is None:
             text = f"external_ids:rail {tunnel.external_ids['rail']!r} is no rail"
             return Unusable(tunnel.name, text)
-        address = tunnel.options.get("local_ip") or _encapsulation(view)
-        if not _is_ipv4(address):
-            return Unusable(tunnel.name, f"options:local_ip {address!r} is no IPv4 address")
+        stated = tunnel.options.get("local_ip") or _encapsulation(view)
+        address = canonical(stated)
+        if address is None:
+            return Unusable(tunnel.name, f"options:local_ip {stated!r} is no address of a host")
         device = next((link for link in links.host.values() if address in link.addresses), None)
         if device is not None:
             bond, members = _carriers(device, view, links)
@@ -128,13 +129,6 @@ def _encapsulation_of(tunnel: Interface) -> Encapsulation:
     if port.isdecimal() and len(port) < 6 and 0 < int(port) < 1 << 16:
         return Encapsulation(tunnel.type, int(port))
     return known or Encapsulation(tunnel.type, 0)
-
-
-def _is_ipv4(text: str) -> bool:
-    try:
-        return bool(ipaddress.IPv4Address(text))
-    except ValueError:
-        return False
 
 
 def _carriers(

@@ -4,6 +4,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from netagent.model.address import is_six
+
 ETHERNET_BYTES = 14
 UDP_BYTES = 8
 TUNNEL_BYTES = 8
@@ -27,10 +29,14 @@ KNOWN: Mapping[str, Encapsulation] = {each.kind: each for each in (VXLAN, GENEVE
 """What outer headers are read of, at the ports that IANA assigned (RFC 7348, RFC 8926)."""
 
 
+def ip_bytes(address: str) -> int:
+    """Return how long the IP header is, without options, of a packet that `address` sends."""
+    return IP_BYTES[6 if is_six(address) else 4]
+
+
 def overhead_bytes(address: str) -> int:
     """Return by how much an outer IP packet is larger than the inner one, without options.
 
     `address` is the tunnel's own, which says whether the underlay is IPv4 or IPv6.
     """
-    outer = IP_BYTES[6 if ":" in address else 4]
-    return outer + UDP_BYTES + TUNNEL_BYTES + ETHERNET_BYTES
+    return ip_bytes(address) + UDP_BYTES + TUNNEL_BYTES + ETHERNET_BYTES

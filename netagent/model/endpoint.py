@@ -5,6 +5,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
+from netagent.model.address import canonical
 from netagent.model.ids import EndpointId
 from netagent.model.strenum import StrEnum
 
@@ -51,10 +52,11 @@ class Endpoint:
     task: str
     host: str
     address: str
-    """Overlay IPv4 address; repeats between tenants."""
+    """Overlay address, IPv4 or IPv6, as `canonical` writes it; repeats between tenants."""
     mac: str
     underlay: str
-    """Address of the rail's tunnel endpoint (VTEP), unique in the fabric."""
+    """Address of the rail's tunnel endpoint (VTEP), IPv4 or IPv6 as `canonical` writes it, unique
+    in the fabric."""
     rnic: str
     """Netdev of the RNIC that carries the rail; its PCI address where it has none on the host."""
     bridge: str
@@ -80,13 +82,9 @@ def oddity(endpoint: Endpoint) -> str:
 
 
 def _odd_addresses(endpoint: Endpoint) -> str:
-    try:
-        ipaddress.IPv4Address(endpoint.address)
-    except ValueError:
-        return f"{endpoint.address!r} is no IPv4 address"
-    try:
-        ipaddress.ip_address(endpoint.underlay or "0.0.0.0")
-    except ValueError:
+    if canonical(endpoint.address) != endpoint.address:
+        return f"{endpoint.address!r} is no address of an endpoint"
+    if endpoint.underlay and canonical(endpoint.underlay) != endpoint.underlay:
         return f"{endpoint.underlay!r} is no address of a tunnel's end"
     if endpoint.mac and not MAC.fullmatch(endpoint.mac):
         return f"{endpoint.mac!r} is no MAC address"

@@ -14,7 +14,7 @@ class Target:
     source: EndpointId
     target: EndpointId
     address: str
-    """Overlay IPv4 address of the target."""
+    """Overlay address of the target, IPv4 or IPv6."""
     underlay: str
     """VTEP of the target's rail."""
     rdma: RdmaAddress | None = None

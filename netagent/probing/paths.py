@@ -37,6 +37,8 @@ class OuterFlow:
     target: str
     source_port: int
     target_port: int = VXLAN.port
+    label: int = 0
+    """Flow label of an IPv6 header (RFC 6438); 0 of IPv4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class TtlProbe:
     flow: OuterFlow
     ttl: int
     ident: int
-    """IP identification, 1..65535."""
+    """1..65535; the IP identification of IPv4."""
 
 
 @dataclass(slots=True)
@@ -164,14 +166,16 @@ class HopCount:
 
     Loss that begins at a router tells which link loses, where end-to-end probes cannot: they may
     cross two links always together. A router that polices its answers does not mislead: a packet
-    that a farther router answered has passed it.
+    that a farther router answered has passed it. Nor does one that knows no route, and so answers
+    packets that were to go farther: these ended where it first answered.
     """
 
     def __init__(self, flow: OuterFlow, *, hops: int, count: int) -> None:
         self._flow, self._hops, self._count = flow, hops, count
         self._next = 0
         self._sent_ns: dict[int, tuple[int, int]] = {}  # ident -> (ttl, when)
-        self._rtt_ns: list[list[int]] = [[] for _ in range(hops)]
+        self._rtt_ns: list[dict[str, list[int]]] = [{} for _ in range(hops)]
+        """By how far packets were to go, and by who answered."""
         self._routers = [""] * hops
         self._last_ns = 0
 
@@ -202,7 +206,8 @@ class HopCount:
         ttl, sent_ns = self._sent_ns.pop(ident, (0, 0))
         if ttl:
             self._routers[ttl - 1] = router
-            self._rtt_ns[ttl - 1].append(max(0, wall_ns - sent_ns))
+            times = self._rtt_ns[ttl - 1].setdefault(router, [])
+            times.append(max(0, wall_ns - sent_ns))
 
     def finished(self, *, wall_ns: int) -> bool:
         """Whether all is sent, and answered or overdue."""
@@ -215,6 +220,17 @@ class HopCount:
 
     def totals(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """Return packets sent per router, how many reached each, and median round trips (ns)."""
-        own = [len(times) for times in self._rtt_ns]
-        reached = tuple(max(own[n:]) for n in range(self._hops))
-        return self._count, reached, tuple(int(median(t)) if t else 0 for t in self._rtt_ns)
+        place: dict[str, int] = {}
+        for n, answers in enumerate(self._rtt_ns):
+            for router in answers:
+                place.setdefault(router, n)
+        reached, rtt_ns = [], []
+        for n in range(self._hops):
+            passed = (
+                sum(len(times) for router, times in answers.items() if place[router] >= n)
+                for answers in self._rtt_ns[n:]
+            )
+            reached.append(max(passed))
+            own = [t for router, ts in self._rtt_ns[n].items() if place[router] == n for t in ts]
+            rtt_ns.append(int(median(own)) if own else 0)
+        return self._count, tuple(reached), tuple(rtt_ns)

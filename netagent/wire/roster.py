@@ -38,7 +38,7 @@ class Member(Struct, frozen=True, array_like=True):
     container: str
     host: str
     address: str
-    """Overlay IPv4 address."""
+    """Overlay address, IPv4 or IPv6."""
     underlay: str
     """VTEP of the endpoint's rail."""
     rdma: RdmaAddress | None = None

@@ -168,6 +168,11 @@ def test_a_declared_topology_names_addresses_links_and_uplinks(write):
     assert load_topology(write("")) == DeclaredTopology()
 
 
+def test_a_switch_is_known_by_its_ipv6_address_however_that_is_written(write):
+    topology = load_topology(write(TOPOLOGY.replace("10.254.1.2", "FD00:0254:0::2")))
+    assert topology.name("fd00:254::2") == "spine-0"
+
+
 @pytest.mark.parametrize("fabric", Fabric)
 def test_a_fabric_says_how_it_chooses_among_ways(write, fabric):
     assert load_topology(write(f'fabric = "{fabric}"\n{TOPOLOGY}')).fabric is fabric
@@ -180,6 +185,7 @@ def test_a_fabric_says_how_it_chooses_among_ways(write, fabric):
     ("text", "line", "words"),
     [
         (TOPOLOGY.replace('"10.254.0.1"', '"leaf"'), 2, "'leaf' is no address"),
+        (TOPOLOGY.replace("10.254.0.1", "fe80::1"), 2, "'fe80::1' is no address of a switch"),
         (TOPOLOGY.replace("10.254.0.1", "10.254.1.2"), 3, "the address of leaf-s0-r0 too"),
         (TOPOLOGY.replace('b = "leaf-s0-r0"', 'b = "leaf-9"'), 7, "not among [switches]"),
         (TOPOLOGY.replace('leaf = "leaf-s0-r0"', 'leaf = "x"'), 12, "not among [switches]"),

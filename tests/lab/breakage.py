@@ -171,11 +171,11 @@ def _stop_flapping(rim: Rim, fault: Fault) -> None:
 
 
 def _crash(rim: Rim, fault: Fault) -> None:
-    containers.delete(container_of(fault.target, rim.shape.transport))
+    containers.delete(container_of(fault.target, rim.shape.transport, rim.shape.ip))
 
 
 def _recreate(rim: Rim, fault: Fault) -> None:
-    container = container_of(fault.target, rim.shape.transport)
+    container = container_of(fault.target, rim.shape.transport, rim.shape.ip)
     switch = rim.switch(container.host)
     # Unplugged first, as for any new sandbox: ovs-vswitchd 3.1 with the userspace datapath may
     # keep listening to the interface that is gone when one of the same name comes.

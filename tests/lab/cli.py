@@ -20,7 +20,7 @@ from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.faults import LISTED
 from tests.lab.lab import Bursts, Lab
-from tests.lab.shape import Shape, Transport, Tunnel, host_number
+from tests.lab.shape import IPV4, Shape, Transport, Tunnel, Versions, host_number
 from tests.lab.state import Fault
 from tests.lab.workload import DEFAULT_TASKS
 
@@ -71,10 +71,14 @@ def _complain(error: LabError, *, as_json: bool) -> None:
 
 
 def _up(lab: Lab, options: argparse.Namespace) -> Answer:
-    transport = rdma.choose(options.transport)
+    ip = Versions(options.overlay, options.underlay)
+    unasked = options.transport == rdma.AUTO and ip != IPV4
+    transport = Transport.UDP if unasked else rdma.choose(options.transport)
     sizes = options.hosts, options.rails, options.segments, options.spines
-    encapsulation = Tunnel(options.encapsulation)
-    shape = Shape(*sizes, transport, traced=not options.untraced, encapsulation=encapsulation)
+    shape = Shape(
+        *sizes, transport, traced=not options.untraced,
+        encapsulation=Tunnel(options.encapsulation), ip=ip,
+    )  # fmt: skip
     traffic = None if options.no_traffic else Bursts(options.period_s, options.duty)
     tasks = [task for task in options.tasks.split(",") if task]
     lab.up(shape, agents=not options.no_agents, tasks=tasks, traffic=traffic)
@@ -330,6 +334,9 @@ def _up_arguments(up: argparse.ArgumentParser) -> None:
     up.add_argument("--untraced", action="store_true", help="agents see no flow's way")
     up.add_argument("--encapsulation", choices=list(Tunnel), default=default.encapsulation,
                     help="of the overlay (default: %(default)s)")  # fmt: skip
+    for name in ("overlay", "underlay"):
+        up.add_argument(f"--{name}", type=int, choices=(4, 6), default=4,
+                        help="version of IP (default: %(default)s)")  # fmt: skip
     up.add_argument("--no-agents", action="store_true", help="network and tasks only")
     tasks = ",".join(DEFAULT_TASKS)
     up.add_argument("--tasks", default=tasks, help=f"to start; '' for none (default: {tasks})")

@@ -8,9 +8,9 @@ from pyroute2 import IPRoute
 
 from tests.lab import namespaces, rdma
 from tests.lab.commands import run
-from tests.lab.fabric import ENDPOINT_SYSCTLS
+from tests.lab.fabric import endpoint_sysctls
 from tests.lab.shape import Wire, namespace
-from tests.lab.workload import OVERLAY_MTU, OVERLAY_PREFIX_LENGTH, Container, Endpoint
+from tests.lab.workload import Container, Endpoint
 
 
 def create(container: Container, rails: int) -> None:
@@ -18,7 +18,7 @@ def create(container: Container, rails: int) -> None:
     host = namespace(f"h{container.host}")
     endpoints = [container.endpoint(rail) for rail in range(rails)]
     if not container.shares_namespace:
-        namespaces.create(container.namespace, ENDPOINT_SYSCTLS)
+        namespaces.create(container.namespace, endpoint_sysctls(container.ip.overlay))
     namespaces.connect(
         Wire(container.namespace, endpoint.interface, host, endpoint.port) for endpoint in endpoints
     )
@@ -26,7 +26,7 @@ def create(container: Container, rails: int) -> None:
     def bring_up_host_ends(ip: IPRoute) -> None:
         for endpoint in endpoints:
             index = namespaces.index_of(ip, endpoint.port)
-            ip.link("set", index=index, mtu=OVERLAY_MTU, state="up")
+            ip.link("set", index=index, mtu=endpoint.mtu, state="up")
 
     namespaces.inside(host, bring_up_host_ends)
     for endpoint in endpoints:
@@ -45,8 +45,9 @@ def bring_up(endpoint: Endpoint) -> None:
 
     def configure(ip: IPRoute) -> None:
         index = namespaces.index_of(ip, endpoint.interface)
-        ip.link("set", index=index, address=endpoint.mac, mtu=OVERLAY_MTU, state="up")
-        namespaces.add_address(ip, endpoint.interface, endpoint.address, OVERLAY_PREFIX_LENGTH)
+        ip.link("set", index=index, address=endpoint.mac, mtu=endpoint.mtu, state="up")
+        length = endpoint.prefix_length
+        namespaces.add_address(ip, endpoint.interface, endpoint.address, length)
 
     namespaces.inside(container.namespace, configure)
 

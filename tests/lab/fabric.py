@@ -12,6 +12,7 @@ from tests.lab.commands import run
 from tests.lab.errors import LabError
 from tests.lab.routing import host_routes, router_routes
 from tests.lab.shape import (
+    ADDRESS_LENGTH,
     ANALYZER_ADDRESS,
     MANAGEMENT_BRIDGE,
     MANAGEMENT_PREFIX_LENGTH,
@@ -22,46 +23,66 @@ from tests.lab.shape import (
     namespace,
     rnic,
     underlay_bridge,
-    vtep,
 )
 
-ENDPOINT_SYSCTLS: dict[str, int | str] = {
-    "ipv6/conf/all/disable_ipv6": 1,  # no router solicitations through the virtual switches
-    "ipv6/conf/default/disable_ipv6": 1,
-    "ipv4/conf/all/rp_filter": 0,
-    "ipv4/conf/default/rp_filter": 0,
+_IPV6: dict[str, int | str] = {
+    # Addresses are there at once, and stay when an interface is down, as those of IPv4.
+    "ipv6/conf/all/accept_dad": 0,
+    "ipv6/conf/default/accept_dad": 0,
+    "ipv6/conf/all/keep_addr_on_down": 1,
+    "ipv6/conf/default/keep_addr_on_down": 1,
+    "ipv6/conf/default/accept_ra": 0,
+    "ipv6/conf/default/router_solicitations": 0,
 }
 
-HOST_SYSCTLS: dict[str, int | str] = {
-    **ENDPOINT_SYSCTLS,
+
+def endpoint_sysctls(version: int) -> dict[str, int | str]:
+    """Return the settings of a namespace with interfaces of one version of IP."""
+    off = int(version == 4)  # no router solicitations through the virtual switches
+    return {
+        **_IPV6,
+        "ipv6/conf/all/disable_ipv6": off,
+        "ipv6/conf/default/disable_ipv6": off,
+        "ipv4/conf/all/rp_filter": 0,
+        "ipv4/conf/default/rp_filter": 0,
+    }
+
+
+_HOST_SYSCTLS: dict[str, int | str] = {
+    "ipv6/conf/default/disable_ipv6": 1,  # RNICs have no address of their own
     # With the userspace datapath the kernel sees what arrives at an RNIC, too. It must not answer
     # ARP there for the address of the bridge, with the wrong hardware address.
     "ipv4/conf/all/arp_ignore": 1,
 }
 
-ROUTER_SYSCTLS: dict[str, int | str] = {
+_ROUTER_SYSCTLS: dict[str, int | str] = {
     "ipv4/ip_forward": 1,
-    **ENDPOINT_SYSCTLS,
+    "ipv6/conf/all/forwarding": 1,
     "ipv4/conf/all/send_redirects": 0,
     "ipv4/conf/default/send_redirects": 0,
     # Policy 1 would hash with the sending socket's txhash on veth; 3 hashes the packet:
     # 55 = source | destination | protocol | source port | destination port.
     "ipv4/fib_multipath_hash_policy": 3,
     "ipv4/fib_multipath_hash_fields": 55,
+    "ipv6/fib_multipath_hash_policy": 3,
+    "ipv6/fib_multipath_hash_fields": 55 + 8,  # and the flow label (RFC 6438)
     # A leaf must not hide a dead spine by leaving it out within milliseconds.
     "ipv4/conf/all/ignore_routes_with_linkdown": 0,
     "ipv4/conf/default/ignore_routes_with_linkdown": 0,
     "ipv4/icmp_ratelimit": 0,  # else TTL-exceeded comes once a second
     "ipv4/icmp_ratemask": 0,
+    "ipv6/icmp/ratelimit": 0,
+    "ipv6/icmp/ratemask": 0,  # type 0, which is none: else a thousand a second for all together
 }
 
 
 def build(shape: Shape) -> None:
     """Create all namespaces, cables and router addresses; hosts get theirs with their bridges."""
+    common = endpoint_sysctls(shape.ip.underlay)
     for router in shape.router_names:
-        namespaces.create(namespace(router), ROUTER_SYSCTLS)
+        namespaces.create(namespace(router), {**common, **_ROUTER_SYSCTLS})
     for name in shape.host_names:
-        namespaces.create(namespace(name), HOST_SYSCTLS)
+        namespaces.create(namespace(name), {**common, **_HOST_SYSCTLS})
     namespaces.connect(shape.wires())
     for host in range(shape.hosts):
         plug_in(shape, host)
@@ -72,14 +93,17 @@ def build(shape: Shape) -> None:
 
 def configure_router(shape: Shape, router: str, *, cut: Collection[str] = ()) -> None:
     """Give a router its address, links and routes; the interfaces in `cut` are down."""
-    routes = router_routes(shape, router)
+    routes, version = router_routes(shape, router), shape.ip.underlay
 
     def configure(ip: IPRoute) -> None:
-        namespaces.add_address(ip, "lo", shape.router_address(router), 32)
+        own, gateway = shape.router_address(router), shape.gateway(router)
+        namespaces.add_address(ip, "lo", own, ADDRESS_LENGTH[version])
         for link in ip.get_links():
             interface = link.get_attr("IFLA_IFNAME")
             ip.link("set", index=link["index"], state="down" if interface in cut else "up")
-            _drop_what_has_no_neighbour(interface)
+            _drop_what_has_no_neighbour(interface, version)
+            if gateway != own and interface != "lo":
+                namespaces.add_address(ip, interface, gateway, VTEP_PREFIX_LENGTH[version])
         # The kernel took the routes over a link that went down, and takes no new ones.
         usable = [r for r in routes if not any(hop.device in cut for hop in r.hops)]
         namespaces.replace_routes(ip, usable)
@@ -87,13 +111,13 @@ def configure_router(shape: Shape, router: str, *, cut: Collection[str] = ()) ->
     namespaces.inside(namespace(router), configure)
 
 
-def _drop_what_has_no_neighbour(interface: str) -> None:
+def _drop_what_has_no_neighbour(interface: str, version: int) -> None:
     """Let a router drop at a dead port, as a switch does, and ask again soon.
 
     The kernel would keep packets until the port is back and ARP answered: a flapping port would
     delay them by a second, and lose none.
     """
-    neighbours = Path("/proc/sys/net/ipv4/neigh", interface)
+    neighbours = Path(f"/proc/sys/net/ipv{version}/neigh", interface)
     (neighbours / "unres_qlen_bytes").write_text("0")  # the kernel still keeps one packet
     (neighbours / "retrans_time_ms").write_text("100")
 
@@ -119,8 +143,10 @@ def configure_host(shape: Shape, host: int) -> None:
             bridge = underlay_bridge(rail)
             # The prefix is there for ovs-vswitchd, which wants to see a route's destination or
             # gateway in the prefix of the source address; the network itself is not on the link.
-            address = vtep(host, rail)
-            namespaces.add_address(ip, bridge, address, VTEP_PREFIX_LENGTH, connected=False)
+            address, length = shape.vtep(host, rail), VTEP_PREFIX_LENGTH[shape.ip.underlay]
+            if shape.ip.underlay == 6:
+                Path(f"/proc/sys/net/ipv6/conf/{bridge}/disable_ipv6").write_text("0")
+            namespaces.add_address(ip, bridge, address, length, connected=False)
             ip.link("set", index=namespaces.index_of(ip, bridge), state="up")
         namespaces.replace_routes(ip, host_routes(shape, host))
 

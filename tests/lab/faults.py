@@ -4,10 +4,11 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from netagent.model.address import is_six
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.pipeline import Flow, Table, destination_match, tunnel_flow
-from tests.lab.shape import Shape, Transport, vtep
+from tests.lab.shape import Shape, Transport
 from tests.lab.state import Fault, State
 from tests.lab.targets import (
     Destination,
@@ -26,7 +27,7 @@ NO_PORT = 65_000
 
 NO_MAC = "02:00:00:00:00:99"
 NO_ADDRESS = 250
-"""Last byte of an overlay address that no container has."""
+"""Last part of an overlay address that no container has."""
 _DROPPED_PORTS = ("0x0/0x2", "0x2/0x3")
 """Three quarters of all source ports; not the one that replies come from."""
 
@@ -201,8 +202,11 @@ def _instead(name: str, destination: Destination, shape: Shape) -> Flow:
     if name == "flow-loop":
         actions = f"resubmit(,{int(Table.DESTINATION)})"
     elif name == "wrong-address":
-        nobody = f"{endpoint.address.rpartition('.')[0]}.{NO_ADDRESS}"
-        match, actions = f"ip,{match}", f"set_field:{nobody}->ip_dst,{actions}"
+        six = is_six(endpoint.address)
+        network, between, _ = endpoint.address.rpartition(":" if six else ".")
+        kind, field = ("ipv6", "ipv6_dst") if six else ("ip", "ip_dst")
+        set_field = f"set_field:{network}{between}{NO_ADDRESS}->{field}"
+        match, actions = f"{kind},{match}", f"{set_field},{actions}"
     else:
         match = match.replace(f"reg1={endpoint.rail:#x},", "")
         actions = tunnel_flow(endpoint, remote=_wrong_remote(destination, shape)).actions
@@ -258,4 +262,4 @@ def _wrong_remote(destination: Destination, shape: Shape) -> str:
     endpoint = destination.endpoint
     involved = (destination.host, endpoint.container.host)
     third = [host for host in reversed(range(shape.hosts)) if host not in involved]
-    return vtep(third[0] if third else 240, endpoint.rail)
+    return shape.vtep(third[0] if third else 240, endpoint.rail)

@@ -73,7 +73,8 @@ def choose(
 
 
 def _members(task: str, state: State) -> tuple[Container, ...]:
-    return task_containers(task, tuple(range(state.shape.hosts)), state.shape.transport)
+    shape = state.shape
+    return task_containers(task, tuple(range(shape.hosts)), shape.transport, shape.ip)
 
 
 class Health:

@@ -165,7 +165,7 @@ class Lab:
         """
         state = self.state()
         chosen = tuple(range(state.shape.hosts)) if hosts is None else tuple(hosts)
-        members = task_containers(task, chosen, state.shape.transport)
+        members = task_containers(task, chosen, state.shape.transport, state.shape.ip)
         for container in members:
             _refuse_to_start(state, container)
         if state.agents:
@@ -180,7 +180,7 @@ class Lab:
     def start_container(self, container_id: str) -> None:
         """Start one container; its ports appear once all hosts have its flows."""
         with self.store.locked() as state:
-            container = container_of(container_id, state.shape.transport)
+            container = container_of(container_id, state.shape.transport, state.shape.ip)
             _refuse_to_start(state, container)
             containers.create(container, state.shape.rails)
             fuller = state.with_container(container)
@@ -318,7 +318,8 @@ class Lab:
     def _container(self, where: str) -> Container | None:
         if CONTAINER_PATTERN.fullmatch(where.removeprefix(PREFIX)) is None:
             return None
-        return container_of(where, self.state().shape.transport)
+        shape = self.state().shape
+        return container_of(where, shape.transport, shape.ip)
 
     def _entered(self, where: str, argv: Iterable[str]) -> list[str]:
         container = self._container(where)

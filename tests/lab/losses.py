@@ -10,7 +10,7 @@ from contextlib import suppress
 from tests.lab import namespaces
 from tests.lab.commands import run
 from tests.lab.errors import LabError
-from tests.lab.rim import Action, Rim, ends, nft_table
+from tests.lab.rim import Action, Rim, ends, nft_table, wrapped_in
 from tests.lab.shape import UNDERLAY_MTU, namespace, rnic
 from tests.lab.state import Fault
 from tests.lab.targets import link_of, rnic_of
@@ -84,16 +84,17 @@ def _lose_ports(rim: Rim, fault: Fault) -> None:
 # --- whatever crosses a switch -----------------------------------------------------------------
 
 
-def _lose_in_router(_rim: Rim, fault: Fault) -> None:
+def _lose_in_router(rim: Rim, fault: Fault) -> None:
     table, hook = nft_table(fault), "type filter hook prerouting priority raw"
-    text = f"table ip {table} {{\n chain any {{\n {hook};\n {_some(fault)} drop\n }}\n}}\n"
+    chain = f"chain any {{\n {hook};\n {_some(fault)} drop\n }}"
+    text = f"table {wrapped_in(rim)} {table} {{\n {chain}\n}}\n"
     run("ip", "netns", "exec", namespace(fault.target), "nft", "-f", "-", stdin=text)
 
 
-def _stop_losing_in_router(_rim: Rim, fault: Fault) -> None:
-    where = namespace(fault.target)
+def _stop_losing_in_router(rim: Rim, fault: Fault) -> None:
+    where, table = namespace(fault.target), (wrapped_in(rim), nft_table(fault))
     with suppress(LabError):  # already gone
-        run("ip", "netns", "exec", where, "nft", "delete", "table", "ip", nft_table(fault))
+        run("ip", "netns", "exec", where, "nft", "delete", "table", *table)
 
 
 # --- every link --------------------------------------------------------------------------------
@@ -123,7 +124,9 @@ def _stop_losing_everywhere(rim: Rim, fault: Fault) -> None:
 
 
 def _narrow_port(rim: Rim, fault: Fault) -> None:
-    _set_port_mtu(rim, fault, round(fault.parameters["bytes"]))
+    # The kernel takes IPv6 off an interface that is narrower (RFC 8200, section 5).
+    least = 1280 if rim.shape.ip.underlay == 6 else 0
+    _set_port_mtu(rim, fault, max(least, round(fault.parameters["bytes"])))
 
 
 def _widen_port(rim: Rim, fault: Fault) -> None:

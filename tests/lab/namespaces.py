@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from pyroute2 import IPRoute, NetlinkError, netns
 
+from netagent.model.address import is_six
 from tests.lab.routing import Route
 from tests.lab.shape import INITIAL_NAMESPACE, MANAGEMENT_BRIDGE, Wire
 from tests.lab.workload import CONTAINER_PATTERN, OVERLAY_PREFIX_LENGTH
@@ -26,7 +27,7 @@ _OUR_ROOT_LINKS = re.compile(rf"{MANAGEMENT_BRIDGE}|na-m-h\d+|na-[a-z]\d{{1,3}}-
 
 _ONLINK = 4  # RTNH_F_ONLINK, linux/rtnetlink.h
 _SCOPE_LINK = 253  # RT_SCOPE_LINK
-_NO_PREFIX_ROUTE = 0x200  # IFA_F_NOPREFIXROUTE, linux/if_addr.h
+_NO_PREFIX_ROUTE, _NO_DAD = 0x200, 0x02  # IFA_F_NOPREFIXROUTE, IFA_F_NODAD, linux/if_addr.h
 
 
 def ours() -> list[str]:
@@ -159,14 +160,14 @@ def add_address(
     ip: IPRoute, interface: str, address: str, length: int, *, connected: bool = True
 ) -> None:
     """Give an interface an address, with or without the route to its prefix."""
-    flags = {} if connected else {"flags": _NO_PREFIX_ROUTE}
+    flags = (0 if connected else _NO_PREFIX_ROUTE) | (_NO_DAD if is_six(address) else 0)
     index = index_of(ip, interface)
-    ip.addr("replace", index=index, address=address, prefixlen=length, **flags)
+    ip.addr("replace", index=index, address=address, prefixlen=length, flags=flags)
 
 
 def replace_addresses(ip: IPRoute, interface: str, address: str) -> None:
     """Leave an interface with no IPv4 address but this one, which brings no route."""
-    add_address(ip, interface, address, OVERLAY_PREFIX_LENGTH, connected=False)
+    add_address(ip, interface, address, OVERLAY_PREFIX_LENGTH[4], connected=False)
     index = index_of(ip, interface)
     for other in ip.get_addr(index=index, family=2):  # AF_INET
         found = other.get_attr("IFA_LOCAL")
@@ -185,11 +186,13 @@ def _route_arguments(route: Route, indices: dict[str, int]) -> dict[str, Any]:
     arguments: dict[str, Any] = {"dst": route.destination}
     if route.source is not None:
         arguments["prefsrc"] = route.source
+    # What holds on a link alone is on it.
+    on_link = {} if is_six(route.destination) else {"flags": _ONLINK}
     hops = [(indices[hop.device], hop.via) for hop in route.hops]
     if len(hops) > 1:
-        legs = [{"oif": oif, "gateway": via, "flags": _ONLINK} for oif, via in hops]
+        legs = [{"oif": oif, "gateway": via, **on_link} for oif, via in hops]
         return arguments | {"multipath": legs}
     oif, via = hops[0]
     if via is None:
         return arguments | {"oif": oif, "scope": _SCOPE_LINK}
-    return arguments | {"oif": oif, "gateway": via, "flags": _ONLINK}
+    return arguments | {"oif": oif, "gateway": via, **on_link}

@@ -19,7 +19,6 @@ from tests.lab.shape import (
     tunnel,
     tunnel_ofport,
     underlay_bridge,
-    vtep,
     vtep_mac,
 )
 from tests.lab.workload import Container, Endpoint
@@ -180,7 +179,7 @@ class VirtualSwitch:
             *("--", "add-port", INTEGRATION_BRIDGE, tunnel(rail)),
             *("--", "set", "Interface", tunnel(rail), f"type={self._shape.encapsulation}"),
             *("options:remote_ip=flow", "options:key=flow"),
-            f"options:local_ip={vtep(self._host, rail)}",
+            f"options:local_ip={self._shape.vtep(self._host, rail)}",
             f"ofport_request={tunnel_ofport(rail)}",
             f"external_ids:rail={rail}",
         ]

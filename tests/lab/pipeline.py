@@ -6,7 +6,8 @@ table what              result
 ===== ================= ====================================================================
 0     classify          reg0 = VNI, reg1 = rail; reg3 = 1 if the packet came from a tunnel
 10    admission         a container sends from its own addresses only
-20    ARP responder     answers for every container of the tenant and rail, local or remote
+20    ARP responder     answers for every container of the tenant and rail, local or remote; what
+                        asks for a neighbour by IPv6 goes to that one, by its multicast address
 30    destination       by (VNI, rail, MAC): local goes to 50 with reg2 = port, remote to 40
 40    tunnel selection  by (VNI, rail, MAC): tun_id, tun_dst, out of the rail's VXLAN port
 50    delivery          reg2 = port number goes out of that port
@@ -18,8 +19,10 @@ What a table does not match is dropped. Packets from a tunnel never go back into
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from ipaddress import IPv6Address
 
-from tests.lab.shape import Shape, tunnel_ofport, vtep
+from netagent.model.address import is_six
+from tests.lab.shape import Shape, tunnel_ofport
 from tests.lab.workload import Container, Endpoint
 
 
@@ -68,7 +71,8 @@ def host_flows(shape: Shape, host: int, containers: Iterable[Container]) -> tupl
     for container in sorted(containers):
         for rail in range(shape.rails):
             endpoint = container.endpoint(rail)
-            flows.append(_arp_responder(endpoint))
+            if not is_six(endpoint.address):
+                flows.append(_arp_responder(endpoint))
             flows += _local(endpoint) if container.host == host else _remote(endpoint)
     return tuple(flows)
 
@@ -81,14 +85,17 @@ def destination_match(endpoint: Endpoint) -> str:
 
 def tunnel_flow(endpoint: Endpoint, *, remote: str | None = None, vni: int | None = None) -> Flow:
     """Return the flow of table 40 towards `endpoint`; a fault gives a wrong remote or VNI."""
-    container = endpoint.container
     return _flow(
-        Table.TUNNEL,
-        100,
-        destination_match(endpoint),
-        f"set_field:{container.vni if vni is None else vni:#x}->tun_id,"
-        f"set_field:{remote or vtep(container.host, endpoint.rail)}->tun_dst,"
-        f"output:{tunnel_ofport(endpoint.rail)}",
+        Table.TUNNEL, 100, destination_match(endpoint), _through_tunnel(endpoint, remote, vni)
+    )
+
+
+def _through_tunnel(endpoint: Endpoint, remote: str | None = None, vni: int | None = None) -> str:
+    to = remote or endpoint.vtep
+    return (
+        f"set_field:{endpoint.container.vni if vni is None else vni:#x}->tun_id,"
+        f"set_field:{to}->{'tun_ipv6_dst' if is_six(to) else 'tun_dst'},"
+        f"output:{tunnel_ofport(endpoint.rail)}"
     )
 
 
@@ -116,37 +123,48 @@ def _local(endpoint: Endpoint) -> Iterator[Flow]:
         f"set_field:{vni:#x}->reg0,set_field:{endpoint.rail:#x}->reg1,"
         f"resubmit(,{int(Table.ADMISSION)})",
     )
-    sender = f"in_port={port},dl_src={endpoint.mac}"
-    yield _flow(
-        Table.ADMISSION,
-        100,
-        f"{sender},arp,arp_sha={endpoint.mac},arp_spa={endpoint.address}",
-        f"resubmit(,{int(Table.ARP)})",
-    )
-    yield _flow(
-        Table.ADMISSION,
-        100,
-        f"{sender},ip,nw_src={endpoint.address}",
-        f"resubmit(,{int(Table.DESTINATION)})",
-    )
-    yield _flow(
-        Table.DESTINATION,
-        100,
-        destination_match(endpoint),
-        f"set_field:{port:#x}->reg2,resubmit(,{int(Table.DELIVERY)})",
-    )
+    onward = f"resubmit(,{int(Table.DESTINATION)})"
+    for match, actions in _admitted(endpoint):
+        sender = f"in_port={port},dl_src={endpoint.mac}"
+        yield _flow(Table.ADMISSION, 100, f"{sender},{match}", actions or onward)
+    for match in _destinations(endpoint):
+        delivery = f"set_field:{port:#x}->reg2,resubmit(,{int(Table.DELIVERY)})"
+        yield _flow(Table.DESTINATION, 100, match, delivery)
     yield _flow(Table.DELIVERY, 100, f"reg2={port:#x}", f"output:{port}")
+
+
+def _admitted(endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+    """Yield what a container may send, and what is done with it if it is not sent onward."""
+    if is_six(endpoint.address):
+        yield f"ipv6,ipv6_src={endpoint.address}", ""
+        # The kernel asks again from an address that holds on the link alone.
+        yield f"icmp6,icmp_type=135,icmp_code=0,nd_sll={endpoint.mac}", ""
+    else:
+        own = f"arp,arp_sha={endpoint.mac},arp_spa={endpoint.address}"
+        yield own, f"resubmit(,{int(Table.ARP)})"
+        yield f"ip,nw_src={endpoint.address}", ""
+
+
+def _destinations(endpoint: Endpoint) -> Iterator[str]:
+    """Yield the matches on what is for an endpoint: also who asks for it by IPv6 (RFC 4861)."""
+    match = destination_match(endpoint)
+    yield match
+    if is_six(endpoint.address):
+        # RFC 4291, section 2.7.1, and RFC 2464, section 7: no other endpoint of the rail has it.
+        last = IPv6Address(endpoint.address).packed[-3:].hex(":")
+        asked = match.replace(endpoint.mac, f"33:33:ff:{last}")
+        yield f"{asked},icmp6,icmp_type=135"
 
 
 def _remote(endpoint: Endpoint) -> Iterator[Flow]:
     """Yield the flows towards an endpoint of another host."""
-    yield _flow(
-        Table.DESTINATION,
-        100,
-        f"{destination_match(endpoint)},reg3=0",
-        f"resubmit(,{int(Table.TUNNEL)})",
-    )
+    match, *asked = _destinations(endpoint)
+    to_tunnel = f"resubmit(,{int(Table.TUNNEL)})"
+    yield _flow(Table.DESTINATION, 100, f"{match},reg3=0", to_tunnel)
     yield tunnel_flow(endpoint)
+    for each in asked:
+        yield _flow(Table.DESTINATION, 100, f"{each},reg3=0", to_tunnel)
+        yield _flow(Table.TUNNEL, 100, each, _through_tunnel(endpoint))
 
 
 def _arp_responder(endpoint: Endpoint) -> Flow:

@@ -24,7 +24,7 @@ from tests.lab import namespaces
 from tests.lab.commands import run, wait_for
 from tests.lab.errors import LabError
 from tests.lab.shape import MAX_RAILS, Transport
-from tests.lab.workload import OVERLAY_MTU, Container, Endpoint
+from tests.lab.workload import Container, Endpoint
 
 MODULES = ("rdma_rxe", "ib_uverbs", "openvswitch", "vport_vxlan")
 AUTO = "auto"
@@ -119,7 +119,7 @@ def attach(endpoint: Endpoint) -> None:
         _sysctl(key.format(endpoint.interface)).write_text(str(value))
     with IPRoute() as ip:
         index = namespaces.index_of(ip, endpoint.interface)
-        ip.link("set", index=index, address=endpoint.mac, mtu=OVERLAY_MTU, state="up")
+        ip.link("set", index=index, address=endpoint.mac, mtu=endpoint.mtu, state="up")
         namespaces.replace_addresses(ip, endpoint.interface, endpoint.address)
         _route(ip, endpoint, index)
     if not (_INFINIBAND / endpoint.rdma_device).exists():

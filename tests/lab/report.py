@@ -16,6 +16,7 @@ def welcome(status: dict[str, Any]) -> str:
         f"  --key {environment['NETAGENT_KEY']} \\",
         f"  {status['analyzer']}/v1/status",
     ]
+    other = "fd00:10::11" if status["shape"]["ip"]["overlay"] == 6 else "10.0.0.11"
     lines = [
         status_line(status),
         *_agents(status),
@@ -27,7 +28,7 @@ def welcome(status: dict[str, Any]) -> str:
         "next:",
         "  .venv/bin/python -m tests.lab inject --list",
         "  .venv/bin/python -m tests.lab exec train-a-0 -- \\",
-        "    sh -c 'ping -c3 -I $LAB_RAIL0_INTERFACE 10.0.0.11'",
+        f"    sh -c 'ping -c3 -I $LAB_RAIL0_INTERFACE {other}'",
     ]
     return "\n".join(lines)
 
@@ -51,10 +52,12 @@ def status(values: dict[str, Any]) -> str:
 def status_line(values: dict[str, Any]) -> str:
     """Return the sizes in one line."""
     shape = values["shape"]
-    other = {"traced", "encapsulation"}
+    other = {"traced", "encapsulation", "ip"}
     sizes = ", ".join(f"{count} {name}" for name, count in shape.items() if name not in other)
     untraced = "" if shape["traced"] else ", untraced"
-    return f"lab is up: {sizes}{untraced}, {len(values['containers'])} containers"
+    four = {"overlay": 4, "underlay": 4}
+    ip = "" if shape["ip"] == four else ", IPv{overlay} in IPv{underlay}".format(**shape["ip"])
+    return f"lab is up: {sizes}{untraced}{ip}, {len(values['containers'])} containers"
 
 
 def injected(fault: Fault) -> str:

@@ -40,6 +40,11 @@ def ends(rim: Rim, fault: Fault) -> Iterator[tuple[str, str]]:
     yield namespace(link.leaf), f"to-{link.spine}"
 
 
+def wrapped_in(rim: Rim) -> str:
+    """Return the word of nftables and tc for the IP packets that tunnels make."""
+    return "ip6" if rim.shape.ip.underlay == 6 else "ip"
+
+
 def nft_table(fault: Fault) -> str:
     """Return a name for a fault's nftables table."""
     return f"{fault.name}_{fault.target}".replace("-", "_").replace("/", "_")

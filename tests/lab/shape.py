@@ -8,6 +8,7 @@ one address, on its loopback, so that is the address it answers TTL-exceeded wit
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 
 from netagent.model.strenum import StrEnum
 from tests.lab.errors import LabError
@@ -23,7 +24,8 @@ ANALYZER_ADDRESS = "198.18.0.1"
 ANALYZER_PORT = 8420
 AGENT_PORT = 8421
 MANAGEMENT_PREFIX_LENGTH = 24
-VTEP_PREFIX_LENGTH = 24
+VTEP_PREFIX_LENGTH = {4: 24, 6: 64}
+ADDRESS_LENGTH = {4: 32, 6: 128}
 INTEGRATION_BRIDGE = "br-int"
 UNDERLAY_MTU = 1500
 
@@ -50,6 +52,17 @@ class Tunnel(StrEnum):
     def port(self) -> int:
         """The UDP port that it arrives at (RFC 7348, RFC 8926)."""
         return 4789 if self is Tunnel.VXLAN else 6081
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Versions:
+    """Which versions of IP a lab is of."""
+
+    overlay: int = 4
+    underlay: int = 4
+
+
+IPV4 = Versions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +103,7 @@ class Shape:
     traced: bool = True
     """Whether agents trace the ways of flows. Where RNICs encapsulate, they see no outer header."""
     encapsulation: Tunnel = Tunnel.VXLAN
+    ip: Versions = IPV4
 
     def __post_init__(self) -> None:
         limits = {
@@ -101,6 +115,8 @@ class Shape:
         for name, (value, most) in limits.items():
             if not 1 <= value <= most:
                 raise LabError(f"{name} is {value}", f"give a number from 1 to {most}")
+        if self.transport is Transport.RDMA and self.ip != IPV4:
+            raise LabError("Soft-RoCE's endpoints have IPv4 addresses", "add --transport udp")
 
     # --- names -----------------------------------------------------------------------------
 
@@ -143,10 +159,31 @@ class Shape:
     # --- addresses -------------------------------------------------------------------------
 
     def router_address(self, router: str) -> str:
-        """Return the only address of a router."""
+        """Return the only address of a router, of IPv6 beside those that hold on a link alone."""
+        tier, number = self._place(router)
+        if self.ip.underlay == 6:
+            return _six(f"fd00:254:{tier}::{number}")
+        return f"10.254.{tier}.{number}"
+
+    def gateway(self, router: str) -> str:
+        """Return the address at which its neighbours reach a router.
+
+        By IPv4 it is its only one, for which it answers on every link. By IPv6 a router answers
+        for what the interface itself has, so it is one that all its interfaces have.
+        """
+        if self.ip.underlay == 4:
+            return self.router_address(router)
+        tier, number = self._place(router)
+        return _six(f"fe80::{1 + tier}:{number}")
+
+    def vtep(self, host: int, rail: int) -> str:
+        """Return the underlay address of a host's RNIC, where its tunnels end."""
+        return vtep(host, rail, self.ip.underlay)
+
+    def _place(self, router: str) -> tuple[int, int]:
         if router in self.leaf_names:
-            return f"10.254.0.{1 + self.leaf_names.index(router)}"
-        return f"10.254.1.{1 + self.spine_names.index(router)}"
+            return 0, 1 + self.leaf_names.index(router)
+        return 1, 1 + self.spine_names.index(router)
 
     # --- cables ----------------------------------------------------------------------------
 
@@ -192,8 +229,10 @@ def tunnel_ofport(rail: int) -> int:
     return 1 + rail
 
 
-def vtep(host: int, rail: int) -> str:
+def vtep(host: int, rail: int, version: int = 4) -> str:
     """Return the underlay address of a host's RNIC, where its tunnels end."""
+    if version == 6:
+        return _six(f"fd00:30:{rail}::{10 + host}")
     return f"172.30.{rail}.{10 + host}"
 
 
@@ -208,6 +247,10 @@ def vtep_mac(host: int, rail: int) -> str:
 def management_address(host: int) -> str:
     """Return a host's address in the management network."""
     return f"198.18.0.{10 + host}"
+
+
+def _six(text: str) -> str:
+    return str(IPv6Address(text))
 
 
 def host_number(name: str) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.errors import LabError
-from tests.lab.shape import Shape, Transport, Tunnel
+from tests.lab.shape import Shape, Transport, Tunnel, Versions
 from tests.lab.workload import Container, container_of
 
 DIRECTORY = Path("/run/netagent-lab")
@@ -88,11 +88,13 @@ class State:
 def decode(document: dict[str, Any]) -> State:
     """Return the state that `State.encode` described."""
     transport = Transport(document["shape"]["transport"])
-    kinds = {"transport": transport, "encapsulation": Tunnel(document["shape"]["encapsulation"])}
+    ip = Versions(**document["shape"]["ip"])
+    tunnel = Tunnel(document["shape"]["encapsulation"])
+    kinds = {"transport": transport, "encapsulation": tunnel, "ip": ip}
     return State(
         shape=Shape(**(document["shape"] | kinds)),
         agents=document["agents"],
-        containers=tuple(container_of(name, transport) for name in document["containers"]),
+        containers=tuple(container_of(name, transport, ip) for name in document["containers"]),
         faults=tuple(
             Fault(**(fault | {"truth": Truth(**fault["truth"])})) for fault in document["faults"]
         ),

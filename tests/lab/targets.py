@@ -77,7 +77,7 @@ def endpoint_of(target: str, shape: Shape) -> Endpoint:
     number = rail.removeprefix("rail")
     if not number.isdigit() or int(number) >= shape.rails:
         raise bad_target(target, Kind.ENDPOINT)
-    return container_of(container, shape.transport).endpoint(int(number))
+    return container_of(container, shape.transport, shape.ip).endpoint(int(number))
 
 
 def destination_of(target: str, shape: Shape) -> Destination:
@@ -93,7 +93,7 @@ def destination_of(target: str, shape: Shape) -> Destination:
 
 def running(target: str, state: State) -> Container:
     """Return a container that runs."""
-    container = container_of(target, state.shape.transport)
+    container = container_of(target, state.shape.transport, state.shape.ip)
     if container not in state.containers:
         raise LabError(f"{target} does not run", f"run: start-task {container.task}")
     return container

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
 from netagent.model.path import Component
@@ -15,7 +17,7 @@ from tests.lab.faults import (
     source_of,
 )
 from tests.lab.pipeline import Flow, Table, host_flows
-from tests.lab.shape import Shape, Transport
+from tests.lab.shape import Shape, Transport, Versions
 from tests.lab.state import NOBODY, Fault, State, Truth
 from tests.lab.targets import Kind
 from tests.lab.workload import Container
@@ -286,6 +288,19 @@ def test_another_address_is_written_to_ip_packets_only_and_they_go_where_they_sh
     assert added.match.startswith("ip,")
     right = next(f for f in RIGHT if f.table == Table.TUNNEL and f.match in added.match)
     assert added.actions == f"set_field:10.0.0.250->ip_dst,{right.actions}"
+
+
+def test_by_ipv6_another_address_and_another_tunnel_are_of_ipv6() -> None:
+    ip = Versions(overlay=6, underlay=6)
+    shape = replace(SHAPE, ip=ip)
+    state = State(shape, containers=tuple(replace(each, ip=ip) for each in EVERYONE))
+    right = host_flows(shape, 0, state.containers)
+    for name, said in (
+        ("wrong-address", "set_field:fd00:10::250->ipv6_dst,"),
+        ("wrong-tunnel-remote", "set_field:fd00:30::13->tun_ipv6_dst,"),
+    ):
+        wrong = set(disturbed(right, [plan(name, None, {}, state)], shape, 0)) - set(right)
+        assert [said in flow.actions for flow in wrong] == [True]
 
 
 def test_a_wrong_remote_is_a_third_host_and_a_wrong_vni_is_nobody_else() -> None:

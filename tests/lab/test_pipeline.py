@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
+from dataclasses import replace
+
+import pytest
 
 from tests.lab.pipeline import Flow, Table, cookie, host_flows, tunnel_flow
-from tests.lab.shape import Shape
+from tests.lab.shape import Shape, Versions
 from tests.lab.workload import Container
 
 SHAPE = Shape()
 EVERYONE = [Container(task, host) for task in ("train-a", "train-b") for host in range(4)]
 
 
+SIX = [replace(each, ip=Versions(overlay=6, underlay=6)) for each in EVERYONE]
+MIXED = [replace(each, ip=Versions(overlay=6)) for each in EVERYONE]
+
+
 def in_table(table: Table, flows: tuple[Flow, ...]) -> list[Flow]:
     return [flow for flow in flows if flow.table is table]
 
 
-def test_no_two_flows_have_the_same_table_priority_and_match() -> None:
-    flows = host_flows(SHAPE, 0, EVERYONE)
+@pytest.mark.parametrize("everyone", [EVERYONE, SIX])
+def test_no_two_flows_have_the_same_table_priority_and_match(everyone: list[Container]) -> None:
+    flows = host_flows(SHAPE, 0, everyone)
     assert len({(flow.table, flow.priority, flow.match) for flow in flows}) == len(flows)
 
 
@@ -48,8 +56,28 @@ def test_only_local_endpoints_are_classified_and_delivered() -> None:
     assert delivered == {"output:100", "output:101", "output:116", "output:117"}
 
 
-def test_packets_from_a_tunnel_do_not_go_back_into_one() -> None:
-    for flow in in_table(Table.DESTINATION, host_flows(SHAPE, 0, EVERYONE)):
+def test_who_asks_for_a_neighbour_by_ipv6_asks_that_one_alone() -> None:
+    there = SIX[2].endpoint(1)
+    assert there.address == "fd00:10:0:1::12"
+    asked = "reg0=0x3e9,reg1=0x1,dl_dst=33:33:ff:00:00:12,icmp6,icmp_type=135"
+    actions = "set_field:0x3e9->tun_id,set_field:fd00:30:1::12->tun_ipv6_dst,output:2"
+    flows = host_flows(SHAPE, 0, SIX)
+    found = [f.actions for f in in_table(Table.TUNNEL, flows) if f.match == asked]
+    assert found == [actions] == [tunnel_flow(there).actions]
+    delivering = [f for f in host_flows(SHAPE, 2, SIX) if f.match == asked]
+    assert [f.actions for f in delivering] == ["set_field:0x65->reg2,resubmit(,50)"]
+    assert not in_table(Table.ARP, flows)
+
+
+def test_an_overlay_of_one_version_goes_over_an_underlay_of_the_other() -> None:
+    actions = {f.actions for f in in_table(Table.TUNNEL, host_flows(SHAPE, 0, MIXED))}
+    assert "set_field:0x3e9->tun_id,set_field:172.30.1.12->tun_dst,output:2" in actions
+    assert not any("ipv6_dst" in each for each in actions)
+
+
+@pytest.mark.parametrize("everyone", [EVERYONE, SIX])
+def test_packets_from_a_tunnel_do_not_go_back_into_one(everyone: list[Container]) -> None:
+    for flow in in_table(Table.DESTINATION, host_flows(SHAPE, 0, everyone)):
         if f"resubmit(,{int(Table.TUNNEL)})" in flow.actions:
             assert flow.match.endswith("reg3=0")
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.lab.routing import Hop, host_routes, router_routes
-from tests.lab.shape import Shape, namespace, vtep
+from tests.lab.shape import ADDRESS_LENGTH, Shape, Versions, namespace
 from tests.lab.test_shape import shapes
 
 
@@ -46,7 +46,7 @@ def test_every_way_between_tunnel_endpoints_of_a_rail_arrives(
     for rail in range(shape.rails):
         at = {namespace(shape.leaf_of(source, rail))}
         for _ in range(3):  # leaf, spine, leaf at most
-            at = {further for here in at for further in walker.step(here, vtep(target, rail))}
+            at = {further for here in at for further in walker.step(here, shape.vtep(target, rail))}
         assert at == {namespace(f"h{target}")}
 
 
@@ -59,16 +59,40 @@ def test_another_segment_is_reached_over_all_spines_at_equal_cost() -> None:
     assert routes["172.30.0.11/32"] == (Hop("to-h1"),)
 
 
-def test_rails_are_separate_networks() -> None:
-    destinations = {route.destination for route in router_routes(Shape(), "leaf-s0-r0")}
-    assert not [name for name in destinations if name.startswith("172.30.1.")]
+def test_by_ipv6_next_hops_hold_on_the_link_alone() -> None:
+    shape = Shape(ip=Versions(underlay=6))
+    routes = {route.destination: route.hops for route in router_routes(shape, "leaf-s0-r0")}
+    assert routes["fd00:30::12/128"] == (
+        Hop("to-spine-0", "fe80::2:1"),
+        Hop("to-spine-1", "fe80::2:2"),
+    )
+    assert routes["fd00:30::11/128"] == (Hop("to-h1"),)
+    assert routes["fd00:254:1::2/128"] == (Hop("to-spine-1", "fe80::2:2"),)
+    gateways = {shape.gateway(router) for router in shape.router_names}
+    assert len(gateways) == len(shape.router_names)
+    assert all(ip_address(gateway).is_link_local for gateway in gateways)
 
 
+@pytest.mark.parametrize(("version", "rail"), [(4, "172.30.1."), (6, "fd00:30:1:")])
+def test_rails_are_separate_networks(version: int, rail: str) -> None:
+    shape = Shape(ip=Versions(underlay=version))
+    destinations = {route.destination for route in router_routes(shape, "leaf-s0-r0")}
+    assert not [name for name in destinations if name.startswith(rail)]
+
+
+@pytest.mark.parametrize("version", [4, 6])
 @pytest.mark.parametrize("host", [0, 3])
-def test_a_host_sends_each_rail_to_its_own_leaf(host: int) -> None:
-    shape = Shape()
+def test_a_host_sends_each_rail_to_its_own_leaf(host: int, version: int) -> None:
+    shape = Shape(ip=Versions(underlay=version))
     routes = {route.destination: route for route in host_routes(shape, host)}
     for rail in range(shape.rails):
-        route = routes[f"172.30.{rail}.0/24"]
-        assert route.hops[0].via == shape.router_address(shape.leaf_of(host, rail))
-        assert route.source == vtep(host, rail)
+        leaf = shape.leaf_of(host, rail)
+        (route,) = (
+            r
+            for r in routes.values()
+            if ip_network(r.destination).num_addresses > 1 and r.source == shape.vtep(host, rail)
+        )
+        assert ip_address(shape.vtep(0, rail)) in ip_network(route.destination)
+        assert route.hops[0].via == shape.gateway(leaf)
+        length = ADDRESS_LENGTH[version]
+        assert routes[f"{shape.router_address(leaf)}/{length}"].source == route.source

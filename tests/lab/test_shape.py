@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.errors import LabError
-from tests.lab.shape import Link, Shape, host_number, namespace
+from tests.lab.shape import Link, Shape, Transport, Versions, host_number, namespace
 
 
 @st.composite
 def shapes(draw: st.DrawFn) -> Shape:
     hosts = draw(st.integers(1, 6))
     segments = draw(st.integers(1, hosts))
-    return Shape(hosts, draw(st.integers(1, 3)), segments, draw(st.integers(1, 3)))
+    versions = Versions(underlay=draw(st.sampled_from([4, 6])))
+    return Shape(hosts, draw(st.integers(1, 3)), segments, draw(st.integers(1, 3)), ip=versions)
 
 
 def test_the_default_has_two_hosts_in_each_segment() -> None:
@@ -52,6 +53,11 @@ def test_a_cable_joins_namespaces_of_the_lab(shape: Shape) -> None:
 def test_impossible_sizes_are_refused(sizes: dict[str, Any]) -> None:
     with pytest.raises(LabError, match="give a number from 1 to"):
         Shape(**sizes)
+
+
+def test_soft_roce_is_of_ipv4_only() -> None:
+    with pytest.raises(LabError, match="IPv4"):
+        Shape(transport=Transport.RDMA, ip=Versions(overlay=6))
 
 
 def test_a_link_is_named_as_verdicts_name_it() -> None:

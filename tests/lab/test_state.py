@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.errors import LabError
 from tests.lab.faults import plan
-from tests.lab.shape import Shape, Transport
+from tests.lab.shape import Shape, Transport, Versions
 from tests.lab.state import State, Store, decode
 from tests.lab.workload import Container
 
@@ -34,6 +34,14 @@ def test_the_transport_and_what_follows_from_it_are_remembered() -> None:
     assert read == state
     assert read.shape.transport is Transport.RDMA
     assert read.containers[0].endpoint(0).address == "10.1.0.11"
+
+
+def test_versions_of_ip_are_remembered() -> None:
+    ip = Versions(overlay=6, underlay=6)
+    state = State(Shape(ip=ip), containers=(Container("train-b", 1, ip=ip),))
+    read = decode(json.loads(json.dumps(state.encode())))
+    assert read == state
+    assert read.containers[0].endpoint(1).address == "fd00:10:0:1::11"
 
 
 def test_without_a_file_no_lab_is_up(tmp_path: Path) -> None:

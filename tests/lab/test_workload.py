@@ -5,7 +5,7 @@ import pytest
 
 from tests.lab.errors import LabError
 from tests.lab.namespaces import _OUR_ROOT_LINKS
-from tests.lab.shape import INITIAL_NAMESPACE, Transport
+from tests.lab.shape import INITIAL_NAMESPACE, Transport, Versions
 from tests.lab.workload import Container, container_of, task_containers
 
 
@@ -15,6 +15,20 @@ def test_tenants_overlap_in_addresses_but_in_nothing_else() -> None:
     assert (a.container.vni, b.container.vni) == (1001, 1002)
     assert a.mac != b.mac
     assert a.ofport != b.ofport
+
+
+def test_addresses_are_of_the_versions_of_the_lab() -> None:
+    six = Container("train-a", 3, ip=Versions(overlay=6, underlay=6)).endpoint(1)
+    assert (six.address, six.network) == ("fd00:10:0:1::13", "fd00:10:0:1::/64")
+    assert (six.vtep, six.mtu) == ("fd00:30:1::13", 1430)
+    four = Container("train-a", 3, ip=Versions(underlay=6)).endpoint(1)
+    assert (four.address, four.network, four.mtu) == ("10.0.1.13", "10.0.1.0/24", 1430)
+    over_four = Container("train-a", 3, ip=Versions(overlay=6)).endpoint(0)
+    assert (over_four.address, over_four.vtep, over_four.mtu) == (
+        "fd00:10::13",
+        "172.30.0.13",
+        1450,
+    )
 
 
 def test_endpoints_that_share_a_namespace_share_no_address_and_no_name() -> None:

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from netagent.model.address import is_six
 from tests.lab.errors import LabError
 from tests.lab.namespaces import in_thread
 from tests.lab.state import State, Store
@@ -118,7 +119,8 @@ class Generator:
 
 
 def _bound(endpoint: Endpoint, flow: int) -> socket.socket:
-    opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    family = socket.AF_INET6 if is_six(endpoint.address) else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
         # Where endpoints share a namespace, the address alone would lead over the loopback.
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, endpoint.interface.encode())

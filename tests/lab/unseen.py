@@ -10,8 +10,8 @@ from tests.lab.commands import run
 from tests.lab.errors import LabError
 from tests.lab.faults import source_of
 from tests.lab.ovs import kernel_datapath
-from tests.lab.rim import Action, Rim, needed, nft_table
-from tests.lab.shape import UNDERLAY_MTU, namespace, rnic, underlay_bridge, vtep
+from tests.lab.rim import Action, Rim, needed, nft_table, wrapped_in
+from tests.lab.shape import UNDERLAY_MTU, namespace, rnic, underlay_bridge
 from tests.lab.state import Fault
 from tests.lab.targets import endpoint_of, rnic_of
 
@@ -29,13 +29,15 @@ def _uplink(rim: Rim, fault: Fault) -> tuple[str, str]:
 
 def _filter(rim: Rim, fault: Fault) -> None:
     where, interface = _uplink(rim, fault)
-    udp = ("match", "ip", "protocol", "17", "0xff")
-    tunnel = ("match", "ip", "dport", str(rim.shape.encapsulation.port), "0xffff")
+    ip = wrapped_in(rim)
+    udp = ("match", ip, "protocol", "17", "0xff")
+    tunnel = ("match", ip, "dport", str(rim.shape.encapsulation.port), "0xffff")
     with needed("tc's clsact, cls_u32 and act_gact"):
         run("tc", "-n", where, "qdisc", "add", "dev", interface, "clsact")
         run(
             *("tc", "-n", where, "filter", "add", "dev", interface, "egress"),
-            *("protocol", "ip", "u32", *udp, *tunnel, "action", "drop"),
+            *("protocol", "ipv6" if ip == "ip6" else "ip"),
+            *("u32", *udp, *tunnel, "action", "drop"),
         )
 
 
@@ -81,17 +83,30 @@ def _refuse_source(rim: Rim, fault: Fault) -> None:
             "run it in a guest: python -m vagrant.vm --help",
         )
     found = rnic_of(fault.target, rim.shape)
-    remote, bridge = vtep(source_of(fault, rim.shape), found.rail), underlay_bridge(found.rail)
-    rule = f'iifname "{bridge}" ip saddr {remote} udp dport {rim.shape.encapsulation.port} drop'
+    remote = rim.shape.vtep(source_of(fault, rim.shape), found.rail)
+    bridge, family = underlay_bridge(found.rail), wrapped_in(rim)
+    rule = (
+        f'iifname "{bridge}" {family} saddr {remote} udp dport {rim.shape.encapsulation.port} drop'
+    )
     hook = "type filter hook prerouting priority raw"
-    text = f"table ip {nft_table(fault)} {{\n chain wire {{\n {hook};\n {rule}\n }}\n}}\n"
+    text = f"table {family} {nft_table(fault)} {{\n chain wire {{\n {hook};\n {rule}\n }}\n}}\n"
     run("ip", "netns", "exec", namespace(f"h{found.host}"), "nft", "-f", "-", stdin=text)
 
 
 def _accept_source(rim: Rim, fault: Fault) -> None:
     where, _interface = _uplink(rim, fault)
     with suppress(LabError):  # already gone
-        run("ip", "netns", "exec", where, "nft", "delete", "table", "ip", nft_table(fault))
+        run(
+            "ip",
+            "netns",
+            "exec",
+            where,
+            "nft",
+            "delete",
+            "table",
+            wrapped_in(rim),
+            nft_table(fault),
+        )
 
 
 # --- a flood of new flows ----------------------------------------------------------------------
@@ -103,6 +118,8 @@ def _flood(rim: Rim, fault: Fault) -> None:
             "the userspace datapath has no upcall queue",
             "run it in a guest: python -m vagrant.vm --help",
         )
+    if rim.shape.ip.overlay != 4:
+        raise LabError("the flood is of IPv4", "run: up --overlay 4")
     endpoint = endpoint_of(fault.target, rim.shape)
     # Who asks and who answers share one processor, the asking first: else it depends on the
     # machine who is faster. The other hosts of the lab have the rest.

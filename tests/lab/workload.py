@@ -8,13 +8,15 @@ all endpoints share the initial namespace (RDMA): there each tenant has addresse
 
 import re
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_interface
 
 from tests.lab.errors import LabError
-from tests.lab.shape import INITIAL_NAMESPACE, PREFIX, Transport, namespace
+from tests.lab.shape import INITIAL_NAMESPACE, IPV4, PREFIX, Transport, Versions, namespace, vtep
 
 DEFAULT_TASKS = ("train-a", "train-b")
-OVERLAY_MTU = 1450
-OVERLAY_PREFIX_LENGTH = 24
+OVERLAY_MTU = {4: 1450, 6: 1430}
+"""Bytes, by the version of the underlay: what the outer headers leave of 1500."""
+OVERLAY_PREFIX_LENGTH = {4: 24, 6: 64}
 TASK_PATTERN = re.compile(r"[a-z]{1,6}-[a-z]")
 CONTAINER_PATTERN = re.compile(r"([a-z]{1,6}-[a-z])-(\d{1,3})")
 
@@ -26,6 +28,7 @@ class Container:
     task: str
     host: int
     transport: Transport = Transport.UDP
+    ip: Versions = IPV4
 
     @property
     def id(self) -> str:
@@ -106,12 +109,30 @@ class Endpoint:
 
     def _address(self, offset: int) -> str:
         tenant = self.container.tenant_number if self.container.shares_namespace else 0
-        return f"10.{offset + tenant}.{self.rail}.{10 + self.container.host}"
+        last = 10 + self.container.host
+        if self.container.ip.overlay == 6:
+            return str(IPv6Address(f"fd00:10:{offset + tenant}:{self.rail}::{last}"))
+        return f"10.{offset + tenant}.{self.rail}.{last}"
+
+    @property
+    def prefix_length(self) -> int:
+        """Return how many bits of the address its tenant's endpoints of the rail share."""
+        return OVERLAY_PREFIX_LENGTH[self.container.ip.overlay]
 
     @property
     def network(self) -> str:
         """Return the prefix that holds the endpoints of its tenant and rail."""
-        return f"{self.address.rpartition('.')[0]}.0/{OVERLAY_PREFIX_LENGTH}"
+        return str(ip_interface(f"{self.address}/{self.prefix_length}").network)
+
+    @property
+    def vtep(self) -> str:
+        """Return the underlay address of its host's RNIC."""
+        return vtep(self.container.host, self.rail, self.container.ip.underlay)
+
+    @property
+    def mtu(self) -> int:
+        """Return how many bytes of an IP packet its interface takes."""
+        return OVERLAY_MTU[self.container.ip.underlay]
 
     @property
     def mac(self) -> str:
@@ -130,14 +151,16 @@ class Endpoint:
         return {
             "iface-id": f"{container.tenant}_{container.id}_rail{self.rail}",
             "attached_mac": self.mac,
-            "ip_addresses": f"{self.address}/{OVERLAY_PREFIX_LENGTH}",
+            "ip_addresses": f"{self.address}/{self.prefix_length}",
             "sandbox": container.id,
             "task": container.task,
             "rail": str(self.rail),
         }
 
 
-def container_of(container_id: str, transport: Transport = Transport.UDP) -> Container:
+def container_of(
+    container_id: str, transport: Transport = Transport.UDP, ip: Versions = IPV4
+) -> Container:
     """Return the container that `container_id` (short or namespace name) names.
 
     Raises `LabError` if it is no container id.
@@ -145,13 +168,16 @@ def container_of(container_id: str, transport: Transport = Transport.UDP) -> Con
     match = CONTAINER_PATTERN.fullmatch(container_id.removeprefix(PREFIX))
     if match is None:
         raise LabError(f"{container_id!r} names no container", "container ids look like train-a-0")
-    return Container(match[1], int(match[2]), transport)
+    return Container(match[1], int(match[2]), transport, ip)
 
 
 def task_containers(
-    task: str, hosts: tuple[int, ...], transport: Transport = Transport.UDP
+    task: str,
+    hosts: tuple[int, ...],
+    transport: Transport = Transport.UDP,
+    ip: Versions = IPV4,
 ) -> tuple[Container, ...]:
     """Return the containers of a task on `hosts`; raise `LabError` for an impossible name."""
     if TASK_PATTERN.fullmatch(task) is None:
         raise LabError(f"{task!r} is no task name", "use up to six letters and a tenant: train-a")
-    return tuple(Container(task, host, transport) for host in hosts)
+    return tuple(Container(task, host, transport, ip) for host in hosts)

@@ -40,6 +40,8 @@ CONFIG = ProbeConfig(
 )
 TIMEOUT_NS = CONFIG.timeout_ms * 1_000_000
 ETH_P_ALL = 3
+ADDRESSES = {4: ("10.9.0.1", "10.9.0.2"), 6: ("fd00:9::1", "fd00:9::2")}
+BOTH = pytest.mark.parametrize("pair", [(4, 1450), (6, 1450)], indirect=True)
 
 
 class Side:
@@ -104,21 +106,25 @@ def enough(side, **least):
 
 @pytest.fixture
 def pair(request):
-    """Two sides with open endpoints; the parameter is the MTU, 1450 where there is none."""
+    """Two sides with open endpoints; the parameter is the version of IP and the MTU."""
     require(NETNS)
-    mtu = getattr(request, "param", 1450)
+    version, mtu = getattr(request, "param", (4, 1450))
     tag = secrets.token_hex(3)
-    left = Side(f"na-{tag}-l", "l", "10.9.0.1")
-    right = Side(f"na-{tag}-r", "r", "10.9.0.2")
+    left = Side(f"na-{tag}-l", "l", ADDRESSES[version][0])
+    right = Side(f"na-{tag}-r", "r", ADDRESSES[version][1])
+    flags = ("nodad",) if version == 6 else ()
     try:
         for side in (left, right):
             ip("netns", "add", side.name)
         ip("link", "add", "l0", "netns", left.name, "type", "veth", "peer", "name", "r0",
            "netns", right.name)  # fmt: skip
         for side in (left, right):
-            ip("-n", side.name, "addr", "add", f"{side.address}/24", "dev", side.device)
+            ip("-n", side.name, "addr", "add", f"{side.address}/24", "dev", side.device, *flags)
             ip("-n", side.name, "link", "set", side.device, "mtu", str(mtu), "up")
             side.open(mtu)
+        if version == 6:  # the kernel asks for neighbours once it has seen the carrier
+            ping = ("ping", "-q", "-i", "0.05", "-c", "1", "-w", str(DEADLINE_S), right.address)
+            ip("netns", "exec", left.name, *ping)
         yield left, right
     finally:
         for side in (left, right):
@@ -126,7 +132,7 @@ def pair(request):
             subprocess.run(["ip", "netns", "del", side.name], check=False)
 
 
-@pytest.mark.parametrize("pair", [1450, 9000], indirect=True)
+@pytest.mark.parametrize("pair", [(4, 1450), (4, 9000), (6, 1450), (6, 9000)], indirect=True)
 def test_probes_of_every_size_are_measured_in_both_directions_at_once(pair):
     left, right = pair
     left.probe(right)
@@ -146,6 +152,7 @@ def test_probes_of_every_size_are_measured_in_both_directions_at_once(pair):
             assert flow.sent - 3 * CONFIG.pings_per_visit <= flow.rtt.count <= flow.sent
 
 
+@BOTH
 def test_what_the_interface_does_not_take_is_a_send_error_and_no_loss(pair):
     left, right = pair
     ip("-n", left.name, "link", "set", left.device, "mtu", "1280")
@@ -160,10 +167,12 @@ def test_what_the_interface_does_not_take_is_a_send_error_and_no_loss(pair):
     assert all(flow.sent_large == flow.lost == 0 for flow in left.flows())
 
 
+@BOTH
 def test_a_closed_responder_refuses_and_loses_nothing(pair):
     left, right = pair
     # A kernel tells one host of a closed port once a second, which is slower than we probe here.
-    ip("netns", "exec", right.name, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0")
+    ip("netns", "exec", right.name, "sysctl", "-qw", "net.ipv4.icmp_ratelimit=0",
+       "net.ipv6.icmp.ratelimit=0")  # fmt: skip
     left.probe(right)
     right.probes.set_endpoints([])
     run_until(enough(left, refused=3), left)
@@ -211,6 +220,7 @@ def test_a_cut_link_loses_in_a_row_until_it_is_whole_again(pair):
     run_until(lambda: not any(flow.run for flow in left.flows()), left, right)
 
 
+@BOTH
 def test_a_burst_is_answered_probe_by_probe_and_counts_in_no_window(pair):
     left, right = pair
     target = Target(left.id, right.id, right.address, "")
@@ -218,7 +228,8 @@ def test_a_burst_is_answered_probe_by_probe_and_counts_in_no_window(pair):
     run_until(lambda: collect() is not None, left, right)
     answers = collect()
     assert [answer.outcome for answer in answers] == ["replied"] * 6
-    assert [answer.size for answer in answers] == [64, 1100, 1450] * 2
+    smallest = 72 if ":" in right.address else 64  # headers of 48 bytes, and the frame
+    assert [answer.size for answer in answers] == [smallest, 1100, 1450] * 2
     assert left.flows() == []
 
 
@@ -246,6 +257,7 @@ def test_the_flow_of_a_marked_packet_is_known_on_both_sides(pair):
             assert target.prober.flow_of(probe, target.address) is None
 
 
+@BOTH
 def test_ports_roam_over_real_sockets_and_nothing_is_lost_by_it(pair):
     left, right = pair
     left.probe(right)
@@ -278,9 +290,9 @@ def test_ports_roam_over_real_sockets_and_nothing_is_lost_by_it(pair):
 
 def bound(side):
     """Return the UDP ports that are open in a side's namespace, as the kernel lists them."""
-    listed = call_in_namespace(
-        side.namespace, Path("/proc/thread-self/net/udp").read_text
-    ).splitlines()[1:]
+    files = [Path("/proc/thread-self/net", name) for name in ("udp", "udp6")]
+    texts = call_in_namespace(side.namespace, lambda: [file.read_text() for file in files])
+    listed = [line for text in texts for line in text.splitlines()[1:]]
     return {int(line.split()[1].partition(":")[2], 16) for line in listed}
 
 

@@ -97,8 +97,10 @@ class Host:
         self.ip("addr", "replace", f"172.30.{rail}.10/24", "dev", device)
         self.ip("link", "set", device, "up")
 
-    def start_container(self, container: str, *, rails: int = 1, octet: int = 10) -> None:
-        """Start a container with its ports, in the order of a CNI plugin."""
+    def start_container(
+        self, container: str, *, rails: int = 1, octet: int = 10, address: str = ""
+    ) -> None:
+        """Start a container with its ports, in the order of a CNI plugin; `address` with prefix."""
         namespace = self.containers[container] = f"na-{self.tag}-{container}"
         run("ip", "netns", "add", namespace)
         for rail in range(rails):
@@ -107,9 +109,10 @@ class Host:
             mac = f"02:00:00:00:{rail:02x}:{octet:02x}"
             inside = ("ip", "-n", namespace)
             run(*inside, "link", "set", f"eth{rail}", "address", mac, "mtu", "1450", "up")
-            run(*inside, "addr", "add", f"10.0.{rail}.{octet}/24", "dev", f"eth{rail}")
+            own = address or f"10.0.{rail}.{octet}/24"
+            run(*inside, "addr", "add", own, "dev", f"eth{rail}")
             self.ip("link", "set", port, "up")
-            self._plug(container, rail, mac, f"10.0.{rail}.{octet}/24")
+            self._plug(container, rail, mac, own)
 
     def unplug(self, container: str, rail: int = 0) -> None:
         """Remove a container's port from the vSwitch."""

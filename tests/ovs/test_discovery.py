@@ -366,3 +366,29 @@ def test_ovs_cnis_representor_is_an_endpoint_in_the_namespace_that_its_port_name
         host.vsctl("del-port", "br-int", port)
         host.ip("link", "del", port)
         views.within(5, "nothing", lambda v: not v.endpoints and not v.findings)
+
+
+def test_an_endpoint_of_ipv6_over_ipv6_is_found_once_its_address_may_be_used(host: Host) -> None:
+    host.ip("addr", "add", "fd00:30::10/64", "dev", "br-phy0", "nodad")
+    host.vsctl("set", "interface", "vxlan0", 'options:local_ip="FD00:30:0::10"')
+    try:
+        with Views(host) as views:
+            host.start_container("six", octet=66, address="fd00:10::66/64")
+            key = EndpointId("six", 0)
+            # Duplicate address detection takes a second after the carrier is there.
+            views.within(8, "the endpoint", lambda view: state_of(view, key) is EndpointState.UP)
+            (found,) = (each for each in views.latest.endpoints if each.id == key)
+            assert (found.address, found.underlay) == ("fd00:10::66", "fd00:30::10")
+            assert (found.rnic, found.mtu) == ("rnic0", 1450)
+            inside = ("ip", "-n", host.containers["six"])
+            run(*inside, "addr", "del", "fd00:10::66/64", "dev", "eth0")
+            views.within(8, "its address", lambda view: FindingKind.ENDPOINT_DOWN in kinds(view))
+            (text,) = (e.text for e in views.latest.findings if e.kind is FindingKind.ENDPOINT_DOWN)
+            assert "does not carry fd00:10::66" in text
+            host.unplug("six")
+            views.within(4, "its end", lambda view: state_of(view, key) is None)
+    finally:
+        if "six" in host.containers:
+            host.delete_namespace("six")
+        host.vsctl("set", "interface", "vxlan0", "options:local_ip=172.30.0.10")
+        host.ip("addr", "del", "fd00:30::10/64", "dev", "br-phy0")

@@ -48,7 +48,12 @@ log = structlog.get_logger()
 
 T = TypeVar("T")
 
-_GROUPS = rtnl.RTMGRP_LINK | rtnl.RTMGRP_IPV4_IFADDR | 1 << (rtnl.RTNLGRP_NSID - 1)
+_GROUPS = (
+    rtnl.RTMGRP_LINK
+    | rtnl.RTMGRP_IPV4_IFADDR
+    | rtnl.RTMGRP_IPV6_IFADDR
+    | 1 << (rtnl.RTNLGRP_NSID - 1)
+)
 _EVENT_BUFFER = 4 << 20
 """Bytes of the event socket's receive buffer. Chosen: the events of a hundred pods that start at
 once fit."""
@@ -65,6 +70,11 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 """How a path is opened that should be a namespace's: a pipe in its place holds up nobody."""
 _MII_DOWN = 2
 """BOND_LINK_DOWN of linux/if_bonding.h; 0 is up, 1 and 3 last for a moment."""
+
+_SCOPE_LINK = 253
+"""RT_SCOPE_LINK of linux/rtnetlink.h: from here on, addresses hold on a link, or here, alone."""
+_OPTIMISTIC, _DADFAILED, _TENTATIVE = 0x04, 0x08, 0x40
+"""IFA_F_ bits of linux/if_addr.h: whether an address is already in use, never or not yet."""
 
 Table = dict[int, Link]
 """Devices of one namespace by index."""
@@ -99,7 +109,7 @@ class LinkGone:
 
 @dataclass(frozen=True, slots=True)
 class AddressSeen:
-    """A device got an IPv4 address."""
+    """A device got an address that may be used."""
 
     index: int
     address: str
@@ -107,7 +117,15 @@ class AddressSeen:
 
 @dataclass(frozen=True, slots=True)
 class AddressGone:
-    """A device lost an IPv4 address."""
+    """A device lost an address, or it may not be used yet."""
+
+    index: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddressDuplicate:
+    """A device may not use an IPv6 address, since another one answered for it."""
 
     index: int
     address: str
@@ -120,7 +138,7 @@ class NamespaceGone:
     nsid: int
 
 
-Fact = LinkSeen | LinkGone | AddressSeen | AddressGone | NamespaceGone
+Fact = LinkSeen | LinkGone | AddressSeen | AddressGone | AddressDuplicate | NamespaceGone
 
 
 def apply(table: Table, fact: Fact) -> bool:
@@ -128,19 +146,33 @@ def apply(table: Table, fact: Fact) -> bool:
     match fact:
         case LinkSeen(link):
             known = table.get(link.index)
-            new = replace(link, addresses=known.addresses if known else ())
+            held = (known.addresses, known.duplicates) if known else ((), ())
+            new = replace(link, addresses=held[0], duplicates=held[1])
         case AddressSeen(index, address) if index in table:
             known = table[index]
-            new = replace(known, addresses=tuple(sorted({*known.addresses, address})))
+            new = _without(known, address)
+            new = replace(new, addresses=tuple(sorted({*new.addresses, address})))
+        case AddressDuplicate(index, address) if index in table:
+            known = table[index]
+            new = _without(known, address)
+            new = replace(new, duplicates=tuple(sorted({*new.duplicates, address})))
         case AddressGone(index, address) if index in table:
             known = table[index]
-            new = replace(known, addresses=tuple(a for a in known.addresses if a != address))
+            new = _without(known, address)
         case LinkGone(index):
             return table.pop(index, None) is not None
         case _:
             return False
     table[new.index] = new
     return new != known
+
+
+def _without(link: Link, address: str) -> Link:
+    return replace(
+        link,
+        addresses=tuple(a for a in link.addresses if a != address),
+        duplicates=tuple(a for a in link.duplicates if a != address),
+    )
 
 
 # --- what messages say --------------------------------------------------------------------------
@@ -169,16 +201,30 @@ def _facts(message: Any) -> Iterator[Fact]:
         elif link := _link(message):
             yield LinkSeen(link)
     elif kind in {rtnl.RTM_NEWADDR, rtnl.RTM_DELADDR}:
-        found = _attributes(message)
-        # On a point-to-point device IFA_ADDRESS is the other end.
-        address = _value(found, "IFA_LOCAL", str) or _value(found, "IFA_ADDRESS", str)
-        if message["family"] == socket.AF_INET and address:
-            fact = AddressSeen if kind == rtnl.RTM_NEWADDR else AddressGone
-            yield fact(message["index"], address)
+        yield from _of_address(message)
     elif kind == rtnl.RTM_DELNSID:
         nsid = _value(_attributes(message), "NETNSA_NSID", int)
         if nsid is not None:
             yield NamespaceGone(nsid)
+
+
+def _of_address(message: Any) -> Iterator[Fact]:
+    found, family = _attributes(message), message["family"]
+    # On a point-to-point device IFA_ADDRESS is the other end.
+    address = _value(found, "IFA_LOCAL", str) or _value(found, "IFA_ADDRESS", str)
+    if not address or family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    if family == socket.AF_INET6 and message["scope"] >= _SCOPE_LINK:
+        return  # every device has one, which comes and goes with its carrier
+    flags = _value(found, "IFA_FLAGS", int) or 0
+    if message["header"]["type"] == rtnl.RTM_DELADDR:
+        yield AddressGone(message["index"], address)
+    elif flags & _DADFAILED:
+        yield AddressDuplicate(message["index"], address)
+    elif flags & _TENTATIVE and not flags & _OPTIMISTIC:
+        yield AddressGone(message["index"], address)
+    else:
+        yield AddressSeen(message["index"], address)
 
 
 def _link(message: Any) -> Link | None:
@@ -236,14 +282,15 @@ def dump(nsid: int | None = None) -> Table:
 
     Raises OSError where the kernel refuses, such as for a namespace that just died.
     """
-    links, addresses = ifinfmsg(), _AddressRequest()
-    addresses["family"] = socket.AF_INET
+    links, four, six = ifinfmsg(), _AddressRequest(), _AddressRequest()
+    four["family"], six["family"] = socket.AF_INET, socket.AF_INET6
     if nsid is not None:
         links["attrs"] = [("IFLA_IF_NETNSID", nsid)]  # the first name of IFLA_TARGET_NETNSID
-        addresses["attrs"] = [("IFA_TARGET_NETNSID", nsid)]
+        four["attrs"] = six["attrs"] = [("IFA_TARGET_NETNSID", nsid)]
+    requests = (links, rtnl.RTM_GETLINK), (four, rtnl.RTM_GETADDR), (six, rtnl.RTM_GETADDR)
     table: Table = {}
     with query_socket() as query:
-        for kind, request in ((rtnl.RTM_GETLINK, links), (rtnl.RTM_GETADDR, addresses)):
+        for request, kind in requests:
             query.put(request, kind, NLM_F_REQUEST | NLM_F_DUMP)
             for message in _dumped(query):
                 for fact in _facts(message):

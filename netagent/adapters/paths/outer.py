@@ -11,10 +11,11 @@ encapsulates passes by the kernel, and is not seen here.)
 import ctypes
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from netagent.model.encapsulation import GENEVE, Encapsulation
+from netagent.model.encapsulation import ETHERNET_BYTES, GENEVE, IP_BYTES, UDP_BYTES, Encapsulation
 from netagent.model.errors import RemoteProtocolError
 from netagent.probing.paths import OuterFlow
 from netagent.wire import frame
@@ -37,30 +38,28 @@ _OPTIONS_MASK = 0x3F
 """Bits of Geneve's first byte that count its options, in words of four bytes (RFC 8926)."""
 _BRIDGED = 0x6558
 """Protocol inside of Geneve: Ethernet (RFC 8926, section 3.4)."""
-_INNER_IP = _INNER_ETHERNET + 14
-"""Bytes from the start of the outer UDP header to the inner IPv4 header (IEEE 802.3: Ethernet has
-14)."""
-_INNER_UDP = _INNER_IP + 20
-"""Bytes from the start of the outer UDP header to the inner one (RFC 791: IPv4 has 20; our own
-probes have no options)."""
-_PAYLOAD = _INNER_UDP + 8
-"""Bytes from the start of the outer UDP header to the inner payload (RFC 768: UDP has 8)."""
 _ROCE_PORT = 4791
 """UDP port of RoCE v2 (InfiniBand Architecture Specification, annex A17)."""
 _ROCE_HEADERS = 12 + 8
 """Bytes of BTH and DETH, which stand between UDP and the frame (InfiniBand Architecture
 Specification)."""
-_ETHERNET = 14
-"""Bytes of an Ethernet header without a tag (IEEE 802.3)."""
+_INNER = ETHERNET_BYTES + _INNER_ETHERNET + ETHERNET_BYTES
+"""Bytes that both Ethernet headers and what is around the inner one take."""
+_ETH_IPV4, _ETH_IPV6 = 0x0800, 0x86DD
+"""EtherTypes ETH_P_IP and ETH_P_IPV6 of linux/if_ether.h."""
+_PROTOCOL = {_ETH_IPV4: 9, _ETH_IPV6: 6}
+"""Where an IP header says what follows (RFC 791, RFC 8200; our own probes have no options)."""
+_LABEL_MASK = 0xFFFFF
+"""Bits of the flow label in the first word of an IPv6 header (RFC 8200)."""
 
 # Opcodes of classic BPF, linux/bpf_common.h.
 _LDH_ABS, _LDB_ABS, _LD_ABS = 0x28, 0x30, 0x20
 _LDH_IND, _LDB_IND, _LD_IND = 0x48, 0x50, 0x40
-_LDX_MSH, _JEQ, _JSET, _RET = 0xB1, 0x15, 0x45, 0x06
-_AND, _LSH, _ADD_X, _TAX = 0x54, 0x64, 0x0C, 0x07
+_LDX_MSH, _LDX_IMM, _JEQ, _JSET, _RET = 0xB1, 0x01, 0x15, 0x45, 0x06
+_AND, _LSH, _ADD, _ADD_X, _TAX, _TXA = 0x54, 0x64, 0x04, 0x0C, 0x07, 0x87
 _SNAP_BYTES = 448
 """Bytes of a frame that the filter hands over. Chosen: all headers, with 40 bytes of outer IP
-options, and the frame's header take 176, and options of Geneve up to 252 (RFC 8926)."""
+options, and the frame's header take 196, and options of Geneve up to 252 (RFC 8926)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,54 +76,87 @@ class Sighting:
     frame: frame.Frame
 
 
+class _Step(NamedTuple):
+    """One instruction; it goes on with the next one where no label says otherwise."""
+
+    code: int
+    k: int = 0
+    then: str = ""
+    otherwise: str = ""
+
+
 def _program(tunnel: Encapsulation) -> bytes:
-    # (load, offset, jump if true, value, where to go if false)
-    outer = [
-        (_LD_ABS, _SKF_AD_PKTTYPE, _JEQ, _PACKET_OUTGOING, "drop"),
-        (_LDH_ABS, 12, _JEQ, 0x0800, "drop"),
-        (_LDB_ABS, _ETHERNET + 9, _JEQ, socket.IPPROTO_UDP, "drop"),
+    """Return the program; X is where the outer UDP header begins, less the Ethernet header."""
+    steps: list[_Step | str] = [
+        *_test(_LD_ABS, _SKF_AD_PKTTYPE, _PACKET_OUTGOING),
+        *_test(_LDH_ABS, 12, _ETH_IPV6, then="six", otherwise=""),
+        _Step(_JEQ, _ETH_IPV4, otherwise="drop"),
+        _Step(_LDX_MSH, ETHERNET_BYTES),
+        *_test(_LDB_ABS, ETHERNET_BYTES + _PROTOCOL[_ETH_IPV4], socket.IPPROTO_UDP, then="wrapped"),
+        "six",
+        _Step(_LDX_IMM, IP_BYTES[6]),
+        *_test(_LDB_ABS, ETHERNET_BYTES + _PROTOCOL[_ETH_IPV6], socket.IPPROTO_UDP),
+        "wrapped",
+        *_test(_LDH_IND, ETHERNET_BYTES + 2, tunnel.port),
     ]
-    wrapped = [(_LDH_IND, _ETHERNET + 2, _JEQ, tunnel.port, "drop")]
-    skipped: list[tuple[int, int, int, int]] = []
     if tunnel.kind == GENEVE.kind:
-        wrapped.append((_LDH_IND, _ETHERNET + _TUNNEL + 2, _JEQ, _BRIDGED, "drop"))
-        skipped = [  # X += length of the options
-            (_LDB_IND, 0, 0, _ETHERNET + _TUNNEL),
-            (_AND, 0, 0, _OPTIONS_MASK), (_LSH, 0, 0, 2), (_ADD_X, 0, 0, 0), (_TAX, 0, 0, 0),
+        steps += [
+            *_test(_LDH_IND, ETHERNET_BYTES + _TUNNEL + 2, _BRIDGED),
+            _Step(_LDB_IND, ETHERNET_BYTES + _TUNNEL),  # X += length of the options
+            _Step(_AND, _OPTIONS_MASK), _Step(_LSH, 2), _Step(_ADD_X), _Step(_TAX),
         ]  # fmt: skip
-    inner = [
-        (_LDH_IND, _ETHERNET + _INNER_ETHERNET + 12, _JEQ, 0x0800, "drop"),
-        (_LDB_IND, _ETHERNET + _INNER_IP + 9, _JEQ, socket.IPPROTO_UDP, "drop"),
-    ]
-    over_udp = _marked_at(_ETHERNET + _PAYLOAD, "roce")
-    over_roce = _marked_at(_ETHERNET + _PAYLOAD + _ROCE_HEADERS, "drop")
-    before = 2 * (len(outer) + len(wrapped) + len(inner)) + 1 + len(skipped)
-    roce = before + 2 * len(over_udp) + 1
-    labels = {"roce": roce, "drop": roce + 2 * len(over_roce) + 1}
-    code: list[tuple[int, int, int, int]] = []
-
-    def emit(tests: list[tuple[int, int, int, int, str]]) -> None:
-        for load, offset, jump, value, label in tests:
-            code.append((load, 0, 0, offset))
-            code.append((jump, 0, labels[label] - len(code) - 1, value))
-
-    emit(outer)
-    code.append((_LDX_MSH, 0, 0, _ETHERNET))  # X = length of the outer IP header
-    emit(wrapped)
-    code += skipped
-    emit(inner)
-    emit(over_udp)
-    code.append((_RET, 0, 0, _SNAP_BYTES))
-    emit(over_roce)
-    code += [(_RET, 0, 0, _SNAP_BYTES), (_RET, 0, 0, 0)]
-    return b"".join(struct.pack("@HBBI", *each) for each in code)
+    steps += [
+        *_test(_LDH_IND, _INNER - 2, _ETH_IPV6, then="six in", otherwise=""),
+        _Step(_JEQ, _ETH_IPV4, otherwise="drop"),
+        *_test(_LDB_IND, _INNER + _PROTOCOL[_ETH_IPV4], socket.IPPROTO_UDP, then="probe"),
+        "six in",
+        *_test(_LDB_IND, _INNER + _PROTOCOL[_ETH_IPV6], socket.IPPROTO_UDP),
+        # X += by how much the header is longer than one of IPv4
+        _Step(_TXA), _Step(_ADD, IP_BYTES[6] - IP_BYTES[4]), _Step(_TAX),
+        "probe",
+        *_marked(_INNER + IP_BYTES[4] + UDP_BYTES, otherwise="roce"),
+        _Step(_RET, _SNAP_BYTES),
+        "roce",
+        *_marked(_INNER + IP_BYTES[4] + UDP_BYTES + _ROCE_HEADERS, otherwise="drop"),
+        _Step(_RET, _SNAP_BYTES),
+        "drop",
+        _Step(_RET),
+    ]  # fmt: skip
+    return _assembled(steps)
 
 
-def _marked_at(offset: int, otherwise: str) -> list[tuple[int, int, int, int, str]]:
+def _test(
+    load: int, offset: int, value: int, *, then: str = "", otherwise: str = "drop"
+) -> list[_Step]:
+    return [_Step(load, offset), _Step(_JEQ, value, then, otherwise)]
+
+
+def _marked(offset: int, *, otherwise: str) -> list[_Step]:
     return [
-        (_LD_IND, offset, _JEQ, frame.MAGIC, otherwise),
-        (_LDB_IND, offset + frame.FLAGS_OFFSET, _JSET, frame.MARKED, otherwise),
+        *_test(_LD_IND, offset, frame.MAGIC, otherwise=otherwise),
+        _Step(_LDB_IND, offset + frame.FLAGS_OFFSET),
+        _Step(_JSET, frame.MARKED, otherwise=otherwise),
     ]
+
+
+def _assembled(steps: Iterable[_Step | str]) -> bytes:
+    labels: dict[str, int] = {}
+    code: list[_Step] = []
+    for step in steps:
+        if isinstance(step, str):
+            labels[step] = len(code)
+        else:
+            code.append(step)
+
+    def distance(label: str, at: int) -> int:
+        return labels[label] - at - 1 if label else 0
+
+    return b"".join(
+        struct.pack(
+            "@HBBI", each.code, distance(each.then, at), distance(each.otherwise, at), each.k
+        )
+        for at, each in enumerate(code)
+    )
 
 
 def open_uplink(device: str, tunnel: Encapsulation) -> socket.socket:
@@ -159,27 +191,50 @@ def drain(uplink: socket.socket, tunnel: Encapsulation, *, limit: int = 256) -> 
             continue  # the filter looks at fewer fields than the parser
 
 
+class _Ip(NamedTuple):
+    """What is read of an IP header."""
+
+    source: str
+    target: str
+    end: int
+    """Where in the packet it ends."""
+    label: int = 0
+
+
+def _ip(packet: bytes, ethernet: int) -> _Ip:
+    """Read the IP header after the Ethernet header at `ethernet`."""
+    (kind,) = struct.unpack_from("!H", packet, ethernet + 12)
+    at = ethernet + ETHERNET_BYTES
+    if kind == _ETH_IPV4:
+        source, target = struct.unpack_from("!4s4s", packet, at + 12)
+        end = at + (packet[at] & 0x0F) * 4
+        return _Ip(socket.inet_ntoa(source), socket.inet_ntoa(target), end)
+    if kind != _ETH_IPV6:
+        raise RemoteProtocolError(f"a frame of EtherType {kind:#06x}")
+    first, source, target = struct.unpack_from("!I4x16s16s", packet, at)
+    ends = [socket.inet_ntop(socket.AF_INET6, each) for each in (source, target)]
+    return _Ip(ends[0], ends[1], at + IP_BYTES[6], first & _LABEL_MASK)
+
+
 def parse(packet: bytes, tunnel: Encapsulation) -> Sighting:
     """Return the sighting in an Ethernet frame; RemoteProtocolError if it holds none."""
     try:
-        udp = _ETHERNET + (packet[_ETHERNET] & 0x0F) * 4
+        outside = _ip(packet, 0)
+        udp = outside.end
         (outer_port,) = struct.unpack_from("!H", packet, udp)
         (vni,) = struct.unpack_from("!I", packet, udp + _TUNNEL + 4)
         if tunnel.kind == GENEVE.kind:
             udp += (packet[udp + _TUNNEL] & _OPTIONS_MASK) * 4
-        source, target = struct.unpack_from("!4s4s", packet, udp + _INNER_IP + 12)
-        source_port, target_port = struct.unpack_from("!HH", packet, udp + _INNER_UDP)
-        outer_source, outer_target = struct.unpack_from("!4s4s", packet, _ETHERNET + 12)
+        inside = _ip(packet, udp + _INNER_ETHERNET)
+        source_port, target_port = struct.unpack_from("!HH", packet, inside.end)
     except (IndexError, struct.error) as error:
         raise RemoteProtocolError(f"short frame of {len(packet)} bytes") from error
-    payload = udp + _PAYLOAD + (_ROCE_HEADERS if target_port == _ROCE_PORT else 0)
+    payload = inside.end + UDP_BYTES + (_ROCE_HEADERS if target_port == _ROCE_PORT else 0)
     return Sighting(
-        OuterFlow(
-            socket.inet_ntoa(outer_source), socket.inet_ntoa(outer_target), outer_port, tunnel.port
-        ),
+        OuterFlow(outside.source, outside.target, outer_port, tunnel.port, outside.label),
         vni >> 8,
-        socket.inet_ntoa(source),
-        socket.inet_ntoa(target),
+        inside.source,
+        inside.target,
         source_port,
         target_port,
         frame.decode(packet[payload:]),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from netagent.adapters.clock import now_ns, wall_ns
 from netagent.adapters.probes import udp
+from netagent.model.encapsulation import UDP_BYTES, ip_bytes
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -68,7 +69,6 @@ class Answering:
 class UdpTransport:
     """An endpoint's sockets: one that answers, and one per source port that probes."""
 
-    overhead_bytes = udp.IP_AND_UDP_BYTES
     introduction_ns = 0
     max_frame_bytes = 65_000
     stamps = Stamps.KERNEL
@@ -84,6 +84,7 @@ class UdpTransport:
     ) -> None:
         """`reopen` opens a further socket to probe from; None: all ports stay."""
         self._endpoint = endpoint
+        self.overhead_bytes = ip_bytes(endpoint.address) + UDP_BYTES
         self._sockets = sockets
         self._port = port
         self._answering = answering

@@ -14,16 +14,17 @@ from netagent.adapters.rdma.handles import Handles, Reach
 from netagent.adapters.rdma.messages import Place, RdmaEvent
 from netagent.adapters.rdma.port import Arrived, RdmaPort
 from netagent.adapters.rdma.resolver import Resolver
+from netagent.model.encapsulation import UDP_BYTES, ip_bytes
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.pinglist import Target
-from netagent.probing.rdma.gids import packed_gid, sender_key, sender_slice
+from netagent.probing.rdma.gids import address_of, packed_gid, sender_key, sender_slice
 from netagent.probing.session import ProbeSession, Stamps
 from netagent.probing.transport import Outcome, Sent
 from netagent.wire import frame
 
-OVERHEAD_BYTES = 20 + 8 + 12 + 8 + 4
-"""Bytes of a packet beside its payload: IP, UDP, BTH, DETH and ICRC (InfiniBand Architecture
-Specification)."""
+_BESIDE_IP_BYTES = UDP_BYTES + 12 + 8 + 4
+"""Bytes of a packet beside its payload and the IP header: UDP, BTH, DETH and ICRC (InfiniBand
+Architecture Specification)."""
 UNANSWERED = 8
 """Probes in a row without a reply after which the target's neighbour is resolved anew. Chosen:
 fewer may be plain loss."""
@@ -54,7 +55,6 @@ class _Aimed:
 class RdmaTransport:
     """Probes from one local endpoint."""
 
-    overhead_bytes = OVERHEAD_BYTES
     introduction_ns = INTRODUCTION_NS
     roamer = None
     """All ports stay: on Soft-RoCE each one is a queue pair, on other devices an address handle for
@@ -62,6 +62,7 @@ class RdmaTransport:
 
     def __init__(self, port: RdmaPort, resolver: Resolver) -> None:
         self._port = port
+        self.overhead_bytes = ip_bytes(address_of(port.place.gid)) + _BESIDE_IP_BYTES
         self._handles = Handles(port, resolver, port.ports)
         self._aimed: dict[str, _Aimed] = {}
         self._by_sender: dict[bytes, _Aimed] = {}

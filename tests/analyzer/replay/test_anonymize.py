@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 import io
 import re
+from dataclasses import replace
+from ipaddress import ip_address
 
+import msgspec
 import pytest
 
 from analyzer.replay import records
-from analyzer.replay.anonymize import anonymized
+from analyzer.replay.anonymize import Names, anonymize, anonymized
 from analyzer.replay.frames import frame
 from analyzer.replay.player import play, read
-from netagent.model.endpoint import Endpoint
+from netagent.model.endpoint import Endpoint, oddity
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
@@ -85,6 +88,13 @@ def names_replaced(text, *more):
     [
         ("on host gpu-0417.", "0417"),
         ("probes to 10.1.2.3. It", "10.1.2.3"),
+        ("probes to fd00:30::a1. It", "a1"),
+        ("at fd00:30::a1: it", "a1"),
+        ("at https://[fd00:30::a1]:8420/", "a1"),
+        ("fd00:30::a1/64, FD00:30::B2", "00:30"),
+        ("h0/fd00:30::a1", "a1"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("fd00:30:::a1", "a1"),
         ("gpu-0417.corp.example", "0417"),
         ("vxlan_gpu-0417", "0417"),
         ("GPU-0417", "0417"),
@@ -101,6 +111,26 @@ def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
         records.TaskDeleted(task="old-task", now_ns=1),
     )
     assert secret not in names_replaced(text, *more)
+
+
+def test_addresses_of_both_versions_keep_their_order_and_endpoints_stay_endpoints():
+    said = names_replaced("fd00:30::b fd00:30::a FD00:0030::b 10.0.0.9 10.0.0.10 fd00:30::b -- x")
+    b, a, again, nine, ten, *_ = said.split()
+    assert b == again == said.split()[5]
+    assert ip_address(a) < ip_address(b)
+    assert ip_address(nine) < ip_address(ten)
+    (six,) = (
+        replace(each, address="fd00:10::1", underlay="fd00:30::1") for each in NAMED.endpoints
+    )
+    names = Names()
+    record = records.Registered(
+        registration=msgspec.structs.replace(NAMED, endpoints=(six,)), now_ns=1
+    )
+    names.find(record)
+    (made,) = anonymize(record, names.renamer()).registration.endpoints
+    assert oddity(made) == ""
+    assert not {made.address, made.underlay} & {six.address, six.underlay}
+    assert made.address != made.underlay
 
 
 def test_a_container_called_as_a_word_of_the_format_breaks_nothing():

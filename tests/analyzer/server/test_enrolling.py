@@ -13,6 +13,7 @@ import pytest
 
 from analyzer import cli as analyzer_cli
 from analyzer.authority import Authority
+from analyzer.server import enrolling
 from netagent import cli
 from netagent.trust import new_request, revoked_in
 from netagent.wire.enrolment import MAX_REQUEST_BYTES
@@ -249,3 +250,11 @@ def test_the_files_of_a_host_are_for_root_alone(served, asked, tmp_path):
     for path in (tmp_path / "h0" / "tls").iterdir():
         assert path.stat().st_mode & 0o077 == 0, path
     assert Path(tmp_path / "h0" / "agent.toml").read_text().startswith("# Written by")
+
+
+@pytest.mark.parametrize(("client", "address"), [
+    (("10.0.0.1", 5), "10.0.0.1"), (("::ffff:10.0.0.1", 5), "10.0.0.1"),
+    (("fd00::1", 5), "fd00::1"), (None, ""),
+])  # fmt: skip
+def test_a_listener_of_both_versions_hears_from_ipv4_as_that(client, address):
+    assert enrolling._address({"client": client}) == address

@@ -190,6 +190,27 @@ def test_a_port_found_without_any_device_counts_as_crashed_after_the_grace(host)
     assert [each.state for each in view.endpoints] == [EndpointState.CRASHED]
 
 
+def test_of_what_cannot_be_read_over_ipv6_the_outer_header_leaves_less(host):
+    host.links.start(plug(), 3)
+    del host.links.inside[3]
+    host.links.change("br-phy0", addresses=("fd00:30::10",))
+    over_six = tunnel(options={"local_ip": "fd00:30::10"})
+    (endpoint,) = host.observe(vswitch(over_six, plug())).endpoints
+    assert (endpoint.underlay, endpoint.mtu) == ("fd00:30::10", 1430)
+
+
+def test_an_address_that_another_device_has_is_said_to_be(host):
+    port = plug(ip_addresses="fd00:10::10/64")
+    host.links.start(port, 3, addresses=(), duplicates=("fd00:10::10",))
+    host.look(port)
+    (finding,) = host.look(port, after_ns=UNFOUND_NS).findings
+    text = "port c0-r0: eth0 may not use fd00:10::10: another device answered for it"
+    assert finding.text == text
+    host.links.change_inside(3, addresses=("fd00:10::10",), duplicates=())
+    (endpoint,) = host.look(port).endpoints
+    assert endpoint.address == "fd00:10::10"
+
+
 @pytest.mark.parametrize(
     ("fault", "text"),
     [

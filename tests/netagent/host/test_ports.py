@@ -28,7 +28,7 @@ def test_ports_of_others_are_passed_over():
     [
         (plug(sandbox=None), "external_ids lack sandbox"),
         (plug(task="", attached_mac=None), "external_ids lack task, attached_mac"),
-        (plug(ip_addresses="fd00::1/64"), "cannot use ip_addresses"),
+        (plug(ip_addresses="fe80::1/64"), "cannot use ip_addresses"),
         (replace(plug(), external_ids={**plug().external_ids, "rail": "x"}), "cannot use rail 'x'"),
         (plug(attached_mac="02:00"), "cannot use attached_mac '02:00'"),
         (plug(sandbox="a b"), "cannot use sandbox 'a b'"),
@@ -53,6 +53,12 @@ def test_two_ports_of_one_endpoint_are_told_apart():
 def test_the_first_ipv4_address_is_taken(text):
     (port,), _ = container_ports([plug(ip_addresses=text)])
     assert port.address == "10.0.0.10"
+
+
+@pytest.mark.parametrize("text", ["fe80::1/64, fd00:0::10/64 fd00::11", "::, x,FD00::10/64"])
+def test_without_one_the_first_ipv6_address_that_serves_is_taken(text):
+    (port,), _ = container_ports([plug(ip_addresses=text)])
+    assert port.address == "fd00::10"
 
 
 def test_a_device_that_could_not_be_opened_is_an_error_of_its_port():

@@ -28,6 +28,11 @@ def device(name: str, mac: str, netdev: str = "eth0", address: str = "10.0.0.1")
     return RdmaDevice(name, ports=(RdmaPort(name, 1, "ACTIVE", "Ethernet", gids=gids),))
 
 
+def test_an_address_of_ipv6_is_its_own_gid():
+    assert address_gid("fd00::10") == "fd00::10"
+    assert address_gid("10.0.0.10") == "::ffff:10.0.0.10"
+
+
 def test_the_default_gid_is_the_link_local_address():
     """As Linux 6.1 showed it for a veth with this address."""
     assert mac_gid("de:65:de:73:93:10") == "fe80::dc65:deff:fe73:9310"

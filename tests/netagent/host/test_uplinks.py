@@ -30,6 +30,14 @@ def test_a_vtep_on_the_rnic_itself_is_its_own_uplink():
     assert (uplink.device, uplink.vtep, uplink.bond) == ("ens1f0", "ens1f0", None)
 
 
+def test_a_vtep_may_be_of_ipv6_and_written_in_any_way():
+    links = Links(rails=0)
+    links.add("ens1f0", addresses=("fd00:30::10",))
+    stated = tunnel(options={"local_ip": "FD00:0030:0::10"})
+    (uplink,), unusable = observe(vswitch(bridges=()), [stated], links)
+    assert (uplink.address, uplink.device, unusable) == ("fd00:30::10", "ens1f0", ())
+
+
 def test_a_port_of_several_interfaces_is_a_bond():
     bridges = (physical(0, "rnic0", "rnic9"),)
     (uplink,), _ = observe(vswitch(bridges=bridges), [tunnel()], Links())
@@ -103,7 +111,11 @@ def test_the_host_s_only_encapsulation_address_serves_all_tunnels():
     ("odd", "text"),
     [
         (tunnel(external_ids={"rail": "x"}), "external_ids:rail 'x' is no rail"),
-        (tunnel(options={"local_ip": "flow"}), "options:local_ip 'flow' is no IPv4 address"),
+        (tunnel(options={"local_ip": "flow"}), "options:local_ip 'flow' is no address of a host"),
+        (
+            tunnel(options={"local_ip": "fe80::1"}),
+            "options:local_ip 'fe80::1' is no address of a host",
+        ),
         (tunnel(options={"local_ip": "172.30.9.9"}), "no device holds 172.30.9.9"),
     ],
 )

@@ -14,9 +14,19 @@ def test_what_makes_sense_is_not_odd():
     assert oddity(UDP) == oddity(replace(UDP, rdma=RDMA)) == ""
 
 
-@pytest.mark.parametrize("address", ["", "10.0.0", "10.0.0.256", "fe80::1", "10.0.0.1/24"])
-def test_an_address_that_is_none_is_odd(address):
-    assert "no IPv4 address" in oddity(replace(UDP, address=address))
+@pytest.mark.parametrize("address", ["fd00:10::10", "2001:db8::1"])
+def test_an_address_may_be_of_ipv6(address):
+    assert oddity(replace(UDP, address=address, underlay="fd00:30::10")) == ""
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "10.0.0", "10.0.0.256", "10.0.0.1/24", "fe80::1", "::", "::ffff:10.0.0.1", "ff02::1",
+     "fd00::1%eth0", "fd00:0::1", "FD00::1", "[fd00::1]"],
+)  # fmt: skip
+def test_an_address_that_is_none_or_written_in_another_way_is_odd(address):
+    assert "no address of an endpoint" in oddity(replace(UDP, address=address))
+    assert not address or "end" in oddity(replace(UDP, underlay=address))
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,43 @@ def test_a_count_tells_how_many_reached_each_router_and_how_late_they_answered()
     assert count.routers == PATH[:2]
 
 
+def test_a_router_without_a_route_answers_packets_that_were_to_go_farther():
+    """Not all of them: it polices such answers."""
+    count = HopCount(FLOW, hops=3, count=2)
+    probes = count.take(range(1, 7))
+    for n, probe in enumerate(probes):
+        count.sent(probe, wall_ns=n * 1000)
+        router = PATH[min(probe.ttl, 2) - 1]
+        if n != 4:
+            count.answered(probe.ident, router, wall_ns=n * 1000 + probe.ttl * 100)
+    assert count.totals() == (2, (2, 2, 0), (100, 200, 0))
+    assert count.routers == ("leaf-0", "spine-1", "spine-1")
+
+
+@given(
+    st.lists(
+        st.lists(st.none() | st.integers(1, 3), min_size=3, max_size=3), min_size=1, max_size=6
+    )
+)
+def test_no_router_is_reached_by_more_than_were_sent_nor_by_more_than_one_before_it(rounds):
+    """Each packet ends at some router at most as far as it was to go, or is lost."""
+    count = HopCount(FLOW, hops=3, count=len(rounds))
+    far, placed = [0, 0, 0], set()
+    for n, probe in enumerate(count.take(range(1, 3 * len(rounds) + 1))):
+        count.sent(probe, wall_ns=n)
+        end = rounds[n // 3][probe.ttl - 1]
+        if end is not None:
+            at = min(end, probe.ttl)
+            count.answered(probe.ident, PATH[at - 1], wall_ns=n + 1)
+            far[at - 1] += 1
+            placed |= {at} if probe.ttl == at else set()
+    sent, reached, _ = count.totals()
+    assert sent == len(rounds)
+    assert len(rounds) >= reached[0] >= reached[1] >= reached[2] >= 0
+    if all(at in placed for at, ended in enumerate(far, start=1) if ended):
+        assert (reached[2] > 0) == (far[2] > 0)
+
+
 def test_a_clock_that_goes_back_keeps_no_count_open():
     count = HopCount(FLOW, hops=1, count=1)
     (probe,) = count.take([1])

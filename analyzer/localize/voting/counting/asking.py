@@ -8,6 +8,7 @@ from analyzer.localize.case import Endpoints
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.voting.counting.counts import Count, Wanted, counted_on
 from analyzer.questions import Ask, Asking
+from netagent.model.encapsulation import overhead_bytes
 from netagent.model.endpoint import Endpoint
 from netagent.model.path import MAX_HOPS
 from netagent.wire.messages import PathAnswer, PathReply, PathRequest
@@ -20,9 +21,6 @@ PACKETS = 100
 routers limit the rate of their answers."""
 SMALL_BYTES = 64
 """Bytes of a counted packet where small probes are lost too. Chosen: the smallest common size."""
-VXLAN_OVERHEAD_BYTES = 50
-"""Bytes around an overlay IP packet: outer IPv4 (20), UDP (8), VXLAN (8) and inner Ethernet (14);
-RFC 7348, section 5."""
 
 
 def question(wanted: Wanted, source: Endpoint, *, large: bool) -> PathRequest:
@@ -33,7 +31,7 @@ def question(wanted: Wanted, source: Endpoint, *, large: bool) -> PathRequest:
         target=flow.target,
         source_port=0 if wanted.ways else flow.source_port,
         count=WAY_PACKETS if wanted.ways else PACKETS,
-        size=source.mtu + VXLAN_OVERHEAD_BYTES if large else SMALL_BYTES,
+        size=source.mtu + overhead_bytes(source.underlay) if large else SMALL_BYTES,
         ways=wanted.ways,
         over_ms=wanted.over_ms,
     )

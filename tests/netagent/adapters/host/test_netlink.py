@@ -3,6 +3,7 @@ import asyncio
 import errno
 import json
 import secrets
+import socket
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from netagent.adapters.host import netlink
 from netagent.adapters.host.namespaces import leads_to, locate
 from netagent.adapters.host.netlink import (
+    AddressDuplicate,
     AddressGone,
     AddressSeen,
     LinkGone,
@@ -40,6 +42,7 @@ FACTS = st.one_of(
     st.builds(LinkGone, INDEX),
     st.builds(AddressSeen, INDEX, ADDRESS),
     st.builds(AddressGone, INDEX, ADDRESS),
+    st.builds(AddressDuplicate, INDEX, ADDRESS),
     st.builds(NamespaceGone, INDEX),
 )
 
@@ -48,20 +51,29 @@ FACTS = st.one_of(
 def test_a_table_is_what_its_facts_made_of_it(facts):
     table: dict[int, Link] = {}
     addresses: dict[int, set[str]] = {}
+    duplicates: dict[int, set[str]] = {}
     for fact in facts:
         before = dict(table)
         assert apply(table, fact) == (table != before)
         match fact:
             case LinkSeen(link):
                 addresses.setdefault(link.index, set())
+                duplicates.setdefault(link.index, set())
                 assert table[link.index].up == link.up
             case LinkGone(index):
                 addresses.pop(index, None)
+                duplicates.pop(index, None)
             case AddressSeen(index, address) if index in addresses:
                 addresses[index].add(address)
+                duplicates[index].discard(address)
+            case AddressDuplicate(index, address) if index in addresses:
+                addresses[index].discard(address)
+                duplicates[index].add(address)
             case AddressGone(index, address) if index in addresses:
                 addresses[index].discard(address)
+                duplicates[index].discard(address)
         assert {i: set(link.addresses) for i, link in table.items()} == addresses
+        assert {i: set(link.duplicates) for i, link in table.items()} == duplicates
 
 
 # --- from bytes ---------------------------------------------------------------------------------
@@ -95,9 +107,16 @@ def link(kind: int = NEWLINK, *, family: int = 0, flags: int = 1, **more: bytes)
     return message(kind, struct.pack("=BxHiII", family, 1, 2, flags, 0) + b"".join(known.values()))
 
 
-def address(kind: int = NEWADDR, *, family: int = 2, **attributes: bytes) -> bytes:
+def address(kind: int = NEWADDR, *, family: int = 2, scope: int = 0, **attributes: bytes) -> bytes:
     known = attributes or {"a": attribute(2, b"\x0a\0\0\x0a")}
-    return message(kind, struct.pack("=BBBBI", family, 24, 0, 0, 2) + b"".join(known.values()))
+    head = struct.pack("=BBBBI", family, 24, 0, scope, 2)
+    return message(kind, head + b"".join(known.values()))
+
+
+def address_6(kind: int = NEWADDR, *, flags: int = 0, scope: int = 0) -> bytes:
+    held = attribute(1, socket.inet_pton(socket.AF_INET6, "fd00::10"))
+    said = attribute(8, struct.pack("=I", flags))
+    return address(kind, family=socket.AF_INET6, scope=scope, a=held, f=said)
 
 
 def nsid(kind: int, value: int) -> bytes:
@@ -180,7 +199,23 @@ def test_addresses_come_and_go():
     assert only(address(DELADDR)) == AddressGone(2, "10.0.0.10")
     far = {"peer": attribute(1, b"\x0a\0\0\x01"), "own": attribute(2, b"\x0a\0\0\x02")}
     assert only(address(**far)) == AddressSeen(2, "10.0.0.2")
-    assert list(parse(address(family=10))) == []
+    assert list(parse(address(family=7))) == []
+
+
+@pytest.mark.parametrize(("flags", "fact"), [
+    (0x80, AddressSeen),  # permanent
+    (0x20, AddressSeen),  # deprecated
+    (0xC0, AddressGone),  # tentative
+    (0x44, AddressSeen),  # optimistic
+    (0xC8, AddressDuplicate),
+])  # fmt: skip
+def test_an_address_of_ipv6_is_there_once_nobody_else_answered_for_it(flags, fact):
+    assert only(address_6(flags=flags)) == fact(2, "fd00::10")
+    assert only(address_6(DELADDR, flags=flags)) == AddressGone(2, "fd00::10")
+
+
+def test_addresses_of_one_link_alone_are_passed_over():
+    assert list(parse(address_6(scope=253) + address_6(scope=254))) == []
 
 
 def test_ids_go_and_other_messages_say_nothing():
@@ -283,7 +318,13 @@ def shown_by_ip(name: str) -> dict[int, Link]:
             master=index.get(each.get("master")),
             peer=each.get("link_index", index.get(each.get("link"))),
             netnsid=each.get("link_netnsid"),
-            addresses=tuple(sorted(a["local"] for a in each["addr_info"] if a["family"] == "inet")),
+            addresses=tuple(
+                sorted(
+                    a["local"]
+                    for a in each["addr_info"]
+                    if a["family"] == "inet" or a["scope"] == "global"
+                )
+            ),
         )
         for each in shown
     }
@@ -297,6 +338,7 @@ def test_a_dump_agrees_with_iproute2(wire):
     ip("-n", wire.host, "link", "add", "v1", "type", "veth", "peer", "v2")
     ip("-n", wire.host, "addr", "add", "10.0.0.1", "peer", "10.0.0.2", "dev", "v1")
     ip("-n", wire.host, "addr", "add", "10.0.0.3/24", "dev", "v1")
+    ip("-n", wire.host, "addr", "add", "fd00::3/64", "dev", "v1", "nodad")
     ours = call_in_namespace(wire.path, dump)
     assert named(ours, "v0").netnsid is not None
     assert all(link.carrier_changes is not None for link in ours.values())
@@ -430,6 +472,28 @@ def test_an_event_inside_tells_of_the_other_end_by_our_id_as_a_dump_does(wire):
         ip("-n", wire.inside, "link", "set", "mv0", "mtu", "1300")
         await following.until(lambda: inside().mtu == 1300)
         assert inside().netnsid == own
+
+    follow(wire, story)
+
+
+@pytest.mark.netns
+def test_an_address_that_another_device_has_is_a_duplicate(wire):
+    async def story(following: Following) -> None:
+        nsid = following.host["v0"].netnsid
+        assert nsid is not None
+        following.monitor.follow({nsid})
+
+        def inside() -> Link:
+            return named(following.monitor.view({}).inside[nsid], "eth0")
+
+        ip("-n", wire.host, "addr", "add", "fd00::1/64", "dev", "v0", "nodad")
+        ip("-n", wire.inside, "addr", "add", "fd00::1/64", "dev", "eth0")
+        ip("-n", wire.inside, "addr", "add", "fd00::2/64", "dev", "eth0")
+        await following.until(lambda: inside().duplicates == ("fd00::1",))
+        await following.until(lambda: inside().addresses == ("10.0.0.10", "fd00::2"))
+        assert dump(nsid)[inside().index] == inside()
+        ip("-n", wire.inside, "addr", "del", "fd00::1/64", "dev", "eth0")
+        await following.until(lambda: inside().duplicates == ())
 
     follow(wire, story)
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 
 import pytest
 
@@ -57,3 +58,10 @@ def test_a_way_that_is_not_between_the_leaves_is_no_answer():
         with pytest.raises(StopIteration) as done:
             work.send([PathReply(paths=(answer,))])
         assert len(done.value.value) == taken
+
+
+@pytest.mark.parametrize(("underlay", "size"), [("172.30.0.10", 1500), ("fd00:30::10", 1520)])
+def test_a_large_packet_is_as_large_as_the_outer_one_of_a_large_probe(underlay, size):
+    source = replace(HOST, mtu=1450, underlay=underlay)
+    assert asking.question(Wanted(FLOW), source, large=True).size == size
+    assert asking.question(Wanted(FLOW), source, large=False).size == asking.SMALL_BYTES

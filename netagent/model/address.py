@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses of the overlay and of the underlay, as text."""
+
+import ipaddress
+
+
+def canonical(text: str) -> str | None:
+    """Return the canonical text (RFC 5952) of an address that one interface may have.
+
+    None where `text` is none, and of IPv6 for one that needs a scope, names many or nobody, or is
+    not assigned to interfaces: link-local, multicast, and those of RFC 4291, section 4, that are
+    reserved, the unspecified, loopback and IPv4-mapped ones among them.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    odd = address.is_link_local or address.is_multicast or address.is_reserved or address.scope_id
+    return None if odd else str(address)
+
+
+def is_six(address: str) -> bool:
+    """Whether an address that is one is of IPv6."""
+    return ":" in address
