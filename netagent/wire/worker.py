@@ -78,7 +78,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     work: Work
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a worker says instead of an answer."""
 
     error: str

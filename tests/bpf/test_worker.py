@@ -139,7 +139,8 @@ def test_what_is_no_request_is_exit_2(line):
         cwd=Path(worker.__file__).parent.parent,
     )
     assert done.returncode == 2
-    assert set(json.loads(done.stdout)) == {"error", "remedy"}
+    assert json.loads(done.stdout).keys() == {"error", "remedy", "code"}
+    assert json.loads(done.stdout)["code"] == 2
 
 
 def test_a_lock_that_cannot_be_had_is_said_with_its_remedy(run, monkeypatch, tmp_path):

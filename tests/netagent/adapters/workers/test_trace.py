@@ -194,7 +194,9 @@ def test_a_worker_behind_a_socket_is_asked_and_stopped_the_same_way(dialled, tmp
 )
 def test_what_goes_wrong_behind_a_socket_is_a_typed_error(dialled, text, error, said):
     with pytest.raises(error, match=said):
-        asyncio.run(dialled(text, spare_s=1 if "sleep" in text else 30).trace(REQUEST))
+        # Closing with the request unread would take back what was said.
+        made = dialled(f"read line; {text}", spare_s=1 if "sleep" in text else 30)
+        asyncio.run(made.trace(REQUEST))
 
 
 def test_a_socket_that_is_not_there_says_what_to_start(tmp_path):
