@@ -178,15 +178,16 @@ def _added(name: str, destination: Destination, shape: Shape) -> tuple[Flow, ...
     """
     endpoint = destination.endpoint
     match = destination_match(endpoint)
+    udp = "udp6" if is_six(endpoint.address) else "udp"
     if name == "flow-drop":
         return (Flow(Table.DESTINATION, 200, match, "drop", 0),)
     if name == "port-drop":
         return tuple(
-            Flow(Table.DESTINATION, 210, f"{match},udp,tp_src={ports}", "drop", 0)
+            Flow(Table.DESTINATION, 210, f"{match},{udp},tp_src={ports}", "drop", 0)
             for ports in _DROPPED_PORTS
         )
     if name == "rdma-drop":
-        return (Flow(Table.DESTINATION, 210, f"{match},udp,tp_dst={RDMA_PORT}", "drop", 0),)
+        return (Flow(Table.DESTINATION, 210, f"{match},{udp},tp_dst={RDMA_PORT}", "drop", 0),)
     if name in _INSTEAD:
         return (_instead(name, destination, shape),)
     return ()

@@ -301,6 +301,8 @@ def test_by_ipv6_another_address_and_another_tunnel_are_of_ipv6() -> None:
     ):
         wrong = set(disturbed(right, [plan(name, None, {}, state)], shape, 0)) - set(right)
         assert [said in flow.actions for flow in wrong] == [True]
+    dropped = set(disturbed(right, [plan("port-drop", None, {}, state)], shape, 0)) - set(right)
+    assert {",udp6,tp_src=" in flow.match for flow in dropped} == {True}
 
 
 def test_a_wrong_remote_is_a_third_host_and_a_wrong_vni_is_nobody_else() -> None:
