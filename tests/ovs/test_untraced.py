@@ -6,34 +6,12 @@ import pytest
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import PathReply, PathRequest
-from tests.conftest import OVS, ROOT, require
-from tests.lab import Lab
 from tests.lab.config import agent_url
-from tests.lab.demo import SETTLE_S, Observer, _try
-from tests.lab.shape import Shape, Transport
+from tests.lab.demo import _try
+from tests.lab.shape import Shape
 
 pytestmark = pytest.mark.lab
 SHAPE = Shape(traced=False)
-
-
-@pytest.fixture(scope="module")
-def lab():
-    require(ROOT)
-    require(OVS)
-    made = Lab()
-    made.up(SHAPE)
-    try:
-        yield made
-    finally:
-        assert made.down() == []
-
-
-@pytest.fixture(scope="module")
-def observer(lab):
-    with lab.services().client() as client:
-        found = Observer(client)
-        assert found.wait(found.new, timeout_s=SETTLE_S[Transport.UDP]) == []
-        yield found
 
 
 def ways(lab):

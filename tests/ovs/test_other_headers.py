@@ -1,39 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The overlay and the underlay of IPv6: endpoints are found, probed and traced, a link is named."""
+"""Overlay and underlay of IPv6, over Geneve: endpoints are found, ways traced, a fault is named."""
 
 from ipaddress import ip_address
 
 import pytest
 
-from tests.conftest import OVS, ROOT, require
-from tests.lab import Lab, Shape
-from tests.lab.demo import SETTLE_S, Observer, _try
-from tests.lab.shape import Transport, Versions
+from tests.lab.demo import _try
+from tests.lab.shape import Shape, Tunnel, Versions
 
 pytestmark = pytest.mark.lab
+SHAPE = Shape(encapsulation=Tunnel.GENEVE, ip=Versions(overlay=6, underlay=6))
 
 
-@pytest.fixture(scope="module")
-def lab():
-    require(ROOT)
-    require(OVS)
-    made = Lab()
-    made.up(Shape(ip=Versions(overlay=6, underlay=6)))
-    try:
-        yield made
-    finally:
-        assert made.down() == []
-
-
-@pytest.fixture(scope="module")
-def observer(lab):
-    with lab.services().client() as client:
-        found = Observer(client)
-        assert found.wait(found.new, timeout_s=SETTLE_S[Transport.UDP]) == []
-        yield found
-
-
-def test_endpoints_are_up_and_ways_are_traced_by_ipv6(observer):
+def test_endpoints_are_up_and_ways_are_traced_by_their_outer_headers(observer):
     endpoints = observer.client.get("/v1/endpoints").json()["endpoints"]
     assert {each["state"] for each in endpoints} == {"up"}
     addresses = [each[name] for each in endpoints for name in ("address", "underlay")]

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab for each module that asks for one, of the shape that its SHAPE says."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import OVS, ROOT, require
+from tests.lab import Lab, Shape
+from tests.lab.demo import SETTLE_S, Observer
+from tests.lab.shape import Transport
+
+
+@pytest.fixture(scope="module")
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    require(ROOT)
+    require(OVS)
+    made = Lab()
+    made.up(getattr(request.module, "SHAPE", Shape()))
+    try:
+        yield made
+    finally:
+        assert made.down() == []
+
+
+@pytest.fixture(scope="module")
+def observer(lab: Lab) -> Iterator[Observer]:
+    """Return who watches its incidents, once it has settled and raised none."""
+    with lab.services().client() as client:
+        found = Observer(client)
+        assert found.wait(found.new, timeout_s=SETTLE_S[Transport.UDP]) == []
+        yield found
