@@ -193,9 +193,9 @@ def test_a_worker_behind_a_socket_is_asked_and_stopped_the_same_way(dialled, tmp
     ],
 )
 def test_what_goes_wrong_behind_a_socket_is_a_typed_error(dialled, text, error, said):
+    # Closing with the request unread would take back what was said.
+    made = dialled(f"read line; {text}", spare_s=1 if "sleep" in text else 30)
     with pytest.raises(error, match=said):
-        # Closing with the request unread would take back what was said.
-        made = dialled(f"read line; {text}", spare_s=1 if "sleep" in text else 30)
         asyncio.run(made.trace(REQUEST))
 
 
