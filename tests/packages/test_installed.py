@@ -221,7 +221,7 @@ def test_their_containers_are_found(hosts):
     for switch in hosts:
         port = f"a{switch.number}"
         ids = {"iface-id": port, "attached_mac": MACS[switch.number], "sandbox": port,
-               "ip_addresses": f"{ADDRESSES[switch.number]}/24",
+               "ip_addresses": f"{ADDRESSES[4][switch.number]}/24",
                "task": "train", "rail": "0"}  # fmt: skip
         words = [f'external_ids:{key}="{value}"' for key, value in ids.items()]
         switch.vsctl("set", "interface", port, *words)
@@ -252,7 +252,7 @@ def test_a_fault_is_named_and_over_when_it_is_mended(hosts):
 
 def test_a_trace_is_made_by_a_unit_that_alone_may(hosts):
     """The agent has no capability for it; what it asks for ends with the trace."""
-    request = {"kind": "path", "flow": f"udp,nw_dst={ADDRESSES[1]}", "duration_s": 2.0}
+    request = {"kind": "path", "flow": f"udp,nw_dst={ADDRESSES[4][1]}", "duration_s": 2.0}
     url = f"https://{hosts[0].address}:8421/v1/trace"
     answer = httpx.post(url, json=request, verify=admin(), trust_env=False, timeout=SLOW_S)
     assert answer.status_code == 200, (answer.text, journal("netagent*"))
