@@ -419,7 +419,8 @@ class Prober:
         if key is None:
             payload = frame.encode(probe, size=size)
         else:
-            payload = frame.sealed(probe, key, str(peer.target.target), size=size)
+            target, wall_ns = str(peer.target.target), self._wall_ns()
+            payload = frame.sealed(probe, key, target, size=size, wall_ns=wall_ns)
         sent = local.transport.send(peer.target, peer.ports[index], payload)
         if sent.outcome is Outcome.PENDING:
             local.session.withdraw(probe.seq)

@@ -21,8 +21,8 @@ Layout, network byte order, after which zero bytes pad the frame to its size:
     0  u32 magic     4  u8 version   5  u8 flags   6  u16 port
     8  u32 session  12  u32 seq     16  u32 held_seq  20  u32 held_ns
 
-and, where the flags say so, 24  u64 seal: of these bytes and the target, by the key of its group.
-An agent that knows no seals takes it for padding.
+and, where the flags say so, 24  u64 seal: of these bytes, the target and the hour, by the key of
+its group. An agent that knows no seals takes it for padding.
 """
 
 import struct
@@ -64,6 +64,9 @@ SEAL_BYTES = 8
 """Bytes of a seal. Chosen: who guesses is right once in 2^64, and the smallest probe has room."""
 SEALED_BYTES = HEADER_BYTES + SEAL_BYTES
 """Smallest payload of a probe with a seal."""
+EPOCH_NS = 3600 * 10**9
+"""Nanoseconds of an epoch, of which a seal is. Chosen: what was recorded is soon worth nothing, and
+clocks of hosts are far closer."""
 
 FLAGS_OFFSET = 5
 """Bytes from the frame's start to the flags, by the layout above, for the filter on the uplink."""
@@ -102,25 +105,33 @@ def encode(frame: Frame, *, size: int = HEADER_BYTES) -> bytes:
     ).ljust(size, b"\0")
 
 
-def sealed(frame: Frame, key: bytes, target: str, *, size: int) -> bytes:
+def sealed(frame: Frame, key: bytes, target: str, *, size: int, wall_ns: int) -> bytes:
     """Return `frame` as `encode` does, with a seal by `key` (up to 64 bytes) for `target`.
 
-    One that is too small for a seal has none.
+    `wall_ns` is Unix time. One that is too small for a seal has none.
     """
     if size < SEALED_BYTES:
         return encode(frame, size=size)
     header = encode(frame._replace(flags=frame.flags | SEALED))
-    return (header + _seal(header, key, target)).ljust(size, b"\0")
+    seal = _seal(header, key, target, wall_ns // EPOCH_NS)
+    return (header + seal).ljust(size, b"\0")
 
 
-def is_sealed(payload: bytes, key: bytes, target: str) -> bool:
-    """Whether a probe to `target` has its seal by `key` (RFC 7693: BLAKE2b, keyed)."""
-    seal = payload[HEADER_BYTES:SEALED_BYTES]
-    return compare_digest(seal, _seal(payload[:HEADER_BYTES], key, target))
+def is_sealed(payload: bytes, key: bytes, target: str, *, wall_ns: int) -> bool:
+    """Whether a probe to `target` has its seal by `key`, of this epoch or one beside it.
+
+    Keyed BLAKE2b of RFC 7693, with the epoch as its salt.
+    """
+    header, seal = payload[:HEADER_BYTES], payload[HEADER_BYTES:SEALED_BYTES]
+    now = wall_ns // EPOCH_NS
+    return any(
+        compare_digest(seal, _seal(header, key, target, epoch)) for epoch in (now, now - 1, now + 1)
+    )
 
 
-def _seal(header: bytes, key: bytes, target: str) -> bytes:
-    seal = blake2b(header, key=key, digest_size=SEAL_BYTES)
+def _seal(header: bytes, key: bytes, target: str, epoch: int) -> bytes:
+    salt = (epoch & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "big")
+    seal = blake2b(header, key=key, salt=salt, digest_size=SEAL_BYTES)
     seal.update(target.encode())
     return seal.digest()
 

@@ -4,13 +4,18 @@
 What could not be read is absent. One host alone cannot know what most of a cluster have.
 """
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 MOST_RNICS = 64
 """Most RNICs of an inventory. Chosen: four times those of the largest servers."""
 MOST_TEXT = 64
 """Most characters of a text in it. Chosen: ethtool's and devlink's are 32 at most, releases of
 kernels 64 (`__NEW_UTS_LEN` of linux/utsname.h)."""
+
+Priorities = Annotated[tuple[int, ...], Meta(max_length=8)]
+"""Priorities of IEEE 802.1Q, of which there are eight."""
 
 
 class RnicInventory(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -24,9 +29,9 @@ class RnicInventory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     firmware: str = ""
     driver: str = ""
     """With its version, where that is not the kernel's."""
-    pfc: tuple[int, ...] | None = None
+    pfc: Priorities | None = None
     """Priorities that it pauses for."""
-    dcqcn: tuple[int, ...] | None = None
+    dcqcn: Priorities | None = None
     """Priorities for which it slows down where packets are marked."""
     trust: str = ""
     """By what it finds a packet's priority, ``dscp`` or ``pcp``."""
@@ -41,7 +46,7 @@ class RnicInventory(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Inventory(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that a host says of them."""
 
-    rnics: tuple[RnicInventory, ...] = ()
+    rnics: Annotated[tuple[RnicInventory, ...], Meta(max_length=4 * MOST_RNICS)] = ()
     kernel: str = ""
     """Release, as `uname -r` has it."""
     ovs: str = ""

@@ -173,6 +173,8 @@ class Chaos:
             done += self._episode(victims, f"{done:>3}/{kills}")
 
     def _draw(self, count: int) -> list[Victim]:
+        # An agent, its helpers and certificate, ovs-vswitchd and ovsdb-server; and an analyzer.
+        count = min(count, 5 * len(self._hosts) + 1)
         victims: dict[str, Victim] = {}
         while len(victims) < count:
             kind = self._chance.choice(self._kinds)

@@ -13,7 +13,6 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
-from netagent.probing.schedule import TokenBucket
 from netagent.probing.seals import Seals
 from netagent.probing.session import ProbeSession, Responder, Stamps
 from netagent.probing.shares import Shares
@@ -35,7 +34,7 @@ class Answering:
 
     def __init__(self, replies_per_s: float) -> None:
         self._cap = Shares(replies_per_s, now_ns=now_ns())
-        self._sealed_cap = TokenBucket(replies_per_s, replies_per_s, now_ns=now_ns())
+        self._sealed_cap = Shares(replies_per_s, now_ns=now_ns())
         self.seals = Seals()
         self.askers = Askers()
         self.answered = 0
@@ -43,17 +42,20 @@ class Answering:
 
     def join(self, endpoint: EndpointId) -> None:
         """Let an endpoint answer."""
-        self._cap.join(endpoint, now_ns=now_ns())
+        for cap in (self._cap, self._sealed_cap):
+            cap.join(endpoint, now_ns=now_ns())
 
     def leave(self, endpoint: EndpointId) -> None:
         """Let the others have what it had."""
-        self._cap.leave(endpoint, now_ns=now_ns())
+        for cap in (self._cap, self._sealed_cap):
+            cap.leave(endpoint, now_ns=now_ns())
 
-    def may(self, endpoint: EndpointId, payload: bytes, probe: frame.Frame) -> bool:
+    def may(self, endpoint: EndpointId, sender: str, payload: bytes, probe: frame.Frame) -> bool:
         """Whether a probe to an endpoint may be answered; count it where it may not."""
-        at_ns = now_ns()
+        at_ns, seals = now_ns(), self.seals
         may = (
-            self.seals.holds(endpoint, payload, probe) and self._sealed_cap.take(1, now_ns=at_ns)
+            seals.holds(endpoint, sender, payload, probe, wall_ns=wall_ns())
+            and self._sealed_cap.take(endpoint, now_ns=at_ns)
         ) or self._cap.take(endpoint, now_ns=at_ns)
         if not may:
             self._capped[endpoint] += 1
@@ -171,7 +173,8 @@ class UdpTransport:
         probe = frame.decode(received.payload)
         if probe.flags & frame.REPLY:
             return
-        if self._answering.may(self._endpoint.id, received.payload, probe):
+        sender = received.address[0]
+        if self._answering.may(self._endpoint.id, sender, received.payload, probe):
             self._answer(waiting, probe, received)
 
     def _answer(self, waiting: socket.socket, probe: frame.Frame, received: udp.Received) -> None:

@@ -33,7 +33,6 @@ from netagent.model.endpoint import RdmaAddress
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.probing.rdma.gids import sender_of, sender_slice
-from netagent.probing.schedule import TokenBucket
 from netagent.probing.seals import Seals
 from netagent.probing.session import Responder
 from netagent.probing.shares import Shares
@@ -92,7 +91,7 @@ class Service:
         self._endpoints: dict[EndpointId, _Endpoint] = {}
         self._orders = Orders(endpoints=(), aims=(), replies_per_second=0)
         self._cap = Shares(0, now_ns=now_ns())
-        self._sealed_cap = TokenBucket(0, 0, now_ns=now_ns())
+        self._sealed_cap = Shares(0, now_ns=now_ns())
         self._seals = Seals()
         self._opened: deque[Opened] = deque(maxlen=MAX_TOLD)
         self._failed: deque[Unopened] = deque(maxlen=MAX_TOLD)
@@ -162,9 +161,9 @@ class Service:
             if orders.replies_per_second != self._orders.replies_per_second:
                 rate = orders.replies_per_second
                 self._cap = Shares(rate, now_ns=now_ns())
-                self._sealed_cap = TokenBucket(rate, rate, now_ns=now_ns())
+                self._sealed_cap = Shares(rate, now_ns=now_ns())
                 for key in self._endpoints:
-                    self._cap.join(key, now_ns=now_ns())
+                    self._join(key)
             self._orders = orders
         self._seals.keys = dict(self._orders.keys)
         wanted = {served.endpoint: served for served in self._orders.endpoints}
@@ -190,7 +189,7 @@ class Service:
             served, port, Handles(port, self._resolver), sender_slice(port.own_gid)
         )
         self._endpoints[key] = endpoint
-        self._cap.join(key, now_ns=now_ns())
+        self._join(key)
         arrivals, events = port.descriptors()
         self._by_fd[arrivals] = partial(self._serve, endpoint)
         self._by_fd[events] = partial(self._notice, endpoint)
@@ -198,6 +197,10 @@ class Service:
             self._epoll.register(fd, select.EPOLLIN)
         address = RdmaAddress(served.place.device, served.place.gid, port.qpns, QKEY, port.mtu)
         self._opened.append(Opened(endpoint=key, place=served.place, address=address))
+
+    def _join(self, key: EndpointId) -> None:
+        for cap in (self._cap, self._sealed_cap):
+            cap.join(key, now_ns=now_ns())
 
     def _aim(self) -> None:
         aims = {aim.endpoint: set(aim.gids) for aim in self._orders.aims}
@@ -207,7 +210,8 @@ class Service:
 
     def _close(self, key: EndpointId) -> None:
         endpoint = self._endpoints.pop(key)
-        self._cap.leave(key, now_ns=now_ns())
+        for cap in (self._cap, self._sealed_cap):
+            cap.leave(key, now_ns=now_ns())
         self._reused = True
         for fd in endpoint.port.descriptors():
             del self._by_fd[fd]
@@ -249,15 +253,18 @@ class Service:
         gid = endpoint.names.get(key) or _name(endpoint, arrived.grh, key)
         if gid is None or probe.flags & frame.REPLY:
             self._counters.bad_frames += 1
-        elif not self._may(endpoint.served.endpoint, arrived.header, probe, at_ns):
+        elif not self._may(endpoint.served.endpoint, gid, arrived.header, probe, at_ns):
             capped, whose = self._counters.capped, str(endpoint.served.endpoint)
             capped[whose] = capped.get(whose, 0) + 1
         elif not self._answer(endpoint, gid, arrived, probe):
             self._let_wait(endpoint, gid, arrived, probe)
 
-    def _may(self, key: EndpointId, header: bytes, probe: frame.Frame, at_ns: int) -> bool:
+    def _may(
+        self, key: EndpointId, gid: str, header: bytes, probe: frame.Frame, at_ns: int
+    ) -> bool:
         return (
-            self._seals.holds(key, header, probe) and self._sealed_cap.take(1, now_ns=at_ns)
+            self._seals.holds(key, gid, header, probe, wall_ns=wall_ns())
+            and self._sealed_cap.take(key, now_ns=at_ns)
         ) or self._cap.take(key, now_ns=at_ns)
 
     def _answer(self, endpoint: _Endpoint, gid: str, arrived: Arrived, probe: frame.Frame) -> bool:

@@ -76,6 +76,12 @@ def test_what_no_agent_says_is_refused(inventory):
         parts_of("h0", inventory)
 
 
+def test_more_priorities_than_there_are_cost_nothing():
+    many = encode({"rnics": [{"netdev": "r", "pfc": [1] * 9}]})
+    with pytest.raises(RemoteProtocolError, match="length <= 8"):
+        decode(many, Inventory)
+
+
 RNICS = st.builds(
     RnicInventory,
     netdev=st.text(max_size=70),
@@ -90,9 +96,8 @@ RNICS = st.builds(
 
 @given(st.builds(Inventory, rnics=st.lists(RNICS, max_size=70).map(tuple), kernel=st.text()))
 def test_whatever_comes_is_refused_or_bounded(inventory):
-    inventory = decode(encode(inventory), Inventory)
     try:
-        found = parts_of("h0", inventory)
+        found = parts_of("h0", decode(encode(inventory), Inventory))
     except RemoteProtocolError:
         return
     for aspect, values in found.items():

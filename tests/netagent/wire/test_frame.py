@@ -63,30 +63,45 @@ def test_a_long_hold_saturates():
 
 
 KEY, OTHER_KEY = b"k" * 16, b"o" * 16
+NOW_NS = 480_000 * frame.EPOCH_NS + 5
+
+
+def is_sealed(payload, *, key=KEY, target="c0/rail0", wall_ns=NOW_NS):
+    return frame.is_sealed(payload, key, target, wall_ns=wall_ns)
+
+
+def sealed(sent, *, size=64):
+    return frame.sealed(sent, KEY, "c0/rail0", size=size, wall_ns=NOW_NS)
 
 
 @given(FRAMES, st.integers(frame.SEALED_BYTES, 1500))
 def test_a_sealed_frame_is_the_frame_to_whoever_knows_no_seals(sent, size):
-    payload = frame.sealed(sent, KEY, "c0/rail0", size=size)
+    payload = sealed(sent, size=size)
     assert len(payload) == size
     assert frame.decode(payload) == sent._replace(flags=sent.flags | frame.SEALED)
-    assert frame.is_sealed(payload, KEY, "c0/rail0")
-    assert not frame.is_sealed(payload, OTHER_KEY, "c0/rail0")
-    assert not frame.is_sealed(payload, KEY, "c0/rail1")
+    assert is_sealed(payload)
+    assert not is_sealed(payload, key=OTHER_KEY)
+    assert not is_sealed(payload, target="c0/rail1")
 
 
 @given(FRAMES, st.integers(0, frame.SEALED_BYTES - 1), st.integers(1, 255))
 def test_a_frame_that_was_changed_has_no_seal(sent, at, change):
-    payload = bytearray(frame.sealed(sent, KEY, "c0/rail0", size=64))
+    payload = bytearray(sealed(sent))
     payload[at] ^= change
-    assert not frame.is_sealed(bytes(payload), KEY, "c0/rail0")
+    assert not is_sealed(bytes(payload))
+
+
+@pytest.mark.parametrize(("epochs", "holds"), [(-2, False), (-1, True), (1, True), (2, False)])
+def test_a_seal_is_of_its_hour_and_those_beside_it(epochs, holds):
+    payload = sealed(frame.Frame(7, 1, 50000))
+    assert is_sealed(payload, wall_ns=NOW_NS + epochs * frame.EPOCH_NS) == holds
 
 
 @given(st.binary(max_size=64))
 def test_foreign_bytes_have_no_seal(payload):
-    assert not frame.is_sealed(payload, KEY, "c0/rail0")
+    assert not is_sealed(payload)
 
 
 def test_a_frame_that_is_too_small_for_a_seal_has_none():
     sent = frame.Frame(7, 1, 50000)
-    assert frame.sealed(sent, KEY, "t", size=31) == frame.encode(sent, size=31)
+    assert sealed(sent, size=31) == frame.encode(sent, size=31)

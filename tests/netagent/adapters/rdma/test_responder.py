@@ -182,7 +182,9 @@ def test_a_flood_leaves_sealed_probes_their_replies(service, clock):
     assert len(sent) == 20
     for seq in range(10):
         probe = frame.Frame(8, seq, 50001)
-        header = frame.sealed(probe, b"k" * 16, str(KEY), size=frame.SEALED_BYTES)
+        header = frame.sealed(
+            probe, b"k" * 16, str(KEY), size=frame.SEALED_BYTES, wall_ns=module.wall_ns()
+        )
         arrive(service, clock, header=header)
         arrive(service, clock, header=header)  # somebody listened, and sends it once more
     assert [reply[3].seq for reply in sent[20:]] == list(range(10))
