@@ -3,19 +3,22 @@
 
 Reads one JSON line (the request) on stdin, writes JSON lines on stdout: `{"attached": [...]}` when
 it begins to count, then the result, or `{"error": ..., "remedy": ..., "code": ...}`. It ends early,
-with what was seen, on SIGINT, SIGTERM, and when stdin ends: so it does not outlive who asked. Exit
-codes: 0 a result, 1 this host cannot, 2 the request makes no sense.
+with what was seen, on SIGINT, SIGTERM, and when stdin ends; before it counts, without a result: so
+it does not outlive who asked. Exit codes: 0 a result, 1 this host cannot, 2 the request makes no
+sense, 3 another trace of this switch is running.
 """
 
 import fcntl
 import json
 import os
 import resource
+import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +29,7 @@ from bpf.trace.layout import Layout
 from bpf.trace.programs import KernelFacts, Program, Refusal, choose
 from bpf.trace.request import Request, read_request
 from bpf.trace.result import to_result
-from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, exit_code
+from netagent.model.errors import BUSY, MISUSE, PROBLEM, CapabilityMissing, ConfigError, TooSoon
 
 LOCKS = Path("/run/netagent")
 NICE = 5
@@ -42,10 +45,6 @@ MAX_EVENTS = 20_000
 """Most events kept for the result. Chosen: bounds memory."""
 
 
-class Busy(ConfigError):
-    """Another trace of this switch is running."""
-
-
 def main() -> int:
     """Run the trace that stdin asks for."""
     stop = _Stop()
@@ -54,9 +53,11 @@ def main() -> int:
         _limit(request)
         _print(_trace(request, stop))
     except ConfigError as error:
-        return _refuse(error, error.message, "correct the request")
+        return _refuse(MISUSE, error.message, "correct the request")
+    except TooSoon as error:
+        return _refuse(BUSY, error.reason, "try again later")
     except CapabilityMissing as error:
-        return _refuse(error, error.capability, error.remedy)
+        return _refuse(PROBLEM, error.capability, error.remedy)
     return 0
 
 
@@ -85,6 +86,36 @@ def _trace(request: Request, stop: _Stop) -> dict[str, Any]:
         return _attached(request, stop, facts, facts.layout, programs, refusals)
 
 
+@contextmanager
+def _ends_with_stdin() -> Iterator[None]:
+    """End this process within this context as soon as stdin ends.
+
+    A compiler at work looks at nothing, and would hold the lock for minutes.
+    """
+    stdin = sys.stdin.fileno()
+    over, leave = os.pipe()
+
+    def wait() -> None:
+        ready, _, _ = select.select([stdin, over], [], [])
+        if over in ready:
+            return
+        try:
+            with suppress(OSError):  # nobody may listen any more
+                why = "tracing (whoever asked for it stopped it before it counted)"
+                _refuse(PROBLEM, why, "ask again")
+        finally:
+            os._exit(PROBLEM)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    try:
+        yield
+    finally:
+        os.close(leave)
+        waiting.join()
+        os.close(over)
+
+
 def _attached(
     request: Request,
     stop: _Stop,
@@ -95,7 +126,9 @@ def _attached(
 ) -> dict[str, Any]:
     sizes = Sizes(request.caps.journeys, request.caps.rows, request.caps.ring_pages)
     events: list[Event] = []
-    with load(programs, facts, layout, sizes) as tracer:
+    with ExitStack() as stack:
+        with _ends_with_stdin():
+            tracer = stack.enter_context(load(programs, facts, layout, sizes))
         if not tracer.attached:
             raise CapabilityMissing(f"tracing ({tracer.refusals[0].reason})", "see the kernel log")
         lasted_ns = _watch(tracer, request, stop, events)
@@ -156,8 +189,6 @@ def _watch(tracer: Tracer, request: Request, stop: _Stop, events: list[Event]) -
 
 def _sleep(wait_ms: int) -> None:
     """Wait; a signal or the end of stdin comes first."""
-    import select  # noqa: PLC0415 - beside its only use
-
     select.select([sys.stdin], [], [], wait_ms / 1e3)
 
 
@@ -182,12 +213,11 @@ def _alone(request: Request) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Busy("trace", "another trace of this switch is running") from error
+            raise TooSoon("trace", "another trace of this switch is running") from error
         yield
 
 
-def _refuse(error: NetAgentError, text: str, remedy: str) -> int:
-    code = exit_code(error)
+def _refuse(code: int, text: str, remedy: str) -> int:
     _print({"error": text, "remedy": remedy, "code": code})
     return code
 

@@ -3,12 +3,13 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import clock, paragraph, table
+from netagent.model.address import is_six
 
 EPILOG = """\
 examples:
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def report(answer: dict[str, Any]) -> Iterator[str]:
-    """Yield a line per endpoint, then what does not add up."""
+    """Yield a line per endpoint, then what does not add up, as far as it is among them."""
     if not answer["endpoints"]:
         yield "no endpoints registered"
     else:
@@ -56,6 +57,22 @@ def report(answer: dict[str, Any]) -> Iterator[str]:
             f"{conflict['winner']} while {conflict['loser']} still had it",
             hang="  ",
         )
+    for task, rail in sorted(_mixed(answer["endpoints"])):
+        yield from paragraph(
+            f"{task} rail {rail}: some endpoints have IPv4 addresses, others IPv6: these do not "
+            "probe each other",
+            hang="  ",
+        )
+
+
+def _mixed(endpoints: Iterable[dict[str, Any]]) -> set[tuple[str, int]]:
+    """Return the groups, by task and rail, of which a part cannot probe another."""
+    there = [each for each in endpoints if each["task"] and each["state"] != "gone"]
+    four, six = (
+        {(e["task"], e["rail"]) for e in there if is_six(e["address"]) == wanted}
+        for wanted in (False, True)
+    )
+    return four & six
 
 
 def _row(endpoint: dict[str, Any]) -> tuple[object, ...]:

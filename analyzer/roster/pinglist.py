@@ -4,7 +4,7 @@
 The basic list is the full mesh of a task minus pairs that cross rails (they share no leaf) and
 pairs on one host (they cross no fabric). Activation then takes from it what is registered and up: a
 target is probed once its container is there, never before. RDMA and UDP endpoints do not answer
-each other: such pairs are left out.
+each other, nor do those with IPv4 and IPv6 addresses: such pairs are left out.
 
 Where a task's skeleton is known, pairs that it leaves out become rare: they are still probed, at a
 share of the rate, so that no list ever has a gap and an unused path's failure is still found.
@@ -12,7 +12,7 @@ share of the rate, so that no list ever has a gap and an unused path's failure i
 
 from collections.abc import Callable, Iterable, Sequence
 
-from netagent.model.endpoint import Endpoint
+from netagent.model.endpoint import Endpoint, may_answer
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Expected, Target
 
@@ -48,7 +48,7 @@ def active(
         for mine in endpoints
         if mine.task
         for theirs in group(mine.task, mine.id.rail)
-        if theirs.host != host and (mine.rdma is None) == (theirs.rdma is None)
+        if theirs.host != host and may_answer(mine, theirs)
     ]
     targets.sort(key=_order)
     return tuple(targets)

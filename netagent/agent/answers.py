@@ -214,18 +214,21 @@ def vteps_of(
     """Return the VTEPs of a pair that is probed from this host.
 
     Raises RemoteProtocolError where it is not: packets are sent to nobody else. Raises
-    CapabilityMissing where its source sends without an outer header, from within its container.
+    CapabilityMissing where no virtual switch carries either end: its packets have no outer header.
     """
     end = next((each for each in own if each.id == request.source), None)
     if end is not None and not end.bridge:
         raise CapabilityMissing("counting", f"{request.source} has no tunnel to count along")
     source = end.underlay if end else ""
     pair = (request.source, request.target)
-    target = next((each.underlay for each in targets if (each.source, each.target) == pair), "")
+    listed = next((each for each in targets if (each.source, each.target) == pair), None)
+    target = listed.underlay if listed else ""
     if not (source and target):
         raise RemoteProtocolError(
             f"{request.target} is not on the ping list of {request.source} on this host"
         )
+    if listed and listed.address == target:  # as of one that no virtual switch carries (`Endpoint`)
+        raise CapabilityMissing("counting", f"{request.target} has no tunnel to count along")
     return source, target
 
 

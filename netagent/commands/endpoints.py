@@ -4,6 +4,7 @@
 import argparse
 import asyncio
 import json
+from collections.abc import Iterable
 
 import msgspec
 
@@ -75,17 +76,19 @@ def _plain(view: HostView) -> dict[str, object]:
 
 
 def _show(view: HostView) -> None:
-    _row("ENDPOINT", "TASK", "ADDRESS", "UNDERLAY", "RNIC", "STATE")
+    addresses = max((len(each.address) for each in view.endpoints), default=0)
+    underlays = max((len(each.underlay) for each in view.endpoints), default=0)
+    widths = (19, 10, max(15, addresses), max(15, underlays), 8)
+    _row(widths, "ENDPOINT", "TASK", "ADDRESS", "UNDERLAY", "RNIC", "STATE")
     for each in view.endpoints:
-        _row(str(each.id), each.task, each.address, each.underlay, each.rnic, each.state)
+        _row(widths, str(each.id), each.task, each.address, each.underlay, each.rnic, each.state)
     if not view.endpoints:
         print("(none)")
     for finding in view.findings:
         print(f"! {finding.component}: {finding.text}")
 
 
-def _row(*cells: str) -> None:
-    """Print one line below 80 columns; what does not fit is in the JSON."""
+def _row(widths: Iterable[int], *cells: str) -> None:
+    """Print one line, below 80 columns for IPv4; what does not fit is in the JSON."""
     *most, last = cells
-    widths = (19, 10, 15, 15, 8)
     print(*(f"{cell:{width}.{width}}" for cell, width in zip(most, widths, strict=True)), last)

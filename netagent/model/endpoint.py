@@ -4,8 +4,9 @@
 import ipaddress
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
-from netagent.model.address import canonical
+from netagent.model.address import canonical, is_six
 from netagent.model.ids import EndpointId
 from netagent.model.strenum import StrEnum
 
@@ -70,6 +71,24 @@ class Endpoint:
     state: EndpointState = EndpointState.UP
     rdma: RdmaAddress | None = None
     """None: it answers UDP."""
+
+
+class Reached(Protocol):
+    """How probes reach an endpoint: what `Endpoint` and `netagent.wire.roster.Member` have."""
+
+    @property
+    def address(self) -> str:
+        """Overlay address, IPv4 or IPv6."""
+
+    @property
+    def rdma(self) -> RdmaAddress | None:
+        """None: it answers UDP."""
+
+
+def may_answer(one: Reached, other: Reached) -> bool:
+    """Whether two endpoints can probe each other: by one transport and one version of IP."""
+    is_alike = (one.rdma is None) == (other.rdma is None)
+    return is_alike and is_six(one.address) == is_six(other.address)
 
 
 RAILS = 1024

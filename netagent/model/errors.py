@@ -62,6 +62,8 @@ class Unreachable(NetAgentError):
 
 PROBLEM, MISUSE = 1, 2
 """Exit codes of `netagent` and of its workers: there is no answer; the question makes no sense."""
+BUSY = 3
+"""Exit code of a worker that has no answer as long as another one is at work."""
 
 
 def exit_code(error: NetAgentError) -> int:

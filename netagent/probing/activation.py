@@ -11,7 +11,7 @@ announcement counts until then and no longer.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from netagent.model.endpoint import Endpoint, EndpointState, oddity
+from netagent.model.endpoint import Endpoint, EndpointState, may_answer, oddity
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList, Target
@@ -126,9 +126,7 @@ def _expected(
 
 def _may_probe(mine: Endpoint, theirs: Endpoint) -> bool:
     return (
-        theirs.state is EndpointState.UP
-        and theirs.host != mine.host
-        and (mine.rdma is None) == (theirs.rdma is None)
+        theirs.state is EndpointState.UP and theirs.host != mine.host and may_answer(mine, theirs)
     )
 
 

@@ -28,6 +28,10 @@ EXPLORE_EVERY = 8
 """Traces of a flow per trace that looks beyond its known hops. Chosen: a path that grew longer is
 found, and seven of eight traces stay short."""
 
+PLACED = 0.5
+"""Share of a router's most answers at any TTL from which it is where packets of a TTL end. Chosen:
+far above strays; of its most, not of what is sent, as it may police answers or be behind loss."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class OuterFlow:
@@ -167,7 +171,8 @@ class HopCount:
     Loss that begins at a router tells which link loses, where end-to-end probes cannot: they may
     cross two links always together. A router that polices its answers does not mislead: a packet
     that a farther router answered has passed it. Nor does one that knows no route, and so answers
-    packets that were to go farther: these ended where it first answered.
+    packets that were to go farther: these ended where it is. Where a router is does not follow from
+    a stray answer, as packets take another way while routes change.
     """
 
     def __init__(self, flow: OuterFlow, *, hops: int, count: int) -> None:
@@ -176,7 +181,6 @@ class HopCount:
         self._sent_ns: dict[int, tuple[int, int]] = {}  # ident -> (ttl, when)
         self._rtt_ns: list[dict[str, list[int]]] = [{} for _ in range(hops)]
         """By how far packets were to go, and by who answered."""
-        self._routers = [""] * hops
         self._last_ns = 0
 
     def due(self, *, now_ns: int) -> int:  # noqa: ARG002 - all are due at any time
@@ -205,7 +209,6 @@ class HopCount:
         """Count a router's answer, received by the kernel at `wall_ns`."""
         ttl, sent_ns = self._sent_ns.pop(ident, (0, 0))
         if ttl:
-            self._routers[ttl - 1] = router
             times = self._rtt_ns[ttl - 1].setdefault(router, [])
             times.append(max(0, wall_ns - sent_ns))
 
@@ -215,15 +218,20 @@ class HopCount:
 
     @property
     def routers(self) -> tuple[str, ...]:
-        """Return the routers that answered, nearest first; "" where none did."""
-        return tuple(self._routers)
+        """Return the routers that answered most, nearest first; "" where none did."""
+        return tuple(max(a, key=lambda r: len(a[r]), default="") for a in self._rtt_ns)
 
     def totals(self) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         """Return packets sent per router, how many reached each, and median round trips (ns)."""
+        most: dict[str, int] = {}
+        for answers in self._rtt_ns:
+            for router, times in answers.items():
+                most[router] = max(most.get(router, 0), len(times))
         place: dict[str, int] = {}
         for n, answers in enumerate(self._rtt_ns):
-            for router in answers:
-                place.setdefault(router, n)
+            for router, times in answers.items():
+                if len(times) >= PLACED * most[router]:
+                    place.setdefault(router, n)
         reached, rtt_ns = [], []
         for n in range(self._hops):
             passed = (

@@ -2,14 +2,15 @@
 """Who is in the groups of this host's endpoints, and the ping list that follows. Pure.
 
 The list is the full mesh of a task minus pairs that cross rails and pairs on one host; RDMA and UDP
-endpoints do not answer each other. Which of the pairs are rare is a rule, not a row: all but those
-that the task uses.
+endpoints do not answer each other, nor do those with IPv4 and IPv6 addresses. Which of the pairs
+are rare is a rule, not a row: all but those that the task uses.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from netagent.model.endpoint import may_answer
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Expected, PingList, Target
@@ -142,7 +143,7 @@ class Roster:
         for each in members.values():
             if each.host == self._host or own is None:
                 continue
-            if (own.rdma is None) == (each.rdma is None):
+            if may_answer(own, each):
                 yield Target(
                     mine, EndpointId(each.container, rail), each.address, each.underlay, each.rdma,
                     rare=used is not None and each.container not in used, host=each.host,

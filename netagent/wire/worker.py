@@ -4,8 +4,8 @@
 `netagent answer` says READY, then takes questions, a line of JSON each (`Asked`), and answers each
 with a head, `CODE LENGTH` and a newline, and LENGTH bytes of output: the reply as JSON, or a
 `Problem` where CODE is not 0. A trace (`bpf.worker`) takes one question, prints the same as lines,
-and ends with the code. CODE is an exit code (`netagent.model.errors.exit_code`), or the negative
-number of the signal that ended the work.
+and ends with the code. CODE is an exit code (PROBLEM, MISUSE or BUSY of `netagent.model.errors`),
+or the negative number of the signal that ended the work.
 """
 
 from typing import TypeVar
@@ -14,11 +14,13 @@ from msgspec import Struct
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import (
+    BUSY,
     MISUSE,
     PROBLEM,
     CapabilityMissing,
     NetAgentError,
     RemoteProtocolError,
+    TooSoon,
     Unreachable,
 )
 
@@ -134,6 +136,8 @@ def read_answer(worker: str, code: int, output: bytes, kind: type[T]) -> T:
         If the question makes no sense, or the output is no answer.
     CapabilityMissing
         If this host cannot.
+    TooSoon
+        If another worker is at work.
     Unreachable
         If the work ended without a word.
     """
@@ -145,4 +149,6 @@ def read_answer(worker: str, code: int, output: bytes, kind: type[T]) -> T:
         raise Unreachable(worker, f"ended with code {code}") from error
     if code == MISUSE:
         raise RemoteProtocolError(problem.error)
+    if code == BUSY:
+        raise TooSoon(worker, f"{problem.error}: {problem.remedy}")
     raise CapabilityMissing(problem.error, problem.remedy)

@@ -237,6 +237,20 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     assert fits(endpoints.report({"endpoints": [], "conflicts": []})) == "no endpoints registered"
 
 
+def test_who_of_a_task_cannot_probe_each_other_is_told_once():
+    one = {"state": "up", "host": "h0", "rnic": "rnic0", "task": "t", "rail": 0, "since_ns": 1}
+    one |= {"id": "a0/rail0", "address": "10.0.0.10", "deregistered_ns": None}
+    six = {**one, "address": "fd00::10"}
+    alone = [{**six, "rail": 1}, {**six, "task": "u"}, {**six, "state": "gone"}]
+
+    def report(*ends):
+        return fits(endpoints.report({"endpoints": list(ends), "conflicts": []}))
+
+    assert report(one, one, *alone).count("others IPv6") == 0
+    text = report(one, one, *alone, six, six)
+    assert text.count("others IPv6") == text.count("\nt rail 0: some endpoints have IPv4") == 1
+
+
 def test_what_stands_beside_an_incident_is_shown_as_no_evidence():
     remark = "its firmware 28.36 differs from 511 of 512 RNICs of the same model, which have 28.39"
     text = fits(show.report({**INCIDENT, "remarks": [remark]}, pairs=8))

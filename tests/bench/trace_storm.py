@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from subprocess import PIPE
 
 from tests.conftest import KERNEL
 from tests.kernel.overlay import ADDRESSES, Overlay
@@ -28,11 +29,17 @@ def storm(seconds: float, at_once: int) -> dict[str, object]:
         line = json.dumps({**TRACE, "netns": netns}) + "\n"
         while time.monotonic() < end_s:
             command = [sys.executable, "-m", "bpf.worker"]
-            # Its stdin ends with the request, so it ends as soon as all is attached.
-            done = subprocess.run(command, input=line, capture_output=True, text=True, check=False)
+            with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as done:
+                assert done.stdin is not None
+                assert done.stdout is not None
+                done.stdin.write(line)
+                done.stdin.flush()
+                first = done.stdout.readline()
+                # Its stdin ends now, so it ends as soon as all is attached.
+                rest, errors = done.communicate()
             counted[number] += done.returncode == 0
             if done.returncode:
-                said.append((done.stdout + done.stderr)[-200:])
+                said.append((first + rest + errors)[-200:])
 
     with ExitStack() as stack:
         overlay = Overlay()

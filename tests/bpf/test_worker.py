@@ -4,8 +4,10 @@ import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from bpf import worker
 from bpf.trace.abi import COUNTERS, NOTHING, STAGES, Event, FlowKey, Readings
 from bpf.trace.layout import Layout
 from bpf.trace.programs import KernelFacts, Refusal, wanted_symbols
-from netagent.model.errors import CapabilityMissing
+from netagent.model.errors import BUSY, CapabilityMissing
 
 ABLE = KernelFacts("6.1", wanted_symbols(), True, True, True, Layout({}, has_switch=True))
 REQUEST = {"kind": "path", "flow": "udp", "netns": 1, "duration_s": 0.05}
@@ -123,9 +125,59 @@ def test_a_switch_is_traced_once_at_a_time(run, tmp_path):
     with (tmp_path / "trace-1.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         code, (problem,) = run(tracer=Tracer())
-        assert (code, problem["error"]) == (2, "another trace of this switch is running")
+        assert (code, problem["error"]) == (BUSY, "another trace of this switch is running")
         code, _ = run({**REQUEST, "netns": 2}, tracer=Tracer())
         assert code == 0
+
+
+COMPILES = """
+import sys, time
+from contextlib import contextmanager
+from pathlib import Path
+from bpf import worker
+from tests.bpf.test_worker import ABLE
+
+@contextmanager
+def load(*_):
+    print("compiling", file=sys.stderr, flush=True)
+    time.sleep(600)
+    yield
+
+worker.LOCKS, worker.load, worker.read_facts = Path(sys.argv[1]), load, lambda: ABLE
+sys.exit(worker.main())
+"""
+
+
+@pytest.mark.parametrize("hears", [True, False], ids=["still listens", "is gone"])
+def test_the_end_of_stdin_ends_a_worker_that_compiles(run, tmp_path, hears):
+    here, there = socket.socketpair()
+    here.settimeout(30)
+    command = [sys.executable, "-c", COMPILES, tmp_path]
+    with subprocess.Popen(command, stdin=there, stdout=there, stderr=subprocess.PIPE) as made:
+        try:
+            there.close()
+            here.sendall(json.dumps(REQUEST).encode() + b"\n")
+            assert made.stderr.readline() == b"compiling\n"
+            assert run(tracer=Tracer())[0] == BUSY
+            if hears:
+                here.shutdown(socket.SHUT_WR)
+                problem = json.loads(here.makefile().readline())
+                assert (problem["code"], problem["remedy"]) == (1, "ask again")
+            here.close()
+            assert made.wait(timeout=30) == 1
+        finally:
+            made.kill()
+    assert run(tracer=Tracer())[0] == 0
+
+
+def test_what_waits_for_the_end_of_stdin_meanwhile_leaves_nothing_behind(run):
+    threads = threading.active_count()
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(3):
+        assert run(tracer=Tracer())[0] == 0
+        assert run()[0] == 1
+    assert threading.active_count() == threads
+    assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
 
 
 @pytest.mark.parametrize("line", ["", "nonsense", '{"kind":"path"}'])

@@ -115,7 +115,7 @@ def test_what_a_flow_drops_is_dropped_there(lens: Lens, mixed: Overlay):
 
 def test_what_is_behind_extension_headers_is_counted_as_unreadable(lens: Lens, mixed: Overlay):
     if mixed.inner != 6:
-        return
+        pytest.skip("IPv4 has no extension headers")
     host, target = mixed.hosts[0], port()
 
     def send() -> None:

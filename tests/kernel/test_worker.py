@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netagent.adapters.workers.trace import TraceWorker
-from netagent.model.errors import RemoteProtocolError
+from netagent.model.errors import BUSY, RemoteProtocolError
 from netagent.wire.trace import TraceCaps, TraceRequest
 from tests.kernel.overlay import Overlay
 from tests.ovs.host import run
@@ -70,7 +70,7 @@ def test_the_end_of_stdin_ends_a_trace_and_a_second_one_is_refused(overlay: Over
         with start_worker(netns) as second:
             assert second.stdout is not None
             assert "another trace" in json.loads(second.stdout.readline())["error"]
-            assert second.wait() == 2
+            assert second.wait() == BUSY
         worker.stdin.close()
         result = json.loads(worker.stdout.readline())
         assert worker.wait() == 0

@@ -19,7 +19,7 @@ from typing import Protocol
 import msgspec
 
 from netagent.concurrency import timeout
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, TooSoon, Unreachable
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.worker import MAX_OUTPUT_BYTES, read_answer, stated_code
 
@@ -36,8 +36,9 @@ SOCKET = "NETAGENT_TRACER"
 class TraceWorker:
     """Answers one request at a time.
 
-    Raises RemoteProtocolError for a request that makes no sense or comes while another is at work,
-    CapabilityMissing for what this host cannot, and Unreachable if no answer came in time.
+    Raises RemoteProtocolError for a request that makes no sense, TooSoon for one that comes while
+    another is at work, CapabilityMissing for what this host cannot, and Unreachable if no answer
+    came in time.
     """
 
     def __init__(self, socket: str | None = None, *, spare_s: float = SPARE_S) -> None:
@@ -54,7 +55,7 @@ class TraceWorker:
     ) -> TraceReply:
         """Trace; `stop` ends it early, with what was seen until then."""
         if self._busy:
-            raise RemoteProtocolError("a trace is at work on this host; one at a time")
+            raise TooSoon(NAME, "another trace is at work on this host: try again later")
         self._busy = True
         try:
             return await self._run(request, stop or asyncio.Event(), on_attached)

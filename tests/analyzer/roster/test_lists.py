@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace as with_fields
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -67,6 +70,20 @@ def test_all_of_a_group_have_its_key_and_nobody_else_has():
         groups.setdefault((each.container[0], each.rail), set()).add(key)
     assert [len(found) for found in groups.values()] == [1, 1, 1, 1]
     assert len(set.union(*groups.values())) == 4
+
+
+@pytest.mark.parametrize("host", ["h0", "h1", "h2", "h3"])
+def test_agent_and_analyzer_put_the_same_version_of_ip_on_a_list(host):
+    registry = Registry()
+    for n, address in enumerate(["10.0.0.1", "fd00::1", "10.0.0.2", "fd00::2"]):
+        end = with_fields(endpoint(f"h{n}", f"a{n}"), address=address)
+        registry.apply(registration(f"h{n}", end), 1)
+    lists, roster = Lists(registry), Roster(host)
+    roster.take(lists.update(host, roster.asks()))
+    assert roster.pinglist() == lists.pinglist(host)
+    (target,) = roster.pinglist().targets
+    assert target.host != host
+    assert target.address[:4] == registry.endpoint(target.source).endpoint.address[:4]
 
 
 def test_an_agent_that_is_reached_elsewhere_is_told_to_its_peers():

@@ -28,6 +28,14 @@ def test_endpoints_of_different_transports_do_not_probe_each_other():
     assert only.target == EndpointId("a2", 0)
 
 
+def test_endpoints_with_ipv4_and_ipv6_addresses_do_not_probe_each_other():
+    mine = endpoint("h0", "a0", 0)
+    six = [replace(endpoint(f"h{n}", f"a{n}", 0), address=f"fd00::{n}") for n in (1, 2)]
+    others = [*six, endpoint("h3", "a3", 0)]
+    assert [t.target.container for t in active("h0", [mine], lambda *_: others)] == ["a3"]
+    assert [t.target.container for t in active("h1", six[:1], lambda *_: others)] == ["a2"]
+
+
 def test_pairs_that_a_task_does_not_use_are_rare_and_never_missing():
     mine = endpoint("h0", "a0", 0)
     others = [endpoint("h1", "a1", 0), endpoint("h2", "a2", 0)]

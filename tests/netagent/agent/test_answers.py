@@ -79,8 +79,12 @@ def test_ways_are_looked_for_between_vteps_of_listed_pairs_only():
 
 def test_no_ways_are_looked_for_where_no_tunnel_leaves():
     """An endpoint without a port sends from within its container, and without an outer header."""
-    with pytest.raises(CapabilityMissing, match="no tunnel"):
-        vteps_of(PathRequest(source=A, target=B, ways=4), [LISTED], [replace(OWN, bridge="")])
+    request = PathRequest(source=A, target=B, ways=4)
+    with pytest.raises(CapabilityMissing, match="a/rail0 has no tunnel"):
+        vteps_of(request, [LISTED], [replace(OWN, bridge="")])
+    bare = replace(LISTED, underlay=LISTED.address)
+    with pytest.raises(CapabilityMissing, match="b/rail0 has no tunnel"):
+        vteps_of(request, [bare], [replace(OWN, underlay="172.16.0.1", bridge="br-int")])
 
 
 # --- comparisons of tables -----------------------------------------------------------------------

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -66,6 +67,19 @@ def test_endpoints_are_a_table_below_80_columns(watcher, file, capsys):
     assert "10.0.0.10" in text
     assert "! rnic h0/rnic0: rnic0 is down" in text
     assert all(len(line) < 80 for line in text.splitlines())
+
+
+def test_addresses_of_ipv6_are_whole_and_in_columns(watcher, file, capsys, monkeypatch):
+    longest = "2001:db8:1111:2222:3333:4444:5555:6666"
+    (four,) = VIEW.endpoints
+    six = replace(four, address=longest, underlay="fd00:30:1111:2222::10")
+    monkeypatch.setattr(watcher, "views", (replace(VIEW, endpoints=(four, six)),))
+    main(["endpoints", "--config", file])
+    header, *rows = capsys.readouterr().out.splitlines()[:3]
+    assert longest in rows[1].split()
+    for name, key in (("ADDRESS", "address"), ("UNDERLAY", "underlay"), ("RNIC", "rnic")):
+        at = header.index(name)
+        assert [row[at:].split()[0] for row in rows] == [getattr(e, key) for e in (four, six)]
 
 
 def test_the_whole_view_as_json(watcher, file, capsys, monkeypatch):

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from netagent.model.endpoint import Endpoint, RdmaAddress, oddity
+from netagent.model.endpoint import Endpoint, RdmaAddress, may_answer, oddity
 from netagent.model.ids import EndpointId
 
 RDMA = RdmaAddress("mlx5_0", "::ffff:10.0.0.10", (17, 18), 1, 1024)
@@ -61,3 +61,12 @@ def test_an_rdma_address_is_held_against_what_hardware_has(change, said):
 def test_other_addresses_that_are_none_are_odd(change, told):
     assert told in oddity(replace(UDP, **change))
     assert oddity(replace(UDP, mac="02:00:00:00:00:0A", underlay="fd00::1")) == ""
+
+
+def test_who_may_answer_is_of_one_transport_and_one_version_of_ip():
+    six, other = replace(UDP, address="fd00::1"), replace(UDP, address="10.0.0.11")
+    ends = [UDP, six, replace(UDP, rdma=RDMA), replace(six, rdma=RDMA)]
+    assert [[may_answer(a, b) for b in ends] for a in ends] == [
+        [a is b for b in ends] for a in ends
+    ]
+    assert may_answer(UDP, other)

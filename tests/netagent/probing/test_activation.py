@@ -89,6 +89,7 @@ def test_an_address_that_changes_is_taken_over_and_a_rare_target_stays_rare():
         replace(endpoint(1, 0), id=EndpointId("c9", 0)),
         replace(endpoint(1, 0), id=EndpointId("c1", 5)),
         replace(endpoint(1, 0), rdma=RDMA),
+        replace(endpoint(1, 0), address="fd00::1"),
     ],
 )
 def test_who_is_not_expected_is_not_probed(stranger):

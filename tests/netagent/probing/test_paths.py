@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-from hypothesis import given
+from collections import Counter
+
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from netagent.probing.paths import ANSWER_NS, EXPLORE_EVERY, HopCount, OuterFlow, PathTracer
+from netagent.probing.paths import (
+    ANSWER_NS,
+    EXPLORE_EVERY,
+    PLACED,
+    HopCount,
+    OuterFlow,
+    PathTracer,
+)
 
 SECOND = 1_000_000_000
 FLOW = OuterFlow("172.30.0.10", "172.30.0.12", 51000)
@@ -137,20 +146,54 @@ def test_a_router_without_a_route_answers_packets_that_were_to_go_farther():
 def test_no_router_is_reached_by_more_than_were_sent_nor_by_more_than_one_before_it(rounds):
     """Each packet ends at some router at most as far as it was to go, or is lost."""
     count = HopCount(FLOW, hops=3, count=len(rounds))
-    far, placed = [0, 0, 0], set()
+    ended = Counter()
+    """Packets by the router that answered, and by how far they were to go."""
     for n, probe in enumerate(count.take(range(1, 3 * len(rounds) + 1))):
         count.sent(probe, wall_ns=n)
         end = rounds[n // 3][probe.ttl - 1]
         if end is not None:
             at = min(end, probe.ttl)
             count.answered(probe.ident, PATH[at - 1], wall_ns=n + 1)
-            far[at - 1] += 1
-            placed |= {at} if probe.ttl == at else set()
+            ended[at, probe.ttl] += 1
     sent, reached, _ = count.totals()
     assert sent == len(rounds)
     assert len(rounds) >= reached[0] >= reached[1] >= reached[2] >= 0
-    if all(at in placed for at, ended in enumerate(far, start=1) if ended):
-        assert (reached[2] > 0) == (far[2] > 0)
+    if all(ended[at, at] >= ended[at, ttl] * PLACED for at, ttl in list(ended)):
+        assert (reached[2] > 0) == (ended[3, 3] > 0)
+
+
+def convicted(dead, silent, strays):
+    """Return before which router packets vanish, and who is where, as a count of 100 tells it.
+
+    Behind `dead` routers there is a dead link, of which the last one says that it knows no route,
+    or nobody says anything. `strays` are packets of a TTL that another router answered.
+    """
+    count = HopCount(FLOW, hops=3, count=100)
+    for n, probe in enumerate(count.take(range(1, 301))):
+        count.sent(probe, wall_ns=n)
+        end = dead if probe.ttl > dead and not silent else probe.ttl
+        router = strays.get((probe.ttl, n // 3), end if end <= dead else 0)
+        if router:
+            count.answered(probe.ident, PATH[router - 1], wall_ns=n + 1)
+    sent, reached, _ = count.totals()
+    steps = zip((sent, *reached), reached, strict=False)
+    losing = [n for n, (before, here) in enumerate(steps) if here < before / 2]
+    return losing[:1], count.routers[:dead]
+
+
+@given(
+    st.integers(0, 3),
+    st.booleans(),
+    st.dictionaries(
+        st.tuples(st.integers(1, 3), st.integers(0, 99)), st.integers(1, 3), max_size=4
+    ),
+)
+@example(3, True, {(1, 40): 2})
+@example(3, True, {(1, 99): 2})
+@example(1, False, {(1, 40): 2, (2, 41): 3})
+def test_stray_answers_do_not_change_who_is_convicted(dead, silent, strays):
+    """A route changes while packets are counted, or they loop for a moment."""
+    assert convicted(dead, silent, strays) == convicted(dead, silent, {})
 
 
 def test_a_clock_that_goes_back_keeps_no_count_open():

@@ -65,6 +65,12 @@ def test_what_the_task_does_not_use_is_rare():
     assert [(t.target, t.rare) for t in roster.pinglist().targets] == [(B, True), (C, False)]
 
 
+def test_ipv4_and_ipv6_do_not_probe_each_other():
+    six = Member("c", "h2", "fd00::2", "172.30.0.2")
+    roster = followed(news(member("a", "h0"), member("b", "h1"), six))
+    assert [each.target for each in roster.pinglist().targets] == [B]
+
+
 def test_rdma_and_udp_do_not_probe_each_other():
     roster = followed(news(member("a", "h0"), member("b", "h1", RDMA)))
     assert roster.pinglist().targets == ()

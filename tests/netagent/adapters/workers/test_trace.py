@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from netagent.adapters.workers.trace import TraceWorker, own_netns
-from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
 from netagent.wire.trace import TraceCaps, TraceReply, TraceRequest
 
 REQUEST = TraceRequest(kind="drops", flow="udp,tp_dst=4791", duration_s=0.1)
@@ -118,7 +118,8 @@ def test_caps_that_are_given_are_passed_on(worker, tmp_path):
     [
         ('echo \'{"error":"no kprobes","remedy":"x"}\'; exit 1', CapabilityMissing, "no kprobes"),
         ('echo \'{"error":"bad flow","remedy":""}\'; exit 2', RemoteProtocolError, "bad flow"),
-        ("exit 3", Unreachable, "ended with code 3"),
+        ('echo \'{"error":"another","remedy":"later"}\'; exit 3', TooSoon, "another: later"),
+        ("exit 4", Unreachable, "ended with code 4"),
         (f"echo '{READY}'; kill -9 $$", Unreachable, "ended with code -9"),
         ("echo nonsense", RemoteProtocolError, "no TraceReply"),
         ("cat /dev/zero", CapabilityMissing, "an answer of over"),
@@ -144,7 +145,7 @@ def test_a_second_trace_is_refused_while_one_is_at_work_and_not_after(worker):
         stop, attached = asyncio.Event(), asyncio.Event()
         first = asyncio.create_task(made.trace(REQUEST, stop=stop, on_attached=attached.set))
         await attached.wait()
-        with pytest.raises(RemoteProtocolError, match="one at a time"):
+        with pytest.raises(TooSoon, match=r"another trace is at work .* try again later"):
             await made.trace(REQUEST)
         stop.set()
         return await first, await made.trace(REQUEST, stop=stop)
@@ -185,6 +186,7 @@ def test_a_worker_behind_a_socket_is_asked_and_stopped_the_same_way(dialled, tmp
     [
         ('echo \'{"error":"no kprobes","remedy":"x","code":1}\'', CapabilityMissing, "no kprobes"),
         ('echo \'{"error":"bad flow","remedy":"","code":2}\'', RemoteProtocolError, "bad flow"),
+        ('echo \'{"error":"another","remedy":"later","code":3}\'', TooSoon, "another: later"),
         ("exit 3", Unreachable, "without a word"),
         (f"echo '{READY}'; kill -9 $$", Unreachable, "without a word"),
         ("echo nonsense", RemoteProtocolError, "no TraceReply"),

@@ -89,6 +89,10 @@ def test_a_dead_link_needs_no_counts_but_beside_one_that_is_known(standing, wort
 
 
 def test_no_ways_are_looked_for_where_no_tunnel_leaves():
-    bare = {key: replace(end, bridge="") for key, end in FABRIC.endpoints.items()}
-    assert choosing.choose([TIE], losing(), FABRIC.endpoints, UNTRACED)
+    ends = FABRIC.endpoints
+    assert choosing.choose([TIE], losing(), ends, UNTRACED)
+    bare = {key: replace(end, bridge="") for key, end in ends.items()}
     assert choosing.choose([TIE], losing(), bare, UNTRACED) == []
+    mixed = {key: bare[key] if FABRIC.leaf(key) == NEAR else end for key, end in ends.items()}
+    asked = choosing.choose([TIE], losing(), mixed, UNTRACED)
+    assert not any(NEAR in leaves(each.flow) for each in asked)
