@@ -69,7 +69,7 @@ class Membership:
         self._activating: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._unopened: dict[EndpointId, str] = {}
-        self._held: dict[tuple[FindingKind, Component], Finding] = {}
+        self._held: dict[tuple[FindingKind, Component, str], Finding] = {}
         """Findings of the running window, including those that came and went."""
 
     @property
@@ -172,7 +172,8 @@ class Membership:
         self._hold_findings()
 
     def _hold_findings(self) -> None:
-        self._held.update({(f.kind, f.component): f for f in self.findings()})
+        held = {(f.kind, f.component, f.evidence.get("port", "")): f for f in self.findings()}
+        self._held.update(held)
 
     def _rdma_state(self) -> RdmaState:
         return self._adapters.rdma.state() if self._adapters.rdma else RdmaState()

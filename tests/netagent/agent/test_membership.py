@@ -8,7 +8,9 @@ from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.model.encapsulation import GENEVE, VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind
 from netagent.wire.codec import encode
 from netagent.wire.messages import Announcement, Peer, Registered
 from netagent.wire.roster import Source, TaskChange, Update, named
@@ -40,6 +42,15 @@ def test_a_finding_that_came_and_went_within_a_window_is_held_for_it(membership,
     assert membership.findings() == ()
     assert [f.component.name for f in membership.take_held()] == [str(A)]
     assert list(membership.take_held()) == []
+
+
+def test_of_several_bad_files_each_is_held(membership):
+    component = Component(Kind.HOST, "h0")
+    bad = tuple(
+        Finding(FindingKind.UNKNOWN_INPUT, component, name, 1, {"port": name}) for name in "ab"
+    )
+    membership.on_view(HostView(findings=bad, complete=True))
+    assert tuple(membership.take_held()) == bad
 
 
 def test_a_finding_that_lasts_is_held_for_every_window(membership, tmp_path):
