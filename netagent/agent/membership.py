@@ -41,6 +41,10 @@ restarted analyzer has its hosts back within seconds."""
 REGISTER_AGAIN_S = 30.0
 """Seconds between two full registrations without a change. Chosen: an analyzer that lost its disk
 relearns every host within half a minute."""
+REGISTER_EVERY_S, REGISTER_AHEAD_S = 1.0, 30.0
+"""Seconds that stand for one registration, and how many of them may be spent at once. Chosen: what
+comes up in a crowd is told at once, and a tenant whose interface changes without end makes new
+lists for those that probe it once a second."""
 REOPEN_S = 0.5
 """Seconds between two attempts to open sockets that could not be opened. Chosen: an address that is
 still missing appears within a second or so."""
@@ -188,8 +192,11 @@ class Membership:
         """Tell the analyzer and the peers what is here, whenever it changes, until cancelled."""
         while not self._view.complete:
             await self._wait_for_change()
+        spent_s = 0.0
         while True:
+            spent_s = max(spent_s, now_ns() / 1e9) + REGISTER_EVERY_S
             await _insist(self._register_once)
+            await asyncio.sleep(spent_s - REGISTER_AHEAD_S - now_ns() / 1e9)
             await self._wait_for_change(timeout_s=REGISTER_AGAIN_S)
 
     async def _wait_for_change(self, timeout_s: float | None = None) -> None:

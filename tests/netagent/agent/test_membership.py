@@ -124,6 +124,27 @@ def test_announcements_that_come_together_are_acted_on_once(adapters, membership
     assert made == [True]
 
 
+def test_changes_without_end_are_registered_once_a_second(membership, monkeypatch):
+    clock, registered = [0.0], []
+
+    async def register_once():
+        registered.append(clock[0])
+        membership.on_view(HostView(complete=True))
+        if len(registered) == 50:
+            raise NotImplementedError
+
+    async def sleep(seconds):
+        clock[0] += max(0.0, seconds)
+
+    monkeypatch.setattr(membership, "_register_once", register_once)
+    monkeypatch.setattr("netagent.agent.membership.now_ns", lambda: round(clock[0] * 1e9))
+    monkeypatch.setattr("netagent.agent.membership.asyncio.sleep", sleep)
+    membership.on_view(HostView(complete=True))
+    with pytest.raises(NotImplementedError):
+        asyncio.run(membership.register())
+    assert registered == pytest.approx([0.0] * 30 + list(range(20)))
+
+
 def test_news_that_do_not_come_keep_nobody_from_announcing(adapters, membership, monkeypatch):
     told = []
     monkeypatch.setattr("netagent.agent.membership.FOLLOWED_S", 0.01)
