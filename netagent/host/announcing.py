@@ -75,7 +75,7 @@ def findings(
     }
     mute |= {e.id: why for e in _announced(view.endpoints, unopened, rdma) if (why := oddity(e))}
     told = (*found, *theirs, *(_mute(key, why, wall_ns) for key, why in mute.items()))
-    return tuple(replace(each, text=_plain(each.text)) for each in told)
+    return tuple(map(_plain, told))
 
 
 def foremost(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -83,7 +83,12 @@ def foremost(found: Iterable[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda each: (each.kind in _LAST, each.kind in MASKED)))
 
 
-def _plain(text: str) -> str:
+def _plain(finding: Finding) -> Finding:
+    read = {key: _plain_text(text) for key, text in finding.evidence.items()}
+    return replace(finding, text=_plain_text(finding.text), evidence=read)
+
+
+def _plain_text(text: str) -> str:
     """Return a text as the analyzer takes it."""
     cut = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
     return "".join(each if each.isprintable() or each == "\n" else "?" for each in cut)

@@ -47,11 +47,13 @@ def test_an_odd_endpoint_costs_its_host_no_other(odd):
 
 
 def test_a_text_is_cut_and_cleaned_to_what_the_analyzer_takes():
-    odd = replace(down(A), text="\x1b[31ma\nb" + "c" * MAX_TEXT)
+    said = "\x1b[31ma\nb" + "c" * MAX_TEXT
+    odd = replace(down(A), text=said, evidence={"port": said})
     (told,) = findings(replace(VIEW, endpoints=(), findings=(odd,)), {}, RdmaState(), wall_ns=1)
     assert len(told.text) == MAX_TEXT
     assert told.text.startswith("?[31ma\nbc")
     assert told.text.endswith("c...")
+    assert told.evidence == {"port": told.text}
 
 
 def test_facts_about_faults_come_before_remarks():
