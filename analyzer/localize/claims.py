@@ -6,7 +6,7 @@ from itertools import islice
 
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import MAX_TEXT, Finding, FindingKind
 from netagent.model.path import Component, Kind, link, rnic
 from netagent.wire.messages import Summary
 
@@ -17,8 +17,6 @@ MOST_FINDINGS = 64
 of; each costs time in every window."""
 MOST_NAME = 200
 """Most characters of a component's name. Chosen: names of containers have 64."""
-MOST_TEXT = 2_000
-"""Most characters of a finding's text, and of each thing that was read. Chosen: to be read."""
 MOST_READ = 32
 """Most things read that a finding quotes. Chosen: likewise."""
 
@@ -42,7 +40,7 @@ def _is_plain(finding: Finding) -> bool:
         and len(component.name) <= MOST_NAME
         and component.name.isprintable()
         and len(finding.evidence) <= MOST_READ
-        and all(len(text) <= MOST_TEXT for text in texts)
+        and all(len(text) <= MAX_TEXT for text in texts)
         and all("".join(text.split("\n")).isprintable() for text in texts)
     )
 

@@ -41,6 +41,10 @@ restarted analyzer has its hosts back within seconds."""
 REGISTER_AGAIN_S = 30.0
 """Seconds between two full registrations without a change. Chosen: an analyzer that lost its disk
 relearns every host within half a minute."""
+REGISTER_EVERY_S, REGISTER_AHEAD_S = 1.0, 30.0
+"""Seconds that stand for one registration, and how many of them may be spent at once. Chosen: what
+comes up in a crowd is told at once, and a tenant whose interface changes without end makes new
+lists for those that probe it once a second."""
 REOPEN_S = 0.5
 """Seconds between two attempts to open sockets that could not be opened. Chosen: an address that is
 still missing appears within a second or so."""
@@ -69,7 +73,7 @@ class Membership:
         self._activating: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._unopened: dict[EndpointId, str] = {}
-        self._held: dict[tuple[FindingKind, Component], Finding] = {}
+        self._held: dict[tuple[FindingKind, Component, str], Finding] = {}
         """Findings of the running window, including those that came and went."""
 
     @property
@@ -172,7 +176,8 @@ class Membership:
         self._hold_findings()
 
     def _hold_findings(self) -> None:
-        self._held.update({(f.kind, f.component): f for f in self.findings()})
+        held = {(f.kind, f.component, f.evidence.get("port", "")): f for f in self.findings()}
+        self._held.update(held)
 
     def _rdma_state(self) -> RdmaState:
         return self._adapters.rdma.state() if self._adapters.rdma else RdmaState()
@@ -187,8 +192,11 @@ class Membership:
         """Tell the analyzer and the peers what is here, whenever it changes, until cancelled."""
         while not self._view.complete:
             await self._wait_for_change()
+        spent_s = 0.0
         while True:
+            spent_s = max(spent_s, now_ns() / 1e9) + REGISTER_EVERY_S
             await _insist(self._register_once)
+            await asyncio.sleep(spent_s - REGISTER_AHEAD_S - now_ns() / 1e9)
             await self._wait_for_change(timeout_s=REGISTER_AGAIN_S)
 
     async def _wait_for_change(self, timeout_s: float | None = None) -> None:

@@ -15,6 +15,7 @@ from netagent.agent.membership import Membership
 from netagent.collect.inventory import InventoryNews
 from netagent.collect.paths import PathNews
 from netagent.config import AgentConfig
+from netagent.host.announcing import foremost
 from netagent.host.counters import CounterRows
 from netagent.host.flooded import flooded
 from netagent.host.shedding import Shed, Shedding
@@ -84,7 +85,7 @@ class Windows:
             host=self._config.host,
             instance=self._counted_as,
             paths=self._paths.of(adapters.tracer.traced(), start_ns=window.start_ns),
-            findings=(*self._membership.take_held(), *flooded(self._unanswered, window)),
+            findings=foremost((*self._membership.take_held(), *flooded(self._unanswered, window))),
             health=self.health,
             stamps=adapters.prober.stamps(),
             counters=adapters.rdma.close_window(window) if adapters.rdma else CounterRows(),

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from netagent.host.facts import HostView
-from netagent.model.endpoint import Endpoint, RdmaAddress
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.endpoint import Endpoint, RdmaAddress, oddity
+from netagent.model.finding import MASKED, MAX_TEXT, Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, rnic
 
+_LAST = (FindingKind.MISCONFIGURED, FindingKind.UNKNOWN_INPUT)
+"""What is no fault of anything that carries packets."""
 _DEAD = {FindingKind.RNIC_DOWN, FindingKind.GID_CHANGED}
 """What takes an endpoint's RNIC away from it, whatever its interface says."""
 
@@ -33,9 +35,10 @@ def announced(
 ) -> tuple[Endpoint, ...]:
     """Return what others may probe: what answers, and what did until its RNIC failed.
 
-    `unopened` says why sockets could not be opened.
+    `unopened` says why sockets could not be opened. An endpoint that makes no sense is left out:
+    others refuse all that a host says for it.
     """
-    return tuple(_announced(view.endpoints, unopened, rdma))
+    return tuple(e for e in _announced(view.endpoints, unopened, rdma) if not oddity(e))
 
 
 def _announced(
@@ -70,7 +73,25 @@ def findings(
     mute = {key: why for key, why in unopened.items() if rdma.chosen(key) is False} | {
         **rdma.failed
     }
-    return (*found, *theirs, *(_mute(key, why, wall_ns) for key, why in mute.items()))
+    mute |= {e.id: why for e in _announced(view.endpoints, unopened, rdma) if (why := oddity(e))}
+    told = (*found, *theirs, *(_mute(key, why, wall_ns) for key, why in mute.items()))
+    return tuple(map(_plain, told))
+
+
+def foremost(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings with what matters most first: whoever takes no more than some takes these."""
+    return tuple(sorted(found, key=lambda each: (each.kind in _LAST, each.kind in MASKED)))
+
+
+def _plain(finding: Finding) -> Finding:
+    read = {key: _plain_text(text) for key, text in finding.evidence.items()}
+    return replace(finding, text=_plain_text(finding.text), evidence=read)
+
+
+def _plain_text(text: str) -> str:
+    """Return a text as the analyzer takes it."""
+    cut = text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 3]}..."
+    return "".join(each if each.isprintable() or each == "\n" else "?" for each in cut)
 
 
 def _slow_devices(view: HostView, rdma: RdmaState) -> set[Component]:

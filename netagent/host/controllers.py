@@ -5,13 +5,21 @@ Controllers know pods and logical ports, and neither tasks nor rails: a rule tak
 from what they do write. A port that the rules for task and rail say nothing of belongs to others.
 """
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from netagent.host.ports import ContainerPort, Unusable, is_container, is_tunnel, parse_rail
+from netagent.host.ports import (
+    ContainerPort,
+    Unusable,
+    first_address,
+    is_container,
+    is_task,
+    is_tunnel,
+    parse_rail,
+)
 from netagent.host.sources import Found, Given
+from netagent.model.address import canonical
 from netagent.model.endpoint import MAC
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
@@ -149,15 +157,16 @@ class ControllerPorts:
             return rail
         container, mac = rules.container.of(keys), _read(rules.mac, keys).lower()
         stated = _read(rules.address, keys)
-        address = _address(stated)
+        address = first_address(stated) or ""
         if not is_container(container):
             return Unusable(name, _odd(rules.container, container, "container"))
         if rules.mac and not MAC.fullmatch(mac):
             return Unusable(name, _odd(rules.mac, mac, "hardware address"))
         if stated and not address:
             return Unusable(name, f"cannot use the address {stated[:_SHOWN]!r}")
-        if interface.type not in {"", "system"}:
-            return Unusable(name, f"cannot use type {interface.type!r}")
+        if interface.type not in {"", "system"} or not is_task(task):
+            what, value = ("type", interface.type) if is_task(task) else ("task", task)
+            return Unusable(name, f"cannot use {what} {value[:_SHOWN]!r}")
         unopened = "it could not be opened" if interface.ofport == -1 else ""
         return ContainerPort(
             id=EndpointId(container, rail),
@@ -191,11 +200,14 @@ class ControllerPorts:
 def _uplink_rail(name: str, vtep: str, given: Given) -> int | Unusable | None:
     """Return the rail of the uplink that a port's packets leave by; None for none of an RNIC's."""
     if vtep:  # ovn-controller(8), external_ids:encap-ip of an Interface
-        if (rail := next((u.rail for u in given.uplinks if u.address == vtep), None)) is not None:
+        address = canonical(vtep)
+        if (
+            rail := next((u.rail for u in given.uplinks if u.address == address), None)
+        ) is not None:
             return rail
         tunnels = (each for port in given.ports for each in port.interfaces if is_tunnel(each))
         rails = [each.external_ids.get("rail") for each in tunnels
-                 if each.options.get("local_ip") == vtep]  # fmt: skip
+                 if address and canonical(each.options.get("local_ip", "")) == address]  # fmt: skip
         found = next((rail for rail in map(parse_rail, rails) if rail is not None), None)
         text = f"its encap-ip {vtep[:_SHOWN]!r} is the local_ip of no tunnel with a rail"
         return Unusable(name, text) if found is None else found
@@ -219,14 +231,3 @@ def _odd(rule: Rule, value: str, what: str) -> str:
     if value:
         return f"cannot use {value[:_SHOWN]!r} as {what}"
     return f"external_ids say no {what} ({rule.text})"
-
-
-def _address(text: str) -> str:
-    """Return the first IPv4 address of a list, else the first of IPv6; "" where there is none."""
-    found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = []
-    for word in re.split(r"[\s,]+", text.strip()):
-        try:
-            found.append(ipaddress.ip_address(word.partition("/")[0]))
-        except ValueError:
-            continue
-    return str(min(found, key=lambda each: each.version)) if found else ""

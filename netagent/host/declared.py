@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from netagent.host.facts import DeclaredFile
-from netagent.host.ports import ContainerPort, Unusable, is_container, parse_rail
+from netagent.host.ports import ContainerPort, Unusable, is_container, is_task, parse_rail
 from netagent.host.sources import Found, Given
 from netagent.model.ids import EndpointId
 
@@ -26,8 +26,6 @@ MAX_FILES = 512
 MAX_BYTES = 4096
 """Bytes of one file. Chosen: hundreds of rails fit."""
 
-_MAX_NAME = 128
-"""Characters of a task's name. Chosen: as for a container's."""
 _MAX_SHOWN = 200
 """Characters of a problem that are told. Chosen: to be read."""
 _IFNAMSIZ = 16
@@ -71,10 +69,14 @@ def _ports(file: DeclaredFile) -> Iterator[ContainerPort]:
     if file.problem:
         raise ValueError(file.problem)
     declared = _read(file.text)
+    numbers: set[int] = set()
     for rail, netdev in declared.rails.items():
         number = parse_rail(rail)
         if number is None:
             raise ValueError(f"{rail!r} is no rail")
+        if number in numbers:
+            raise ValueError(f"rail {number} is there twice")
+        numbers.add(number)
         yield ContainerPort(
             id=EndpointId(declared.container, number),
             task=declared.task,
@@ -97,7 +99,7 @@ def _read(text: bytes) -> _Declared:
         raise ValueError(str(error)) from error
     if not is_container(declared.container):
         raise ValueError(f"cannot use container {declared.container!r}")
-    if not 0 < len(declared.task) <= _MAX_NAME or not declared.task.isprintable():
+    if not is_task(declared.task):
         raise ValueError(f"cannot use task {declared.task!r}")
     if not declared.netns.startswith("/") or not declared.netns.isprintable():
         raise ValueError(f"netns {declared.netns!r} is no absolute path")

@@ -24,7 +24,7 @@ from netagent.host.ports import ContainerPort, Unusable
 from netagent.host.sources import Found
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
-from netagent.model.address import is_six
+from netagent.model.address import canonical, is_six
 from netagent.model.encapsulation import IP_BYTES
 from netagent.model.endpoint import Endpoint, EndpointState
 from netagent.model.finding import Finding, FindingKind
@@ -36,9 +36,17 @@ GRACE_NS = 2_000_000_000
 """Nanoseconds that a vanished namespace may keep its port before that is a crash. Chosen: a
 graceful removal takes the port first, or within this time."""
 
+SETTLED_NS = 1_500_000_000
+"""Nanoseconds that an interface keeps another address than the announced one until that is taken
+for the endpoint's. Chosen: a tenant may change it as often as it likes, and each change makes new
+lists for all that probe it; less than `GRACE_NS`, so that one change is no trouble."""
+
 UNFOUND_NS = 10_000_000_000
 """Nanoseconds that a new port may have no namespace to be found before that is reported. Chosen: a
 container's start may take seconds."""
+
+_NAMED = 3
+"""Addresses of an interface, of several, that are named. Chosen: to be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,9 @@ class _Known:
     """Namespace it was last found in."""
     netdev: str = ""
     """Name that its interface was last seen to have inside."""
+    other: str = ""
+    """Address that its interface was last seen to have in place of the announced one."""
+    other_since_ns: int = 0
 
 
 def container_nsids(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[int]:
@@ -145,18 +156,18 @@ class Discovery:
         rails = {port.id.rail for port in ports if port.bridged}
         uplinks, unclear = self._uplinks.observe(view, interfaces, links, rails=rails)
         self._forget(ports)
-        rnics = {name for uplink in uplinks for name in uplink.members} | self._unswitched()
-        self._rnics.observe(rnics, links.host, now_ns=now_ns)
-        found = [self._unknown(why) for why in (*unusable, *unclear)]
-        self._spares.observe(uplinks, links.host, now_ns=now_ns)
-        found += self._rnics.findings(wall_ns=wall_ns, covered=self._spares.covered)
-        found += [*self._spares.findings(wall_ns=wall_ns), *stated]
+        found = [*(self._unknown(why) for why in (*unusable, *unclear)), *stated]
         if vswitch_down:
             found.append(self._vswitch_down(vswitch_down))
         by_rail = {uplink.rail: uplink for uplink in uplinks}
         for port in ports:
             uplink = by_rail.get(port.id.rail) if port.bridged else None
             found += self._follow(port, uplink, links, now_ns)
+        rnics = {name for uplink in uplinks for name in uplink.members} | self._unswitched()
+        self._rnics.observe(rnics, links.host, now_ns=now_ns)
+        self._spares.observe(uplinks, links.host, now_ns=now_ns)
+        found += self._rnics.findings(wall_ns=wall_ns, covered=self._spares.covered)
+        found += self._spares.findings(wall_ns=wall_ns)
         found += self._crashes()
         return HostView(
             endpoints=tuple(each for _, each in sorted(self._announced())),
@@ -166,7 +177,7 @@ class Discovery:
             uplinks=uplinks,
             complete=complete,
             settings=view.settings,
-            rnics=tuple(sorted(rnics | self._unswitched())),
+            rnics=tuple(sorted(rnics)),
         )
 
     def deadline_ns(self) -> int | None:
@@ -199,6 +210,9 @@ class Discovery:
             return
         known = self._known.get(port.id)
         condition = _condition(port, links, known.inode if known else None)
+        if condition.ready and condition.device and not port.address:
+            text = self._unclear(condition.device, known, now_ns)
+            condition = replace(condition, ready=not text, text=text)
         if known is None:
             known = self._known[port.id] = _Known(port, condition, now_ns)
         elif _stage(known.condition) != _stage(condition):
@@ -212,6 +226,20 @@ class Discovery:
         self._decide(known, now_ns)
         yield from self._doubts(known, now_ns)
 
+    def _unclear(self, device: Link, known: _Known | None, now_ns: int) -> str:
+        """Say why it is not clear yet, or any more, which address of `device` is the endpoint's."""
+        before = known.endpoint.address if known and known.endpoint else ""
+        address = before if before in device.addresses else _sole(device)
+        if not address:
+            return f"{device.name} has {_several(device)}, and nobody says which is the endpoint's"
+        if known is None or not before:
+            return ""
+        if address != known.other:
+            known.other, known.other_since_ns = address, now_ns
+        if address == before or self._lasted(known.other_since_ns, SETTLED_NS, now_ns):
+            return ""
+        return f"{device.name} has {address} in place of {before}"
+
     def _unswitched(self) -> set[str]:
         """Return the RNICs here that carry endpoints which no virtual switch does."""
         return {name for known in self._known.values() if known.way for name in known.way.members}
@@ -220,14 +248,14 @@ class Discovery:
         """Set what is announced of an endpoint; one whose address was never known is not."""
         if known.condition.ready:
             known.endpoint = self._endpoint(known, EndpointState.UP)
-        elif known.condition.gone and self._lasted(known, GRACE_NS, now_ns):
+        elif known.condition.gone and self._lasted(known.since_ns, GRACE_NS, now_ns):
             known.endpoint = self._endpoint(known, EndpointState.CRASHED)
         elif known.endpoint is not None:
             known.endpoint = self._endpoint(known, known.endpoint.state)
 
     def _endpoint(self, known: _Known, state: EndpointState) -> Endpoint | None:
         port, device, before, way = known.port, known.condition.device, known.endpoint, known.way
-        address = port.address or _sole(device) or (before.address if before else "")
+        address = port.address or _address(known)
         if way is None or not address:
             return None
         mtu = before.mtu if before else _assumed_mtu(port, way)
@@ -246,9 +274,9 @@ class Discovery:
             state=state,
         )
 
-    def _lasted(self, known: _Known, span_ns: int, now_ns: int) -> bool:
-        """Return whether the condition has held for `span_ns`; if not, note when it will have."""
-        due_ns = known.since_ns + span_ns
+    def _lasted(self, since_ns: int, span_ns: int, now_ns: int) -> bool:
+        """Return whether `span_ns` are over since then; if not, note when they will be."""
+        due_ns = since_ns + span_ns
         if now_ns < due_ns:
             self._deadlines_ns.append(due_ns)
         return now_ns >= due_ns
@@ -264,9 +292,9 @@ class Discovery:
         elif condition.gone:
             return
         elif known.endpoint is None:
-            if self._lasted(known, UNFOUND_NS, now_ns):
+            if self._lasted(known.since_ns, UNFOUND_NS, now_ns):
                 yield self._unknown(_doubt(port, condition.text))
-        elif self._lasted(known, GRACE_NS, now_ns):
+        elif self._lasted(known.since_ns, GRACE_NS, now_ns):
             component = Component(Kind.ENDPOINT, str(port.id))
             what = "port" if port.bridged else "interface"
             text = f"{port.id} on {what} {port.interface}: {condition.text}"
@@ -350,15 +378,25 @@ def _is_wired(link: Link) -> bool:
     return link.netnsid is not None or link.kind == "veth"
 
 
+def _address(known: _Known) -> str:
+    """Return the address of an endpoint of which nobody says it; "" where it was never known."""
+    before, device = known.endpoint, known.condition.device
+    if before is None:
+        return _sole(device)
+    is_gone = known.condition.ready and device and before.address not in device.addresses
+    return _sole(device) if is_gone else before.address
+
+
 def _sole(device: Link | None) -> str:
     """Return the address of a device that has one of IPv4, or else one of IPv6; "" for any other.
 
-    Addresses that hold on a link alone (RFC 4291, RFC 3927) are none.
+    Addresses that hold on a link alone (RFC 4291, RFC 3927), or that no interface may have, are
+    none.
     """
-    parsed = [ipaddress.ip_address(text) for text in device.addresses] if device else []
-    wide = [each for each in parsed if not each.is_link_local]
-    first = [each for each in wide if each.version == 4] or wide
-    return str(first[0]) if len(first) == 1 else ""
+    usable = [each for each in map(canonical, device.addresses) if each] if device else []
+    wide = [each for each in usable if not ipaddress.ip_address(each).is_link_local]
+    first = [each for each in wide if not is_six(each)] or wide
+    return first[0] if len(first) == 1 else ""
 
 
 def _named(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
@@ -473,10 +511,12 @@ def _fault_inside(port: ContainerPort, device: Link | None) -> str:
         return f"{device.name} may not use {port.address}: another device answered for it"
     if port.address and port.address not in device.addresses:
         return f"{device.name} does not carry {port.address}"
-    if not port.address and not _sole(device):
-        return f"{device.name} has {_several(device)}, and nobody says which is the endpoint's"
     return ""
 
 
 def _several(device: Link) -> str:
-    return f"the addresses {', '.join(device.addresses)}" if device.addresses else "no address"
+    if not device.addresses:
+        return "no address"
+    more = len(device.addresses) - _NAMED
+    text = f"the addresses {', '.join(device.addresses[:_NAMED])}"
+    return f"{text} and {more} more" if more > 0 else text

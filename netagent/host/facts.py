@@ -94,7 +94,7 @@ class Link:
     """Whether the bond that it is a member of holds its link for down."""
     addresses: tuple[str, ...] = ()
     """IPv4 and IPv6 addresses in use, sorted as text; those of IPv6 that hold on its link alone are
-    left out."""
+    left out, and of very many all but some that came first."""
     duplicates: tuple[str, ...] = ()
     """IPv6 addresses that it was given and may not use, since another device answered for them
     (RFC 4862, section 5.4.5); sorted."""

@@ -14,6 +14,8 @@ TUNNELS = frozenset({"vxlan", "geneve", "gre", "ip6gre", "stt", "gtpu", "erspan"
 
 _MAC = re.compile(r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
 _CONTAINER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$")
+_MAX_TASK = 128
+"""Characters of a task's name. Chosen: as for a container's."""
 _MAX_RAIL = 255
 """Largest rail number accepted. Chosen: far more RNICs than a host has, so a larger number is a
 mistake."""
@@ -101,12 +103,17 @@ def is_container(text: str) -> bool:
     return _CONTAINER.match(text) is not None
 
 
+def is_task(text: str) -> bool:
+    """Whether `text` can be a task's name."""
+    return 0 < len(text) <= _MAX_TASK and text.isprintable()
+
+
 def _container_port(interface: Interface) -> ContainerPort | Unusable:
     keys = interface.external_ids
     wanted = ("sandbox", "task", "rail", "attached_mac", "ip_addresses")
     if missing := [key for key in wanted if not keys.get(key)]:
         return Unusable(interface.name, f"external_ids lack {', '.join(missing)}")
-    rail, address = parse_rail(keys["rail"]), _address(keys["ip_addresses"])
+    rail, address = parse_rail(keys["rail"]), first_address(keys["ip_addresses"])
     if rail is None or address is None:
         key = "rail" if rail is None else "ip_addresses"
         return Unusable(interface.name, f"cannot use {key} {keys[key]!r}")
@@ -127,12 +134,14 @@ def _oddity(interface: Interface) -> str | None:
     """Name what of `interface` makes no sense: its type, or one of its external_ids."""
     if interface.type not in {"", "system"}:
         return "type"
+    if not is_task(interface.external_ids["task"]):
+        return "task"
     if not _MAC.match(interface.external_ids["attached_mac"].lower()):
         return "attached_mac"
     return None if _CONTAINER.match(interface.external_ids["sandbox"]) else "sandbox"
 
 
-def _address(text: str) -> str | None:
+def first_address(text: str) -> str | None:
     """Return the first IPv4 address of a list such as ``10.0.0.10/24, fd00::1``, or the first of
     IPv6 where there is none.
     """  # noqa: D205 - one sentence

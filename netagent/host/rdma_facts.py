@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from netagent.model.address import is_six
+from netagent.model.endpoint import MAC
 from netagent.model.strenum import StrEnum
 
 ROCE_V2 = "RoCE v2"
@@ -132,7 +133,12 @@ def address_gid(address: str) -> str:
 
 
 def mac_gid(mac: str) -> str:
-    """Return the default GID of a port whose netdev has `mac`, its link-local address."""
+    """Return the default GID of a port whose netdev has `mac`, its link-local address.
+
+    "", which is no port's, where `mac` is none of Ethernet.
+    """
+    if not MAC.fullmatch(mac):
+        return ""
     octets = [int(part, 16) for part in mac.split(":")]
     octets = [octets[0] ^ 2, *octets[1:3], 0xFF, 0xFE, *octets[3:]]  # RFC 4291, appendix A
     groups = (octets[at] << 8 | octets[at + 1] for at in range(0, 8, 2))

@@ -53,8 +53,11 @@ class Uplinks:
                 if (kind := uplink.encapsulation.kind) not in KNOWN:
                     text = f"outer headers of {kind} are not read: no path over it is traced"
                     unusable.append(Unusable(tunnel.name, text))
-        for uplink in _by_rnics(self._rnics, interfaces, view, links):
-            found.setdefault(uplink.rail, uplink)
+        for each in _by_rnics(self._rnics, interfaces, view, links):
+            if isinstance(each, Unusable):
+                unusable.append(each)
+            else:
+                found.setdefault(each.rail, each)
         for rail in sorted(self._known.keys() & rails - found.keys()):
             found[rail] = self._known[rail]
             unusable.append(Unusable(found[rail].tunnel, f"the tunnel of rail {rail} is gone"))
@@ -96,7 +99,7 @@ def _encapsulation(view: VswitchView) -> str:
 
 def _by_rnics(
     rnics: Sequence[str], interfaces: Iterable[Interface], view: VswitchView, links: LinkView
-) -> Iterator[Uplink]:
+) -> Iterator[Uplink | Unusable]:
     """Yield how tunnels that name no rail leave the host, by the RNICs that carry them.
 
     ovn-controller makes a tunnel to each other host, names no rail, and makes them anew as it
@@ -109,7 +112,7 @@ def _by_rnics(
     for tunnel in sorted(nameless, key=lambda each: each.name) if rnics else ():
         local = tunnel.options.get("local_ip")
         for address in [local] if local else several:
-            first.setdefault(address, tunnel)
+            first.setdefault(canonical(address) or address, tunnel)
     for address, tunnel in first.items():
         device = next((link for link in links.host.values() if address in link.addresses), None)
         bond, members = _carriers(device, view, links) if device else (None, ())
@@ -120,6 +123,8 @@ def _by_rnics(
                 rail, members[0], address, device.name, tunnel.name, members, bond,
                 _encapsulation_of(tunnel),
             )  # fmt: skip
+        else:
+            yield Unusable(tunnel.name, f"its address {address!r} is on no RNIC of [ovs] rails")
 
 
 def _encapsulation_of(tunnel: Interface) -> Encapsulation:

@@ -53,6 +53,9 @@ MASKED = frozenset({
 })  # fmt: skip
 """What costs no probe: the network works, but a part is not what it should be."""
 
+MAX_TEXT = 2_000
+"""Most characters of a finding's text, and of each thing that was read. Chosen: to be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

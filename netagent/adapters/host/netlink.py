@@ -62,6 +62,12 @@ _DATAGRAM = 64 << 10
 has."""
 _BATCH = 64
 """Datagrams read in one go, which takes some 10 ms. Chosen: probes are sent between two batches."""
+_MAX_ADDRESSES = 64
+"""Addresses, and duplicates, that are kept of one device: those that were told first. Chosen: far
+more than an endpoint's or a tunnel's device has; others have thousands, which come one by one."""
+_REREAD_S = 1.0
+"""Seconds between two times that a namespace is read whole for what events inside do not say.
+Chosen: a container may make such events without end."""
 _HEADER = 16
 """Bytes of a netlink header, `struct nlmsghdr` of linux/netlink.h."""
 _NOT_ASSIGNED = 0xFFFF_FFFF
@@ -151,11 +157,11 @@ def apply(table: Table, fact: Fact) -> bool:
         case AddressSeen(index, address) if index in table:
             known = table[index]
             new = _without(known, address)
-            new = replace(new, addresses=tuple(sorted({*new.addresses, address})))
+            new = replace(new, addresses=_with(new.addresses, address))
         case AddressDuplicate(index, address) if index in table:
             known = table[index]
             new = _without(known, address)
-            new = replace(new, duplicates=tuple(sorted({*new.duplicates, address})))
+            new = replace(new, duplicates=_with(new.duplicates, address))
         case AddressGone(index, address) if index in table:
             known = table[index]
             new = _without(known, address)
@@ -165,6 +171,10 @@ def apply(table: Table, fact: Fact) -> bool:
             return False
     table[new.index] = new
     return new != known
+
+
+def _with(kept: tuple[str, ...], address: str) -> tuple[str, ...]:
+    return tuple(sorted((*kept, address))) if len(kept) < _MAX_ADDRESSES else kept
 
 
 def _without(link: Link, address: str) -> Link:
@@ -377,6 +387,10 @@ class LinkMonitor:
         self._host: Table = {}
         self._inside: dict[int, Table] = {}
         self._followed: frozenset[int] = frozenset()
+        self._rereads: dict[int, asyncio.TimerHandle] = {}
+        """Namespaces that are about to be read anew."""
+        self._reread_s: dict[int, float] = {}
+        """When namespaces were read anew last, by the loop's clock."""
         self._on_change: Callable[[], None] = lambda: None
         self.gone: set[int] = set()
         """Ids of namespaces that died since the caller last cleared it."""
@@ -395,6 +409,8 @@ class LinkMonitor:
 
     def close(self) -> None:
         """Stop following."""
+        for timer in self._rereads.values():
+            timer.cancel()
         if self._events is not None:
             asyncio.get_running_loop().remove_reader(self._events.fileno())
             self._events.close()
@@ -405,6 +421,7 @@ class LinkMonitor:
         self._followed = frozenset(nsids)
         for nsid in set(self._inside) - self._followed:
             del self._inside[nsid]
+        self._reread_s = {n: at_s for n, at_s in self._reread_s.items() if n in self._followed}
         for nsid in self._followed - set(self._inside):
             self._read(nsid)
 
@@ -430,6 +447,19 @@ class LinkMonitor:
         except OSError as error:
             # Died meanwhile, or belongs to a user namespace that we may not read.
             log.debug("namespace_unreadable", nsid=nsid, error=str(error))
+
+    def _read_soon(self, nsid: int) -> None:
+        if nsid not in self._rereads:
+            loop = asyncio.get_running_loop()
+            due_s = self._reread_s.get(nsid, -_REREAD_S) + _REREAD_S
+            self._rereads[nsid] = loop.call_at(max(due_s, loop.time()), self._reread, nsid)
+
+    def _reread(self, nsid: int) -> None:
+        del self._rereads[nsid]
+        if nsid in self._inside:
+            self._reread_s[nsid] = asyncio.get_running_loop().time()
+            self._read(nsid)
+            self._on_change()
 
     def _receive(self) -> None:
         assert self._events is not None  # noqa: S101 - the reader is removed before the socket
@@ -477,8 +507,8 @@ class LinkMonitor:
         """
         known = self._inside[nsid].get(link.index)
         if known is None or (known.kind, known.peer) != (link.kind, link.peer):
-            self._read(nsid)
-            return True
+            self._read_soon(nsid)
+            return False
         return apply(self._inside[nsid], LinkSeen(replace(link, netnsid=known.netnsid)))
 
 

@@ -8,7 +8,9 @@ from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.model.encapsulation import GENEVE, VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind
 from netagent.wire.codec import encode
 from netagent.wire.messages import Announcement, Peer, Registered
 from netagent.wire.roster import Source, TaskChange, Update, named
@@ -40,6 +42,15 @@ def test_a_finding_that_came_and_went_within_a_window_is_held_for_it(membership,
     assert membership.findings() == ()
     assert [f.component.name for f in membership.take_held()] == [str(A)]
     assert list(membership.take_held()) == []
+
+
+def test_of_several_bad_files_each_is_held(membership):
+    component = Component(Kind.HOST, "h0")
+    bad = tuple(
+        Finding(FindingKind.UNKNOWN_INPUT, component, name, 1, {"port": name}) for name in "ab"
+    )
+    membership.on_view(HostView(findings=bad, complete=True))
+    assert tuple(membership.take_held()) == bad
 
 
 def test_a_finding_that_lasts_is_held_for_every_window(membership, tmp_path):
@@ -111,6 +122,27 @@ def test_announcements_that_come_together_are_acted_on_once(adapters, membership
 
     asyncio.run(hear())
     assert made == [True]
+
+
+def test_changes_without_end_are_registered_once_a_second(membership, monkeypatch):
+    clock, registered = [0.0], []
+
+    async def register_once():
+        registered.append(clock[0])
+        membership.on_view(HostView(complete=True))
+        if len(registered) == 50:
+            raise NotImplementedError
+
+    async def sleep(seconds):
+        clock[0] += max(0.0, seconds)
+
+    monkeypatch.setattr(membership, "_register_once", register_once)
+    monkeypatch.setattr("netagent.agent.membership.now_ns", lambda: round(clock[0] * 1e9))
+    monkeypatch.setattr("netagent.agent.membership.asyncio.sleep", sleep)
+    membership.on_view(HostView(complete=True))
+    with pytest.raises(NotImplementedError):
+        asyncio.run(membership.register())
+    assert registered == pytest.approx([0.0] * 30 + list(range(20)))
 
 
 def test_news_that_do_not_come_keep_nobody_from_announcing(adapters, membership, monkeypatch):

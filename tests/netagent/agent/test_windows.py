@@ -10,8 +10,9 @@ from netagent.agent import windows as module
 from netagent.agent.windows import Windows
 from netagent.host.facts import HostView
 from netagent.host.shedding import Load
-from netagent.model.finding import FindingKind
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.path import rnic, vswitch
 from netagent.model.window import Window
 from netagent.wire import frame
 from netagent.wire.codec import decode
@@ -69,6 +70,19 @@ def test_an_inventory_is_told_once_known_and_not_in_every_window(windows, member
     assert said[:2] == [None, told]
     assert said.count(told) in {2, 3}
     assert set(said) == {None, told}
+
+
+def test_faults_are_told_before_what_is_not_understood(windows, membership, shipped):
+    """The analyzer takes so many findings of a window, and no more."""
+    odd = [
+        Finding(FindingKind.UNKNOWN_INPUT, vswitch("h0"), "odd", 1, {"port": str(n)})
+        for n in range(100)
+    ]
+    down = Finding(FindingKind.WRONG_MTU, rnic("h0", "rnic0"), "small", 1)
+    membership.on_view(HostView(findings=(*odd, down)))
+    windows._ship(Window.covering(wall_ns(), width_ns=WIDTH_NS))
+    ((_, summary),) = shipped.summaries
+    assert summary.findings == (down, *odd)
 
 
 def test_an_endpoint_that_was_flooded_is_stated_for_the_window_in_which_it_was(

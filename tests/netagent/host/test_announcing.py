@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
 
-from netagent.host.announcing import RdmaState, announced, findings
+import pytest
+
+from netagent.host.announcing import RdmaState, announced, findings, foremost
 from netagent.host.facts import HostView, Uplink
 from netagent.model.endpoint import Endpoint, RdmaAddress
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import MAX_TEXT, Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, rnic
 
@@ -29,6 +31,41 @@ def test_what_has_no_socket_is_told_as_a_finding_and_not_probed():
     assert told[:2] == VIEW.findings
     assert (told[2].kind, told[2].component.name, told[2].wall_ns) == ("unknown-input", str(A), 7)
     assert "in use" in told[2].text
+
+
+@pytest.mark.parametrize("odd", [
+    {"address": "4000::1"}, {"mac": "00:" * 19 + "01"}, {"mac": "0a:00:00:01"}, {"mtu": 1 << 16},
+])  # fmt: skip
+def test_an_odd_endpoint_costs_its_host_no_other(odd):
+    view = replace(VIEW, endpoints=(replace(endpoint(A), **odd), endpoint(B)), findings=())
+    assert announced(view, {}, RdmaState()) == (endpoint(B),)
+    (told,) = findings(view, {}, RdmaState(), wall_ns=7)
+    assert (told.kind, told.component.name) == (FindingKind.UNKNOWN_INPUT, str(A))
+    by_rdma = RdmaState(lambda _: True, {A: replace(ADDRESS, qkey=-1), B: ADDRESS})
+    assert [each.id for each in announced(VIEW, {}, by_rdma)] == [B]
+    assert "QKEY" in findings(VIEW, {}, by_rdma, wall_ns=7)[-1].text
+
+
+def test_a_text_is_cut_and_cleaned_to_what_the_analyzer_takes():
+    said = "\x1b[31ma\nb" + "c" * MAX_TEXT
+    odd = replace(down(A), text=said, evidence={"port": said})
+    (told,) = findings(replace(VIEW, endpoints=(), findings=(odd,)), {}, RdmaState(), wall_ns=1)
+    assert len(told.text) == MAX_TEXT
+    assert told.text.startswith("?[31ma\nbc")
+    assert told.text.endswith("c...")
+    assert told.evidence == {"port": told.text}
+
+
+def test_facts_about_faults_come_before_remarks():
+    kinds = (
+        FindingKind.UNKNOWN_INPUT, FindingKind.RATE_REDUCED, FindingKind.MISCONFIGURED,
+        FindingKind.WRONG_MTU, FindingKind.FLOODED,
+    )  # fmt: skip
+    told = foremost(replace(down(A), kind=kind) for kind in kinds)
+    assert [each.kind for each in told] == [
+        FindingKind.WRONG_MTU, FindingKind.FLOODED, FindingKind.RATE_REDUCED,
+        FindingKind.UNKNOWN_INPUT, FindingKind.MISCONFIGURED,
+    ]  # fmt: skip
 
 
 def test_by_rdma_an_endpoint_is_announced_once_it_answered_and_ever_after():

@@ -103,12 +103,30 @@ def test_ovn_itself_names_the_logical_port_alone():
     assert (port.id, port.task, port.address) == (EndpointId("sw0-port3", 3), "sw0", "")
 
 
+@pytest.mark.parametrize("task", ["x" * 129, "a\nb"])
+def test_a_task_that_nobody_could_show_is_said(task):
+    rules = replace(CONTROLLERS["ovn-kubernetes"], task=Rule("{team}"))
+    found = read(rules, with_key(OVN_KUBERNETES, team=task))
+    assert found.ports == ()
+    assert "cannot use task" in found.unusable[0].text
+
+
+def test_an_encap_ip_is_an_address_however_it_is_written():
+    six = Port("vxlan0", (tunnel(0, options={"local_ip": "FD00:30::10"}),))
+    for more in ({}, {"uplinks": (Uplink(0, "rnic0", "fd00:30::10", "br-phy0", "vxlan0"),)}):
+        ports = (six, with_key(OVN_KUBERNETES, encap__ip="fd00:30:0:0::10")[-1])
+        (port,) = read(CONTROLLERS["ovn-kubernetes"], ports, **more).ports
+        assert port.id.rail == 0
+
+
 def test_the_first_address_is_one_of_ipv4_where_there_is_one():
     rules = replace(CONTROLLERS["kube-ovn"], rail=Rule("0"))
     (first, *_) = read(rules, KUBE_OVN[:3]).ports
     assert first.address == "10.16.0.7"
     (six,) = read(rules, with_key(KUBE_OVN[:3], ip="fd00:10:16:0::7/64")).ports
     assert six.address == "fd00:10:16::7"
+    (six,) = read(rules, with_key(KUBE_OVN[:3], ip="fe80::1/64,fd00::1/64")).ports
+    assert six.address == "fd00::1"
 
 
 @pytest.mark.parametrize(
@@ -119,6 +137,8 @@ def test_the_first_address_is_one_of_ipv4_where_there_is_one():
         ({"attached_mac": None}, "external_ids say no hardware address ({attached_mac})"),
         ({"attached_mac": "02:00"}, "cannot use '02:00' as hardware address"),
         ({"ip_addresses": "x"}, "cannot use the address 'x'"),
+        ({"ip_addresses": "fe80::1/64"}, "cannot use the address 'fe80::1/64'"),
+        ({"ip_addresses": "4000::1"}, "cannot use the address '4000::1'"),
         ({"encap__ip": "172.30.9.9"}, "its encap-ip '172.30.9.9' is the local_ip of no tunnel"),
     ],
 )

@@ -73,6 +73,7 @@ def test_a_file_that_is_none_is_named(text, problem):
         ({"rails": {"0": "../x"}}, "'../x' is no name of an interface"),
         ({"rails": {"0": "a234567890123456"}}, "is no name of an interface"),
         ({"rails": {"0": "\ud800"}}, "\\ud800"),
+        ({"rails": {"0": "net1", "00": "net2"}}, "rail 0 is there twice"),
         ({"\ud800": "x"}, "\\ud800"),
     ],
 )

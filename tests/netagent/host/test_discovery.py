@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from netagent.host.carrier import FLAP_HOLD_NS
 from netagent.host.discovery import (
     GRACE_NS,
+    SETTLED_NS,
     UNFOUND_NS,
     Discovery,
     container_nsids,
@@ -483,6 +484,7 @@ def told(host: Host, port: ContainerPort, *, after_ns: int = 0) -> HostView:
         (("10.0.0.10",), "10.0.0.10"),
         (("10.0.0.10", "169.254.1.1", "fd00::10", "fe80::1"), "10.0.0.10"),
         (("fd00::10", "fe80::1"), "fd00::10"),
+        (("4000::1", "64:ff9b::1", "::2", "::ffff:10.0.0.1", "fd00::10"), "fd00::10"),
     ],
 )
 def test_addresses_that_nobody_says_are_those_of_the_interface(host, addresses, expected):
@@ -501,6 +503,11 @@ def test_addresses_that_nobody_says_are_those_of_the_interface(host, addresses, 
     [
         ((), "eth0 has no address, and nobody says which is the endpoint's"),
         (("10.0.0.10", "10.0.0.11"), "eth0 has the addresses 10.0.0.10, 10.0.0.11, and nobody"),
+        (("4000::1",), "eth0 has the addresses 4000::1, and nobody"),
+        (
+            tuple(f"10.0.0.{n}" for n in range(10, 60)),
+            "eth0 has the addresses 10.0.0.10, 10.0.0.11, 10.0.0.12 and 47 more, and nobody",
+        ),
     ],
 )
 def test_which_of_several_addresses_is_meant_is_not_guessed(host, addresses, text):
@@ -509,6 +516,43 @@ def test_which_of_several_addresses_is_meant_is_not_guessed(host, addresses, tex
     view = told(host, TOLD, after_ns=UNFOUND_NS)
     assert view.endpoints == ()
     assert text in view.findings[0].text
+
+
+def test_a_second_address_leaves_the_announced_one_the_endpoints(host):
+    host.links.start(plug(), 3)
+    before = told(host, TOLD)
+    host.links.change_inside(3, addresses=("10.0.0.1", "10.0.0.10"))
+    for _ in range(2):
+        view = told(host, TOLD, after_ns=GRACE_NS)
+        assert (view.endpoints, view.findings) == (before.endpoints, ())
+    host.links.change_inside(3, addresses=("10.0.0.1", "10.0.0.2"))
+    told(host, TOLD)
+    (finding,) = told(host, TOLD, after_ns=GRACE_NS).findings
+    assert finding.kind is FindingKind.ENDPOINT_DOWN
+    assert "nobody says which" in finding.text
+
+
+def test_another_address_in_place_of_the_announced_one_is_taken_once_it_lasts(host):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    host.links.change_inside(3, addresses=("10.0.0.11",))
+    (endpoint,) = told(host, TOLD, after_ns=S).endpoints
+    assert endpoint.address == "10.0.0.10"
+    assert host.discovery.deadline_ns() == host.now_ns + SETTLED_NS
+    view = told(host, TOLD, after_ns=SETTLED_NS)
+    assert [each.address for each in view.endpoints] == ["10.0.0.11"]
+    assert view.findings == ()
+
+
+def test_an_address_that_changes_all_the_time_is_an_endpoint_that_is_down(host):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    for n in range(11, 15):
+        host.links.change_inside(3, addresses=(f"10.0.0.{n}",))
+        view = told(host, TOLD, after_ns=S)
+        assert [each.address for each in view.endpoints] == ["10.0.0.10"]
+    assert found(view) == [(FindingKind.ENDPOINT_DOWN, "endpoint c0/rail0")]
+    assert "eth0 has 10.0.0.14 in place of 10.0.0.10" in view.findings[0].text
 
 
 @pytest.mark.parametrize(
@@ -632,6 +676,11 @@ def test_an_rnic_that_carries_endpoints_is_watched_like_an_uplinks(bare):
     view = bare.look(after_ns=GRACE_NS)
     assert found(view) == [(FindingKind.RNIC_DOWN, "rnic h0/rnic9")]
     assert len(view.endpoints) == 1
+
+
+def test_an_rnic_is_watched_from_the_look_that_finds_its_endpoint(bare):
+    bare.links.change("rnic9", carrier=False)
+    assert found(bare.look()) == [(FindingKind.RNIC_DOWN, "rnic h0/rnic9")]
 
 
 def test_a_whole_rnic_in_a_container_says_by_itself_that_it_has_no_carrier(bare):

@@ -72,6 +72,12 @@ def test_two_tenants_with_one_address_are_told_apart_by_mac():
     assert device_of(devices, "eth0", "10.0.0.1", "02:00:00:00:00:0c") is None
 
 
+@pytest.mark.parametrize("mac", ["", "0a:00:00:01", ":".join(["0a"] * 20), "xyz"])
+def test_what_is_no_mac_tells_no_tenants_apart(mac):
+    devices = [device("mlx5_0", A), device("mlx5_1", B)]
+    assert device_of(devices, "eth0", "10.0.0.1", mac) is None
+
+
 def test_ports_are_found_by_number_and_devices_by_name():
     made = device("mlx5_0", A)
     assert made.port(1) is made.ports[0]

@@ -196,12 +196,23 @@ def test_a_rail_may_be_known_by_its_bond_or_by_what_holds_its_address():
         assert (uplink.rail, uplink.bond, uplink.members) == (0, "bond", ("rnic0", "rnic9"))
 
 
-@pytest.mark.parametrize("address", ["172.30.9.9", ""])
-def test_a_tunnel_by_no_rails_rnic_belongs_to_others(address):
-    found = observe(vswitch(), [ovn(2, address)], Links(), uplinks=Uplinks(("rnic0",)))
-    assert found == ((), ())
-    on_another = observe(vswitch(), [ovn(2, "172.30.1.10")], Links(), uplinks=Uplinks(("rnic0",)))
-    assert on_another == ((), ())
+@pytest.mark.parametrize("address", ["172.30.9.9", "172.30.1.10", "", "no address"])
+def test_a_tunnel_by_no_rails_rnic_is_said_once_for_its_address(address):
+    mesh = [ovn(2, address), ovn(3, address)]
+    found, (why,) = observe(vswitch(), mesh, Links(), uplinks=Uplinks(("rnic0",)))
+    assert found == ()
+    assert (why.port, repr(address) in why.text) == ("ovn-h2-0", True)
+
+
+@pytest.mark.parametrize("view", [
+    vswitch(), replace(vswitch(), external_ids={"ovn-encap-ip": "FD00:30:0::10"}),
+])  # fmt: skip
+def test_however_an_address_is_written_it_is_the_rnics(view):
+    links = Links()
+    links.change("br-phy0", addresses=("fd00:30::10",))
+    local = "" if view.external_ids else "fd00:30:0:0::10"
+    (uplink,), why = observe(view, [ovn(2, local)], links, uplinks=Uplinks(("rnic0",)))
+    assert (uplink.rail, uplink.address, why) == (0, "fd00:30::10", ())
 
 
 def test_what_a_tunnel_says_of_its_rail_comes_first_and_what_was_known_stays():

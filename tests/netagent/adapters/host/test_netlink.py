@@ -76,6 +76,16 @@ def test_a_table_is_what_its_facts_made_of_it(facts):
         assert {i: set(link.duplicates) for i, link in table.items()} == duplicates
 
 
+def test_of_a_device_with_very_many_addresses_those_that_came_first_are_kept():
+    table = {1: Link(1, "lo")}
+    first = [f"10.0.9.{n}" for n in range(netlink._MAX_ADDRESSES)]
+    for fact in (AddressSeen, AddressDuplicate):
+        for address in [*first, *(f"10.0.{i}.{n}" for i in range(4) for n in range(256))]:
+            apply(table, fact(1, address))
+        held = (table[1].addresses, table[1].duplicates)
+        assert held[fact is AddressDuplicate] == tuple(sorted(first))
+
+
 # --- from bytes ---------------------------------------------------------------------------------
 
 ERROR, DONE = 2, 3
@@ -557,6 +567,33 @@ def test_an_overrun_reads_everything_anew(wire):
         monitor._events = events
 
     follow(wire, story)
+
+
+def test_events_that_say_too_little_have_their_namespace_read_once_in_a_while(monkeypatch):
+    """A container may make such events without end, and a dump is work for the event loop."""
+    reads: list[float] = []
+
+    async def story() -> None:
+        loop, changed, monitor = asyncio.get_running_loop(), asyncio.Event(), LinkMonitor()
+        monkeypatch.setattr(netlink, "_REREAD_S", 0.1)
+        monkeypatch.setattr(netlink, "dump", lambda _: reads.append(loop.time()) or {})
+        monitor._on_change = changed.set
+        monitor.follow({4})
+        assert len(reads) == 1
+        for times in (2, 3):
+            for _ in range(50):
+                assert not monitor._heard(link(), 4)
+            assert len(reads) == times - 1
+            await changed.wait()
+            changed.clear()
+            assert len(reads) == times
+        monitor._heard(link(), 4)
+        monitor.close()
+        monitor.follow(set())
+
+    asyncio.run(story())
+    _, first, second = reads
+    assert second - first >= 0.1
 
 
 def test_without_the_right_to_hear_of_other_namespaces_the_remedy_is_told(monkeypatch):
