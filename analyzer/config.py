@@ -222,6 +222,9 @@ def load(path: str) -> Config:
             "everybody who reaches it may do everything",
             line_of(text, ("listen",)),
         )
+    for name in config.tenants:
+        if problem := _no_tenant(name, config):
+            raise ConfigError(path, f"tenants: {problem}", line_of(text, ("tenants", name)))
     return _anchored(config, Path(path).resolve().parent)
 
 
@@ -258,7 +261,10 @@ def split_address(text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not host or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(f"{text!r} is not ADDRESS:PORT")
-    return host.strip("[]"), int(port)
+    bare = host.removeprefix("[").removesuffix("]")
+    if ":" in bare and host != f"[{bare}]":
+        raise ValueError(f"{text!r}: an IPv6 address needs brackets, as in [fd00::11]:{port}")
+    return bare, int(port)
 
 
 def is_loopback(host: str) -> bool:
@@ -341,6 +347,14 @@ def _explain(text: str, complaint: str) -> tuple[str, int | None]:
 def _known(path: str, text: str, plain: _Topology, name: str, where: tuple[str | int, ...]) -> None:
     if name not in plain.switches:
         raise ConfigError(path, f"{name!r} is not among [switches]", line_of(text, where))
+
+
+def _no_tenant(name: str, config: Config) -> str:
+    """Return why a name cannot be a tenant's; "" where it can."""
+    if name in {"admins", "readers"}:
+        return f"{name!r} is a setting of its own: it belongs above the first [section]"
+    also = [each for each in ("admins", "readers") if name in getattr(config, each)]
+    return f"{name!r} is among {also[0]} too, who read everything" if also else ""
 
 
 def _anchored(config: Config, folder: Path) -> Config:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from netagent.host.controllers import CONTROLLERS, UPLINK, Rule, Rules
+from netagent.host.ports import parse_rail
 from netagent.model.errors import ConfigError
 from netagent.model.path import MAX_HOPS
 
@@ -162,11 +163,14 @@ class EndpointsConfig(_Section, frozen=True, kw_only=True):
     rail: str | RuleConfig | None = None
     """Where a rail comes from; ``"uplink"`` is that of the tunnel or RNIC which the port uses."""
     folder: str = "/run/netagent/endpoints"
-    """Folder of the files that declare endpoints without a port (`netagent.host.declared`)."""
+    """Folder of the files that declare endpoints without a port (`netagent.host.declared`); an
+    absolute path, since others write there."""
 
     def __post_init__(self) -> None:
         """Refuse rules that nothing can be read with."""
         self.rules()
+        if not self.folder.startswith("/"):
+            raise ValueError(f"folder: {self.folder!r} is no absolute path")
 
     def rules(self) -> Rules | None:
         """Return how to read the controller's external_ids; None without a controller.
@@ -188,6 +192,11 @@ class EndpointsConfig(_Section, frozen=True, kw_only=True):
         )
         if rules.task is None:
             raise ValueError(f"task is needed: {self.controller} writes none")
+        if rules.rail and not rules.rail.has_keys:
+            number = parse_rail(rules.rail.of({}))
+            if number is None or number < rules.rail.first:
+                text = f"rail: {rules.rail.text!r} has no {{KEY}}, and is neither a rail's number"
+                raise ValueError(f'{text} nor "{UPLINK}"')
         return rules
 
 
@@ -295,9 +304,16 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 
     def __post_init__(self) -> None:
-        """Refuse plain HTTP where others can reach it."""
+        """Refuse plain HTTP where others can reach it, and a controller of no bridge."""
         if self.tls is None and self.analyzer.encrypted:
-            raise ValueError("[tls] with ca, cert and key is needed for an https:// analyzer")
+            raise ValueError(
+                "[tls] with ca, cert and key is needed for an https:// analyzer "
+                "(`netagent enroll` writes it)"
+            )
+        if self.endpoints.controller and not self.ovs.integration_bridge:
+            raise ValueError(
+                "endpoints.controller needs a bridge to read: ovs.integration_bridge is empty"
+            )
         if self.insecure:
             return
         if self.tls is None and not self.rpc.loopback:
@@ -324,12 +340,8 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             crl=str(folder / self.tls.crl) if self.tls.crl else "",
         )
         ovs = msgspec.structs.replace(self.ovs, rundir=str(folder / self.ovs.rundir))
-        declared = str(folder / self.endpoints.folder)
-        endpoints = msgspec.structs.replace(self.endpoints, folder=declared)
         state_dir = str(folder / self.state_dir)
-        return msgspec.structs.replace(
-            self, tls=tls, ovs=ovs, endpoints=endpoints, state_dir=state_dir
-        )
+        return msgspec.structs.replace(self, tls=tls, ovs=ovs, state_dir=state_dir)
 
 
 def load(path: Path | str) -> AgentConfig:
@@ -362,6 +374,8 @@ def split_listen(text: str) -> tuple[str, int]:
     bare = address.removeprefix("[").removesuffix("]")
     if not separator or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
         raise ValueError(f"{text!r} is no ADDRESS:PORT")
+    if ":" in bare and address != f"[{bare}]":
+        raise ValueError(f"{text!r}: an IPv6 address needs brackets, as in [fd00::11]:8421")
     try:
         ipaddress.ip_address(bare)
     except ValueError as error:

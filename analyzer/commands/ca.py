@@ -18,6 +18,7 @@ from netagent.trust import new_request, write_whole
 EPILOG = """\
 examples:
   netagent-analyzer ca init --name analyzer.example --address 10.1.0.5
+  netagent-analyzer ca init --address 10.1.0.5 --address fd00::5
   netagent-analyzer invite gpu-0417
   netagent-analyzer ca list
   netagent-analyzer ca issue grafana
@@ -129,9 +130,11 @@ def _init(args: argparse.Namespace) -> int:
     admin = _signed(authority, "admin", [], [], tls / "admin.pem", ADMIN_DAYS)
     written = f"{path} was there, and is left as it is"
     if not path.exists():
+        # A socket of "::" takes IPv4 as well (ipv6(7), IPV6_V6ONLY).
+        every = "[::]" if any(":" in each for each in args.address) else "0.0.0.0"
         text = TEXT.format(
-            listen=f"0.0.0.0:{args.port}",
-            enrolment=f"0.0.0.0:{args.port + configuration.ENROL_PORT_AFTER}",
+            listen=f"{every}:{args.port}",
+            enrolment=f"{every}:{args.port + configuration.ENROL_PORT_AFTER}",
             state=state,
         )
         if not path.parent.exists():

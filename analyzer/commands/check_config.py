@@ -5,13 +5,15 @@ import argparse
 import json
 
 from analyzer import config as configuration
+from analyzer.commands.ca import FILE
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology
 
 EPILOG = """\
 examples:
-  netagent-analyzer check-config --config analyzer.toml
+  netagent-analyzer check-config               the installed analyzer's file
+  netagent-analyzer check-config analyzer.toml
   netagent-analyzer check-config --config analyzer.toml --json
 
 Checks the declared topology and the TLS files too.
@@ -21,19 +23,22 @@ exit status: 0 it can be used, 2 it cannot; the error names file and line
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("--config", metavar="FILE", required=True, help="TOML file")
+    parser.add_argument("path", metavar="FILE", nargs="?", help="the analyzer's TOML file")
+    text = "the same (default: %(default)s)"
+    parser.add_argument("--config", metavar="FILE", default=FILE, help=text)
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Load all that the configuration names."""
+    path = args.path or args.config
     try:
-        config = configuration.load(args.config)
+        config = configuration.load(path)
         topology = DeclaredTopology()
         if config.topology:
             topology = configuration.load_topology(config.topology)
         if config.tls is not None:
-            identity.trust_of(config.tls, args.config)
+            identity.trust_of(config.tls, path)
     except ConfigError as error:
         if not args.json:
             raise
@@ -47,10 +52,14 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"ok": True, "listen": config.listen, "security": security}))
         return 0
-    print(f"{args.config}: ok")
+    print(f"{path}: ok")
     print(f"  listens on {config.listen}, {security}")
     print(f"  database   {config.database}")
     if config.topology:
         switches = len(set(topology.names.values()))
         print(f"  topology   {switches} switches, {len(topology.links)} links")
+    print(f"  admins     {', '.join(config.admins) or 'nobody'}")
+    print(f"  readers    {', '.join(config.readers) or 'nobody'}")
+    for name, tasks in sorted(config.tenants.items()):
+        print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
     return 0

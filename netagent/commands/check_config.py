@@ -17,6 +17,11 @@ examples:
   netagent check-config --config agent.toml --json
 """
 
+NO_RAILS = """\
+endpoints are on the rails of tunnels, and ovs.rails names no RNIC: where
+  tunnels say no rail themselves, as OVN's do not, no endpoint is found"""
+"""What is no error, since others than the controller may have labelled the tunnels."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -43,6 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({"ok": True, "config": values}, indent=2))
         return 0
     print(f"{path}: fine; with defaults it says")
+    rules = config.endpoints.rules()
+    if rules is not None and rules.rail is None and not config.ovs.rails:
+        print(f"warning: {NO_RAILS}")
     for key, value in values.items():
         for name, setting in value.items() if isinstance(value, dict) else [("", value)]:
             print(f"  {f'{key}.{name}' if name else key} = {json.dumps(setting)}")

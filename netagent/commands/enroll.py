@@ -22,7 +22,7 @@ from netagent.wire.enrolment import Certified
 EPILOG = """\
 examples:
   netagent enroll --analyzer https://analyzer.example:8420 --token TOKEN
-  netagent enroll --analyzer https://10.1.0.5:8420 --token - <token
+  netagent enroll --analyzer https://10.1.0.5:8420 --token - </root/token
 
 TOKEN is what `netagent-analyzer invite HOST` printed; it is good once. It also
 tells by which authority the analyzer is known, so that nobody can stand in for

@@ -53,9 +53,16 @@ class Rule:
         if not self.text or re.search(r"[{}]", _KEY.sub("", self.text)):
             raise ValueError(f"{self.text!r} is no text with keys in braces")
         try:
-            re.compile(self.match)
+            groups = re.compile(self.match).groups
         except re.error as error:
             raise ValueError(f"{self.match!r} is no regular expression: {error}") from error
+        if self.match and not groups:
+            raise ValueError(f"{self.match!r} has no group: put what counts in parentheses")
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether what it reads depends on the port."""
+        return _KEY.search(self.text) is not None
 
     def of(self, keys: Mapping[str, str]) -> str:
         """Return what it reads of `keys`; "" where a key is not there, or nothing matches."""
@@ -65,7 +72,7 @@ class Rule:
         if not self.match:
             return text
         found = re.fullmatch(self.match, text)
-        return (found[1 if found.re.groups else 0] or "") if found else ""
+        return (found[1] or "") if found else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -437,24 +437,6 @@ def test_watch_as_json_is_one_line_per_event(canned, capsys, monkeypatch):
     assert json.loads(line)["incident"] == INCIDENT
 
 
-def test_check_config_says_what_it_found_and_where_it_is_wrong(tmp_path, capsys):
-    good = tmp_path / "analyzer.toml"
-    good.write_text('topology = "topology.toml"\n')
-    (tmp_path / "topology.toml").write_text('[switches]\ns = "10.0.0.1"\n')
-    assert cli.main(["check-config", "--config", str(good)]) == 0
-    assert "1 switches, 0 links" in capsys.readouterr().out
-    assert cli.main(["check-config", "--config", str(good), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ok"]
-    (tmp_path / "topology.toml").write_text("\nx = 1\n")
-    assert cli.main(["check-config", "--config", str(good)]) == 2
-    assert "topology.toml:2: unknown key 'x'" in capsys.readouterr().err
-    assert cli.main(["check-config", "--config", str(good), "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["line"] == 2
-    good.write_text('[tls]\nca = "no.pem"\ncert = "no.pem"\nkey = "no.key"\n')
-    assert cli.main(["check-config", "--config", str(good)]) == 2
-    assert "does not exist" in capsys.readouterr().err
-
-
 # --- the program ----------------------------------------------------------------------------------
 
 

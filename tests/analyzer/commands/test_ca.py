@@ -29,7 +29,7 @@ def test_what_it_writes_is_what_an_analyzer_starts_with(made, tmp_path):
     config = load(str(tmp_path / "analyzer.toml"))
     assert config.tls is not None
     assert config.enrolment is not None
-    assert config.enrolment_address == ("0.0.0.0", 8422)
+    assert (config.address, config.enrolment_address) == (("::", 8420), ("::", 8422))
     assert cli.main(["check-config", "--config", str(tmp_path / "analyzer.toml")]) == 0
     name, addresses, others = names_of(tmp_path / "state" / "tls" / "analyzer.pem")
     assert name == "analyzer"
@@ -38,6 +38,12 @@ def test_what_it_writes_is_what_an_analyzer_starts_with(made, tmp_path):
     assert Authority(tmp_path / "state" / "ca").fingerprint in made
     for path in (tmp_path / "state" / "tls").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_without_an_address_of_ipv6_it_listens_on_ipv4(tmp_path):
+    assert cli.main(["ca", "init", "--address", "10.1.0.5", *places(tmp_path)]) == 0
+    config = load(str(tmp_path / "analyzer.toml"))
+    assert (config.address, config.enrolment_address) == (("0.0.0.0", 8420), ("0.0.0.0", 8422))
 
 
 def test_it_is_done_once(made, tmp_path, capsys):

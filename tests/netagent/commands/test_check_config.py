@@ -50,3 +50,18 @@ def test_tls_files_must_be_there(file, capsys):
 def test_the_file_may_be_given_as_other_commands_take_it(file, capsys):
     assert main(["check-config", "--config", str(file)]) == 0
     assert f"{file}: fine" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "is_warned"),
+    [
+        ('[endpoints]\ncontroller = "ovn-kubernetes"\n', True),
+        ('[endpoints]\ncontroller = "ovn-kubernetes"\nrail = "0"\n', False),
+        ('[ovs]\nrails = ["p0"]\n[endpoints]\ncontroller = "ovn-kubernetes"\n', False),
+        ("", False),
+    ],
+)
+def test_tunnels_without_a_rail_are_warned_of(file, capsys, more, is_warned):
+    file.write_text(GOOD + more)
+    assert main(["check-config", str(file)]) == 0
+    assert ("warning: endpoints are on the rails" in capsys.readouterr().out) is is_warned

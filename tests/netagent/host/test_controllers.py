@@ -157,7 +157,7 @@ def test_an_address_that_the_controller_leaves_to_others_is_the_interfaces():
 
 
 @pytest.mark.parametrize(
-    "task", [Rule("{iface-id}", "other_.*"), Rule("{team}"), Rule("{iface-id}", "()ml.*")]
+    "task", [Rule("{iface-id}", "other_(.*)"), Rule("{team}"), Rule("{iface-id}", "()ml.*")]
 )
 def test_ports_that_the_rules_say_nothing_of_are_passed_over(task):
     rules = replace(CONTROLLERS["ovn-kubernetes"], task=task)
@@ -279,8 +279,8 @@ def test_what_open_vswitch_cannot_use_is_told():
         (Rule("{empty}"), ""),
         (Rule("fixed"), "fixed"),
         (Rule("{a}.{b-c}", r"o(n)e\.(.*)"), "n"),
-        (Rule("{a}", "on"), ""),
-        (Rule("{a}", "on."), "one"),
+        (Rule("{a}", "(on)"), ""),
+        (Rule("{a}", "(on.)"), "one"),
         (Rule("{a}", "(x)?one"), ""),
     ],
 )
@@ -297,6 +297,19 @@ def test_a_text_with_braces_that_enclose_no_key_is_none(text):
 def test_a_regular_expression_that_is_none_is_named():
     with pytest.raises(ValueError, match="is no regular expression"):
         Rule("{a}", "(")
+    with pytest.raises(ValueError, match="has no group"):
+        Rule("{a}", "on.")
+
+
+def test_a_pod_has_one_name_on_all_networks_where_a_rule_leaves_the_networks_out():
+    rules = replace(
+        CONTROLLERS["ovn-kubernetes"],
+        container=Rule("{iface-id}", "(?:[^_]+_)?([^_]+_[^_]+)"),
+        rail=Rule("0"),
+    )
+    for port in OVN_KUBERNETES[2:]:
+        (found,) = read(rules, (*TUNNELS, port)).ports
+        assert found.id.container == "ml_bert-worker-0"
 
 
 KEYS = st.sampled_from(["iface-id", "sandbox", "attached_mac", "ip_addresses", "encap-ip", "ip"])

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+from analyzer import cli
+from analyzer.commands import check_config
+
+
+def test_check_config_says_what_it_found_and_where_it_is_wrong(tmp_path, capsys):
+    good = tmp_path / "analyzer.toml"
+    good.write_text('topology = "topology.toml"\n')
+    (tmp_path / "topology.toml").write_text('[switches]\ns = "10.0.0.1"\n')
+    assert cli.main(["check-config", "--config", str(good)]) == 0
+    assert "1 switches, 0 links" in capsys.readouterr().out
+    assert cli.main(["check-config", "--config", str(good), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"]
+    (tmp_path / "topology.toml").write_text("\nx = 1\n")
+    assert cli.main(["check-config", "--config", str(good)]) == 2
+    assert "topology.toml:2: unknown key 'x'" in capsys.readouterr().err
+    assert cli.main(["check-config", "--config", str(good), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["line"] == 2
+    good.write_text('[tls]\nca = "no.pem"\ncert = "no.pem"\nkey = "no.key"\n')
+    assert cli.main(["check-config", "--config", str(good)]) == 2
+    assert "does not exist" in capsys.readouterr().err
+
+
+def test_who_may_ask_is_shown(tmp_path, capsys):
+    path = tmp_path / "analyzer.toml"
+    path.write_text('readers = ["grafana", "prometheus"]\n[tenants]\na = ["x*", "y"]\nb = []\n')
+    assert cli.main(["check-config", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "admins     admin\n" in said
+    assert "readers    grafana, prometheus\n" in said
+    assert "tenant     a: x*, y\n" in said
+    assert "tenant     b: no task\n" in said
+
+
+def test_the_installed_file_is_the_one_that_is_meant_without_a_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(check_config, "FILE", str(tmp_path / "analyzer.toml"))
+    assert cli.main(["check-config"]) == 2
+    assert f"{tmp_path}/analyzer.toml" in capsys.readouterr().err
