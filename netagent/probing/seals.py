@@ -24,23 +24,23 @@ class Seals:
 
     def __init__(self) -> None:
         self.keys: Mapping[EndpointId, bytes] = {}
-        self._newest: dict[tuple[EndpointId, str, int, int], int] = {}
+        self._newest: dict[tuple[EndpointId, int, int], int] = {}
 
     def holds(
-        self, endpoint: EndpointId, sender: str, payload: bytes, probe: frame.Frame, *, wall_ns: int
+        self, endpoint: EndpointId, payload: bytes, probe: frame.Frame, *, wall_ns: int
     ) -> bool:
         """Whether a probe to a local endpoint has its seal, and is later than those before it.
 
-        `sender` is the address that it came from. Who listens in the container can send what it
-        heard once more: that is not later. Who has the key can number probes as it likes, but its
-        own alone.
+        Who listens in the container can send what it heard once more, from any address: that is not
+        later. Who has the key can number probes of others' flows far ahead: these are then answered
+        as if they had no seal.
         """
         if not probe.flags & frame.SEALED:
             return False
         key = self.keys.get(endpoint)
         if key is None or not frame.is_sealed(payload, key, str(endpoint), wall_ns=wall_ns):
             return False
-        flow = endpoint, sender, probe.session, probe.port
+        flow = endpoint, probe.session, probe.port
         newest = self._newest.pop(flow, None)
         is_later = newest is None or 0 < (probe.seq - newest & 0xFFFFFFFF) < _HALF
         self._newest[flow] = probe.seq if is_later or newest is None else newest

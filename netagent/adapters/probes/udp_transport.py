@@ -50,11 +50,11 @@ class Answering:
         for cap in (self._cap, self._sealed_cap):
             cap.leave(endpoint, now_ns=now_ns())
 
-    def may(self, endpoint: EndpointId, sender: str, payload: bytes, probe: frame.Frame) -> bool:
+    def may(self, endpoint: EndpointId, payload: bytes, probe: frame.Frame) -> bool:
         """Whether a probe to an endpoint may be answered; count it where it may not."""
         at_ns, seals = now_ns(), self.seals
         may = (
-            seals.holds(endpoint, sender, payload, probe, wall_ns=wall_ns())
+            seals.holds(endpoint, payload, probe, wall_ns=wall_ns())
             and self._sealed_cap.take(endpoint, now_ns=at_ns)
         ) or self._cap.take(endpoint, now_ns=at_ns)
         if not may:
@@ -173,8 +173,7 @@ class UdpTransport:
         probe = frame.decode(received.payload)
         if probe.flags & frame.REPLY:
             return
-        sender = received.address[0]
-        if self._answering.may(self._endpoint.id, sender, received.payload, probe):
+        if self._answering.may(self._endpoint.id, received.payload, probe):
             self._answer(waiting, probe, received)
 
     def _answer(self, waiting: socket.socket, probe: frame.Frame, received: udp.Received) -> None:

@@ -253,17 +253,15 @@ class Service:
         gid = endpoint.names.get(key) or _name(endpoint, arrived.grh, key)
         if gid is None or probe.flags & frame.REPLY:
             self._counters.bad_frames += 1
-        elif not self._may(endpoint.served.endpoint, gid, arrived.header, probe, at_ns):
+        elif not self._may(endpoint.served.endpoint, arrived.header, probe, at_ns):
             capped, whose = self._counters.capped, str(endpoint.served.endpoint)
             capped[whose] = capped.get(whose, 0) + 1
         elif not self._answer(endpoint, gid, arrived, probe):
             self._let_wait(endpoint, gid, arrived, probe)
 
-    def _may(
-        self, key: EndpointId, gid: str, header: bytes, probe: frame.Frame, at_ns: int
-    ) -> bool:
+    def _may(self, key: EndpointId, header: bytes, probe: frame.Frame, at_ns: int) -> bool:
         return (
-            self._seals.holds(key, gid, header, probe, wall_ns=wall_ns())
+            self._seals.holds(key, header, probe, wall_ns=wall_ns())
             and self._sealed_cap.take(key, now_ns=at_ns)
         ) or self._cap.take(key, now_ns=at_ns)
 

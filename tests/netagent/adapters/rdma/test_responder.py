@@ -186,7 +186,8 @@ def test_a_flood_leaves_sealed_probes_their_replies(service, clock):
             probe, b"k" * 16, str(KEY), size=frame.SEALED_BYTES, wall_ns=module.wall_ns()
         )
         arrive(service, clock, header=header)
-        arrive(service, clock, header=header)  # somebody listened, and sends it once more
+        # Somebody listened, and sends it once more from elsewhere.
+        arrive(service, clock, header=header, gid=STRANGER)
     assert [reply[3].seq for reply in sent[20:]] == list(range(10))
     assert not any(reply[3].flags & frame.SEALED for reply in sent)
     assert list(told(service).counters.capped.values()) == [20 + 10]
