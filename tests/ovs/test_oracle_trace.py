@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+from contextlib import contextmanager
 
 import pytest
 from hypothesis import HealthCheck, given, note, reject, settings
@@ -152,22 +153,30 @@ def test_walks_send_copies_where_open_vswitch_does(ovs, flows, others, sent):
             assert walked(answer) == sent_to(actions[-1], names)
 
 
-@pytest.fixture(scope="module")
-def overlay(tmp_path_factory):
+@contextmanager
+def underlaid(folder, version, own, route, peers):
     """One bridge with a VXLAN port whose packets the dummy datapath can route and encapsulate."""
     require(OVS)
-    with live_ovs(tmp_path_factory.mktemp("ovs")) as live:
+    with live_ovs(folder) as live:
         live.add_bridge("br-phy", rnic=1)
         live.add_bridge("br-int", c1=1, c2=2)
         options = ("type=vxlan", "options:remote_ip=flow", "options:key=flow")
         # No local_ip: the dummy's routing table cannot know that an address is local.
         live.add_port("br-int", "vx", *options, "ofport_request=9")
         command = live.vswitchd.command
-        command("netdev-dummy/ip4addr", "br-phy", "172.30.0.10/24")
-        command("ovs/route/add", "172.30.0.0/24", "br-phy")
-        for host in ("172.30.0.11", "172.30.0.12"):
+        command(f"netdev-dummy/ip{version}addr", "br-phy", own)
+        command("ovs/route/add", route, "br-phy")
+        for host in peers:
             command("tnl/neigh/set", "br-phy", host, "aa:55:aa:55:00:01")
         live.set_flows("br-phy", ["actions=normal"])
+        yield live
+
+
+@pytest.fixture(scope="module")
+def overlay(tmp_path_factory):
+    peers = ("172.30.0.11", "172.30.0.12")
+    folder = tmp_path_factory.mktemp("ovs")
+    with underlaid(folder, 4, "172.30.0.10/24", "172.30.0.0/24", peers) as live:
         yield live
 
 
@@ -235,21 +244,12 @@ def test_what_leaves_a_tunnel_goes_where_open_vswitch_sends_it(overlay, source, 
 
 @pytest.fixture(scope="module")
 def overlay6(tmp_path_factory):
-    """One bridge with a VXLAN port over IPv6, which the dummy datapath can route."""
-    require(OVS)
-    with live_ovs(tmp_path_factory.mktemp("ovs")) as live:
-        live.add_bridge("br-phy", rnic=1)
-        live.add_bridge("br-int", c1=1, c2=2)
-        options = ("type=vxlan", "options:remote_ip=flow", "options:key=flow")
-        live.add_port("br-int", "vx", *options, "ofport_request=9")
+    """As `overlay`, over IPv6, and with a port of one remote."""
+    folder = tmp_path_factory.mktemp("ovs")
+    peers = ("fd30::11", "fd30::12")
+    with underlaid(folder, 6, "fd30::10/64", "fd30::/64", peers) as live:
         fixed = ("type=vxlan", 'options:remote_ip="FD30:0::12"', "options:key=7")
         live.add_port("br-int", "vx12", *fixed, "ofport_request=8")
-        command = live.vswitchd.command
-        command("netdev-dummy/ip6addr", "br-phy", "fd30::10/64")
-        command("ovs/route/add", "fd30::/64", "br-phy")
-        for host in ("fd30::11", "fd30::12"):
-            command("tnl/neigh/set", "br-phy", host, "aa:55:aa:55:00:01")
-        live.set_flows("br-phy", ["actions=normal"])
         yield live
 
 

@@ -422,6 +422,13 @@ class Following:
     def host(self) -> dict[str, Link]:
         return {link.name: link for link in self.monitor.host}
 
+    def follow_inside(self) -> int:
+        """Follow the namespace of the other end of v0; return its id."""
+        nsid = self.host["v0"].netnsid
+        assert nsid is not None
+        self.monitor.follow({nsid})
+        return nsid
+
 
 def follow(wire: Wire, story) -> None:
     async def main() -> None:
@@ -439,9 +446,7 @@ def follow(wire: Wire, story) -> None:
 @pytest.mark.netns
 def test_changes_here_and_inside_are_heard_until_the_namespace_dies(wire):
     async def story(following: Following) -> None:
-        nsid = following.host["v0"].netnsid
-        assert nsid is not None
-        following.monitor.follow({nsid})
+        nsid = following.follow_inside()
 
         def inside() -> Link:
             return named(following.monitor.view({}).inside[nsid], "eth0")
@@ -465,9 +470,7 @@ def test_an_event_inside_tells_of_the_other_end_by_our_id_as_a_dump_does(wire):
     async def story(following: Following) -> None:
         # Another namespace that the inner one knows first, so that the ids differ.
         ip("-n", wire.inside, "link", "add", "x0", "type", "veth", "peer", "x1")
-        nsid = following.host["v0"].netnsid
-        assert nsid is not None
-        following.monitor.follow({nsid})
+        nsid = following.follow_inside()
         ip("-n", wire.host, "link", "add", "mv0", "link", "v0", "type", "macvlan")
         ip("-n", wire.host, "link", "set", "mv0", "netns", wire.inside)
 
@@ -489,9 +492,7 @@ def test_an_event_inside_tells_of_the_other_end_by_our_id_as_a_dump_does(wire):
 @pytest.mark.netns
 def test_an_address_that_another_device_has_is_a_duplicate(wire):
     async def story(following: Following) -> None:
-        nsid = following.host["v0"].netnsid
-        assert nsid is not None
-        following.monitor.follow({nsid})
+        nsid = following.follow_inside()
 
         def inside() -> Link:
             return named(following.monitor.view({}).inside[nsid], "eth0")
