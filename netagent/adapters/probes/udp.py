@@ -14,6 +14,7 @@ import struct
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from netagent.adapters.clock import wall_ns
 from netagent.adapters.host.setns import call_in_namespace
 from netagent.model.address import is_six
 from netagent.model.encapsulation import ETHERNET_BYTES, IP_BYTES, UDP_BYTES
@@ -194,7 +195,9 @@ def receive(receiver: socket.socket) -> Received | None:
     for level, kind, data in ancillary:
         if kind == SO_TIMESTAMPING and level == socket.SOL_SOCKET:
             return Received(payload, address, _nanoseconds(data))
-    return None
+    # The kernel begins to stamp some time after a host's first socket asked for it
+    # (`net_enable_timestamp` of net/core/dev.c): as for SO_TIMESTAMP, it is the time of reading.
+    return Received(payload, address, wall_ns())
 
 
 def notice(sender: socket.socket) -> Noticed | None:

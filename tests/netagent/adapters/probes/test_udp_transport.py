@@ -75,6 +75,17 @@ def test_a_reply_that_was_to_be_read_later_was_not_late(pair, late_s, least_ns):
     assert near.urgent() != near.descriptors()
 
 
+def test_what_the_kernel_did_not_stamp_came_when_it_is_read():
+    with closing(udp._stamped(HERE, 0)) as near, socket.socket(type=socket.SOCK_DGRAM) as far:
+        far.bind((HERE, 0))
+        assert udp.send(near, b"probe", far.getsockname())
+        earliest_ns = wall_ns()
+        received = udp.receive(far)
+        assert received is not None
+        assert (received.payload, received.address) == (b"probe", near.getsockname())
+    assert earliest_ns <= received.wall_ns <= wall_ns()
+
+
 def test_a_flood_leaves_sealed_probes_their_replies(monkeypatch):
     """While no time passes, so that no cap fills again."""
     at_ns = now_ns()
