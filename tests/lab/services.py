@@ -121,13 +121,18 @@ class Services:
         def settled() -> bool:
             return self._processes.pid(name) is None or self.status(url) is not None
 
-        remedy = f"see {self._processes.log_file(name)}"
+        log = self._processes.log_file(name)
         try:
             wait_for(f"{name} at {url}", settled, timeout_s=READY_TIMEOUT_S)
         except LabError as error:
-            raise LabError(error.problem, remedy) from error
+            raise LabError(f"{error.problem}: {_end(log)}", f"see {log}") from error
         if self._processes.pid(name) is None:
-            raise LabError(f"{name} ended at once", remedy)
+            raise LabError(f"{name} ended at once: {_end(log)}", f"see {log}")
+
+
+def _end(log: Path) -> str:
+    # Who brought the lab up may take it down, and the log with it.
+    return log.read_text().strip()[-2000:] if log.exists() else "it wrote nothing"
 
 
 def _program(name: str) -> str:
