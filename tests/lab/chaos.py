@@ -48,6 +48,8 @@ SETTLE_S = 20.0
 RECOVER_S = 60.0
 POLL_S = 0.25
 KINDS = ("agent", "analyzer", "vswitchd", "ovsdb", "helper", "memory", "certificate")
+SELDOM = {"memory": 0.25}
+"""Kind -> how often it is drawn, against the others: most of these take a minute each."""
 VALID_S = 15.0
 """For which a certificate that is to end is valid: an agent takes it within ten."""
 WATCHDOG_S = 60.0
@@ -155,7 +157,7 @@ class Chaos:
         count = min(count, 5 * len(self._hosts) + 1)
         victims: dict[str, Victim] = {}
         while len(victims) < count:
-            kind = self._chance.choice(self._kinds)
+            (kind,) = self._chance.choices(self._kinds, [SELDOM.get(k, 1) for k in self._kinds])
             of_host = kind not in {"analyzer", "clock"}
             victim = Victim(kind, self._chance.choice(self._hosts) if of_host else None)
             # One agent cannot be killed and kept short of memory.
