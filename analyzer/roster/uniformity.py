@@ -4,8 +4,9 @@
 Theory of operation. Like is compared with like: RNICs of one model, hosts whose RNICs are of one
 model, property by property. Each host has one vote on each, the value that more than half of its
 parts have: so however many parts a host claims to have, it is one among others. Where nearly all
-agree, who differs is named. Two halves are no fault, and nobody is named; a value that several
-hosts were seen to turn to is a rollout under way, and told as one, whichever half is ahead.
+hosts have nothing but the usual value, who differs is named. Two halves are no fault, be it of all
+hosts or of each one's RNICs, and nobody is named; a value that several hosts were seen to turn to
+is a rollout under way, and told as one, whichever half is ahead.
 
 Nothing of it is kept over a restart: hosts say what they have once a minute, and the two minutes
 that are read again hold all of them. What turned to what before is not known then, and seen again
@@ -25,11 +26,15 @@ LEAST_OTHERS = 8
 """Fewest other hosts that must agree for one to differ. Chosen: a rack; of fewer, each new one
 would differ from the rest."""
 MAJORITY_PERCENT = 90
-"""Percent of the other hosts that must agree for one to differ. Chosen: where a tenth has another
-value it is a group with a purpose, or a change under way, rather than somebody's slip."""
+"""Percent of the other hosts that must agree, with all of their parts, for one to differ. Chosen:
+where a tenth has another value it is a group with a purpose, or a change under way, rather than
+somebody's slip."""
 ROLLOUT_HOSTS = 2
 """Fewest hosts that turned from one value to another for a rollout. Chosen: one host that changed
 is a host that was changed."""
+ROLLOUT_PERCENT = 1
+"""Percent of the hosts, at least, that so turned. Chosen: a few of thousands that fall back alike
+have a fault in common, and no rollout begins with fewer for long."""
 TURNED_NS = 86_400 * 10**9
 """Nanoseconds for which a host that turned counts for a rollout. Chosen: a day; rollouts rest
 overnight."""
@@ -92,7 +97,7 @@ class Compared:
     aspect: Aspect
     state: State
     hosts: int
-    """Hosts with a vote: those whose own parts disagree have none."""
+    """Hosts that have such parts; those whose own parts disagree have no vote."""
     parts: int
     values: tuple[Value, ...]
     """Of the most hosts first."""
@@ -119,6 +124,7 @@ class _Turn:
 class _Tally:
     """What all hosts say of one aspect: a sum, whatever order they came in."""
 
+    hosts: int = 0
     votes: Counter[str] = field(default_factory=Counter)
     parts: Counter[str] = field(default_factory=Counter)
     having: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -216,6 +222,7 @@ class Uniformity:
 
     def _add(self, host: str, aspect: Aspect, parts: Parts) -> None:
         tally = self._tallies.setdefault(aspect, _Tally())
+        tally.hosts += 1
         for value, names in parts[aspect].items():
             tally.parts[value] += len(names)
             tally.having[value].add(host)
@@ -225,6 +232,7 @@ class Uniformity:
 
     def _remove(self, host: str, aspect: Aspect, parts: Parts) -> None:
         tally = self._tallies[aspect]
+        tally.hosts -= 1
         tally.turn(host, None)
         for value, names in parts[aspect].items():
             tally.parts[value] -= len(names)
@@ -288,7 +296,7 @@ class Uniformity:
         return Compared(
             aspect=aspect,
             state=state,
-            hosts=tally.votes.total(),
+            hosts=tally.hosts,
             parts=tally.parts.total(),
             values=tuple(
                 Value(value, tally.votes[value], tally.parts[value], value in usual)
@@ -303,11 +311,12 @@ class Uniformity:
     def _judged(self, aspect: Aspect) -> tuple[State, list[str], int]:
         """Return how an aspect compares, the usual values, and how many hosts turned to one."""
         tally = self._tallies[aspect]
-        others = tally.votes.total() - 1
+        others = tally.hosts - 1
         turning, turned = _turning(tally)
         top, *rest = _ranked(tally)
         usual = [top, *(value for value in rest if value in turning)]
-        agree = sum(tally.votes[value] for value in usual)
+        unusual = tally.having.keys() - usual
+        agree = tally.hosts - len(set[str]().union(*(tally.having[value] for value in unusual)))
         if others < LEAST_OTHERS:
             return State.FEW, [], turned
         if len(tally.parts) == 1:
@@ -327,7 +336,8 @@ class Uniformity:
 
 def _turning(tally: _Tally) -> tuple[set[str], int]:
     """Return the values that several hosts turned between and hosts have, and how many turned."""
-    lately = {way: count for way, count in tally.ways.items() if count >= ROLLOUT_HOSTS}
+    least = max(ROLLOUT_HOSTS, ROLLOUT_PERCENT * tally.hosts / 100)
+    lately = {way: count for way, count in tally.ways.items() if count >= least}
     values = {value for way in lately for value in way if tally.votes[value]}
     return values, sum(lately.values())
 

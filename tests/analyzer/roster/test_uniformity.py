@@ -123,7 +123,7 @@ def turning(hosts, turned, *, by_ns=MINUTE_NS):
     return book
 
 
-@pytest.mark.parametrize("turned", [2, 37, 256, 500, 511])
+@pytest.mark.parametrize("turned", [6, 37, 256, 500, 511])
 def test_hosts_that_turn_one_after_the_other_are_a_rollout_whoever_is_ahead(turned):
     book = turning(512, turned)
     found = compared(book)
@@ -181,6 +181,27 @@ def test_one_host_that_changed_is_no_rollout():
     )
 
 
+def test_two_of_hundreds_that_fell_back_alike_are_named():
+    found = compared(turning(512, 2))
+    assert (found.state, found.turned, len(found.odd)) == (State.DIFFERENT, 0, 2)
+
+
+@pytest.mark.parametrize(
+    "inventories",
+    [
+        cluster(64, *[OLD] * 5, *[NEW] * 3),
+        cluster(64, *[OLD] * 4, *[NEW] * 4),
+        cluster(1000, *[OLD] * 4, *[NEW] * 4) | {f"u{n}": told(*[OLD] * 8) for n in range(9)},
+    ],
+)
+def test_what_each_host_has_of_both_is_nobodys_fault(inventories):
+    """Be it a rail's purpose, or two storage ports of the same model."""
+    book = book_of(inventories)
+    found = compared(book)
+    assert (found.state, found.hosts, found.odd) == (State.SPLIT, len(inventories), ())
+    assert book.remarks(rnic("h0007", "rnic7")) == ()
+
+
 def test_who_differs_from_both_sides_of_a_rollout_is_named():
     book = turning(100, 37)
     say(book, "h0099", told("20.1"))
@@ -204,7 +225,8 @@ def test_a_host_that_lies_has_one_vote_and_takes_nobodys_place():
     lies = told(*(f"!{number}" for number in range(MOST_RNICS)))
     book = book_of(honest | {"liar": lies})
     found = compared(book)
-    assert (found.state, found.hosts) == (State.DIFFERENT, 40)  # what disagrees has no vote
+    assert (found.state, found.hosts) == (State.DIFFERENT, 41)
+    assert sum(each.hosts for each in found.values) == 40  # what disagrees has no vote
     assert Odd("h0007/rnic7", NEW) in found.odd
     assert len(found.values) == MOST_VALUES
     assert len(found.odd) == MOST_RNICS + 1
@@ -284,15 +306,16 @@ def _naive(hosts):
         parts += flat
         value, most = flat.most_common(1)[0]
         votes[value] += 2 * most > flat.total()
-    total = votes.total()
     top = min(parts, key=lambda value: (-votes[value], -parts[value], value))
     named = {n: v for values in hosts.values() for v, names in values.items() for n in names}
     odd = {name for name, value in named.items() if value != top}
-    if total - 1 < LEAST_OTHERS:
+    others = len(hosts) - 1
+    if others < LEAST_OTHERS:
         return State.FEW, set()
     if not odd:
         return State.ALIKE, set()
-    enough = votes[top] >= LEAST_OTHERS and 10 * votes[top] >= 9 * (total - 1)
+    agree = sum(values.keys() == {top} for values in hosts.values())
+    enough = agree >= LEAST_OTHERS and 10 * agree >= 9 * others
     return (State.DIFFERENT, odd) if enough else (State.SPLIT, set())
 
 
