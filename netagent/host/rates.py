@@ -19,9 +19,9 @@ HOLD_NS = 3_000_000_000
 """Nanoseconds between two readings that must agree, as all between them do. Chosen: while a port
 trains, and a driver has not heard of it, a reading may be odd, and so may the next one soon after.
 """
-LEAST_SIBLINGS = 2
+LEAST_SIBLINGS = 3
 """Fewest other ports that must all run alike for one to be slower than them. Chosen: of two ports
-nobody knows which one is odd."""
+nobody knows which one is odd, and of three one may have another purpose."""
 
 
 @dataclass(frozen=True, slots=True)

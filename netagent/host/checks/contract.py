@@ -12,8 +12,9 @@ from netagent.model.finding import FindingKind
 from netagent.model.path import Component, Kind
 from netagent.model.strenum import StrEnum
 
-LEAST_SIBLINGS = 2
-"""Fewest others that must all be alike for one to be odd. Chosen: of two nobody knows which is."""
+LEAST_SIBLINGS = 3
+"""Fewest others that must all be alike for one to be odd. Chosen: of two nobody knows which is,
+and of three one may have another purpose."""
 
 
 class State(StrEnum):

@@ -59,13 +59,14 @@ def rails(*rates):
 
 
 def test_a_port_slower_than_all_others_of_its_host_is_found_without_any_past():
-    (finding,) = seen(*2 * [rails(FULL, HALF, FULL)])
+    (finding,) = seen(*2 * [rails(FULL, HALF, FULL, FULL)])
     assert finding.component.name == "h0/rnic1"
-    assert "and the host's 2 others at 400 Gb/s" in finding.text
+    assert "and the host's 3 others at 400 Gb/s" in finding.text
 
 
 def test_two_ports_or_ports_that_differ_by_design_say_nothing_of_each_other():
     assert seen(*2 * [rails(FULL, HALF)]) == ()
+    assert seen(*2 * [rails(FULL, HALF, FULL)]) == ()
     assert seen(*2 * [rails(FULL, HALF, FULL, HALF)]) == ()
     assert seen(*2 * [rails(FULL, HALF, None)]) == ()
 

@@ -2,7 +2,8 @@
 from netagent.host.checks.contract import odd_ones
 
 
-def test_of_two_nobody_knows_which_is_odd():
+def test_of_three_nobody_knows_which_is_odd():
     assert odd_ones({"a": "1", "b": "2"}) == {}
     assert odd_ones({"a": "1", "b": "2", "c": "3"}) == {}
-    assert odd_ones({"a": "1", "b": "2", "c": "2"}) == {"a": "2"}
+    assert odd_ones({"a": "1", "b": "2", "c": "2"}) == {}
+    assert odd_ones({"a": "1", "b": "2", "c": "2", "d": "2"}) == {"a": "2"}
