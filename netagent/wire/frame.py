@@ -21,7 +21,7 @@ Layout, network byte order, after which zero bytes pad the frame to its size:
     0  u32 magic     4  u8 version   5  u8 flags   6  u16 port
     8  u32 session  12  u32 seq     16  u32 held_seq  20  u32 held_ns
 
-and, where the flags say so, 24  u64 seal: of these bytes, the target and the hour, by the key of
+and, where the flags say so, 24  u64 seal: of these bytes, the target and the minute, by the key of
 its group. An agent that knows no seals takes it for padding.
 """
 
@@ -64,9 +64,9 @@ SEAL_BYTES = 8
 """Bytes of a seal. Chosen: who guesses is right once in 2^64, and the smallest probe has room."""
 SEALED_BYTES = HEADER_BYTES + SEAL_BYTES
 """Smallest payload of a probe with a seal."""
-EPOCH_NS = 3600 * 10**9
-"""Nanoseconds of an epoch, of which a seal is. Chosen: what was recorded is soon worth nothing, and
-clocks of hosts are far closer."""
+EPOCH_NS = 60 * 10**9
+"""Nanoseconds of an epoch, of which a seal is. Chosen: what was recorded is worth nothing two
+minutes later, and a clock that is further off has its host judged by nobody."""
 
 FLAGS_OFFSET = 5
 """Bytes from the frame's start to the flags, by the layout above, for the filter on the uplink."""

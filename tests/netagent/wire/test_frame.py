@@ -92,7 +92,7 @@ def test_a_frame_that_was_changed_has_no_seal(sent, at, change):
 
 
 @pytest.mark.parametrize(("epochs", "holds"), [(-2, False), (-1, True), (1, True), (2, False)])
-def test_a_seal_is_of_its_hour_and_those_beside_it(epochs, holds):
+def test_a_seal_is_of_its_minute_and_those_beside_it(epochs, holds):
     payload = sealed(frame.Frame(7, 1, 50000))
     assert is_sealed(payload, wall_ns=NOW_NS + epochs * frame.EPOCH_NS) == holds
 
