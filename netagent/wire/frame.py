@@ -117,16 +117,17 @@ def sealed(frame: Frame, key: bytes, target: str, *, size: int, wall_ns: int) ->
     return (header + seal).ljust(size, b"\0")
 
 
-def is_sealed(payload: bytes, key: bytes, target: str, *, wall_ns: int) -> bool:
-    """Whether a probe to `target` has its seal by `key`, of this epoch or one beside it.
+def sealed_at(payload: bytes, key: bytes, target: str, *, wall_ns: int) -> int | None:
+    """Return of which epoch the seal by `key` of a probe to `target` is, this one or one beside it.
 
-    Keyed BLAKE2b of RFC 7693, with the epoch as its salt.
+    None where it is of none. Keyed BLAKE2b of RFC 7693, with the epoch as its salt.
     """
     header, seal = payload[:HEADER_BYTES], payload[HEADER_BYTES:SEALED_BYTES]
     now = wall_ns // EPOCH_NS
-    return any(
-        compare_digest(seal, _seal(header, key, target, epoch)) for epoch in (now, now - 1, now + 1)
-    )
+    for epoch in (now, now - 1, now + 1):
+        if compare_digest(seal, _seal(header, key, target, epoch)):
+            return epoch
+    return None
 
 
 def _seal(header: bytes, key: bytes, target: str, epoch: int) -> bytes:

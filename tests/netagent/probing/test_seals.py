@@ -57,6 +57,16 @@ def test_clocks_that_differ_by_less_than_a_minute_take_nothing_from_a_seal(sent_
     assert held(made(), 1, sent_s=sent_s, at_s=sent_s + off_s)
 
 
+def test_who_numbers_a_flow_far_ahead_takes_its_seals_only_until_the_next_minute():
+    kept = made()
+    assert held(kept, 5)
+    assert held(kept, 1 << 30)
+    assert not held(kept, 6, sent_s=59, at_s=59)
+    assert held(kept, 7, sent_s=60, at_s=60)
+    assert held(kept, 8, sent_s=61, at_s=61)
+    assert not held(kept, 1 << 30, at_s=61)  # nor does what was heard before hold once more
+
+
 def test_flows_are_told_apart_and_those_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(seals, "MAX_FLOWS", 3)
     kept = made()
