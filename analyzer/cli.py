@@ -2,6 +2,7 @@
 """The command `netagent-analyzer`: parse, configure logging, exit code."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,7 +13,13 @@ import netagent
 from analyzer.commands import connection
 from analyzer.commands.connection import Refused
 from analyzer.logs import configure_logging
-from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, Unreachable
+from netagent.model.errors import (
+    CapabilityMissing,
+    ConfigError,
+    NetAgentError,
+    Unreachable,
+    plain_of,
+)
 
 VERBS = {
     "serve": "run the analyzer",
@@ -57,7 +64,8 @@ examples:
 {connection.EPILOG}
 exit status: 0 ok, 1 the answer is negative (each command's --help says what
 that means), 2 usage or configuration, 3 the analyzer cannot be reached, or
-cannot do it now; 4 `innocent` cannot tell
+cannot do it now; 4 `innocent` cannot tell. With --json an error is a JSON
+object as well (error, remedy)
 """
 
 
@@ -65,9 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = parser(words).parse_args(words)
-        configure_logging(verbose=args.verbose)
-        status: int = args.function(args)
+        status = _run(words)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away, as `| head` does. Python would complain once more at exit.
@@ -75,8 +81,20 @@ def main(argv: list[str] | None = None) -> int:
         return SIGPIPE_STATUS
     except KeyboardInterrupt:
         return 130
+    return status
+
+
+def _run(words: Sequence[str]) -> int:
+    as_json = False
+    try:
+        args = parser(words).parse_args(words)
+        as_json = getattr(args, "json", False)
+        configure_logging(verbose=args.verbose)
+        status: int = args.function(args)
     except NetAgentError as error:
         print(f"netagent-analyzer: {error}", file=sys.stderr)
+        if as_json:
+            print(json.dumps(plain_of(error)))
         return _status(error)
     return status
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from netagent import __version__
-from netagent.model.errors import PROBLEM, NetAgentError, exit_code
+from netagent.model.errors import PROBLEM, NetAgentError, exit_code, plain_of
 
 VERBS = {
     "run": "run the agent of this host",
@@ -45,6 +45,8 @@ examples:
   netagent doctor --config /etc/netagent/agent.toml
   netagent run --config /etc/netagent/agent.toml
   netagent status --config /etc/netagent/agent.toml --json
+
+With --json an error is a JSON object as well (error, remedy).
 """
 
 
@@ -55,12 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser(words).parse_args(words)
     configure_logging(verbose=arguments.verb == "run")
     try:
-        code: int = arguments.function(arguments)
+        code = _run(arguments)
         if sys.stdout is not None:
             sys.stdout.flush()
-    except NetAgentError as error:
-        print(f"netagent: {error}", file=sys.stderr)
-        return exit_code(error)
     except OSError as error:
         if error.errno not in {errno.ENOSPC, errno.EPIPE}:
             raise
@@ -71,6 +70,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PROBLEM
     except KeyboardInterrupt:
         return 130
+    return code
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        code: int = arguments.function(arguments)
+    except NetAgentError as error:
+        print(f"netagent: {error}", file=sys.stderr)
+        if getattr(arguments, "json", False):
+            print(json.dumps(plain_of(error)))
+        return exit_code(error)
     return code
 
 

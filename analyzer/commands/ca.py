@@ -13,7 +13,7 @@ from analyzer.authority import Authority, owned_by
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from netagent.model.errors import ConfigError, RemoteProtocolError
-from netagent.trust import new_request, write_whole
+from netagent.trust import names_of, new_request, write_whole
 
 EPILOG = """\
 examples:
@@ -22,6 +22,7 @@ examples:
   netagent-analyzer invite gpu-0417
   netagent-analyzer ca list
   netagent-analyzer ca issue grafana
+  netagent-analyzer ca issue analyzer --address 10.1.0.6
   netagent-analyzer ca revoke gpu-0417
 
 `init` makes a key, which the analyzer signs hosts' certificates with, and
@@ -29,8 +30,10 @@ certificates of the analyzer and of an administrator, below STATE; and FILE,
 unless it is there. It is done once, on the analyzer's machine, as root.
 `list` and `issue` need STATE there, and root; `issue` makes a certificate for
 a person or a program, also the next one of `admin`: what it may do is said in
-FILE (admins, readers, tenants). `revoke` asks the running analyzer, with an
-admin's certificate: all refuse what was revoked within a minute.
+FILE (admins, readers, tenants). Without --name and --address it is for those
+of the one in its place, such as the analyzer's own. `revoke` asks the running
+analyzer, with an admin's certificate: all refuse what was revoked within a
+minute.
 Who has an authority of their own needs none of this: see docs/security.md.
 
 exit status: 0 done; 1 `revoke` found none that held; 2 it cannot be done so;
@@ -74,6 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="print them as JSON")
     issue = actions.add_parser("issue", help="make a person's or a program's certificate")
     issue.add_argument("issued", metavar="NAME", help="as in admins, readers or tenants")
+    issue.add_argument("--name", metavar="DNS", help="where it is reached, if it serves")
+    issue.add_argument("--address", action="append", default=[], metavar="IP", type=_address,
+                       help="likewise; may be repeated")  # fmt: skip
     issue.add_argument("--days", type=int, default=ADMIN_DAYS, help="(default: %(default)s)")
     for each in (init, listing, issue):
         each.add_argument("--state", metavar="FOLDER", default=STATE, help="(default: %(default)s)")
@@ -91,21 +97,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _issue(args: argparse.Namespace) -> int:
     os.umask(0o077)
-    authority = Authority(Path(args.state) / "ca")
+    state, name = Path(args.state), args.issued
+    authority, path = Authority(state / "ca"), state / "tls" / f"{args.issued}.pem"
+    names, addresses = [args.name] if args.name else [], args.address
+    if not names and not addresses and path.exists():
+        # Whoever serves by it, as the analyzer does, could not be reached by one without these.
+        _, addresses, names = names_of(path)
+    also = [f"DNS:{each}" for each in names if each != name]
     try:
-        path = _signed(
-            authority,
-            args.issued,
-            [],
-            [],
-            Path(args.state) / "tls" / f"{args.issued}.pem",
-            args.days,
-        )
+        _signed(authority, name, also, addresses, path, args.days)
     except RemoteProtocolError as error:
         raise ConfigError("NAME", str(error)) from error
     with suppress(LookupError, PermissionError):
-        owned_by(Path(args.state), USER)
+        owned_by(state, USER)
     print(f"{path}, certificate and key in one file, for {args.days} days")
+    print("it is of " + ", ".join(dict.fromkeys((name, *names, *addresses))))
     return 0
 
 

@@ -32,7 +32,7 @@ class Refused(NetAgentError):
 
     def __init__(self, status: int, error: str, remedy: str) -> None:
         super().__init__(f"{error}; {remedy}" if remedy else error)
-        self.status = status
+        self.status, self.remedy = status, remedy
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,6 @@
 import argparse
 import json
 import re
-import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ exit status: 0 the same incidents as were told then, byte for byte; 1 others;
 2 the recording is damaged (the message names the place) or cannot be read
 """
 
-SAME, OTHER, UNREADABLE = 0, 1, 2
+SAME, OTHER = 0, 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +53,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise ConfigError(args.file, f"cannot be read: {error.strerror}") from error
     except RemoteProtocolError as error:
-        print(f"netagent-analyzer: {args.file}: {error}", file=sys.stderr)
-        return UNREADABLE
+        raise ConfigError(args.file, str(error)) from error
     took_s = time.monotonic() - began_s
     told = [views.incident(each) for each in played.incidents.values()]
     if args.json:

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Opens the database: a new one, or one of this version or of an older one, which is moved on."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
 import structlog
 
-from analyzer.store.segments import Segments
+from analyzer.store.segments import Place, Segments
 from analyzer.store.windows import insert, slices
 from analyzer.store.writer import Row
-from netagent.model.errors import ConfigError
+from netagent.model.errors import ConfigError, RemoteProtocolError
+from netagent.wire.codec import decode
+from netagent.wire.messages import SummaryHead
 
 log = structlog.get_logger()
 
@@ -53,6 +56,20 @@ OLD_BYTES = (
 OLD = """
 SELECT host, start_ns, received_ns, payload FROM summaries
 WHERE received_ns >= ? AND received_ns <= ? ORDER BY received_ns
+"""
+
+UNANSWERED_NS = 60_000_000_000
+"""Nanoseconds before the end within which agents may have got no answer of what was stored: they
+send it again after the move. Chosen: they wait five seconds for an answer, and then ten."""
+UNANSWERED = """
+SELECT host, start_ns, segment, place, bytes FROM windows_3
+WHERE received_ns > (SELECT max(received_ns) FROM windows_3) - ?
+"""
+WITH_LIVES = """
+INSERT INTO windows
+SELECT host, start_ns, coalesce(life, 0), received_ns, segment, place, bytes FROM windows_3
+LEFT JOIN (SELECT unnest(?::VARCHAR[]) AS host, unnest(?::BIGINT[]) AS start_ns,
+    unnest(?::BIGINT[]) AS life) USING (host, start_ns)
 """
 
 
@@ -130,7 +147,7 @@ def _move_payloads(connection: duckdb.DuckDBPyConnection, segments: Segments) ->
     sizes = connection.execute(OLD_BYTES).fetchall()
     for first, last in slices(sizes, MOVE_BYTES):
         rows = connection.execute(OLD, [first, last]).fetchall()
-        made = [Row(host, start, 0, received, payload) for host, start, received, payload in rows]
+        made = [Row(host, start, _life_of(body), at, body) for host, start, at, body in rows]
         insert(connection, made, segments)
     connection.execute("DROP TABLE summaries")
 
@@ -140,17 +157,28 @@ def _drop_versions(connection: duckdb.DuckDBPyConnection, _segments: Segments) -
     connection.execute("DROP TABLE IF EXISTS versions")
 
 
-def _know_lives(connection: duckdb.DuckDBPyConnection, _segments: Segments) -> None:
+def _know_lives(connection: duckdb.DuckDBPyConnection, segments: Segments) -> None:
     """From version 3: windows were known by host and start alone."""
     columns = connection.execute("DESCRIBE windows").fetchall()
     if "life" in {name for name, *_ in columns}:
         return  # from version 1, in which there was no such table
     connection.execute(f"ALTER TABLE windows RENAME TO windows_3; {WINDOWS}")
-    connection.execute(
-        "INSERT INTO windows SELECT host, start_ns, 0, received_ns, segment, place, bytes"
-        " FROM windows_3"
-    )
+    hosts, starts, lives = [], [], []
+    for host, start_ns, *place in connection.execute(UNANSWERED, [UNANSWERED_NS]).fetchall():
+        with contextlib.suppress(OSError, RemoteProtocolError):
+            lives.append(_life_of(segments.read(Place(*place))))
+            hosts.append(host)
+            starts.append(start_ns)
+    connection.execute(WITH_LIVES, [hosts, starts, lives])
     connection.execute("DROP TABLE windows_3")
+
+
+def _life_of(payload: bytes) -> int:
+    """Return what tells a summary from another one of its host and start; 0 where it is odd."""
+    try:
+        return decode(payload, SummaryHead).key[2]
+    except RemoteProtocolError:
+        return 0
 
 
 MOVES: dict[int, Callable[[duckdb.DuckDBPyConnection, Segments], None]] = {

@@ -41,7 +41,7 @@ class Row:
     host: str
     start_ns: int
     life: int
-    """CRC-32 of the instance."""
+    """CRC-32 of the instance; 0 of older ones that an earlier version stored."""
     received_ns: int
     payload: bytes
 

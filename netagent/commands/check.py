@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netagent.commands.asking import CONFIG, endpoint
+from netagent.commands.asking import CONFIG, endpoint, print_json
 from netagent.commands.vswitch import Ports, known_to, ports_of, told_by
-from netagent.commands.worker import print_answer
 from netagent.config import load
 from netagent.host.controllers import Rules
 from netagent.host.ports import ContainerPort
@@ -97,20 +96,12 @@ def run(arguments: argparse.Namespace) -> int:
         from netagent.commands import check_pairs  # noqa: PLC0415 - only where it is used
 
         return check_pairs.run(arguments)
-    walks: list[LocalWalk] = []
-
-    def answer() -> CheckReply:
-        reply, found = _answer(arguments)
-        walks.extend(found)
-        return reply
-
-    def show(_: CheckReply) -> None:
+    reply, walks = _answer(arguments)
+    if arguments.json:
+        print_json(reply)
+    else:
         for walk in walks:
             _show(walk)
-
-    code = print_answer(answer, as_json=arguments.json, show=show)
-    if code:
-        return code
     return 0 if all(walk.end.kind in {"output", "tunnelled"} for walk in walks) else 1
 
 

@@ -18,7 +18,7 @@ from bpf.trace.request import LIMITS, MAX_DURATION_S, Caps
 from netagent.adapters.workers.trace import TraceWorker
 from netagent.commands.asking import print_json
 from netagent.model.encapsulation import KNOWN
-from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
+from netagent.model.errors import ConfigError, RemoteProtocolError
 from netagent.wire.trace import Hop, Journey, TraceCaps, TraceReply, TraceRequest
 
 EPILOG = """\
@@ -43,8 +43,8 @@ what was seen.
 
 Needs root (or CAP_BPF, CAP_PERFMON and a writable /run/netagent), bcc and
 kprobes; netagent doctor says what is there. Exit code 0: no packet vanished;
-1: some did, it cannot be told, or this host cannot trace (--json then prints
-an error and its remedy); 2: the request is wrong, or another trace is at work.
+1: some did, it cannot be told, this host cannot trace, or another trace is at
+work; 2: the request is wrong.
 """
 
 _CAPS = {
@@ -87,11 +87,6 @@ def run(arguments: argparse.Namespace) -> int:
         reply = asyncio.run(_trace(request, quiet=arguments.json))
     except RemoteProtocolError as error:  # the worker knows limits that argparse does not
         raise ConfigError("trace", str(error)) from error
-    except CapabilityMissing as error:
-        if not arguments.json:
-            raise
-        print_json({"error": error.capability, "remedy": error.remedy})
-        return 1
     judge = diagnose_upcalls if arguments.kind == "upcalls" else diagnose_one
     verdict = judge(view_of(msgspec.to_builtins(reply)))
     if arguments.json:

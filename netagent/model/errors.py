@@ -66,6 +66,11 @@ BUSY = 3
 """Exit code of a worker that has no answer as long as another one is at work."""
 
 
+def plain_of(error: NetAgentError) -> dict[str, str]:
+    """Return what a program reads of `error`: `error`, and `remedy`, "" where it knows none."""
+    return {"error": str(error), "remedy": getattr(error, "remedy", "")}
+
+
 def exit_code(error: NetAgentError) -> int:
     """Return the exit code of a program that `error` ends."""
     return MISUSE if isinstance(error, ConfigError) else PROBLEM

@@ -24,7 +24,8 @@ class Seals:
 
     def __init__(self) -> None:
         self.keys: Mapping[EndpointId, bytes] = {}
-        self._newest: dict[tuple[EndpointId, int, int], int] = {}
+        self._newest: dict[tuple[EndpointId, int, int], tuple[int, int]] = {}
+        """Flow -> epoch and sequence number."""
 
     def holds(
         self, endpoint: EndpointId, payload: bytes, probe: frame.Frame, *, wall_ns: int
@@ -32,18 +33,27 @@ class Seals:
         """Whether a probe to a local endpoint has its seal, and is later than those before it.
 
         Who listens in the container can send what it heard once more, from any address: that is not
-        later. Who has the key can number probes of others' flows far ahead: these are then answered
-        as if they had no seal.
+        later. Who has the key can number probes of others' flows far ahead: these then are answered
+        as if they had no seal, but only until the next epoch, in which numbers begin anew.
         """
         if not probe.flags & frame.SEALED:
             return False
         key = self.keys.get(endpoint)
-        if key is None or not frame.is_sealed(payload, key, str(endpoint), wall_ns=wall_ns):
+        if key is None:
+            return False
+        epoch = frame.sealed_at(payload, key, str(endpoint), wall_ns=wall_ns)
+        if epoch is None:
             return False
         flow = endpoint, probe.session, probe.port
         newest = self._newest.pop(flow, None)
-        is_later = newest is None or 0 < (probe.seq - newest & 0xFFFFFFFF) < _HALF
-        self._newest[flow] = probe.seq if is_later or newest is None else newest
+        is_later = newest is None or _is_later(epoch, probe.seq, *newest)
+        self._newest[flow] = (epoch, probe.seq) if is_later or newest is None else newest
         if len(self._newest) > MAX_FLOWS:
             del self._newest[next(iter(self._newest))]
         return is_later
+
+
+def _is_later(epoch: int, seq: int, newest_epoch: int, newest_seq: int) -> bool:
+    if epoch != newest_epoch:
+        return epoch > newest_epoch
+    return 0 < (seq - newest_seq & 0xFFFFFFFF) < _HALF

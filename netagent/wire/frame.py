@@ -21,7 +21,7 @@ Layout, network byte order, after which zero bytes pad the frame to its size:
     0  u32 magic     4  u8 version   5  u8 flags   6  u16 port
     8  u32 session  12  u32 seq     16  u32 held_seq  20  u32 held_ns
 
-and, where the flags say so, 24  u64 seal: of these bytes, the target and the hour, by the key of
+and, where the flags say so, 24  u64 seal: of these bytes, the target and the minute, by the key of
 its group. An agent that knows no seals takes it for padding.
 """
 
@@ -64,9 +64,9 @@ SEAL_BYTES = 8
 """Bytes of a seal. Chosen: who guesses is right once in 2^64, and the smallest probe has room."""
 SEALED_BYTES = HEADER_BYTES + SEAL_BYTES
 """Smallest payload of a probe with a seal."""
-EPOCH_NS = 3600 * 10**9
-"""Nanoseconds of an epoch, of which a seal is. Chosen: what was recorded is soon worth nothing, and
-clocks of hosts are far closer."""
+EPOCH_NS = 60 * 10**9
+"""Nanoseconds of an epoch, of which a seal is. Chosen: what was recorded is worth nothing two
+minutes later, and a clock that is further off has its host judged by nobody."""
 
 FLAGS_OFFSET = 5
 """Bytes from the frame's start to the flags, by the layout above, for the filter on the uplink."""
@@ -117,16 +117,17 @@ def sealed(frame: Frame, key: bytes, target: str, *, size: int, wall_ns: int) ->
     return (header + seal).ljust(size, b"\0")
 
 
-def is_sealed(payload: bytes, key: bytes, target: str, *, wall_ns: int) -> bool:
-    """Whether a probe to `target` has its seal by `key`, of this epoch or one beside it.
+def sealed_at(payload: bytes, key: bytes, target: str, *, wall_ns: int) -> int | None:
+    """Return of which epoch the seal by `key` of a probe to `target` is, this one or one beside it.
 
-    Keyed BLAKE2b of RFC 7693, with the epoch as its salt.
+    None where it is of none. Keyed BLAKE2b of RFC 7693, with the epoch as its salt.
     """
     header, seal = payload[:HEADER_BYTES], payload[HEADER_BYTES:SEALED_BYTES]
     now = wall_ns // EPOCH_NS
-    return any(
-        compare_digest(seal, _seal(header, key, target, epoch)) for epoch in (now, now - 1, now + 1)
-    )
+    for epoch in (now, now - 1, now + 1):
+        if compare_digest(seal, _seal(header, key, target, epoch)):
+            return epoch
+    return None
 
 
 def _seal(header: bytes, key: bytes, target: str, epoch: int) -> bytes:

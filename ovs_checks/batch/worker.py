@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, exit_code
+from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, exit_code, plain_of
 from ovs_checks.openflow.packet import Header
 from ovs_checks.openflow.parse import MalformedLine, parse_packet
 from ovs_checks.sources.answers import open_answers
@@ -87,6 +87,7 @@ def main() -> int:
         told = answer(_snapshot(arguments), arguments.bridge, sys.stdin)
     except NetAgentError as e:
         sys.stderr.write(f"netagent: {e}\n")
+        sys.stdout.write(json.dumps(plain_of(e)) + "\n")
         return exit_code(e)
     except KeyboardInterrupt:
         return 130

@@ -429,12 +429,32 @@ def test_watch_prints_what_is_open_then_each_event_until_interrupted(canned, cap
     assert after == ["5", "6", "6", "7"]
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "error", "remedy"),
+    [
+        (["show", "i1"], 1, "no such thing; look", "look"),
+        (["ca", "revoke", "h0"], 1, "no such thing; look", "look"),
+        (["incidents", "--url", "odd"], 2, "--url: 'odd' is no URL such as", ""),
+        (["check-config", "/nowhere"], 2, "", None),
+        (["replay", "/nowhere"], 2, "/nowhere: cannot be read", ""),
+        (["ca", "list", "--state", "/nowhere"], 2, "no authority is here", ""),
+    ],
+)
+@pytest.mark.usefixtures("canned")
+def test_with_json_an_error_is_json_as_well(capsys, words, status, error, remedy):
+    assert cli.main([*words, "--json"]) == status
+    said = json.loads(capsys.readouterr().out)
+    assert error in said["error"]
+    assert said.get("remedy") == remedy
+
+
 def test_watch_as_json_is_one_line_per_event(canned, capsys, monkeypatch):
     canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT]})
     canned.answers["/v1/incidents/events"] = (200, [{"next": 5, "events": []}, b"[]"])
     assert cli.main(["watch", "--json"]) != 0  # the second answer is none: it ends
-    [line] = capsys.readouterr().out.splitlines()
-    assert json.loads(line)["incident"] == INCIDENT
+    line, error = map(json.loads, capsys.readouterr().out.splitlines())
+    assert line["incident"] == INCIDENT
+    assert error["remedy"] == "is this an analyzer's URL?"
 
 
 # --- the program ----------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent import __version__
-from netagent.cli import VERBS, RateLimit, configure_logging, main
-from netagent.model.errors import ConfigError, Unreachable
+from netagent.cli import MODULES, VERBS, RateLimit, configure_logging, main
+from netagent.model.errors import CapabilityMissing, ConfigError, Unreachable
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,33 @@ def test_what_ends_a_verb_becomes_an_exit_code(monkeypatch, capsys, raised, code
     assert main(["check-config", "x"]) == code
     if isinstance(raised, Exception):
         assert str(raised) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["status", "trace", "check", "endpoints", "flows"])
+def test_with_json_an_error_is_json_as_well(monkeypatch, capsys, verb):
+    def run(_: argparse.Namespace) -> int:
+        raise CapabilityMissing("OVSDB", "start it")
+
+    module = import_module(f"netagent.commands.{MODULES.get(verb, verb)}")
+    monkeypatch.setattr(module, "run", run)
+    words = [verb, *(("drops", "udp") if verb == "trace" else ())]
+    text = "OVSDB unavailable: start it"
+    assert main([*words, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"error": text, "remedy": "start it"}
+    assert err == f"netagent: {text}\n"
+    assert main(words) == 1
+    assert capsys.readouterr() == ("", err)
+
+
+def test_with_json_an_error_of_a_process_of_its_own_is_json_as_well(tmp_path, capfd):
+    packets = tmp_path / "packets"
+    packets.touch()
+    place = ["--rundir", str(tmp_path)]
+    assert main(["flows", "sweep", "br0", str(packets), *place, "--json"]) == 1
+    out, err = capfd.readouterr()
+    assert "start ovsdb-server" in json.loads(out)["remedy"]
+    assert err == f"netagent: {json.loads(out)['error']}\n"
 
 
 def test_a_reader_that_had_enough_is_no_traceback(tmp_path):

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
-from netagent.commands.asking import add_connection, agent_of
-from netagent.commands.worker import print_answer
+from netagent.commands.asking import add_connection, agent_of, print_json
 from netagent.model.errors import CapabilityMissing
 from netagent.wire.messages import FlowsReply
 from netagent.wire.worker import MAX_OUTPUT_BYTES, FlowsWork
@@ -59,14 +58,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.question:
         code: int = arguments.ask(arguments)
         return code
-    if arguments.rundir or arguments.bundle:
-        return print_answer(lambda: local(arguments), as_json=arguments.json, show=_show)
+    reply = local(arguments) if arguments.rundir or arguments.bundle else _of_agent(arguments)
+    if arguments.json:
+        print_json(reply)
+    else:
+        _show(reply)
+    return 0
+
+
+def _of_agent(arguments: argparse.Namespace) -> FlowsReply:
     query = {"bridge": arguments.bridge}
     if arguments.table is not None:
         query["table"] = str(arguments.table)
-    ask = agent_of(arguments).ask
-    reply = ask("GET", f"/v1/flows?{urlencode(query)}", FlowsReply)
-    return print_answer(lambda: reply, as_json=arguments.json, show=_show)
+    return agent_of(arguments).ask("GET", f"/v1/flows?{urlencode(query)}", FlowsReply)
 
 
 def done(work: FlowsWork) -> FlowsReply:

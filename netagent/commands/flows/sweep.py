@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print how the packets end; return 1 unless all are understood and arrive."""
     code, printed = _asked(arguments)
-    if code:  # the worker has said why
+    if code:  # the worker has said why, to a program as well
+        if arguments.json:
+            sys.stdout.write(printed.decode())
         return code
     told = json.loads(printed)
     if not told["packets"] and not told["refused"]:

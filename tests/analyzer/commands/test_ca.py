@@ -96,3 +96,25 @@ def test_people_and_programs_get_certificates_of_their_own(made, tmp_path, capsy
     assert names_of(path) == ("grafana", [], ["grafana"])
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert cli.main(["ca", "issue", "../admin", *state]) == 2
+
+
+def test_the_next_certificate_of_the_analyzer_is_for_where_it_is_reached(made, tmp_path, capsys):
+    state = ["--state", str(tmp_path / "state")]
+    path = tmp_path / "state" / "tls" / "analyzer.pem"
+    before = path.read_text()
+    assert cli.main(["ca", "issue", "analyzer", *state]) == 0
+    of = "it is of analyzer, analyzer.example, 10.1.0.5, FD00:0:0:0:0:0:0:5\n"
+    assert capsys.readouterr().out.endswith(of)
+    assert path.read_text() != before
+    name, addresses, others = names_of(path)
+    assert (name, addresses) == ("analyzer", ["10.1.0.5", "FD00:0:0:0:0:0:0:5"])
+    assert set(others) == {"analyzer", "analyzer.example"}
+
+
+def test_a_certificate_is_for_other_addresses_where_these_are_given(made, tmp_path, capsys):
+    state = ["--state", str(tmp_path / "state")]
+    given = ["--name", "other.example", "--address", "10.1.0.6"]
+    assert cli.main(["ca", "issue", "analyzer", *given, *state]) == 0
+    assert capsys.readouterr().out.endswith("it is of analyzer, other.example, 10.1.0.6\n")
+    path = tmp_path / "state" / "tls" / "analyzer.pem"
+    assert names_of(path) == ("analyzer", ["10.1.0.6"], ["analyzer", "other.example"])

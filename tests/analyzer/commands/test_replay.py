@@ -50,8 +50,11 @@ def test_a_damaged_recording_names_the_place(file, capsys, at):
     data = bytearray(file.read_bytes())
     data[at] ^= 0x55
     file.write_bytes(data)
-    assert cli.main(["replay", str(file)]) == 2
-    assert "damaged at byte " in capsys.readouterr().err
+    assert cli.main(["replay", str(file), "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert f"netagent-analyzer: {file}: " in err
+    assert "damaged at byte " in err
+    assert "damaged at byte " in json.loads(out)["error"]
 
 
 def test_a_file_that_is_not_there_is_an_error(tmp_path, capsys):

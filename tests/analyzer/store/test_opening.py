@@ -14,7 +14,8 @@ from analyzer.store.segments import Segments
 from analyzer.store.tables import Store
 from netagent.model.errors import ConfigError
 from netagent.model.task import Task
-from netagent.wire.codec import ContentType, encode
+from netagent.wire.codec import ContentType, deflated, encode
+from netagent.wire.messages import SummaryHead
 from tests.analyzer.store.test_tables import using
 
 
@@ -142,6 +143,45 @@ def test_a_database_of_a_later_version_is_moved_on_with_all_that_it_holds(path, 
     assert "windows_3" not in names
     assert using(path, lambda store: store.put(("h0", 0, 0), 99, b"again")) is False
     assert using(path, lambda store: store.put(("h0", 0, 1), 99, b"another life")) is True
+
+
+def summary(start_ns):
+    return SummaryHead(host="h0", instance="a", start_ns=start_ns, width_ns=5)
+
+
+def of_the_third_version(path, summaries):
+    Path(path).parent.mkdir()
+    segments, bodies = Segments(Path(path + SUMMARIES)), [deflated(encode(s)) for s in summaries]
+    places = segments.places(map(len, bodies))
+    segments.write(list(zip(places, bodies, strict=True)))
+    with duckdb.connect(path) as connection:
+        connection.execute(SECOND)
+        connection.execute("UPDATE meta SET schema = 3")
+        for of, place in zip(summaries, places, strict=True):
+            values = [of.host, of.start_ns, of.start_ns, place.segment, place.offset, place.length]
+            connection.execute("INSERT INTO windows VALUES (?, ?, ?, ?, ?, ?)", values)
+
+
+def of_the_first_version(path, summaries):
+    Path(path).parent.mkdir()
+    with duckdb.connect(path) as connection:
+        connection.execute(OLD)
+        for of in summaries:
+            body = deflated(encode(of))
+            values = [of.host, of.start_ns, of.start_ns, len(body), body]
+            connection.execute("INSERT INTO summaries VALUES (?, ?, ?, ?, ?)", values)
+
+
+@pytest.mark.parametrize("made", [of_the_first_version, of_the_third_version])
+def test_what_was_stored_and_not_answered_before_a_move_is_known_after_it(path, made):
+    stored = [summary(n * 10**9) for n in range(0, 300, 5)]
+    made(path, stored)
+
+    async def again(store):
+        found = [await store.put(each.key, 400 * 10**9, b"again") for each in stored[-12:]]
+        return found, len(await replayed(store))
+
+    assert using(path, again) == ([False] * 12, len(stored))
 
 
 def test_one_that_cannot_be_moved_on_stays_as_it_was(path, monkeypatch):

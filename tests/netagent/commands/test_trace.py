@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bpf.trace.request import LIMITS, Caps
+from netagent.cli import main
 from netagent.commands import trace
-from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError, TooSoon
 from netagent.wire.trace import (
     DropRow,
     Hop,
@@ -214,9 +215,22 @@ def test_durations_have_the_unit_that_fits(duration_ns, text):
     assert trace.duration_text(duration_ns) == text
 
 
-def test_a_host_that_cannot_trace_says_so_as_json(run, capsys):
-    missing = CapabilityMissing("tracing (no kprobes)", "another kernel")
-    code, _ = run(missing, "drops", "udp", "--json")
-    assert code == 1
-    said = json.loads(capsys.readouterr().out)
-    assert said == {"error": "tracing (no kprobes)", "remedy": "another kernel"}
+@pytest.mark.parametrize(
+    ("error", "code", "remedy"),
+    [
+        (CapabilityMissing("tracing (no kprobes)", "another kernel"), 1, "another kernel"),
+        (TooSoon("trace worker", "another trace is at work on this host: try again later"), 1, ""),
+        (RemoteProtocolError("rows is not within 16 and 9"), 2, ""),
+    ],
+)
+def test_why_there_is_no_trace_is_said_as_json(monkeypatch, capsys, error, code, remedy):
+    async def work(_self, _request, **_):
+        raise error
+
+    monkeypatch.setattr(trace.TraceWorker, "trace", work)
+    assert main(["trace", "drops", "udp", "--json"]) == code
+    out, err = capsys.readouterr()
+    said = json.loads(out)
+    assert str(error) in said["error"]
+    assert said["remedy"] == remedy
+    assert err == f"netagent: {said['error']}\n"

@@ -10,6 +10,7 @@ from netagent.model.errors import (
     RemoteProtocolError,
     Unreachable,
     exit_code,
+    plain_of,
 )
 
 
@@ -32,3 +33,8 @@ def test_only_what_the_operator_can_mend_is_misuse():
 def test_an_error_keeps_what_it_was_made_of():
     error = Unreachable("h0", "refused")
     assert (error.peer, error.reason, str(error)) == ("h0", "refused", "h0: refused")
+
+
+def test_a_program_reads_an_error_s_remedy_where_it_has_one():
+    assert plain_of(CapabilityMissing("x", "y"))["remedy"] == "y"
+    assert plain_of(Unreachable("h0", "refused")) == {"error": "h0: refused", "remedy": ""}

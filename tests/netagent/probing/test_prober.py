@@ -159,8 +159,10 @@ def test_probes_of_an_endpoint_with_a_key_are_sealed_for_their_target():
     bench.prober.keys = {A: b"k" * 16}
     bench.send(until=before + 1)
     wall_ns = 10 * bench.now_ns
-    sealed = [frame.is_sealed(p, b"k" * 16, str(B), wall_ns=wall_ns) for p in payloads]
-    assert sealed == [False] * before + [True] * (len(payloads) - before)
+    epochs = [frame.sealed_at(p, b"k" * 16, str(B), wall_ns=wall_ns) for p in payloads]
+    assert [epoch is not None for epoch in epochs] == [False] * before + [True] * (
+        len(payloads) - before
+    )
 
 
 def test_visits_that_fall_due_together_go_out_together():

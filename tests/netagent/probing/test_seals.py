@@ -10,12 +10,14 @@ from netagent.wire import frame
 C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
 KEY = b"k" * 16
 NOW_NS = 480_000 * frame.EPOCH_NS
+"""Beginning of an epoch; tests count seconds from here."""
 
 
-def held(kept, seq, *, endpoint=C0, key=KEY, session=7, port=50000, target=None, sender="10.0.0.2"):
+def held(kept, seq, *, endpoint=C0, key=KEY, session=7, port=50000, target=None, sent_s=0, at_s=0):
     probe = frame.Frame(session, seq, port)
-    payload = frame.sealed(probe, key, str(target or endpoint), size=64, wall_ns=NOW_NS)
-    return kept.holds(endpoint, payload, frame.decode(payload), wall_ns=NOW_NS)
+    sent_ns, at_ns = (NOW_NS + second * 10**9 for second in (sent_s, at_s))
+    payload = frame.sealed(probe, key, str(target or endpoint), size=64, wall_ns=sent_ns)
+    return kept.holds(endpoint, payload, frame.decode(payload), wall_ns=at_ns)
 
 
 def made():
@@ -43,6 +45,26 @@ def test_what_is_sent_again_or_late_does_not_hold(seqs, base):
     for seq in seqs:
         assert held(kept, (base + seq) & 0xFFFFFFFF) == (newest is None or seq > newest)
         newest = max(seq, newest if newest is not None else seq)
+
+
+@given(st.integers(0, 59))
+def test_what_was_heard_is_worth_nothing_after_two_minutes_to_who_has_forgotten_all(sent_s):
+    assert not held(made(), 1, sent_s=sent_s, at_s=sent_s + 120)
+
+
+@given(st.integers(0, 120), st.integers(-60, 60))
+def test_clocks_that_differ_by_less_than_a_minute_take_nothing_from_a_seal(sent_s, off_s):
+    assert held(made(), 1, sent_s=sent_s, at_s=sent_s + off_s)
+
+
+def test_who_numbers_a_flow_far_ahead_takes_its_seals_only_until_the_next_minute():
+    kept = made()
+    assert held(kept, 5)
+    assert held(kept, 1 << 30)
+    assert not held(kept, 6, sent_s=59, at_s=59)
+    assert held(kept, 7, sent_s=60, at_s=60)
+    assert held(kept, 8, sent_s=61, at_s=61)
+    assert not held(kept, 1 << 30, at_s=61)  # nor does what was heard before hold once more
 
 
 def test_flows_are_told_apart_and_those_remembered_are_bounded(monkeypatch):

@@ -67,7 +67,7 @@ NOW_NS = 480_000 * frame.EPOCH_NS + 5
 
 
 def is_sealed(payload, *, key=KEY, target="c0/rail0", wall_ns=NOW_NS):
-    return frame.is_sealed(payload, key, target, wall_ns=wall_ns)
+    return frame.sealed_at(payload, key, target, wall_ns=wall_ns) is not None
 
 
 def sealed(sent, *, size=64):
@@ -92,9 +92,10 @@ def test_a_frame_that_was_changed_has_no_seal(sent, at, change):
 
 
 @pytest.mark.parametrize(("epochs", "holds"), [(-2, False), (-1, True), (1, True), (2, False)])
-def test_a_seal_is_of_its_hour_and_those_beside_it(epochs, holds):
+def test_a_seal_is_of_its_minute_and_those_beside_it(epochs, holds):
     payload = sealed(frame.Frame(7, 1, 50000))
-    assert is_sealed(payload, wall_ns=NOW_NS + epochs * frame.EPOCH_NS) == holds
+    epoch = frame.sealed_at(payload, KEY, "c0/rail0", wall_ns=NOW_NS + epochs * frame.EPOCH_NS)
+    assert epoch == (480_000 if holds else None)
 
 
 @given(st.binary(max_size=64))
