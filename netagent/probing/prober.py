@@ -31,13 +31,20 @@ from netagent.probing.transport import Outcome, Roamer, Transport
 from netagent.wire import frame
 from netagent.wire.messages import ProbeAnswer
 
-MARK_EVERY_NS = 5_000_000_000
-"""Nanoseconds between two probes of a flow whose outer header is observed. Chosen: few packets pass
-the kernel's filter, and a new path is seen in seconds."""
+MARK_OFTEN_NS = 5_000_000_000
+"""Nanoseconds between two probes of a flow whose outer header is observed, while its pair is new,
+has a new port, or loses probes. Chosen: few packets pass the kernel's filter, and a new path is
+seen in seconds."""
+MARK_SELDOM_NS = 20_000_000_000
+"""Nanoseconds between two such probes else. Chosen: a flow's outer header changes where the virtual
+switch began anew, which loses probes; and half of what a quiet agent costs was to look at it."""
+NEW_NS = 20_000_000_000
+"""Nanoseconds after which a pair is as any other. Chosen: four looks, of which one finds all at
+work."""
 MAX_BURST_PROBES = 4096
 """Probes sent on demand whose answers are kept; the oldest go first. Chosen: whoever asked may have
 gone away."""
-SEND_EVERY_NS = 10_000_000
+SEND_EVERY_NS = 40_000_000
 """Nanoseconds within which visits that fall due go out together. Chosen: a wake-up costs more than
 a packet."""
 IDLE_NS = 1_000_000_000
@@ -72,13 +79,23 @@ class _Peer:
     """Source port of each flow, by its index in the transport."""
     flows: tuple[FlowId, ...]
     marked_ns: list[int]
+    news_ns: int
+    """When it was new, had a new port or lost a probe last."""
 
-    def roam(self, port: int) -> FlowId:
+    def roam(self, port: int, *, now_ns: int) -> FlowId:
         """Go on with the last flow from another source port; return the flow that ends."""
         ended = self.flows[-1]
         self.flows = (*self.flows[:-1], replace(ended, source_port=port))
-        self.marked_ns[-1] = 0
+        self.marked_ns[-1], self.news_ns = 0, now_ns
         return ended
+
+    def is_to_mark(self, index: int, *, now_ns: int) -> bool:
+        """Whether the outer header of this flow's next probe is to be observed; note that it is."""
+        every_ns = MARK_OFTEN_NS if now_ns - self.news_ns < NEW_NS else MARK_SELDOM_NS
+        if now_ns - self.marked_ns[index] <= every_ns:
+            return False
+        self.marked_ns[index] = now_ns
+        return True
 
 
 @dataclass(slots=True)
@@ -269,7 +286,7 @@ class Prober:
         for local in self._locals.values():
             local.schedule.skips_rare = skips
 
-    def _peer(self, local: _Local, target: Target) -> _Peer:
+    def _peer(self, local: _Local, target: Target, now_ns: int) -> _Peer:
         known = local.peers.get(target.target)
         if known is not None and known.target == target:
             return known
@@ -277,7 +294,7 @@ class Prober:
         flows = tuple(
             FlowId(local.endpoint.id, target.target, local.transport.ports[n]) for n in numbers
         )
-        return _Peer(target, numbers, flows, [0] * len(flows))
+        return _Peer(target, numbers, flows, [0] * len(flows), now_ns)
 
     def _ports_of(self, local: _Local, target: EndpointId) -> tuple[int, ...]:
         return ports_of(
@@ -288,7 +305,7 @@ class Prober:
         )
 
     def _meet(self, local: _Local, target: Target, now_ns: int) -> _Peer:
-        peer = self._peer(local, target)
+        peer = self._peer(local, target, now_ns)
         if peer is not local.peers.get(target.target):
             until_ns = now_ns + local.transport.introduction_ns
             local.session.introduce(peer.flows, until_ns=until_ns)
@@ -326,7 +343,7 @@ class Prober:
                 due.append((local.transport, roamer))
         return due
 
-    def turned(self, transport: Transport, opened: int, closed: int | None) -> None:
+    def turned(self, transport: Transport, opened: int, closed: int | None, *, now_ns: int) -> None:
         """Probe from the new port, whose descriptor is `opened`; `closed` is gone for good."""
         local = next(each for each in self._locals.values() if each.transport is transport)
         self._by_fd[opened] = local
@@ -334,7 +351,7 @@ class Prober:
             del self._by_fd[closed]
             self._tally.end(local.ended)
         port = transport.ports[-1]
-        local.ended = [peer.roam(port) for peer in local.peers.values()]
+        local.ended = [peer.roam(port, now_ns=now_ns) for peer in local.peers.values()]
 
     def bursting(self, *, now_ns: int) -> bool:
         """Whether somebody waits for the newest burst."""
@@ -412,8 +429,7 @@ class Prober:
         probe = local.session.send(
             peer.flows[index], ping.size_class, now_ns=at_ns, wall_ns=self._wall_ns()
         )
-        if at_ns - peer.marked_ns[index] > MARK_EVERY_NS:
-            peer.marked_ns[index] = at_ns
+        if peer.is_to_mark(index, now_ns=at_ns):
             probe = probe._replace(flags=frame.MARKED)
         key = self.keys.get(peer.target.source)
         if key is None:
@@ -449,6 +465,8 @@ class Prober:
             if isinstance(event, ProbeLost):
                 local.schedule.lost(event.flow.target, now_ns=at_ns)
                 self._losing.add(event.flow)
+                if (peer := local.peers.get(event.flow.target)) is not None:
+                    peer.news_ns = at_ns
 
     # --- what others want to know --------------------------------------------------------------
 
@@ -481,10 +499,10 @@ class Prober:
         ports = local.transport.ports
         return tuple(ports[number] for number in self._ports_of(local, target))
 
-    def begin_burst(self, target: Target) -> Burst:
+    def begin_burst(self, target: Target, *, now_ns: int) -> Burst:
         """Begin to probe `target` on demand; raises KeyError where its source is not local."""
         local = self._locals[target.source]
-        self._burst = Burst(local, self._peer(local, target))
+        self._burst = Burst(local, self._peer(local, target, now_ns))
         return self._burst
 
     def send_of(self, burst: Burst, *, now_ns: int) -> None:

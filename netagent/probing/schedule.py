@@ -26,12 +26,10 @@ CONFIRM_NS = 400_000_000
 failures in a row need seconds and not three rounds."""
 LATE_NS = 20_000_000
 """Nanoseconds by which a probe must be sent late to count as delayed by the agent itself. Chosen:
-twice the span in which visits gather."""
-
-
-EARLY_NS = 20_000_000
+what gathers goes out early rather than late, so that it is a busy host that is late."""
+EARLY_NS = 40_000_000
 """Nanoseconds by which a visit may go out early, at most. Chosen: a wake-up costs more than a
-packet, and visits vary by more at the default rate."""
+packet, and visits vary by as much at the default rate."""
 
 
 class Ping(NamedTuple):

@@ -37,7 +37,7 @@ MAX_SURVEYS = 4
 that rate."""
 STALE_NS = 120_000_000_000
 """Nanoseconds without a sighting after which an outer header is no longer traced. Chosen: a live
-flow is marked every five seconds, so it missed many."""
+flow is marked every twenty seconds, so it missed six."""
 FORGET_EVERY_NS = 1_000_000_000
 """Nanoseconds between two searches for stale outer headers. Chosen: each looks at all of them."""
 Count = HopCount | WaySurvey

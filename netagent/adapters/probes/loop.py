@@ -107,7 +107,7 @@ class ProbeLoop:
         Return a function that gives None while probes are open, then the answers. Raises KeyError
         where `target.source` is not local.
         """
-        burst = self.prober.begin_burst(target)
+        burst = self.prober.begin_burst(target, now_ns=now_ns())
         for _ in range(count):
             self.prober.send_of(burst, now_ns=now_ns())
         self._bell.ring()
@@ -173,7 +173,7 @@ class ProbeLoop:
                 continue
             self._bell.watch(opened, urgent=opened in transport.urgent())
             closed = roamer.drained()
-            self.prober.turned(transport, opened, closed)
+            self.prober.turned(transport, opened, closed, now_ns=at_ns)
             if closed is not None:
                 self._bell.forget(closed)
                 roamer.drop()

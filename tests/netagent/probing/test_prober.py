@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from zlib import crc32
@@ -10,7 +11,14 @@ from netagent.config import ProbeConfig
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import PingList, Target
-from netagent.probing.prober import IDLE_NS, MARK_EVERY_NS, SEND_EVERY_NS, Prober
+from netagent.probing.prober import (
+    IDLE_NS,
+    MARK_OFTEN_NS,
+    MARK_SELDOM_NS,
+    NEW_NS,
+    SEND_EVERY_NS,
+    Prober,
+)
 from netagent.probing.session import ProbeFailed, ProbeLost, ProbeReplied, Stamps
 from netagent.probing.transport import Outcome, Sent
 from netagent.wire import frame
@@ -196,16 +204,35 @@ def test_what_may_wait_in_a_socket_is_not_lost_yet():
     assert bench.kinds() == [ProbeReplied] * 4
 
 
-def test_each_flow_is_marked_now_and_then():
-    bench = Bench()
-    bench.send(until=20)
-    marked = [flow for _, flow, probe, _ in bench.transport.sent if probe.flags & frame.MARKED]
-    assert sorted(marked) == [0, 1]
-    bench.now_ns += MARK_EVERY_NS
+def marked(bench, *, after_ns):
+    """Return how often each flow is marked in the round of visits after some time."""
+    bench.now_ns += after_ns
     bench.transport.sent.clear()
-    bench.send(until=20)
-    marked = [flow for _, flow, probe, _ in bench.transport.sent if probe.flags & frame.MARKED]
-    assert sorted(marked) == [0, 1]
+    for count in range(4, 24, 4):
+        bench.send(until=count)
+        bench.reply()
+    return Counter(flow for _, flow, probe, _ in bench.transport.sent if probe.flags & frame.MARKED)
+
+
+def test_each_flow_is_marked_now_and_then_and_more_often_while_it_is_new():
+    bench = Bench()
+    assert marked(bench, after_ns=0) == {0: 1, 1: 1}
+    assert marked(bench, after_ns=MARK_OFTEN_NS) == {0: 1, 1: 1}
+    assert marked(bench, after_ns=NEW_NS) == {0: 1, 1: 1}
+    assert not marked(bench, after_ns=MARK_OFTEN_NS)
+    assert marked(bench, after_ns=MARK_SELDOM_NS) == {0: 1, 1: 1}
+
+
+def test_a_pair_that_loses_probes_is_marked_more_often():
+    bench = Bench()
+    marked(bench, after_ns=0)
+    marked(bench, after_ns=NEW_NS)
+    bench.transport.sent.clear()
+    bench.send(until=4)
+    bench.now_ns += CONFIG.timeout_ms * MS + 1
+    bench.prober.send_due(now_ns=bench.now_ns)
+    assert ProbeLost in bench.kinds()
+    assert marked(bench, after_ns=MARK_OFTEN_NS) == {0: 1, 1: 1}
 
 
 def test_what_nobody_answers_is_lost_and_its_flow_is_losing():
@@ -250,7 +277,7 @@ def test_caps_hold_back_what_is_too_much():
                          bytes_per_second_per_endpoint=3000)  # fmt: skip
     bench = Bench(config=config)
     bench.send(until=2)
-    burst = bench.prober.begin_burst(TO_B)
+    burst = bench.prober.begin_burst(TO_B, now_ns=bench.now_ns)
     for _ in range(10):
         bench.prober.send_of(burst, now_ns=bench.now_ns)
     assert len(bench.transport.sent) == 2
@@ -265,7 +292,7 @@ def test_foreign_frames_are_counted():
 
 def test_a_burst_is_answered_probe_by_probe_and_not_tallied():
     bench = Bench()
-    burst = bench.prober.begin_burst(TO_B)
+    burst = bench.prober.begin_burst(TO_B, now_ns=bench.now_ns)
     for _ in range(6):
         bench.prober.send_of(burst, now_ns=bench.now_ns)
     assert [flow for _, flow, _, _ in bench.transport.sent] == [0, 0, 1, 1, 0, 0]
@@ -279,7 +306,7 @@ def test_a_burst_is_answered_probe_by_probe_and_not_tallied():
 
 def test_a_burst_from_elsewhere_is_refused():
     with pytest.raises(KeyError):
-        Bench().prober.begin_burst(Target(B, A, "10.0.0.1", ""))
+        Bench().prober.begin_burst(Target(B, A, "10.0.0.1", ""), now_ns=0)
 
 
 def test_endpoints_that_change_or_break_are_given_back():
@@ -399,7 +426,7 @@ class RoamingBench(Bench):
         for transport, roamer in self.prober.turning(now_ns=self.now_ns):
             self.turns += 1
             opened, closed = roamer.renew(), roamer.drained()
-            self.prober.turned(transport, opened, closed)
+            self.prober.turned(transport, opened, closed, now_ns=self.now_ns)
             if closed is not None:
                 port = roamer.drop()
                 # Nothing is under way from a port that is closed, and it is told to be over.
