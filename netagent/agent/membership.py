@@ -19,9 +19,8 @@ from netagent.host.facts import HostView
 from netagent.model.encapsulation import KNOWN, VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError, Unreachable
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import Finding, FindingKey
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component
 from netagent.model.pinglist import PingList
 from netagent.probing.activation import Activation
 from netagent.probing.roster import Roster
@@ -73,7 +72,7 @@ class Membership:
         self._activating: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._unopened: dict[EndpointId, str] = {}
-        self._held: dict[tuple[FindingKind, Component, str], Finding] = {}
+        self._held: dict[FindingKey, Finding] = {}
         """Findings of the running window, including those that came and went."""
 
     @property
@@ -176,8 +175,7 @@ class Membership:
         self._hold_findings()
 
     def _hold_findings(self) -> None:
-        held = {(f.kind, f.component, f.evidence.get("port", "")): f for f in self.findings()}
-        self._held.update(held)
+        self._held.update({f.key: f for f in self.findings()})
 
     def _rdma_state(self) -> RdmaState:
         return self._adapters.rdma.state() if self._adapters.rdma else RdmaState()

@@ -20,14 +20,14 @@ from netagent.host.facts import (
     Uplink,
     VswitchView,
 )
-from netagent.host.ports import ContainerPort, Unusable
+from netagent.host.ports import ContainerPort, Unusable, unusable
 from netagent.host.sources import Found
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
 from netagent.model.address import canonical, is_six
 from netagent.model.encapsulation import IP_BYTES
 from netagent.model.endpoint import Endpoint, EndpointState
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import Finding, FindingKey, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, vswitch
 from netagent.model.vswitch import Interface
@@ -130,7 +130,7 @@ class Discovery:
         self._uplinks = Uplinks(rnics)
         self._rnics = RnicWatch(host)
         self._spares = SpareWatch(host)
-        self._since_wall_ns: dict[tuple[FindingKind, Component, str], int] = {}
+        self._since_wall_ns: dict[FindingKey, int] = {}
         self._deadlines_ns: list[int] = []
 
     def observe(
@@ -152,11 +152,11 @@ class Discovery:
         """
         self._deadlines_ns = []
         interfaces = self._interfaces(view)
-        ports, unusable = found_by_sources.ports, found_by_sources.unusable
+        ports = found_by_sources.ports
         rails = {port.id.rail for port in ports if port.bridged}
         uplinks, unclear = self._uplinks.observe(view, interfaces, links, rails=rails)
         self._forget(ports)
-        found = [*(self._unknown(why) for why in (*unusable, *unclear)), *stated]
+        found = [*(self._unknown(why) for why in (*found_by_sources.unusable, *unclear)), *stated]
         if vswitch_down:
             found.append(self._vswitch_down(vswitch_down))
         by_rail = {uplink.rail: uplink for uplink in uplinks}
@@ -205,7 +205,7 @@ class Discovery:
     ) -> Iterator[Finding]:
         """Update the knowledge about `port`; yield a finding for whatever is odd about it."""
         if port.bridged and uplink is None:
-            yield self._unknown(Unusable(port.interface, f"no tunnel for rail {port.id.rail}"))
+            yield self._unknown(unusable(port, f"no tunnel for rail {port.id.rail}"))
             self._known.pop(port.id, None)
             return
         known = self._known.get(port.id)
@@ -288,12 +288,12 @@ class Discovery:
             device = condition.device
             if device and device.mac and port.mac and device.mac != port.mac:
                 text = f"attached_mac is {port.mac}, but {device.name} has {device.mac}"
-                yield self._unknown(_doubt(port, text))
+                yield self._unknown(unusable(port, text))
         elif condition.gone:
             return
         elif known.endpoint is None:
             if self._lasted(known.since_ns, UNFOUND_NS, now_ns):
-                yield self._unknown(_doubt(port, condition.text))
+                yield self._unknown(unusable(port, condition.text))
         elif self._lasted(known.since_ns, GRACE_NS, now_ns):
             component = Component(Kind.ENDPOINT, str(port.id))
             what = "port" if port.bridged else "interface"
@@ -333,14 +333,16 @@ class Discovery:
 
     def _unknown(self, why: Unusable) -> Finding:
         text, evidence = f"{why.what} {why.port}: {why.text}", {"port": why.port}
+        if why.about:
+            evidence["about"] = why.about
         here = vswitch(self._host) if why.what == "port" else Component(Kind.HOST, self._host)
         return Finding(FindingKind.UNKNOWN_INPUT, here, text, 0, evidence)
 
     def _dated(self, found: list[Finding], wall_ns: int) -> tuple[Finding, ...]:
         """Give each finding the time since when it holds, so that it equals itself next time."""
-        since = {key: self._since_wall_ns.get(key, wall_ns) for key in map(_key, found)}
+        since = {key: self._since_wall_ns.get(key, wall_ns) for key in (f.key for f in found)}
         self._since_wall_ns = since
-        dated = (replace(each, wall_ns=since[_key(each)]) for each in found)
+        dated = (replace(each, wall_ns=since[each.key]) for each in found)
         return tuple(sorted(dated, key=lambda each: (each.kind, each.component, each.text)))
 
 
@@ -349,18 +351,8 @@ def _assumed_mtu(port: ContainerPort, way: _Way) -> int:
     return port.mtu - wider if is_six(way.underlay) else port.mtu
 
 
-def _key(finding: Finding) -> tuple[FindingKind, Component, str]:
-    return finding.kind, finding.component, finding.evidence.get("port", "")
-
-
 def _stage(condition: _Condition) -> tuple[bool, bool]:
     return condition.ready, condition.gone
-
-
-def _doubt(port: ContainerPort, text: str) -> Unusable:
-    if port.bridged:
-        return Unusable(port.interface, text)
-    return Unusable(f"{port.interface} of {port.id.container}", text, "interface")
 
 
 def _way_of(known: _Known, uplink: Uplink | None, links: LinkView) -> _Way | None:

@@ -44,10 +44,12 @@ def test_a_finding_that_came_and_went_within_a_window_is_held_for_it(membership,
     assert list(membership.take_held()) == []
 
 
-def test_of_several_bad_files_each_is_held(membership):
+@pytest.mark.parametrize("what", [{}, {"port": "vxlan0"}])
+def test_of_several_bad_files_or_addresses_of_one_tunnel_each_is_held(membership, what):
     component = Component(Kind.HOST, "h0")
     bad = tuple(
-        Finding(FindingKind.UNKNOWN_INPUT, component, name, 1, {"port": name}) for name in "ab"
+        Finding(FindingKind.UNKNOWN_INPUT, component, name, 1, {"port": name, "about": name} | what)
+        for name in "ab"
     )
     membership.on_view(HostView(findings=bad, complete=True))
     assert tuple(membership.take_held()) == bad

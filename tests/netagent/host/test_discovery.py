@@ -263,6 +263,31 @@ def test_a_deleted_tunnel_hides_no_endpoint(host):
     assert [each.text for each in view.findings] == ["port vxlan0: the tunnel of rail 0 is gone"]
 
 
+def test_two_things_that_are_odd_about_one_tunnel_are_two_findings_since_their_own_time(host):
+    host.discovery = Discovery(host="h0", bridge="br-int", rnics=("rnic0",))
+    options = {"remote_ip": "172.30.0.11"}
+    view = vswitch(tunnel(0, options=options, external_ids={}))
+    view = replace(view, external_ids={"ovn-encap-ip": "172.30.9.9"})
+    host.observe(view)
+    host.now_ns += S
+    host.observe(replace(view, external_ids={"ovn-encap-ip": "172.30.9.9,172.30.9.8"}))
+    seen = host.observe(replace(view, external_ids={"ovn-encap-ip": "172.30.9.9,172.30.9.8"}))
+    assert len({each.key for each in seen.findings}) == 2
+    since = {each.text.split("'")[1]: each.wall_ns - WALL_NS for each in seen.findings}
+    assert since == {"172.30.9.9": 0, "172.30.9.8": S}
+
+
+def test_a_tunnel_that_lost_its_rail_and_its_address_has_a_finding_for_each(host):
+    host.started()
+    lost = tunnel(0, options={"local_ip": "172.30.9.9"})
+    seen = host.observe(vswitch(lost, tunnel(1), plug()))
+    assert [each.text for each in seen.findings] == [
+        "port vxlan0: no device holds 172.30.9.9",
+        "port vxlan0: the tunnel of rail 0 is gone",
+    ]
+    assert len({each.key for each in seen.findings}) == 2
+
+
 def test_a_dead_vswitchd_changes_nothing_but_the_finding(host):
     before = host.started()
     for rail in (0, 1):  # its internal ports die with it
