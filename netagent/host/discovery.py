@@ -8,7 +8,8 @@ makes it: an endpoint that merely fails must go on being probed, or its failure 
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from netagent.host.beneath import rnic_beneath
 from netagent.host.carrier import RnicWatch
@@ -37,13 +38,16 @@ GRACE_NS = 2_000_000_000
 graceful removal takes the port first, or within this time."""
 
 SETTLED_NS = 1_500_000_000
-"""Nanoseconds that an interface keeps another address than the announced one until that is taken
-for the endpoint's. Chosen: a tenant may change it as often as it likes, and each change makes new
-lists for all that probe it; less than `GRACE_NS`, so that one change is no trouble."""
+"""Nanoseconds that an interface keeps another address, hardware address or MTU than the announced
+one until that is taken for the endpoint's. Chosen: a tenant may change each as often as it likes,
+and each change makes new lists for all that probe it; less than `GRACE_NS`, so that one change is
+no trouble."""
 
 UNFOUND_NS = 10_000_000_000
 """Nanoseconds that a new port may have no namespace to be found before that is reported. Chosen: a
 container's start may take seconds."""
+
+_T = TypeVar("_T", str, int)
 
 _NAMED = 3
 """Addresses of an interface, of several, that are named. Chosen: to be read."""
@@ -89,9 +93,8 @@ class _Known:
     """Namespace it was last found in."""
     netdev: str = ""
     """Name that its interface was last seen to have inside."""
-    other: str = ""
-    """Address that its interface was last seen to have in place of the announced one."""
-    other_since_ns: int = 0
+    seen: dict[str, tuple[object, int]] = field(default_factory=dict)
+    """What its interface was last seen to have of each that a container may change, since when."""
 
 
 def container_nsids(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[int]:
@@ -232,13 +235,19 @@ class Discovery:
         address = before if before in device.addresses else _sole(device)
         if not address:
             return f"{device.name} has {_several(device)}, and nobody says which is the endpoint's"
-        if known is None or not before:
-            return ""
-        if address != known.other:
-            known.other, known.other_since_ns = address, now_ns
-        if address == before or self._lasted(known.other_since_ns, SETTLED_NS, now_ns):
+        if known is None or self._settled(known, "address", before, address, now_ns) == address:
             return ""
         return f"{device.name} has {address} in place of {before}"
+
+    def _settled(self, known: _Known, what: str, before: _T, now: _T, now_ns: int) -> _T:
+        """Return what to announce: `before`, or what the interface has `now` once it lasts."""
+        last, since_ns = known.seen.get(what, (None, now_ns))
+        if now != last:
+            since_ns = now_ns
+        known.seen[what] = now, since_ns
+        if not before or now == before or self._lasted(since_ns, SETTLED_NS, now_ns):
+            return now
+        return before
 
     def _unswitched(self) -> set[str]:
         """Return the RNICs here that carry endpoints which no virtual switch does."""
@@ -247,29 +256,33 @@ class Discovery:
     def _decide(self, known: _Known, now_ns: int) -> None:
         """Set what is announced of an endpoint; one whose address was never known is not."""
         if known.condition.ready:
-            known.endpoint = self._endpoint(known, EndpointState.UP)
+            known.endpoint = self._endpoint(known, EndpointState.UP, now_ns)
         elif known.condition.gone and self._lasted(known.since_ns, GRACE_NS, now_ns):
-            known.endpoint = self._endpoint(known, EndpointState.CRASHED)
+            known.endpoint = self._endpoint(known, EndpointState.CRASHED, now_ns)
         elif known.endpoint is not None:
-            known.endpoint = self._endpoint(known, known.endpoint.state)
+            known.endpoint = self._endpoint(known, known.endpoint.state, now_ns)
 
-    def _endpoint(self, known: _Known, state: EndpointState) -> Endpoint | None:
+    def _endpoint(self, known: _Known, state: EndpointState, now_ns: int) -> Endpoint | None:
         port, device, before, way = known.port, known.condition.device, known.endpoint, known.way
         address = port.address or _address(known)
         if way is None or not address:
             return None
-        mtu = before.mtu if before else _assumed_mtu(port, way)
+        mac, mtu = (before.mac, before.mtu) if before else ("", 0)
+        if device and not port.mac:
+            mac = self._settled(known, "mac", mac, device.mac, now_ns)
+        if device:
+            mtu = self._settled(known, "mtu", mtu, device.mtu, now_ns)
         return Endpoint(
             id=port.id,
             task=port.task,
             host=self._host,
             address=address,
-            mac=port.mac or (device.mac if device else before.mac if before else ""),
+            mac=port.mac or mac,
             underlay=way.underlay or address,
             rnic=way.device,
             bridge=self._bridge if port.bridged else "",
             port=port.interface,
-            mtu=device.mtu if device else mtu,
+            mtu=mtu or _assumed_mtu(port, way),
             bond=way.bond,
             state=state,
         )

@@ -131,7 +131,8 @@ def test_changes_without_end_are_registered_once_a_second(membership, monkeypatc
 
     async def register_once():
         registered.append(clock[0])
-        membership.on_view(HostView(complete=True))
+        here = (endpoint(A),) if len(registered) % 2 else ()
+        membership.on_view(HostView(endpoints=here, complete=True))
         if len(registered) == 50:
             raise NotImplementedError
 
@@ -145,6 +146,17 @@ def test_changes_without_end_are_registered_once_a_second(membership, monkeypatc
     with pytest.raises(NotImplementedError):
         asyncio.run(membership.register())
     assert registered == pytest.approx([0.0] * 30 + list(range(20)))
+
+
+def test_what_changes_nothing_that_others_may_probe_is_no_news(membership):
+    membership.on_view(HostView(complete=True))
+    first = membership._registration().generation
+    odd = Finding(FindingKind.UNKNOWN_INPUT, Component(Kind.HOST, "h0"), "eth0 has 02:...", 1)
+    membership.on_view(HostView(findings=(odd,), complete=True))
+    membership.on_rdma()
+    assert membership._registration().generation == first
+    membership.on_view(HostView(endpoints=(endpoint(A),), findings=(odd,), complete=True))
+    assert membership._registration().generation == first + 1
 
 
 def test_news_that_do_not_come_keep_nobody_from_announcing(adapters, membership, monkeypatch):

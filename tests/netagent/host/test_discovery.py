@@ -580,6 +580,58 @@ def test_an_address_that_changes_all_the_time_is_an_endpoint_that_is_down(host):
     assert "eth0 has 10.0.0.14 in place of 10.0.0.10" in view.findings[0].text
 
 
+MAC_OR_MTU = pytest.mark.parametrize(
+    ("fact", "before", "others"),
+    [
+        ("mac", "02:00:00:00:00:0a", [f"02:00:00:00:01:{n:02x}" for n in range(6)]),
+        ("mtu", 1400, [9000, 1300, 1301, 1302, 9000, 1303]),
+    ],
+)
+
+
+@MAC_OR_MTU
+def test_another_hardware_address_or_mtu_is_taken_once_it_lasts(host, fact, before, others):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    host.links.change_inside(3, **{fact: others[0]})
+    (endpoint,) = told(host, TOLD, after_ns=S).endpoints
+    assert getattr(endpoint, fact) == before
+    assert host.discovery.deadline_ns() == host.now_ns + SETTLED_NS
+    view = told(host, TOLD, after_ns=SETTLED_NS)
+    assert [getattr(each, fact) for each in view.endpoints] == others[:1]
+    assert view.findings == ()
+    assert host.discovery.deadline_ns() is None
+
+
+@MAC_OR_MTU
+def test_what_changes_without_end_is_announced_as_it_was(host, fact, before, others):
+    host.links.start(plug(), 3)
+    announced = told(host, TOLD).endpoints
+    for other in others:
+        for value in (other, before, other):
+            host.links.change_inside(3, **{fact: value})
+            assert told(host, TOLD, after_ns=S).endpoints == announced
+    assert told(host, TOLD, after_ns=SETTLED_NS).endpoints != announced
+
+
+def test_what_changes_without_end_keeps_nothing_else_from_being_taken(host):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    host.links.change_inside(3, addresses=("10.0.0.11",), mac="02:00:00:00:00:0b")
+    for mtu in (1300, 1301, 1302):
+        host.links.change_inside(3, mtu=mtu)
+        (endpoint,) = told(host, TOLD, after_ns=S).endpoints
+    taken = (endpoint.address, endpoint.mac, endpoint.mtu)
+    assert taken == ("10.0.0.11", "02:00:00:00:00:0b", 1400)
+
+
+def test_a_hardware_address_that_is_stated_is_taken_at_once(host):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    (endpoint,) = told(host, replace(TOLD, mac="02:00:00:00:00:0c")).endpoints
+    assert endpoint.mac == "02:00:00:00:00:0c"
+
+
 @pytest.mark.parametrize(
     "known", [{"netdev": "eth0"}, {"address": "10.0.0.10"}, {"mac": "02:00:00:00:00:0a"}]
 )
