@@ -11,11 +11,9 @@ from netagent.host.discovery import (
     SETTLED_NS,
     UNFOUND_NS,
     Discovery,
-    container_nsids,
-    named_paths,
-    unwired_macs,
 )
 from netagent.host.facts import HostView, LinkView, Namespace, VswitchView
+from netagent.host.inside import unwired_macs
 from netagent.host.ports import ContainerPort, Unusable
 from netagent.host.sources import Found
 from netagent.model.endpoint import EndpointState
@@ -70,15 +68,6 @@ def test_an_endpoint_has_the_facts_of_all_its_sources(host):
     assert [each.rail for each in view.uplinks] == [0, 1]
     assert view.findings == ()
     assert view.complete
-
-
-def test_only_namespaces_of_container_ports_are_looked_into():
-    links = Links()
-    links.start(plug(), 3)
-    links.add("other", netnsid=9)
-    view = vswitch(tunnel(0), plug(), plug("gone"))
-    assert container_nsids(found_in(view).ports, links.view) == {3}
-    assert container_nsids((), links.view) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -418,15 +407,6 @@ def test_a_device_on_top_of_the_one_that_was_given_is_not_taken_for_it(host):
     assert "eth0 does not carry 10.0.0.10" in finding.text
 
 
-def test_hardware_addresses_are_looked_for_of_ports_that_are_wired_to_nothing():
-    links = Links()
-    links.give(plug(), 3)
-    links.start(plug("c1", octet=11), 4)
-    view = vswitch(tunnel(0), plug(), plug("c1", octet=11), plug("gone", octet=12))
-    assert unwired_macs(found_in(view).ports, links.view) == {"02:00:00:00:00:0a"}
-    assert unwired_macs((), links.view) == frozenset()
-
-
 def test_a_function_that_no_container_has_is_told_with_its_port(host):
     host.links.give(plug(), 3, mac="02:00:00:00:00:99")
     assert host.look(plug()).endpoints == ()
@@ -643,20 +623,6 @@ def test_behind_a_representor_a_namespace_that_is_said_is_enough(host, known):
     (endpoint,) = view.endpoints
     assert (endpoint.address, endpoint.mac) == ("10.0.0.10", "02:00:00:00:00:0a")
     assert view.namespaces == {C0: host.links.namespaces[3]}
-
-
-def test_only_where_nothing_else_leads_a_namespace_is_opened_by_its_path(host):
-    links = host.links
-    links.start(plug(), 3)
-    links.give(plug("c1"), 4)
-    ports = [
-        replace(TOLD, netns="/veth"),
-        replace(TOLD, interface="c1-r0", netns="/representor"),
-        replace(TOLD, interface="gone", netns="/gone"),
-        replace(TOLD, interface="net1", netns="/declared", bridged=False),
-        replace(TOLD, interface="c1-r0"),
-    ]
-    assert named_paths(ports, links.view) == {"/representor", "/declared"}
 
 
 def test_a_namespace_that_is_said_and_not_there_is_named(host):
