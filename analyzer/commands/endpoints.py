@@ -20,6 +20,9 @@ examples:
 exit status: 0
 """
 
+_NAMED = 3
+"""Endpoints, of several, that are named. Chosen: to be read."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -61,6 +64,13 @@ def report(answer: dict[str, Any]) -> Iterator[str]:
         yield from paragraph(
             f"{task} rail {rail}: some endpoints have IPv4 addresses, others IPv6: these do not "
             "probe each other",
+            hang="  ",
+        )
+    if bare := [each["id"] for each in answer["endpoints"] if not each["bridge"]]:
+        more = f" and {len(bare) - _NAMED} more" if len(bare) > _NAMED else ""
+        yield from paragraph(
+            f"{', '.join(bare[:_NAMED])}{more}: paths are not traced, since no virtual switch "
+            "carries them",
             hang="  ",
         )
 

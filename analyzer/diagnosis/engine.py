@@ -708,8 +708,9 @@ class Diagnosis:
             for probed in map(Flows.of_table, tables)
             for view in probed.where(probed.between(pairs[:1], ordered=True))
         ]
+        bare = [key for key, end in endpoints.items() if not end.bridge]
         return story.tell(
-            pairs, reaches, missing, flows, self._topology, self._book.open(), compared
+            pairs, reaches, missing, flows, self._topology, self._book.open(), compared, bare
         )
 
 

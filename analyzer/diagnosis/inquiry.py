@@ -20,9 +20,8 @@ from analyzer.intake.few import filled
 from analyzer.intake.flows import MAX_BUCKET, FlowNumbers
 from analyzer.localize.claims import own_findings
 from netagent.model.errors import RemoteProtocolError
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import Finding, FindingKey, FindingKind
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component
 from netagent.model.verdict import Incident, Symptom
 from netagent.wire.histogram import value_of
 from netagent.wire.messages import Summary
@@ -121,7 +120,7 @@ class Inquiry:
         default_factory=lambda: np.zeros(MAX_BUCKET + 1, np.int64)
     )
     _longest_ns: int = 0
-    _findings: dict[tuple[FindingKind, Component], Finding] = field(default_factory=dict)
+    _findings: dict[FindingKey, Finding] = field(default_factory=dict)
 
     def add(self, summary: Summary) -> None:
         """Take one summary of a host of the task; one that makes no sense is counted."""
@@ -137,7 +136,7 @@ class Inquiry:
             self._stalled[host] = max(stalled_ms, self._stalled.get(host, 0))
         containers = {end.container for end, at in self.endpoints.items() if at == host}
         for finding in own_findings(summary, containers):
-            self._findings[finding.kind, finding.component] = finding
+            self._findings[finding.key] = finding
         flows = [numbers.flow(number) for number in rows.flow.tolist()]
         mine = np.array(
             [self.endpoints.get(f.source) == host and f.target in self.endpoints for f in flows],

@@ -8,6 +8,7 @@ from analyzer.localize.case import OrderedPair
 from analyzer.localize.sentences import sentences
 from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.validating.judge import Compared
+from netagent.model.ids import EndpointId
 from netagent.model.path import Component
 from netagent.model.verdict import Incident
 from ovs_checks.walk.reach import Reach
@@ -24,14 +25,17 @@ def tell(
     topology: LearnedTopology,
     incidents: Iterable[Incident],
     compared: Sequence[Compared] = (),
+    bare: Sequence[EndpointId] = (),
 ) -> dict[str, object]:
     """Return what both directions' walks, the newest probes and open incidents say of a pair.
 
-    Where hosts compared the copies of their flow tables, also what that showed.
+    Where hosts compared the copies of their flow tables, also what that showed. `bare` are the ends
+    that no virtual switch carries.
     """
     children = [_overlay(pair, reaches.get(pair), missing) for pair in pairs]
     lines = [_leaf(_flow_line(view, topology)) for view in flows]
-    children.append({"text": "underlay, newest window", "children": lines})
+    why = f" (not traced: no virtual switch carries {' and '.join(map(str, bare))})" if bare else ""
+    children.append({"text": f"underlay, newest window{why}", "children": lines})
     children += [_comparison(each) for each in compared]
     outcome, component, text = _conclusion(pairs[0], reaches, missing, incidents, compared)
     return {

@@ -133,7 +133,7 @@ class Votes:
             earlier = [count for window in self._with_counts(case, ties) for count in window.counts]
             counted = Counted(tuple(quoting.counted([*counts, *earlier])), tuple(case.missing))
         polled = sprayed(_alive(polled, case), self._topology)
-        return polled, by_votes(polled, self._topology, counted)
+        return polled, by_votes(case, polled, self._topology, counted)
 
     def _counted(
         self, case: Case, polled: Poll, ties: Sequence[Election], counts: Sequence[Count]

@@ -525,7 +525,8 @@ def _latest_first(incident: Incident) -> tuple[int, str]:
 
 
 def _place(finding: Finding) -> str:
-    return f"{finding.component} {finding.kind} {finding.wall_ns}"
+    _, _, *which = finding.key
+    return " ".join((str(finding.component), finding.kind, str(finding.wall_ns), *which))
 
 
 def _endpoint(analyzer: Analyzer, text: str) -> EndpointId:

@@ -18,7 +18,7 @@ from netagent.host.shedding import Shed
 from netagent.model.address import canonical
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
-from netagent.model.ids import FlowId
+from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import Target
 from netagent.wire.messages import (
     Announced,
@@ -136,6 +136,9 @@ class Answers:
         check_path(request)
         if request.ways:
             return await self._survey(request)
+        targets, own = self._membership.pinglist.targets, self._membership.endpoints()
+        if bare := _bare_end(request, targets, own):
+            raise CapabilityMissing("tracing", f"no virtual switch carries {bare}")
         ports = self._adapters.prober.ports(request.source, request.target)
         if not ports:
             raise RemoteProtocolError(f"{request.source} is not probed from this host")
@@ -216,20 +219,32 @@ def vteps_of(
     Raises RemoteProtocolError where it is not: packets are sent to nobody else. Raises
     CapabilityMissing where no virtual switch carries either end: its packets have no outer header.
     """
-    end = next((each for each in own if each.id == request.source), None)
-    if end is not None and not end.bridge:
-        raise CapabilityMissing("counting", f"{request.source} has no tunnel to count along")
-    source = end.underlay if end else ""
-    pair = (request.source, request.target)
-    listed = next((each for each in targets if (each.source, each.target) == pair), None)
+    if bare := _bare_end(request, targets, own):
+        raise CapabilityMissing("counting", f"{bare} has no tunnel to count along")
+    source = next((each.underlay for each in own if each.id == request.source), "")
+    listed = _listed(request, targets)
     target = listed.underlay if listed else ""
     if not (source and target):
         raise RemoteProtocolError(
             f"{request.target} is not on the ping list of {request.source} on this host"
         )
-    if listed and listed.address == target:  # as of one that no virtual switch carries (`Endpoint`)
-        raise CapabilityMissing("counting", f"{request.target} has no tunnel to count along")
     return source, target
+
+
+def _bare_end(
+    request: PathRequest, targets: Iterable[Target], own: Iterable[Endpoint]
+) -> EndpointId | None:
+    """Return the end of a pair that no virtual switch carries; None where both have one."""
+    if any(each.id == request.source and not each.bridge for each in own):
+        return request.source
+    listed = _listed(request, targets)
+    # As of one that no virtual switch carries (`Endpoint`).
+    return request.target if listed and listed.address == listed.underlay else None
+
+
+def _listed(request: PathRequest, targets: Iterable[Target]) -> Target | None:
+    pair = (request.source, request.target)
+    return next((each for each in targets if (each.source, each.target) == pair), None)
 
 
 def target_of(request: ProbeRequest, targets: Iterable[Target], own: Iterable[Endpoint]) -> Target:

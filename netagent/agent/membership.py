@@ -17,11 +17,10 @@ from netagent.host import announcing
 from netagent.host.announcing import RdmaState
 from netagent.host.facts import HostView
 from netagent.model.encapsulation import KNOWN, VXLAN, Encapsulation
-from netagent.model.endpoint import Endpoint, RdmaAddress
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError, Unreachable
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import Finding, FindingKey
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component
 from netagent.model.pinglist import PingList
 from netagent.probing.activation import Activation
 from netagent.probing.roster import Roster
@@ -66,14 +65,15 @@ class Membership:
         self._generation = 0
         self._view = HostView()
         self._pinglist = PingList(0)
-        self._addresses: dict[EndpointId, RdmaAddress] = {}
         self._activation = Activation()
         self._roster = Roster(config.host)
         self._followed = asyncio.Event()
         self._activating: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
         self._unopened: dict[EndpointId, str] = {}
-        self._held: dict[tuple[FindingKind, Component, str], Finding] = {}
+        self._said: tuple[tuple[Endpoint, ...], bool] = ((), False)
+        """What others may probe, as of the last change, and whether that is all there is."""
+        self._held: dict[FindingKey, Finding] = {}
         """Findings of the running window, including those that came and went."""
 
     @property
@@ -145,13 +145,9 @@ class Membership:
         self._adapters.tracer.set_uplinks(
             {d: u.encapsulation for u in view.uplinks for d in (u.members or (u.device,))}
         )
-        self._note_change()
 
     def on_rdma(self) -> None:
         """Take what RDMA has to say of the endpoints."""
-        if self._adapters.rdma is not None and self._adapters.rdma.addresses != self._addresses:
-            self._addresses = dict(self._adapters.rdma.addresses)
-            self._note_change()
         self._open()
 
     async def reopen(self) -> None:
@@ -167,22 +163,23 @@ class Membership:
         for endpoint, error in failed:
             if endpoint not in self._unopened:
                 log.warning("endpoint_not_opened", endpoint=str(endpoint), error=str(error))
-        unopened = {endpoint: str(error) for endpoint, error in failed}
-        if unopened.keys() != self._unopened.keys():
-            self._note_change()
-        self._unopened = unopened
+        self._unopened = {endpoint: str(error) for endpoint, error in failed}
         rdma = self._adapters.rdma
         self._adapters.sampler.set_sources(rdma.sources() if rdma else sources(self._view, {}, {}))
         self._hold_findings()
+        self._note_change()
 
     def _hold_findings(self) -> None:
-        held = {(f.kind, f.component, f.evidence.get("port", "")): f for f in self.findings()}
-        self._held.update(held)
+        self._held.update({f.key: f for f in self.findings()})
 
     def _rdma_state(self) -> RdmaState:
         return self._adapters.rdma.state() if self._adapters.rdma else RdmaState()
 
     def _note_change(self) -> None:
+        said = self.endpoints(), self._view.complete
+        if said == self._said:  # the words of a finding, which a container may change without end
+            return
+        self._said = said
         self._generation += 1
         self._changed.set()
 

@@ -42,7 +42,12 @@ examples:
 The walk ends where the packet leaves this host, is delivered on it, or is
 lost. For both ends of a live path ask the analyzer: netagent-analyzer
 diagnose. With bundles of several hosts (netagent bundle), pairs are walked
-there and back, tunnel, route, neighbour and MTU included.
+there and back, tunnel, route, neighbour and MTU included. A bundle tells of
+endpoints what external_ids say: netagent's own, with --config also what the
+rules of [endpoints] read. Who writes no hardware address or no address (of
+controllers all but ovn-kubernetes) leaves endpoints that are not walked, nor
+are those whose rail is that of their RNIC, or that files declare. Ports left
+out are listed; the analyzer's diagnose knows their endpoints from the agents.
 
 Exit code 0: all arrives; 1: something does not, or cannot be told; 2: the
 question is wrong.
@@ -77,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="with --bundle: all pairs of a task and rail"
     )
-    parser.add_argument("--config", default=CONFIG, help="the agent's file (%(default)s)")
+    parser.add_argument(
+        "--config", metavar="FILE", help=f"the agent's file ({CONFIG}; with --bundle none)"
+    )
     parser.add_argument("--rundir", help="folder of db.sock and the control socket")
     parser.add_argument("--bridge", help="integration bridge")
     parser.add_argument("--host", help="this host's name")
@@ -162,7 +169,7 @@ def _place(arguments: argparse.Namespace) -> tuple[Place, Rules | None]:
     """Return where to look, and how to read the external_ids there."""
     if arguments.rundir and arguments.bridge and arguments.host:
         return (Path(arguments.rundir), arguments.bridge, arguments.host), None
-    config = load(arguments.config)
+    config = load(arguments.config or CONFIG)
     place = (
         Path(arguments.rundir or config.ovs.rundir),
         arguments.bridge or config.ovs.integration_bridge,

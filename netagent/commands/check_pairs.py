@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from netagent.commands.asking import print_json
-from netagent.commands.vswitch import refuse_twins, told_by
-from netagent.config import OvsConfig
+from netagent.commands.vswitch import refuse_twins, told_by, untold_by
+from netagent.config import AgentConfig, OvsConfig, load
+from netagent.host.controllers import Rules
 from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
 from ovs_checks.openflow.addresses import TwoFamilies
@@ -26,10 +27,12 @@ Pair = tuple[EndpointId, EndpointId]
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what becomes of the pairs' packets; return 1 unless all arrive, there and back."""
-    bridge = arguments.bridge or OvsConfig().integration_bridge
+    config = load(arguments.config) if arguments.config else None
+    bridge = arguments.bridge or (config.ovs if config else OvsConfig()).integration_bridge
+    rules = config.endpoints.rules() if config else None
     sites, problems = [], {}
     for path in arguments.bundle:
-        site, unread = _site(path, bridge)
+        site, unread = _site(path, bridge, rules)
         sites.append(site)
         problems[site.snapshot.host] = unread
     refuse_twins(site.snapshot.host for site in sites)
@@ -42,13 +45,15 @@ def run(arguments: argparse.Namespace) -> int:
             found.append(check_pair(sites, source, target, **ports))
         except LookupError as e:
             known = ", ".join(site.snapshot.host for site in sites)
-            raise ConfigError("command line", f"{e} (bundles of: {known})") from e
+            message = f"{e} (bundles of: {known}){_reasons(problems, config)}"
+            raise ConfigError("command line", message) from e
         except TwoFamilies as e:
             raise ConfigError("command line", f"{source} -> {target}: {e}") from e
     if not found and arguments.pairs:
         raise ConfigError(arguments.pairs, "has no pairs")
     if not found:
-        raise ConfigError("command line", f"no pairs: no endpoints of one task on {bridge}")
+        message = f"no pairs: no endpoints of one task on {bridge}"
+        raise ConfigError("command line", message + _reasons(problems, config))
     if arguments.json:
         print_json({"pairs": [_data(one) for one in found], "problems": problems})
     else:
@@ -56,16 +61,25 @@ def run(arguments: argparse.Namespace) -> int:
     return int(not all(one.delivered for one in found))
 
 
-def _site(path: str, bridge: str) -> tuple[Site, list[str]]:
+def _reasons(problems: dict[str, list[str]], config: AgentConfig | None) -> str:
+    """Say why an endpoint that one expects may not be known."""
+    unread = [f"not read on {host}: {each}" for host, said in problems.items() for each in said]
+    if config is None:
+        unread.append("a controller's external_ids are read with --config")
+    return "".join(f"; {each}" for each in unread)
+
+
+def _site(path: str, bridge: str, rules: Rules | None) -> tuple[Site, list[str]]:
     answers = open_answers(Path(path))
     snapshot = assemble(answers, answers.host, wall_ns=answers.wall_ns)
     endpoints = {}
-    for one in told_by(snapshot, bridge, None):
+    for one in told_by(snapshot, bridge, rules):
         port = snapshot.port(one.interface)
         mtu = port.mtu if port and port.mtu else one.mtu
         endpoints[one.id] = Attached(one.interface, one.address, one.mac, mtu, one.task)
     underlay, unread = read_underlay(answers.told)
-    return Site(snapshot, endpoints, underlay), [*snapshot.problems, *unread]
+    untold = untold_by(snapshot, bridge, rules)
+    return Site(snapshot, endpoints, underlay), [*snapshot.problems, *untold, *unread]
 
 
 def _pairs(arguments: argparse.Namespace, sites: Sequence[Site]) -> list[Pair]:

@@ -20,7 +20,7 @@ from netagent.adapters.host.sysfs import rdma_ports
 from netagent.adapters.host.vswitchd import VswitchdError, appctl
 from netagent.adapters.rdma.verbs import REMEDY as PYVERBS_REMEDY
 from netagent.commands.asking import CONFIG
-from netagent.commands.endpoints import first_view
+from netagent.commands.endpoints import first_view, untraced_of
 from netagent.config import AgentConfig, load
 from netagent.host.checks import inspect
 from netagent.host.checks.contract import Checked, Inspected
@@ -194,12 +194,14 @@ def _seen(view: list[HostView]) -> HostView:
 def _rails(view: list[HostView]) -> str:
     seen = _seen(view)
     if not seen.uplinks and seen.rnics:
-        return f"none with a tunnel; {', '.join(seen.rnics)} carry endpoints without"
+        return f"none with a tunnel; {', '.join(seen.rnics)} carry endpoints; {untraced_of(seen)}"
     if not seen.uplinks:
         odd = "; ".join(finding.text for finding in seen.findings)
         remedy = "give each rail's tunnel port external_ids:rail and options:local_ip"
         raise CapabilityMissing("rails", f"{remedy} ({odd})" if odd else remedy)
-    return ", ".join(f"{each.rail}: {each.device} {each.address}" for each in seen.uplinks)
+    rails = ", ".join(f"{each.rail}: {each.device} {each.address}" for each in seen.uplinks)
+    untraced = untraced_of(seen)
+    return f"{rails}; {untraced}" if untraced else rails
 
 
 def _namespaces(view: list[HostView]) -> str:

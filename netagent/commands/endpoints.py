@@ -4,6 +4,7 @@
 import argparse
 import asyncio
 import json
+import textwrap
 from collections.abc import Iterable
 
 import msgspec
@@ -22,6 +23,9 @@ examples:
 
 WAIT_S = 3.0
 """Seconds to wait for OVSDB. Chosen: it answers within one unless it is down."""
+
+_NAMED = 3
+"""Endpoints, of several, that are named. Chosen: to be read."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,8 +88,20 @@ def _show(view: HostView) -> None:
         _row(widths, str(each.id), each.task, each.address, each.underlay, each.rnic, each.state)
     if not view.endpoints:
         print("(none)")
+    if untraced := untraced_of(view):
+        print(textwrap.fill(untraced, 79, break_on_hyphens=False))
     for finding in view.findings:
         print(f"! {finding.component}: {finding.text}")
+
+
+def untraced_of(view: HostView) -> str:
+    """Return of which endpoints no path is traced, and why; "" where there are none."""
+    bare = [str(each.id) for each in view.endpoints if not each.bridge]
+    if not bare:
+        return ""
+    more = f" and {len(bare) - _NAMED} more" if len(bare) > _NAMED else ""
+    named = f"{', '.join(bare[:_NAMED])}{more}"
+    return f"paths of {named} are not traced: no virtual switch carries them"
 
 
 def _row(widths: Iterable[int], *cells: str) -> None:

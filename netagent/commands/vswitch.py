@@ -4,14 +4,15 @@
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from netagent.commands.asking import print_json
-from netagent.host.controllers import ControllerPorts, Rules
+from netagent.host.controllers import ControllerPorts, Rule, Rules
 from netagent.host.facts import Port
 from netagent.host.ports import ContainerPort
-from netagent.host.sources import EndpointSource, Given, OwnPorts, found_by
+from netagent.host.sources import EndpointSource, Found, Given, OwnPorts, found_by
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import ConfigError
 from netagent.model.ids import EndpointId
@@ -21,6 +22,9 @@ from ovs_checks.switch.assemble import assemble
 from ovs_checks.switch.snapshot import Snapshot
 
 Ports = dict[EndpointId, ContainerPort]
+
+_NAMED = 3
+"""Ports, of several, that are named. Chosen: to be read."""
 
 
 def add_place(
@@ -109,11 +113,37 @@ def ports_of(ports: Iterable[ContainerPort]) -> Ports:
 
 def told_by(snapshot: Snapshot, bridge: str, rules: Rules | None) -> tuple[ContainerPort, ...]:
     """Return the container ports of `bridge`, as far as its external_ids say all of them."""
+    told = _found(snapshot, bridge, rules).ports
+    return tuple(port for port in told if port.address and port.mac)
+
+
+def untold_by(snapshot: Snapshot, bridge: str, rules: Rules | None) -> list[str]:
+    """Return what external_ids do not say of container ports, so that these are not told."""
+    found = _found(snapshot, bridge, rules)
+    untold = [f"port {why.port}: {why.text}" for why in found.unusable]
+    without = [port.interface for port in found.ports if not (port.address and port.mac)]
+    if without:
+        untold.append(f"address or hardware address of {_several(without)}: no external_ids")
+    if rules and rules.rail is None:
+        known = {port.interface for port in found.ports} | {why.port for why in found.unusable}
+        whatever = _found(snapshot, bridge, replace(rules, rail=Rule("0")))
+        names = {port.interface for port in whatever.ports} | {w.port for w in whatever.unusable}
+        if railless := sorted(names - known):
+            untold.append(f"rail of {_several(railless)}: it is that of an RNIC, or none")
+    return untold
+
+
+def _found(snapshot: Snapshot, bridge: str, rules: Rules | None) -> Found:
     found = snapshot.by_name.get(bridge)
     ports = tuple(Port(each.name, (each.interface,)) for each in (found.ports if found else ()))
     sources: list[EndpointSource] = [OwnPorts(), *([ControllerPorts(rules)] if rules else [])]
-    told = found_by(sources, Given(ports)).ports
-    return tuple(port for port in told if port.address and port.mac)
+    return found_by(sources, Given(ports))
+
+
+def _several(names: Sequence[str]) -> str:
+    """Name some ports, and count the others."""
+    more = len(names) - _NAMED
+    return f"port {', '.join(names[:_NAMED])}{f' and {more} more' if more > 0 else ''}"
 
 
 def known_to(endpoints: Iterable[Endpoint]) -> Iterator[ContainerPort]:

@@ -8,7 +8,8 @@ makes it: an endpoint that merely fails must go on being probed, or its failure 
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from netagent.host.beneath import rnic_beneath
 from netagent.host.carrier import RnicWatch
@@ -20,14 +21,15 @@ from netagent.host.facts import (
     Uplink,
     VswitchView,
 )
-from netagent.host.ports import ContainerPort, Unusable
+from netagent.host.inside import Condition, condition_of
+from netagent.host.ports import ContainerPort, Unusable, unusable
 from netagent.host.sources import Found
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
 from netagent.model.address import canonical, is_six
 from netagent.model.encapsulation import IP_BYTES
 from netagent.model.endpoint import Endpoint, EndpointState
-from netagent.model.finding import Finding, FindingKind
+from netagent.model.finding import Finding, FindingKey, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, vswitch
 from netagent.model.vswitch import Interface
@@ -37,29 +39,19 @@ GRACE_NS = 2_000_000_000
 graceful removal takes the port first, or within this time."""
 
 SETTLED_NS = 1_500_000_000
-"""Nanoseconds that an interface keeps another address than the announced one until that is taken
-for the endpoint's. Chosen: a tenant may change it as often as it likes, and each change makes new
-lists for all that probe it; less than `GRACE_NS`, so that one change is no trouble."""
+"""Nanoseconds that an interface keeps another address, hardware address or MTU than the announced
+one until that is taken for the endpoint's. Chosen: a tenant may change each as often as it likes,
+and each change makes new lists for all that probe it; less than `GRACE_NS`, so that one change is
+no trouble."""
 
 UNFOUND_NS = 10_000_000_000
 """Nanoseconds that a new port may have no namespace to be found before that is reported. Chosen: a
 container's start may take seconds."""
 
+_T = TypeVar("_T", str, int)
+
 _NAMED = 3
 """Addresses of an interface, of several, that are named. Chosen: to be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Condition:
-    """What one look at a port says."""
-
-    ready: bool = False
-    gone: bool = False
-    """The endpoint's namespace does not exist any more."""
-    text: str = ""
-    device: Link | None = None
-    """The interface inside, where it can be read."""
-    namespace: Namespace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +70,7 @@ class _Known:
     """What is remembered of one endpoint."""
 
     port: ContainerPort
-    condition: _Condition
+    condition: Condition
     since_ns: int
     """When the condition last changed between ready, in trouble and gone."""
     way: _Way | None = None
@@ -89,35 +81,8 @@ class _Known:
     """Namespace it was last found in."""
     netdev: str = ""
     """Name that its interface was last seen to have inside."""
-    other: str = ""
-    """Address that its interface was last seen to have in place of the announced one."""
-    other_since_ns: int = 0
-
-
-def container_nsids(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[int]:
-    """Return the ids of the namespaces that container ports lead to."""
-    names = [port.interface for port in ports if port.bridged]
-    wired = (links.host[name].netnsid for name in names if name in links.host)
-    return frozenset(nsid for nsid in wired if nsid is not None)
-
-
-def unwired_macs(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[str]:
-    """Return the hardware addresses of containers whose ports lead nowhere that the kernel tells.
-
-    Of a representor the other end is a function of the NIC, which was moved into the container.
-    Who says the namespace, too, needs no search for it.
-    """
-    sought = (port for port in ports if port.bridged and port.mac and not port.netns)
-    devices = ((port, links.host.get(port.interface)) for port in sought)
-    return frozenset(port.mac for port, link in devices if link is not None and not _is_wired(link))
-
-
-def named_paths(ports: Iterable[ContainerPort], links: LinkView) -> frozenset[str]:
-    """Return the paths of the namespaces in which interfaces are that nothing else leads to."""
-    named = [port for port in ports if port.netns]
-    devices = ((port, links.host.get(port.interface)) for port in named if port.bridged)
-    unwired = {port.netns for port, link in devices if link is not None and not _is_wired(link)}
-    return frozenset(unwired | {port.netns for port in named if not port.bridged})
+    seen: dict[str, tuple[object, int]] = field(default_factory=dict)
+    """What its interface was last seen to have of each that a container may change, since when."""
 
 
 class Discovery:
@@ -130,7 +95,7 @@ class Discovery:
         self._uplinks = Uplinks(rnics)
         self._rnics = RnicWatch(host)
         self._spares = SpareWatch(host)
-        self._since_wall_ns: dict[tuple[FindingKind, Component, str], int] = {}
+        self._since_wall_ns: dict[FindingKey, int] = {}
         self._deadlines_ns: list[int] = []
 
     def observe(
@@ -152,11 +117,11 @@ class Discovery:
         """
         self._deadlines_ns = []
         interfaces = self._interfaces(view)
-        ports, unusable = found_by_sources.ports, found_by_sources.unusable
+        ports = found_by_sources.ports
         rails = {port.id.rail for port in ports if port.bridged}
         uplinks, unclear = self._uplinks.observe(view, interfaces, links, rails=rails)
         self._forget(ports)
-        found = [*(self._unknown(why) for why in (*unusable, *unclear)), *stated]
+        found = [*(self._unknown(why) for why in (*found_by_sources.unusable, *unclear)), *stated]
         if vswitch_down:
             found.append(self._vswitch_down(vswitch_down))
         by_rail = {uplink.rail: uplink for uplink in uplinks}
@@ -205,11 +170,11 @@ class Discovery:
     ) -> Iterator[Finding]:
         """Update the knowledge about `port`; yield a finding for whatever is odd about it."""
         if port.bridged and uplink is None:
-            yield self._unknown(Unusable(port.interface, f"no tunnel for rail {port.id.rail}"))
+            yield self._unknown(unusable(port, f"no tunnel for rail {port.id.rail}"))
             self._known.pop(port.id, None)
             return
         known = self._known.get(port.id)
-        condition = _condition(port, links, known.inode if known else None)
+        condition = condition_of(port, links, known.inode if known else None)
         if condition.ready and condition.device and not port.address:
             text = self._unclear(condition.device, known, now_ns)
             condition = replace(condition, ready=not text, text=text)
@@ -232,13 +197,19 @@ class Discovery:
         address = before if before in device.addresses else _sole(device)
         if not address:
             return f"{device.name} has {_several(device)}, and nobody says which is the endpoint's"
-        if known is None or not before:
-            return ""
-        if address != known.other:
-            known.other, known.other_since_ns = address, now_ns
-        if address == before or self._lasted(known.other_since_ns, SETTLED_NS, now_ns):
+        if known is None or self._settled(known, "address", before, address, now_ns) == address:
             return ""
         return f"{device.name} has {address} in place of {before}"
+
+    def _settled(self, known: _Known, what: str, before: _T, now: _T, now_ns: int) -> _T:
+        """Return what to announce: `before`, or what the interface has `now` once it lasts."""
+        last, since_ns = known.seen.get(what, (None, now_ns))
+        if now != last:
+            since_ns = now_ns
+        known.seen[what] = now, since_ns
+        if not before or now == before or self._lasted(since_ns, SETTLED_NS, now_ns):
+            return now
+        return before
 
     def _unswitched(self) -> set[str]:
         """Return the RNICs here that carry endpoints which no virtual switch does."""
@@ -247,29 +218,33 @@ class Discovery:
     def _decide(self, known: _Known, now_ns: int) -> None:
         """Set what is announced of an endpoint; one whose address was never known is not."""
         if known.condition.ready:
-            known.endpoint = self._endpoint(known, EndpointState.UP)
+            known.endpoint = self._endpoint(known, EndpointState.UP, now_ns)
         elif known.condition.gone and self._lasted(known.since_ns, GRACE_NS, now_ns):
-            known.endpoint = self._endpoint(known, EndpointState.CRASHED)
+            known.endpoint = self._endpoint(known, EndpointState.CRASHED, now_ns)
         elif known.endpoint is not None:
-            known.endpoint = self._endpoint(known, known.endpoint.state)
+            known.endpoint = self._endpoint(known, known.endpoint.state, now_ns)
 
-    def _endpoint(self, known: _Known, state: EndpointState) -> Endpoint | None:
+    def _endpoint(self, known: _Known, state: EndpointState, now_ns: int) -> Endpoint | None:
         port, device, before, way = known.port, known.condition.device, known.endpoint, known.way
         address = port.address or _address(known)
         if way is None or not address:
             return None
-        mtu = before.mtu if before else _assumed_mtu(port, way)
+        mac, mtu = (before.mac, before.mtu) if before else ("", 0)
+        if device and not port.mac:
+            mac = self._settled(known, "mac", mac, device.mac, now_ns)
+        if device:
+            mtu = self._settled(known, "mtu", mtu, device.mtu, now_ns)
         return Endpoint(
             id=port.id,
             task=port.task,
             host=self._host,
             address=address,
-            mac=port.mac or (device.mac if device else before.mac if before else ""),
+            mac=port.mac or mac,
             underlay=way.underlay or address,
             rnic=way.device,
             bridge=self._bridge if port.bridged else "",
             port=port.interface,
-            mtu=device.mtu if device else mtu,
+            mtu=mtu or _assumed_mtu(port, way),
             bond=way.bond,
             state=state,
         )
@@ -288,12 +263,12 @@ class Discovery:
             device = condition.device
             if device and device.mac and port.mac and device.mac != port.mac:
                 text = f"attached_mac is {port.mac}, but {device.name} has {device.mac}"
-                yield self._unknown(_doubt(port, text))
+                yield self._unknown(unusable(port, text))
         elif condition.gone:
             return
         elif known.endpoint is None:
             if self._lasted(known.since_ns, UNFOUND_NS, now_ns):
-                yield self._unknown(_doubt(port, condition.text))
+                yield self._unknown(unusable(port, condition.text))
         elif self._lasted(known.since_ns, GRACE_NS, now_ns):
             component = Component(Kind.ENDPOINT, str(port.id))
             what = "port" if port.bridged else "interface"
@@ -333,14 +308,16 @@ class Discovery:
 
     def _unknown(self, why: Unusable) -> Finding:
         text, evidence = f"{why.what} {why.port}: {why.text}", {"port": why.port}
+        if why.about:
+            evidence["about"] = why.about
         here = vswitch(self._host) if why.what == "port" else Component(Kind.HOST, self._host)
         return Finding(FindingKind.UNKNOWN_INPUT, here, text, 0, evidence)
 
     def _dated(self, found: list[Finding], wall_ns: int) -> tuple[Finding, ...]:
         """Give each finding the time since when it holds, so that it equals itself next time."""
-        since = {key: self._since_wall_ns.get(key, wall_ns) for key in map(_key, found)}
+        since = {key: self._since_wall_ns.get(key, wall_ns) for key in (f.key for f in found)}
         self._since_wall_ns = since
-        dated = (replace(each, wall_ns=since[_key(each)]) for each in found)
+        dated = (replace(each, wall_ns=since[each.key]) for each in found)
         return tuple(sorted(dated, key=lambda each: (each.kind, each.component, each.text)))
 
 
@@ -349,18 +326,8 @@ def _assumed_mtu(port: ContainerPort, way: _Way) -> int:
     return port.mtu - wider if is_six(way.underlay) else port.mtu
 
 
-def _key(finding: Finding) -> tuple[FindingKind, Component, str]:
-    return finding.kind, finding.component, finding.evidence.get("port", "")
-
-
-def _stage(condition: _Condition) -> tuple[bool, bool]:
+def _stage(condition: Condition) -> tuple[bool, bool]:
     return condition.ready, condition.gone
-
-
-def _doubt(port: ContainerPort, text: str) -> Unusable:
-    if port.bridged:
-        return Unusable(port.interface, text)
-    return Unusable(f"{port.interface} of {port.id.container}", text, "interface")
 
 
 def _way_of(known: _Known, uplink: Uplink | None, links: LinkView) -> _Way | None:
@@ -372,10 +339,6 @@ def _way_of(known: _Known, uplink: Uplink | None, links: LinkView) -> _Way | Non
         return known.way
     beneath = rnic_beneath(device, nsid, links, port.id.container)
     return _Way("", beneath.device, beneath.bond, beneath.members)
-
-
-def _is_wired(link: Link) -> bool:
-    return link.netnsid is not None or link.kind == "veth"
 
 
 def _address(known: _Known) -> str:
@@ -397,121 +360,6 @@ def _sole(device: Link | None) -> str:
     wide = [each for each in usable if not ipaddress.ip_address(each).is_link_local]
     first = [each for each in wide if not is_six(each)] or wide
     return first[0] if len(first) == 1 else ""
-
-
-def _named(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
-    """Look at the device of a port whose namespace is known by its path."""
-    nsid = links.by_path.get(port.netns)
-    namespace = links.namespaces.get(nsid) if nsid is not None else None
-    if nsid is None or namespace is None:
-        alive = any(each.inode == inode for each in links.namespaces.values())
-        gone = inode is not None and not alive
-        return _Condition(gone=gone, text=f"there is no network namespace {port.netns}")
-    devices = links.inside.get(nsid, {}).values()
-    found = [each for each in devices if _is_of(each, port)]
-    if len(found) != 1:
-        what = port.netdev or port.address or port.mac
-        text = f"{len(found) or 'no'} interfaces in {port.netns} are {what}"
-        return _Condition(text=text, namespace=namespace)
-    text = _fault(port, link, found[0], readable=True)
-    return _Condition(ready=not text, text=text, device=found[0], namespace=namespace)
-
-
-def _is_of(device: Link, port: ContainerPort) -> bool:
-    if port.netdev:
-        return device.name == port.netdev
-    return port.address in device.addresses if port.address else device.mac == port.mac
-
-
-def _function(port: ContainerPort, link: Link, links: LinkView, inode: int | None) -> _Condition:
-    """Look at the device in a container that a port's device stands for: it has its address."""
-    if port.netns:
-        return _named(port, link, links, inode)
-    if not port.mac:
-        return _Condition(text=f"nobody says what {link.name} stands for: it has no attached_mac")
-    found = [
-        (namespace, device)
-        for nsid, namespace in links.namespaces.items()
-        for device in links.inside.get(nsid, {}).values()
-        # A container makes devices with whatever address; what it was given has no kind.
-        if device.mac == port.mac and not (link.switch_port and device.kind)
-    ]
-    if len(found) > 1:  # of a bond's members, and of copies of a container, one has the address
-        found = [each for each in found if port.address in each[1].addresses] or found
-    if len(found) != 1:
-        stands = f"{link.name} stands for {link.switch_port}" if link.switch_port else link.name
-        text = f"no container has an interface with {port.mac} ({stands})"
-        if found:
-            text = f"{len(found)} interfaces of containers have {port.mac}"
-        alive = any(each.inode == inode for each in links.namespaces.values())
-        return _Condition(gone=inode is not None and not alive, text=text)
-    ((namespace, device),) = found
-    text = _fault(port, link, device, readable=True)
-    return _Condition(ready=not text, text=text, device=device, namespace=namespace)
-
-
-def _declared(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
-    """Look at an interface that no port stands for; `inode` is its namespace so far."""
-    nsid = links.by_path.get(port.netns)
-    namespace = links.namespaces.get(nsid) if nsid is not None else None
-    if nsid is None or namespace is None:
-        text = f"there is no network namespace {port.netns}"
-        return _Condition(gone=inode is not None, text=text)
-    inside = links.host.values() if nsid == links.own else links.inside.get(nsid, {}).values()
-    device = next((each for each in inside if each.name == port.netdev), None)
-    if device is None:
-        text = f"there is no {port.netdev} in {port.netns}"
-        return _Condition(text=text, namespace=namespace)
-    text = _fault_inside(port, device)
-    # Where its RNIC is here, that one's finding says it.
-    here = rnic_beneath(device, nsid, links, port.id.container).members
-    if not text and not device.carrier and not here:
-        text = f"{device.name} has no carrier"
-    return _Condition(ready=not text, text=text, device=device, namespace=namespace)
-
-
-def _condition(port: ContainerPort, links: LinkView, inode: int | None) -> _Condition:
-    """Look at `port`'s device and at what it is wired to; `inode` is its namespace so far."""
-    if not port.bridged:
-        return _declared(port, links, inode)
-    link = links.host.get(port.interface)
-    if link is None:
-        alive = inode is not None and any(n.inode == inode for n in links.namespaces.values())
-        text = "its device does not exist"
-        return _Condition(gone=not alive, text=text)
-    if not _is_wired(link):
-        return _function(port, link, links, inode)
-    namespace = links.namespaces.get(link.netnsid) if link.netnsid is not None else None
-    if namespace is None:
-        text = "no namespace found for the other end of its device; is /proc ours?"
-        return _Condition(gone=inode is not None, text=text)
-    inside = links.inside.get(link.netnsid) if link.netnsid is not None else None
-    device = inside.get(link.peer) if inside is not None and link.peer is not None else None
-    text = _fault(port, link, device, readable=inside is not None)
-    return _Condition(ready=not text, text=text, device=device, namespace=namespace)
-
-
-def _fault(port: ContainerPort, link: Link, device: Link | None, *, readable: bool) -> str:
-    """Say what keeps the endpoint from working, or nothing."""
-    if not link.up:
-        return f"{link.name} is down on the host"
-    if port.error:
-        return f"Open vSwitch cannot use it: {port.error}"
-    if not readable:
-        return "" if link.carrier else f"{link.name} has no carrier"
-    return _fault_inside(port, device)
-
-
-def _fault_inside(port: ContainerPort, device: Link | None) -> str:
-    if device is None:
-        return "its interface left the container's namespace"
-    if not device.up:
-        return f"{device.name} is down in the container"
-    if port.address and port.address in device.duplicates:
-        return f"{device.name} may not use {port.address}: another device answered for it"
-    if port.address and port.address not in device.addresses:
-        return f"{device.name} does not carry {port.address}"
-    return ""
 
 
 def _several(device: Link) -> str:

@@ -33,6 +33,8 @@ class Unusable:
     what: str = "port"
     """What `port` names: a ``port`` of the virtual switch; else an ``interface`` or a ``file``,
     with which no virtual switch has anything to do."""
+    about: str = ""
+    """Which of several things of it is meant, where more than one may be odd at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,13 @@ class ContainerPort:
     """Why Open vSwitch cannot use it."""
     mtu: int = _OVERLAY_MTU
     """Bytes; what to assume where the container's interface cannot be read, over IPv4."""
+
+
+def unusable(port: ContainerPort, text: str) -> Unusable:
+    """Return what is odd about `port`; two containers may have interfaces of one name."""
+    if port.bridged:
+        return Unusable(port.interface, text)
+    return Unusable(f"{port.interface} of {port.id.container}", text, "interface")
 
 
 def is_tunnel(interface: Interface) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from netagent.host.facts import DeclaredFile, LinkView, Port, Uplink
-from netagent.host.ports import ContainerPort, Unusable, container_ports
+from netagent.host.ports import ContainerPort, Unusable, container_ports, unusable
 from netagent.model.ids import EndpointId
 
 
@@ -54,16 +54,15 @@ class OwnPorts:
 def found_by(sources: Sequence[EndpointSource], given: Given) -> Found:
     """Return what all `sources` say; of an endpoint that two name, the first source's holds."""
     found = [source.endpoints(given) for source in sources]
-    unusable = [why for each in found for why in each.unusable]
-    return _one_each((port for each in found for port in each.ports), unusable)
+    odd = [why for each in found for why in each.unusable]
+    return _one_each((port for each in found for port in each.ports), odd)
 
 
-def _one_each(ports: Iterable[ContainerPort], unusable: list[Unusable]) -> Found:
+def _one_each(ports: Iterable[ContainerPort], odd: list[Unusable]) -> Found:
     kept: dict[EndpointId, ContainerPort] = {}
     for port in ports:
         first = kept.setdefault(port.id, port)
         if first is not port:
-            what = "port" if port.bridged else "interface"
-            text = f"{port.id} is already on {'port' if first.bridged else 'interface'}"
-            unusable.append(Unusable(port.interface, f"{text} {first.interface}", what))
-    return Found(tuple(kept[key] for key in sorted(kept)), tuple(unusable))
+            what = "port" if first.bridged else "interface"
+            odd.append(unusable(port, f"{port.id} is already on {what} {first.interface}"))
+    return Found(tuple(kept[key] for key in sorted(kept)), tuple(odd))

@@ -60,7 +60,8 @@ class Uplinks:
                 found.setdefault(each.rail, each)
         for rail in sorted(self._known.keys() & rails - found.keys()):
             found[rail] = self._known[rail]
-            unusable.append(Unusable(found[rail].tunnel, f"the tunnel of rail {rail} is gone"))
+            name, text = found[rail].tunnel, f"the tunnel of rail {rail} is gone"
+            unusable.append(Unusable(name, text, about=f"rail {rail}"))
         self._known = found
         return tuple(found[rail] for rail in sorted(found)), tuple(unusable)
 
@@ -124,7 +125,8 @@ def _by_rnics(
                 _encapsulation_of(tunnel),
             )  # fmt: skip
         else:
-            yield Unusable(tunnel.name, f"its address {address!r} is on no RNIC of [ovs] rails")
+            text = f"its address {address!r} is on no RNIC of [ovs] rails"
+            yield Unusable(tunnel.name, text, about=address)
 
 
 def _encapsulation_of(tunnel: Interface) -> Encapsulation:

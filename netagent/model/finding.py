@@ -57,6 +57,9 @@ MAX_TEXT = 2_000
 """Most characters of a finding's text, and of each thing that was read. Chosen: to be read."""
 
 
+FindingKey = tuple[FindingKind, Component, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A state that holds at `wall_ns`; it stays true until a summary comes without it."""
@@ -67,3 +70,13 @@ class Finding:
     """One sentence for a human, quoting what was read."""
     wall_ns: int
     evidence: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def key(self) -> FindingKey:
+        """What makes it the same finding as one before: all but its words and its time.
+
+        Of one component several may hold at once where evidence says which ``port`` is meant, and
+        what ``about`` it.
+        """
+        read = self.evidence
+        return self.kind, self.component, read.get("port", ""), read.get("about", "")

@@ -20,7 +20,7 @@ TABLES = {
     ],
     "Port": [
         *("_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode", "cvlans", "protected"),
-        *("qos", "other_config"),
+        *("qos", "other_config", "external_ids"),
     ],
     "QoS": ["_uuid", "queues"],
     "Queue": ["_uuid", "dscp"],
@@ -247,13 +247,14 @@ def _port(
         for column in ("tag", "trunks", "vlan_mode")
         if _items(port[column])
     ]
+    ids = dict(_pairs(port.get("external_ids", _NO_PAIRS)))  # ovs-cni writes them there
     return Port(
         name=interface.name,
         ofport=interface.ofport if interface.ofport is not None else -1,
         bridge=bridge,
         type=interface.type,
         options=tuple(sorted(interface.options.items())),
-        external_ids=tuple(sorted(interface.external_ids.items())),
+        external_ids=tuple(sorted({**ids, **interface.external_ids}.items())),
         mac=interface.mac_in_use or "",
         state=interface.link_state or "",
         vlan=" ".join(vlan),

@@ -68,6 +68,8 @@ class Port:
     type: str = ""
     options: tuple[tuple[str, str], ...] = ()
     external_ids: tuple[tuple[str, str], ...] = ()
+    """Those of the interface, and of the port that it belongs to."""
+
     mac: str = ""
     state: str = ""
     """`up`, `down` or empty for unknown."""

@@ -229,17 +229,29 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     task |= {"endpoints_expected": 8, "endpoints_registered": 7, "list": "basic"}
     assert "train-a  declared  4           0,1    7/8" in fits(tasks.report([task]))
     endpoint = {"id": "a0/rail0", "state": "gone", "host": "h0", "rnic": "rnic0", "task": ""}
-    endpoint |= {"address": "10.0.0.10", "since_ns": 1, "deregistered_ns": INCIDENT["detected_ns"]}
+    endpoint |= {
+        "address": "10.0.0.10",
+        "bridge": "br-int",
+        "since_ns": 1,
+        "deregistered_ns": INCIDENT["detected_ns"],
+    }
     conflict = {"wall_ns": 1, "endpoint": "a0/rail0", "winner": "h1", "loser": "h0"}
     text = fits(endpoints.report({"endpoints": [endpoint], "conflicts": [conflict]}))
     assert "a0/rail0  gone   06:00:00  h0    rnic0  10.0.0.10  -" in text
     assert "claimed by h1 while h0 still had it" in text
+    assert "not traced" not in text
+    bare = [{**endpoint, "id": f"a{n}/rail0", "bridge": ""} for n in range(4)]
+    text = fits(endpoints.report({"endpoints": [endpoint, *bare], "conflicts": []}))
+    assert " ".join(text.split()).endswith(
+        "a0/rail0, a1/rail0, a2/rail0 and 1 more: paths are not traced, since no virtual switch "
+        "carries them"
+    )
     assert fits(endpoints.report({"endpoints": [], "conflicts": []})) == "no endpoints registered"
 
 
 def test_who_of_a_task_cannot_probe_each_other_is_told_once():
     one = {"state": "up", "host": "h0", "rnic": "rnic0", "task": "t", "rail": 0, "since_ns": 1}
-    one |= {"id": "a0/rail0", "address": "10.0.0.10", "deregistered_ns": None}
+    one |= {"id": "a0/rail0", "address": "10.0.0.10", "bridge": "br-int", "deregistered_ns": None}
     six = {**one, "address": "fd00::10"}
     alone = [{**six, "rail": 1}, {**six, "task": "u"}, {**six, "state": "gone"}]
 

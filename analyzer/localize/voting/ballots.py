@@ -2,7 +2,7 @@
 """Votes into verdicts: loss and latency over the components that flows cross."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from heapq import nsmallest
@@ -11,8 +11,10 @@ from itertools import pairwise
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import (
     Case,
+    Endpoints,
     Explained,
     OrderedPair,
+    is_switched,
     pair_of,
     pairs_quoted,
     unordered,
@@ -41,6 +43,8 @@ HEALTHY_QUOTED = 6
 PATHS_QUOTED = 4
 """Most failing flows whose paths a verdict quotes. Chosen: enough to see what they share, short
 enough to read."""
+ENDS_NAMED = 3
+"""Endpoints, of several, that are named for never being traced. Chosen: to be read."""
 VOTE_CONFIDENCE = 0.975
 """Largest confidence of a vote (DESIGN 10). Of votes as sure as can be in simulated fabrics more
 are right (docs/campaign.md); a vote infers, and stays below what a walk or a host's own finding
@@ -259,13 +263,13 @@ def sprayed(polled: Poll, topology: LearnedTopology) -> Poll:
 
 
 def by_votes(
-    polled: Poll, topology: LearnedTopology, counted: Counted | None = None
+    case: Case, polled: Poll, topology: LearnedTopology, counted: Counted | None = None
 ) -> list[Explained]:
     """Return verdicts for the losses that were put to the vote, the undecided last."""
     if not polled.elections:
-        return _nobody(polled, topology)
+        return _nobody(polled, topology, case.endpoints)
     return [
-        _by_election(election, polled, topology, counted or Counted())
+        _by_election(election, polled, topology, counted or Counted(), case.endpoints)
         for election in sorted(
             _doubted(_folded(polled.elections)), key=lambda each: not each.decided
         )
@@ -332,7 +336,7 @@ def _is_part(election: Election, whole: Suspect) -> bool:
     )
 
 
-def _nobody(polled: Poll, topology: LearnedTopology) -> list[Explained]:
+def _nobody(polled: Poll, topology: LearnedTopology, endpoints: Endpoints) -> list[Explained]:
     """Return that no component loses more than the others, where losses are many all the same."""
     lossy = [ballot for ballot in polled.ballots if ballot.lost]
     lost, sent = sum(b.lost for b in lossy), sum(b.sent for b in polled.ballots)
@@ -340,12 +344,11 @@ def _nobody(polled: Poll, topology: LearnedTopology) -> list[Explained]:
     if lost < max(MIN_LOST, MIN_RATE * sent) or len({ballot.pair for ballot in lossy}) < MIN_PAIRS:
         return []
     flows = tuple(polled.ballots[ballot] for ballot in lossy)
-    untraced = sum(not ballot.whole for ballot in lossy)
     verdict = Verdict(
         None, None, Symptom.LOSS, 0.0,
         f"insufficient evidence: {lost} of {sent} probes are lost, whatever they cross",
         failing=pairs_quoted(flows), evidence=tuple(_paths(flows, topology)),
-        missing=(f"the underlay paths of {untraced} failing flows",) if untraced else (),
+        missing=tuple(_untraced(lossy, polled, endpoints)),
     )  # fmt: skip
     return [Explained(verdict, flows)]
 
@@ -421,7 +424,11 @@ def _evenly(ballots: Sequence[Ballot], most: int) -> dict[Ballot, int]:
 
 
 def _by_election(
-    election: Election, polled: Poll, topology: LearnedTopology, counted: Counted
+    election: Election,
+    polled: Poll,
+    topology: LearnedTopology,
+    counted: Counted,
+    endpoints: Endpoints,
 ) -> Explained:
     flows = tuple(polled.ballots[b] for b in election.explains)
     best = next(iter(election.suspects), None)
@@ -449,7 +456,11 @@ def _by_election(
         beside = {"kind": best.component.kind.value, "lost": lost, "sent": sent}
         facts.append(Evidence(EvidenceKind.BESIDE, beside | large))
     if best is None or blind or not election.decided:
-        undecided = _undecided(election, flows, facts, counted.missing, symptom)
+        wanted = list(counted.missing)
+        if election.pairs < 2:
+            wanted.append("a second failing pair that shares a component")
+        wanted += _untraced(election.explains, polled, endpoints)
+        undecided = _undecided(election, flows, facts, wanted, symptom)
         return Explained(undecided, flows)
     said = f"{_percent(rate)} of the probes{size} that cross {best.component} are lost"
     if way := _one_way(best.component, polled, topology):
@@ -459,11 +470,13 @@ def _by_election(
         )
         told = {"component": str(best.component), **asdict(way)}
         facts.insert(1, Evidence(EvidenceKind.DIRECTION, told | large))
+    unseen = [pair_of(polled.ballots[b].flow) for b in election.explains if not b.whole]
     verdict = Verdict(
         best.component, best.component.layer, symptom, _confidence(election),
         said + _or_alike(election),
         failing=pairs_quoted(flows), healthy=_neighbours(best.component, polled),
-        alternatives=election.suspects[1:], evidence=tuple(facts), missing=counted.missing,
+        alternatives=election.suspects[1:], evidence=tuple(facts),
+        missing=(*counted.missing, *_never_traced(unseen, endpoints)),
     )  # fmt: skip
     return Explained(verdict, flows)
 
@@ -489,25 +502,37 @@ def _undecided(
     election: Election,
     flows: Sequence[FlowView],
     facts: Sequence[Evidence],
-    missing: Sequence[str],
+    wanted: Sequence[str],
     symptom: Symptom,
 ) -> Verdict:
-    wanted = list(missing)
-    if election.pairs < 2:
-        wanted.append("a second failing pair that shares a component")
-    wanted += _untraced(election)
-    wanted.append("a comparison of the datapath's and the RNIC's flow tables with OpenFlow's")
+    compared = "a comparison of the datapath's and the RNIC's flow tables with OpenFlow's"
     return Verdict(
         None, None, symptom, _confidence(election),
         "insufficient evidence: no component explains the losses better than the others",
         failing=pairs_quoted(flows), alternatives=election.suspects,
-        evidence=tuple(facts), missing=tuple(wanted),
+        evidence=tuple(facts), missing=(*wanted, compared),
     )  # fmt: skip
 
 
-def _untraced(election: Election) -> list[str]:
-    untraced = sum(not ballot.whole for ballot in election.explains)
-    return [f"the underlay paths of {untraced} failing flows"] if untraced else []
+def _untraced(ballots: Iterable[Ballot], polled: Poll, endpoints: Endpoints) -> list[str]:
+    """Say of how many flows nobody saw the ways, apart from those that are never traced."""
+    pairs = [pair_of(polled.ballots[ballot].flow) for ballot in ballots if not ballot.whole]
+    some = sum(is_switched(pair, endpoints) for pair in pairs)
+    seen_by_nobody = [f"the underlay paths of {some} failing flows"] if some else []
+    return [*seen_by_nobody, *_never_traced(pairs, endpoints)]
+
+
+def _never_traced(pairs: Iterable[OrderedPair], endpoints: Endpoints) -> list[str]:
+    """Say of flows between such pairs that no way is seen of those without a virtual switch."""
+    bare = [pair for pair in pairs if not is_switched(pair, endpoints)]
+    ends = sorted(
+        {key for pair in bare for key in pair if key in endpoints and not endpoints[key].bridge}
+    )
+    if not bare:
+        return []
+    more = f" and {len(ends) - ENDS_NAMED} more" if len(ends) > ENDS_NAMED else ""
+    carried = f"no virtual switch carries {', '.join(map(str, ends[:ENDS_NAMED]))}{more}"
+    return [f"the underlay paths of {len(bare)} failing flows, which are not traced: {carried}"]
 
 
 def _confidence(election: Election) -> float:
@@ -616,7 +641,8 @@ def _by_slowness(
     if not election.decided and counted is None:
         return []
     if not election.decided:
-        wanted = [*_untraced(election), "routers whose answers become late where flows do"]
+        wanted = _untraced(election.explains, polled, case.endpoints)
+        wanted.append("routers whose answers become late where flows do")
         undecided = Verdict(
             None, None, Symptom.LATENCY, _confidence(election),
             f"insufficient evidence: {len(mine)} flows became slow, and several parts explain it",

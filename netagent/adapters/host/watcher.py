@@ -31,9 +31,10 @@ from netagent.host.board import BoardWatch
 from netagent.host.checks.contract import Inspected
 from netagent.host.controllers import ControllerPorts
 from netagent.host.declared import DeclaredPorts
-from netagent.host.discovery import Discovery, container_nsids, named_paths, unwired_macs
+from netagent.host.discovery import Discovery
 from netagent.host.facts import Bridge, HostView, LinkView, Namespace, Uplink, VswitchView
 from netagent.host.hardware import Hardware
+from netagent.host.inside import container_nsids, named_paths, unwired_macs
 from netagent.host.inventory import inventory_of
 from netagent.host.ports import is_tunnel
 from netagent.host.rates import PortRate, RateWatch

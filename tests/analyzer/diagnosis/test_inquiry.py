@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analyzer.diagnosis.inquiry import (
     BY_CHANCE,
@@ -21,7 +22,7 @@ from analyzer.diagnosis.inquiry import (
 from analyzer.simulate.agents import WIDTH_NS, Agents, Noise
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Effect, Failure, Family
-from netagent.model.finding import FindingKind
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer, rnic, switch
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
@@ -188,6 +189,19 @@ def test_a_host_speaks_of_its_own_parts():
         begin_ns, asked.begin_ns = asked.begin_ns, asked.summaries[0].start_ns
         assert answer(asked.looked(windows=1))[0] is said
         asked.begin_ns = begin_ns
+
+
+def test_all_that_a_host_states_of_one_component_is_told_each_once():
+    asked = Asked().windows(2)
+    stated = tuple(
+        Finding(FindingKind.UNKNOWN_INPUT, Component(Kind.VSWITCH, "h1"), name, 1, {"port": name})
+        for name in ("c0-r0", "c1-r0")
+    )
+    asked.summaries = [
+        structs.replace(each, findings=stated) if each.host == "h1" else each
+        for each in asked.summaries
+    ]
+    assert asked.looked().findings == stated
 
 
 def test_the_order_of_summaries_changes_nothing():

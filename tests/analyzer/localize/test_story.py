@@ -55,6 +55,12 @@ def test_what_hosts_compared_is_told_and_counts_after_what_stops_packets():
 BOTH = dict.fromkeys(WAYS, DELIVERED)
 
 
+def test_of_ends_that_no_virtual_switch_carries_it_is_said_why_no_path_is_there():
+    for bare, why in (((), ""), ((A, B), f" (not traced: no virtual switch carries {A} and {B})")):
+        story = tell(WAYS, BOTH, (), [], LearnedTopology(), (), (), bare)
+        assert story["tree"][-1]["text"] == f"underlay, newest window{why}"
+
+
 @pytest.mark.parametrize(
     ("reaches", "missing", "incidents", "expected"),
     [

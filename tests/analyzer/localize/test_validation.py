@@ -199,7 +199,7 @@ def test_what_is_wanted_is_what_votes_name_as_missing():
     for seed in range(6):
         fabric = Fabric(seed=seed, loss={switch("spine-0"): 0.01}, probes=12)
         case, topology = fabric.case(), fabric.topology()
-        for each in by_votes(poll(case, case.flows, topology), topology, Counted()):
+        for each in by_votes(case, poll(case, case.flows, topology), topology, Counted()):
             said |= set(each.verdict.missing)
     assert WANTED in said
 

@@ -786,6 +786,25 @@ def test_a_page_after_nobody_known_is_refused(tmp_path):
     on(tmp_path, work)
 
 
+def test_findings_of_one_instant_about_one_component_are_all_on_some_page(tmp_path):
+    switch, kind = Component(Kind.VSWITCH, "h0"), FindingKind.UNKNOWN_INPUT
+    known = [
+        Finding(kind, switch, f"{port} {about}", 5, {"port": port, "about": about})
+        for port in ("p", "q") for about in ("", "172.30.0.9")
+    ]  # fmt: skip
+
+    async def work(lab):
+        lab.diagnosis.findings = lambda: known
+        told, after = [], {}
+        while after is not None:
+            reply = (await lab.http.get("/v1/findings", params={"limit": 1, **after})).json()
+            told += [each["text"] for each in reply["findings"]]
+            after = {"after": reply["next"]} if reply["next"] else None
+        assert sorted(told) == sorted(each.text for each in known)
+
+    on(tmp_path, work)
+
+
 def test_status_findings_topology_and_metrics_tell_how_things_are(tmp_path):
     async def work(lab):
         await lab.register("h0", endpoint("h0", "a0"))

@@ -15,7 +15,7 @@ from netagent.model.encapsulation import GENEVE
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import EndpointId
-from netagent.model.pinglist import Target
+from netagent.model.pinglist import PingList, Target
 from netagent.wire.messages import PathRequest, ProbeRequest
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
@@ -85,6 +85,21 @@ def test_no_ways_are_looked_for_where_no_tunnel_leaves():
     bare = replace(LISTED, underlay=LISTED.address)
     with pytest.raises(CapabilityMissing, match="b/rail0 has no tunnel"):
         vteps_of(request, [bare], [replace(OWN, underlay="172.16.0.1", bridge="br-int")])
+
+
+@pytest.mark.parametrize(("bridge", "underlay", "bare"), [
+    ("", "172.16.0.2", "a/rail0"), ("br-int", LISTED.address, "b/rail0"),
+])  # fmt: skip
+def test_why_no_path_is_traced_where_no_virtual_switch_carries_an_end_is_said(
+    service, membership, monkeypatch, bridge, underlay, bare
+):
+    made, *_ = service()
+    targets = (replace(LISTED, underlay=underlay),)
+    monkeypatch.setattr(membership, "_pinglist", PingList(1, targets))
+    own = replace(OWN, bridge=bridge, underlay="172.16.0.1", rnic="rnic0", port="p")
+    membership.on_view(HostView(endpoints=(own,), complete=True))
+    with pytest.raises(CapabilityMissing, match=f"no virtual switch carries {bare}"):
+        asyncio.run(made.path(PathRequest(source=A, target=B)))
 
 
 # --- comparisons of tables -----------------------------------------------------------------------

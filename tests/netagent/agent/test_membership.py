@@ -44,10 +44,12 @@ def test_a_finding_that_came_and_went_within_a_window_is_held_for_it(membership,
     assert list(membership.take_held()) == []
 
 
-def test_of_several_bad_files_each_is_held(membership):
+@pytest.mark.parametrize("what", [{}, {"port": "vxlan0"}])
+def test_of_several_bad_files_or_addresses_of_one_tunnel_each_is_held(membership, what):
     component = Component(Kind.HOST, "h0")
     bad = tuple(
-        Finding(FindingKind.UNKNOWN_INPUT, component, name, 1, {"port": name}) for name in "ab"
+        Finding(FindingKind.UNKNOWN_INPUT, component, name, 1, {"port": name, "about": name} | what)
+        for name in "ab"
     )
     membership.on_view(HostView(findings=bad, complete=True))
     assert tuple(membership.take_held()) == bad
@@ -129,7 +131,8 @@ def test_changes_without_end_are_registered_once_a_second(membership, monkeypatc
 
     async def register_once():
         registered.append(clock[0])
-        membership.on_view(HostView(complete=True))
+        here = (endpoint(A),) if len(registered) % 2 else ()
+        membership.on_view(HostView(endpoints=here, complete=True))
         if len(registered) == 50:
             raise NotImplementedError
 
@@ -143,6 +146,17 @@ def test_changes_without_end_are_registered_once_a_second(membership, monkeypatc
     with pytest.raises(NotImplementedError):
         asyncio.run(membership.register())
     assert registered == pytest.approx([0.0] * 30 + list(range(20)))
+
+
+def test_what_changes_nothing_that_others_may_probe_is_no_news(membership):
+    membership.on_view(HostView(complete=True))
+    first = membership._registration().generation
+    odd = Finding(FindingKind.UNKNOWN_INPUT, Component(Kind.HOST, "h0"), "eth0 has 02:...", 1)
+    membership.on_view(HostView(findings=(odd,), complete=True))
+    membership.on_rdma()
+    assert membership._registration().generation == first
+    membership.on_view(HostView(endpoints=(endpoint(A),), findings=(odd,), complete=True))
+    assert membership._registration().generation == first + 1
 
 
 def test_news_that_do_not_come_keep_nobody_from_announcing(adapters, membership, monkeypatch):

@@ -110,7 +110,22 @@ def test_a_host_whose_endpoints_are_all_declared_needs_no_open_vswitch(able, mon
     config = parse(f'{CONFIG}[ovs]\nintegration_bridge = ""\n')
     found = {each.capability: each for each in asyncio.run(diagnose(config))}
     assert {found[name].state for name in ("Open vSwitch", "OVSDB", "rails")} == {"ok"}
-    assert found["rails"].detail == "none with a tunnel; rnic0 carry endpoints without"
+    untraced = "paths of c0/rail0 are not traced: no virtual switch carries them"
+    assert found["rails"].detail == f"none with a tunnel; rnic0 carry endpoints; {untraced}"
+
+
+def test_endpoints_whose_paths_are_never_traced_are_told_beside_the_rails(able, monkeypatch):
+    bare = replace(VIEW.endpoints[0], id=EndpointId("c1", 0), bridge="", port="net1")
+
+    async def view(_: object) -> HostView:
+        return replace(VIEW, endpoints=(*VIEW.endpoints, bare))
+
+    monkeypatch.setattr(doctor, "first_view", view)
+    found = {each.capability: each for each in asyncio.run(diagnose(parse(CONFIG)))}
+    assert (found["rails"].state, found["rails"].detail) == (
+        "ok",
+        "0: rnic0 172.30.0.10; paths of c1/rail0 are not traced: no virtual switch carries them",
+    )
 
 
 def test_without_a_view_of_the_host_rails_and_namespaces_point_at_ovsdb(able, monkeypatch):

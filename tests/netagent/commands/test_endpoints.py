@@ -82,6 +82,21 @@ def test_addresses_of_ipv6_are_whole_and_in_columns(watcher, file, capsys, monke
         assert [row[at:].split()[0] for row in rows] == [getattr(e, key) for e in (four, six)]
 
 
+def test_endpoints_whose_paths_are_never_traced_are_said_to_be(watcher, file, capsys, monkeypatch):
+    main(["endpoints", "--config", file])
+    assert "not traced" not in capsys.readouterr().out
+    (end,) = VIEW.endpoints
+    bare = [replace(end, id=EndpointId("train-a-0", n), bridge="") for n in range(5)]
+    monkeypatch.setattr(watcher, "views", (replace(VIEW, endpoints=(end, *bare), findings=()),))
+    assert main(["endpoints", "--config", file]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert " ".join(lines[-2:]) == (
+        "paths of train-a-0/rail0, train-a-0/rail1, train-a-0/rail2 and 2 more are not traced: "
+        "no virtual switch carries them"
+    )
+    assert all(len(line) < 80 for line in lines)
+
+
 def test_the_whole_view_as_json(watcher, file, capsys, monkeypatch):
     calm = HostView(VIEW.endpoints, VIEW.namespaces, (), VIEW.uplinks, complete=True)
     monkeypatch.setattr(watcher, "views", (calm,))

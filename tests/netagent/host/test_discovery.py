@@ -11,11 +11,9 @@ from netagent.host.discovery import (
     SETTLED_NS,
     UNFOUND_NS,
     Discovery,
-    container_nsids,
-    named_paths,
-    unwired_macs,
 )
 from netagent.host.facts import HostView, LinkView, Namespace, VswitchView
+from netagent.host.inside import unwired_macs
 from netagent.host.ports import ContainerPort, Unusable
 from netagent.host.sources import Found
 from netagent.model.endpoint import EndpointState
@@ -70,15 +68,6 @@ def test_an_endpoint_has_the_facts_of_all_its_sources(host):
     assert [each.rail for each in view.uplinks] == [0, 1]
     assert view.findings == ()
     assert view.complete
-
-
-def test_only_namespaces_of_container_ports_are_looked_into():
-    links = Links()
-    links.start(plug(), 3)
-    links.add("other", netnsid=9)
-    view = vswitch(tunnel(0), plug(), plug("gone"))
-    assert container_nsids(found_in(view).ports, links.view) == {3}
-    assert container_nsids((), links.view) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -263,6 +252,31 @@ def test_a_deleted_tunnel_hides_no_endpoint(host):
     assert [each.text for each in view.findings] == ["port vxlan0: the tunnel of rail 0 is gone"]
 
 
+def test_two_things_that_are_odd_about_one_tunnel_are_two_findings_since_their_own_time(host):
+    host.discovery = Discovery(host="h0", bridge="br-int", rnics=("rnic0",))
+    options = {"remote_ip": "172.30.0.11"}
+    view = vswitch(tunnel(0, options=options, external_ids={}))
+    view = replace(view, external_ids={"ovn-encap-ip": "172.30.9.9"})
+    host.observe(view)
+    host.now_ns += S
+    host.observe(replace(view, external_ids={"ovn-encap-ip": "172.30.9.9,172.30.9.8"}))
+    seen = host.observe(replace(view, external_ids={"ovn-encap-ip": "172.30.9.9,172.30.9.8"}))
+    assert len({each.key for each in seen.findings}) == 2
+    since = {each.text.split("'")[1]: each.wall_ns - WALL_NS for each in seen.findings}
+    assert since == {"172.30.9.9": 0, "172.30.9.8": S}
+
+
+def test_a_tunnel_that_lost_its_rail_and_its_address_has_a_finding_for_each(host):
+    host.started()
+    lost = tunnel(0, options={"local_ip": "172.30.9.9"})
+    seen = host.observe(vswitch(lost, tunnel(1), plug()))
+    assert [each.text for each in seen.findings] == [
+        "port vxlan0: no device holds 172.30.9.9",
+        "port vxlan0: the tunnel of rail 0 is gone",
+    ]
+    assert len({each.key for each in seen.findings}) == 2
+
+
 def test_a_dead_vswitchd_changes_nothing_but_the_finding(host):
     before = host.started()
     for rail in (0, 1):  # its internal ports die with it
@@ -391,15 +405,6 @@ def test_a_device_on_top_of_the_one_that_was_given_is_not_taken_for_it(host):
     assert host.look(plug(), after_ns=UNFOUND_NS).endpoints == ()
     (finding,) = host.look(plug()).findings
     assert "eth0 does not carry 10.0.0.10" in finding.text
-
-
-def test_hardware_addresses_are_looked_for_of_ports_that_are_wired_to_nothing():
-    links = Links()
-    links.give(plug(), 3)
-    links.start(plug("c1", octet=11), 4)
-    view = vswitch(tunnel(0), plug(), plug("c1", octet=11), plug("gone", octet=12))
-    assert unwired_macs(found_in(view).ports, links.view) == {"02:00:00:00:00:0a"}
-    assert unwired_macs((), links.view) == frozenset()
 
 
 def test_a_function_that_no_container_has_is_told_with_its_port(host):
@@ -555,6 +560,58 @@ def test_an_address_that_changes_all_the_time_is_an_endpoint_that_is_down(host):
     assert "eth0 has 10.0.0.14 in place of 10.0.0.10" in view.findings[0].text
 
 
+MAC_OR_MTU = pytest.mark.parametrize(
+    ("fact", "before", "others"),
+    [
+        ("mac", "02:00:00:00:00:0a", [f"02:00:00:00:01:{n:02x}" for n in range(6)]),
+        ("mtu", 1400, [9000, 1300, 1301, 1302, 9000, 1303]),
+    ],
+)
+
+
+@MAC_OR_MTU
+def test_another_hardware_address_or_mtu_is_taken_once_it_lasts(host, fact, before, others):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    host.links.change_inside(3, **{fact: others[0]})
+    (endpoint,) = told(host, TOLD, after_ns=S).endpoints
+    assert getattr(endpoint, fact) == before
+    assert host.discovery.deadline_ns() == host.now_ns + SETTLED_NS
+    view = told(host, TOLD, after_ns=SETTLED_NS)
+    assert [getattr(each, fact) for each in view.endpoints] == others[:1]
+    assert view.findings == ()
+    assert host.discovery.deadline_ns() is None
+
+
+@MAC_OR_MTU
+def test_what_changes_without_end_is_announced_as_it_was(host, fact, before, others):
+    host.links.start(plug(), 3)
+    announced = told(host, TOLD).endpoints
+    for other in others:
+        for value in (other, before, other):
+            host.links.change_inside(3, **{fact: value})
+            assert told(host, TOLD, after_ns=S).endpoints == announced
+    assert told(host, TOLD, after_ns=SETTLED_NS).endpoints != announced
+
+
+def test_what_changes_without_end_keeps_nothing_else_from_being_taken(host):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    host.links.change_inside(3, addresses=("10.0.0.11",), mac="02:00:00:00:00:0b")
+    for mtu in (1300, 1301, 1302):
+        host.links.change_inside(3, mtu=mtu)
+        (endpoint,) = told(host, TOLD, after_ns=S).endpoints
+    taken = (endpoint.address, endpoint.mac, endpoint.mtu)
+    assert taken == ("10.0.0.11", "02:00:00:00:00:0b", 1400)
+
+
+def test_a_hardware_address_that_is_stated_is_taken_at_once(host):
+    host.links.start(plug(), 3)
+    told(host, TOLD)
+    (endpoint,) = told(host, replace(TOLD, mac="02:00:00:00:00:0c")).endpoints
+    assert endpoint.mac == "02:00:00:00:00:0c"
+
+
 @pytest.mark.parametrize(
     "known", [{"netdev": "eth0"}, {"address": "10.0.0.10"}, {"mac": "02:00:00:00:00:0a"}]
 )
@@ -566,20 +623,6 @@ def test_behind_a_representor_a_namespace_that_is_said_is_enough(host, known):
     (endpoint,) = view.endpoints
     assert (endpoint.address, endpoint.mac) == ("10.0.0.10", "02:00:00:00:00:0a")
     assert view.namespaces == {C0: host.links.namespaces[3]}
-
-
-def test_only_where_nothing_else_leads_a_namespace_is_opened_by_its_path(host):
-    links = host.links
-    links.start(plug(), 3)
-    links.give(plug("c1"), 4)
-    ports = [
-        replace(TOLD, netns="/veth"),
-        replace(TOLD, interface="c1-r0", netns="/representor"),
-        replace(TOLD, interface="gone", netns="/gone"),
-        replace(TOLD, interface="net1", netns="/declared", bridged=False),
-        replace(TOLD, interface="c1-r0"),
-    ]
-    assert named_paths(ports, links.view) == {"/representor", "/declared"}
 
 
 def test_a_namespace_that_is_said_and_not_there_is_named(host):

@@ -38,6 +38,8 @@ def test_of_two_that_name_one_endpoint_the_first_holds():
     mine = ContainerPort(C0, "t", "net1", "", "", bridged=False)
     found = found_by([OwnPorts(), Said(mine)], Given(PORTS[:1] + PORTS[2:]))
     assert [port.interface for port in found.ports] == ["c0-r0"]
-    assert found.unusable == (Unusable("net1", "c0/rail0 is already on port c0-r0", "interface"),)
+    assert found.unusable == (
+        Unusable("net1 of c0", "c0/rail0 is already on port c0-r0", "interface"),
+    )
     (other,) = found_by([Said(mine), Said(replace(mine, interface="p"))], Given()).unusable
     assert other.text == "c0/rail0 is already on interface net1"

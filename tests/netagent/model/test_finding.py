@@ -23,3 +23,13 @@ def test_what_is_no_text_is_no_kind(value):
 def test_what_opens_an_incident_without_a_loss_is_no_remark():
     assert {FindingKind.PCIE_REDUCED, FindingKind.PCIE_ERRORS} <= MASKED
     assert not {FindingKind.MISCONFIGURED, FindingKind.WRONG_MTU} & MASKED
+
+
+def test_what_holds_of_two_things_of_one_port_is_two_findings_whatever_the_words():
+    here = rnic("h0", "rnic0")
+
+    def key(text="a", wall_ns=1, **read):
+        return Finding(FindingKind.UNKNOWN_INPUT, here, text, wall_ns, read).key
+
+    assert len({key(), key(port="p"), key(port="p", about="q"), key(port="p", about="r")}) == 4
+    assert key(port="p", about="q") == key("b", 2, port="p", about="q", speed="9")

@@ -66,7 +66,7 @@ def verdicts(fabric, *, count=True, missing=(), flows=None, topology=None, stand
         cleared = acquittal.cleared(suspects, counts, fabric.endpoints)
         polled = poll_again(polled, ballots, cleared)
         counted = Counted(tuple(quoting.counted(counts)), missing)
-    return [e.verdict for e in by_votes(polled, topology, counted)]
+    return [e.verdict for e in by_votes(case, polled, topology, counted)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -235,6 +235,37 @@ def test_without_traces_the_paths_are_named_as_missing():
     found = verdicts(fabric, topology=LearnedTopology())
     assert all(v.component != LEAF_SPINE for v in found)
     assert any("underlay paths" in text for text in found[-1].missing)
+
+
+def _bare(fabric, *some):
+    """Return the fabric, of whose endpoints these, or all, are declared and have no tunnel."""
+    for key, end in fabric.endpoints.items():
+        if not some or key in some:
+            fabric.endpoints[key] = replace(end, bridge="")
+    return fabric
+
+
+def test_paths_that_are_never_traced_are_named_with_the_reason():
+    loss = {LEAF_SPINE: 0.3}
+    found = verdicts(_bare(Fabric(seed=1, loss=loss)), topology=LearnedTopology())
+    (said,) = [text for text in found[-1].missing if "underlay paths" in text]
+    assert "which are not traced: no virtual switch carries t0-c0/rail0, t0-c" in said
+    assert said.endswith(" more")
+    one = next(key for key in Fabric(seed=1).endpoints if key.rail == 0)
+    found = verdicts(_bare(Fabric(seed=1, loss=loss), one), topology=LearnedTopology())
+    some, never = [text for text in found[-1].missing if "underlay paths" in text]
+    assert some.endswith(" failing flows")
+    assert never.endswith(f" which are not traced: no virtual switch carries {one}")
+
+
+def test_what_is_named_where_no_path_is_ever_traced_says_so():
+    dead = rnic("h1", "rnic0")
+    fabric = Fabric(seed=1, loss={dead: 1.0})
+    for carried in (True, False):
+        (named,) = verdicts(fabric, topology=LearnedTopology())
+        assert named.component == dead
+        assert any("not traced" in text for text in named.missing) is not carried
+        _bare(fabric)
 
 
 def test_healthy_neighbours_are_quoted():

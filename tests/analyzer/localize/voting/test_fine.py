@@ -28,7 +28,7 @@ LOSSES = [
 
 def told(case, topology):
     polled = poll(case, case.flows, topology)
-    return [each.verdict for each in by_votes(polled, topology)], polled
+    return [each.verdict for each in by_votes(case, polled, topology)], polled
 
 
 @pytest.mark.parametrize("seed", range(3))
