@@ -117,17 +117,18 @@ def judged(rests: Sequence[Rest], expected: Collection[Key]) -> list[Held]:
             if value is not None:
                 series[key].append((rest.at_s, value))
     keys = sorted({*series, *expected})
-    return [_held(key, series[key], len(kept) if key in expected else 0) for key in keys]
+    wanted = max(len(kept), LEAST)
+    return [_held(key, series[key], wanted if key in expected else None) for key in keys]
 
 
-def _held(key: Key, points: Sequence[tuple[float, float]], wanted: int) -> Held:
+def _held(key: Key, points: Sequence[tuple[float, float]], wanted: int | None) -> Held:
     part, kind = key
     values = [value for _, value in points]
     third = max(1, len(values) // 3)
     first, last = (median(some or [float("nan")]) for some in (values[:third], values[-third:]))
     counted = kind in COUNTS
     slope = None if counted else theil_sen([(at_s / DAY_S, mb) for at_s, mb in points])
-    if len(values) < max(wanted, LEAST):
+    if len(values) < (wanted or LEAST):
         verdict = f"READ {len(values)} TIMES" if wanted else "seldom there"
     elif counted:
         verdict = "flat" if last <= first + COUNTS[kind] else "GREW"

@@ -57,7 +57,7 @@ def test_what_is_counted_may_not_grow_but_for_two() -> None:
 
 
 def test_what_was_not_read_every_time_is_told() -> None:
-    assert verdict(DESCRIPTORS, [40.0] * 30 + [None] * 3) == "READ 13 TIMES"
+    assert verdict(DESCRIPTORS, [40.0] * 30 + [None] * 3) == "READ 14 TIMES"
     (held,) = judged(rests(AGENT, [47.0] * 33), [DESCRIPTORS, AGENT])[:1]
     assert (held.verdict, held.good) == ("READ 0 TIMES", False)
 
@@ -137,7 +137,7 @@ def test_an_hour_of_a_lab_that_is_well_is_good(
     written = [json.loads(line) for line in soak.OUTPUT.read_text().splitlines()]
     assert len(written) == len(report.rests)
     assert written[0]["held"]["h0/agent memory_mb"] == 40.0
-    assert lab.clock.now_s < 65 * 60
+    assert lab.clock.now_s < 1000 + 65 * 60
 
 
 def test_an_hour_in_which_something_leaks_is_not(
