@@ -14,7 +14,10 @@ from tests.lab.test_health import Pretended
 AGENT: Key = ("h0/agent", "memory_mb")
 DESCRIPTORS: Key = ("h0/agent", "descriptors")
 EVERY_S = 110.0
-WELL = {"windows": {5}, "named_s": 6.0}
+
+
+def seen(incidents: dict[str, str] | None = None) -> Seen:
+    return Seen(windows={5}, named_s=6.0, incidents=incidents or {})
 
 
 def rests(key: Key, values: list[float | None]) -> list[Rest]:
@@ -86,7 +89,7 @@ def test_what_is_kept_until_retention_grows_by_design_and_nothing_else() -> None
 def test_a_part_that_was_started_again_is_a_failure() -> None:
     made = [Rest(EVERY_S * n, Reading({AGENT: 47.0}, {"h0/agent": {n // 20}})) for n in range(33)]
     assert list(restarted(made)) == ["h0/agent was started 2 times"]
-    report = Report(Seen(**WELL), made, [AGENT])
+    report = Report(seen(), made, [AGENT])
     assert all(each.good for each in report.held)
     assert not report.good
     assert report.lines()[-1] == "FAILED: h0/agent was started 2 times"
@@ -94,10 +97,10 @@ def test_a_part_that_was_started_again_is_a_failure() -> None:
 
 def test_a_flat_lab_is_good_and_one_in_which_somebody_was_named_is_not() -> None:
     flat = rests(AGENT, noisy(0))
-    assert Report(Seen(**WELL), flat, [AGENT]).good
-    assert not Report(Seen(**WELL, incidents={"i1": "link a -- b"}), flat, [AGENT]).good
-    assert not Report(Seen(**WELL), [], []).good
-    nothing = Report(Seen(**WELL), [], [AGENT])
+    assert Report(seen(), flat, [AGENT]).good
+    assert not Report(seen({"i1": "link a -- b"}), flat, [AGENT]).good
+    assert not Report(seen(), [], []).good
+    nothing = Report(seen(), [], [AGENT])
     assert not nothing.good
     assert json.loads(json.dumps(nothing.values()))["held"][0]["first"] is None
 
