@@ -50,10 +50,11 @@ COUNTS: Mapping[str, int] = {"descriptors": 2, "threads": 2, "processes": 1, "qu
 and a client connects, only when all others are busy; an agent has one process for questions, which
 ends a minute after the last."""
 DAY_S = 86_400.0
-AGENT_MB_DAY, ANALYZER_MB_DAY, FILE_MB_DAY = 24.0, 48.0, 1.0
+AGENT_MB_DAY, ANALYZER_MB_DAY, FILE_MB_DAY = 24.0, 48.0, 10.0
 """Most megabytes a day of an agent or its helper, of the analyzer or its judge, and of files that
 are written anew in place. Chosen: one megabyte an hour is what an hour's interval can tell from
-none; the analyzer holds an index of a day's windows, which grows as long."""
+none; the analyzer holds an index of a day's windows, which grows as long; such a file has a tenth
+of a megabyte."""
 GROWING = ("database", "summaries", "history", "recording", "log")
 """Parts of the analyzer's folder that grow until retention, or a ring's size, ends it; a log, until
 who keeps logs does."""

@@ -92,6 +92,12 @@ class Pretended:
         self._state = State(Shape(), containers=tuple(EVERYONE))
         self.processes = SimpleNamespace(kill=lambda _name: None)
 
+    def slow_down(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let all who wait do so by this clock, and look seldom."""
+        monkeypatch.setattr(demo, "time", self.clock)
+        monkeypatch.setattr(health, "time", self.clock)
+        monkeypatch.setattr(demo, "POLL_S", 2.0)
+
     def state(self) -> State:
         return self._state
 
@@ -149,8 +155,7 @@ class Pretended:
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, lab: Pretended, minutes: float) -> Report:
-    for module in (demo, health):
-        monkeypatch.setattr(module, "time", lab.clock)
+    lab.slow_down(monkeypatch)
     with lab.client() as client:
         one = health.Health(lab, demo.Observer(client), lab.said.append, seed=1)  # type: ignore[arg-type]
         one.run(minutes)
