@@ -93,7 +93,7 @@ drill: setup ## break a lab by every fault alone, then by thirty pairs at once (
 	$(BIN)/python -m tests.lab drill --each
 	$(BIN)/python -m tests.lab drill --pairs 30
 
-health: setup ## half an hour of a lab that is well, in which tasks come and go (docs/lab.md)
+health: setup ## half an hour of a lab that is well: nobody is named but for a link cut at its end (docs/lab.md)
 	$(BIN)/python -m tests.lab health --minutes 30
 
 soak: setup ## an hour of a lab whose tasks come and go: nothing may grow (docs/lab.md)

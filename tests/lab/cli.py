@@ -199,7 +199,7 @@ def _health(lab: Lab, options: argparse.Namespace) -> Answer:
     seen = health.run(lab, _progress, minutes=options.minutes, seed=options.seed)
     text = "\n".join(seen.lines())
     if not seen.good:
-        raise LabError(text, "an incident opened in a lab that is well: see above")
+        raise LabError(text, "see what failed, or was named in a lab that is well")
     return {"lines": seen.lines()}, text
 
 
@@ -208,7 +208,7 @@ def _soak(lab: Lab, options: argparse.Namespace) -> Answer:
     seen = soak.run(lab, _progress, minutes=options.minutes, seed=options.seed, transport=transport)
     text = "\n".join(seen.lines())
     if not seen.good:
-        raise LabError(text, "see what grew, or was named")
+        raise LabError(text, "see what failed, grew, or was named")
     return seen.values(), text
 
 

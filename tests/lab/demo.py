@@ -153,15 +153,30 @@ class Observer:
         newest = (agent["window_ns"] for agent in self._all("agents"))
         return [start_ns for start_ns in newest if start_ns is not None]
 
+    def status(self) -> dict[str, Any]:
+        """Return what the analyzer says of itself, and of its judge."""
+        return self._get("status")
+
+    def written(self) -> int:
+        """Return how many files of history its judge wrote: it closed the windows in them."""
+        return int(self._get("history/counts")["files_written"])
+
+    def endpoints_up(self) -> int:
+        """Return how many endpoints are registered and up."""
+        return sum(each["state"] == "up" for each in self._all("endpoints"))
+
     def _all(self, what: str) -> list[dict[str, Any]]:
+        return list(self._get(what)[what])
+
+    def _get(self, what: str) -> dict[str, Any]:
         for _ in range(10):
             try:
                 answer = self.client.get(f"/v1/{what}")
                 answer.raise_for_status()
-                return list(answer.json()[what])
+                return dict(answer.json())
             except httpx.HTTPError:
                 time.sleep(POLL_S)  # a poll of a remote state, with a bound
-        raise LabError("the analyzer does not answer", "see its log")
+        raise LabError(f"the analyzer does not answer /v1/{what}", "see its log")
 
     def new(self) -> list[dict[str, Any]]:
         """Return incidents that opened since `remember`, or name somebody else since."""

@@ -3,18 +3,25 @@
 
 Containers are started and stopped as a scheduler would, one at a time or a whole task at once, at
 moments that a seed draws; so is the rhythm of the traffic.
+
+Who is dead says nothing, too. So the judge must be alive all the time, and in time, and at the end
+a link is cut, which it has to name.
 """
 
 import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
+
+import httpx
 
 from tests.lab.demo import SETTLE_S, Observer, Say, record
-from tests.lab.drill import OUTPUT
+from tests.lab.drill import NAME_WITHIN_S, OUTPUT
+from tests.lab.errors import LabError
 from tests.lab.lab import TRAFFIC, Bursts, Lab
 from tests.lab.shape import Shape, Transport
 from tests.lab.state import State
@@ -27,6 +34,15 @@ LAST_S = 20.0
 SPREAD_S = 3.0
 """Seconds over which a task's containers start."""
 PERIODS_S, DUTIES = (1.0, 2.0, 4.0, 8.0), (0.1, 0.25, 0.5)
+STATUS_S = 2.0
+"""Seconds between two questions about the judge: each counts the rows of the database."""
+LATE_S = 15.0
+"""Seconds that a step of the judge may take. Chosen: three windows, which a starved machine of two
+cores keeps to; what a judge says later than that is no answer to what goes on."""
+UNWRITTEN_S = 300.0
+"""Seconds in which the judge has to write a minute of history. Chosen: five of them."""
+CONTROL = "link-down"
+"""What is injected at the end."""
 
 
 @dataclass(slots=True)
@@ -38,17 +54,49 @@ class Report:
     """Starts of the windows of which a host's summary was taken."""
     incidents: dict[str, str] = field(default_factory=dict)
     """Id -> the component that it named last, or what it said of nobody."""
+    written: int = 0
+    """Files of history that the judge wrote: what it closed, other than what was taken."""
+    late_s: float = 0.0
+    """Longest step of the judge that was seen."""
+    named_s: float | None = None
+    """Seconds in which the link that was cut at the end was named."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """What must not be -> how often it was seen."""
 
     @property
     def good(self) -> bool:
-        """Whether the analyzer judged windows and said nothing."""
-        return bool(self.windows) and not self.incidents
+        """Whether the judge lived, said nothing, and named the link at the end."""
+        seen = bool(self.windows) and self.named_s is not None
+        return seen and not self.incidents and not self.failures
 
     def lines(self) -> list[str]:
         """Return the sums, for people."""
-        made = [f"{what}: {count}" for what, count in sorted(self.changes.items())]
-        made.insert(0, f"windows judged: {len(self.windows)}")
-        return [*made, f"incidents: {len(self.incidents)}", *self.incidents.values()]
+        named = "not named" if self.named_s is None else f"named after {self.named_s:.1f} s"
+        return [
+            f"windows taken: {len(self.windows)}",
+            f"files of history that the judge wrote: {self.written}",
+            f"longest step of the judge: {self.late_s:.1f} s",
+            *(f"{what}: {count}" for what, count in sorted(self.changes.items())),
+            f"incidents: {len(self.incidents)}",
+            *self.incidents.values(),
+            f"the link that was cut at the end: {named}",
+            *(f"FAILED: {what} (seen {count} times)" for what, count in self.failures.items()),
+        ]
+
+
+def ills(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with a judge, by the answer of ``GET /v1/status``."""
+    judge = status["judge"]
+    if judge["pid"] is None:
+        yield "there was no judge"
+    if judge["starts"] != 1:
+        yield "the judge was started again"
+    if judge["late_ns"] > LATE_S * 1e9:
+        yield f"the judge was more than {LATE_S:.0f} s late"
+    if status["counters"]["worker_crashes"]:
+        yield "a part of the analyzer crashed and was started again"
+    if not status["disk"]["takes"]:
+        yield "the analyzer's disk took nothing"
 
 
 class Act(Enum):
@@ -83,10 +131,22 @@ class Health:
     def __init__(self, lab: Lab, observer: Observer, say: Say, *, seed: int) -> None:
         self._lab, self._observer, self._say = lab, observer, say
         self._chance = random.Random(seed)
+        self._asked_s, self._written_s = 0.0, time.monotonic()
+        """When the judge was asked for last, and when it had written last."""
         self.report = Report()
 
     def run(self, minutes: float) -> None:
-        """Change the lab again and again, then watch a little longer."""
+        """Change the lab again and again, watch a little longer, then cut a link.
+
+        What the lab cannot do any more is a failure in the report: what was seen is not lost.
+        """
+        try:
+            self._run(minutes)
+            self._cut(self._lab.state().shape.transport)
+        except LabError as error:
+            self.report.failures[str(error)] += 1
+
+    def _run(self, minutes: float) -> None:
         self._watch(SETTLE_S[Transport.UDP])
         end_s = time.monotonic() + 60 * minutes
         while time.monotonic() < end_s - LAST_S:
@@ -94,10 +154,35 @@ class Health:
             self._watch(min(self._chance.uniform(*PAUSE_S), end_s - time.monotonic()))
         self._watch(max(0.0, end_s - time.monotonic()))
 
+    def _cut(self, transport: Transport) -> None:
+        """Cut a link: a judge that does not name it has judged nothing before."""
+        self._start_all()
+        self._watch(SETTLE_S[transport])
+        self._observer.remember()
+        began_s = time.monotonic()
+        fault = self._lab.inject(CONTROL)
+        try:
+            named = self._observer.wait(
+                lambda: fault.truth.component in self._named(), timeout_s=NAME_WITHIN_S
+            )
+            self.report.named_s = time.monotonic() - began_s if named else None
+        finally:
+            self._lab.heal(fault.key)
+
+    def _named(self) -> set[str]:
+        return {str(each["component"]) for each in self._observer.new()}
+
+    def _stopped(self, state: State) -> list[Container]:
+        everyone = {c for task in DEFAULT_TASKS for c in _members(task, state)}
+        return sorted(everyone.difference(state.containers))
+
+    def _start_all(self) -> None:
+        for container in self._stopped(self._lab.state()):
+            self._start(container.id)
+
     def _change(self) -> None:
         state = self._lab.state()
-        everyone = {c for task in DEFAULT_TASKS for c in _members(task, state)}
-        stopped = sorted(everyone.difference(state.containers))
+        stopped = self._stopped(state)
         what, name = choose(state.containers, stopped, self._chance)
         match what:
             case Act.START:
@@ -133,11 +218,27 @@ class Health:
 
     def _look(self) -> None:
         self.report.windows |= set(self._observer.windows())
+        if time.monotonic() >= self._asked_s + STATUS_S:
+            self._asked_s = time.monotonic()
+            self._look_at_judge(self._observer.status())
         for each in self._observer.new():
             said = str(each["component"] or each["summary"])
             if self.report.incidents.get(each["id"]) != said:
                 self.report.incidents[each["id"]] = said
                 self._say(json.dumps(each))
+
+    def _look_at_judge(self, status: Mapping[str, Any]) -> None:
+        report, judge = self.report, status["judge"]
+        report.failures.update(ills(status))
+        report.late_s = max(report.late_s, judge["late_ns"] / 1e9)
+        if judge["pid"] is None or judge["starts"] != 1:
+            return  # nobody to ask, or one who counts anew
+        written, before = self._observer.written(), report.written
+        report.written = max(written, before)
+        if written != before:
+            self._written_s = time.monotonic()
+        elif time.monotonic() > self._written_s + UNWRITTEN_S:
+            report.failures[f"the judge wrote no history for {UNWRITTEN_S:.0f} s"] += 1
 
 
 def run(lab: Lab, say: Say, *, minutes: float, seed: int) -> Report:
@@ -148,7 +249,10 @@ def run(lab: Lab, say: Say, *, minutes: float, seed: int) -> Report:
             health = Health(lab, Observer(client), say, seed=seed)
             health.run(minutes)
             if not health.report.good:
-                record(client, OUTPUT.with_name("health.recording"), say)
+                try:
+                    record(client, OUTPUT.with_name("health.recording"), say)
+                except httpx.HTTPError as error:
+                    say(f"no recording: {error}")
     finally:
         lab.down()
     return health.report

@@ -1,81 +1,160 @@
 # SPDX-License-Identifier: Apache-2.0
 """A lab for an hour in which tasks come and go: what its processes hold must stay flat.
 
-Memory (PSS, so that pages which a fork shares count once), file descriptors, threads, helpers,
-queue pairs and the analyzer's database are read again and again. The first quarter is a warm-up.
-What each held in the last quarter is compared with the second one, by medians: a leak goes on, a
-step does not, and what comes and goes with containers is in both.
+Every minute or so all containers are started and left alone for some seconds. Only then is read
+what is held, three times, of which the least counts: readings of one state can be compared, and
+nothing of what comes and goes with containers or questions has to be allowed for. The first half
+hour, or half of a shorter run, is a warm-up: the judge learns.
+
+Of memory and files the slope counts, by Theil and Sen, and fails where even the lower end of its
+interval is beyond the limit. What is counted may be no more in the last third of the readings than
+in the first, but for the few that a pool of threads starts late.
 """
 
 import json
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.lab.commands import run as command
+from tests.lab import holdings
 from tests.lab.demo import Observer, Say
 from tests.lab.health import Health
 from tests.lab.health import Report as Seen
+from tests.lab.holdings import FOLDER, Key, Reading
 from tests.lab.lab import Lab
-from tests.lab.processes import children, family
 from tests.lab.shape import Shape, Transport
+from tests.lab.trends import Slope, theil_sen
 
-EVERY_S = 15.0
-"""Seconds between two readings."""
-QUARTERS = 4
-LIMITS: Mapping[str, tuple[float, float]] = {
-    "memory_kb": (0.03, 2048), "descriptors": (0.0, 40), "threads": (0.0, 4),
-    "helpers": (0.0, 2),
-    "database_kb": (0.03, 1024), "queue_pairs": (0.0, 8),
-}  # fmt: skip
-"""How much more the last quarter's median may be than the second's: a share, and an amount. Chosen:
-some more containers are no growth; each has some twenty descriptors of its host's agent."""
+CHANGES_S, CHANGES_SHARE = 60.0, 0.05
+"""Seconds for which tasks come and go between two rests, and the share of the run, if that is less.
+Chosen: an hour has some thirty rests, half of them after the warm-up."""
+UP_WITHIN_S = 120.0
+"""Seconds that all endpoints have to be up. Chosen: an emulated guest takes one minute."""
+CALM_S = 10.0
+"""Seconds before the first reading of a rest: two windows."""
+READINGS, APART_S = 3, 2.5
+"""Readings in one rest, and seconds from one to the next."""
+WARM_UP_S = 1800.0
+"""Seconds in which the judge learns."""
+LEAST = 3
+"""Rests after the warm-up without which there is nothing to compare."""
+SPAN_S = 1200.0
+"""Seconds without which a slope per day says nothing. Chosen: an hour's run has half an hour."""
+COUNTS: Mapping[str, int] = {"descriptors": 2, "threads": 2, "processes": 1, "queue_pairs": 0}
+"""How many more there may be in the last third than in the first. Chosen: a pool starts a thread,
+and a client connects, only when all others are busy; an agent has one process for questions, which
+ends a minute after the last."""
+DAY_S = 86_400.0
+AGENT_MB_DAY, ANALYZER_MB_DAY, FILE_MB_DAY = 24.0, 48.0, 10.0
+"""Most megabytes a day of an agent or its helper, of the analyzer or its judge, and of files that
+are written anew in place. Chosen: one megabyte an hour is what an hour's interval can tell from
+none; the analyzer holds an index of a day's windows, which grows as long; such a file has a tenth
+of a megabyte."""
+GROWING = ("database", "summaries", "history", "recording", "log")
+"""Parts of the analyzer's folder that grow until retention, or a ring's size, ends it; a log, until
+who keeps logs does."""
+OUTPUT = Path("build/soak.jsonl")
+"""Where each reading is written at once."""
 
-Reading = Mapping[tuple[str, str], float]
-"""What was held, by process and kind."""
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What was held at one rest."""
+
+    at_s: float
+    """Seconds since the start."""
+    reading: Reading
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one process held of one kind."""
+    """What one part held of one kind after the warm-up."""
 
-    process: str
+    part: str
     kind: str
-    quarters: tuple[float, ...]
-    """Median of each quarter of its readings."""
+    first: float
+    """Median of the first third of its readings; NaN without any."""
+    last: float
+    slope: Slope | None
+    """Megabytes per day; None for what is counted."""
+    verdict: str
+    """`flat`, what it is excused by, or in capitals what is wrong with it."""
 
     @property
-    def flat(self) -> bool:
-        """Whether the last quarter is not beyond the limits of the second."""
-        share, amount = LIMITS[self.kind]
-        _, before, *_, after = self.quarters
-        return after <= before * (1 + share) + amount
+    def good(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.verdict.isupper()
 
     def line(self) -> str:
         """Return it for people."""
-        verdict = "flat" if self.flat else "GREW"
-        held = "".join(f"{each:>9.0f}" for each in self.quarters)
-        return f"{self.process:25} {self.kind:11}{held}  {verdict}"
+        s = self.slope
+        rate = f"{s.middle:+.1f} [{s.least:+.1f}, {s.most:+.1f}]" if s else ""
+        return (
+            f"{self.part:50} {self.kind:11} {self.first:>8.1f} {self.last:>8.1f}  {rate:24} "
+            f"{self.verdict}"
+        )
 
 
-def compared(readings: Sequence[Reading]) -> list[Held]:
-    """Return what each process held in each quarter of its readings.
-
-    One that was read less than four times, a helper for a moment, is left out.
-    """
-    keys = sorted({key for each in readings for key in each})
-    series = {key: [each[key] for each in readings if key in each] for key in keys}
-    return [_held(key, values) for key, values in series.items() if len(values) >= QUARTERS]
+def limit_mb_day(part: str) -> float | None:
+    """Return how much a part may grow; None where it grows by design."""
+    if part.startswith(FOLDER):
+        grows = part == FOLDER or part.removeprefix(f"{FOLDER}: ") in GROWING
+        return None if grows else FILE_MB_DAY
+    return ANALYZER_MB_DAY if part.startswith("analyzer/") else AGENT_MB_DAY
 
 
-def _held(key: tuple[str, str], values: Sequence[float]) -> Held:
-    ends = [len(values) * number // QUARTERS for number in range(QUARTERS + 1)]
-    return Held(*key, tuple(median(values[a:b]) for a, b in pairwise(ends)))
+def judged(rests: Sequence[Rest], expected: Collection[Key]) -> list[Held]:
+    """Return what became of each part and kind that was expected or seen after the warm-up."""
+    warm_s = min(WARM_UP_S, rests[-1].at_s / 2) if rests else 0.0
+    kept = [rest for rest in rests if rest.at_s >= warm_s]
+    series: dict[Key, list[tuple[float, float]]] = defaultdict(list)
+    for rest in kept:
+        for key, value in rest.reading.held.items():
+            if value is not None:
+                series[key].append((rest.at_s, value))
+    keys = sorted({*series, *expected})
+    wanted = max(len(kept), LEAST)
+    return [_held(key, series[key], wanted if key in expected else None) for key in keys]
+
+
+def _held(key: Key, points: Sequence[tuple[float, float]], wanted: int | None) -> Held:
+    part, kind = key
+    values = [value for _, value in points]
+    third = max(1, len(values) // 3)
+    first, last = (median(some or [float("nan")]) for some in (values[:third], values[-third:]))
+    counted = kind in COUNTS
+    slope = None if counted else theil_sen([(at_s / DAY_S, mb) for at_s, mb in points])
+    if len(values) < (wanted or LEAST):
+        verdict = f"READ {len(values)} TIMES" if wanted else "seldom there"
+    elif counted:
+        verdict = "flat" if last <= first + COUNTS[kind] else "GREW"
+    else:
+        verdict = _of_slope(slope, limit_mb_day(part), points[-1][0] - points[0][0])
+    return Held(part, kind, first, last, slope, verdict)
+
+
+def _of_slope(slope: Slope | None, limit: float | None, span_s: float) -> str:
+    if limit is None:
+        return "grows by design"
+    if slope is None or span_s < SPAN_S:
+        return "TOO SHORT A RUN"
+    return "GREW" if slope.least > limit else "flat"
+
+
+def restarted(rests: Sequence[Rest]) -> Iterator[str]:
+    """Yield the parts that were started again: what they had leaked went with them."""
+    pids: dict[str, set[int]] = defaultdict(set)
+    for rest in rests:
+        for part, seen in rest.reading.pids.items():
+            pids[part] |= seen
+    for part, seen in sorted(pids.items()):
+        if len(seen) > 1:
+            yield f"{part} was started {len(seen)} times"
 
 
 @dataclass(slots=True)
@@ -83,102 +162,111 @@ class Report:
     """What was seen."""
 
     health: Seen
-    readings: list[Reading] = field(default_factory=list)
+    rests: list[Rest] = field(default_factory=list)
+    expected: Collection[Key] = ()
 
     @property
     def held(self) -> list[Held]:
-        """What each process held; nothing where there were too few readings."""
-        return compared(self.readings)
+        """What each part held."""
+        return judged(self.rests, self.expected)
 
     @property
     def good(self) -> bool:
-        """Whether all was flat and nobody was named."""
-        return self.health.good and bool(self.held) and all(each.flat for each in self.held)
+        """Whether all was there and flat, nothing was started again, and nobody was named."""
+        held = self.held
+        alive = self.health.good and not any(restarted(self.rests))
+        return alive and bool(held) and all(each.good for each in held)
 
     def lines(self) -> list[str]:
         """Return all of it, for people."""
-        head = f"{'process':25} {'kind':11}{'1st':>9}{'2nd':>9}{'3rd':>9}{'4th':>9}"
-        return [*self.health.lines(), head, *(each.line() for each in self.held)]
+        head = f"{'part':50} {'kind':11} {'first':>8} {'last':>8}  {'MB/day [95 %]':24} verdict"
+        rows = [each.line() for each in self.held]
+        failed = [f"FAILED: {each}" for each in restarted(self.rests)]
+        return [*self.health.lines(), f"rests: {len(self.rests)}", head, *rows, *failed]
 
     def values(self) -> dict[str, Any]:
         """Return all of it, for programs."""
         rows = [
-            {"process": h.process, "kind": h.kind, "quarters": h.quarters, "flat": h.flat}
+            {
+                "part": h.part, "kind": h.kind, "first": _known(h.first), "last": _known(h.last),
+                "mb_per_day": [h.slope.least, h.slope.middle, h.slope.most] if h.slope else None,
+                "verdict": h.verdict,
+            }
             for h in self.held
         ]  # fmt: skip
-        return {"good": self.good, "readings": len(self.readings), "held": rows}
+        return {"good": self.good, "rests": len(self.rests), "held": rows}
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value  # JSON has no NaN
 
 
 class Soak(Health):
-    """Changes a lab, watches, and reads what its processes hold."""
+    """Changes a lab, watches, and reads what its processes hold whenever all is at rest."""
 
-    def __init__(self, lab: Lab, observer: Observer, say: Say, *, seed: int) -> None:
+    def __init__(
+        self, lab: Lab, observer: Observer, say: Say, *, seed: int, minutes: float
+    ) -> None:
         super().__init__(lab, observer, say, seed=seed)
-        self.readings: list[Reading] = []
-        self._due_s = 0.0
+        self.rests: list[Rest] = []
+        self._minutes = minutes
+        self._changes_s = min(CHANGES_S, CHANGES_SHARE * 60 * minutes)
+        self._began_s = time.monotonic()
+        self._due_s = self._began_s
+        OUTPUT.parent.mkdir(parents=True, exist_ok=True)
+        OUTPUT.write_text("")
 
-    def _look(self) -> None:
-        super()._look()
-        if time.monotonic() >= self._due_s:
-            self._due_s = time.monotonic() + EVERY_S
-            self.readings.append(dict(read(self._lab)))
+    def _change(self) -> None:
+        if time.monotonic() < self._due_s:
+            super()._change()
+            return
+        self._rest()
+        self._due_s = time.monotonic() + self._changes_s
 
+    def _run(self, minutes: float) -> None:
+        super()._run(minutes)
+        self._rest()
 
-def read(lab: Lab) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield what the agents, the analyzer, and the largest of each one's helpers hold now."""
-    tree = children()
-    for name in lab.processes.names():
-        pid = lab.processes.pid(name)
-        if pid is None or not name.endswith(("/agent", "/analyzer")):
-            continue
-        _, *helpers = family(pid, tree)
-        yield (name, "helpers"), len(helpers)
-        for kind, of in _KINDS.items():
-            yield (name, kind), of(pid)
-            if helpers:
-                yield (f"{name}'s helper", kind), max(map(of, helpers))
-    database = lab.directory / "analyzer"
-    size = sum(path.stat().st_size for path in database.rglob("*.duckdb*"))
-    yield ("analyzer/analyzer", "database_kb"), size / 1024
-    if lab.state().shape.transport is Transport.RDMA:
-        rows = json.loads(command("rdma", "-j", "resource", "show"))
-        yield ("all devices", "queue_pairs"), sum(row.get("qp", 0) for row in rows)
+    def _rest(self) -> None:
+        """Let all containers run, wait until all is up and calm, and read."""
+        self._start_all()
+        state = self._lab.state()
+        wanted = len(state.containers) * state.shape.rails
+        up = self._observer.wait(lambda: self._all_up(wanted), timeout_s=UP_WITHIN_S)
+        at_s = time.monotonic() - self._began_s
+        if not up:
+            self.report.failures[f"not all endpoints were up after {UP_WITHIN_S:.0f} s"] += 1
+            return
+        self._watch(CALM_S)
+        readings = []
+        for _ in range(READINGS):
+            self._watch(APART_S)
+            readings.append(holdings.read(self._lab))
+        self.rests.append(Rest(at_s, holdings.least(readings)))
+        with OUTPUT.open("a") as file:
+            file.write(json.dumps(plain(self.rests[-1])) + "\n")
+        self._say(f"rest {len(self.rests)} at {at_s / 60:.1f} of {self._minutes:g} min: read")
 
-
-def _memory_kb(pid: int) -> float:
-    return _number(pid, "smaps_rollup", "Pss:")
-
-
-def _threads(pid: int) -> float:
-    return _number(pid, "status", "Threads:")
-
-
-def _descriptors(pid: int) -> float:
-    with suppress(OSError):
-        return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return 0.0
-
-
-def _number(pid: int, file: str, name: str) -> float:
-    with suppress(OSError):  # it ended meanwhile
-        for line in Path(f"/proc/{pid}/{file}").read_text(encoding="ascii").splitlines():
-            if line.startswith(name):
-                return float(line.split()[1])
-    return 0.0
+    def _all_up(self, wanted: int) -> bool:
+        self._look()
+        return self._observer.endpoints_up() == wanted
 
 
-_KINDS: Mapping[str, Callable[[int], float]] = {
-    "memory_kb": _memory_kb, "descriptors": _descriptors, "threads": _threads,
-}  # fmt: skip
+def plain(rest: Rest) -> dict[str, Any]:
+    """Return the JSON form."""
+    held = {f"{part} {kind}": value for (part, kind), value in rest.reading.held.items()}
+    pids = {part: sorted(seen) for part, seen in rest.reading.pids.items()}
+    return {"at_s": rest.at_s, "held": held, "pids": pids}
 
 
 def run(lab: Lab, say: Say, *, minutes: float, seed: int, transport: Transport) -> Report:
     """Run on a fresh lab, which is taken down after; return what was seen."""
-    lab.up(Shape(transport=transport))
+    shape = Shape(transport=transport)
+    lab.up(shape)
     try:
         with lab.services().client() as client:
-            soak = Soak(lab, Observer(client), say, seed=seed)
+            soak = Soak(lab, Observer(client), say, seed=seed, minutes=minutes)
             soak.run(minutes)
     finally:
         lab.down()
-    return Report(soak.report, soak.readings)
+    return Report(soak.report, soak.rests, holdings.expected(shape))
