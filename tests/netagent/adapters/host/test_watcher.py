@@ -155,7 +155,9 @@ def has(kind: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize("kind", ["macvlan mode bridge", "ipvlan mode l2"])
+@pytest.mark.parametrize(
+    "kind", ["macvlan mode bridge", pytest.param("ipvlan mode l2", marks=pytest.mark.kernel)]
+)
 def test_a_device_on_an_rnic_is_found_with_its_address_and_its_rnic(bare, kind):
     bare.give(kind, 0, "10.1.0.1")
     bare.give(kind, 1, "10.1.1.1")
