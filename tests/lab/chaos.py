@@ -43,6 +43,7 @@ from tests.lab.commands import wait_for
 from tests.lab.config import ANALYZER_URL, agent_url
 from tests.lab.lab import Lab
 from tests.lab.processes import children, family
+from tests.lab.shape import Shape
 
 SETTLE_S = 20.0
 RECOVER_S = 60.0
@@ -378,9 +379,10 @@ def run(
     together: int = 1,
     seed: int = 1,
     sets_clock: bool = False,
+    hosts: int = Shape().hosts,
 ) -> Report:
     """Run on a fresh lab, which is taken down after; return what was seen."""
-    lab.up()
+    lab.up(Shape(hosts=hosts))
     try:
         chaos = Chaos(lab, say, seed=seed, sets_clock=sets_clock)
         chaos.run(kills, minutes, together)

@@ -164,6 +164,7 @@ def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
         together=options.together,
         seed=options.seed,
         sets_clock=options.set_clock,
+        hosts=options.hosts,
     )
     text = "\n".join(report.lines())
     if not report.good:
@@ -321,6 +322,8 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     chaotic.add_argument("--minutes", type=float, default=math.inf, help="at most")
     chaotic.add_argument("--together", type=int, default=1, metavar="N",
                          help="so many at once (default: %(default)s)")  # fmt: skip
+    hosts = Shape().hosts
+    chaotic.add_argument("--hosts", type=int, default=hosts, help=f"of the lab (default: {hosts})")
     chaotic.add_argument("--set-clock", action="store_true",
                          help="by minutes, too: this machine's, so in a guest alone")  # fmt: skip
 
