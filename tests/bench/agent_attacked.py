@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`agent-attacked`: an agent's probes and memory before and while its RPC is attacked.
+"""`agent-attacked`: an agent's probes and memory before, while and after its RPC is attacked.
 
 The lab's usual shape. Strangers knock at the RPC of one host, and somebody with another host's key:
 connections held and flooded, heads that do not end, damaged and large bodies, others' names. Each
-figure under attack stands beside the one before it, of the same agent and as long. Needs root and
-Open vSwitch. Minutes by default; `NETAGENT_ATTACK_S` sets the seconds of each half.
+figure under attack stands beside those before and after it, of the same agent and as long: what
+stays when it is over is no cost of the moment. Needs root and Open vSwitch. Minutes by default;
+`NETAGENT_ATTACK_S` sets the seconds of each third.
 """
 
 import os
@@ -52,7 +53,7 @@ def _files(certificates: Certificates, name: str) -> Sequence[str]:
     return str(certificates.cert(name)), str(certificates.key(name))
 
 
-def _watch(lab: Lab, seconds: float) -> dict[str, float]:
+def _watch(lab: Lab, seconds: float) -> dict[str, Any]:
     """Return what the agent did per second, what it held, and what it was late with."""
     pid = lab.processes.pid("h0/agent")
     if pid is None:
@@ -86,10 +87,15 @@ def _watch(lab: Lab, seconds: float) -> dict[str, float]:
         "stalled_ms": max(w["stalled_ms"] for w in health),
         "cpu_share_of_a_core": round(share, 3),
         "rss_mb_first": round(health[0]["rss_kb"] / 1024, 1),
-        "rss_mb_last": round(health[-1]["rss_kb"] / 1024, 1),
+        "rss_mb_by_tenth": [round(kb / 1024, 1) for kb in tenths([w["rss_kb"] for w in health])],
         "descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
         "seconds": lasted_s,
     }
+
+
+def tenths(values: Sequence[int]) -> list[int]:
+    """Return the last value of each tenth: what levels off can be told from what goes on."""
+    return [values[-(-len(values) * n // 10) - 1] for n in range(1, 11)]
 
 
 def _pairs(lab: Lab, task: str, since_ns: int) -> list[dict[str, Any]]:
@@ -102,7 +108,7 @@ def _pairs(lab: Lab, task: str, since_ns: int) -> list[dict[str, Any]]:
 
 
 def run() -> list[dict[str, object]]:
-    """Return one row: before, under attack, how attempts ended, and who was named."""
+    """Return one row: before, under attack, after it, how attempts ended, and who was named."""
     lab = Lab()
     lab.up(Shape(), traffic=None)  # what is probed stays the same: nothing is learned of traffic
     try:
@@ -110,18 +116,18 @@ def run() -> list[dict[str, object]]:
         before = _watch(lab, SECONDS)
         with _attacked(lab) as counts:
             attacked = _watch(lab, SECONDS)
+        after = _watch(lab, SECONDS)
         with lab.services().client() as client:
             incidents = client.get("/v1/incidents").json()["incidents"]
     finally:
         lab.down()
-    share = {
-        name: round(attacked[name] / before[name], 3) for name in ("sent_per_s", "answered_per_s")
-    }
+    rates = ("sent_per_s", "answered_per_s")
+    share = {name: round(attacked[name] / before[name], 3) for name in rates}
     named = [str(each["component"]) for each in incidents]
     attempts = sum(counts.values())
     return [
         {
-            "before": before, "attacked": attacked, "share_of_before": share,
+            "before": before, "attacked": attacked, "after": after, "share_of_before": share,
             "attempts": dict(counts), "attempts_per_s": round(attempts / SECONDS),
             "incidents": named,
         }

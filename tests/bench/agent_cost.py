@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an agent costs its host: 8 endpoints x 9 targets, and as many probes to answer as to send.
 
-Twice: at a probe a second to each target (72 in all), and at 10 probes/s to each of eight (640).
+Three times: at a probe a second to each target (72 in all), at the default rate (160), and at 10
+probes/s to each of eight (640).
 Ten hosts of eight rails in the lab. One agent is measured, with the processes that it started; the
 others hardly probe. A generator sends it the visits that nine such peers would pay it. By RDMA
 there are two hosts, and the other one's agent pays them: each endpoint has one target. With
 NETAGENT_BENCH_BEFORE, a checkout of an earlier version in which `make setup` was run, that one is
-measured as well, in turn with this one. Needs root and Open vSwitch.
+measured as well, first and last in turn, so that what drifts meanwhile favours neither. Needs root
+and Open vSwitch.
 """
 
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -28,11 +30,16 @@ from tests.lab.processes import children, family
 from tests.lab.shape import Transport, namespace
 
 ENDPOINTS, TARGETS = 8, 9
-RATES = {"one to each target": 9, "ten to each of eight targets": 80}
+RATES = {
+    "one to each target": 9,
+    "the default": ProbeConfig().rate_per_endpoint,
+    "ten to each of eight targets": 80,
+}
 """Probes a second -> what they are of each endpoint."""
 SHAPE = Shape(hosts=TARGETS + 1, rails=ENDPOINTS, segments=1, spines=1)
 WARM_S, MEASURE_S = 15.0, 30.0
-ROUNDS = 2
+ROUNDS = 4
+"""Of both versions; an even number, so that each is as often the first."""
 PORT = 18515
 WINDOW_S = 5
 AGENT_URL = "https://198.18.0.10:8421"
@@ -143,10 +150,14 @@ def _lab(shape: Shape, rate: float, *, others: float = 0.1) -> Iterator[Lab]:
 def _rows(lab: Lab, what: str, drive: Drive) -> Iterator[dict[str, object]]:
     before = os.environ.get("NETAGENT_BENCH_BEFORE")
     versions = {"this": Path.cwd()} | ({"before": Path(before)} if before else {})
-    for _ in range(ROUNDS):
-        for version, checkout in versions.items():
-            _restart(lab, checkout)
-            yield {"version": version, "probes_a_second": what, **_measure(lab, drive)}
+    for version in in_turn(list(versions)):
+        _restart(lab, versions[version])
+        yield {"version": version, "probes_a_second": what, **_measure(lab, drive)}
+
+
+def in_turn(versions: Sequence[str]) -> list[str]:
+    """Return the versions of all rounds, in the order of measuring: A, B, B, A, and so on."""
+    return [each for n in range(ROUNDS) for each in (versions if n % 2 == 0 else versions[::-1])]
 
 
 def _restart(lab: Lab, checkout: Path) -> None:

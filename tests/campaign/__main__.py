@@ -75,17 +75,22 @@ def _run(options: Options, manner: Manner) -> list[Outcome]:
     """Run the episodes that are not in the output file yet; return all."""
     book = Journal(manner.output, options, resume=manner.resume) if manner.output else None
     outcomes = list(book.outcomes) if book else []
-    done = {each.seed for each in outcomes}
+    done = {each.seed for each in outcomes if not each.warming}
     tasks = [task for task in tasks_of(options) if task.seed not in done]
     if done:
         print(f"{len(done)} episodes ran before, {len(tasks)} are left", file=sys.stderr)
-    if tasks:
-        _warm(options)
-    began_s = time.monotonic()
-    for n, outcome in enumerate(_outcomes(tasks, manner.jobs) if tasks else (), start=1):
+
+    def keep(outcome: Outcome) -> None:
         outcomes.append(outcome)
         if book:
             book.add(outcome)
+
+    # A version warms up alike each time that a run goes on.
+    if tasks and (warmed := _warm(options)) not in outcomes:
+        keep(warmed)
+    began_s = time.monotonic()
+    for n, outcome in enumerate(_outcomes(tasks, manner.jobs) if tasks else (), start=1):
+        keep(outcome)
         if n % 20 == 0 or n == len(tasks):
             rate = (time.monotonic() - began_s) / n
             print(f"{n} of {len(tasks)} episodes, {rate:.1f} s each", file=sys.stderr)
@@ -94,18 +99,18 @@ def _run(options: Options, manner: Manner) -> list[Outcome]:
     return outcomes
 
 
-def _warm(options: Options) -> None:
+def _warm(options: Options) -> Outcome:
     global _cluster  # noqa: PLW0603 - what forked processes share
     began_s = time.monotonic()
     _cluster = Cluster(
         options.shape, options.seed, not options.untraced, options.noise, options.bursts,
         options.spray, options.churn, options.rehash,
     )  # fmt: skip
-    _cluster.warm(options.warm)
+    warmed = replace(_cluster.warm(options.warm), version=_version())
     print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
-    _version()  # once, before there are children
     gc.collect()
     gc.freeze()  # what children share stays shared
+    return warmed
 
 
 def _tell(options: Options, manner: Manner, outcomes: Sequence[Outcome]) -> int:

@@ -76,6 +76,8 @@ class Outcome:
     """Windows in which a flow passed a fixed threshold."""
     version: str = ""
     """Commit that was run, if known."""
+    warming: bool = False
+    """Whether it is the health that all other episodes of a run go on from."""
 
 
 @dataclass(frozen=True)
@@ -192,12 +194,19 @@ class Cluster:
                 told.append(Told(now_ns, error=repr(event.error)))
         return told
 
-    def warm(self, windows: int) -> None:
-        """Let healthy windows pass: nobody may be named."""
-        for _ in range(windows):
-            told = [e for e in self.window() if e.incident is None or e.incident.verdict.component]
-            if told:
-                raise AssertionError(f"said in health: {told}")
+    def warm(self, windows: int) -> Outcome:
+        """Let healthy windows pass; return what was said. Nothing is chosen by it."""
+        said, broken = self.watch(windows)
+        return Outcome(self.seed, (), said, windows * WIDTH_NS / 1e9, broken, warming=True)
+
+    def watch(
+        self, windows: int, beside: Baselines | None = None
+    ) -> tuple[tuple[Said, ...], tuple[str, ...]]:
+        """Let windows pass; return what incidents said, and what could not be judged."""
+        began_ns = self.agents.start_ns + self.agents.window_number * WIDTH_NS
+        told = [each for _ in range(windows) for each in self.window(beside)]
+        said = (_said(e.incident, (e.now_ns - began_ns) / 1e9) for e in told if e.incident)
+        return tuple(said), tuple(each.error for each in told if each.incident is None)
 
 
 def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: int) -> Outcome:
@@ -210,15 +219,8 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
         failures = [rehashed(each, rng) for each in failures]
     began_ns = agents.start_ns + agents.window_number * WIDTH_NS
     agents.fail(failures, now_ns=began_ns)
-    said: list[Said] = []
-    broken: list[str] = []
     simpler = Baselines(cluster.said)
-    for _ in range(windows):
-        for each in cluster.window(simpler):
-            if each.incident is None:
-                broken.append(each.error)
-            else:
-                said.append(_said(each.incident, (each.now_ns - began_ns) / 1e9))
+    said, broken = cluster.watch(windows, simpler)
     truths = tuple(
         Truth(
             each.number, TYPES[each.number][0], str(each.truth), each.family.value,
@@ -227,9 +229,8 @@ def episode(cluster: Cluster, seed: int, numbers: tuple[int, ...], *, windows: i
         for each in failures
     )  # fmt: skip
     return Outcome(
-        seed, truths, tuple(said), windows * WIDTH_NS / 1e9, tuple(broken), simpler.blamed(),
-        simpler.alarms,
-    )  # fmt: skip
+        seed, truths, said, windows * WIDTH_NS / 1e9, broken, simpler.blamed(), simpler.alarms
+    )
 
 
 def _drawn(agents: Agents, rng: np.random.Generator, numbers: tuple[int, ...]) -> list[Failure]:

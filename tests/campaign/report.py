@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from analyzer.simulate.failures import TYPES
 from tests.campaign.episode import Outcome
+from tests.campaign.options import judges
 from tests.campaign.score import (
     UNCONNECTED,
     Bin,
@@ -26,6 +27,8 @@ WINDOW_S = 5
 def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]:
     """Return the score for a terminal of 80 columns."""
     total = score.total
+    warming = [each for each in outcomes if each.warming]
+    outcomes = [each for each in outcomes if not each.warming]
     made = _types(score)
     for number, quiet in sorted(score.harmless.items()):
         made.append(
@@ -49,6 +52,9 @@ def lines(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> list[str]
             f"{low:.0f} to {high:.0f} in 10,000"
         )
         made += [f"  {alarms - named} of them name nobody"] if alarms else []
+    alarms, named, _ = false_alarms(warming, rnics)
+    if alarms:
+        made.append(f"{alarms} alarms while the fabric warmed up, {alarms - named} name nobody")
     if total.failures and score.beside:
         made += ["", "beside it, on flows that pass a fixed threshold:"]
         for name, tally in score.beside.items():
@@ -80,6 +86,8 @@ def _remarks(score: Score, outcomes: Sequence[Outcome]) -> list[str]:
         made += ["", f"{score.aside} incidents named nobody, beside failures that they do not list"]
     if score.broken:
         made.append(f"{score.broken} windows could not be judged")
+    if tuning := sum(not judges(each.seed) for each in outcomes):
+        made += ["", f"{tuning} episodes are of tuning seeds, which rules were made of"]
     versions = Counter(each.version for each in outcomes if each.version)
     if len(versions) > 1:
         told = ", ".join(f"{count} by {version}" for version, count in sorted(versions.items()))
@@ -89,7 +97,9 @@ def _remarks(score: Score, outcomes: Sequence[Outcome]) -> list[str]:
 
 def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str, object]:
     """Return the score as plain data."""
-    alarms, named, days = false_alarms(outcomes, rnics)
+    warming = [each for each in outcomes if each.warming]
+    alarms, named, days = false_alarms([each for each in outcomes if not each.warming], rnics)
+    warm_alarms, warm_named, _ = false_alarms(warming, rnics)
     return {
         "types": {number: _plain(tally) for number, tally in sorted(score.by_type.items())},
         "all": _plain(score.total),
@@ -105,6 +115,7 @@ def plain(score: Score, outcomes: Sequence[Outcome], *, rnics: int) -> dict[str,
             for number, quiet in sorted(score.harmless.items())
         },
         "health": {"alarms": alarms, "named": named, "rnic_days": days},
+        "warming": {"alarms": warm_alarms, "named": warm_named},
         "beside": {
             name: _plain(tally) | {"blamed": score.blamed[name]}
             for name, tally in score.beside.items()

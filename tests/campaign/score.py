@@ -148,7 +148,8 @@ def _add_named(
     made.named += len(named)
     made.right += len(named) - len(wrong)
     made.verdicts += [(each.confidence, each.component not in wrong) for each in named]
-    types = "+".join(str(truth.number) for truth in outcome.truths) or "health"
+    health = "warming up" if outcome.warming else "health"
+    types = "+".join(str(truth.number) for truth in outcome.truths) or health
     for component in wrong:
         made.wrong[f"{types} -> {component}"] += 1
         made.wrong_seeds.append(outcome.seed)

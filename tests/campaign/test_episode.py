@@ -16,10 +16,17 @@ from tests.campaign.score import score
 SHAPE = Shape(hosts=32, hosts_per_segment=8, spines=4)
 
 
+def well(cluster, windows):
+    """Return the cluster after healthy windows, in which nobody was named."""
+    warmed = cluster.warm(windows)
+    assert not warmed.broken
+    assert {each.component for each in warmed.said} <= {None}
+    return cluster
+
+
 def healthy(windows, **how):
     """Return a function that makes a cluster, each time anew, which was well until now."""
-    made = Cluster(SHAPE, seed=5, **how)
-    made.warm(windows)
+    made = well(Cluster(SHAPE, seed=5, **how), windows)
     kept = pickle.dumps(made)
     return lambda: pickle.loads(kept)  # noqa: S301 - our own, of a moment ago
 
@@ -100,7 +107,7 @@ def test_a_spine_that_dies_is_not_acquitted_by_what_was_counted_before(gap):
     """A link of it lost some until a moment ago: packets were counted on all ways."""
     shape = Shape(hosts=4, rails=2, hosts_per_segment=2, spines=2, replicas=4, stages=1)
     cluster = Cluster(shape, seed=5, traced=False)
-    cluster.warm(20)
+    well(cluster, 20)
     mine, spine = ("leaf-s0-r0", "spine-0"), switch("spine-0")
     dead = Failure(4, spine, Family.SWITCH, (Effect(spine, 1.0),))
     told = []
@@ -142,7 +149,7 @@ def test_links_that_flows_left_are_not_charged_with_what_is_lost_on_a_dead_one(w
 def test_counts_that_decided_are_quoted_though_all_is_well_when_they_are_made_again():
     shape = Shape(hosts=4, rails=2, hosts_per_segment=2, spines=2, replicas=4, stages=1)
     cluster = Cluster(shape, seed=5, traced=False)
-    cluster.warm(20)
+    well(cluster, 20)
     mine = ("leaf-s0-r0", "spine-0")
     passing = lossy(mine, loss=0.5, period_ns=80 * SECOND, duty=0.1)
     cluster.agents.fail([passing], now_ns=cluster.now_ns)
@@ -170,6 +177,16 @@ def test_a_link_that_loses_little_is_named_beside_one_that_loses_much(warmed):
     assert {link(*strong), link(*weak)} == {component for component in named if component}
 
 
+def test_what_is_said_while_it_warms_up_is_kept_and_ends_nothing():
+    shape = Shape(hosts=4, rails=2, hosts_per_segment=2, spines=2, replicas=4, stages=1)
+    cluster = well(Cluster(shape, seed=5), 8)
+    cluster.agents.fail([lossy(("leaf-s0-r0", "spine-0"), loss=0.3)], now_ns=cluster.now_ns)
+    warmed = cluster.warm(4)
+    assert (warmed.seed, warmed.warming, warmed.truths, warmed.seconds) == (5, True, (), 20.0)
+    assert "link leaf-s0-r0 -- spine-0" in {each.component for each in warmed.said}
+    assert all(0 < each.at_s < 25 for each in warmed.said)
+
+
 def test_health_goes_on_without_a_word(warmed):
     outcome = episode(warmed(), 1, (), windows=8)
     assert outcome.said == ()
@@ -192,13 +209,13 @@ def test_an_agent_that_dies_is_told_of_when_its_second_window_is_overdue(warmed)
 def test_containers_that_come_and_go_are_registered_and_accuse_nobody():
     made = Cluster(SHAPE, seed=5, churn=4_000, bursts=True)
     before = {each.endpoint.id for each in made.registry.endpoints()}
-    made.warm(24)
+    well(made, 24)
     assert {each.endpoint.id for each in made.registry.endpoints()} - before
 
 
 def test_routers_avoid_a_dead_link_and_it_is_named_all_the_same():
     made = Cluster(SHAPE, seed=5, rehash=True)
-    made.warm(8)
+    well(made, 8)
     outcome = episode(made, 2, (2,), windows=6)
     assert score([outcome]).whole == 1
     assert made.agents.routing.turned == {outcome.truths[0].component.removeprefix("link ")}
@@ -206,7 +223,7 @@ def test_routers_avoid_a_dead_link_and_it_is_named_all_the_same():
 
 def test_where_packets_are_sprayed_a_dead_rnic_is_named_alone():
     made = Cluster(SHAPE, seed=5, spray=True)
-    made.warm(8)
+    well(made, 8)
     assert score([episode(made, 3, (5,), windows=4)]).whole == 1
 
 

@@ -11,6 +11,7 @@ TRUTH = Truth(1, "CRC error", "link a -- b", "link", ("x",), 1.0)
 SAID = Said("i1", 5.2, None, "underlay", 0.9, ("link a -- b",), "open")
 ONE = Outcome(1, (TRUTH,), (SAID,), 50.0, ("odd",), {"007": ("link a -- b",)}, 3)
 OTHER = Outcome(2, (), (), 50.0)
+WARMED = Outcome(1, (), (SAID,), 300.0, warming=True)
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def written(path, *outcomes, **kinds):
 
 
 def test_what_was_written_is_read_again(path):
-    written(path, ONE, OTHER)
-    assert read(path) == (Options(), [ONE, OTHER])
+    written(path, WARMED, ONE, OTHER)
+    assert read(path) == (Options(), [WARMED, ONE, OTHER])
 
 
 def test_a_run_goes_on_after_the_last_whole_line(path):

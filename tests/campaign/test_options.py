@@ -3,7 +3,7 @@ import pytest
 
 from analyzer.simulate.clos import Clos
 from analyzer.simulate.failures import TABLE
-from tests.campaign.options import Options, read
+from tests.campaign.options import Options, judges, read
 
 
 def test_nothing_said_is_the_default():
@@ -50,3 +50,13 @@ def test_what_makes_no_sense_is_refused(arguments, complaint, capsys):
 def test_options_that_differ_are_named_with_both_values():
     assert Options(hosts=64).unlike(Options()) == ["hosts: 32 there, 64 here"]
     assert Options().unlike(Options()) == []
+
+
+@pytest.mark.parametrize(
+    ("seed", "is_judging"),
+    [(999_999, False), (1_000_000, True), (1_999_999, True), (2_000_000, False),
+     (8_999_999, False), (9_000_000, True), (90_000_000, True)],
+)  # fmt: skip
+def test_seeds_that_rules_were_made_of_judge_nothing(seed, is_judging):
+    assert judges(seed) is is_judging
+    assert judges(Options().seed)

@@ -2,9 +2,11 @@
 import pytest
 
 from tests.campaign.episode import Outcome, Said, Truth
-from tests.campaign.report import lines
+from tests.campaign.options import Options
+from tests.campaign.report import lines, plain
 from tests.campaign.score import UNCONNECTED, Bin, false_alarms, poisson, reliability, score, wilson
 
+JUDGING = Options().seed
 LINK = Truth(1, "CRC error", "link a -- b", "link", (), 1.0)
 RNIC = Truth(5, "RNIC", "rnic h/x", "rnic", ("endpoint c/rail0",), 2.0)
 
@@ -134,6 +136,28 @@ def test_a_file_of_several_versions_says_so():
     outcomes = [Outcome(n, (LINK,), (), 30, version=each) for n, each in enumerate("aabb")]
     assert lines(score(outcomes), outcomes, rnics=9)[-1].endswith(": 2 by a, 2 by b")
     assert not any("versions" in line for line in lines(score([]), outcomes[:2], rnics=9))
+
+
+def test_what_was_said_while_it_warmed_up_counts_apart_and_an_accusation_in_precision():
+    told = (said("link a -- b"), said(None, name="j"))
+    warmed = Outcome(JUDGING, (), told, 300, ("odd",), warming=True)
+    outcomes = [warmed, Outcome(JUDGING, (), (), 50)]
+    made = score(outcomes)
+    assert (made.named, made.right, made.broken) == (1, 0, 1)
+    assert dict(made.wrong) == {"warming up -> link a -- b": 1}
+    text = "\n".join(lines(made, outcomes, rnics=864))
+    assert "0 false alarms in 0.5 RNIC-days" in text
+    assert "2 alarms while the fabric warmed up, 1 name nobody" in text
+    assert "0 of 10 windows of health" in text
+    assert plain(made, outcomes, rnics=864)["warming"] == {"alarms": 2, "named": 1}
+    assert "warmed" not in "\n".join(lines(score(outcomes[1:]), outcomes[1:], rnics=864))
+
+
+def test_episodes_that_rules_were_made_of_say_so():
+    tuning, judging = Outcome(7_000_000, (LINK,), (), 30), Outcome(JUDGING, (LINK,), (), 30)
+    told = lines(score([tuning, judging]), [tuning, judging], rnics=256)
+    assert told[-1] == "1 episodes are of tuning seeds, which rules were made of"
+    assert "tuning" not in "\n".join(lines(score([judging]), [judging], rnics=256))
 
 
 def test_the_report_fits_a_terminal():

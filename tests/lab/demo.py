@@ -97,7 +97,7 @@ class Found:
     localized_s: float | None = None
     recovered_s: float | None = None
     others: tuple[str, ...] = ()
-    """Components of further incidents that opened meanwhile."""
+    """Components of further incidents that opened meanwhile, and names that were taken back."""
     transport: Transport = Transport.UDP
 
     @property
@@ -180,15 +180,21 @@ class Observer:
 
     def new(self) -> list[dict[str, Any]]:
         """Return incidents that opened since `remember`, or name somebody else since."""
+        return self._unknown(self.incidents())
+
+    def remember(self) -> list[dict[str, Any]]:
+        """Take all incidents so far as known; return those that were new."""
+        incidents = self.incidents()
+        new = self._unknown(incidents)
+        self.known = {each["id"]: each["component"] for each in incidents}
+        return new
+
+    def _unknown(self, incidents: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [
             each
-            for each in self.incidents()
+            for each in incidents
             if each["id"] not in self.known or each["component"] != self.known[each["id"]]
         ]
-
-    def remember(self) -> None:
-        """Take all incidents so far as known."""
-        self.known = {each["id"]: each["component"] for each in self.incidents()}
 
     def wait(self, reached: Callable[[], Any], *, timeout_s: float) -> Any:
         """Poll until `reached()` is true or time is up; return its last value."""
@@ -271,22 +277,36 @@ def _try(
     say(f"{name}: injected at {fault.target}")
     truth = (fault.truth.layer, fault.truth.component)
     give_up_s = find_within_s(name, transport) + GIVE_UP_AFTER_S
-    first = observer.wait(lambda: _best(observer.new(), fault), timeout_s=give_up_s)
+    accused: dict[str, None] = {}  # in order
+
+    def look() -> list[dict[str, Any]]:
+        # An operator acts on what is said first: a name that was taken back counts.
+        new = observer.new()
+        named = (each["component"] for each in new)
+        accused.update(dict.fromkeys(str(who) for who in named if who not in {None, truth[1]}))
+        return new
+
+    first = observer.wait(lambda: _best(look(), fault), timeout_s=give_up_s)
     healed_ns = time.time_ns()
     lab.heal(fault.key)
-    incident = first or next(iter(observer.new()), None)
+    incident = first or next(iter(look()), None)
     if incident is None:
         say("  nothing found")
         return Found(name, truth, transport=transport)
     say(f"  {incident['component']} ({incident['confidence']:.2f}): {incident['summary']}")
     over = observer.wait(
-        lambda: all(each["state"] == "recovered" for each in observer.new()),
+        lambda: all(each["state"] == "recovered" for each in look()),
         timeout_s=recover_within_s(name, transport) + 5,
     )
-    after = {each["id"]: each for each in observer.new()}
+    after = {each["id"]: each for each in look()}
     mine = after.pop(incident["id"])
+    others = dict.fromkeys(str(each["component"]) for each in after.values())
     for each in after.values():
         say(f"  also {each['component']} ({each['confidence']:.2f}): {each['summary']}")
+    for other in accused:
+        if other not in {*others, mine["component"]}:
+            say(f"  also {other}, which was taken back")
+            others[other] = None
     recovered_ns = max(e["recovered_ns"] for e in (mine, *after.values())) if over else None
     return Found(
         name,
@@ -295,7 +315,7 @@ def _try(
         _seconds(began_ns, mine["detected_ns"]),
         _seconds(began_ns, mine["localized_ns"]),
         _seconds(healed_ns, recovered_ns),
-        tuple(str(each["component"]) for each in after.values()),
+        tuple(others),
         transport,
     )
 

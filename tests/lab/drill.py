@@ -2,17 +2,17 @@
 """Break a lab one or two faults at a time, at targets drawn by a seed, and count what is named.
 
 Whatever an incident names at any moment counts, also when it names the right component a moment
-later, and also while the lab heals.
+later, while the lab heals, and between two tries, when nothing is broken.
 """
 
 import json
 import random
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from tests.lab.catalogue import CATALOGUE, Spec
 from tests.lab.demo import SETTLE_S, WINDOW_S, Observer, Say, record
@@ -55,12 +55,14 @@ class Tried:
     """What was called well again while nobody could know it."""
     said: tuple[str, ...] = ()
     """What every incident said, the newest of each; for people."""
+    between: tuple[str, ...] = ()
+    """What was named since the try before, when nothing was broken."""
 
     @property
     def right(self) -> bool:
         """Whether nobody else was named, and an incident stands for what was not."""
         seen = self.insufficient or None not in self.named_s
-        return seen and not self.wrong and not self.early
+        return seen and not self.wrong and not self.early and not self.between
 
 
 def run(
@@ -78,14 +80,21 @@ def run(
             observer.wait(lambda: False, timeout_s=SETTLE_S[Transport.UDP])
             state = lab.state()
             drawn = _singles(state, seed, only) if each else _pairs(state, seed)
+            between, healed = set[str](), set[str]()
             for number, plans in drawn:
                 if not each and len(tried) == pairs:
                     break
-                with suppress(_Impossible):
-                    tried.append(attempt(lab, observer, number, plans))
-                    say(json.dumps(asdict(tried[-1]) | {"right": tried[-1].right}))
-                    if not tried[-1].right:
-                        record(client, OUTPUT / f"{number}.recording", say)
+                between |= quiet(observer) - healed
+                try:
+                    one = attempt(lab, observer, number, plans)
+                except _Impossible as impossible:
+                    healed = set(impossible.args)
+                    continue
+                tried.append(replace(one, between=tuple(sorted(between))))
+                between, healed = set(), set(one.truths)
+                say(json.dumps(asdict(tried[-1]) | {"right": tried[-1].right}))
+                if not tried[-1].right:
+                    record(client, OUTPUT / f"{number}.recording", say)
     finally:
         lab.down()
     return tried
@@ -96,24 +105,25 @@ def lines(tried: Sequence[Tried]) -> list[str]:
     faults = sum(len(one.truths) for one in tried)
     named = sum(s is not None for one in tried for s in one.named_s)
     wrong = [(one, other) for one in tried for other in one.wrong]
+    between = [(one, other) for one in tried for other in one.between]
+    accused = len(wrong) + len(between)
     unseen = [one for one in tried if None in one.named_s and not one.insufficient]
     return [
-        f"{named} of {faults} faults named; {len(wrong)} others accused in {len(tried)} tries",
+        f"{named} of {faults} faults named; {accused} others accused in {len(tried)} tries",
         *(f"  {' + '.join(one.faults)}: wrongly {other}" for one, other in wrong),
+        *(f"  before {' + '.join(one.faults)}: {other}" for one, other in between),
         *(f"  {' + '.join(one.faults)}: not all seen" for one in unseen),
         *(f"  {' + '.join(one.faults)}: over too early" for one in tried if one.early),
     ]
 
 
 class _Impossible(Exception):
-    """The machine cannot do a fault."""
+    """The machine cannot do a fault; its arguments are the parts that were broken beside it."""
 
 
 def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) -> Tried:
-    """Break a lab that is up, watch, and heal it; return what became of it."""
+    """Break a lab that is `quiet`, watch, and heal it; return what became of it."""
     rng = random.Random(seed)
-    _quiet(observer)
-    observer.remember()
     faults: list[Fault] = []
     began_ns: dict[str, int] = {}
     said: set[str] = set()
@@ -134,7 +144,7 @@ def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) ->
                 watch(NAME_WITHIN_S, began_ns)
             watch(rng.uniform(0, WINDOW_S))
             at_ns = time.time_ns()
-            faults.append(_injected(lab, name, target))
+            faults.append(_injected(lab, name, target, began_ns))
             if faults[-1].truth != NOBODY:
                 began_ns[faults[-1].truth.component] = at_ns
         if blind := [fault for fault in faults if CATALOGUE[fault.name].blind]:
@@ -154,6 +164,8 @@ def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) ->
     over = observer.wait(
         lambda: named() is not None and _over(observer), timeout_s=RECOVER_WITHIN_S
     )
+    last = observer.remember()  # what opens from now on does so between two tries
+    said |= {str(one["component"] or "") for one in last}
     return Tried(
         seed,
         tuple(fault.key for fault in faults),
@@ -166,22 +178,21 @@ def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) ->
         tuple(sorted(said - {"", *began_ns})),
         round((time.time_ns() - healed_ns) / 1e9, 1) if over else None,
         tuple(sorted(early)),
-        tuple(f"{one['component'] or 'nobody'}: {one['summary']}" for one in observer.new()),
+        tuple(f"{one['component'] or 'nobody'}: {one['summary']}" for one in last),
     )
 
 
 def _recovered(observer: Observer) -> set[str]:
     """Return the named components of which is said that all is well again."""
-    over = [one for one in observer.new() if one["state"] == "recovered"]
-    return {str(one["component"]) for one in over if one["component"]}
+    return _names(one for one in observer.new() if one["state"] == "recovered")
 
 
-def _injected(lab: Lab, name: str, target: str) -> Fault:
+def _injected(lab: Lab, name: str, target: str, beside: Iterable[str]) -> Fault:
     try:
         return lab.inject(name, target)
     except LabError as error:
         if "in a guest" in (error.remedy or ""):
-            raise _Impossible(name) from error
+            raise _Impossible(*beside) from error
         raise
 
 
@@ -189,18 +200,32 @@ def _over(observer: Observer) -> bool:
     return all(one["state"] == "recovered" for one in observer.new())
 
 
-def _quiet(observer: Observer) -> None:
-    def going_on() -> list[str]:
-        return [
-            str(one["component"]) for one in observer.incidents() if one["state"] != "recovered"
-        ]
+def quiet(observer: Observer) -> set[str]:
+    """Wait until all is well; return whom incidents named that were not known, and know them.
+
+    Raises LabError where somebody is still named after RECOVER_WITHIN_S.
+    """
+    named: set[str] = set()
+
+    def look() -> bool:
+        named.update(_names(observer.new()))
+        return False
+
+    def going_on() -> list[dict[str, Any]]:
+        look()
+        return [one for one in observer.incidents() if one["state"] != "recovered"]
 
     observer.wait(lambda: not going_on(), timeout_s=RECOVER_WITHIN_S)
     # Where the machine is busy with other things, flows stay slow, and nobody is named for it.
-    if named := set(going_on()) - {str(None)}:
-        problem = f"the lab does not recover: {', '.join(sorted(named))}"
+    if stays := _names(going_on()):
+        problem = f"the lab does not recover: {', '.join(sorted(stays))}"
         raise LabError(problem, "see: netagent-analyzer incidents")
-    observer.wait(lambda: False, timeout_s=2 * WINDOW_S)
+    observer.wait(look, timeout_s=2 * WINDOW_S)
+    return named | _names(observer.remember())
+
+
+def _names(incidents: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {str(one["component"]) for one in incidents if one["component"]}
 
 
 # --- what is drawn -----------------------------------------------------------------------------

@@ -1,4 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import time
+from itertools import chain, repeat
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
 import httpx
 import pytest
 
@@ -46,3 +52,31 @@ def test_an_incident_that_names_somebody_only_now_is_new() -> None:
         told[0]["component"] = "switch y"
         told.append({"id": "i3", "component": None})
         assert [each["id"] for each in observer.new()] == ["i1", "i3"]
+        assert [each["id"] for each in observer.remember()] == ["i1", "i3"]
+        assert observer.new() == []
+
+
+def incident(component: str | None, state: str = "open") -> dict[str, Any]:
+    ns = time.time_ns()
+    return {
+        "id": "i1", "component": component, "layer": LINK[0], "confidence": 0.9, "state": state,
+        "summary": "", "detected_ns": ns, "localized_ns": ns, "recovered_ns": ns,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "others"), [("switch spine-0", ("switch spine-0",)), (None, ()), (LINK[1], ())]
+)
+def test_who_was_named_before_the_truth_is_told(first: str | None, others: tuple[str, ...]) -> None:
+    """That nobody could be named yet accuses nobody."""
+    polled = chain([[], [], [incident(first)]], repeat([incident(LINK[1], "recovered")]))
+    answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"incidents": next(polled)}))
+    truth = SimpleNamespace(layer=LINK[0], component=LINK[1])
+    lab = Mock(inject=lambda _: SimpleNamespace(target="x", truth=truth, key="link-loss@x"))
+    with httpx.Client(transport=answer, base_url="https://analyzer") as client:
+        soon_s = time.time() + 0.01
+        observer = demo.Observer(client)
+        made = demo._try(lab, observer, "link-loss", lambda _: None, phase_s=soon_s)
+    assert (made.verdict, made.over) == ((*LINK, 0.9), True)
+    assert made.others == others
+    assert made.right is not bool(others)

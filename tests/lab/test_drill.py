@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import httpx
 import pytest
 
+from tests.lab import drill
 from tests.lab.catalogue import CATALOGUE, Spec
+from tests.lab.demo import Observer
 from tests.lab.drill import Tried, _places, _singles, draw, lines, targets
 from tests.lab.faults import plan
 from tests.lab.shape import Shape, Transport
@@ -71,3 +80,98 @@ def test_a_miss_or_an_accusation_is_told() -> None:
         "  a@x + b@y: wrongly switch z",
         "  a@x + b@y: not all seen",
     ]
+    between = replace(RIGHT, between=("switch z",))
+    assert not between.right
+    assert lines([RIGHT, between]) == [
+        "2 of 2 faults named; 1 others accused in 2 tries",
+        "  before link-loss@x: switch z",
+    ]
+
+
+Told = list[dict[str, Any]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """Incidents as the analyzer has them, and no time to wait for them."""
+    monkeypatch.setattr(drill, "WINDOW_S", 0.0)
+    monkeypatch.setattr(drill, "SETTLE_S", {Transport.UDP: 0.0})
+    monkeypatch.setattr(drill, "record", Mock())
+    return []
+
+
+@pytest.fixture
+def client(told: Told) -> Iterator[httpx.Client]:
+    answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"incidents": told}))
+    with httpx.Client(transport=answer, base_url="https://analyzer") as made:
+        yield made
+
+
+def opened(told: Told, component: str | None) -> None:
+    told.append({"id": f"i{len(told)}", "component": component, "state": "recovered"})
+
+
+def test_who_is_named_while_all_should_be_well_is_told_once(
+    client: httpx.Client, told: Told
+) -> None:
+    observer = Observer(client)
+    opened(told, "switch spine-0")
+    opened(told, None)
+    assert drill.quiet(observer) == {"switch spine-0"}
+    assert drill.quiet(observer) == set()
+
+
+def test_a_try_takes_what_was_said_in_it_as_known(
+    monkeypatch: pytest.MonkeyPatch, client: httpx.Client, told: Told
+) -> None:
+    for limit in ("NAME_WITHIN_S", "WATCH_S"):
+        monkeypatch.setattr(drill, limit, 0.0)
+    truth = SimpleNamespace(component="link x")
+    lab = Mock(inject=lambda name, target: SimpleNamespace(name=name, key=target, truth=truth))
+    for component in ("link x", "switch spine-0"):
+        incident = {"id": component, "component": component, "state": "recovered", "summary": ""}
+        told.append(incident | {"localized_ns": None})
+    observer = Observer(client)
+    assert drill.attempt(lab, observer, 1, [("link-loss", "x")]).wrong == ("switch spine-0",)
+    assert observer.new() == []
+
+
+Attempt = Callable[[Mock, Observer, int, Sequence[drill.Plan]], Tried]
+
+
+def drilled(monkeypatch: pytest.MonkeyPatch, client: httpx.Client, attempt: Attempt) -> list[Tried]:
+    """Return two tries of a lab; `attempt` stands for each."""
+    monkeypatch.setattr(drill, "attempt", attempt)
+    lab = Mock(state=lambda: STATE)
+    lab.services().client.return_value = Mock(__enter__=lambda _: client, __exit__=lambda *_: None)
+    return drill.run(lab, lambda _: None, pairs=2, seed=1, each=False)
+
+
+def test_what_opens_between_two_tries_counts_in_the_second(
+    monkeypatch: pytest.MonkeyPatch, client: httpx.Client, told: Told
+) -> None:
+    """But what was broken a moment ago, and is named again."""
+    opened(told, "host h9")  # while the lab settles
+
+    def attempt(_lab: Mock, _observer: Observer, _seed: int, _: Sequence[drill.Plan]) -> Tried:
+        opened(told, "switch spine-0")
+        opened(told, "link x")
+        return RIGHT
+
+    tried = drilled(monkeypatch, client, attempt)
+    assert [one.between for one in tried] == [("host h9",), ("switch spine-0",)]
+
+
+def test_what_opens_before_a_fault_that_cannot_be_done_counts_in_the_next_try(
+    monkeypatch: pytest.MonkeyPatch, client: httpx.Client, told: Told
+) -> None:
+    opened(told, "host h9")
+
+    def attempt(_lab: Mock, _observer: Observer, seed: int, _: Sequence[drill.Plan]) -> Tried:
+        if seed == 1:
+            opened(told, "rnic y")
+            raise drill._Impossible("rnic y")
+        return RIGHT
+
+    tried = drilled(monkeypatch, client, attempt)
+    assert [one.between for one in tried] == [("host h9",), ()]

@@ -92,6 +92,7 @@ def test_a_fault_is_found_named_and_over_when_healed(lab, observer, fault):
 
 def test_two_faults_at_once_are_named_and_nobody_else(lab, observer):
     """One pair of `make drill`; its campaign has thirty."""
+    drill.quiet(observer)
     tried = drill.attempt(lab, observer, SEED, drill.draw(lab.state(), SEED))
     assert tried.right, tried
     assert tried.recovered_s is not None, tried

@@ -18,7 +18,7 @@ from tests.bench.receiving import Host, Refused
 
 EVERY_S = 0.05
 """Seconds between two attempts of one kind. Chosen: 150 a second of all kinds cost the server a
-quarter of a core, mostly in handshakes, which no limit of it can spare."""
+quarter of a core, mostly in handshakes, which no limit of it can spare; no more was tried."""
 HELD = 200
 """Connections that one kind holds at once."""
 HOLD_S = 20.0
