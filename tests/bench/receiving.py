@@ -43,8 +43,13 @@ def at(body: bytes, start_ns: int) -> bytes:
 
 def cpu_s(pid: int) -> float:
     """Return the CPU that a process has used, in seconds."""
+    return sum(cpu_times_s(pid))
+
+
+def cpu_times_s(pid: int) -> tuple[float, float]:
+    """Return the CPU that a process has used itself, and in the kernel, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+    return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
 
 class Refused(Exception):
