@@ -12,6 +12,9 @@ VM_TESTS ?= rdma or kernel or ovs
 MINUTES ?= 60
 # Marks of tests that need root, or more: one at a time.
 CAPABLE := netns or ovs or lab or kernel or rdma or packages
+# Files with tests of such marks: an emulated guest is slow to import all others, only to deselect them.
+# That a mark is written in the file of its test: tests/test_repository.py.
+marked = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.($(subst $() or $(),|,$(1)))\b' tests))
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
@@ -47,13 +50,13 @@ demo-skeleton: setup ## a real training job in the lab, and what netagent makes 
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
 test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
-	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm"
+	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm" $(call marked,$(CAPABLE))
 
 test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
-	$(BIN)/python -m pytest -m "netns or ovs or lab"
+	$(BIN)/python -m pytest -m "netns or ovs or lab" $(call marked,netns or ovs or lab)
 
 test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
@@ -66,9 +69,9 @@ test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make te
 	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 2700 \
 	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,rdma,kernel -- \
 	    $(BIN)/python -m pytest -m "$(VM_TESTS)" -p no:cacheprovider \
-	    -o faulthandler_timeout=900 || exit 1; \
+	    -o faulthandler_timeout=900 $(call marked,$(CAPABLE)) || exit 1; \
 	done
-	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm \
+	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm $(call marked,vm) \
 	  $(if $(filter debian-13,$(DISTRIBUTIONS)),,-k "not debian-13")
 
 format: setup ## format the code
@@ -129,7 +132,7 @@ test-packages: deb setup-vm ## install, use and purge them in guests with system
 	for distribution in $(DISTRIBUTIONS); do \
 	  $(BIN)/python -m vagrant.vm run $$distribution --systemd --timeout 2400 \
 	    --env NETAGENT_TESTS_REQUIRE=packages --env NETAGENT_DEBS=$(CURDIR)/build/deb/$$distribution -- \
-	    $(BIN)/python -m pytest -x -m packages -p no:cacheprovider || exit 1; \
+	    $(BIN)/python -m pytest -x -m packages -p no:cacheprovider $(call marked,packages) || exit 1; \
 	done
 
 wheel: setup ## build the wheel
