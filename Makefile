@@ -20,7 +20,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-interpreters test-vm format lint types floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm image lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 
 setup-vm: setup ## install what builds and boots guests (QEMU)
 	tools/setup.sh "" $(VM_PACKAGES)
+
+image: setup-vm ## build the guests' images that are missing
+	$(BIN)/python -m vagrant.vm build $(DISTRIBUTIONS)
 
 lock: setup ## pin every dependency with its hashes into requirements.lock
 	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --allow-unsafe \
@@ -80,8 +83,12 @@ format: setup ## format the code
 lint: setup ## ruff
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
-types: setup ## mypy --strict
+types: types-all types-host ## mypy --strict
+
+types-all: setup ## mypy, by this Python
 	$(BIN)/mypy
+
+types-host: setup ## mypy of what hosts run, by the oldest Python that it takes
 	$(BIN)/mypy --python-version 3.10 -p netagent -p bpf -p ovs_checks
 
 floors: setup ## import-linter: a module imports only from lower floors
