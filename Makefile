@@ -20,7 +20,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm image lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm image lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -135,7 +135,10 @@ deb: setup-deb wheel ## build the Debian packages into build/deb, and look at th
 	tools/deb/build.sh $(BIN)/python build/dist/*.whl build/deb $(DISTRIBUTIONS)
 	for distribution in $(DISTRIBUTIONS); do lintian --fail-on error,warning build/deb/$$distribution/*.changes || exit 1; done
 
-test-packages: deb setup-vm ## install, use and purge them in guests with systemd (make test-packages DISTRIBUTIONS=debian-12)
+test-packages: deb ## build them, and install, use and purge them in guests with systemd (make test-packages DISTRIBUTIONS=debian-12)
+	$(MAKE) test-debs
+
+test-debs: setup-vm ## the same of packages that are built already
 	for distribution in $(DISTRIBUTIONS); do \
 	  $(BIN)/python -m vagrant.vm run $$distribution --systemd --timeout 2400 \
 	    --env NETAGENT_TESTS_REQUIRE=packages --env NETAGENT_DEBS=$(CURDIR)/build/deb/$$distribution -- \
