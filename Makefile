@@ -12,12 +12,15 @@ VM_TESTS ?= rdma or kernel or ovs
 MINUTES ?= 60
 # Marks of tests that need root, or more: one at a time.
 CAPABLE := netns or ovs or lab or kernel or rdma or packages
+# Files with tests of such marks: an emulated guest is slow to import all others, only to deselect them.
+# That a mark is written in the file of its test: tests/test_repository.py.
+marked = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.($(subst $() or $(),|,$(1)))\b' tests))
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vm lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-interpreters test-vm format lint types floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-vm image lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -30,6 +33,9 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 
 setup-vm: setup ## install what builds and boots guests (QEMU)
 	tools/setup.sh "" $(VM_PACKAGES)
+
+image: setup-vm ## build the guests' images that are missing
+	$(BIN)/python -m vagrant.vm build $(DISTRIBUTIONS)
 
 lock: setup ## pin every dependency with its hashes into requirements.lock
 	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --allow-unsafe \
@@ -47,13 +53,13 @@ demo-skeleton: setup ## a real training job in the lab, and what netagent makes 
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
 test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
-	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm"
+	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm" $(call marked,$(CAPABLE))
 
 test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
-	$(BIN)/python -m pytest -m "netns or ovs or lab"
+	$(BIN)/python -m pytest -m "netns or ovs or lab" $(call marked,netns or ovs or lab)
 
 test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
@@ -66,9 +72,9 @@ test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make te
 	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 2700 \
 	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,rdma,kernel -- \
 	    $(BIN)/python -m pytest -m "$(VM_TESTS)" -p no:cacheprovider \
-	    -o faulthandler_timeout=900 || exit 1; \
+	    -o faulthandler_timeout=900 $(call marked,$(CAPABLE)) || exit 1; \
 	done
-	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm \
+	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm $(call marked,vm) \
 	  $(if $(filter debian-13,$(DISTRIBUTIONS)),,-k "not debian-13")
 
 format: setup ## format the code
@@ -77,8 +83,12 @@ format: setup ## format the code
 lint: setup ## ruff
 	$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
-types: setup ## mypy --strict
+types: types-all types-host ## mypy --strict
+
+types-all: setup ## mypy, by this Python
 	$(BIN)/mypy
+
+types-host: setup ## mypy of what hosts run, by the oldest Python that it takes
 	$(BIN)/mypy --python-version 3.10 -p netagent -p bpf -p ovs_checks
 
 floors: setup ## import-linter: a module imports only from lower floors
@@ -125,11 +135,14 @@ deb: setup-deb wheel ## build the Debian packages into build/deb, and look at th
 	tools/deb/build.sh $(BIN)/python build/dist/*.whl build/deb $(DISTRIBUTIONS)
 	for distribution in $(DISTRIBUTIONS); do lintian --fail-on error,warning build/deb/$$distribution/*.changes || exit 1; done
 
-test-packages: deb setup-vm ## install, use and purge them in guests with systemd (make test-packages DISTRIBUTIONS=debian-12)
+test-packages: deb ## build them, and install, use and purge them in guests with systemd (make test-packages DISTRIBUTIONS=debian-12)
+	$(MAKE) test-debs
+
+test-debs: setup-vm ## the same of packages that are built already
 	for distribution in $(DISTRIBUTIONS); do \
 	  $(BIN)/python -m vagrant.vm run $$distribution --systemd --timeout 2400 \
 	    --env NETAGENT_TESTS_REQUIRE=packages --env NETAGENT_DEBS=$(CURDIR)/build/deb/$$distribution -- \
-	    $(BIN)/python -m pytest -x -m packages -p no:cacheprovider || exit 1; \
+	    $(BIN)/python -m pytest -x -m packages -p no:cacheprovider $(call marked,packages) || exit 1; \
 	done
 
 wheel: setup ## build the wheel

@@ -76,6 +76,16 @@ def test_make_help_lists_every_target():
     assert targets <= {line.split()[0] for line in listed.splitlines()}
 
 
+def test_what_make_selects_tests_by_is_written_in_their_own_files():
+    """Elsewhere, as in a conftest.py, `marked` of the Makefile would not find it."""
+    makefile = (ROOT / "Makefile").read_text()
+    (capable,) = re.findall(r"^CAPABLE := (.*)$", makefile, re.MULTILINE)
+    marks = re.compile(rf"mark\.({'|'.join(capable.split(' or '))}|vm)\b")
+    found = [p for p in SOURCES if p.is_relative_to(ROOT / "tests") and marks.search(p.read_text())]
+    assert len(found) > 10
+    assert [p for p in found if not p.name.startswith("test_")] == []
+
+
 def test_no_page_runs_our_modules_by_a_python_that_lacks_their_needs():
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
     bare = [

@@ -3,20 +3,22 @@
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, binom, norm
+
+# scipy.stats has these by name, and takes longer to import than most of the analyzer.
+from scipy.special import betainc, betaincinv, ndtri
 
 
 def deviations(chance: float) -> float:
     """Return how many standard deviations a normal value exceeds with this probability."""
-    return float(norm.isf(chance))
+    return float(-ndtri(chance))
 
 
 def chances(hits: NDArray[np.int64], of: NDArray[np.int64], rate: float) -> NDArray[np.float64]:
     """Return (n,) the probability of so many hits or more, each with probability `rate`."""
-    made: NDArray[np.float64] = binom.sf(hits - 1, of, rate)
-    return made
+    some: NDArray[np.float64] = betainc(np.maximum(hits, 1), of - hits + 1, rate)
+    return np.where(hits > 0, some, 1.0)
 
 
 def at_most(hits: int, of: int, sure: float) -> float:
     """Return the share that the true one is below with probability `sure` (Clopper and Pearson)."""
-    return float(beta.ppf(sure, hits + 1, of - hits)) if of > hits else 1.0
+    return float(betaincinv(hits + 1, of - hits, sure)) if of > hits else 1.0

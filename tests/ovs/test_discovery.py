@@ -251,7 +251,10 @@ def test_a_dead_vswitchd_is_found_and_its_return_too(host, views, container):
     views.within(5, "its end", lambda v: FindingKind.VSWITCH_DOWN not in kinds(v))
 
 
-def test_a_restart_of_ovsdb_loses_no_endpoint_and_later_changes_are_heard(host, views, container):
+def test_a_restart_of_ovsdb_loses_no_endpoint_and_later_changes_are_heard(
+    host, views, container, monkeypatch
+):
+    monkeypatch.setattr(watcher, "VSWITCHD_LOOK_S", 0.2)
     host.kill("ovsdb-server")
     wait_s = OVSDB_LOOKS * VSWITCHD_LOOK_S + 4
     views.within(wait_s, "VSWITCH_DOWN", lambda v: FindingKind.VSWITCH_DOWN in kinds(v))

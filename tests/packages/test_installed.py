@@ -72,9 +72,24 @@ def journal(unit):
     return run("journalctl", "-q", "-o", "cat", "-u", unit)
 
 
+def admin():
+    """Return an administrator's context of TLS."""
+    context = ssl.create_default_context(cafile=ADMIN["NETAGENT_CA"])
+    context.load_cert_chain(ADMIN["NETAGENT_CERT"])
+    return context
+
+
+def listed(what, **query):
+    """Return what the analyzer's API lists: an emulated machine is slow to start a command."""
+    url = f"{ADMIN['NETAGENT_ANALYZER_URL']}/v1/{what}"
+    answer = httpx.get(url, params=query, verify=admin(), trust_env=False, timeout=SLOW_S)
+    assert answer.is_success, answer.text
+    return answer.json()[what]
+
+
 def active():
     """Return the active incidents."""
-    return asked("netagent-analyzer", "incidents", "--state", "active")["incidents"]
+    return listed("incidents", state="active")
 
 
 def named():
@@ -99,7 +114,7 @@ def enrol(switch):
 
 def heard():
     """Return whether the analyzer hears of both hosts' containers."""
-    return len(asked("netagent-analyzer", "endpoints")["endpoints"]) == 2
+    return len(listed("endpoints")) == 2
 
 
 def settings(switch):
@@ -233,6 +248,7 @@ def test_their_containers_are_found(hosts):
     except AssertionError:
         print(journal("netagent"), own(hosts[0], "endpoints"))
         raise
+    assert len(asked("netagent-analyzer", "endpoints")["endpoints"]) == 2
 
 
 def test_a_fault_is_named_and_over_when_it_is_mended(hosts):
@@ -294,18 +310,9 @@ def test_its_certificate_is_changed_while_it_runs(hosts):
     wait_until(heard, "both containers", SLOW_S)
 
 
-def admin():
-    """Return an administrator's context of TLS."""
-    context = ssl.create_default_context(cafile=ADMIN["NETAGENT_CA"])
-    context.load_cert_chain(ADMIN["NETAGENT_CERT"])
-    return context
-
-
 def agent_seen():
     """Return what the analyzer says of the host's agent."""
-    url = f"{ADMIN['NETAGENT_ANALYZER_URL']}/v1/agents"
-    answer = httpx.get(url, verify=admin(), trust_env=False, timeout=30).json()
-    [mine] = [each for each in answer["agents"] if each["host"] == "gpu0"]
+    [mine] = [each for each in listed("agents") if each["host"] == "gpu0"]
     return mine
 
 

@@ -23,7 +23,7 @@ def url():
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Analyzer)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()

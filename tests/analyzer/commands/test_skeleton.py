@@ -161,7 +161,7 @@ def analyzer():
             """Keep quiet."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    serving = threading.Thread(target=server.serve_forever)
+    serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     serving.start()
     yield f"http://127.0.0.1:{server.server_port}", asked
     server.shutdown()

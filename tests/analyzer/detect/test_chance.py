@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import beta, binom, norm
 
 from analyzer.detect.chance import at_most, chances, deviations
 
@@ -24,3 +25,17 @@ def test_chances_are_the_sum_of_the_terms(of, data, rate):
 def test_of_none_in_many_less_than_three_in_as_many_with_95_percent():
     assert at_most(0, 1_000, 0.95) == pytest.approx(3 / 1_000, rel=0.01)
     assert at_most(5, 5, 0.95) == at_most(0, 0, 0.95) == 1.0
+
+
+@given(
+    st.lists(st.integers(0, 100_000), min_size=1), st.data(), st.floats(1e-6, 0.5),
+    st.floats(0.01, 0.999),
+)  # fmt: skip
+def test_the_distributions_are_those_of_scipy(sent, data, rate, sure):
+    lost = [data.draw(st.integers(0, of)) for of in sent]
+    expected = binom.sf(np.array(lost) - 1, sent, rate)
+    assert chances(np.array(lost), np.array(sent), rate) == pytest.approx(expected, rel=1e-9)
+    if lost[0] < sent[0]:
+        share = beta.ppf(sure, lost[0] + 1, sent[0] - lost[0])
+        assert at_most(lost[0], sent[0], sure) == pytest.approx(share)
+    assert deviations(rate) == pytest.approx(norm.isf(rate))

@@ -3,8 +3,11 @@
 
 import contextlib
 import json
+import os
 import socket
 import ssl
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -17,31 +20,56 @@ from analyzer.server import enrolling
 from netagent import cli
 from netagent.trust import new_request, revoked_in
 from netagent.wire.enrolment import MAX_REQUEST_BYTES
-from tests.analyzer.server.process import Process
+from tests.analyzer.server.process import ROOT, Process
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("logging_as_it_was")
 
 
-@pytest.fixture
-def state(tmp_path):
-    assert analyzer_cli.main(
-        ["ca", "init", "--name", "localhost", "--address", "127.0.0.1",
-         "--state", str(tmp_path / "an"), "--config", str(tmp_path / "unused.toml")]
-    ) == 0  # fmt: skip
-    return tmp_path / "an"
-
-
-@pytest.fixture
-def served(state, tmp_path):
+@contextlib.contextmanager
+def serving(folder):
+    """Give an authority's folder, and the analyzer that enrols hosts for it."""
+    state = folder / "an"
+    words = ["--name", "localhost", "--address", "127.0.0.1", "--state", state]
+    words += ["--config", folder / "unused.toml"]
+    command = [sys.executable, "-m", "analyzer.cli", "ca", "init", *words]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
     tls = state / "tls" / "analyzer.pem"
     more = (
         f'[tls]\nca = "{state}/ca/ca.pem"\ncert = "{tls}"\nkey = "{tls}"\n'
         f'crl = "{state}/ca/crl.pem"\n'
         f'[enrolment]\nauthority = "{state}/ca"\nlisten = "127.0.0.1:0"\n'
     )
-    with Process(tmp_path, more=more) as process:
-        yield process
+    with Process(folder, more=more) as process:
+        yield state, process
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("shared")) as made:
+        yield made
+
+
+@pytest.fixture
+def alone(tmp_path):
+    with serving(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def site(request):
+    """Return what serves a test; one that revokes asks to be `alone`."""
+    return request.getfixturevalue("alone" if "alone" in request.fixturenames else "shared")
+
+
+@pytest.fixture
+def state(site):
+    return site[0]
+
+
+@pytest.fixture
+def served(site):
+    return site[1]
 
 
 @pytest.fixture
@@ -119,6 +147,7 @@ def test_the_next_certificate_is_for_the_same_host_and_the_address_of_this_one(
     assert socket.inet_aton("127.0.0.1") in der
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_is_revoked_is_out_within_a_minute_and_its_open_connections_are_ended(
     served, asked, state, tmp_path
 ):
@@ -163,6 +192,7 @@ def asked_metrics(served, state):
     return {words[0]: float(words[1]) for words in pairs if len(words) == 2}
 
 
+@pytest.mark.usefixtures("alone")
 def test_who_was_revoked_gets_no_other_certificate_by_what_it_shows(served, asked, tmp_path):
     assert enrolled(served, asked("invite", "h0")["token"], tmp_path / "h0") == 0
     _, request = new_request("h0")
@@ -201,6 +231,7 @@ def test_strangers_who_hold_connections_end_by_themselves_and_are_few(served, as
     assert enrolled(served, token, tmp_path / "h0") == 0
 
 
+@pytest.mark.usefixtures("alone")
 def test_who_asks_revokes_itself_only_if_it_says_so(served, asked, state, capsys):
     assert analyzer_cli.main(["ca", "revoke", "admin"]) == 2
     assert "is who asks" in capsys.readouterr().err
