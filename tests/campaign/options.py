@@ -128,8 +128,9 @@ def _problem(options: Options, manner: Manner) -> str | None:
         return f"--types {options.types}: numbers, as 1,2,4"
     if unknown:
         return f"--types: no type {', '.join(unknown)}"
-    if options.hosts < 1 or options.hosts % options.shape.hosts_per_segment:
-        return f"--hosts: a multiple of {options.shape.hosts_per_segment}"
+    segment = options.shape.hosts_per_segment
+    if options.hosts < 2 * segment or options.hosts % segment:
+        return f"--hosts: a multiple of {segment}, twice at least: one segment has no links"
     if manner.resume and manner.output is None:
         return "--resume needs --output FILE, which has what ran already"
     return None

@@ -37,6 +37,7 @@ def test_a_core_is_above_more_than_two_pods(hosts):
         (["--types", "1,99"], "no type 99"),
         (["--types", "crc"], "numbers, as 1,2,4"),
         (["--hosts", "33"], "a multiple of 8"),
+        (["--hosts", "8"], "twice at least"),
         (["--resume"], "--resume needs --output"),
     ],
 )
