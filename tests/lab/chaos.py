@@ -41,6 +41,7 @@ from tests.lab.audit import Stretch, is_innocent, missing
 from tests.lab.certs import ANALYZER
 from tests.lab.commands import wait_for
 from tests.lab.config import ANALYZER_URL, agent_url
+from tests.lab.errors import LabError
 from tests.lab.lab import Lab
 from tests.lab.processes import children, family
 from tests.lab.shape import Shape
@@ -176,7 +177,7 @@ class Chaos:
                 self._unbound(victim)
                 self._was_dead(victim, killed_ns)
         self._hung_s = time.monotonic() + WATCHDOG_S
-        for victim in sorted(victims, key=_order(victims)):
+        for victim in sorted(victims, key=_order):
             if self._mend(victim):
                 self._was_dead(victim, killed_ns)
             self._restarted_ns = time.time_ns()
@@ -350,15 +351,13 @@ def _stored(folder: Path, segment: int, place: int, length: int) -> Summary | No
 _UNBOUNDED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
 
 
-def _order(victims: list[Victim]) -> Callable[[Victim], int]:
-    """Return who is mended first, and last.
+def _order(victim: Victim) -> int:
+    """Return who is mended first.
 
-    An ovs-vswitchd does not start without its database. Certificates end later than anybody stays
-    dead; but an analyzer is waited for, which its certificate must outlast.
+    Who is started again is waited for, which takes a certificate that has not ended; and an
+    ovs-vswitchd does not start without its database.
     """
-    waits = any(victim.kind == "analyzer" for victim in victims)
-    places = {"certificate": -2 if waits else 1, "ovsdb": -1}
-    return lambda victim: places.get(victim.kind, 0)
+    return {"certificate": -2, "ovsdb": -1}.get(victim.kind, 0)
 
 
 def _bound_memory(pid: int | None) -> None:
@@ -385,8 +384,12 @@ def run(
     lab.up(Shape(hosts=hosts))
     try:
         chaos = Chaos(lab, say, seed=seed, sets_clock=sets_clock)
-        chaos.run(kills, minutes, together)
-        lab.processes.signal("analyzer/analyzer", signal.SIGTERM)
+        try:
+            chaos.run(kills, minutes, together)
+        except LabError as error:  # what was acknowledged before must be there all the same
+            chaos.report.failures.append(str(error))
+        if lab.processes.pid("analyzer/analyzer") is not None:
+            lab.processes.signal("analyzer/analyzer", signal.SIGTERM)
         wait_for(
             "the analyzer to stop",
             lambda: lab.processes.pid("analyzer/analyzer") is None,
