@@ -37,7 +37,8 @@ RATES = {
 }
 """Probes a second -> what they are of each endpoint."""
 SHAPE = Shape(hosts=TARGETS + 1, rails=ENDPOINTS, segments=1, spines=1)
-WARM_S, MEASURE_S = 15.0, 30.0
+WARM_S, MEASURE_S = 30.0, 30.0
+"""Seconds before measuring, in which pairs are new and looked at more often, and of measuring."""
 ROUNDS = 4
 """Of both versions; an even number, so that each is as often the first."""
 PORT = 18515
