@@ -17,6 +17,7 @@ from netagent.adapters.host.setns import call_in_namespace
 from netagent.adapters.host.vswitchd import OVSDB_LOOKS
 from netagent.adapters.host.watcher import VSWITCHD_LOOK_S, Watcher
 from netagent.config import AgentConfig, AnalyzerConfig, EndpointsConfig, OvsConfig
+from netagent.host.discovery import SETTLED_NS
 from netagent.host.facts import HostView
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
@@ -154,10 +155,12 @@ def test_a_graceful_stop_removes_the_endpoint_within_a_second_and_alarms_nobody(
     assert not views.latest.findings
 
 
-def test_a_change_inside_the_container_is_known_within_a_second(host, views, container):
+def test_a_change_inside_the_container_is_known_a_second_after_it_rests(host, views, container):
     namespace = host.containers[container]
     run("ip", "-n", namespace, "link", "set", "eth0", "mtu", "1400")
-    views.within(1, "the new MTU", lambda v: [each.mtu for each in v.endpoints] == [1400])
+    views.within(
+        SETTLED_NS / 1e9 + 1, "the new MTU", lambda v: [each.mtu for each in v.endpoints] == [1400]
+    )
 
 
 def test_an_interface_set_down_is_an_endpoint_down_and_stays_probed(host, views, container):
