@@ -21,29 +21,33 @@ class Stretch:
     """Unix time, as it was set then."""
     acknowledged: dict[str, set[int]] = field(default_factory=dict)
     """Host -> window starts that its agent said were acknowledged."""
+    counted: dict[str, set[int]] = field(default_factory=dict)
+    """Host -> window starts that its agent said it had closed."""
     dead: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Host -> from when to when its agent was dead, or had no memory, Unix ns."""
 
-    def note(self, host: str, start_ns: int, *, now_ns: int) -> None:
+    def note(self, host: str, acknowledged_ns: int, counted_ns: int, *, now_ns: int) -> None:
         """Take what an agent says; it may still say what was before the clock was set."""
-        if self.began_ns - WINDOW_NS <= start_ns <= now_ns:
-            self.acknowledged.setdefault(host, set()).add(start_ns)
+        said = (self.acknowledged, acknowledged_ns), (self.counted, counted_ns)
+        for book, start_ns in said:
+            if self.began_ns - WINDOW_NS <= start_ns <= now_ns:
+                book.setdefault(host, set()).add(start_ns)
 
     def wanted(self, host: str) -> list[int]:
         """Return the starts of a host's windows that must be in the database, the oldest first.
 
-        What its agent said of itself, and, since agents ship the oldest first, all from the first
-        of these to the last, but for those in which it was dead: it takes the window that it is
-        counting with it.
+        What its agent said was acknowledged, and, since agents ship the oldest first, what it had
+        closed before the last of these, but for windows in which it was dead: it takes the one that
+        it is counting with it. An agent that stands still for longer than a window closes fewer.
         """
         known, dead = self.acknowledged.get(host, set()), self.dead.get(host, [])
         if not known:
             return []
-        between = range(min(known), max(known) + 1, WINDOW_NS)
         lived = {
             start
-            for start in between
-            if not any(
+            for start in self.counted.get(host, set())
+            if min(known) <= start <= max(known)
+            and not any(
                 start < until + STARTING_NS and since < start + WINDOW_NS for since, until in dead
             )
         }

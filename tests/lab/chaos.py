@@ -10,10 +10,10 @@ a finding. Nobody may be blamed on the way but those hosts of which something wa
 what is on them.
 
 At the end the analyzer's database must hold every window that an agent said was acknowledged, and
-every one between two of these, but for those in which the agent was dead: agents ship the oldest of
-the newest two minutes first, and no outage here is longer, so all of these were acknowledged. Each
-is read and decoded. Where the clock was set, that holds on each side of it; where the disk was
-full, a host's oldest windows may have been deleted.
+every one that it said it had closed between two of these, but for those in which it was dead:
+agents ship the oldest of the newest two minutes first, and no outage here is longer, so all of
+these were acknowledged. Each is read and decoded. Where the clock was set, that holds on each side
+of it; where the disk was full, a host's oldest windows may have been deleted.
 """
 
 import math
@@ -277,9 +277,9 @@ class Chaos:
     def _look(self) -> None:
         for number, host in enumerate(self._hosts):
             status = self._get(agent_url(number), "/v1/status")
-            if status and status["acknowledged_ns"]:
-                acknowledged_ns = status["acknowledged_ns"]
-                self._stretches[-1].note(host, acknowledged_ns, now_ns=time.time_ns())
+            if status:
+                said = status["acknowledged_ns"], status["last_window_ns"]
+                self._stretches[-1].note(host, *said, now_ns=time.time_ns())
         for each in self._incidents():
             component = each["component"] or "insufficient evidence"
             key = f"{each['id']} {component}"

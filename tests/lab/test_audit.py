@@ -15,6 +15,7 @@ def window(n: int) -> int:
 def stretch(*numbers: int, dead: Sequence[tuple[int, int]] = (), began: int = 0) -> Stretch:
     made = Stretch(window(began))
     made.acknowledged["h0"] = {window(n) for n in numbers}
+    made.counted["h0"] = {window(n) for n in range(max(numbers) + 2)}
     made.dead["h0"] = [(window(since), window(until)) for since, until in dead]
     return made
 
@@ -26,6 +27,13 @@ def kept(*numbers: int) -> list[tuple[str, int]]:
 def test_all_from_the_first_to_the_last_must_be_there() -> None:
     assert missing([stretch(3, 6)], kept(3, 4, 5, 6), may_free=False) == Missing(4, 0, [])
     assert missing([stretch(3, 6)], kept(3, 4, 6), may_free=False).lost == kept(5)
+
+
+def test_what_an_agent_never_closed_need_not_be_there() -> None:
+    """It stood still for longer than a window, or closed one that nobody has acknowledged yet."""
+    made = stretch(3, 6)
+    made.counted["h0"] -= {window(5)}
+    assert [start // WINDOW_NS for start in made.wanted("h0")] == [3, 4, 6]
 
 
 def test_what_an_agent_counted_as_it_died_need_not_be() -> None:
@@ -62,8 +70,8 @@ def test_after_a_clock_went_back_both_of_one_start_must_be_there() -> None:
 def test_what_is_said_of_before_the_clock_was_set_is_not_of_this_stretch() -> None:
     made = Stretch(NOW)
     for start in (NOW - 3 * WINDOW_NS, NOW - WINDOW_NS, NOW + window(3)):
-        made.note("h0", start, now_ns=NOW + window(2))
-    assert made.acknowledged == {"h0": {NOW - WINDOW_NS}}
+        made.note("h0", start, start, now_ns=NOW + window(2))
+    assert made.acknowledged == made.counted == {"h0": {NOW - WINDOW_NS}}
 
 
 @pytest.mark.parametrize(
