@@ -37,7 +37,7 @@ has a new port, or loses probes. Chosen: few packets pass the kernel's filter, a
 seen in seconds."""
 MARK_SELDOM_NS = 20_000_000_000
 """Nanoseconds between two such probes else. Chosen: a flow's outer header changes where the virtual
-switch began anew, which loses probes; and half of what a quiet agent costs was to look at it."""
+switch began anew, which loses probes; and to look at it costs as much as a probe."""
 NEW_NS = 20_000_000_000
 """Nanoseconds after which a pair is as any other. Chosen: four looks, of which one finds all at
 work."""
