@@ -46,6 +46,8 @@ class Seals:
             return False
         flow = endpoint, probe.session, probe.port
         newest = self._newest.pop(flow, None)
+        if newest is not None and newest[0] > wall_ns // frame.EPOCH_NS + 1:
+            newest = None  # of a clock that was ahead: it would hold all off until it is as late
         is_later = newest is None or _is_later(epoch, probe.seq, *newest)
         self._newest[flow] = (epoch, probe.seq) if is_later or newest is None else newest
         if len(self._newest) > MAX_FLOWS:

@@ -67,6 +67,13 @@ def test_who_numbers_a_flow_far_ahead_takes_its_seals_only_until_the_next_minute
     assert not held(kept, 1 << 30, at_s=61)  # nor does what was heard before hold once more
 
 
+def test_clocks_that_were_an_hour_ahead_take_no_seal_once_they_are_right():
+    kept = made()
+    assert held(kept, 5, sent_s=3600, at_s=3600)
+    assert held(kept, 6)
+    assert not held(kept, 6)
+
+
 def test_flows_are_told_apart_and_those_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(seals, "MAX_FLOWS", 3)
     kept = made()
