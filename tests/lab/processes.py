@@ -94,7 +94,7 @@ class Processes:
         """End a process at once, if it lives, and wait until it is gone."""
         with suppress(LabError, ProcessLookupError):
             self.signal(name, signal.SIGKILL)
-        wait_for(f"{name} to die", lambda: self.pid(name) is None, timeout_s=5)
+        wait_for(f"{name} to die", lambda: self.pid(name) is None, timeout_s=30)
         self.pid_file(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:

@@ -135,7 +135,7 @@ def wait_until_usable(endpoint: Endpoint) -> None:
     def usable() -> bool:
         return "ACTIVE" in (port / "state").read_text() and gid in gids(endpoint).values()
 
-    wait_for(f"the port of {endpoint.rdma_device}", usable, timeout_s=10)
+    wait_for(f"the port of {endpoint.rdma_device}", usable, timeout_s=30)
 
 
 def gids(endpoint: Endpoint) -> dict[int, str]:

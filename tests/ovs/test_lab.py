@@ -190,7 +190,7 @@ def test_a_crashed_container_comes_back_on_the_same_port(lab: Lab) -> None:
     assert lab.run("h1", "ovs-vsctl", "list-ports", "br-int").count("train-a-1") == 1
     assert lab.reaches("train-a-0", PEER, timeout_s=0.2) == 0
     lab.heal()
-    wait_for("its port", lambda: lab.reaches("train-a-0", PEER) == 3, timeout_s=5)
+    wait_for("its port", lambda: lab.reaches("train-a-0", PEER) == 3, timeout_s=30)
 
 
 def test_a_container_stops_gracefully_and_starts_again(lab: Lab) -> None:
@@ -205,10 +205,10 @@ def test_a_container_stops_gracefully_and_starts_again(lab: Lab) -> None:
 
 def test_flaps_end_with_their_fault(lab: Lab) -> None:
     lab.inject("rnic-flapping", period_s=0.2)
-    wait_for("loss", lambda: lab.reaches("train-a-0", PEER, timeout_s=0.2) < 3, timeout_s=5)
+    wait_for("loss", lambda: lab.reaches("train-a-0", PEER, timeout_s=0.2) < 3, timeout_s=30)
     lab.heal()
     assert not [name for name in lab.processes.alive() if "flapper" in name]
-    wait_for("the link", lambda: lab.reaches("train-a-0", PEER) == 3, timeout_s=10)
+    wait_for("the link", lambda: lab.reaches("train-a-0", PEER) == 3, timeout_s=30)
 
 
 # --- the end ----------------------------------------------------------------------------------
