@@ -18,6 +18,7 @@ class Layer(StrEnum):
     CONTAINER = "container"
     AGENT = "agent"
     HOST = "host"
+    CONTROLLER = "controller"
 
 
 class Kind(StrEnum):
@@ -33,6 +34,8 @@ class Kind(StrEnum):
     ENDPOINT = "endpoint"
     AGENT = "agent"
     HOST = "host"
+    CONTROLLER = "controller"
+    """What drives virtual switches: an instance of it, or something that it says."""
 
 
 LAYER_OF = {
@@ -46,6 +49,7 @@ LAYER_OF = {
     Kind.ENDPOINT: Layer.CONTAINER,
     Kind.AGENT: Layer.AGENT,
     Kind.HOST: Layer.HOST,
+    Kind.CONTROLLER: Layer.CONTROLLER,
 }
 
 
@@ -112,3 +116,12 @@ def tunnel(host: str, port: str) -> Component:
 def vswitch(host: str) -> Component:
     """Return the virtual switch of `host`."""
     return Component(Kind.VSWITCH, host)
+
+
+def controller(part: str) -> Component:
+    """Return a part of a controller.
+
+    That is its instance on a host (``h3``), its translation (``northd``), or something that it
+    says: ``port NAME``, ``tunnel HOST`` or ``chassis NAME``.
+    """
+    return Component(Kind.CONTROLLER, part)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host says of the controller that drives its virtual switch, and of what it has itself.
+
+The analyzer compares it with what the controller says should be.
+"""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from netagent.model.strenum import StrEnum
+
+MOST_PORTS = 4096
+"""Most ports of a host. Chosen: as many as endpoints that it may register."""
+MOST_ADDRESSES = 64
+"""Most addresses of a list. Chosen: four for each RNIC of the largest servers."""
+MOST_TEXT = 256
+"""Most characters of a text in it. Chosen: names of pods and their namespaces are 63 and 253 at
+most, as RFC 1123 has them."""
+
+Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+Addresses = Annotated[tuple[Text, ...], Meta(max_length=MOST_ADDRESSES)]
+
+
+class Working(StrEnum):
+    """How the host's own instance of the controller is."""
+
+    CONNECTED = "connected"
+    CUT_OFF = "cut-off"
+    """It runs, and does not reach its database."""
+    SILENT = "silent"
+    """Its process is there and does not answer."""
+    STOPPED = "stopped"
+    """It has no process."""
+    UNKNOWN = "unknown"
+    """Nobody could look."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Working | None":
+        return cls.UNKNOWN if isinstance(value, str) else None
+
+
+class PluggedPort(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An interface that a logical port is plugged into."""
+
+    name: Text
+    """The logical port (external_ids:iface-id)."""
+    interface: Text
+    is_installed: bool = False
+    """Whether the controller says that its flows are there (external_ids:ovn-installed)."""
+    mac: Text = ""
+    """What its interface has inside the container, where that can be read."""
+    addresses: Addresses = ()
+
+
+class ControllerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A host's part of a controller."""
+
+    source: Text
+    """Which kind of controller, ``ovn``."""
+    chassis: Text = ""
+    """The host's name there (external_ids:system-id)."""
+    central: Text = ""
+    """Where its database is said to be (external_ids:ovn-remote)."""
+    kinds: Addresses = ()
+    """Kinds of tunnels that it offers (external_ids:ovn-encap-type)."""
+    encapsulations: Addresses = ()
+    """Tunnel addresses that it offers (external_ids:ovn-encap-ip)."""
+    addresses: Addresses = ()
+    """Addresses that the host has outside of containers; none of loopback, none link-local."""
+    working: Working = Working.UNKNOWN
+    generation: int | None = None
+    """What it installed last, as the integration bridge says (external_ids:ovn-nb-cfg)."""
+    ports: Annotated[tuple[PluggedPort, ...], Meta(max_length=MOST_PORTS)] = ()
