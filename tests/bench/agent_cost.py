@@ -4,24 +4,31 @@
 Three times: at a probe a second to each target (72 in all), at the default rate (160), and at 10
 probes/s to each of eight (640).
 Ten hosts of eight rails in the lab. One agent is measured, with the processes that it started; the
-others hardly probe. A generator sends it the visits that nine such peers would pay it. By RDMA
+others hardly probe. A generator sends it the visits that nine such peers would pay it, sealed and
+marked as theirs. By RDMA
 there are two hosts, and the other one's agent pays them: each endpoint has one target. With
 NETAGENT_BENCH_BEFORE, a checkout of an earlier version in which `make setup` was run, that one is
 measured as well, first and last in turn, so that what drifts meanwhile favours neither. Needs root
 and Open vSwitch.
 """
 
+import asyncio
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from netagent.adapters.peers.uplink import Uplink
 from netagent.adapters.probes import udp
-from netagent.config import ProbeConfig
+from netagent.config import ProbeConfig, load
+from netagent.model.errors import NetAgentError
+from netagent.model.ids import EndpointId
+from netagent.probing.prober import MARK_SELDOM_NS
+from netagent.probing.roster import Roster
 from netagent.wire import frame
 from tests.bench.receiving import cpu_times_s
 from tests.conftest import RDMA
@@ -68,33 +75,77 @@ def _configure(lab: Lab, rate: float, *, others: float) -> None:
         path.write_text(text)
 
 
-def _peers() -> list[tuple[socket.socket, str]]:
-    # One socket per other host and rail, with the address of the measured host's endpoint.
-    made = []
+@dataclass(slots=True)
+class _Peer:
+    """Another host's endpoint of a rail, and the one that it probes."""
+
+    socket: socket.socket
+    target: EndpointId
+    address: str
+    key: bytes
+    session: int
+    sent: int = 0
+    marked_ns: dict[int, int] = field(default_factory=dict)
+    """Port -> when a probe from it was marked."""
+
+    def probe(self, port: int) -> None:
+        """Send a probe as a prober does: its outer header is looked at now and then."""
+        now_ns = time.monotonic_ns()
+        is_marked = now_ns - self.marked_ns.get(port, -MARK_SELDOM_NS) >= MARK_SELDOM_NS
+        if is_marked:
+            self.marked_ns[port] = now_ns
+        flags = frame.MARKED if is_marked else 0
+        payload = frame.sealed(
+            frame.Frame(self.session, self.sent, port=port, flags=flags),
+            self.key, str(self.target),
+            size=(36, 1072, 1422)[self.sent % 3], wall_ns=time.time_ns(),
+        )  # fmt: skip
+        self.sent += 1
+        udp.send(self.socket, payload, (self.address, PORT))
+
+
+def _keys(lab: Lab) -> dict[int, bytes]:
+    """Return the key of each rail's group, as the analyzer gives it to the host h1."""
+
+    async def ask() -> dict[EndpointId, bytes]:
+        roster, uplink = Roster("h1"), Uplink(load(lab.directory / "h1" / "agent.toml"))
+        try:
+            news = await uplink.follow(roster.asks())
+        finally:
+            await uplink.close()
+        if news is not None:
+            roster.take(news)
+        return roster.keys
+
+    keys = {endpoint.rail: key for endpoint, key in asyncio.run(ask()).items()}
+    if len(keys) != ENDPOINTS:
+        raise NetAgentError(f"the analyzer gives h1 keys for {len(keys)} rails of {ENDPOINTS}")
+    return keys
+
+
+def _peers(keys: dict[int, bytes]) -> list[_Peer]:
+    made: list[_Peer] = []
     for host in range(1, SHAPE.hosts):
         for rail in range(ENDPOINTS):
-            own, target = f"10.0.{rail}.{10 + host}", f"10.0.{rail}.10"
             path = f"/run/netns/na-train-a-{host}"
-            sockets = udp.open_endpoint(path, own, port=0, flows=0)
-            made.append((sockets.responder, target))
+            sockets = udp.open_endpoint(path, f"10.0.{rail}.{10 + host}", port=0, flows=0)
+            target = EndpointId("train-a-0", rail)
+            made.append(_Peer(sockets.responder, target, f"10.0.{rail}.10", keys[rail], len(made)))
     return made
 
 
-def _send(peers: list[tuple[socket.socket, str]], seconds: float, rate: float) -> int:
+def _send(peers: list[_Peer], seconds: float, rate: float) -> int:
     # All peers together send as many probes as the agent does, in visits; sizes in turn as its are.
     interval = PINGS / (ENDPOINTS * rate)
     began, visits = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
         while visits * interval < elapsed:
-            peer, target = peers[visits % len(peers)]
+            peer = peers[visits % len(peers)]
             for ping in range(PINGS):
-                sent = visits * PINGS + ping
-                size = (36, 1072, 1422)[sent // len(peers) % 3]
-                probe = frame.Frame(visits % len(peers), sent, port=1024 + ping // 2)
-                udp.send(peer, frame.encode(probe, size=size), (target, PORT))
-            while udp.receive(peer) is not None:
+                peer.probe(1024 + ping // 2)
+            while udp.receive(peer.socket) is not None:
                 pass
-            while udp.notice(peer) is not None:
+            while udp.notice(peer.socket) is not None:
                 pass
             visits += 1
         time.sleep(0.002)  # pacing, not synchronisation
@@ -118,9 +169,9 @@ def run() -> Iterator[dict[str, object]]:
     """Yield a row per rate and round: CPU share of one core, memory, and probes sent late."""
     for what, rate in RATES.items():
         with _lab(SHAPE, rate) as lab, ExitStack() as stack:
-            peers = _peers()
-            for peer, _ in peers:
-                stack.enter_context(peer)
+            peers = _peers(_keys(lab))
+            for peer in peers:
+                stack.enter_context(peer.socket)
             drive = partial(_send, peers, rate=rate)
             yield from _rows(lab, what, drive)
 
