@@ -39,6 +39,9 @@ fabrics."""
 BY_CHANCE = 1e-4
 """Probability, over all pairs, that a well one is told as lossy. Chosen: one question in ten
 thousand."""
+FINDINGS_OF_A_HOST = 256
+"""Most different findings of a host that are kept, the first ones. Chosen: four times those of one
+window; whoever words each window's anew takes no more memory than that."""
 REMARKS = frozenset(
     {FindingKind.UNKNOWN_INPUT, FindingKind.TOPOLOGY_DIFFERS, FindingKind.MISCONFIGURED}
 )
@@ -120,7 +123,8 @@ class Inquiry:
         default_factory=lambda: np.zeros(MAX_BUCKET + 1, np.int64)
     )
     _longest_ns: int = 0
-    _findings: dict[FindingKey, Finding] = field(default_factory=dict)
+    _findings: dict[str, dict[FindingKey, Finding]] = field(default_factory=dict)
+    """By host."""
 
     def add(self, summary: Summary) -> None:
         """Take one summary of a host of the task; one that makes no sense is counted."""
@@ -135,8 +139,10 @@ class Inquiry:
         if stalled_ms := summary.health.stalled_ms:
             self._stalled[host] = max(stalled_ms, self._stalled.get(host, 0))
         containers = {end.container for end, at in self.endpoints.items() if at == host}
+        held = self._findings.setdefault(host, {})
         for finding in own_findings(summary, containers):
-            self._findings[finding.key] = finding
+            if finding.key in held or len(held) < FINDINGS_OF_A_HOST:
+                held[finding.key] = finding
         flows = [numbers.flow(number) for number in rows.flow.tolist()]
         mine = np.array(
             [self.endpoints.get(f.source) == host and f.target in self.endpoints for f in flows],
@@ -171,7 +177,8 @@ class Inquiry:
             tuple(pairs), tuple(sorted(p for p in self.expected if not self._sent[p])),
             sent, lost, self._refused,
             at_most(lost, sent, SURE),
-            self._rtt(), tuple(self._findings.values()), tuple(mine), walks,
+            self._rtt(), tuple(f for held in self._findings.values() for f in held.values()),
+            tuple(mine), walks,
         )  # fmt: skip
 
     def _count(self) -> int:

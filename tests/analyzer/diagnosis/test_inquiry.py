@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inquiries over what simulated agents send."""
 
+import itertools
 import random
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from analyzer.diagnosis.inquiry import (
+    FINDINGS_OF_A_HOST,
     BY_CHANCE,
     USUAL_LOSS,
     Answer,
@@ -202,6 +204,27 @@ def test_all_that_a_host_states_of_one_component_is_told_each_once():
         for each in asked.summaries
     ]
     assert asked.looked().findings == stated
+
+
+def test_a_host_that_finds_something_new_in_every_window_takes_no_more_room():
+    asked = Asked().windows(6)
+    numbers = itertools.count()
+    part = Component(Kind.VSWITCH, "h1")
+    asked.summaries = [
+        structs.replace(
+            each,
+            findings=tuple(
+                Finding(FindingKind.UNKNOWN_INPUT, part, "odd", 1, {"port": str(next(numbers))})
+                for _ in range(64)
+            ),
+        )
+        if each.host == "h1"
+        else each
+        for each in asked.summaries
+    ]
+    told = asked.looked().findings
+    assert [each.evidence["port"] for each in told] == [str(n) for n in range(FINDINGS_OF_A_HOST)]
+    assert next(numbers) > FINDINGS_OF_A_HOST
 
 
 def test_the_order_of_summaries_changes_nothing():
