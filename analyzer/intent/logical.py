@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Logical flows beside a host's OpenFlow flows: what is missing or stale, and what one stands for.
+
+A cookie is the first 32 bits of the identity of a row that OVN made the flow of (ovn-architecture
+(7), ovn:controller/ofctrl.c). Of one logical flow several flows may be made; here it is missing
+where none is left.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from analyzer.intent.matches import Can, Local, can_hold
+from netagent.model.errors import RemoteProtocolError
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalFlow:
+    """A row of Logical_Flow."""
+
+    uuid: str
+    datapaths: frozenset[str]
+    """Names of the logical switches and routers that have it."""
+    pipeline: str
+    """``ingress`` or ``egress``."""
+    table: int
+    """Of the logical pipeline."""
+    priority: int
+    match: str
+    actions: str
+    stage: str = ""
+    """Name of the table, ``ls_in_l2_lkup``."""
+    hint: str = ""
+    """First 32 bits, in hexadecimal digits, of the northbound row that it was made for."""
+
+    @property
+    def cookie(self) -> int:
+        """The cookie of its OpenFlow flows."""
+        return cookie_of(self.uuid)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What of a controller's objects is on a host."""
+
+    local: Local
+    datapaths: frozenset[str]
+    """Logical switches and routers whose flows belong here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A row of Port_Binding, as far as it says which flows belong where."""
+
+    port: str
+    datapath: str
+    kind: str = ""
+    """Type; "" is a container's or a virtual machine's."""
+    chassis: str = ""
+    peer: str = ""
+    """Of a patch port: the one at the other logical switch or router."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Flows that are not as they should be."""
+
+    missing: tuple[LogicalFlow, ...] = ()
+    stale: tuple[int, ...] = ()
+    """Cookies of flows that no row stands for."""
+    unclear: tuple[LogicalFlow, ...] = ()
+    """Logical flows whose match could not be read: nobody can say whether they belong here."""
+    compared: int = 0
+    """Logical flows that belong here for certain."""
+
+
+EVERYWHERE = frozenset({"patch", "localnet", "vtep", "remote", "external"})
+"""Types of ports that every host has which has their datapath (ovn:controller/binding.c)."""
+
+
+_COPY = re.compile(r"^\d+_")
+"""Each logical switch has a copy of a port group, ``TUNNEL-KEY_NAME`` (ovn:lib/ovn-util.c,
+get_sb_port_group_name)."""
+
+
+def cookie_of(uuid: str) -> int:
+    """Return the cookie that stands for a row; RemoteProtocolError where that is no identity."""
+    try:
+        return int(uuid[:8], 16)
+    except ValueError as error:
+        raise RemoteProtocolError(f"{uuid[:40]!r} is no identity of a row") from error
+
+
+def host_of(
+    chassis: str,
+    bindings: Iterable[Bound],
+    *,
+    groups: Mapping[str, frozenset[str]],
+    empty: frozenset[str],
+) -> Host:
+    """Return what is on a chassis: its own ports, and all that they reach through patch ports.
+
+    `groups` are the southbound copies of port groups, of which matches leave out the number.
+    """
+    every = list(bindings)
+    named: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    for name, members in groups.items():
+        named[_COPY.sub("", name)] |= members
+    by_name = {each.port: each for each in every}
+    resident = frozenset(each.port for each in every if chassis and each.chassis == chassis)
+    leads: defaultdict[str, set[str]] = defaultdict(set)
+    for each in every:
+        if each.peer in by_name:
+            leads[each.datapath].add(by_name[each.peer].datapath)
+    reached, todo = set[str](), {by_name[port].datapath for port in resident}
+    while todo:
+        reached |= todo
+        todo = {to for datapath in todo for to in leads[datapath]} - reached
+    shared = {e.port for e in every if e.kind in EVERYWHERE and e.datapath in reached}
+    return Host(Local(resident | shared, resident, named, empty), frozenset(reached))
+
+
+def difference(
+    flows: Iterable[LogicalFlow],
+    host: Host,
+    installed: Mapping[int, int],
+    others: Collection[int] = (),
+) -> Difference:
+    """Return what of `flows` is not on a host, and what is there of no row.
+
+    `installed` counts the host's flows by cookie, `others` are cookies of all rows of other tables.
+    A logical flow belongs to a host that has one of its datapaths, unless its match can never hold
+    there.
+    """
+    missing, unclear, compared = [], [], 0
+    known = {0, *others}
+    for flow in flows:
+        known.add(flow.cookie)
+        if not flow.datapaths & host.datapaths:
+            continue
+        try:
+            can = can_hold(flow.match, flow.pipeline, host.local)
+        except RemoteProtocolError:
+            unclear.append(flow)
+            continue
+        if can is Can.NEVER:
+            continue
+        compared += 1
+        if not installed.get(flow.cookie):
+            missing.append(flow)
+    stale = tuple(sorted(installed.keys() - known))
+    order = sorted(missing, key=lambda f: (f.pipeline == "egress", f.table, -f.priority, f.match))
+    return Difference(tuple(order), stale, tuple(unclear), compared)
+
+
+@dataclass(slots=True)
+class Explainer:
+    """Says what cookies and tables of a host stand for."""
+
+    flows: Mapping[int, LogicalFlow]
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """First 32 bits, in hexadecimal digits, of a northbound row -> what it is, ``ACL name``."""
+    rows: Mapping[int, str] = field(default_factory=dict)
+    """Cookies of rows that are no logical flow -> what they are (``port train-a-0-0``)."""
+
+    def explain(self, cookie: int) -> str:
+        """Return one line on what made the flows with this cookie."""
+        flow = self.flows.get(cookie)
+        if flow is not None:
+            return sentence(flow, self.owners.get(flow.hint, ""))
+        if cookie in self.rows:
+            return f"made for {self.rows[cookie]}"
+        return "fixed part of the pipeline" if not cookie else "no row stands for it"
+
+    def place_of(self, cookies: Iterable[int]) -> tuple[str, int] | None:
+        """Return pipeline and table of the logical flows in an OpenFlow table, by its cookies.
+
+        None where there are none. Numbers of OpenFlow tables differ between versions of OVN.
+        """
+        flows = (self.flows[each] for each in cookies if each in self.flows)
+        places = Counter((flow.pipeline, flow.table) for flow in flows)
+        return places.most_common(1)[0][0] if places else None
+
+
+def sentence(flow: LogicalFlow, owner: str = "") -> str:
+    """Return one line on a logical flow."""
+    where = ", ".join(sorted(flow.datapaths))
+    text = f"{flow.stage or flow.pipeline} (table {flow.table}) of {where}, {flow.match}"
+    return f"{text}, for {owner}" if owner else text

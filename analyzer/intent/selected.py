@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OVN's rows as OVSDB's `select` returns them (RFC 7047, 5.1), read as values.
+
+Logical flows are never followed, since there are thousands; they are selected when somebody asks.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from analyzer.intent.logical import Bound, Explainer, Host, LogicalFlow, cookie_of, host_of
+from netagent.model.errors import RemoteProtocolError
+
+Row = Mapping[str, Any]
+
+SOUTHBOUND: Mapping[str, Sequence[str]] = {
+    "Datapath_Binding": ("external_ids",),
+    "Logical_DP_Group": ("datapaths",),
+    "Chassis": ("name",),
+    "Port_Binding": ("logical_port", "chassis", "datapath", "type", "options"),
+    "Address_Set": ("name", "addresses"),
+    "Port_Group": ("name", "ports"),
+    "Logical_Flow": (
+        "logical_datapath", "logical_dp_group", "pipeline", "table_id", "priority", "match",
+        "actions", "external_ids",
+    ),
+    "Multicast_Group": ("name",),
+    "Load_Balancer": ("name",),
+    "MAC_Binding": (),
+    "FDB": (),
+    "DNS": (),
+    "Encap": (),
+}  # fmt: skip
+"""Tables that tell which flows belong where, with their columns."""
+NORTHBOUND: Mapping[str, Sequence[str]] = {
+    "ACL": ("name", "action", "match"),
+    "Logical_Switch_Port": ("name",),
+    "Logical_Router_Port": ("name",),
+    "Load_Balancer": ("name",),
+    "QoS": ("match",),
+    "NAT": ("external_ip",),
+}
+"""Tables whose rows logical flows are made for, with what a row is called by."""
+_CALLED = {
+    "ACL": "ACL", "Logical_Switch_Port": "port", "Logical_Router_Port": "router port",
+    "Load_Balancer": "load balancer", "QoS": "QoS rule", "NAT": "NAT of", "Port_Binding": "port",
+    "Multicast_Group": "multicast group",
+}  # fmt: skip
+_SHOWN = 80
+"""Characters of a name or match that are told. Chosen: to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What was selected of both databases."""
+
+    flows: tuple[LogicalFlow, ...]
+    bindings: tuple[Bound, ...]
+    groups: Mapping[str, frozenset[str]]
+    empty: frozenset[str]
+    others: frozenset[int]
+    """Cookies of the rows of all other tables."""
+    rows: Mapping[int, str] = field(default_factory=dict)
+    owners: Mapping[str, str] = field(default_factory=dict)
+
+    def host(self, chassis: str) -> Host:
+        """Return what is on a chassis."""
+        return host_of(chassis, self.bindings, groups=self.groups, empty=self.empty)
+
+    def explainer(self) -> Explainer:
+        """Return who says what cookies stand for."""
+        return Explainer({each.cookie: each for each in self.flows}, self.owners, self.rows)
+
+
+def read(
+    southbound: Mapping[str, Iterable[Row]], northbound: Mapping[str, Iterable[Row]]
+) -> Selected:
+    """Return the rows of tables, by name; RemoteProtocolError where one lacks what it must have."""
+    try:
+        return _read(southbound, northbound)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        raise RemoteProtocolError(f"rows that are not OVN's: {error!r}") from error
+
+
+def _read(
+    southbound: Mapping[str, Iterable[Row]], northbound: Mapping[str, Iterable[Row]]
+) -> Selected:
+    tables = {name: {_uuid(row): row for row in rows} for name, rows in southbound.items()}
+    datapaths = {
+        key: _map(row["external_ids"]).get("name", key)
+        for key, row in tables.get("Datapath_Binding", {}).items()
+    }
+    several = {
+        key: frozenset(datapaths.get(each, each) for each in _set(row["datapaths"]))
+        for key, row in tables.get("Logical_DP_Group", {}).items()
+    }
+    chassis = {key: str(row["name"]) for key, row in tables.get("Chassis", {}).items()}
+    return Selected(
+        flows=tuple(
+            _flow(key, row, datapaths, several)
+            for key, row in tables.get("Logical_Flow", {}).items()
+        ),
+        bindings=tuple(
+            Bound(
+                port=str(row["logical_port"]),
+                datapath=datapaths.get(_one(row["datapath"]), ""),
+                kind=str(row["type"]),
+                chassis=chassis.get(_one(row["chassis"]), ""),
+                peer=_map(row["options"]).get("peer", ""),
+            )
+            for row in tables.get("Port_Binding", {}).values()
+        ),
+        groups={
+            str(row["name"]): frozenset(_set(row["ports"]))
+            for row in tables.get("Port_Group", {}).values()
+        },
+        empty=frozenset(
+            str(row["name"])
+            for row in tables.get("Address_Set", {}).values()
+            if not _set(row["addresses"])
+        ),
+        others=frozenset(
+            cookie_of(key)
+            for name, rows in tables.items()
+            if name != "Logical_Flow"
+            for key in rows
+        ),
+        rows={
+            cookie_of(key): _called(name, row)
+            for name in ("Port_Binding", "Multicast_Group")
+            for key, row in tables.get(name, {}).items()
+        },
+        owners={
+            _uuid(row)[:8]: _called(name, row) for name, rows in northbound.items() for row in rows
+        },
+    )
+
+
+def _flow(
+    key: str, row: Row, datapaths: Mapping[str, str], several: Mapping[str, frozenset[str]]
+) -> LogicalFlow:
+    one, group = _one(row["logical_datapath"]), _one(row["logical_dp_group"])
+    said = _map(row["external_ids"])
+    return LogicalFlow(
+        uuid=key,
+        datapaths=frozenset({datapaths.get(one, one)}) if one else several.get(group, frozenset()),
+        pipeline=str(row["pipeline"]),
+        table=int(row["table_id"]),
+        priority=int(row["priority"]),
+        match=str(row["match"]),
+        actions=str(row["actions"]),
+        stage=said.get("stage-name", ""),
+        hint=said.get("stage-hint", ""),
+    )
+
+
+def _called(table: str, row: Row) -> str:
+    names = (row.get(column) for column in ("logical_port", "name", "external_ip", "match"))
+    named = next((text for each in names if (text := _one(each) if each else "")), "")
+    shown = named if len(named) <= _SHOWN else f"{named[:_SHOWN]}..."
+    return f"{_CALLED.get(table, table)} {shown}".rstrip()
+
+
+def _uuid(row: Row) -> str:
+    return str(row["_uuid"][1])
+
+
+def _set(value: object) -> list[str]:
+    """Return the members of a set; one alone is written without its brackets."""
+    if isinstance(value, list) and value[0] == "set":
+        return [_atom(each) for each in value[1]]
+    return [_atom(value)]
+
+
+def _one(value: object) -> str:
+    """Return the only member of a set, "" of an empty one."""
+    members = _set(value)
+    return members[0] if members else ""
+
+
+def _atom(value: object) -> str:
+    return str(value[1]) if isinstance(value, list) else str(value)
+
+
+def _map(value: Sequence[Any]) -> dict[str, str]:
+    return {str(key): str(each) for key, each in value[1]}

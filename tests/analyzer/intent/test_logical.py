@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.intent.logical import Bound, LogicalFlow, cookie_of, difference, host_of
+from analyzer.intent.matches import Can, can_hold
+from netagent.model.errors import RemoteProtocolError
+from tests.analyzer.intent.recorded import HOSTS, installed, selected, tables
+
+
+def compared(host, flows):
+    every = selected()
+    return difference(every.flows, every.host(host), flows, every.others)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_healthy_host_has_all_that_belongs_there_and_nothing_else(host):
+    found = compared(host, installed(host))
+    assert (found.missing, found.stale, found.unclear) == ((), (), ())
+    assert found.compared > 300
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_what_is_said_not_to_belong_on_a_host_is_not_there(host):
+    here, flows = selected().host(host), installed(host)
+    absent = [
+        flow
+        for flow in selected().flows
+        if not flow.datapaths & here.datapaths
+        or can_hold(flow.match, flow.pipeline, here.local) is Can.NEVER
+    ]
+    assert absent
+    assert [flow for flow in absent if flow.cookie in flows] == []
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_each_flow_that_is_gone_is_named(host):
+    flows = installed(host)
+    known = {flow.cookie: flow for flow in selected().flows}
+    stages = set()
+    for cookie in flows.keys() & known.keys():
+        found = compared(host, {c: n for c, n in flows.items() if c != cookie})
+        assert [each.cookie for each in found.missing] == [cookie]
+        stages.add(found.missing[0].stage)
+    assert len(stages) > 40
+
+
+@given(st.sets(st.integers(1, 2**32 - 1), min_size=1, max_size=3))
+def test_flows_of_no_row_are_stale(cookies):
+    every = selected()
+    strange = cookies - {flow.cookie for flow in every.flows} - every.others
+    found = compared("h1", installed("h1") | dict.fromkeys(strange, 1))
+    assert set(found.stale) == strange
+    assert found.missing == ()
+
+
+def test_a_match_that_nobody_can_read_accuses_nobody():
+    here = selected().host("h1")
+    odd = LogicalFlow("12345678-0", here.datapaths, "ingress", 1, 0, "ip4 &&", "next;")
+    found = difference([odd], here, {})
+    assert (found.missing, found.unclear, found.compared) == ((), (odd,), 0)
+
+
+def test_a_host_has_what_its_ports_reach_through_routers():
+    bindings = [
+        Bound("a", "rail0", chassis="h1"),
+        Bound("rail0-lr", "rail0", "patch", peer="lr-rail0"),
+        Bound("lr-rail0", "lr", "patch", peer="rail0-lr"),
+        Bound("b", "alone", chassis="h2"),
+        Bound("ln", "alone", "localnet"),
+    ]
+    here = host_of("h1", bindings, groups={"7_g": frozenset({"a"})}, empty=frozenset())
+    assert here.datapaths == {"rail0", "lr"}
+    assert here.local.ports == {"a", "rail0-lr", "lr-rail0"}
+    assert here.local.groups == {"g": {"a"}}
+    there = host_of("h2", bindings, groups={}, empty=frozenset())
+    assert (there.datapaths, there.local.ports) == ({"alone"}, {"b", "ln"})
+    nowhere = host_of("", bindings, groups={}, empty=frozenset())
+    assert nowhere.datapaths == frozenset()
+
+
+def test_what_a_cookie_stands_for_is_said():
+    explainer = selected().explainer()
+    blocked = next(f for f in selected().flows if f.stage == "ls_out_acl" and "4790" in f.match)
+    assert "for ACL quarantine" in explainer.explain(blocked.cookie)
+    port = next(c for c, text in explainer.rows.items() if text == "port p1-0")
+    assert explainer.explain(port) == "made for port p1-0"
+    assert explainer.explain(0) == "fixed part of the pipeline"
+    assert explainer.explain(0xDEAD) == "no row stands for it"
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_each_table_holds_the_flows_of_one_logical_table(host):
+    explainer = selected().explainer()
+    places = {
+        table: {explainer.place_of([cookie]) for cookie in cookies} - {None}
+        for table, cookies in tables(host).items()
+    }
+    found = [next(iter(of)) for of in places.values() if of]
+    assert all(len(of) <= 1 for of in places.values())
+    assert len(set(found)) == len(found) > 30
+    assert explainer.place_of([0]) is None
+
+
+def test_what_is_no_identity_is_refused():
+    with pytest.raises(RemoteProtocolError):
+        cookie_of("nothing")
