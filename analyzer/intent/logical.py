@@ -2,14 +2,14 @@
 """Logical flows beside a host's OpenFlow flows: what is missing or stale, and what one stands for.
 
 A cookie is the first 32 bits of the identity of a row that OVN made the flow of (ovn-architecture
-(7), ovn:controller/ofctrl.c). Of one logical flow several flows may be made; here it is missing
-where none is left.
+(7), ovn:controller/ofctrl.c). Of one logical flow several flows may be made; it is missing
+where none is left of a datapath that a host has.
 """
 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from analyzer.intent.matches import Can, Local, can_hold
 from netagent.model.errors import RemoteProtocolError
@@ -45,8 +45,8 @@ class Host:
     """What of a controller's objects is on a host."""
 
     local: Local
-    datapaths: frozenset[str]
-    """Logical switches and routers whose flows belong here."""
+    datapaths: Mapping[str, int]
+    """Logical switches and routers whose flows belong here -> what their packets' metadata is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class Difference:
     """Flows that are not as they should be."""
 
     missing: tuple[LogicalFlow, ...] = ()
+    """Each with those of its datapaths that lack it."""
     stale: tuple[int, ...] = ()
     """Cookies of flows that no row stands for."""
     unclear: tuple[LogicalFlow, ...] = ()
@@ -96,12 +97,14 @@ def host_of(
     chassis: str,
     bindings: Iterable[Bound],
     *,
+    keys: Mapping[str, int],
     groups: Mapping[str, frozenset[str]],
     empty: frozenset[str],
 ) -> Host:
     """Return what is on a chassis: its own ports, and all that they reach through patch ports.
 
-    `groups` are the southbound copies of port groups, of which matches leave out the number.
+    `keys` are the tunnel keys of datapaths, `groups` the southbound copies of port groups, of which
+    matches leave out the number.
     """
     every = list(bindings)
     named: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
@@ -118,18 +121,21 @@ def host_of(
         reached |= todo
         todo = {to for datapath in todo for to in leads[datapath]} - reached
     shared = {e.port for e in every if e.kind in EVERYWHERE and e.datapath in reached}
-    return Host(Local(resident | shared, resident, named, empty), frozenset(reached))
+    return Host(
+        Local(resident | shared, resident, named, empty), {d: keys[d] for d in reached if d in keys}
+    )
 
 
 def difference(
     flows: Iterable[LogicalFlow],
     host: Host,
-    installed: Mapping[int, int],
+    installed: Mapping[tuple[int, int], int],
     others: Collection[int] = (),
 ) -> Difference:
     """Return what of `flows` is not on a host, and what is there of no row.
 
-    `installed` counts the host's flows by cookie, `others` are cookies of all rows of other tables.
+    `installed` counts the host's flows by cookie and the metadata that they match, 0 for any;
+    `others` are cookies of all rows of other tables.
     A logical flow belongs to a host that has one of its datapaths, unless its match can never hold
     there.
     """
@@ -137,7 +143,8 @@ def difference(
     known = {0, *others}
     for flow in flows:
         known.add(flow.cookie)
-        if not flow.datapaths & host.datapaths:
+        here = flow.datapaths & host.datapaths.keys()
+        if not here:
             continue
         try:
             can = can_hold(flow.match, flow.pipeline, host.local)
@@ -147,9 +154,10 @@ def difference(
         if can is Can.NEVER:
             continue
         compared += 1
-        if not installed.get(flow.cookie):
-            missing.append(flow)
-    stale = tuple(sorted(installed.keys() - known))
+        lacking = {d for d in here if not installed.get((flow.cookie, host.datapaths[d]))}
+        if lacking:
+            missing.append(replace(flow, datapaths=frozenset(lacking)))
+    stale = tuple(sorted({cookie for cookie, _ in installed} - known))
     order = sorted(missing, key=lambda f: (f.pipeline == "egress", f.table, -f.priority, f.match))
     return Difference(tuple(order), stale, tuple(unclear), compared)
 

@@ -14,7 +14,7 @@ from netagent.model.errors import RemoteProtocolError
 Row = Mapping[str, Any]
 
 SOUTHBOUND: Mapping[str, Sequence[str]] = {
-    "Datapath_Binding": ("external_ids",),
+    "Datapath_Binding": ("tunnel_key", "external_ids"),
     "Logical_DP_Group": ("datapaths",),
     "Chassis": ("name",),
     "Port_Binding": ("logical_port", "chassis", "datapath", "type", "options"),
@@ -56,6 +56,8 @@ class Selected:
 
     flows: tuple[LogicalFlow, ...]
     bindings: tuple[Bound, ...]
+    keys: Mapping[str, int]
+    """Tunnel keys of datapaths."""
     groups: Mapping[str, frozenset[str]]
     empty: frozenset[str]
     others: frozenset[int]
@@ -65,7 +67,7 @@ class Selected:
 
     def host(self, chassis: str) -> Host:
         """Return what is on a chassis."""
-        return host_of(chassis, self.bindings, groups=self.groups, empty=self.empty)
+        return host_of(chassis, self.bindings, keys=self.keys, groups=self.groups, empty=self.empty)
 
     def explainer(self) -> Explainer:
         """Return who says what cookies stand for."""
@@ -110,6 +112,10 @@ def _read(
             )
             for row in tables.get("Port_Binding", {}).values()
         ),
+        keys={
+            datapaths[key]: int(row["tunnel_key"])
+            for key, row in tables.get("Datapath_Binding", {}).items()
+        },
         groups={
             str(row["name"]): frozenset(_set(row["ports"]))
             for row in tables.get("Port_Group", {}).values()

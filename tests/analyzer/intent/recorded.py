@@ -30,14 +30,14 @@ def selected() -> Selected:
     return read(told()["southbound"], told()["northbound"])
 
 
-def installed(host: str) -> Counter[int]:
-    """Return how many flows of each cookie a host has."""
-    return Counter(cookie for cookie, _ in told()["hosts"][host])
+def installed(host: str) -> Counter[tuple[int, int]]:
+    """Return how many flows of each cookie and metadata a host has."""
+    return Counter((cookie, metadata) for cookie, _, metadata in told()["hosts"][host])
 
 
 def tables(host: str) -> dict[int, set[int]]:
     """Return which cookies each table of a host has."""
     found: defaultdict[int, set[int]] = defaultdict(set)
-    for cookie, table in told()["hosts"][host]:
+    for cookie, table, _ in told()["hosts"][host]:
         found[table].add(cookie)
     return dict(found)
