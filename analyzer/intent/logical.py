@@ -171,6 +171,8 @@ class Explainer:
     """First 32 bits, in hexadecimal digits, of a northbound row -> what it is, ``ACL name``."""
     rows: Mapping[int, str] = field(default_factory=dict)
     """Cookies of rows that are no logical flow -> what they are (``port train-a-0-0``)."""
+    ports: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    """Tunnel keys of a datapath and of a port on it -> the logical port."""
 
     def explain(self, cookie: int) -> str:
         """Return one line on what made the flows with this cookie."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from ipaddress import ip_address, ip_network
 
 from netagent.model.errors import RemoteProtocolError
 
@@ -47,6 +48,8 @@ class Local:
     """Ports of port groups."""
     empty: frozenset[str] = frozenset()
     """Address sets without an address."""
+    packet: Mapping[str, str] = field(default_factory=dict)
+    """What is known of the packet: fields of Ethernet, IP and ports, as matches write them."""
 
 
 def can_hold(match: str, pipeline: str, local: Local) -> Can:
@@ -115,6 +118,10 @@ class _Reader:
             return Can.MAYBE
         if what == [self._port] and relation == "==":
             return Can.MAYBE if any(map(self._is_here, values)) else Can.NEVER
+        if len(what) == 1 and what[0] in self._local.packet and relation == "==":
+            known = self._local.packet[what[0]]
+            maybe = any(v.startswith(("$", "@")) for v in values)
+            return Can.MAYBE if maybe or any(_is_in(known, v) for v in values) else Can.NEVER
         if values and all(v.startswith("$") and v[1:] in self._local.empty for v in values):
             return Can.NEVER if relation == "==" else Can.MAYBE  # of IP packets alone
         return Can.MAYBE
@@ -172,6 +179,17 @@ def _is_constant(token: str) -> bool:
 
 def _bare(token: str) -> str:
     return str(json.loads(token)) if token.startswith('"') else token
+
+
+def _is_in(known: str, value: str) -> bool:
+    """Return whether a value is, or a prefix or a mask holds, what is known."""
+    if "/" not in value:
+        return known.lower() == value.lower()
+    network, _, length = value.partition("/")
+    try:
+        return ip_address(known) in ip_network(f"{network}/{length}", strict=False)
+    except ValueError:
+        return True  # a mask of something else: it may
 
 
 def _best(found: list[Can]) -> Can:

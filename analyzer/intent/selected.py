@@ -17,7 +17,7 @@ SOUTHBOUND: Mapping[str, Sequence[str]] = {
     "Datapath_Binding": ("tunnel_key", "external_ids"),
     "Logical_DP_Group": ("datapaths",),
     "Chassis": ("name",),
-    "Port_Binding": ("logical_port", "chassis", "datapath", "type", "options"),
+    "Port_Binding": ("logical_port", "chassis", "datapath", "tunnel_key", "type", "options"),
     "Address_Set": ("name", "addresses"),
     "Port_Group": ("name", "ports"),
     "Logical_Flow": (
@@ -64,6 +64,7 @@ class Selected:
     """Cookies of the rows of all other tables."""
     rows: Mapping[int, str] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
+    ports: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
     def host(self, chassis: str) -> Host:
         """Return what is on a chassis."""
@@ -71,7 +72,8 @@ class Selected:
 
     def explainer(self) -> Explainer:
         """Return who says what cookies stand for."""
-        return Explainer({each.cookie: each for each in self.flows}, self.owners, self.rows)
+        flows = {each.cookie: each for each in self.flows}
+        return Explainer(flows, self.owners, self.rows, self.ports)
 
 
 def read(
@@ -97,6 +99,10 @@ def _read(
         for key, row in tables.get("Logical_DP_Group", {}).items()
     }
     chassis = {key: str(row["name"]) for key, row in tables.get("Chassis", {}).items()}
+    keys = {
+        datapaths[key]: int(row["tunnel_key"])
+        for key, row in tables.get("Datapath_Binding", {}).items()
+    }
     return Selected(
         flows=tuple(
             _flow(key, row, datapaths, several)
@@ -112,10 +118,7 @@ def _read(
             )
             for row in tables.get("Port_Binding", {}).values()
         ),
-        keys={
-            datapaths[key]: int(row["tunnel_key"])
-            for key, row in tables.get("Datapath_Binding", {}).items()
-        },
+        keys=keys,
         groups={
             str(row["name"]): frozenset(_set(row["ports"]))
             for row in tables.get("Port_Group", {}).values()
@@ -138,6 +141,11 @@ def _read(
         },
         owners={
             _uuid(row)[:8]: _called(name, row) for name, rows in northbound.items() for row in rows
+        },
+        ports={
+            (keys[name], int(row["tunnel_key"])): str(row["logical_port"])
+            for row in tables.get("Port_Binding", {}).values()
+            if (name := datapaths.get(_one(row["datapath"]), "")) in keys
         },
     )
 

@@ -98,6 +98,25 @@ def test_a_port_counts_where_its_flows_are_dropped(match, pipeline, can):
     assert can_hold(match, pipeline, LOCAL) is can
 
 
+@pytest.mark.parametrize(
+    ("match", "can"),
+    [
+        ("eth.dst == 02:00:00:00:00:03 && ip4", Can.MAYBE),
+        ("eth.dst == 02:00:00:00:00:04", Can.NEVER),
+        ("ip4.dst == {10.0.1.0/24, 10.0.0.0/24}", Can.MAYBE),
+        ("ip4.dst == 10.0.1.0/24", Can.NEVER),
+        ("ip4.dst == $some", Can.MAYBE),
+        ("ip4.dst == 10.0.0.0/0x00ffff00", Can.MAYBE),
+        ("udp.dst == 4791", Can.MAYBE),
+        ("udp.dst == {4790, 4792}", Can.NEVER),
+        ("ip4.dst != 10.0.0.3", Can.MAYBE),
+    ],
+)
+def test_what_is_known_of_a_packet_speaks_against_others(match, can):
+    packet = {"eth.dst": "02:00:00:00:00:03", "ip4.dst": "10.0.0.3", "udp.dst": "4791"}
+    assert can_hold(match, "ingress", Local(packet=packet)) is can
+
+
 @given(st.text(alphabet='abc01 "&|!=<>(){},$@.', max_size=30))
 def test_anything_else_is_refused_or_read(text):
     with contextlib.suppress(RemoteProtocolError):
