@@ -77,9 +77,9 @@ def _walk(text: str) -> object:
     return walk_from_wire(decode(text.encode(errors="replace"), LocalWalk, ContentType.JSON))
 
 
-def _controller(text: str) -> object:
+def _controller(text: str) -> None:
     body = text.encode(errors="replace")
-    return check_controller(decode(body, ControllerState, ContentType.JSON))
+    check_controller(decode(body, ControllerState, ContentType.JSON))
 
 
 _TYPES = (b"\x08\0E", b"\x86\xdd`", b"\x08\x06", b"\x88G", b"\x81\0")
