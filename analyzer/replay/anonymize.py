@@ -71,7 +71,11 @@ def _words() -> Iterator[str]:
         for name in getattr(each, "__struct_fields__", ()):
             value = getattr(each, name)
             inner = value if isinstance(value, tuple) else (value,)
-            todo += [i for i in inner if isinstance(i, _INSPECTED)]
+            todo += [i for i in inner if isinstance(i, _INSPECTED) and not _is_left_out(i)]
+
+
+def _is_left_out(part: Any) -> bool:
+    return isinstance(part, msgspec.inspect.Field) and part.name in LEFT_OUT
 
 
 _BODIES = (Summary, Status, CheckReply, PathReply, TraceReply, ValidateReply)
