@@ -41,8 +41,9 @@ NOTHING = "::"
 """What becomes of what looks like an IPv6 address and is none."""
 APART = {"rpc_url"}
 """Fields that are left empty: nothing is decided by them, and they may name a domain."""
-LEFT_OUT = {"inventory"}
-"""Fields that are left out: nothing is decided by them, and releases of kernels may name a company.
+LEFT_OUT = {"inventory", "controller"}
+"""Fields that are left out: nothing is decided by them, releases of kernels may name a company, and
+logical ports name pods.
 """
 NET = 10 << 24
 """First address, as a number, that anonymized addresses get in their order: 10.0.0.0 (RFC 1918)."""
@@ -70,7 +71,11 @@ def _words() -> Iterator[str]:
         for name in getattr(each, "__struct_fields__", ()):
             value = getattr(each, name)
             inner = value if isinstance(value, tuple) else (value,)
-            todo += [i for i in inner if isinstance(i, _INSPECTED)]
+            todo += [i for i in inner if isinstance(i, _INSPECTED) and not _is_left_out(i)]
+
+
+def _is_left_out(part: Any) -> bool:
+    return isinstance(part, msgspec.inspect.Field) and part.name in LEFT_OUT
 
 
 _BODIES = (Summary, Status, CheckReply, PathReply, TraceReply, ValidateReply)

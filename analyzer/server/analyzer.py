@@ -15,6 +15,7 @@ from analyzer import config as configuration
 from analyzer.authority import Authority
 from analyzer.config import Config
 from analyzer.fleet import Fleet
+from analyzer.intake.controller import check_controller
 from analyzer.intake.inventory import parts_of
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
@@ -24,6 +25,7 @@ from analyzer.judge.workers import Workers
 from analyzer.replay import records
 from analyzer.replay.tape import TapedRegistry, roster_of
 from analyzer.roster.admission import Admission
+from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.lists import Lists
 from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
@@ -85,6 +87,7 @@ class Counters:
     summary_bytes: int = 0
     bad_summaries: int = 0
     bad_inventories: int = 0
+    bad_controllers: int = 0
     refused_summaries: int = 0
     registrations: int = 0
     replayed: int = 0
@@ -136,6 +139,7 @@ class Analyzer:
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
     uniformity: Uniformity = field(default_factory=Uniformity)
+    driven: DrivenHosts = field(default_factory=DrivenHosts)
     workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
@@ -311,6 +315,7 @@ class Analyzer:
             return False
         self.reports.take(summary.host, kept.report, wall_ns)
         self._compare(summary, wall_ns)
+        self._drive(summary, wall_ns)
         return True
 
     def _compare(self, summary: SummaryHead, wall_ns: int) -> None:
@@ -324,6 +329,18 @@ class Analyzer:
             log.warning("inventory_unusable", host=summary.host, error=str(error))
             return
         self.uniformity.take(summary.host, summary.start_ns, parts, wall_ns)
+
+    def _drive(self, summary: SummaryHead, wall_ns: int) -> None:
+        """Take what a host says of its part of a controller; else as `_compare`."""
+        if summary.controller is None:
+            return
+        try:
+            check_controller(summary.controller)
+        except RemoteProtocolError as error:
+            self.counters.bad_controllers += 1
+            log.warning("controller_unusable", host=summary.host, error=str(error))
+            return
+        self.driven.take(summary.host, summary.start_ns, summary.controller, wall_ns)
 
     def refused(self, why: messages.Refused) -> None:
         """Note that a stored summary could not be used."""
@@ -424,6 +441,7 @@ class Analyzer:
             self.traffic.forget(wall_ns)
             self.reports.forget(wall_ns)
             self.uniformity.expire(wall_ns)
+            self.driven.expire(wall_ns)
             self.admission.forget(self.monotonic())
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes

@@ -253,6 +253,7 @@ async def forget(host: FromPath[str], request: Call) -> Response[bytes]:
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
     analyzer.uniformity.drop(host)
+    analyzer.driven.drop(host)
     return as_json({"host": host, "known": await analyzer.service.forget(host, analyzer.clock())})
 
 

@@ -15,6 +15,7 @@ from bpf.kernel.host import read_facts
 from bpf.trace.programs import choose
 from netagent.adapters import capabilities
 from netagent.adapters.host.board import read_hardware
+from netagent.adapters.host.ovn import working_of
 from netagent.adapters.host.rnics import RnicReader
 from netagent.adapters.host.sysfs import rdma_ports
 from netagent.adapters.host.vswitchd import VswitchdError, appctl
@@ -26,6 +27,7 @@ from netagent.host.checks import inspect
 from netagent.host.checks.contract import Checked, Inspected
 from netagent.host.facts import HostView
 from netagent.model.errors import CapabilityMissing, ConfigError
+from netagent.wire.controller import Working
 
 EPILOG = """\
 examples:
@@ -105,6 +107,7 @@ async def diagnose(
         "packet capture": capabilities.packet_socket,
     }
     optional: dict[str, Check] = {
+        **({"controller": lambda: _controller(config, view)} if config else {}),
         "clock": capabilities.clock_synchronised,
         "RDMA": _rdma,
         "eBPF": lambda: _ebpf(view),
@@ -211,6 +214,18 @@ def _namespaces(view: list[HostView]) -> str:
         remedy = f"let the agent see /proc and /run/netns of the host; hidden: {', '.join(lost)}"
         raise CapabilityMissing("namespaces", remedy)
     return f"{len({each.inode for each in seen.namespaces.values()})} containers"
+
+
+async def _controller(config: AgentConfig, view: list[HostView]) -> str:
+    state = _seen(view).controller
+    if state is None:
+        return "none drives the integration bridge"
+    working, why = await working_of(Path(config.ovs.ovn_rundir))
+    if working is not Working.CONNECTED:
+        remedy = "see that ovn-controller runs and reaches ovn-remote, or correct ovs.ovn_rundir"
+        raise CapabilityMissing("controller", f"{state.source} is {working} ({why}): {remedy}")
+    installed = "unknown" if state.generation is None else state.generation
+    return f"{state.source} is connected to {state.central} and installed generation {installed}"
 
 
 def _rdma() -> str:

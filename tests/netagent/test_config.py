@@ -61,6 +61,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
     assert config.tls.ca == f"{tmp_path}/tls/ca.pem"
     assert config.tls.cert == "/abs/h0.pem"
     assert config.ovs.rundir == f"{tmp_path}/ovs"
+    assert config.ovs.ovn_rundir == "/var/run/ovn"
     assert config.rpc_url == "https://198.18.0.10:8421"
     assert config.rpc.address == ("198.18.0.10", 8421)
 

@@ -16,8 +16,9 @@ from netagent.model.ids import EndpointId
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.codec import encode
+from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.inventory import Inventory
-from netagent.wire.messages import Registration, Summary
+from netagent.wire.messages import Health, Registration, Status, Summary
 from tests.analyzer.replay.test_player import recorded
 
 
@@ -102,6 +103,7 @@ def names_replaced(text, *more):
         ("of heard-host", "heard"),
         ("of old-task", "old"),
         ("of a-task", "a-task"),
+        ("of connected", "connected"),  # a word of nothing that is kept
     ],
 )
 def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
@@ -109,6 +111,7 @@ def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
         records.Forgotten(host="gone-host", now_ns=1),
         records.Heard(host="heard-host", start_ns=1, now_ns=1),
         records.TaskDeleted(task="old-task", now_ns=1),
+        records.TaskDeleted(task="connected", now_ns=1),
     )
     assert secret not in names_replaced(text, *more)
 
@@ -143,14 +146,23 @@ def test_hosts_that_only_a_declaration_names_are_gone():
     assert "placed" not in names_replaced("of placed-host", put)
 
 
-def test_what_a_host_is_made_of_is_left_out():
+def test_what_a_host_is_made_of_and_what_a_controller_plugs_in_are_left_out():
+    port = PluggedPort(name="acme_worker-0", interface="acme0", addresses=("10.0.0.9",))
     told = Summary(
         host="gpu-0417", instance="i", start_ns=0, width_ns=5,
         inventory=Inventory(kernel="6.1.0-acme"),
+        controller=ControllerState(
+            source="ovn", chassis="acme-7", central="ssl:ovn.acme.example:6642", ports=(port,)
+        ),
+    )  # fmt: skip
+    status = Status(
+        host="gpu-0417", instance="i", version="1", endpoints=(), pinglist_version=1, targets=0,
+        last_window_ns=0, health=Health(), controller=told.controller,
     )  # fmt: skip
     made = [
         records.Header(netagent="1", window_s=5, probe_port=1),
         records.Ingested(payload=encode(told), now_ns=1),
+        records.answered(1, status, 2),
     ]
     data = b"".join(frame(records.pack(each)) for each in (*made, records.End(records=len(made))))
     assert b"acme" in everything(data)
