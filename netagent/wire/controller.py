@@ -14,8 +14,8 @@ MOST_PORTS = 4096
 """Most ports of a host. Chosen: as many as endpoints that it may register."""
 MOST_ADDRESSES = 64
 """Most addresses of a list. Chosen: four for each RNIC of the largest servers."""
-MOST_TEXT = 256
-"""Most characters of a text in it. Chosen: names of pods and their namespaces are 63 and 253 at
+MOST_TEXT = 512
+"""Most characters of a text in it. Chosen: the names of a pod and its namespace are 253 and 63 at
 most, as RFC 1123 has them."""
 MOST_GENERATION = (1 << 63) - 1
 """Largest generation. OVSDB's integers have 64 bits, with a sign (RFC 7047, section 3.1)."""
