@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.intent.ends import Meaning, packet_of, read_end
 from analyzer.intent.logical import difference
 from analyzer.intent.model import Port
+from analyzer.intent.reading import Meaning, packet_of, read_end
 from netagent.wire.walk import End, Quote
 from tests.analyzer.intent.recorded import installed, selected
 
