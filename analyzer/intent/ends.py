@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from types import MappingProxyType
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from analyzer.intent.model import Intent, Port
 from netagent.model.address import canonical
@@ -29,18 +30,22 @@ MOST_LISTED = 8
 """Most endpoints or names that an answer lists. Chosen: as many as rails of a large server."""
 
 
+Name = Annotated[str, Meta(max_length=512)]
+"""What somebody calls something. Chosen: names of pods and namespaces are 316 together at most."""
+
+
 class End(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One end of a pair, named in one of four ways."""
 
-    endpoint: str = ""
+    endpoint: Name = ""
     """``CONTAINER/railN``, as netagent names it."""
-    pod: str = ""
+    pod: Name = ""
     """``namespace/name``."""
-    port: str = ""
+    port: Name = ""
     """The controller's name of the logical port (iface-id)."""
-    address: str = ""
+    address: Name = ""
     """IP address in the overlay."""
-    task: str = ""
+    task: Name = ""
     """Only an endpoint of this task; addresses repeat between tenants."""
     rail: int | None = None
     """Only an endpoint on this rail; a pod has one on each."""
@@ -132,7 +137,7 @@ class Directory:
             for hint in (endpoint.id.container, endpoint.mac.lower())
             for port in self._hints.get(hint, ())
         )
-        return sorted({port.name for port in hinted if is_of(port, endpoint)})
+        return sorted({port.name for port in hinted if _agrees(port, endpoint)})
 
     def _nearby(self, way: str, key: str, elsewhere: Sequence[Endpoint]) -> str:
         """Return what is known that may be meant."""
@@ -173,10 +178,8 @@ def plugged_of(states: Mapping[str, ControllerState]) -> Plugged:
     }
 
 
-def is_of(port: Port, endpoint: Endpoint) -> bool:
-    """Whether a logical port may be an endpoint's, by what the controller says of it."""
-    if port.container and port.container != endpoint.id.container:
-        return False
+def _agrees(port: Port, endpoint: Endpoint) -> bool:
+    """Whether addresses that the controller says of a port are the endpoint's."""
     macs = {each.lower() for each in port.macs}
     addresses = {canonical(each) or each for each in port.addresses}
     return (not macs or endpoint.mac.lower() in macs) and (

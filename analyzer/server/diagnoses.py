@@ -8,7 +8,7 @@ import msgspec
 from litestar import Response, get, post
 from litestar.params import FromPath, FromQuery
 
-from analyzer.intent.ends import Doubt, End
+from analyzer.intent.ends import Doubt, End, Name
 from analyzer.server import inquiries
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.diagnosing import (
@@ -31,7 +31,7 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType
 
-Named = str | End
+Named = Name | End
 """An end: ``CONTAINER/railN``, or in other words."""
 
 
@@ -237,13 +237,13 @@ async def _resolved(analyzer: Analyzer, pairs: Sequence[tuple[Named, Named]]) ->
     found = [_known(analyzer, end) for end in ends]
     if None in found:
         records = analyzer.registry.endpoints()
-        directory = await asyncio.to_thread(
-            analyzer.intended.directory, [record.endpoint for record in records]
+        directory = await analyzer.intended.directory(record.endpoint for record in records)
+        found = await asyncio.to_thread(
+            lambda: [
+                each or _sure(directory.resolve(end)) for each, end in zip(found, ends, strict=True)
+            ]
         )
-        resolved = [each or directory.resolve(end) for each, end in zip(found, ends, strict=True)]
-    else:
-        resolved = list(found)
-    sure = [_sure(each) for each in resolved]
+    sure = [each for each in found if each is not None]
     return list(zip(sure[::2], sure[1::2], strict=True))
 
 
@@ -258,8 +258,7 @@ def _known(analyzer: Analyzer, end: End) -> EndpointId | None:
     return named if analyzer.registry.endpoint(named) is not None else None
 
 
-def _sure(found: EndpointId | Doubt | None) -> EndpointId:
-    if isinstance(found, EndpointId):
-        return found
-    doubt = found or Doubt("nothing is named", "name an endpoint")
-    raise Problem(404 if doubt.is_unknown else 400, doubt.text, doubt.remedy)
+def _sure(found: EndpointId | Doubt) -> EndpointId:
+    if isinstance(found, Doubt):
+        raise Problem(404 if found.is_unknown else 400, found.text, found.remedy)
+    return found

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What controllers say should be, for whoever asks about it; nothing where there is none."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -19,7 +20,7 @@ async def _no_policies(_cookies: Collection[int]) -> Mapping[int, str]:
 
 @dataclass(slots=True)
 class Intended:
-    """Where to read what controllers say."""
+    """Where to read what controllers say; what is returned does not change any more."""
 
     intents: Callable[[], Sequence[Intent]] = tuple
     """Returns what each controller said last."""
@@ -29,23 +30,17 @@ class Intended:
     """Returns, of cookies of flows that end a packet's way, those that a policy keeps packets back
     by -> its name. It may ask the controller, and raises nothing."""
 
-    def directory(self, endpoints: Iterable[Endpoint]) -> Directory:
-        """Return endpoints by every name that they have."""
-        return Directory(endpoints, self.intents(), self.plugged())
+    async def directory(self, endpoints: Iterable[Endpoint]) -> Directory:
+        """Return endpoints by every name that they have: of a large cluster, in a second."""
+        said = list(endpoints), self.intents(), self.plugged()
+        return await asyncio.to_thread(Directory, *said)
 
     async def explained(self, walks: list[Plain], endpoints: Iterable[Endpoint]) -> list[Plain]:
         """Return walks with who intends what keeps their packets back; `endpoints` are their ends.
 
         A walk whose end is intended is `refused`.
         """
-        disabled: dict[EndpointId, str] = {}
-        if self.intents():
-            ends = list(endpoints)
-            directory = self.directory(ends)
-            for end in ends:
-                port = directory.port_of(end)
-                if port is not None and not port.is_enabled:
-                    disabled[end.id] = port.name
+        disabled = await self._disabled(list(endpoints))
         seen = [_observations(walk) for walk in walks]
         cookies = {int(each.cookie, 16) for of in seen for each in of if each.cookie}
         policies = await self.policies(cookies) if cookies else {}
@@ -55,6 +50,14 @@ class Intended:
             _explained(walk, intended(mine, _pair(walk), disabled, policies))
             for walk, mine in zip(walks, seen, strict=True)
         ]
+
+    async def _disabled(self, ends: Sequence[Endpoint]) -> dict[EndpointId, str]:
+        """Return those of the endpoints whose logical port is disabled, and its name."""
+        if all(port.is_enabled for intent in self.intents() for port in intent.ports.values()):
+            return {}
+        directory = await self.directory(ends)
+        known = ((end.id, directory.port_of(end)) for end in ends)
+        return {end: port.name for end, port in known if port is not None and not port.is_enabled}
 
 
 def _observations(walk: Plain) -> list[Observation]:

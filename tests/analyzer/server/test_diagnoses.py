@@ -111,6 +111,8 @@ def test_an_end_is_named_in_any_words(tmp_path, source, target):
         ({}, 400, "not by nothing"),
         ({"container": "a0"}, 400, "container"),
         ("a0", 400, "name a pod, port or address"),
+        ("a" * 600, 400, "512"),
+        ({"pod": "a" * 600}, 400, "512"),
         ("a9/rail0", 404, "no endpoint a9/rail0: known are"),
         ("", 400, "source and target"),
     ],

@@ -65,6 +65,6 @@ def test_a_refusal_elsewhere_leaves_the_conclusion():
 
 def test_ends_are_found_by_what_controllers_and_hosts_say():
     known = Intended(intent(), plugged=lambda: {"h1": {B.port: "p-b"}})
-    directory = known.directory([A, B])
+    directory = asyncio.run(known.directory([A, B]))
     assert directory.resolve(End(port="p-a")) == EndpointId("a0", 0)
     assert directory.resolve(End(port="p-b")) == EndpointId("a1", 0)
