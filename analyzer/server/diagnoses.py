@@ -129,8 +129,9 @@ async def diagnose(request: Call) -> Response[bytes]:
         raise RemoteProtocolError("give source and target, or pairs, or a task")
     if body.source and body.target:
         [pair] = await _resolved(analyzer, [(body.source, body.target)])
-        walk = await analyzer.judge.walk(*pair, analyzer.asker.put, layers=body.layers)
-        [told] = await analyzer.explained([walk])
+        with analyzer.diagnoses.one():
+            walk = await analyzer.judge.walk(*pair, analyzer.asker.put, layers=body.layers)
+            [told] = await analyzer.explained([walk])
         return as_json(told)
     if body.layers:
         raise RemoteProtocolError("layers are compared of one pair only")

@@ -3,13 +3,17 @@
 
 Theory of operation. Each asks agents for walks, and agents have other work. So one is under way at
 a time, and the others wait for their turn. Its pairs go to the judge in batches: one batch asks a
-host twice at most, whatever the number of its pairs. Then agents rest as long as the batch took.
-Whoever asks gives a budget of time, after which it ends with what it has.
+host twice at most, whatever the number of its pairs. Each time that a host is asked it dumps its
+flow tables, so the next batch waits: hosts are asked no more often than the analyzer itself asks
+them while something fails, and rest for half of the time. Whoever asks gives a budget of time,
+after which it ends with what it has.
 """
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import structlog
@@ -24,10 +28,14 @@ Plain = dict[str, object]
 
 MAX_PAIRS = 256
 """Most pairs of one diagnosis. Chosen: all of a task of sixteen hosts with eight rails each."""
-BATCH = 16
-"""Pairs that are walked at once. Chosen: as many as for an inquiry."""
+BATCH = 32
+"""Pairs that are walked at once. Chosen: as many as the analyzer walks for one window that fails
+(`localize.overlay.MAX_PAIRS`)."""
+EVERY_S = 5.0
+"""Seconds from one batch to the next at least, be it of another diagnosis. Chosen: a default
+window, as for those walks."""
 MAX_REST_S = 5.0
-"""Longest rest between two batches, in seconds. Chosen: as long as an agent may take to answer."""
+"""Longest rest after a batch that took long. Chosen: as long as an agent may take to answer."""
 MAX_UNDER_WAY = 8
 """Most diagnoses that are not over, all callers'. Chosen: bounds memory, and what waits."""
 MAX_OF_CALLER = 2
@@ -35,9 +43,12 @@ MAX_OF_CALLER = 2
 MAX_KEPT = 16
 """Most that are over and still known; the oldest are forgotten. Chosen: bounds memory: 256 pairs
 are some megabytes."""
+MAX_AT_ONCE = 8
+"""Most diagnoses of a single pair under way. Chosen: people ask for one, and an agent answers one
+question after the other."""
 BUDGET_S, MAX_BUDGET_S = 120.0, 600.0
-"""Seconds that a diagnosis may take, where nobody says so, and at most. Chosen: 256 pairs whose
-hosts answer take less; where none of them does, sixteen batches of two rounds and a rest do not."""
+"""Seconds that a diagnosis may take, where nobody says so, and at most. Chosen: the eight batches
+of 256 pairs take 40 s, and 120 s where no host answers."""
 
 log = structlog.get_logger()
 
@@ -77,12 +88,17 @@ class Diagnoses:
         self,
         walk: Callable[[Sequence[Pair]], Awaitable[list[Plain]]],
         changed: Callable[[str], None] = lambda _: None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`walk` looks at pairs; `changed` is told the id of what came a step further."""
-        self._walk, self._changed = walk, changed
+        self._walk, self._changed, self._clock = walk, changed, clock
         self._known: dict[str, Diagnosis] = {}
         self._turn = asyncio.Lock()
         self._work: set[asyncio.Task[None]] = set()
+        self._due_s = 0.0
+        """When the next batch may begin."""
+        self._alone = 0
 
     def get(self, name: str) -> Diagnosis | None:
         """Return a diagnosis; None where it is unknown, or forgotten."""
@@ -104,6 +120,17 @@ class Diagnoses:
         self._work.add(work)
         work.add_done_callback(self._work.discard)
         return made
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Hold while a single pair is looked at; raises Problem where too many are."""
+        if self._alone >= MAX_AT_ONCE:
+            raise _busy(f"{self._alone} diagnoses of one pair are under way")
+        self._alone += 1
+        try:
+            yield
+        finally:
+            self._alone -= 1
 
     async def stop(self) -> None:
         """End all."""
@@ -128,13 +155,15 @@ class Diagnoses:
         self._changed(mine.id)
 
     async def _look(self, mine: Diagnosis) -> None:
-        clock = asyncio.get_running_loop().time
         for first in range(0, len(mine.pairs), BATCH):
-            began_s = clock()
-            mine.results += await self._walk(mine.pairs[first : first + BATCH])
+            await asyncio.sleep(max(0.0, self._due_s - self._clock()))
+            began_s = self._clock()
+            try:
+                mine.results += await self._walk(mine.pairs[first : first + BATCH])
+            finally:
+                took_s = self._clock() - began_s
+                self._due_s = began_s + max(EVERY_S, took_s + min(took_s, MAX_REST_S))
             self._changed(mine.id)
-            if first + BATCH < len(mine.pairs):
-                await asyncio.sleep(min(clock() - began_s, MAX_REST_S))
 
     def _forget(self) -> None:
         over = [each.id for each in self._known.values() if each.phase is not Phase.RUNNING]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.intent.model import Intent, Port
-from analyzer.server import diagnoses
+from analyzer.server import diagnoses, diagnosing
 from analyzer.server.diagnosing import MAX_OF_CALLER, MAX_PAIRS
 from tests.analyzer.cluster import endpoint
 from tests.analyzer.server.test_routes import on, problem
@@ -16,8 +16,13 @@ from tests.waiting import until
 TENANTS = {"tenants": {"tenant-a": ("train-a",)}, "readers": ("grafana",)}
 
 
+@pytest.fixture(autouse=True)
+def _no_rest(monkeypatch):
+    monkeypatch.setattr(diagnosing, "EVERY_S", 0.0)
+
+
 class Walking:
-    """A diagnosis that walks once `may_go` is set; it drops between tasks."""
+    """A diagnosis that notes who is asked for, and whose every packet is dropped."""
 
     def __init__(self, diagnosis):
         self.asked = []

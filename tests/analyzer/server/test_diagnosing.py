@@ -2,7 +2,8 @@
 """Diagnoses of many pairs, whose walks the test lets go on."""
 
 import asyncio
-from itertools import pairwise
+from contextlib import ExitStack
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from analyzer.server import diagnosing
 from analyzer.server.diagnosing import (
     BATCH,
+    EVERY_S,
+    MAX_AT_ONCE,
     MAX_KEPT,
     MAX_OF_CALLER,
+    MAX_REST_S,
     MAX_UNDER_WAY,
     Diagnoses,
     Phase,
@@ -53,10 +57,16 @@ class Walks:
         return [{"source": str(a), "target": str(b)} for a, b in batch]
 
 
+def paused():
+    """Return a clock by which any rest is over as it begins."""
+    ticks = count(0, 100)
+    return lambda: next(ticks)
+
+
 def on(work):
     async def inside():
         walks, told = Walks(), []
-        diagnoses = Diagnoses(walks.walk, told.append)
+        diagnoses = Diagnoses(walks.walk, told.append, clock=paused())
         try:
             async with asyncio.timeout(20):
                 await work(diagnoses, walks, told)
@@ -95,21 +105,41 @@ def test_one_is_under_way_at_a_time():
     on(work)
 
 
-def test_agents_rest_between_batches_as_long_as_one_took(monkeypatch):
-    async def work(diagnoses, walks, _):
-        rests, clock = [], asyncio.get_running_loop().time
-        begun = clock()
+@pytest.mark.parametrize(("took_s", "rest_s"), [
+    (0.5, EVERY_S - 0.5), (4.0, 4.0), (EVERY_S + MAX_REST_S + 1, MAX_REST_S),
+])  # fmt: skip
+def test_hosts_rest_as_long_as_a_batch_took_and_until_the_next_is_due(monkeypatch, took_s, rest_s):
+    async def work():
+        now, rests = 1000.0, []
 
         async def rest(seconds):
-            rests.append((seconds, clock() - begun))
+            nonlocal now
+            rests.append(seconds)
+            now += seconds
+
+        async def walk(batch):
+            nonlocal now
+            now += took_s
+            return [{} for _ in batch]
 
         monkeypatch.setattr(diagnosing.asyncio, "sleep", rest)
+        diagnoses = Diagnoses(walk, clock=lambda: now)
+        made = [diagnoses.begin("ops", pairs(BATCH + 1), budget_s=60) for _ in range(2)]
+        await until(lambda: all(each.phase is Phase.SUCCEEDED for each in made))
+        assert rests == pytest.approx([0.0, rest_s, rest_s, rest_s])  # the second job's first, too
 
-        diagnoses.begin("ops", pairs(BATCH + 1), budget_s=60)
-        walks.let(2)
-        await until(lambda: len(walks.asked) == 2)
-        [(seconds, most)] = rests
-        assert 0 < seconds <= most
+    asyncio.run(work())
+
+
+def test_some_single_pairs_are_looked_at_at_once():
+    async def work(diagnoses, *_):
+        with ExitStack() as held:
+            for _ in range(MAX_AT_ONCE):
+                held.enter_context(diagnoses.one())
+            with pytest.raises(Problem, match="of one pair"), diagnoses.one():
+                pass
+        with diagnoses.one():
+            pass
 
     on(work)
 
