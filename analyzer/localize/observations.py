@@ -117,7 +117,8 @@ def intended(
     """Return the observations with who intended what stops packets.
 
     `disabled` are endpoints whose logical port may not speak -> its name; `policies` are cookies of
-    flows that keep packets back because a policy says so -> the policy's name.
+    flows that keep packets back because a policy says so -> the policy's name. Hops behind a
+    refusal of which nothing is known are left out.
     """
     ports = [disabled[end] for end in pair if end in disabled]
     port = f"logical port {ports[0]} is disabled" if ports else ""
@@ -131,7 +132,14 @@ def intended(
             return replace(seen, action=Action.REFUSED, by=port)
         return seen
 
-    return [told(each) for each in observations]
+    found: list[Observation] = []
+    over: set[WayName] = set()
+    for each in map(told, observations):
+        if each.way not in over or each.action is not Action.UNKNOWN:
+            found.append(each)
+        if each.action is Action.REFUSED:
+            over.add(each.way)
+    return found
 
 
 _SWITCHED = frozenset({Kind.FLOW, Kind.VSWITCH})

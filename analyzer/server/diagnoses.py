@@ -2,7 +2,7 @@
 """The routes of a diagnosis: of one pair now, or of many pairs in a while."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from litestar import Response, get, post
@@ -109,9 +109,7 @@ UNDER_WAY = {
     responses={
         200: gives("The walk.", example=WALK),
         202: gives("The diagnosis of many pairs has begun.", example=UNDER_WAY),
-        400: PROBLEM,
-        404: PROBLEM,
-        429: PROBLEM,
+        **dict.fromkeys((400, 403, 404, 429), PROBLEM),
     },
     tags=["incidents"],
 )
@@ -142,10 +140,11 @@ async def diagnose(request: Call) -> Response[bytes]:
     begun = analyzer.diagnoses.begin(
         request.scope["state"].get(PEER),
         pairs,
+        [_tasks(analyzer, pair) for pair in pairs],
         left_out=len(found) - len(pairs),
         budget_s=body.budget_s,
     )
-    answer = as_json(_told(begun, Sight(), analyzer, 0))
+    answer = as_json(_told(begun, Sight(), 0))
     answer.status_code = 202
     answer.headers["location"] = f"/v1/diagnoses/{begun.id}"
     return answer
@@ -153,7 +152,11 @@ async def diagnose(request: Call) -> Response[bytes]:
 
 @get(
     "/v1/diagnoses/{diagnosis:str}",
-    responses={200: gives("How far it is.", example=UNDER_WAY), 404: PROBLEM},
+    responses={
+        200: gives("How far it is.", example=UNDER_WAY),
+        403: PROBLEM,
+        404: PROBLEM,
+    },
     tags=["incidents"],
 )
 async def diagnosis(
@@ -169,12 +172,12 @@ async def diagnosis(
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
         known = analyzer.diagnoses.get(diagnosis)
-        if known is None or not any(True for _ in _mine(known, sees, analyzer)):
+        if known is None or not _mine(known, sees):
             remedy = "those that are over are forgotten one after the other: ask anew"
             raise Problem(404, f"no diagnosis {diagnosis!r}", remedy)
         ticket = analyzer.waiters.ticket(waiting_for(diagnosis))
         try:
-            told = _told(known, sees, analyzer, after)
+            told = _told(known, sees, after)
             is_news = told["results"] or known.phase is not Phase.RUNNING
             if is_news or not await changed(analyzer, ticket, deadline_s):
                 return as_json(told)
@@ -185,18 +188,22 @@ async def diagnosis(
 ROUTES = (diagnose, diagnosis)
 
 
-def _mine(known: Diagnosis, sees: Sight, analyzer: Analyzer) -> Iterator[int]:
-    """Yield the numbers of the pairs that may be seen."""
-    for n, pair in enumerate(known.pairs):
-        tasks = [
-            record.endpoint.task for end in pair if (record := analyzer.registry.endpoint(end))
-        ]
-        if sees.is_whole or (len(tasks) == len(pair) and all(map(sees.sees, tasks))):
-            yield n
+def _tasks(analyzer: Analyzer, pair: Pair) -> frozenset[str]:
+    """Return whose a pair is; nobody's, where that is not known of both ends."""
+    records = [record for end in pair if (record := analyzer.registry.endpoint(end)) is not None]
+    return frozenset(r.endpoint.task for r in records) if len(records) == 2 else frozenset()
 
 
-def _told(known: Diagnosis, sees: Sight, analyzer: Analyzer, after: int) -> Plain:
-    mine = list(_mine(known, sees, analyzer))
+def _mine(known: Diagnosis, sees: Sight) -> list[int]:
+    """Return the numbers of the pairs that may be seen."""
+    return [
+        n for n, tasks in enumerate(known.tasks)
+        if sees.is_whole or (tasks and all(map(sees.sees, tasks)))
+    ]  # fmt: skip
+
+
+def _told(known: Diagnosis, sees: Sight, after: int) -> Plain:
+    mine = _mine(known, sees)
     done = [known.results[n] for n in mine if n < len(known.results)]
     return {
         "id": known.id,

@@ -71,6 +71,9 @@ class Diagnosis:
     id: str
     caller: str | None
     pairs: Sequence[Pair]
+    tasks: Sequence[frozenset[str]]
+    """Of each pair, the tasks that its ends were of as it was asked for: who may read of it. Empty:
+    only who reads everything."""
     left_out: int
     """Pairs of the task that it does not look at, since they are too many."""
     budget_s: float
@@ -105,7 +108,13 @@ class Diagnoses:
         return self._known.get(name)
 
     def begin(
-        self, caller: str | None, pairs: Sequence[Pair], *, left_out: int = 0, budget_s: float
+        self,
+        caller: str | None,
+        pairs: Sequence[Pair],
+        tasks: Sequence[frozenset[str]],
+        *,
+        left_out: int = 0,
+        budget_s: float,
     ) -> Diagnosis:
         """Begin to look at `pairs`; raises Problem where there are too many diagnoses."""
         under_way = [each for each in self._known.values() if each.phase is Phase.RUNNING]
@@ -113,7 +122,8 @@ class Diagnoses:
             raise _busy(f"{MAX_OF_CALLER} diagnoses of yours are under way")
         if len(under_way) >= MAX_UNDER_WAY:
             raise _busy(f"{MAX_UNDER_WAY} diagnoses are under way")
-        made = Diagnosis(secrets.token_hex(8), caller, tuple(pairs), left_out, budget_s)
+        name = secrets.token_hex(8)
+        made = Diagnosis(name, caller, tuple(pairs), tuple(tasks), left_out, budget_s)
         self._known[made.id] = made
         self._forget()
         work = asyncio.create_task(self._run(made))

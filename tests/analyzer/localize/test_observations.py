@@ -233,6 +233,14 @@ def test_what_is_intended_is_refused_by_whom(seen, disabled, policies, by):
     assert told == expected
 
 
+def test_behind_a_refusal_nothing_that_is_unknown_is_told():
+    dropped = replace(DROP, action=Action.UNKNOWN)  # a policy that logs what it drops
+    rest = [replace(SENT, component=name, action=Action.UNKNOWN) for name in ("rnic x", "rnic y")]
+    back = [replace(each, way="back") for each in rest]
+    told = intended([SENT, dropped, *rest, SENT, *back], (A, B), {}, {0x2A: "logged"})
+    assert told == [SENT, replace(dropped, action=Action.REFUSED, by="logged"), SENT, *back]
+
+
 # --- whatever the tables --------------------------------------------------------------------------
 
 CHANGES = st.sampled_from((

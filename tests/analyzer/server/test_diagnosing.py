@@ -32,6 +32,11 @@ def pairs(count):
     return [(EndpointId("a", n), EndpointId("b", n)) for n in range(count)]
 
 
+def asked(some):
+    """Return what it takes to ask for pairs: they, and whose they are."""
+    return some, [frozenset({"train-a"})] * len(some)
+
+
 class Walks:
     """Answers batches as soon as `let` says so."""
 
@@ -78,7 +83,7 @@ def on(work):
 
 def test_pairs_are_walked_in_batches_and_results_come_in_their_order():
     async def work(diagnoses, walks, told):
-        mine = diagnoses.begin("ops", pairs(2 * BATCH + 1), budget_s=60)
+        mine = diagnoses.begin("ops", *asked(pairs(2 * BATCH + 1)), budget_s=60)
         assert diagnoses.get(mine.id) is mine
         walks.let()
         await until(lambda: len(walks.asked) == 2)
@@ -95,7 +100,7 @@ def test_pairs_are_walked_in_batches_and_results_come_in_their_order():
 
 def test_one_is_under_way_at_a_time():
     async def work(diagnoses, walks, _):
-        made = [diagnoses.begin(str(n), pairs(1), budget_s=60) for n in range(3)]
+        made = [diagnoses.begin(str(n), *asked(pairs(1)), budget_s=60) for n in range(3)]
         for n in range(3):
             await until(lambda n=n: len(walks.asked) == n + 1)
             walks.let()
@@ -124,7 +129,7 @@ def test_hosts_rest_as_long_as_a_batch_took_and_until_the_next_is_due(monkeypatc
 
         monkeypatch.setattr(diagnosing.asyncio, "sleep", rest)
         diagnoses = Diagnoses(walk, clock=lambda: now)
-        made = [diagnoses.begin("ops", pairs(BATCH + 1), budget_s=60) for _ in range(2)]
+        made = [diagnoses.begin("ops", *asked(pairs(BATCH + 1)), budget_s=60) for _ in range(2)]
         await until(lambda: all(each.phase is Phase.SUCCEEDED for each in made))
         assert rests == pytest.approx([0.0, rest_s, rest_s, rest_s])  # the second job's first, too
 
@@ -147,14 +152,14 @@ def test_some_single_pairs_are_looked_at_at_once():
 def test_a_caller_has_few_under_way_and_all_callers_some():
     async def work(diagnoses, walks, _):
         for n in range(MAX_UNDER_WAY):
-            diagnoses.begin(f"caller {n // MAX_OF_CALLER}", pairs(1), budget_s=60)
+            diagnoses.begin(f"caller {n // MAX_OF_CALLER}", *asked(pairs(1)), budget_s=60)
         for caller, words in (("caller 0", "of yours"), ("another", f"{MAX_UNDER_WAY} diagnoses")):
             with pytest.raises(Problem, match=words) as refused:
-                diagnoses.begin(caller, pairs(1), budget_s=60)
+                diagnoses.begin(caller, *asked(pairs(1)), budget_s=60)
             assert refused.value.status_code == 429
         walks.let()
         await until(lambda: len(walks.asked) == 2)
-        diagnoses.begin("caller 0", pairs(1), budget_s=60)
+        diagnoses.begin("caller 0", *asked(pairs(1)), budget_s=60)
 
     on(work)
 
@@ -164,7 +169,7 @@ def test_those_that_are_over_are_forgotten_one_after_the_other():
         walks.let(MAX_KEPT + 5)
         made = []
         for _ in range(MAX_KEPT + 5):
-            made.append(diagnoses.begin("ops", pairs(1), budget_s=60))
+            made.append(diagnoses.begin("ops", *asked(pairs(1)), budget_s=60))
             await until(lambda: made[-1].phase is Phase.SUCCEEDED)
         known = [diagnoses.get(each.id) is not None for each in made]
         assert known == [False] * 4 + [True] * (MAX_KEPT + 1)
@@ -176,9 +181,9 @@ def test_those_that_are_over_are_forgotten_one_after_the_other():
 def test_when_its_budget_is_over_it_ends_with_what_it_has(is_its_turn):
     async def work(diagnoses, walks, told):
         if not is_its_turn:
-            first = diagnoses.begin("other", pairs(1), budget_s=60)
+            first = diagnoses.begin("other", *asked(pairs(1)), budget_s=60)
             await until(lambda: walks.asked)
-        mine = diagnoses.begin("ops", pairs(2 * BATCH), budget_s=0.2)
+        mine = diagnoses.begin("ops", *asked(pairs(2 * BATCH)), budget_s=0.2)
         if is_its_turn:
             walks.let()
         await until(lambda: mine.phase is Phase.FAILED)
@@ -202,13 +207,13 @@ def test_when_its_budget_is_over_it_ends_with_what_it_has(is_its_turn):
 def test_what_goes_wrong_is_told_and_the_next_one_has_its_turn(error, said):
     async def work(diagnoses, walks, _):
         walks.fail = error
-        mine = diagnoses.begin("ops", pairs(1), budget_s=60)
+        mine = diagnoses.begin("ops", *asked(pairs(1)), budget_s=60)
         walks.let()
         await until(lambda: mine.phase is Phase.FAILED)
         assert mine.error == said
         walks.fail = None
         walks.let()
-        after = diagnoses.begin("ops", pairs(1), budget_s=60)
+        after = diagnoses.begin("ops", *asked(pairs(1)), budget_s=60)
         await until(lambda: after.phase is Phase.SUCCEEDED)
 
     on(work)
