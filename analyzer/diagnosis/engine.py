@@ -15,13 +15,13 @@ Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds 
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
-from analyzer.detect.flows import Flows, unobserved
+from analyzer.detect.flows import Flows, FlowView, unobserved
 from analyzer.detect.latency.floors import Floors, Sensitivity
 from analyzer.detect.latency.saved import Saved
 from analyzer.detect.latency.slowness import Slowness
@@ -45,6 +45,7 @@ from analyzer.localize.dead_flows import DeadFlows
 from analyzer.localize.facts import Facts
 from analyzer.localize.latency import Latency
 from analyzer.localize.masked import Masked
+from analyzer.localize.observations import WAYS, Observation, Probed, Way, observe
 from analyzer.localize.overlay import Overlay
 from analyzer.localize.saved import SavedRoutes
 from analyzer.localize.starved import Starved
@@ -687,7 +688,8 @@ class Diagnosis:
     ) -> Asking[dict[str, object]]:
         """Walk from `source` to `target` and back now; return the walk as plain data.
 
-        With `layers` both hosts also compare the copies of their flow tables.
+        With `layers` both hosts also compare the copies of their flow tables. `observations` of it
+        are those of `analyzer.localize.observations`, of the way there, then of the way back.
 
         Raises RemoteProtocolError where an endpoint is not known.
         """
@@ -698,20 +700,46 @@ class Diagnosis:
                 raise RemoteProtocolError(f"no endpoint {key} is registered")
             endpoints[key] = record.endpoint
         pairs = [(source, target), (target, source)]
-        reaches, _, missing = yield from overlay.reaches_of(pairs, (), endpoints, self._context)
+        reaches, *walked, missing = yield from overlay.reaches_of(
+            pairs, (), endpoints, self._context
+        )
         compared = (
             (yield from comparing(pairs[0], endpoints, self._context.probe_port)) if layers else ()
         )
-        tables = [joined(s.window, s.rows, self._numbers) for s in self._windows.recent(1)]
-        flows = [
-            view
-            for probed in map(Flows.of_table, tables)
-            for view in probed.where(probed.between(pairs[:1], ordered=True))
-        ]
+        flows = self._newest(pairs, endpoints)
         bare = [key for key, end in endpoints.items() if not end.bridge]
-        return story.tell(
-            pairs, reaches, missing, flows, self._topology, self._book.open(), compared, bare
+        incidents = self._book.open()
+        told = story.tell(
+            pairs, reaches, missing, flows[pairs[0]], self._topology, incidents, compared, bare
         )
+        seen: list[Observation] = []
+        for name, pair in zip(WAYS, pairs, strict=True):
+            egress, ingress = (walks.get(pair) for walks in walked)
+            ends = endpoints[pair[0]], endpoints[pair[1]]
+            why, probed = "; ".join(missing), self._probed(flows[pair])
+            way = Way(name, *ends, egress, ingress, reaches.get(pair), why, probed)
+            seen += observe(way, incidents)
+        return told | {"observations": list(map(asdict, seen))}
+
+    def _newest(
+        self, pairs: Sequence[OrderedPair], endpoints: Mapping[EndpointId, Endpoint]
+    ) -> dict[OrderedPair, list[FlowView]]:
+        """Return the flows of each pair in the newest window, as its source's host tells them."""
+        found: dict[OrderedPair, list[FlowView]] = {pair: [] for pair in pairs}
+        hosts = {endpoints[source].host for source, _ in pairs}
+        for state in self._windows.recent(1):
+            rows = {host: state.rows[host] for host in hosts & state.rows.keys()}
+            flows = Flows.of_table(joined(state.window, rows, self._numbers))
+            for view in flows.where(flows.between(pairs, ordered=True)):
+                found[pair_of(view.flow)].append(view)
+        return found
+
+    def _probed(self, flows: Sequence[FlowView]) -> list[Probed]:
+        routes = (self._topology.hops(view.flow, reply=False) for view in flows)
+        return [
+            Probed(view.sent, view.lost, route or ())
+            for view, route in zip(flows, routes, strict=True)
+        ]
 
 
 def _is_masked(verdict: Verdict) -> bool:

@@ -4,7 +4,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,7 +34,9 @@ from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
+from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
 from analyzer.server.disk import SLOW_NS, Disk
+from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
@@ -46,6 +48,7 @@ from analyzer.skeleton.sampling import Sampling
 from analyzer.store.secret import kept_secret
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
+from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
 from netagent.trust import Trust
 from netagent.wire.codec import decode
@@ -145,6 +148,8 @@ class Analyzer:
     meter: Meter = field(init=False)
     space: Space = field(init=False)
     steady: Steady = field(init=False)
+    diagnoses: Diagnoses = field(init=False)
+    intended: Intended = field(default_factory=Intended)
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 
@@ -224,6 +229,9 @@ class Analyzer:
             observe=analyzer.observe,
             changed=waiters.wake,
             settled=analyzer.settled,
+        )
+        analyzer.diagnoses = Diagnoses(
+            analyzer.walks, lambda name: waiters.wake([waiting_for(name)])
         )
         analyzer.asker.arriving_ns = analyzer.service.arriving_ns
         try:
@@ -372,6 +380,17 @@ class Analyzer:
         self.judge.give(records.Impaired(now_ns=wall_ns))
         raise CapabilityMissing("judging", "it is behind: deliver this again later")
 
+    async def walks(self, pairs: Sequence[Pair]) -> list[Plain]:
+        """Walk several pairs; return what was found, without the tree that is for people."""
+        walks = await self.explained(await self.judge.walks(pairs, self.asker.put))
+        return [{name: each[name] for name in each if name != "tree"} for each in walks]
+
+    async def explained(self, walks: list[Plain]) -> list[Plain]:
+        """Return walks with who intends what keeps their packets back."""
+        ends = {EndpointId.parse(str(walk[end])) for walk in walks for end in ("source", "target")}
+        records = filter(None, map(self.registry.endpoint, sorted(ends)))
+        return await self.intended.explained(walks, [record.endpoint for record in records])
+
     def load(self) -> tuple[int, int | None, int]:
         """Return the RNICs that are there, the judge's pid, and bytes of summaries taken."""
         return self.registry.live(), self.judge.pid, self.counters.summary_bytes
@@ -400,6 +419,7 @@ class Analyzer:
     async def stop(self) -> None:
         """End the background work and close the database."""
         self.waiters.stop()
+        await self.diagnoses.stop()
         await self.workers.stop()
         await self.judge.stop()
         await self.journal.take(self.store, self.clock())

@@ -12,6 +12,7 @@ from litestar.params import FromPath, FromQuery
 from analyzer.diagnosis.inquiry import Answer, Inquiry, Looked, Pair, answer
 from analyzer.server import views
 from analyzer.server.analyzer import Analyzer
+from analyzer.server.diagnosing import spread
 from analyzer.server.documents import PROBLEM, gives
 from analyzer.server.http import Call, analyzer_of, as_json
 from analyzer.server.identity import require_admin
@@ -72,7 +73,7 @@ async def _inquire(
     hosts = {record.endpoint.id: record.endpoint.host for record in records}
     asked = Inquiry(
         task, since_ns, until_ns, analyzer.config.window_s * 10**9, hosts,
-        _listed(analyzer, sorted(set(hosts.values())), task),
+        listed(analyzer, sorted(set(hosts.values())), task),
     )  # fmt: skip
     await _read(analyzer, asked)
     walks = await _walk(analyzer, asked) if now_ns - until_ns < RECENT_NS else {}
@@ -80,7 +81,7 @@ async def _inquire(
     return plain(looked)
 
 
-def _listed(analyzer: Analyzer, hosts: Sequence[str], task: str) -> list[Pair]:
+def listed(analyzer: Analyzer, hosts: Sequence[str], task: str) -> list[Pair]:
     """Return the pairs of the task that its hosts probe now."""
     mine = {record.endpoint.id for record in analyzer.registry.endpoints(task)}
     targets = (target for host in hosts for target in analyzer.lists.targets(host))
@@ -114,9 +115,7 @@ async def _walk(analyzer: Analyzer, asked: Inquiry) -> dict[str, int]:
     registry = analyzer.registry
     pairs = sorted({min(pair, pair[::-1]) for pair in asked.expected})
     pairs = [p for p in pairs if all((r := registry.endpoint(e)) and r.live for e in p)]
-    some = [pairs[len(pairs) * n // MAX_WALKS] for n in range(min(MAX_WALKS, len(pairs)))]
-    if len(pairs) <= MAX_WALKS:
-        some = pairs
+    some = spread(pairs, MAX_WALKS)
     stories = await asyncio.gather(
         *(analyzer.judge.walk(*pair, analyzer.asker.put) for pair in some)
     )

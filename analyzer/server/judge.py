@@ -236,8 +236,22 @@ class Judge:
 
         Raises RemoteProtocolError where an endpoint is not known, or CapabilityMissing.
         """
-        asked = messages.Walk(query=self._next(), source=source, target=target, layers=layers)
-        return decode(await self._ask(asked, put), dict[str, object])
+        [walk] = await self.walks([(source, target)], put, layers=layers)
+        return walk
+
+    async def walks(
+        self,
+        pairs: Sequence[tuple[EndpointId, EndpointId]],
+        put: Callable[[Sequence[Ask]], Awaitable[Sequence[Reply]]],
+        *,
+        layers: bool = False,
+    ) -> list[dict[str, object]]:
+        """Walk several pairs at once; each host is asked twice, whatever their number.
+
+        Of several, one with an endpoint that is not known is answered by why. Raises as `walk`.
+        """
+        asked = messages.Walk(query=self._next(), pairs=tuple(pairs), layers=layers)
+        return decode(await self._ask(asked, put), list[dict[str, object]])
 
     def _next(self) -> int:
         self._query += 1

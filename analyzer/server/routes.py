@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import msgspec
 from litestar import Litestar, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath, FromQuery, QueryParameter
@@ -19,6 +18,7 @@ from analyzer.roster.service import check_schema
 from analyzer.server import (
     backups,
     certificates,
+    diagnoses,
     exports,
     history,
     inquiries,
@@ -47,7 +47,7 @@ from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState
-from netagent.wire.codec import MAX_BODY_BYTES, ContentType
+from netagent.wire.codec import MAX_BODY_BYTES
 from netagent.wire.enrolment import CRL_VERSION
 from netagent.wire.messages import Accepted, Registered, Registration, Summary, SummaryHead
 from netagent.wire.roster import MAX_FOLLOW_BYTES, Follow, Update
@@ -72,15 +72,6 @@ InState = Annotated[
         name="state", description="open, confirmed, recovered, or active (the first two)"
     ),
 ]
-
-
-class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pair to walk, each written CONTAINER/railN."""
-
-    source: str
-    target: str
-    layers: bool = False
-    """Whether both hosts also compare flow tables, datapath and RNIC: it takes seconds."""
 
 
 ENDPOINT_EXAMPLE = {
@@ -119,7 +110,6 @@ SUMMARY_EXAMPLE = {
     "start_ns": 1795154400000000000,
     "width_ns": 5000000000,
 }
-DIAGNOSE_EXAMPLE = {"source": "train-a-0/rail0", "target": "train-a-1/rail0"}
 
 
 # --- agents -------------------------------------------------------------------------------------
@@ -353,26 +343,6 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     return as_json(views.incident(known, stored=journal.is_stored(incident), remarks=remarks))
 
 
-@post(
-    "/v1/diagnose",
-    status_code=200,
-    operation_class=takes(DiagnoseBody, DIAGNOSE_EXAMPLE, forms=(ContentType.JSON,)),
-    responses={200: gives("The walk."), 400: PROBLEM, 404: PROBLEM},
-    tags=["incidents"],
-)
-async def diagnose(request: Call) -> Response[bytes]:
-    """Walk from one endpoint to another now, through vSwitches and fabric.
-
-    With `layers` both hosts also compare the copies of their flow tables.
-    """
-    analyzer = analyzer_of(request)
-    require_admin(request, analyzer.config.admins)
-    body, _ = await read(request, DiagnoseBody)
-    source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
-    walk = analyzer.judge.walk
-    return as_json(await walk(source, target, analyzer.asker.put, layers=body.layers))
-
-
 @get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])
 async def recording(request: Call) -> Stream:
     """Return what the diagnosis was given lately, for `netagent-analyzer replay`.
@@ -495,12 +465,13 @@ def application(analyzer: Analyzer) -> Deliveries:
             *(register, pinglist, follow, summaries, agents, forget),
             *tasks.ROUTES,
             *inquiries.ROUTES,
+            *diagnoses.ROUTES,
             *backups.ROUTES,
             *history.ROUTES,
             *exports.ROUTES,
             *certificates.ROUTES,
             *uniformity.ROUTES,
-            *(incidents, events, show, diagnose, recording),
+            *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
         ],
         state=State({"analyzer": analyzer}),
@@ -528,13 +499,3 @@ def _latest_first(incident: Incident) -> tuple[int, str]:
 def _place(finding: Finding) -> str:
     _, _, *which = finding.key
     return " ".join((str(finding.component), finding.kind, str(finding.wall_ns), *which))
-
-
-def _endpoint(analyzer: Analyzer, text: str) -> EndpointId:
-    try:
-        endpoint = EndpointId.parse(text)
-    except ValueError as error:
-        raise RemoteProtocolError(str(error)) from error
-    if analyzer.registry.endpoint(endpoint) is None:
-        raise Problem(404, f"no endpoint {text}", "GET /v1/endpoints lists those known")
-    return endpoint

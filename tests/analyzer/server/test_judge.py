@@ -244,14 +244,12 @@ def test_a_walk_asks_agents_until_it_has_a_result():
 
     async def work(bench):
         walk = asyncio.create_task(bench.judge.walk(A, B, put, layers=True))
-        await until(
-            lambda: messages.Walk(query=1, source=A, target=B, layers=True) in bench.link.sent
-        )
+        await until(lambda: messages.Walk(query=1, pairs=((A, B),), layers=True) in bench.link.sent)
         ask = messages.put(Ask("h0", StatusRequest()))
         bench.link.says(messages.Asking(query=1, asks=(ask,)))
         reply = messages.replies(1, (Failed(Why.REFUSED, "refused"),))
         await until(lambda: reply in bench.link.sent)
-        bench.link.says(messages.Result(query=1, body=encode({"outcome": "delivered"})))
+        bench.link.says(messages.Result(query=1, body=encode([{"outcome": "delivered"}])))
         assert await walk == {"outcome": "delivered"}
 
     on(work)
