@@ -347,7 +347,9 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     if known is not None:
         known = _seen(sees, analyzer, known)
     if known is None:
-        raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
+        raise Problem(
+            404, f"no incident {incident!r}", "`netagent-analyzer incidents` lists what is kept"
+        )
     remarks = uniformity.remarks(analyzer, sees, known)
     return as_json(views.incident(known, stored=journal.is_stored(incident), remarks=remarks))
 
@@ -535,5 +537,5 @@ def _endpoint(analyzer: Analyzer, text: str) -> EndpointId:
     except ValueError as error:
         raise RemoteProtocolError(str(error)) from error
     if analyzer.registry.endpoint(endpoint) is None:
-        raise Problem(404, f"no endpoint {text}", "GET /v1/endpoints lists those known")
+        raise Problem(404, f"no endpoint {text}", "`netagent-analyzer endpoints` lists those known")
     return endpoint
