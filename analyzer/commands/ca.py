@@ -22,8 +22,7 @@ examples:
   netagent-analyzer invite gpu-0417
   netagent-analyzer ca list
   netagent-analyzer ca issue grafana
-  netagent-analyzer ca issue analyzer --name analyzer.example \
-      --address 10.1.0.5 --address 10.1.0.6
+  netagent-analyzer ca issue analyzer --address 10.1.0.5 --address 10.1.0.6
   netagent-analyzer ca revoke gpu-0417
 
 `init` makes a key, which the analyzer signs hosts' certificates with, and
