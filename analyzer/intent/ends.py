@@ -168,7 +168,9 @@ _FORM = {
     "port": "the logical port's name",
     "address": "an IPv4 or IPv6 address",
 }
-_ELSEWHERE = "GET /v1/endpoints lists endpoints; pods and ports are known by controllers"
+_ELSEWHERE = (
+    "`netagent-analyzer endpoints` lists endpoints; pods and ports are known by controllers"
+)
 
 
 def plugged_of(states: Mapping[str, ControllerState]) -> Plugged:

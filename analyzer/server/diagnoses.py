@@ -228,7 +228,9 @@ def _used(analyzer: Analyzer, task: str) -> list[Pair]:
         pairs = set(inquiries.listed(analyzer, sorted(hosts), task))
     found = sorted({min(pair, pair[::-1]) for pair in pairs if live.issuperset(pair)})
     if not found:
-        raise Problem(404, f"no pairs of a task {task!r}", "GET /v1/tasks lists those known")
+        raise Problem(
+            404, f"no pairs of a task {task!r}", "`netagent-analyzer tasks` lists those known"
+        )
     return found
 
 

@@ -67,7 +67,9 @@ async def _inquire(
     since_ns = until_ns - DEFAULT_NS if since_ns is None else since_ns
     records = analyzer.registry.endpoints(task, vanished=True)
     if not records:
-        raise Problem(404, f"no task {task!r} with endpoints", "GET /v1/tasks lists those known")
+        raise Problem(
+            404, f"no task {task!r} with endpoints", "`netagent-analyzer tasks` lists those known"
+        )
     if since_ns >= until_ns:
         raise RemoteProtocolError("since is not before until")
     hosts = {record.endpoint.id: record.endpoint.host for record in records}

@@ -338,7 +338,9 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     if known is not None:
         known = _seen(sees, analyzer, known)
     if known is None:
-        raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
+        raise Problem(
+            404, f"no incident {incident!r}", "`netagent-analyzer incidents` lists what is kept"
+        )
     remarks = uniformity.remarks(analyzer, sees, known)
     return as_json(views.incident(known, stored=journal.is_stored(incident), remarks=remarks))
 
