@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Differences between a controller and its hosts that last, each with its root only.
+
+Theory of operation. `step` takes what everybody said last, and puts all questions to it. A
+mismatch counts once it was seen at each step for as long as its question says; one step without it
+begins anew. What follows from another mismatch is not told beside it. While a controller cannot be
+read nothing new can be seen of it: what stood is kept until it is told that it is away, and then
+that is all there is.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from analyzer.intent.differences.binding import contested, unbound
+from analyzer.intent.differences.contract import Difference, HostSaid, Mismatch, Sight
+from analyzer.intent.differences.ghosts import ghosts
+from analyzer.intent.differences.ladder import away, instances, translation
+from analyzer.intent.differences.security import refused
+from analyzer.intent.differences.tunnels import taken, wrong
+from analyzer.intent.model import Intent
+from netagent.model.endpoint import Endpoint
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.path import controller
+
+ASKED: tuple[Callable[[Sight], Iterator[Mismatch]], ...] = (
+    away, translation, instances, contested, unbound, wrong, taken, ghosts, refused,
+)  # fmt: skip
+"""In the order in which what is asked for comes to a host."""
+Key = tuple[FindingKind, str, str]
+_WRITES_NOTHING = {FindingKind.TUNNEL_ADDRESS_TAKEN, FindingKind.GHOST_CHASSIS}
+"""Then a host's instance is refused whatever it writes: it seems to stand still."""
+_BINDS_NOTHING = {*_WRITES_NOTHING, FindingKind.CONTROLLER_STALE}
+_OF_OLD_WISHES = {FindingKind.PORT_MISPLACED, FindingKind.ADDRESS_REFUSED}
+"""What follows from a translation that stands still: hosts have what was wanted before."""
+
+
+class Differences:
+    """What differs between one controller and its hosts, followed over time."""
+
+    def __init__(self) -> None:
+        self._since: dict[Key, int] = {}
+        """Mismatches seen at the newest step -> instant since when each is."""
+        self._standing: dict[Key, Mismatch] = {}
+        self._told: dict[Key, Difference] = {}
+
+    def step(
+        self,
+        intent: Intent,
+        states: Mapping[str, HostSaid],
+        endpoints: Iterable[Endpoint],
+        now_ns: int,
+    ) -> tuple[Difference, ...]:
+        """Return the differences that stand, in order; the same ones as before where none changed.
+
+        `states` is the newest of each host that this controller drives, however old. `now_ns` is
+        the analyzer's time, Unix nanoseconds.
+        """
+        sight = Sight(intent, states, endpoints, now_ns)
+        seen: dict[Key, Mismatch] = {}
+        for ask in ASKED:
+            for mismatch in ask(sight):
+                seen.setdefault(mismatch.key, mismatch)
+        since = {key: min(now_ns, self._since.get(key, now_ns)) for key in seen}
+        if sight.is_blind and not any(_is_away(self._standing[key]) for key in self._standing):
+            held = {key: each for key, each in self._standing.items() if key not in seen}
+            seen |= held
+            since |= {key: self._since[key] for key in held}
+        self._since = since
+        self._standing = {
+            key: each for key, each in seen.items() if now_ns - since[key] >= each.after_ns
+        }
+        return self._tell(_roots(self._standing, seen), sight)
+
+    def _tell(self, roots: Mapping[Key, Mismatch], sight: Sight) -> tuple[Difference, ...]:
+        told: dict[Key, Difference] = {}
+        for key, mismatch in roots.items():
+            new = _difference(mismatch, sight)
+            old = self._told.get(key)
+            # Who is concerned decides; words that count on are no news.
+            told[key] = old if old is not None and _whom(old) == _whom(new) else new
+        self._told = told
+        return tuple(sorted(told.values(), key=lambda each: each.finding.key))
+
+
+def _roots(standing: Mapping[Key, Mismatch], seen: Mapping[Key, Mismatch]) -> dict[Key, Mismatch]:
+    """Return what stands and does not follow from anything else.
+
+    Who may be the reason need not have lasted yet, but for the translation: a busy one is behind at
+    every other look.
+    """
+    away = {key: each for key, each in standing.items() if _is_away(each)}
+    if away:
+        alone = {FindingKind.TUNNEL_ADDRESS_WRONG, FindingKind.CONTROLLER_STALE}
+        standing = {key: each for key, each in standing.items() if each.kind in alone} | away
+    known = seen.values()
+    refused = _hosts(known, _WRITES_NOTHING)
+    unable = _hosts(known, _BINDS_NOTHING)
+    taken = _hosts(known, {FindingKind.TUNNEL_ADDRESS_TAKEN})
+    contested = {each.part for each in known if each.kind is FindingKind.PORT_CONTESTED}
+    is_old = any(each.kind is FindingKind.TRANSLATION_STALE for each in standing.values())
+    misnamed = {each.interface for each in known if each.kind is FindingKind.PORT_UNBOUND}
+
+    def follows(each: Mismatch) -> bool:
+        match each.kind:
+            case FindingKind.CONTROLLER_STALE:
+                return not refused.isdisjoint(each.hosts)
+            case FindingKind.TUNNEL_ADDRESS_WRONG:
+                return not taken.isdisjoint(each.hosts[:1])
+            case FindingKind.PORT_UNBOUND:
+                return each.part in contested or not unable.isdisjoint(each.hosts)
+            case FindingKind.PORT_MISPLACED:
+                return each.part in contested or is_old
+            case FindingKind.ADDRESS_REFUSED:
+                return is_old or each.interface in misnamed
+            case _:
+                return False
+
+    return {key: each for key, each in standing.items() if not follows(each)}
+
+
+def _hosts(known: Iterable[Mismatch], kinds: set[FindingKind]) -> set[str]:
+    return {host for each in known if each.kind in kinds for host in each.hosts}
+
+
+def _is_away(mismatch: Mismatch) -> bool:
+    return mismatch.kind is FindingKind.CONTROLLER_AWAY
+
+
+def _difference(mismatch: Mismatch, sight: Sight) -> Difference:
+    ends = {end.id for port in mismatch.ports for end in sight.ends.of(port)}
+    finding = Finding(
+        mismatch.kind, controller(mismatch.part), mismatch.text, sight.now_ns,
+        dict(mismatch.evidence),
+    )  # fmt: skip
+    whole = mismatch.is_whole
+    return Difference(finding, mismatch.hosts, whole, mismatch.ports, tuple(sorted(ends)))
+
+
+def _whom(each: Difference) -> object:
+    """Return whom a difference concerns."""
+    return each.hosts, each.is_whole, each.ports, each.endpoints
