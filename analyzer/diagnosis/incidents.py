@@ -35,6 +35,8 @@ OVERLAP_OF_SOME = 0.2
 FACT_CONFIDENCE = 0.98
 """Confidence from which a verdict is a fact and confirms an incident at once (DESIGN 10). Chosen:
 above what a vote reaches, 0.975."""
+OF_HOSTS = {Layer.CONTAINER, Layer.HOST, Layer.RNIC}
+"""Layers that votes name where a controller left something out of a host's tables."""
 VOTED = {Layer.UNDERLAY, Layer.HOST}
 """Layers that only votes name: they do not revise what a fact settled."""
 PAIRS_KEPT = 256
@@ -262,7 +264,7 @@ class IncidentBook:
         if verdict.symptom is Symptom.MISSING:
             return None  # what never came was never part of anything else
         for key, known in self._open.items():
-            young = now_ns - known.incident.detected_ns < YOUNG_NS
+            young = now_ns - known.incident.detected_ns < YOUNG_NS or _is_reason(verdict, known)
             shared = len(known.subjects.intersection(subjects))
             fact = known.incident.verdict.confidence >= FACT_CONFIDENCE
             voted = verdict.component is not None and verdict.component.layer in VOTED
@@ -306,6 +308,18 @@ class IncidentBook:
             recovered_ns=now_ns,
             unobserved_ns=None,
         )
+
+
+def _is_reason(verdict: Verdict, known: _Open) -> bool:
+    """Return whether a controller is named where what it left out of hosts' tables was, or nobody.
+
+    It is told of late, as it has to last, and revises an incident of any age.
+    """
+    if verdict.component is None or verdict.component.layer is not Layer.CONTROLLER:
+        return False
+    old = known.incident.verdict
+    is_fact = old.confidence >= FACT_CONFIDENCE
+    return old.layer in {None, Layer.OVERLAY} or (old.layer in OF_HOSTS and not is_fact)
 
 
 def _is_link_of(key: Component | None, component: Component) -> bool:

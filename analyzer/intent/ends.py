@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which endpoints a logical port is: controllers name ports, probes name containers and rails. Pure.
+"""Which endpoints a logical port is: controllers name ports, probes containers and rails. Pure.
 
 An interface says it for certain, then a container's name. A hardware address may repeat between
 networks, so it tells nothing where two ports, or two endpoints, have it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is each logical port where a container is plugged in for it, and nowhere else?
+"""Whether each logical port is where a container is plugged in for it, and nowhere else.
 
 A port that nobody is plugged in for waits for its container; a disabled one is meant to be shut.
 """
@@ -20,7 +20,7 @@ two hosts that fought over a port moved it 30 times in 6 s, and every half secon
 
 
 def contested(sight: Sight) -> Iterator[Mismatch]:
-    """Do two hosts claim one port?"""
+    """Yield ports that two hosts claim."""
     if sight.is_blind:
         return
     for placement in sight.intent.placements.values():
@@ -49,7 +49,7 @@ def _hears_all(sight: Sight) -> bool:
 
 
 def unbound(sight: Sight) -> Iterator[Mismatch]:
-    """Is a port at no host, though a container is plugged in for it, and maybe at a wrong host?"""
+    """Yield ports that are at no host, though a container is plugged in, maybe at a wrong one."""
     if sight.is_blind:
         return
     for name, port in sight.intent.ports.items():
@@ -59,18 +59,18 @@ def unbound(sight: Sight) -> Iterator[Mismatch]:
         at = sight.ends.plugged(name)
         working = [each for each in at if sight.connected(each[0])]
         if wanted := [each for each in working if _is_wanted(port, each[0], sight)]:
-            yield _unbound(port, wanted[0], sight)
+            yield _unbound(port, wanted[0])
         elif working:
             yield _misplaced(port, working[0], placement)
         elif not at and (other := sight.ends.elsewhere(port)) and sight.connected(other[0]):
-            yield _unbound(port, other, sight)
+            yield _unbound(port, other)
 
 
 def _is_wanted(port: Port, host: str, sight: Sight) -> bool:
     return not port.hosts or not sight.names_of(host).isdisjoint(port.hosts)
 
 
-def _unbound(port: Port, at: Plugged, sight: Sight) -> Mismatch:
+def _unbound(port: Port, at: Plugged) -> Mismatch:
     host, plugged = at
     text = f"port {port.name} is at no host, though {plugged.interface} of {host} is plugged in"
     if plugged.name != port.name:
@@ -84,7 +84,7 @@ def _unbound(port: Port, at: Plugged, sight: Sight) -> Mismatch:
 
 
 def _misplaced(port: Port, at: Plugged, placement: Placement) -> Mismatch:
-    host, plugged = at
+    host, _ = at
     text = (
         f"port {port.name} is plugged in at {host}, and its controller wants it at "
         f"{quoted(port.hosts)}"

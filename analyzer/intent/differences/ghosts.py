@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is there a host behind each record of one?"""
+"""Whether there is a host behind each record of one."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ within minutes, and the record costs others no more than a tunnel."""
 
 
 def ghosts(sight: Sight) -> Iterator[Mismatch]:
-    """Is a record that of a host that is not there, or has another name now?"""
+    """Yield records of hosts that are not there, or have another name now."""
     if sight.is_blind:
         return
     for name, chassis in sight.intent.chassis.items():

@@ -30,7 +30,7 @@ _DOES = {
 
 
 def away(sight: Sight) -> Iterator[Mismatch]:
-    """Is what the controller says known, and is it there for most hosts?"""
+    """Yield that a controller cannot be read, or that most hosts do not reach it."""
     cut_off = _cut_off(sight)
     source = sight.intent.source
     if sight.is_blind:
@@ -51,7 +51,7 @@ def _cut_off(sight: Sight) -> list[str]:
 
 
 def translation(sight: Sight) -> Iterator[Mismatch]:
-    """Does the controller make flows of what it is asked for?"""
+    """Yield that a controller makes no flows of what it is asked for."""
     if sight.is_blind:
         return
     intent, ladder = sight.intent, sight.intent.ladder
@@ -81,7 +81,7 @@ def _translation(text: str, read: dict[str, str], ports: tuple[str, ...], mark: 
 
 
 def instances(sight: Sight) -> Iterator[Mismatch]:
-    """Does each host's instance install what is new?"""
+    """Yield hosts whose instance installs nothing of what is new."""
     excused = {*_cut_off(sight)}
     for host, state in sight.heard.items():
         chassis = sight.chassis_of(host)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does each container send from addresses that its port may use?"""
+"""Whether each container sends from addresses that its port may use."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address, ip_interface
@@ -15,7 +15,7 @@ while its port is being changed; a host's word is half as old at most."""
 
 
 def refused(sight: Sight) -> Iterator[Mismatch]:
-    """Does a container have an address that port security drops?"""
+    """Yield ports whose container has an address that port security drops."""
     if sight.is_blind:
         return
     for host, state in sight.heard.items():

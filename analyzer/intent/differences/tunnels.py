@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Are the tunnels that hosts offer their own, and nobody else's?
+"""Whether the addresses at which hosts offer tunnels are their own, and nobody else's.
 
 A controller's record of an address follows what the host offers within seconds, so only the latter
 counts. Of two that offer one address, the controller takes the first, and all that the other's
@@ -20,7 +20,7 @@ after the other; a host's word is half as old at most."""
 
 
 def wrong(sight: Sight) -> Iterator[Mismatch]:
-    """Does a host offer an address that it has not?"""
+    """Yield hosts that offer an address that they have not."""
     readable = {h: state for h, state in sight.heard.items() if _is_readable(state)}
     strange = {host: sorted(offered(s) - own(s)) for host, s in readable.items()}
     strange = {host: addresses for host, addresses in strange.items() if addresses}
@@ -37,7 +37,7 @@ def wrong(sight: Sight) -> Iterator[Mismatch]:
 
 
 def taken(sight: Sight) -> Iterator[Mismatch]:
-    """Do two hosts offer one address?"""
+    """Yield hosts that offer an address which is another one's."""
     by_address: dict[str, list[str]] = defaultdict(list)
     for host, state in sight.heard.items():
         for address in offered(state):
