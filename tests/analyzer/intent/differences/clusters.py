@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from analyzer.intent.differences.contract import Difference, HostSaid
+from analyzer.intent.differences.contract import Difference, HostSaid, Sight
 from analyzer.intent.differences.lasting import Differences
 from analyzer.intent.model import (
     Allowed,
@@ -188,6 +188,11 @@ class Cluster:
             )
             for each in self.plugs.values()
         ]  # fmt: skip
+
+    def sight(self) -> Sight:
+        """Return what is known now, with all that hosts have to say."""
+        said = {h.name: HostSaid(self.state(h), self.now_ns) for h in self.host.values()}
+        return Sight(self.intent(), said, self.endpoints(), self.now_ns)
 
     def look(self, *, late: Sequence[str] = ()) -> tuple[Difference, ...]:
         """Let five seconds pass, in which some hosts' words are lost; return what differs."""

@@ -233,7 +233,7 @@ def test_a_clock_that_goes_back_makes_nothing_last():
     assert named(cluster.after(40)) == [("controller-stale", "controller h1")]
 
 
-def test_a_difference_lasts_longer_than_words_that_are_old(monkeypatch):
+def test_a_difference_lasts_longer_than_words_that_are_old():
     cluster = shaped(1, 4, 3)
     shortest = {each.within_ns for each in FAULTS.values() if each.kind != "controller-away"}
     assert min(shortest) > FRESH_NS
