@@ -67,7 +67,6 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
         if ladder.translated < ladder.asked:
             text = f"{TRANSLATION} is at {ladder.translated}, and {ladder.asked} is asked for"
             yield _translation(text, read, untold, str(ladder.translated))
-            return
     if untold:
         text = f"{TRANSLATION} makes nothing of {len(untold)} ports that are plugged in"
         yield _translation(text, read, untold, "ports")
@@ -93,7 +92,7 @@ def instances(sight: Sight) -> Iterator[Mismatch]:
         if state.working in _DOES:
             text = f"the controller's instance on {host} {_DOES[state.working]}"
             text += ": it installs nothing of what is new"
-            yield _stale(host, state, text, {}, is_whole=gone, mark=state.working.value)
+            yield _stale(host, state, text, {}, is_whole=gone, mark="not working")
         elif gone:
             text = f"{host} runs its instance, and its controller has no record of {state.chassis}"
             yield _stale(host, state, text, {}, is_whole=True, mark="gone")

@@ -25,12 +25,17 @@ ASKED: tuple[Callable[[Sight], Iterator[Mismatch]], ...] = (
     away, translation, instances, contested, unbound, wrong, taken, ghosts, refused,
 )  # fmt: skip
 """In the order in which what is asked for comes to a host."""
+REASON_NS = 30_000_000_000
+"""Nanoseconds for which a mismatch is seen before it may be the reason of another. Chosen: half of
+what that one has to last; instances that are busy are behind at every other look."""
 Key = tuple[FindingKind, str, str]
+_KNOWN_TO_HOSTS = {
+    FindingKind.CONTROLLER_AWAY, FindingKind.CONTROLLER_STALE, FindingKind.TUNNEL_ADDRESS_WRONG,
+}  # fmt: skip
+"""What can be told while a controller cannot be read."""
 _WRITES_NOTHING = {FindingKind.TUNNEL_ADDRESS_TAKEN, FindingKind.GHOST_CHASSIS}
 """Then a host's instance is refused whatever it writes: it seems to stand still."""
 _BINDS_NOTHING = {*_WRITES_NOTHING, FindingKind.CONTROLLER_STALE}
-_OF_OLD_WISHES = {FindingKind.PORT_MISPLACED, FindingKind.ADDRESS_REFUSED}
-"""What follows from a translation that stands still: hosts have what was wanted before."""
 
 
 class Differences:
@@ -64,15 +69,24 @@ class Differences:
             held = {key: each for key, each in self._standing.items() if key not in seen}
             seen |= held
             since |= {key: self._since[key] for key in held}
-        self._since = since
+        ages = {key: now_ns - since[key] for key in seen}
+        following = _following(seen, ages)
+        # A reason that is gone does not leave behind what nobody could have mended meanwhile.
+        self._since = since | dict.fromkeys(following, now_ns)
         self._standing = {
-            key: each for key, each in seen.items() if now_ns - since[key] >= each.after_ns
+            key: each
+            for key, each in seen.items()
+            if ages[key] >= each.after_ns and key not in following
         }
-        return self._tell(_roots(self._standing, seen), sight)
+        return self._tell(self._standing, sight)
 
-    def _tell(self, roots: Mapping[Key, Mismatch], sight: Sight) -> tuple[Difference, ...]:
+    def _tell(self, standing: Mapping[Key, Mismatch], sight: Sight) -> tuple[Difference, ...]:
         told: dict[Key, Difference] = {}
-        for key, mismatch in roots.items():
+        parts: set[tuple[FindingKind, str]] = set()
+        for key, mismatch in _alone(standing).items():
+            if key[:2] in parts:
+                continue  # seen by another sign
+            parts.add(key[:2])
             new = _difference(mismatch, sight)
             old = self._told.get(key)
             # Who is concerned decides; words that count on are no news.
@@ -81,22 +95,28 @@ class Differences:
         return tuple(sorted(told.values(), key=lambda each: each.finding.key))
 
 
-def _roots(standing: Mapping[Key, Mismatch], seen: Mapping[Key, Mismatch]) -> dict[Key, Mismatch]:
-    """Return what stands and does not follow from anything else.
+def _alone(standing: Mapping[Key, Mismatch]) -> Mapping[Key, Mismatch]:
+    """Return what is told: while a controller is away that, and what hosts know of themselves."""
+    if not any(map(_is_away, standing.values())):
+        return standing
+    return {key: each for key, each in standing.items() if each.kind in _KNOWN_TO_HOSTS}
 
-    Who may be the reason need not have lasted yet, but for the translation: a busy one is behind at
-    every other look.
+
+def _following(seen: Mapping[Key, Mismatch], ages: Mapping[Key, int]) -> set[Key]:
+    """Return what follows from something else that is seen for long enough.
+
+    A reason need not stand yet: some have to last longer than what follows.
     """
-    away = {key: each for key, each in standing.items() if _is_away(each)}
-    if away:
-        alone = {FindingKind.TUNNEL_ADDRESS_WRONG, FindingKind.CONTROLLER_STALE}
-        standing = {key: each for key, each in standing.items() if each.kind in alone} | away
-    known = seen.values()
+    known = [each for key, each in seen.items() if ages[key] >= REASON_NS]
     refused = _hosts(known, _WRITES_NOTHING)
     unable = _hosts(known, _BINDS_NOTHING)
     taken = _hosts(known, {FindingKind.TUNNEL_ADDRESS_TAKEN})
     contested = {each.part for each in known if each.kind is FindingKind.PORT_CONTESTED}
-    is_old = any(each.kind is FindingKind.TRANSLATION_STALE for each in standing.values())
+    # Then hosts have what was wanted before.
+    is_old = any(
+        each.kind is FindingKind.TRANSLATION_STALE and ages[key] >= each.after_ns
+        for key, each in seen.items()
+    )
     misnamed = {each.interface for each in known if each.kind is FindingKind.PORT_UNBOUND}
 
     def follows(each: Mismatch) -> bool:
@@ -114,7 +134,7 @@ def _roots(standing: Mapping[Key, Mismatch], seen: Mapping[Key, Mismatch]) -> di
             case _:
                 return False
 
-    return {key: each for key, each in standing.items() if not follows(each)}
+    return {key for key, each in seen.items() if follows(each)}
 
 
 def _hosts(known: Iterable[Mismatch], kinds: set[FindingKind]) -> set[str]:

@@ -63,6 +63,10 @@ class Cluster:
     asked: int = 7
     translated: int = 7
     now_ns: int = START_NS
+    asking: float = 0.0
+    """Probability that something is asked for in a look's time."""
+    lazy: float = 0.0
+    """Probability that a host is busy then, and installs it later."""
 
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)
@@ -126,7 +130,9 @@ class Cluster:
             self.placement[name] = self._placed(port, self.placement[name])
         for host in self.host.values():
             record = self.chassis.get(host.chassis)
-            if host.working is Working.CONNECTED and record is not None and self._writes(host):
+            if host.working is not Working.CONNECTED or self.rng.random() < self.lazy:
+                continue
+            if record is not None and self._writes(host):
                 record = replace(record, encapsulations=(Encapsulation("geneve", host.offered),))
                 self.chassis[host.chassis] = replace(record, installed=self.translated)
 
@@ -196,6 +202,7 @@ class Cluster:
 
     def look(self, *, late: Sequence[str] = ()) -> tuple[Difference, ...]:
         """Let five seconds pass, in which some hosts' words are lost; return what differs."""
+        self.asked += self.rng.random() < self.asking
         self.settle()
         for host in self.host.values():
             if not host.is_silent and host.name not in late:

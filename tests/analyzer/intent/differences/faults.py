@@ -48,7 +48,8 @@ def _hangs(cluster: Cluster, host: str) -> Mend:
     """Let an instance that says that it works install nothing: a generation is asked for twice."""
     chassis = cluster.host[host].chassis
     cluster.asked += 1
-    settle, stuck = cluster.settle, cluster.chassis[chassis]
+    settle = cluster.settle
+    stuck = replace(cluster.chassis[chassis], installed=cluster.translated)
 
     def settled() -> None:
         settle()
