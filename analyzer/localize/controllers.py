@@ -10,8 +10,6 @@ container that comes. The rest are findings only.
 from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 
-import numpy as np
-
 from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
 from analyzer.intent.differences.contract import Difference
 from analyzer.localize.case import Case, Explained, OrderedPair, pair_of, pairs_quoted, unordered
@@ -104,7 +102,7 @@ def _between_hosts(host: str, case: Case) -> dict[EndpointId, Flows]:
 
 def _is_cut_off(flows: Flows, dead: AbstractSet[OrderedPair]) -> bool:
     """Return whether no flow got an answer in the end, for long enough."""
-    if not len(flows) or not np.all(flows.run > 0):
+    if not len(flows) or not (flows.run > 0).all():
         return False
     return any(pair_of(view.flow) in dead for view in flows)
 

@@ -58,7 +58,7 @@ class Churn:
         """Return whether something may begin now, since it lasts and happens to one at a time."""
         is_free = self.cluster.now_ns >= self.busy.get(what, 0)
         if is_free:
-            self.busy[what] = self.cluster.now_ns + (seconds + 10) * SECOND
+            self.busy[what] = self.cluster.now_ns + (seconds + 15) * SECOND + FRESH_NS
         return is_free
 
     def begin(self):
