@@ -225,8 +225,8 @@ class Diagnosis:
         self._next_id = 0
         self._events: deque[Event] = deque()
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
-        self._differences: tuple[Difference, ...] = ()
-        """Where hosts have not what their controllers want, as was said last."""
+        self._differences: tuple[Difference, ...] | None = None
+        """Where hosts have not what their controllers want, as was said last; None: nobody did."""
         self._forgot_ns = 0
         self._impaired_until_ns = 0
         """Instant until which missing summaries may be the analyzer's own fault."""
@@ -575,11 +575,11 @@ class Diagnosis:
             self._events.extend(map(IncidentChanged, changed))
 
     def _is_unread(self, subjects: Collection[Subject]) -> bool:
-        """Return whether these are parts of a controller, and it cannot be read."""
-        is_away = any(
+        """Return whether these are parts of a controller that is not read now, or not yet."""
+        is_known = self._differences is not None and not any(
             each.finding.kind is FindingKind.CONTROLLER_AWAY for each in self._differences
         )
-        return is_away and any(
+        return not is_known and any(
             isinstance(each, Component) and each.kind is Kind.CONTROLLER for each in subjects
         )
 
@@ -665,7 +665,7 @@ class Diagnosis:
             shared_silence=self._silence.shared,
             clocks=self._silence.clocks,
             absent=self._arrival.missing,
-            differences=self._differences,
+            differences=self._differences or (),
             now_ns=now_ns,
             standing=self._book.standing(),
             mute=stalled | began | undecided | self._delay.starved.keys(),
@@ -698,7 +698,7 @@ class Diagnosis:
             if start > newest_ns - FINDINGS_NS
         ]
         declared = differences(self._topology, (r.endpoint for r in self._roster.endpoints()))
-        return stated + [each.finding for each in self._differences] + declared
+        return stated + [each.finding for each in self._differences or ()] + declared
 
     def topology(self) -> object:
         """Return the fabric as learned and declared, as plain data."""

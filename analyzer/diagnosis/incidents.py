@@ -45,6 +45,8 @@ stays bounded."""
 ADOPT_NS = 60_000_000_000
 """Nanoseconds after a restart within which an open incident must be seen again. Chosen: some
 windows, in which agents connect again."""
+ADOPT_LATE_NS = 240_000_000_000
+"""The same of a controller's part. Chosen: its difference has to last for two minutes anew."""
 BY_CHANCE = 0.01
 """Probability that trouble which goes on loses nothing for as long as it takes to be over. Chosen:
 one incident in a hundred is closed and opened again."""
@@ -94,9 +96,10 @@ class IncidentBook:
         for incident in incidents:
             if incident.state is not IncidentState.RECOVERED:
                 verdict = incident.verdict
-                self._open[verdict.component] = _Open(
-                    incident, set(subjects_of(verdict)), now_ns + ADOPT_NS
-                )
+                is_late = verdict.layer is Layer.CONTROLLER
+                until_ns = now_ns + (ADOPT_LATE_NS if is_late else ADOPT_NS)
+                subjects = set(subjects_of(verdict))
+                self._open[verdict.component] = _Open(incident, subjects, until_ns)
 
     def open(self) -> list[Incident]:
         """Return the incidents that are not over, oldest first."""

@@ -25,6 +25,9 @@ ASKED: tuple[Callable[[Sight], Iterator[Mismatch]], ...] = (
     away, translation, instances, contested, unbound, wrong, taken, ghosts, refused,
 )  # fmt: skip
 """In the order in which what is asked for comes to a host."""
+YOUNG_NS = 120_000_000_000
+"""Nanoseconds after the first step before which nothing is told, that nothing differs least of all.
+Chosen: by then all that keeps a host from what is new has lasted."""
 REASON_NS = 30_000_000_000
 """Nanoseconds for which a mismatch is seen before it may be the reason of another. Chosen: half of
 what that one has to last; instances that are busy are behind at every other look."""
@@ -42,6 +45,7 @@ class Differences:
     """What differs between one controller and its hosts, followed over time."""
 
     def __init__(self) -> None:
+        self._began_ns: int | None = None
         self._since: dict[Key, int] = {}
         """Mismatches seen at the newest step -> instant since when each is."""
         self._standing: dict[Key, Mismatch] = {}
@@ -53,9 +57,10 @@ class Differences:
         states: Mapping[str, HostSaid],
         endpoints: Iterable[Endpoint],
         now_ns: int,
-    ) -> tuple[Difference, ...]:
+    ) -> tuple[Difference, ...] | None:
         """Return the differences that stand, in order; the same ones as before where none changed.
 
+        None where it is too early to tell, as incidents from before a restart may still hold.
         `states` is the newest of each host that this controller drives, however old. `now_ns` is
         the analyzer's time, Unix nanoseconds.
         """
@@ -78,7 +83,9 @@ class Differences:
             for key, each in seen.items()
             if ages[key] >= each.after_ns and key not in following
         }
-        return self._tell(self._standing, sight)
+        self._began_ns = min(now_ns, now_ns if self._began_ns is None else self._began_ns)
+        told = self._tell(self._standing, sight)
+        return told if now_ns - self._began_ns >= YOUNG_NS else None
 
     def _tell(self, standing: Mapping[Key, Mismatch], sight: Sight) -> tuple[Difference, ...]:
         told: dict[Key, Difference] = {}

@@ -98,6 +98,22 @@ def test_an_incident_waits_unobserved_while_its_controller_cannot_be_read():
     assert world.live(2) == []
 
 
+@pytest.mark.parametrize("later", [[STALE], []])
+def test_after_a_restart_an_incident_waits_until_it_is_known_what_differs(later):
+    before = World(1)
+    before.live(3)
+    before.diagnosis.differed([STALE])
+    before.live(2)
+    world = World(1)
+    world.diagnosis.restore(before.diagnosis.incidents(), world.now_ns())
+    for _ in range(6):
+        (incident,) = world.live(4)
+        assert incident.recovered_ns is None
+    world.diagnosis.differed(later)
+    known = [each.id for each in world.live(2)]
+    assert known == ([incident.id] if later else [])
+
+
 def test_what_a_vote_named_first_is_revised_when_the_controller_is_known_to_be_why():
     world = World(1)
     world.live(4)

@@ -209,7 +209,7 @@ class Cluster:
                 self.said[host.name] = HostSaid(self.state(host), self.now_ns)
         told = self.differences.step(self.intent(), self.said, self.endpoints(), self.now_ns)
         self.now_ns += STEP_NS
-        return told
+        return told or ()
 
     def after(self, seconds: int) -> tuple[Difference, ...]:
         """Let time pass; return what differs then."""

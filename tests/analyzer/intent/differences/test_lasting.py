@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from analyzer.intent.differences import lasting
 from analyzer.intent.differences.contract import FRESH_NS
+from analyzer.intent.differences.lasting import YOUNG_NS
 from netagent.wire.controller import Working
 from tests.analyzer.intent.differences.clusters import SECOND, STEP_NS, Cluster, named
 from tests.analyzer.intent.differences.faults import FAULTS
@@ -24,7 +25,7 @@ def shaped(seed, hosts, ports):
     for host in sorted(HOSTS):
         cluster.plug(cluster.declare(), host)
     cluster.asking, cluster.lazy = cluster.rng.choice([0.0, 0.5, 1.0]), 0.3
-    cluster.after(60)
+    cluster.after(125)
     return cluster
 
 
@@ -151,6 +152,8 @@ def test_each_fault_is_named_alone_in_time_and_goes_when_it_is_mended(fault, see
     for _ in range(6):
         told = cluster.look()
     assert named(told) == [(fault.kind, part)]
+    of_port = fault.kind.startswith(("port-", "address-"))
+    assert bool(told[0].endpoints) >= of_port
     for _ in range(12):
         assert cluster.look() is not told  # another tuple
         assert cluster.look() == told  # that says nothing new
@@ -224,13 +227,29 @@ def unbound(cluster):
     return name
 
 
+@pytest.mark.parametrize("fault", ["a2 killed", "e2 wrong"])
+def test_who_began_just_now_tells_nothing_rather_than_that_nothing_differs(fault):
+    cluster = Cluster()
+    FAULTS[fault].do(cluster, "h1")
+    said = []
+    for _ in range(30):
+        cluster.settle()
+        cluster.said = cluster.sight().states
+        step = cluster.differences.step
+        said.append(step(cluster.intent(), cluster.said, (), cluster.now_ns))
+        cluster.now_ns += STEP_NS
+    assert set(said[: YOUNG_NS // STEP_NS]) == {None}
+    assert all(len(each) == 1 for each in said[YOUNG_NS // STEP_NS :])
+
+
 def test_a_clock_that_goes_back_makes_nothing_last():
     cluster = shaped(1, 4, 3)
     FAULTS["a2 killed"].do(cluster, "h1")
     cluster.after(100)
     cluster.now_ns -= 1_000 * SECOND
     assert named(cluster.after(100)) == []
-    assert named(cluster.after(40)) == [("controller-stale", "controller h1")]
+    cluster.after(40)
+    assert named(cluster.look()) == [("controller-stale", "controller h1")]
 
 
 def test_a_difference_lasts_longer_than_words_that_are_old():
