@@ -72,10 +72,10 @@ class Ends:
         The interface names another port or none; the container or its hardware address tells.
         """
         for mac in _hardware(port) if self._is_alone(port) else ():
-            if len(found := self._strangers.get(mac, ())) == 1:
+            if len(found := self._strangers.get(mac, [])) == 1:
                 return found[0]
         ends = self._in(port.container, port) or (self._addressed(port) if port.macs else [])
-        for end in ends:
+        for end in ends if port.macs or len(ends) == 1 else ():  # else it may be any of them
             named = self._named.get((end.host, end.port), "")
             if end.bridge and not (named and self._is_of(named, end.mac)):
                 return end.host, PluggedPort(name=named, interface=end.port, mac=end.mac)

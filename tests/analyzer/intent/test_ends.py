@@ -83,6 +83,15 @@ def test_without_any_name_only_the_endpoint_says_it():
     assert ends(endpoint(mac=""), h0=state()).elsewhere(replace(PORT, macs=())) is None
 
 
+def test_of_several_interfaces_of_a_container_only_an_address_tells_which():
+    first, second = endpoint(), endpoint(mac=OTHER, port="veth1")
+    unknown = replace(PORT, container="c", macs=())
+    known = replace(PORT, container="c", macs=(OTHER,))
+    assert ends(first, second, ports=(unknown,), h0=state()).elsewhere(unknown) is None
+    assert ends(first, ports=(unknown,), h0=state()).elsewhere(unknown) is not None
+    assert ends(first, second, ports=(known,), h0=state()).elsewhere(known)[1].interface == "veth1"
+
+
 def test_a_container_that_is_plugged_in_for_a_port_of_its_own_is_not_elsewhere():
     own = Port("own", "other", macs=(MAC,))
     assert (
