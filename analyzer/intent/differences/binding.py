@@ -7,7 +7,7 @@ A port that nobody is plugged in for waits for its container; a disabled one is 
 from collections.abc import Iterator
 
 from analyzer.intent.differences.contract import Mismatch, Sight, quoted
-from analyzer.intent.ends import Plugged
+from analyzer.intent.endpoints import Plugged
 from analyzer.intent.model import Placement, Port
 from netagent.model.finding import FindingKind
 

@@ -7,7 +7,7 @@ A host that is silent, or does not know how its instance is, is seen by no quest
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from analyzer.intent.ends import Ends
+from analyzer.intent.endpoints import Ends
 from analyzer.intent.model import Chassis, Intent
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding, FindingKind

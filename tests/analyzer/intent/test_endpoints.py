@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from analyzer.intent.ends import Ends
+from analyzer.intent.endpoints import Ends
 from analyzer.intent.model import Port
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
