@@ -22,7 +22,7 @@ class Disk:
     def __init__(self):
         self.written = []
 
-    async def put_incidents(self, incidents):
+    async def put_incidents(self, incidents, letters=()):
         self.written += incidents
 
 
@@ -107,7 +107,7 @@ class Full(Disk):
         super().__init__()
         self.error = error
 
-    async def put_incidents(self, incidents):
+    async def put_incidents(self, incidents, letters=()):
         if self.error is None:
             await asyncio.Event().wait()
         raise self.error
