@@ -60,11 +60,11 @@ class Poster:
         """Send an event once, and return what came back."""
         timeout_s = self._webhook.timeout_s
         try:
-            secret = await asyncio.to_thread(self._secret)
-            headers = signed(secret, int(time.time()), body) if secret else {}
             async with asyncio.timeout(timeout_s):
                 if why := await self._look_up():
                     return Answer(Outcome.LATER, why)
+                secret = await asyncio.to_thread(self._secret)
+                headers = signed(secret, int(time.time()), body) if secret else {}
                 return await self._exchange(body, {"content-type": CONTENT_TYPE, **headers})
         except (TimeoutError, httpx.TimeoutException):
             return Answer(Outcome.LATER, f"no answer within {timeout_s:g} s")

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
@@ -94,9 +95,9 @@ class Mail:
     def work(self, workers: Workers, store: Storage) -> None:
         """Send and store, in the background."""
         for name, receiver in self.receivers.items():
-            workers.start(f"webhook {name}", lambda receiver=receiver: self._send(receiver))
+            workers.start(f"webhook {name}", partial(self._send, receiver))
         if self.receivers or self._drop:
-            workers.start("mail", lambda: self._keep(store))
+            workers.start("mail", partial(self._keep, store))
 
     async def test(self, name: str) -> Answer:
         """Send a receiver an event that is none, at once; raises KeyError where there is none."""

@@ -56,6 +56,8 @@ READ_BYTES = 4_000_000
 """Bytes of summaries read at once for a question. Chosen: others of the store wait for some tens of
 milliseconds."""
 
+PUT_LETTERS = "INSERT OR REPLACE INTO letters SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[])"
+
 
 class Store:
     """The database of one analyzer."""
@@ -224,13 +226,13 @@ class Store:
     ) -> None:
         """Store incidents as they now are, and what receivers are told of them: both or none."""
         rows = [[i.id, i.state.value, i.updated_ns, _text(i)] for i in incidents]
-        mail = [[each.key, _text(each)] for each in letters]
+        mail = _columns(letters)
 
         def work(connection: duckdb.DuckDBPyConnection) -> None:
             for row in rows:
                 connection.execute("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", row)
-            for letter in mail:
-                connection.execute("INSERT OR REPLACE INTO letters VALUES (?, ?)", letter)
+            if letters:
+                connection.execute(PUT_LETTERS, mail)
 
         await self._run(work)
 
@@ -253,12 +255,12 @@ class Store:
 
     async def change_letters(self, put: Sequence[Letter], drop: Sequence[str]) -> None:
         """Store letters as they now are, and drop those of these keys: both or none."""
-        mail = [[each.key, _text(each)] for each in put]
+        mail = _columns(put)
         delete = "DELETE FROM letters WHERE key IN (SELECT unnest(?::VARCHAR[]))"
 
         def work(connection: duckdb.DuckDBPyConnection) -> None:
-            for letter in mail:
-                connection.execute("INSERT OR REPLACE INTO letters VALUES (?, ?)", letter)
+            if put:
+                connection.execute(PUT_LETTERS, mail)
             if drop:
                 connection.execute(delete, [list(drop)])
 
@@ -338,3 +340,7 @@ class Store:
 
 def _text(value: object) -> str:
     return encode(value, ContentType.JSON).decode()
+
+
+def _columns(letters: Sequence[Letter]) -> list[list[str]]:
+    return [[each.key for each in letters], [_text(each) for each in letters]]

@@ -111,6 +111,8 @@ class Outbox:
         self.waiting = self.bytes = 0
         """Letters, and the bytes of their bodies."""
         self._lines: dict[str, _Line] = {}
+        self._long: dict[str, _Line] = {}
+        """Those of them with more than one letter."""
         # Each line is in one of these two, or flies.
         self._fresh: deque[Due] = deque()
         """Lines whose first letter was never tried, in the order in which they became due."""
@@ -141,6 +143,8 @@ class Outbox:
         line = self._lines.setdefault(letter.incident, _Line())
         if not line.letters:
             self._fresh.append((now_ns, letter.seq, letter.incident))
+        else:
+            self._long[letter.incident] = line
         line.letters.append(letter)
         self.waiting += 1
         self.bytes += len(letter.body)
@@ -268,11 +272,9 @@ class Outbox:
 
     def _superseded(self) -> list[tuple[int, str, Letter]]:
         """Return letters that are not the last of their line, and do not fly, oldest first."""
-        if self.waiting == len(self._lines):
-            return []
         return sorted(
             (letter.seq, incident, letter)
-            for incident, line in self._lines.items()
+            for incident, line in self._long.items()
             for letter in list(line.letters)[line.is_flying : -1]
         )
 
@@ -292,6 +294,8 @@ class Outbox:
     def _remove(self, line: _Line, place: int) -> None:
         letter = line.letters[place]
         del line.letters[place]
+        if len(line.letters) == 1:
+            del self._long[letter.incident]
         self.waiting -= 1
         self.bytes -= len(letter.body)
         self._gone.append(letter.key)
