@@ -377,12 +377,11 @@ class Agent:
 
     def __init__(self, client):
         self.client, self.findings, self.sent = client, (), 0
-        self.number = 0
         message = registration("h0", endpoint("h0", "a0"))
         client.put("/v1/hosts/h0/endpoints", content=encode(message), headers=MSGPACK)
 
-    def deliver(self, _seconds=0.0):
-        """Deliver the windows that ended."""
+    def deliver(self, seconds):
+        """Deliver the window that ended, if one did, and rest."""
         ended = time.time_ns() // SECOND
         if ended > self.sent:
             self.sent = ended
@@ -393,7 +392,7 @@ class Agent:
             )  # fmt: skip
             answer = self.client.post("/v1/summaries", content=encode(message), headers=MSGPACK)
             assert answer.status_code == 200
-        time.sleep(0.05)
+        time.sleep(seconds)
 
     def until(self, condition, what):
         wait_until(condition, what, 60, rest=self.deliver)
