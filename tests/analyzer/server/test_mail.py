@@ -333,8 +333,7 @@ def test_where_bodies_are_too_many_the_newest_state_of_each_incident_is_told(tmp
 
     async def work(lab):
         known = lab.analyzer.mail.receivers["pager"]
-        for name in names:
-            await change(lab, *changes(name, OPEN))
+        await change(lab, *map(incident, names))
         assert known.outbox.bytes <= 1 << 16
         assert known.outbox.waiting == len(names)
         stored = await all_stored(lab)
