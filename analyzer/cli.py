@@ -37,6 +37,7 @@ VERBS = {
     "replay": "run a recording again, by this netagent: the same incidents?",
     "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
+    "webhooks": "say how it stands with the receivers of events, or try one",
     "capacity": "say how many RNICs the running analyzer could take, and by what",
     "backup": "let the running analyzer copy all that it stores, but recordings",
     "restore": "put a backup in place, while no analyzer runs",

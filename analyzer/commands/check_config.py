@@ -6,6 +6,7 @@ import json
 
 from analyzer import config as configuration
 from analyzer.commands.ca import FILE
+from analyzer.poster import Poster
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology
@@ -16,7 +17,8 @@ examples:
   netagent-analyzer check-config analyzer.toml
   netagent-analyzer check-config --config analyzer.toml --json
 
-Checks the declared topology and the TLS files too.
+Checks the declared topology, the TLS files and the webhooks' files too; what
+the webhooks' receivers say, `netagent-analyzer webhooks test NAME` asks.
 exit status: 0 it can be used, 2 it cannot; the error names file and line
 """
 
@@ -39,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
             topology = configuration.load_topology(config.topology)
         if config.tls is not None:
             identity.trust_of(config.tls, path)
+        for webhook in config.webhooks:
+            Poster(webhook, path)
     except ConfigError as error:
         if not args.json:
             raise
@@ -62,4 +66,6 @@ def run(args: argparse.Namespace) -> int:
     print(f"  readers    {', '.join(config.readers) or 'nobody'}")
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
+    for webhook in config.webhooks:
+        print(f"  webhook    {webhook.name}: {'signed' if webhook.secret else 'not signed'}")
     return 0

@@ -40,6 +40,7 @@ from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
+from analyzer.server.mail import Mail
 from analyzer.server.planner import Planner
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
@@ -113,6 +114,7 @@ class Analyzer:
     judge: Judge
     asker: Asker
     journal: Journal
+    mail: Mail
     disk: Disk
     waiters: Waiters
     lists: Lists
@@ -173,10 +175,12 @@ class Analyzer:
         steady = Steady()
         clock = clock or steady
         counters = Counters()
+        mail = Mail(config.webhooks, path, clock)
         store = Store(config.database, clock, counters.unreadable)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             stored = await store.incidents()
+            letters = await store.letters()
             rows_aside = await store.aside()
         except BaseException:
             await store.close()
@@ -194,10 +198,13 @@ class Analyzer:
         disk = Disk(refused=lambda wall_ns: judge.give(records.Impaired(now_ns=wall_ns)))
         journal = Journal(
             stored,
-            wall_ns=clock(),
+            # After what waits, also where the clock was set back: letters go by number.
+            wall_ns=max([clock(), *(letter.seq for letter in letters)]),
             announce=lambda: waiters.wake([INCIDENTS]),
             settled=lambda error, wall_ns: _settle(disk, "incidents", error, wall_ns),
+            mail=mail,
         )
+        mail.restore(letters, journal.get)
         analyzer = cls(
             config=config,
             registry=registry,
@@ -207,6 +214,7 @@ class Analyzer:
             judge=judge,
             asker=Asker(judge, fleet, clock, journal.note),
             journal=journal,
+            mail=mail,
             disk=disk,
             waiters=waiters,
             lists=lists,
@@ -423,6 +431,7 @@ class Analyzer:
         await self.workers.stop()
         await self.judge.stop()
         await self.journal.take(self.store, self.clock())
+        await self.mail.close(self.store)
         await self.fleet.close()
         await self.store.close()
 
@@ -439,6 +448,7 @@ class Analyzer:
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):
             self.workers.start(name, run)
+        self.mail.work(self.workers, self.store)
 
     async def _keep_time(self) -> None:
         was_off = False

@@ -25,6 +25,7 @@ from analyzer.server import (
     tasks,
     uniformity,
     views,
+    webhooks,
 )
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
@@ -473,6 +474,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *exports.ROUTES,
             *certificates.ROUTES,
             *uniformity.ROUTES,
+            *webhooks.ROUTES,
             *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
         ],

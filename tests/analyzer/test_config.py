@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,9 @@ from analyzer.config import (
 )
 from analyzer.detect.latency.floors import Floor, Sensitivity
 from netagent.model.errors import ConfigError
+from netagent.model.path import Kind
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
+from netagent.model.verdict import IncidentState
 
 FULL = """\
 listen = "198.18.0.1:8420"
@@ -202,3 +206,52 @@ def test_a_topology_that_does_not_add_up_is_refused_with_its_line(write, text, l
     error = refusal(load_topology, write(text))
     assert words in error.message
     assert error.line == line
+
+
+# --- webhooks -------------------------------------------------------------------------------------
+
+HOOK = '[[webhooks]]\nname = "pager"\nurl = "https://pager.example/netagent"\n'
+
+
+def test_webhooks_are_read_with_their_files_relative_to_the_configuration(write, tmp_path):
+    text = HOOK + 'secret = "pager.secret"\nca = "/etc/ssl/ours.pem"\nstate = "confirmed"\n'
+    loaded = load(
+        write(
+            text + 'kinds = ["link", "switch"]\n[[webhooks]]\nname = "b"\nurl = "http://[::1]:1/"\n'
+        )
+    )
+    pager, other = loaded.webhooks
+    assert (pager.secret, pager.ca) == (str(tmp_path / "pager.secret"), "/etc/ssl/ours.pem")
+    assert (pager.state, pager.kinds) == (IncidentState.CONFIRMED, (Kind.LINK, Kind.SWITCH))
+    assert (other.secret, other.ca, other.state) == ("", "", IncidentState.OPEN)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (HOOK.replace("https", "http"), 3, "plain HTTP to pager.example, which is not loopback"),
+        (HOOK.replace("https", "ftp"), 3, "is no URL such as https://"),
+        (HOOK.replace("https://pager.example/netagent", "https://"), 3, "is no URL"),
+        (HOOK.replace("pager.example", "me:pw@pager.example"), 3, "without user, password"),
+        (HOOK.replace("pager.example", "pager.example:99999"), 3, "99999"),
+        (HOOK.replace("pager.example", "pager.ex ample"), 3, "is no URL"),
+        (HOOK.replace('"pager"', '"a b"'), 2, "a name has letters"),
+        (HOOK + HOOK, 5, "another one has that name"),
+        (HOOK + 'state = "recovered"\n', 4, "use open or confirmed"),
+        (HOOK + 'state = "odd"\n', 4, "state"),
+        (HOOK + 'kinds = ["cable"]\n', 4, "kinds"),
+        (HOOK + 'source = ""\n', 4, "is no URI reference"),
+        (HOOK + "timeout_s = 0\n", 4, "timeout_s"),
+        (HOOK + "retries = 3\n", 4, "unknown key 'retries'"),
+        ('[[webhooks]]\nname = "a"\n', 1, "'url' is missing"),
+    ],
+)
+def test_a_webhook_that_cannot_be_used_is_told_with_its_line(write, text, line, words):
+    with pytest.raises(ConfigError, match=re.escape(words)) as caught:
+        load(write(text))
+    assert caught.value.line == line
+
+
+def test_plain_http_to_a_receiver_elsewhere_needs_the_operators_word(write):
+    loaded = load(write(HOOK.replace("https", "http") + "insecure = true\n"))
+    assert loaded.webhooks[0].insecure
