@@ -24,7 +24,7 @@ class Changes:
     ports: Mapping[str, Port | None] = field(default_factory=dict)
     placements: Mapping[str, Placement | None] = field(default_factory=dict)
     chassis: Mapping[str, Chassis | None] = field(default_factory=dict)
-    ladder: Ladder = Ladder()
+    ladder: Ladder = field(default_factory=Ladder)
     """As it is now."""
     away: Mapping[str, str] = field(default_factory=dict)
     """As it is now."""
@@ -47,8 +47,6 @@ class Known:
 
     def take(self, changes: Changes) -> bool:
         """Take what changed; return whether that makes sense without what follows."""
-        self._wall_ns, self._ladder = changes.wall_ns, changes.ladder
-        self._away = dict(changes.away)
         for name in changes.afresh:
             self._anew[name] = {}
         for name, held in self._maps.items():
@@ -62,6 +60,8 @@ class Known:
         if changes.is_whole:
             self._maps.update(self._anew)
             self._anew.clear()
+            self._wall_ns, self._ladder = changes.wall_ns, changes.ladder
+            self._away = dict(changes.away)
         return changes.is_whole
 
     def lose(self, why: Mapping[str, str], wall_ns: int) -> None:

@@ -24,9 +24,12 @@ def test_changes_are_taken_one_after_the_other():
 
 def test_a_map_that_begins_anew_takes_the_place_of_the_old_one_once_it_is_whole():
     it = known()
-    assert not it.take(Changes("ovn", 2, ports={"c": C}, afresh=(PORTS,), is_whole=False))
-    assert it.intent().ports == {"a": A, "b": B}
-    assert it.take(Changes("ovn", 3, ports={"b": B}))
+    away = {"northbound": "refused"}
+    assert it.take(Changes("ovn", 2, away=away))
+    assert not it.take(Changes("ovn", 3, ports={"c": C}, afresh=(PORTS,), is_whole=False))
+    assert (it.intent().ports, it.intent().away) == ({"a": A, "b": B}, away)
+    assert it.take(Changes("ovn", 4, ports={"b": B}))
+    assert it.intent().away == {}
     assert it.intent().ports == {"b": B, "c": C}
 
 

@@ -124,7 +124,9 @@ def valid(tables, changes):
 def plain(intent):
     """Return of an intent what `naive` says."""
     return {
-        "ports": {name: {"network": p.network, "hosts": list(p.hosts)} for name, p in intent.ports.items()},
+        "ports": {
+            name: {"network": p.network, "hosts": list(p.hosts)} for name, p in intent.ports.items()
+        },
         "placements": {
             name: {"chassis": p.chassis, "encapsulation": p.encapsulation, "is_up": p.is_up}
             for name, p in intent.placements.items()
@@ -142,7 +144,7 @@ def plain(intent):
 
 @given(BATCHES, st.integers(1, 9), st.randoms(use_true_random=False))
 def test_what_is_followed_is_what_reading_all_of_it_anew_gives(batches, most, random):
-    """Also put together of changes, a few at a time, in whichever order a transaction's rows come.
+    """Also put together of changes, a few at a time, however a transaction's rows are ordered.
 
     Places are watched: since when, and how often they changed.
     """
