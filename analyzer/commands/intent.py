@@ -124,17 +124,19 @@ def _chassis(answer: dict[str, Any], names: set[str]) -> Iterator[str]:
 
 
 def _ports(answer: dict[str, Any], names: set[str] | None, *, unplaced: bool) -> Iterator[str]:
-    header = ("PORT", "CHASSIS", "STATE", "SINCE", "NETWORK", "ADDRESSES")
+    # Names last: those of pods are long, and Neutron's are uuids.
+    header = ("STATE", "SINCE", "ADDRESS", "HOST", "PORT", "NETWORK")
+    hosts = {each["name"]: each["hostname"] for each in answer["chassis"]}
     rows = []
     for each in answer["ports"]:
         place = _place(each)
         if (unplaced and place) or (names is not None and place not in names):
             continue
         port, placement = each["port"] or {}, each["placement"] or {}
-        addresses = ",".join(port.get("addresses") or port.get("macs") or ()) or "-"
-        since = clock(placement.get("since_ns"))
+        address = next(iter(port.get("addresses") or port.get("macs") or ()), "-")
+        since, host = clock(placement.get("since_ns")), hosts.get(place) or place or "-"
         network = port.get("network") or "-"
-        rows.append((each["name"], place or "-", _state(each), since, network, addresses))
+        rows.append((_state(each), since, address, host, each["name"], network))
     yield from table(header, rows) if rows else ("no ports",)
 
 

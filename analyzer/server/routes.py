@@ -449,6 +449,7 @@ async def status(request: Call) -> Response[bytes]:
                 "late_ns": _late_ns(analyzer),
                 "backlog_bytes": analyzer.judge.backlog_bytes,
             },
+            "controller": _controller(analyzer),
             "stood_still": analyzer.asker.stood_still,
             "wall_clock_off_ns": analyzer.steady.off_ns,
             "counters": {
@@ -457,6 +458,12 @@ async def status(request: Call) -> Response[bytes]:
             },
         }
     )
+
+
+def _controller(analyzer: Analyzer) -> dict[str, Any] | None:
+    """Return who reads the controller; None where none is configured."""
+    it = analyzer.controller
+    return it and {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
 
 
 def _late_ns(analyzer: Analyzer) -> int:
