@@ -7,7 +7,9 @@ the question for its schema, monitors of chosen columns, and echoes. (`flows.py`
 Theory of operation. The server is asked for its schema first, so that a column which an older or
 newer OVN lacks is left out, and said, instead of ending it all. Then the IDL follows it, at any
 member of a cluster that is part of it (`leader_only=False`). Where the IDL cannot go on, all of it
-begins again. What went meanwhile is found by comparing the rows that are there with those known.
+begins again; also where a connection is lost and all would be read again anyway, so that nobody
+holds both the old rows and the new. What went meanwhile is found by comparing the rows that are
+there with those known.
 """
 
 import errno
@@ -29,9 +31,9 @@ import ovs.timeval
 from analyzer.controllers.parsing import MessageParser
 from analyzer.intent.ovn import TABLES, Change
 
-BACKOFF_MS = (1000, 2000)
-"""First and longest wait between two attempts, in milliseconds, once each member was tried. Chosen:
-a server that is back is read again within five seconds. python-ovs takes no less than 1000."""
+BACKOFF_MS = 1000
+"""Milliseconds between two attempts, once each member was tried. Chosen: the least that python-ovs
+takes, so that a server that is back is read again within five seconds."""
 PROBE_MS = 5000
 """Milliseconds of silence after which a server is sent an echo request. Chosen: the interval that
 Open vSwitch's own clients use by default."""
@@ -129,6 +131,11 @@ class _Idl(ovs.db.idl.Idl):  # type: ignore[misc] # untyped
         self.changed: dict[tuple[str, UUID], None] = {}
         super().__init__(remotes, helper, probe_interval=PROBE_MS, leader_only=False)
 
+    @property
+    def can_resume(self) -> bool:
+        """Return whether a server may tell it what it missed, instead of all: one of a cluster."""
+        return UUID(self.last_id).int != 0
+
     def notify(self, event: str, row: Any, updates: Any = None) -> None:  # noqa: ARG002
         self.changed[row._table.name, row.uuid] = None  # noqa: SLF001 - no public way
 
@@ -182,15 +189,18 @@ class Database:
 
     def close(self) -> None:
         """End its connections."""
-        for each in (self._asking, self._idl):
-            if each is not None:
-                each.close()
+        if self._asking is not None:
+            self._asking.close()
+        if self._idl is not None:
+            self._idl.close()
+            for table in self._idl.tables.values():
+                table.rows.clear()  # else they stay until somebody looks for cycles
         self._asking = self._idl = None
 
-    def _begin_again(self, why: str) -> None:
+    def _begin_again(self, why: str, pause_ms: int = AGAIN_MS) -> None:
         self.close()
         self.why, self._seqno = why, 0
-        self._again_ms = ovs.timeval.msec() + AGAIN_MS
+        self._again_ms = ovs.timeval.msec() + pause_ms
 
     def _ask(self) -> None:
         if self._asking is None:
@@ -218,13 +228,13 @@ class Database:
         session = idl._session  # noqa: SLF001 - no public way
         if not session.is_connected() or idl.state != idl.IDL_S_MONITORING:
             self.why = self.why or "the connection was lost"
-            self._watch(idl, session)
+            if self._seqno and (self.lacks or not idl.can_resume):
+                self._begin_again(self.why, pause_ms=0)
+            else:
+                self._watch(idl, session)
             return
         gone = list[Change]()
         if session.get_seqno() != self._seqno:
-            if self._seqno and self.lacks:  # it may be another server, or a newer one
-                self._begin_again("its schema is read again")
-                return
             gone = list(_gone(idl, TABLES[self.name], known))
             self._seqno = session.get_seqno()
         self.why = None
@@ -285,7 +295,7 @@ class _Asking:
 def _prepare(session: Any, failed: Callable[[str, str], None]) -> None:
     """Bound a session's back-off, and let it say why a connection failed or was lost."""
     reconnect = session.reconnect
-    reconnect.set_backoff(*BACKOFF_MS)
+    reconnect.set_backoff(BACKOFF_MS, BACKOFF_MS)
     disconnected = reconnect.disconnected
 
     def note(now_ms: int, error: int) -> None:

@@ -3,6 +3,7 @@
 
 import json
 import socket
+import subprocess
 import time
 
 import ovs.poller
@@ -182,6 +183,67 @@ def test_another_member_is_read_where_one_dies(central, follow, tmp_path):
         second.kill()
 
 
+@pytest.fixture
+def cluster(tmp_path):
+    """Three members that serve the southbound database."""
+    require(OVSDB)
+    made = Cluster(tmp_path)
+    yield made
+    for number in list(made.servers):
+        made.kill(number)
+
+
+class Cluster:
+    def __init__(self, folder):
+        self.folder, self.servers = folder, {}
+        at = [f"tcp:127.0.0.1:{free_port()}" for _ in range(3)]
+        for number, local in enumerate(at):
+            file = str(folder / f"{number}.db")
+            how = (
+                ["create-cluster", file, str(FOLDER / "ovn-sb.ovsschema"), local]
+                if number == 0
+                else ["join-cluster", file, SB, local, at[0]]
+            )
+            subprocess.run(["ovsdb-tool", *how], check=True, capture_output=True)
+            self.servers[number] = subprocess.Popen(
+                [
+                    "ovsdb-server", file, f"--remote=punix:{folder / str(number)}",
+                    f"--unixctl={folder / f'{number}.ctl'}", "-vconsole:off",
+                ],
+                stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        self.remotes = [f"unix:{folder / str(number)}" for number in range(3)]
+
+    def kill(self, number):
+        server = self.servers.pop(number)
+        server.kill()
+        server.wait()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
+def test_whichever_member_of_a_cluster_dies_another_one_goes_on_where_it_was(cluster):
+    it = Following(SOUTHBOUND, *cluster.remotes)
+    try:
+        it.until(lambda: it.is_read, "the cluster", 20.0)
+        replica = it.database._idl
+        dies = cluster.remotes.index(it.database.remote)
+        cluster.kill(dies)
+        it.until(lambda: not it.is_read)
+        assert it.until(lambda: it.is_read, "another member", 30.0) < BACK_S
+        assert it.database.remote != cluster.remotes[dies]
+        assert it.database._idl is replica  # it was told what it missed
+        # One of three that is left alone serves nobody.
+        cluster.kill(cluster.remotes.index(it.database.remote))
+        it.until(lambda: not it.is_read)
+        it.until(lambda: "cut off from its cluster" in (it.database.why or ""), within_s=30.0)
+    finally:
+        it.database.close()
+
+
 def test_columns_that_a_server_lacks_are_said_and_end_nothing(tmp_path):
     require(OVSDB)
     lacking = {"Logical_Switch_Port": ["enabled", "parent_name"], "Port_Binding": ["up"]}
@@ -252,7 +314,8 @@ def test_a_server_that_answers_nothing_is_left(central, follow, monkeypatch):
     monkeypatch.setattr(ovsdb, "STUCK_MS", 100)
     it = follow()
     it.until(lambda: it.is_read)
-    monkeypatch.setattr(it.database._idl, "state", "as if it had not been asked")
+    monkeypatch.setattr(it.database, "_seqno", 0)
+    monkeypatch.setattr(it.database._idl, "state", "as if it had not answered")
     it.until(lambda: "does not answer" in (it.database.why or ""))
     it.until(lambda: it.is_read)
 
