@@ -32,6 +32,8 @@ class Changes:
     """Maps that begin anew: what was in them before and is not said again is not there any more."""
     is_whole: bool = True
     """False: more of it follows, and only with that does it make sense."""
+    begins: bool = False
+    """Whether what was said before and was not whole never will be: who said it ended."""
 
 
 class Known:
@@ -47,6 +49,8 @@ class Known:
 
     def take(self, changes: Changes) -> bool:
         """Take what changed; return whether that makes sense without what follows."""
+        if changes.begins:
+            self._anew.clear()
         for name in changes.afresh:
             self._anew[name] = {}
         for name, held in self._maps.items():
@@ -63,11 +67,6 @@ class Known:
             self._wall_ns, self._ladder = changes.wall_ns, changes.ladder
             self._away = dict(changes.away)
         return changes.is_whole
-
-    def lose(self, why: Mapping[str, str], wall_ns: int) -> None:
-        """Note why nothing can be read: what was read last stays, until it is read anew."""
-        self._anew.clear()
-        self._away, self._wall_ns = dict(why), wall_ns
 
     def intent(self) -> Intent:
         """Return what is known: a value of its own, which no later change reaches."""

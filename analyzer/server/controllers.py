@@ -119,8 +119,8 @@ class Controller:
     ) -> None:
         """Call `on_intent` with all that is known, whenever that changed and makes sense.
 
-        `on_changes` is called with every part of what changed, for who puts it together by itself
-        (`Known`).
+        `on_changes` is called before, with every part of what changed, for who puts it together by
+        itself (`Known`), as another process does.
         """
         self._config, self._clock, self._open_link = config, clock, open_link
         self._on_intent, self._on_changes = on_intent, on_changes
@@ -183,25 +183,26 @@ class Controller:
             await link.close()
 
     def _lose(self) -> None:
-        self._known.lose(_nowhere("the process that reads it ended"), self._clock())
-        self._publish()
+        away = _nowhere("the process that reads it ended")
+        ladder = self.intent.ladder
+        self._change(Changes(SOURCE, self._clock(), ladder=ladder, away=away, begins=True))
+
+    def _change(self, changes: Changes) -> None:
+        self._on_changes(changes)
+        if self._known.take(changes):
+            self.intent = self._known.intent()
+            self._on_intent(self.intent)
 
     def _take(self, message: Up) -> None:
         match message:
             case messages.Told():
-                self._on_changes(message.changes)
-                if self._known.take(message.changes):
-                    self._publish()
+                self._change(message.changes)
             case Source():
                 self.sources[message.database] = message
             case Flows() | NoFlows():
                 self._settle(message)
             case messages.Ready():
                 pass
-
-    def _publish(self) -> None:
-        self.intent = self._known.intent()
-        self._on_intent(self.intent)
 
     async def flows(self, prefixes: Collection[str] = (), *, datapath: int | None = None) -> Flows:
         """Return logical flows by the first digits of their uuids, of one datapath or of any.

@@ -463,7 +463,9 @@ async def status(request: Call) -> Response[bytes]:
 def _controller(analyzer: Analyzer) -> dict[str, Any] | None:
     """Return who reads the controller; None where none is configured."""
     it = analyzer.controller
-    return it and {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
+    if it is None:
+        return None
+    return {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
 
 
 def _late_ns(analyzer: Analyzer) -> int:

@@ -53,8 +53,8 @@ class Central:
                     schema["tables"].get(table, {"columns": {}})["columns"].pop(column, None)
             schema.pop("cksum", None)
             (folder / f"{name}.ovsschema").write_text(json.dumps(schema))
-            tool = ["ovsdb-tool", "create", folder / f"{name}.db", folder / f"{name}.ovsschema"]
-            subprocess.run(tool, check=True, capture_output=True)
+            made = [str(folder / f"{name}.{end}") for end in ("db", "ovsschema")]
+            subprocess.run(["ovsdb-tool", "create", *made], check=True, capture_output=True)
 
     @property
     def remote(self) -> str:

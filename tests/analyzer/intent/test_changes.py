@@ -36,7 +36,8 @@ def test_a_map_that_begins_anew_takes_the_place_of_the_old_one_once_it_is_whole(
 def test_what_was_read_last_stays_while_nobody_reads():
     it = known()
     assert not it.take(Changes("ovn", 2, ports={"c": C}, afresh=(PORTS,), is_whole=False))
-    it.lose({"northbound": "its reader ended"}, 5)
+    away = {"northbound": "its reader ended"}
+    assert it.take(Changes("ovn", 5, away=away, begins=True))
     told = it.intent()
     assert (told.ports, told.away, told.wall_ns) == (
         {"a": A, "b": B}, {"northbound": "its reader ended"}, 5,

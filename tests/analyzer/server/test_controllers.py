@@ -10,7 +10,7 @@ import pytest
 from analyzer.config import Ovn
 from analyzer.controllers import messages
 from analyzer.controllers.messages import HEAD, AskFlows, Flows, NoFlows, Open, Ready, Source, Told
-from analyzer.intent.changes import PLACEMENTS, PORTS, Changes
+from analyzer.intent.changes import PLACEMENTS, PORTS, Changes, Known
 from analyzer.intent.model import Ladder, Placement, Port
 from analyzer.intent.ovn import LogicalFlow
 from analyzer.server import controllers
@@ -132,6 +132,10 @@ def test_a_reader_that_dies_is_replaced_and_what_it_read_stays(monkeypatch, end)
         await fake.say(told(9, placements={"a": Placement("a")}, afresh=(PLACEMENTS,)))
         await until(lambda: fake.intents[-1].placements)
         assert set(fake.intents[-1].ports) == {"a"}
+        other = Known("ovn", {})  # as another process puts it together
+        for part in fake.parts:
+            other.take(part)
+        assert other.intent() == controller.intent
 
     played(monkeypatch, play)
 
