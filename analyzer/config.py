@@ -171,6 +171,25 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Their bytes at most. Chosen: little beside what an analyzer takes."""
 
 
+class Ovn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where OVN's databases are read; nothing is written there."""
+
+    northbound: tuple[str, ...]
+    """Remotes: ``unix:FILE``, ``tcp:ADDRESS:PORT`` or ``ssl:ADDRESS:PORT``, each a member of one
+    cluster."""
+    southbound: tuple[str, ...]
+    ca: str = ""
+    """Who may sign the servers' certificates; files in PEM, relative to the configuration file."""
+    cert: str = ""
+    key: str = ""
+
+
+class Controllers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who says what should be."""
+
+    ovn: Ovn | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The analyzer's configuration file."""
 
@@ -203,6 +222,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: Tasks = msgspec.field(default_factory=Tasks)
     recording: Recording = msgspec.field(default_factory=Recording)
     webhooks: tuple[Webhook, ...] = ()
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
 
     @property
     def enrolment_address(self) -> tuple[str, int]:
@@ -267,6 +287,8 @@ def load(path: str) -> Config:
             key, problem = found
             line = line_of(text, ("webhooks", i, key))
             raise ConfigError(path, f"webhook {webhook.name!r}: {problem}", line)
+    if config.controllers.ovn is not None:
+        _check_ovn(config.controllers.ovn, path, text)
     return _anchored(config, Path(path).resolve().parent)
 
 
@@ -433,11 +455,46 @@ def _no_url(webhook: Webhook) -> str:
     return ""
 
 
+def _check_ovn(ovn: Ovn, path: str, text: str) -> None:
+    """Raise ConfigError for remotes that cannot be any, or certificates that are not all there."""
+    where = ("controllers", "ovn")
+    for name, remotes in (("northbound", ovn.northbound), ("southbound", ovn.southbound)):
+        problem = "names no remote" if not remotes else ""
+        for remote in remotes:
+            problem = problem or _no_remote(remote)
+        if problem:
+            line = line_of(text, (*where, name))
+            raise ConfigError(path, f"controllers.ovn.{name}: {problem}", line)
+    files = (ovn.ca, ovn.cert, ovn.key)
+    is_tls = any(each.startswith("ssl:") for each in (*ovn.northbound, *ovn.southbound))
+    if not all(files) and (is_tls or any(files)):
+        text_of = "a remote that begins with ssl: needs ca, cert and key" if is_tls else (
+            "ca, cert and key go together"
+        )  # fmt: skip
+        raise ConfigError(path, f"controllers.ovn: {text_of}", line_of(text, where))
+
+
+def _no_remote(remote: str) -> str:
+    """Return why a text is no remote of OVSDB; "" where it is one."""
+    if re.fullmatch(r"unix:/[^,\s]+", remote):
+        return ""
+    if not (found := re.fullmatch(r"(?:tcp|ssl):([^,\s]+)", remote)):
+        return f"{remote!r} is none of unix:/FILE, tcp:ADDRESS:PORT, ssl:ADDRESS:PORT"
+    try:
+        split_address(found[1])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _anchored(config: Config, folder: Path) -> Config:
     def anchor(file: str) -> str:
         return str(folder / file)
 
-    tls = config.tls
+    tls, controllers = config.tls, config.controllers
+    if (ovn := controllers.ovn) is not None and ovn.ca:
+        ca, cert, key = map(anchor, (ovn.ca, ovn.cert, ovn.key))
+        controllers = Controllers(Ovn(ovn.northbound, ovn.southbound, ca, cert, key))
     return msgspec.structs.replace(
         config,
         database=anchor(config.database),
@@ -456,4 +513,5 @@ def _anchored(config: Config, folder: Path) -> Config:
             )
             for each in config.webhooks
         ),
+        controllers=controllers,
     )

@@ -20,6 +20,7 @@ from analyzer.intake.inventory import parts_of
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
 from analyzer.intake.traffic import TrafficBook
+from analyzer.intent.model import Intent
 from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
@@ -35,6 +36,7 @@ from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
 from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
+from analyzer.server.controllers import Controller
 from analyzer.server.disk import SLOW_NS, Disk
 from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
@@ -146,6 +148,8 @@ class Analyzer:
     uniformity: Uniformity = field(default_factory=Uniformity)
     driven: DrivenHosts = field(default_factory=DrivenHosts)
     workers: Workers = field(default_factory=Workers)
+    controller: Controller | None = None
+    """None where none is configured."""
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
     space: Space = field(init=False)
@@ -227,6 +231,8 @@ class Analyzer:
             rows_aside=rows_aside,
             counters=counters,
         )
+        if (ovn := config.controllers.ovn) is not None:
+            analyzer.controller = Controller(ovn, clock, on_intent=analyzer.on_intent)
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
         analyzer.steady = steady
@@ -315,6 +321,9 @@ class Analyzer:
         if self._keep(summary, wall_ns):
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
+
+    def on_intent(self, intent: Intent) -> None:
+        """Take what the controller says should be, whenever that changed."""
 
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
@@ -449,6 +458,8 @@ class Analyzer:
         ):
             self.workers.start(name, run)
         self.mail.work(self.workers, self.store)
+        if self.controller is not None:
+            self.workers.start("controller", self.controller.run)
 
     async def _keep_time(self) -> None:
         was_off = False

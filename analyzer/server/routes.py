@@ -22,6 +22,7 @@ from analyzer.server import (
     exports,
     history,
     inquiries,
+    intent,
     tasks,
     uniformity,
     views,
@@ -422,6 +423,7 @@ async def status(request: Call) -> Response[bytes]:
                 "late_ns": _late_ns(analyzer),
                 "backlog_bytes": analyzer.judge.backlog_bytes,
             },
+            "controller": _controller(analyzer),
             "stood_still": analyzer.asker.stood_still,
             "wall_clock_off_ns": analyzer.steady.off_ns,
             "counters": {
@@ -430,6 +432,14 @@ async def status(request: Call) -> Response[bytes]:
             },
         }
     )
+
+
+def _controller(analyzer: Analyzer) -> dict[str, Any] | None:
+    """Return who reads the controller; None where none is configured."""
+    it = analyzer.controller
+    if it is None:
+        return None
+    return {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
 
 
 def _late_ns(analyzer: Analyzer) -> int:
@@ -475,6 +485,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *certificates.ROUTES,
             *uniformity.ROUTES,
             *webhooks.ROUTES,
+            *intent.ROUTES,
             *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
         ],

@@ -124,6 +124,46 @@ def test_what_is_wrong_is_named_with_its_line(write, text, line, words):
         assert f":{line}: " in str(error)
 
 
+OVN = "[controllers.ovn]\nnorthbound = ['unix:/run/ovn/nb.sock']\nsouthbound = %s\n"
+
+
+def test_where_a_controller_is_read_is_said_with_files_relative_to_it(write, tmp_path):
+    files = "ca = 'ca.pem'\ncert = 'ours.pem'\nkey = '/etc/ours.key'\n"
+    remotes = "['ssl:10.0.0.1:6642', 'ssl:[fd00::1]:6642', 'tcp:ovn-central:6642']"
+    ovn = load(write(OVN % remotes + files)).controllers.ovn
+    assert ovn.northbound == ("unix:/run/ovn/nb.sock",)
+    assert ovn.southbound == ("ssl:10.0.0.1:6642", "ssl:[fd00::1]:6642", "tcp:ovn-central:6642")
+    assert (ovn.ca, ovn.cert, ovn.key) == (
+        str(tmp_path / "ca.pem"), str(tmp_path / "ours.pem"), "/etc/ours.key",
+    )  # fmt: skip
+    assert load(write(OVN % "['tcp:10.0.0.1:6642']")).controllers.ovn.ca == ""
+    assert load(write("")).controllers.ovn is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (OVN % "[]", 3, "controllers.ovn.southbound: names no remote"),
+        (OVN % "'tcp:10.0.0.1:6642'", 3, "expected array, got str"),
+        (OVN % "['10.0.0.1:6642']", 3, "is none of unix:/FILE"),
+        (OVN % "['unix:sock']", 3, "is none of unix:/FILE"),
+        (OVN % "['ptcp:6642']", 3, "is none of unix:/FILE"),
+        (OVN % "['tcp:10.0.0.1:6642,tcp:10.0.0.2:6642']", 3, "is none of unix:/FILE"),
+        (OVN % "['tcp:10.0.0.1']", 3, "is not ADDRESS:PORT"),
+        (OVN % "['tcp:fd00::1:6642']", 3, "needs brackets"),
+        (OVN % "['ssl:10.0.0.1:6642']", 1, "needs ca, cert and key"),
+        (OVN % "['tcp:10.0.0.1:6642']" + "ca = 'x'\n", 1, "go together"),
+        (OVN % "['tcp:10.0.0.1:6642']" + "crl = 'x'\n", 4, "unknown key 'crl'"),
+        ("[controllers.ovn]\nnorthbound = ['unix:/x']\n", 1, "key 'southbound' is missing"),
+        ("[controllers.onos]\nurl = 'x'\n", 1, "unknown key 'onos'"),
+    ],
+)
+def test_what_is_wrong_of_a_controller_is_named_with_its_line(write, text, line, words):
+    error = refusal(load, write(text))
+    assert words in error.message
+    assert error.line == line
+
+
 def test_a_missing_file_is_a_config_error(tmp_path):
     assert "No such file" in refusal(load, str(tmp_path / "none.toml")).message
 
