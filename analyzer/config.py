@@ -4,7 +4,7 @@
 import ipaddress
 import re
 import tomllib
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
@@ -281,12 +281,7 @@ def load(path: str) -> Config:
     for name in config.tenants:
         if problem := _no_tenant(name, config):
             raise ConfigError(path, f"tenants: {problem}", line_of(text, ("tenants", name)))
-    for i, webhook in enumerate(config.webhooks):
-        others = {each.name for each in config.webhooks[:i]}
-        if found := _unusable(webhook, others):
-            key, problem = found
-            line = line_of(text, ("webhooks", i, key))
-            raise ConfigError(path, f"webhook {webhook.name!r}: {problem}", line)
+    _check_webhooks(config.webhooks, path, text)
     if config.controllers.ovn is not None:
         _check_ovn(config.controllers.ovn, path, text)
     return _anchored(config, Path(path).resolve().parent)
@@ -419,6 +414,16 @@ def _no_tenant(name: str, config: Config) -> str:
         return f"{name!r} is a setting of its own: it belongs above the first [section]"
     also = [each for each in ("admins", "readers") if name in getattr(config, each)]
     return f"{name!r} is among {also[0]} too, who read everything" if also else ""
+
+
+def _check_webhooks(webhooks: Sequence[Webhook], path: str, text: str) -> None:
+    """Raise ConfigError for receivers that cannot be told."""
+    for i, webhook in enumerate(webhooks):
+        others = {each.name for each in webhooks[:i]}
+        if found := _unusable(webhook, others):
+            key, problem = found
+            line = line_of(text, ("webhooks", i, key))
+            raise ConfigError(path, f"webhook {webhook.name!r}: {problem}", line)
 
 
 def _unusable(webhook: Webhook, others: Container[str]) -> tuple[str, str] | None:

@@ -13,7 +13,8 @@ import ovs.stream
 import ovs.timeval
 
 from analyzer.controllers.messages import MOST_FLOWS, AskFlows, Flows
-from analyzer.intent.ovn import LogicalFlow, flow_of
+from analyzer.intent.logical import LogicalFlow
+from analyzer.intent.ovn import flow_of
 from netagent.model.errors import RemoteProtocolError, Unreachable
 
 WAIT_MS = 10_000

@@ -11,7 +11,7 @@ from typing import cast
 from msgspec import Struct
 
 from analyzer.intent.changes import Changes
-from analyzer.intent.ovn import LogicalFlow
+from analyzer.intent.logical import LogicalFlow
 from netagent.wire.codec import decode, encode
 
 HEAD = struct.Struct("<I")

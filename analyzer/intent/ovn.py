@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.intent.changes import CHASSIS, PLACEMENTS, PORTS, Changes
+from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import (
     MOVES_NS,
     Allowed,
@@ -59,24 +60,6 @@ class Change:
     table: str
     uuid: str
     row: Row | None
-
-
-@dataclass(frozen=True, slots=True)
-class LogicalFlow:
-    """A row of the southbound table Logical_Flow, which nobody follows: there are too many."""
-
-    uuid: str
-    """Its first eight digits are the cookie of the flows that are made of it."""
-    pipeline: str
-    table: int
-    priority: int
-    match: str
-    actions: str
-    stage: str = ""
-    hint: str = ""
-    """First eight digits of the uuid of the northbound row that it is made for."""
-    source: str = ""
-    """Place in northd's source that made it."""
 
 
 def flow_of(uuid: str, row: Row) -> LogicalFlow:

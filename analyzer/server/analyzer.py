@@ -20,7 +20,6 @@ from analyzer.intake.inventory import parts_of
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
 from analyzer.intake.traffic import TrafficBook
-from analyzer.intent.model import Intent
 from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
@@ -35,8 +34,9 @@ from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
-from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
 from analyzer.server.controllers import Controller
+from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
+from analyzer.server.differing import Differing
 from analyzer.server.disk import SLOW_NS, Disk
 from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
@@ -150,6 +150,7 @@ class Analyzer:
     workers: Workers = field(default_factory=Workers)
     controller: Controller | None = None
     """None where none is configured."""
+    differing: Differing | None = None
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
     space: Space = field(init=False)
@@ -232,7 +233,7 @@ class Analyzer:
             counters=counters,
         )
         if (ovn := config.controllers.ovn) is not None:
-            analyzer.controller = Controller(ovn, clock, on_intent=analyzer.on_intent)
+            analyzer._follow(Controller(ovn, clock))
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
         analyzer.steady = steady
@@ -322,8 +323,12 @@ class Analyzer:
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
 
-    def on_intent(self, intent: Intent) -> None:
-        """Take what the controller says should be, whenever that changed."""
+    def _follow(self, controller: Controller) -> None:
+        """Follow what a controller says should be."""
+        differing = Differing(controller, self.driven, self.registry, self.judge.give, self.clock)
+        self.controller, self.differing = controller, differing
+        self.intended.intents = lambda: (controller.intent,)
+        self.intended.plugged = differing.plugged
 
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
@@ -460,6 +465,8 @@ class Analyzer:
         self.mail.work(self.workers, self.store)
         if self.controller is not None:
             self.workers.start("controller", self.controller.run)
+        if self.differing is not None:
+            self.workers.start("differing", self.differing.run)
 
     async def _keep_time(self) -> None:
         was_off = False

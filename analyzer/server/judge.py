@@ -65,8 +65,9 @@ class Judge:
         self._link: Link | None = None
         self._held: list[bytes] | None = None
         """Frames of what happened while a new judge is told what was before."""
-        self._impaired: dict[bool, records.Impaired] = {}
-        """The newest trouble of the analyzer itself, by whether it stood still."""
+        self._lasting: dict[object, records.Record] = {}
+        """What each new judge is told: the newest trouble of the analyzer itself, by whether it
+        stood still, and what differs between controllers and their hosts."""
         self._stepped = Stepped()
         self._stepping: asyncio.Future[None] | None = None
         self._queries: dict[int, asyncio.Queue[Up]] = {}
@@ -122,7 +123,7 @@ class Judge:
             link.send(messages.framed(message))
             await link.drain()  # what is remembered must not fill the memory
         held, self._held = self._held, None
-        for frame in [*map(messages.framed, self._impaired.values()), *(held or ())]:
+        for frame in [*map(messages.framed, self._lasting.values()), *(held or ())]:
             link.send(frame)
 
     async def run(self) -> None:
@@ -169,7 +170,9 @@ class Judge:
         """
         frame = messages.framed(record)
         if isinstance(record, records.Impaired):
-            self._impaired[record.stood_still] = record
+            self._lasting[record.stood_still] = record
+        elif isinstance(record, records.Differed):
+            self._lasting[records.Differed] = record
         if self._held is not None:
             self._held.append(frame)
         elif self._link is not None:

@@ -6,8 +6,8 @@ import pytest
 from analyzer.controllers import messages
 from analyzer.controllers.messages import HEAD, MAX_FRAME_BYTES, MOST_TOLD
 from analyzer.intent.changes import PORTS, Changes
+from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Allowed, Chassis, Encapsulation, Ladder, Placement, Port
-from analyzer.intent.ovn import LogicalFlow
 from netagent.model.errors import RemoteProtocolError
 
 PORT = Port("p", "net", "ns/pod", "", ("02:",), ("10.0.0.1",), ("h1",), allowed=(Allowed("02:"),))

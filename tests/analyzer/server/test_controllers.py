@@ -11,8 +11,8 @@ from analyzer.config import Ovn
 from analyzer.controllers import messages
 from analyzer.controllers.messages import HEAD, AskFlows, Flows, NoFlows, Open, Ready, Source, Told
 from analyzer.intent.changes import PLACEMENTS, PORTS, Changes, Known
+from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Ladder, Placement, Port
-from analyzer.intent.ovn import LogicalFlow
 from analyzer.server import controllers
 from analyzer.server.controllers import Controller, LinkClosed
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError

@@ -156,17 +156,18 @@ def test_a_judge_that_dies_is_followed_by_one_that_is_told_what_was(monkeypatch)
     on(work)
 
 
-def test_the_analyzer_s_own_trouble_is_told_to_a_later_judge_too(monkeypatch):
+def test_the_analyzer_s_own_trouble_and_what_differs_is_told_to_a_later_judge_too(monkeypatch):
     monkeypatch.setattr(room, "AGAIN_MIN_S", 0.001)
     refused = [records.Impaired(now_ns=n) for n in (3, 4)]
     stood = records.Impaired(stood_still=True, now_ns=2)
+    differed = [records.Differed(differences=(), now_ns=n) for n in (5, 6)]
 
     async def work(bench):
-        for record in (stood, *refused):
+        for record in (stood, *refused, *differed):
             bench.judge.give(record)
         bench.link.dies()
         await until(lambda: len(bench.links) == 2 and len(bench.link.sent) > 1)
-        assert bench.link.sent == [BEFORE, stood, refused[1]]
+        assert bench.link.sent == [BEFORE, stood, refused[1], differed[1]]
 
     on(work)
 
