@@ -181,7 +181,7 @@ def _recreate(rim: Rim, fault: Fault) -> None:
     # keep listening to the interface that is gone when one of the same name comes.
     switch.delete_ports(container)
     containers.delete(container)
-    containers.create(container, rim.shape.rails)
+    containers.create(container, rim.shape)
     switch.add_ports(container)
 
 

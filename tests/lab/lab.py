@@ -30,12 +30,13 @@ from tests.lab import (
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.commands import in_parallel, run
 from tests.lab.errors import LabError
+from tests.lab.ovn import Ovn
 from tests.lab.ovs import VirtualSwitch, load_kernel_datapath
 from tests.lab.pipeline import host_flows
 from tests.lab.processes import Processes
 from tests.lab.rim import Rim
 from tests.lab.services import Services
-from tests.lab.shape import PREFIX, Shape, Transport, namespace
+from tests.lab.shape import PREFIX, Controller, Shape, Transport, namespace
 from tests.lab.state import DIRECTORY, Fault, State, Store
 from tests.lab.workload import (
     CONTAINER_PATTERN,
@@ -140,12 +141,17 @@ class Lab:
         if shape.transport is Transport.RDMA:
             rdma.prepare(self.directory)
         fabric.build(shape)
+        if shape.controller is Controller.OVN:
+            self._say("starting OVN's databases")
+            self._ovn(state).start()
         self._say(f"starting Open vSwitch on {shape.hosts} hosts")
 
         def bring_up(host: int) -> None:
             self._switch(state, host).start()
             self._dress(state, host)
             fabric.warm_up(shape, host)
+            if shape.controller is Controller.OVN:
+                self._ovn(state).start_controller(host)
 
         in_parallel(bring_up, range(shape.hosts))
 
@@ -182,10 +188,11 @@ class Lab:
         with self.store.locked() as state:
             container = container_of(container_id, state.shape.transport, state.shape.ip)
             _refuse_to_start(state, container)
-            containers.create(container, state.shape.rails)
+            containers.create(container, state.shape)
             fuller = state.with_container(container)
             self._sync(fuller)
             self._switch(state, container.host).add_ports(container)
+            self._await_ports(state, container)
             self.store.write(fuller)
 
     def stop_container(self, container_id: str) -> None:
@@ -337,7 +344,7 @@ class Lab:
     def _variables(self, where: str, container: Container | None) -> Iterable[str]:
         rundir = self.directory / where.removeprefix(PREFIX)
         if container is None:
-            return [f"OVS_RUNDIR={rundir}"] if rundir.is_dir() else []
+            return [f"{of}_RUNDIR={rundir}" for of in ("OVS", "OVN") if rundir.is_dir()]
         rails = range(self.state().shape.rails)
         return [
             f"LAB_RAIL{rail}_{name}={value}"
@@ -361,14 +368,25 @@ class Lab:
             revive_switch=lambda host: self._revive_switch(state, host),
         )
 
+    def _ovn(self, state: State) -> Ovn:
+        return Ovn(self.directory, state.shape)
+
+    def _await_ports(self, state: State, container: Container) -> None:
+        """Where a controller is asked, wait until it has done what it was."""
+        if state.shape.controller is Controller.OVN and not state.faults:
+            self._ovn(state).wait_until_bound([container])
+
     def _sync(self, state: State) -> None:
-        """Give every living switch the flows of the desired state."""
+        """Give every living switch the flows of the desired state, or have OVN do it."""
+        if state.shape.controller is Controller.OVN:
+            self._ovn(state).write(state.containers)
+            return
         in_parallel(lambda host: self._sync_host(state, host), range(state.shape.hosts))
 
     def _sync_host(self, state: State, host: int) -> None:
         switch = self._switch(state, host)
-        if not switch.lives():
-            return  # gets its flows when it is restarted
+        if not switch.lives() or state.shape.controller is Controller.OVN:
+            return  # gets its flows when it is restarted, or from ovn-controller
         flows = host_flows(state.shape, host, state.containers)
         groups = faults.groups(state.faults, state.shape, host)
         switch.add_groups(groups)

@@ -36,6 +36,7 @@ def welcome(status: dict[str, Any]) -> str:
 def status(values: dict[str, Any]) -> str:
     """Return what is up, what is injected, and what died."""
     lines = [status_line(values), *_agents(values)]
+    lines += [f"{name} {where}" for name, where in values.get("databases", {}).items()]
     tasks: dict[str, list[str]] = {}
     for name in values["containers"]:
         tasks.setdefault(name.rpartition("-")[0], []).append(name)
@@ -52,12 +53,13 @@ def status(values: dict[str, Any]) -> str:
 def status_line(values: dict[str, Any]) -> str:
     """Return the sizes in one line."""
     shape = values["shape"]
-    other = {"traced", "encapsulation", "ip"}
+    other = {"traced", "encapsulation", "ip", "controller"}
     sizes = ", ".join(f"{count} {name}" for name, count in shape.items() if name not in other)
     untraced = "" if shape["traced"] else ", untraced"
     four = {"overlay": 4, "underlay": 4}
     ip = "" if shape["ip"] == four else ", IPv{overlay} in IPv{underlay}".format(**shape["ip"])
-    return f"lab is up: {sizes}{untraced}{ip}, {len(values['containers'])} containers"
+    ovn = f", {shape['encapsulation']} by OVN" if "databases" in values else ""
+    return f"lab is up: {sizes}{untraced}{ip}{ovn}, {len(values['containers'])} containers"
 
 
 def injected(fault: Fault) -> str:
