@@ -9,7 +9,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from tests.lab import containers, fabric, losses, namespaces, rdma, surroundings, unseen
+from tests.lab import containers, fabric, losses, namespaces, ovn_faults, rdma, surroundings, unseen
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.commands import run
 from tests.lab.errors import LabError
@@ -226,6 +226,7 @@ def _revive_switch(rim: Rim, fault: Fault) -> None:
 
 _ACTIONS: dict[str, tuple[Action, Action]] = {
     **losses.ACTIONS,
+    **ovn_faults.ACTIONS,
     **surroundings.ACTIONS,
     **unseen.ACTIONS,
     "leaf-down": (_darken, _light),

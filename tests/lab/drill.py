@@ -273,7 +273,8 @@ def draw(state: State, seed: int) -> list[Plan]:
 
 def _specs(state: State) -> list[Spec]:
     rdma = state.shape.transport is Transport.RDMA
-    return [spec for spec in CATALOGUE.values() if rdma or not spec.rdma]
+    possible = [spec for spec in CATALOGUE.values() if spec.is_possible(state.shape.controller)]
+    return [spec for spec in possible if rdma or not spec.rdma]
 
 
 def targets(spec: Spec, state: State) -> list[str]:
@@ -287,6 +288,7 @@ def targets(spec: Spec, state: State) -> list[str]:
         Kind.HOST: list(shape.host_names),
         Kind.CONTAINER: [each.id for each in containers],
         Kind.ENDPOINT: [f"{each.id}/rail{rail}" for each in containers for rail in _all(shape)],
+        Kind.CHASSIS: [Kind.CHASSIS.value],
         Kind.LAB: [Kind.LAB.value],
         Kind.FLOW: [
             f"h{other.host}/{each.id}/rail{rail}"

@@ -397,7 +397,7 @@ class Lab:
     def _sync_disturbed(self, state: State, changed: Iterable[Fault]) -> None:
         """Synchronise the hosts in whose flows the faults `changed` are."""
         for fault in changed:
-            if CATALOGUE[fault.name].kind is targets.Kind.FLOW:
+            if CATALOGUE[fault.name].is_own_flow:
                 self._sync_host(state, faults.disturbed_host(fault, state.shape))
 
     def _revive_switch(self, state: State, host: int) -> None:

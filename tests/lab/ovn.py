@@ -70,6 +70,10 @@ class Ovn:
         for endpoint in cms.endpoints(containers, self._shape.rails):
             patience = f"--timeout={BOUND_WITHIN_S:.0f}"
             self.nbctl(patience, "wait-until", "Logical_Switch_Port", cms.port(endpoint), "up=true")
+        self.sync()
+
+    def sync(self) -> None:
+        """Return once all hosts have what was asked so far; raise `LabError` if that takes long."""
         self.nbctl(f"--timeout={BOUND_WITHIN_S:.0f}", "--wait=hv", "sync")
 
     def ask(self) -> None:

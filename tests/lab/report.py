@@ -3,7 +3,8 @@
 
 from typing import Any
 
-from tests.lab.catalogue import CATALOGUE
+from tests.lab.catalogue import CATALOGUE, Spec
+from tests.lab.shape import Controller
 from tests.lab.state import Fault
 
 
@@ -46,7 +47,7 @@ def status(values: dict[str, Any]) -> str:
     lines += [f"dead: {name}" for name, pid in values["processes"].items() if pid is None]
     for fault in values["faults"]:
         truth = fault["truth"]
-        lines.append(f"fault {fault['key']}: {truth['layer']}, {truth['component']}")
+        lines.append(f"fault {fault['key']}: {_truth(truth['layer'], truth['component'])}")
     return "\n".join(lines)
 
 
@@ -65,8 +66,12 @@ def status_line(values: dict[str, Any]) -> str:
 def injected(fault: Fault) -> str:
     """Return what was injected and what a verdict should say."""
     numbers = "".join(f" {name}={value:g}" for name, value in fault.parameters.items())
-    truth = f"{fault.truth.layer}, {fault.truth.component}"
+    truth = _truth(fault.truth.layer, fault.truth.component)
     return f"injected {fault.key}{numbers}\ntruth    {truth}"
+
+
+def _truth(layer: str, component: str) -> str:
+    return f"{layer}, {component}" if component else "nobody is at fault"
 
 
 def catalogue() -> str:
@@ -78,9 +83,15 @@ def catalogue() -> str:
         )
         lines += [
             f"{spec.name:<20} {spec.summary}",
-            f"{'':<20} --target {spec.kind.value}{options}",
+            f"{'':<20} --target {spec.kind.value}{options}{_where(spec)}",
         ]
     return "\n".join(lines)
+
+
+def _where(spec: Spec) -> str:
+    if spec.is_possible(Controller.NONE):
+        return "" if spec.is_possible(Controller.OVN) else "  (not on OVN)"
+    return "  (on OVN)"
 
 
 def catalogue_values() -> list[dict[str, Any]]:
@@ -91,6 +102,7 @@ def catalogue_values() -> list[dict[str, Any]]:
             "summary": spec.summary,
             "target": spec.kind.value,
             "parameters": spec.parameters,
+            "controllers": [each for each in Controller if spec.is_possible(each)],
         }
         for spec in CATALOGUE.values()
     ]

@@ -27,6 +27,8 @@ RIGHT = Tried(1, ("link-loss@x",), ("link x",), (4.2,), False, (), 9.0)
 def test_every_target_of_a_fault_is_one_that_it_takes(spec: Spec) -> None:
     rdma = tuple(Container(each.task, each.host, Transport.RDMA) for each in EVERYONE)
     state = State(Shape(transport=Transport.RDMA), containers=rdma) if spec.rdma else STATE
+    if spec.controller is not None:
+        state = State(Shape(controller=spec.controller), containers=EVERYONE)
     found = targets(spec, state)
     assert found
     assert len({plan(spec.name, each, {}, state).key for each in found}) == len(found)
