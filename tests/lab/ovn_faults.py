@@ -10,6 +10,7 @@ from tests.lab.commands import run, wait_for
 from tests.lab.errors import LabError
 from tests.lab.faults import PROBE_PORT, RDMA_PORT
 from tests.lab.ovn import NORTHD, Ovn, controller
+from tests.lab.ovs import external_ids
 from tests.lab.rim import Action, Rim
 from tests.lab.shape import INTEGRATION_BRIDGE, SOUTHBOUND
 from tests.lab.state import Fault
@@ -102,10 +103,11 @@ def _name(rim: Rim, fault: Fault, name: str) -> None:
 
 def _contest(rim: Rim, fault: Fault) -> None:
     endpoint = endpoint_of(fault.target, rim.shape)
-    impostor, name = _impostor(endpoint), _port(rim, fault)
-    rim.switch(_other(rim, endpoint.container.host)).vsctl(
+    impostor, host = _impostor(endpoint), _other(rim, endpoint.container.host)
+    told = {"iface-id": cms.port(endpoint), "encap-ip": rim.shape.vtep(host, endpoint.rail)}
+    rim.switch(host).vsctl(
         *("add-port", INTEGRATION_BRIDGE, impostor, "--", "set", "Interface", impostor),
-        *("type=internal", f"external_ids:iface-id={name}"),
+        *("type=internal", *external_ids(told)),
     )
 
 
