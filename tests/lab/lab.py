@@ -23,6 +23,7 @@ from tests.lab import (
     fabric,
     faults,
     namespaces,
+    ovn,
     rdma,
     surroundings,
     targets,
@@ -30,7 +31,6 @@ from tests.lab import (
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.commands import in_parallel, run
 from tests.lab.errors import LabError
-from tests.lab.ovn import Ovn
 from tests.lab.ovs import VirtualSwitch, load_kernel_datapath
 from tests.lab.pipeline import host_flows
 from tests.lab.processes import Processes
@@ -87,6 +87,8 @@ class Lab:
         """
         self._refuse_if_up()
         shape = shape or Shape()
+        if shape.controller is Controller.OVN:
+            ovn.require()
         self.directory.mkdir()
         state = State(shape, agents=agents)
         self.store.write(state)
@@ -368,8 +370,8 @@ class Lab:
             revive_switch=lambda host: self._revive_switch(state, host),
         )
 
-    def _ovn(self, state: State) -> Ovn:
-        return Ovn(self.directory, state.shape)
+    def _ovn(self, state: State) -> ovn.Ovn:
+        return ovn.Ovn(self.directory, state.shape)
 
     def _await_ports(self, state: State, container: Container) -> None:
         """Where a controller is asked, wait until it has done what it was."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """OVN: its two databases and northd in a namespace of their own, ovn-controller on each host."""
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +19,12 @@ BOUND_WITHIN_S = 20.0
 NORTHD = f"{CENTRAL}/ovn-northd"
 
 
+def require() -> None:
+    """Raise `LabError` where OVN is not installed."""
+    if not SCHEMAS.exists() or shutil.which("ovn-controller") is None:
+        raise LabError("OVN is not installed", "run: make setup-ovn")
+
+
 def controller(host: int) -> str:
     """Return the process of a host's ovn-controller."""
     return f"h{host}/ovn-controller"
@@ -33,8 +40,6 @@ class Ovn:
 
     def start(self) -> None:
         """Start the databases, empty, and what translates between them."""
-        if not SCHEMAS.exists():
-            raise LabError("OVN is not installed", "run: make setup-ovn")
         self._rundir.mkdir()
         for name, remote in (("nb", NORTHBOUND), ("sb", SOUTHBOUND)):
             file = str(self._rundir / f"ovn{name}_db.db")
