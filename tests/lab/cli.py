@@ -190,7 +190,7 @@ def _drill(lab: Lab, options: argparse.Namespace) -> Answer:
     only = options.only.split(",") if options.only else ()
     tried = drill.run(
         lab, _progress, pairs=options.pairs, seed=options.seed, each=options.each or bool(only),
-        only=only,
+        only=only, controller=Controller(options.controller),
     )  # fmt: skip
     text = "\n".join(drill.lines(tried))
     if not all(one.right for one in tried):
@@ -199,7 +199,10 @@ def _drill(lab: Lab, options: argparse.Namespace) -> Answer:
 
 
 def _health(lab: Lab, options: argparse.Namespace) -> Answer:
-    seen = health.run(lab, _progress, minutes=options.minutes, seed=options.seed)
+    controller = Controller(options.controller)
+    seen = health.run(
+        lab, _progress, minutes=options.minutes, seed=options.seed, controller=controller
+    )
     text = "\n".join(seen.lines())
     if not seen.good:
         raise LabError(text, "see what failed, or was named in a lab that is well")
@@ -307,11 +310,13 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     pairs.add_argument("--each", action="store_true", help="every fault alone instead")
     pairs.add_argument("--only", metavar="FAULT,...", help="these faults alone")
     pairs.add_argument("--seed", type=int, default=1, help="of what is drawn (default: 1)")
+    _controller_argument(pairs)
     well = add(
         "health", "tasks come and go, and nobody may be named", "health --minutes 30", _health
     )
     well.add_argument("--minutes", type=float, default=30, help="(default: %(default)s)")
     well.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
+    _controller_argument(well)
     long = add("soak", "an hour, and nothing may grow", "soak --minutes 60", _soak)
     long.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
     long.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
@@ -336,8 +341,7 @@ def _up_arguments(up: argparse.ArgumentParser) -> None:
         value = getattr(default, name)
         up.add_argument(f"--{name}", type=int, default=value, help=f"(default: {value})")
     _transport_argument(up)
-    up.add_argument("--controller", choices=list(Controller), default=default.controller,
-                    help="of the virtual switches (default: %(default)s)")  # fmt: skip
+    _controller_argument(up)
     up.add_argument("--untraced", action="store_true", help="agents see no flow's way")
     up.add_argument("--encapsulation", choices=list(Tunnel),
                     help="of the overlay (default: vxlan; on OVN geneve)")  # fmt: skip
@@ -356,6 +360,11 @@ def _transport_argument(command: argparse.ArgumentParser) -> None:
     transports = (rdma.AUTO, *Transport)
     text = "auto: RDMA where the kernel has Soft-RoCE and openvswitch.ko (default)"
     command.add_argument("--transport", choices=transports, default=rdma.AUTO, help=text)
+
+
+def _controller_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--controller", choices=list(Controller), default=Controller.NONE,
+                         help="of the virtual switches (default: %(default)s)")  # fmt: skip
 
 
 def _container_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:

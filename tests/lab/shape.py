@@ -230,6 +230,11 @@ class Shape:
             )
 
 
+def driven_by(controller: Controller) -> Shape:
+    """Return the default shape where that drives the virtual switches."""
+    return Shape(controller=controller, encapsulation=controller.encapsulation)
+
+
 def leaf_name(segment: int, rail: int) -> str:
     """Return the short name of the leaf of a segment and rail."""
     return f"leaf-s{segment}-r{rail}"
