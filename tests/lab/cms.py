@@ -11,9 +11,6 @@ from collections.abc import Iterable
 
 from tests.lab.workload import Container, Endpoint
 
-Command = list[str]
-"""Words of one ovn-nbctl command."""
-
 
 def network(endpoint: Endpoint) -> str:
     """Return the network of an endpoint's task and rail, as its attachment is called."""

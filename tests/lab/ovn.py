@@ -109,8 +109,8 @@ class Ovn:
         start_daemon(namespace(CENTRAL), self._rundir, program, *arguments, name=name)
 
 
-def _port(endpoint: Endpoint) -> list[cms.Command]:
-    """Return the commands that make an endpoint's port, and its switch where there is none."""
+def _port(endpoint: Endpoint) -> list[list[str]]:
+    """Return ovn-nbctl's commands for an endpoint's port, and its switch where there is none."""
     switch, port = cms.switch(endpoint), cms.port(endpoint)
     addresses = f"{endpoint.mac} {endpoint.address}"
     return [

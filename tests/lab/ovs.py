@@ -149,11 +149,11 @@ class VirtualSwitch:
     def _datapath(self) -> str:
         return "system" if kernel_datapath() else "netdev"
 
-    def vsctl(self, *arguments: str) -> str:
-        """Return what ovs-vsctl says; it waits until the daemon, if that lives, has done it."""
+    def vsctl(self, *arguments: str) -> None:
+        """Have ovs-vsctl do this, and the daemon, if that lives."""
         # Without a daemon nobody would confirm; it finds the change when it starts.
         patience = "--timeout=10" if self.lives() else "--no-wait"
-        return run("ovs-vsctl", f"--db={self.database}", patience, *arguments)
+        run("ovs-vsctl", f"--db={self.database}", patience, *arguments)
 
     def _start_daemon(self, program: str, *arguments: str) -> None:
         start_daemon(self._namespace, self.rundir, program, *arguments)

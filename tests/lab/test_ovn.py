@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tests.lab import cms
-from tests.lab.ovn import Ovn
-from tests.lab.shape import NORTHBOUND, Controller, Shape
+from tests.lab.ovn import Ovn, _listening
+from tests.lab.shape import Controller, Shape
 from tests.lab.workload import Container
 
 SHAPE = Shape(hosts=2, rails=1, segments=1, controller=Controller.OVN)
@@ -47,5 +47,5 @@ def test_what_is_right_is_left_alone(database: Database) -> None:
     assert database.told == ""
 
 
-def test_databases_are_where_hosts_and_the_analyzer_reach_them() -> None:
-    assert NORTHBOUND == "tcp:198.18.0.2:6641"
+def test_a_database_listens_where_others_reach_it() -> None:
+    assert _listening("tcp:198.18.0.2:6641") == "tcp:6641:198.18.0.2"
