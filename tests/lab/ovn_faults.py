@@ -190,14 +190,10 @@ def _policy(rim: Rim, fault: Fault) -> tuple[str, ...]:
 
 
 def _lose_flow(rim: Rim, fault: Fault) -> None:
-    destination = destination_of(fault.target, rim.shape)
-    match = f'match="eth.dst == {destination.endpoint.mac}"'
-    found = _ovn(rim).sbctl("--bare", "--columns=_uuid", "find", "Logical_Flow", match).split()
+    found = _cookies(rim, fault)
     if len(found) != 1:
         raise LabError(f"{len(found)} logical flows lead to {fault.target}", "see: ovn-sbctl")
-    # The cookie of a flow is the beginning of the row that it was made of.
-    cookie = f"cookie=0x{found[0].partition('-')[0]}/-1"
-    bridge = _management(rim, destination.host)
+    cookie, bridge = f"cookie={found[0]}/-1", _management(rim, fault)
     flows = run(*_OFCTL, "--no-stats", "--no-names", "dump-flows", bridge, cookie)
     lost = [line.strip() for line in flows.splitlines() if "actions=" in line]
     if len(lost) != 1 or f"table={OVN_LOOKUP}," not in lost[0].replace(" ", ""):
@@ -210,16 +206,27 @@ def _restore_flow(rim: Rim, fault: Fault) -> None:
     # ovn-controller believes that it is there, and so gives it back to nobody.
     lost = _lost(rim, fault)
     if lost.exists():
-        bridge = _management(rim, destination_of(fault.target, rim.shape).host)
-        run(*_OFCTL, "add-flow", bridge, lost.read_text())
+        flow = lost.read_text()
+        # Of a port that is gone, or was made anew, it is of no use.
+        if any(f"cookie={cookie}," in flow for cookie in _cookies(rim, fault)):
+            run(*_OFCTL, "add-flow", _management(rim, fault), flow)
         lost.unlink()
+
+
+def _cookies(rim: Rim, fault: Fault) -> list[str]:
+    """Return the cookies of flows that lead to where the flow does: each is how its row begins."""
+    mac = destination_of(fault.target, rim.shape).endpoint.mac
+    match = ("Logical_Flow", f'match="eth.dst == {mac}"')
+    rows = _ovn(rim).sbctl("--bare", "--columns=_uuid", "find", *match).split()
+    return [f"{int(row.partition('-')[0], 16):#x}" for row in rows]
 
 
 def _lost(rim: Rim, fault: Fault) -> Path:
     return rim.directory / f"{fault.key.replace('/', '-')}.flow"
 
 
-def _management(rim: Rim, host: int) -> str:
+def _management(rim: Rim, fault: Fault) -> str:
+    host = destination_of(fault.target, rim.shape).host
     return f"unix:{rim.switch(host).rundir / INTEGRATION_BRIDGE}.mgmt"
 
 

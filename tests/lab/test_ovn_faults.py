@@ -10,12 +10,11 @@ from tests.lab.errors import LabError
 from tests.lab.faults import plan
 from tests.lab.ovs import VirtualSwitch
 from tests.lab.rim import Rim
-from tests.lab.shape import Controller as Kind
-from tests.lab.shape import Shape, driven_by
+from tests.lab.shape import Controller, Shape, driven_by
 from tests.lab.state import State
 from tests.lab.workload import Container
 
-SHAPE = driven_by(Kind.OVN)
+SHAPE = driven_by(Controller.OVN)
 EVERYONE = tuple(Container("train-a", host) for host in range(4))
 STATE = State(SHAPE, containers=EVERYONE)
 
@@ -103,10 +102,20 @@ def test_the_policy_that_goes_is_the_one_that_came(lab: Lab) -> None:
 def test_a_flow_that_is_lost_is_kept_and_given_back(lab: Lab) -> None:
     flow = "cookie=0xaf7ee434, table=33, priority=50 actions=resubmit(,37)"
     lab.flows = f"OFPST_FLOW reply\n {flow}\n"
-    done, (back,) = done_and_undone(lab, "flow-lost")
+    done, (_, back) = done_and_undone(lab, "flow-lost")
     assert done[-1].endswith("cookie=0xaf7ee434/-1")
     assert back.endswith(f"br-int.mgmt {flow}")
     assert list(lab.directory.iterdir()) == []
+
+
+def test_a_flow_of_a_port_that_was_made_anew_is_not_given_back(lab: Lab) -> None:
+    fault = plan("flow-lost", None, {}, STATE)
+    do, undo = ovn_faults.ACTIONS["flow-lost"]
+    lab.flows = " cookie=0xaf7ee434, table=33, priority=50 actions=resubmit(,37)\n"
+    do(lab.rim(fault), fault)
+    lab.rows = ["03d899b2-0000"]
+    undo(lab.rim(), fault)
+    assert not [words for words in lab.told if "add-flow" in words]
 
 
 @pytest.mark.parametrize(
