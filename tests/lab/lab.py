@@ -151,11 +151,14 @@ class Lab:
         def bring_up(host: int) -> None:
             self._switch(state, host).start()
             self._dress(state, host)
-            fabric.warm_up(shape, host)
             if shape.controller is Controller.OVN:
                 self._ovn(state).start_controller(host)
 
         in_parallel(bring_up, range(shape.hosts))
+        if shape.controller is Controller.OVN:
+            # First: ovs-vswitchd learns no neighbours before it has a tunnel.
+            self._ovn(state).sync()
+        in_parallel(lambda host: fabric.warm_up(shape, host), range(shape.hosts))
 
     # --- tasks and containers --------------------------------------------------------------
 
@@ -194,7 +197,7 @@ class Lab:
             fuller = state.with_container(container)
             self._sync(fuller)
             self._switch(state, container.host).add_ports(container)
-            self._await_ports(state, container)
+            self._await_ports(state, [container])
             self.store.write(fuller)
 
     def stop_container(self, container_id: str) -> None:
@@ -240,6 +243,7 @@ class Lab:
                 breakage.undo(self._rim(whole), fault)
             self._sync_disturbed(whole, healed)
             self.store.write(whole)
+            self._await_ports(whole, whole.containers)
         return healed
 
     # --- processes -------------------------------------------------------------------------
@@ -373,10 +377,10 @@ class Lab:
     def _ovn(self, state: State) -> ovn.Ovn:
         return ovn.Ovn(self.directory, state.shape)
 
-    def _await_ports(self, state: State, container: Container) -> None:
-        """Where a controller is asked, wait until it has done what it was."""
+    def _await_ports(self, state: State, containers: Iterable[Container]) -> None:
+        """Where OVN is to do it, wait until it has, unless a fault may keep it from that."""
         if state.shape.controller is Controller.OVN and not state.faults:
-            self._ovn(state).wait_until_bound([container])
+            self._ovn(state).wait_until_bound(containers)
 
     def _sync(self, state: State) -> None:
         """Give every living switch the flows of the desired state, or have OVN do it."""

@@ -68,13 +68,20 @@ class Ovn:
             self.nbctl(*(word for command in commands for word in ("--", *command)))
 
     def wait_until_bound(self, containers: Iterable[Container]) -> None:
-        """Return once all ports of containers are up, and all hosts know them.
+        """Return once all ports of containers are up where they should be, and all hosts know it.
 
         Raises `LabError` if that takes too long.
         """
-        for endpoint in cms.endpoints(containers, self._shape.rails):
-            patience = f"--timeout={BOUND_WITHIN_S:.0f}"
-            self.nbctl(patience, "wait-until", "Logical_Switch_Port", cms.port(endpoint), "up=true")
+        known = self.sbctl("--bare", "--columns=name,_uuid", "list", "Chassis").split()
+        chassis = dict(zip(known[::2], known[1::2], strict=True))
+        words = [f"--timeout={BOUND_WITHIN_S:.0f}"]
+        for each in cms.endpoints(containers, self._shape.rails):
+            where = chassis.get(f"h{each.container.host}")
+            if where is None:
+                raise LabError(f"h{each.container.host} is not in OVN's database")
+            bound = ("Port_Binding", cms.port(each), "up=true", f"chassis={where}")
+            words += ["--", "wait-until", *bound]
+        self.sbctl(*words)
         self.sync()
 
     def sync(self) -> None:

@@ -32,7 +32,7 @@ def _ovn(rim: Rim) -> Ovn:
 
 
 def _settle(rim: Rim, fault: Fault) -> None:
-    """Return once all hosts have what is asked, unless some other fault may keep one from it."""
+    """Return once all hosts have what a fault asks for, unless another may keep one from it."""
     if all(each.key == fault.key for each in rim.faults):
         _ovn(rim).sync()
 
@@ -52,7 +52,6 @@ def _freeze(rim: Rim, fault: Fault) -> None:
 def _thaw(rim: Rim, fault: Fault) -> None:
     with suppress(LabError):  # it died meanwhile
         rim.processes.signal(controller(host_of(fault.target, rim.shape)), signal.SIGCONT)
-    _settle(rim, fault)
 
 
 def _cut_off(rim: Rim, fault: Fault) -> None:
@@ -62,7 +61,6 @@ def _cut_off(rim: Rim, fault: Fault) -> None:
 
 def _reconnect(rim: Rim, fault: Fault) -> None:
     _send_to(rim, fault, SOUTHBOUND)
-    _settle(rim, fault)
 
 
 def _send_to(rim: Rim, fault: Fault, database: str) -> None:
@@ -80,7 +78,6 @@ def _begin(rim: Rim, fault: Fault) -> None:
     host = host_of(fault.target, rim.shape)
     if rim.processes.pid(controller(host)) is None:
         _ovn(rim).start_controller(host)
-    _settle(rim, fault)
 
 
 # --- a port ------------------------------------------------------------------------------------
@@ -92,7 +89,6 @@ def _misname(rim: Rim, fault: Fault) -> None:
 
 def _rename(rim: Rim, fault: Fault) -> None:
     _name(rim, fault, _port(rim, fault))
-    _settle(rim, fault)
 
 
 def _name(rim: Rim, fault: Fault, name: str) -> None:
@@ -115,7 +111,6 @@ def _cede(rim: Rim, fault: Fault) -> None:
     endpoint = endpoint_of(fault.target, rim.shape)
     gone = ("--if-exists", "del-port", INTEGRATION_BRIDGE, _impostor(endpoint))
     rim.switch(_other(rim, endpoint.container.host)).vsctl(*gone)
-    _settle(rim, fault)
 
 
 def _impostor(endpoint: Endpoint) -> str:
@@ -139,7 +134,6 @@ def _misplace(rim: Rim, fault: Fault) -> None:
 def _place(rim: Rim, fault: Fault) -> None:
     row = ("Logical_Switch_Port", _port(rim, fault))
     _ovn(rim).nbctl("--if-exists", "remove", *row, "options", "requested-chassis")
-    _settle(rim, fault)
 
 
 def _disable(rim: Rim, fault: Fault) -> None:
@@ -149,7 +143,6 @@ def _disable(rim: Rim, fault: Fault) -> None:
 
 def _enable(rim: Rim, fault: Fault) -> None:
     _ovn(rim).nbctl("lsp-set-enabled", _port(rim, fault), "enabled")
-    _settle(rim, fault)
 
 
 def _change_mac(rim: Rim, fault: Fault) -> None:
@@ -177,7 +170,6 @@ def _forbid(rim: Rim, fault: Fault) -> None:
 
 def _permit(rim: Rim, fault: Fault) -> None:
     _ovn(rim).nbctl("acl-del", *_policy(rim, fault))
-    _settle(rim, fault)
 
 
 def _policy(rim: Rim, fault: Fault) -> tuple[str, ...]:
@@ -248,7 +240,6 @@ def _take_address(rim: Rim, fault: Fault) -> None:
 def _offer_own(rim: Rim, fault: Fault) -> None:
     found = rnic_of(fault.target, rim.shape)
     _offer(rim, fault, rim.shape.vtep(found.host, found.rail))
-    _settle(rim, fault)
 
 
 def _offer(rim: Rim, fault: Fault, address: str) -> None:
@@ -267,9 +258,8 @@ def _pause(rim: Rim, _fault: Fault) -> None:
     _ovn(rim).ask()
 
 
-def _resume(rim: Rim, fault: Fault) -> None:
+def _resume(rim: Rim, _fault: Fault) -> None:
     _ovn(rim).appctl(NORTHD, "resume")
-    _settle(rim, fault)
 
 
 def _haunt(rim: Rim, fault: Fault) -> None:

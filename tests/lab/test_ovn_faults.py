@@ -8,6 +8,7 @@ import pytest
 from tests.lab import cms, ovn_faults
 from tests.lab.errors import LabError
 from tests.lab.faults import plan
+from tests.lab.ovn import Ovn
 from tests.lab.ovs import VirtualSwitch
 from tests.lab.rim import Rim
 from tests.lab.shape import Controller, Shape, driven_by
@@ -29,8 +30,9 @@ class Lab:
     flows: str = ""
 
     def rim(self, *faults: Any, shape: Shape = SHAPE) -> Rim:
-        made: Any = (self.directory, shape, faults, None, None, lambda host: Switch(self, host))
-        return Rim(*made, revive_switch=lambda host: None)
+        switch, nobody = lambda host: Switch(self, host), lambda host: None
+        none: Any = None
+        return Rim(self.directory, shape, faults, none, none, switch, nobody)
 
     def note(self, whom: str, *words: str) -> str:
         self.told.append(" ".join((whom, *words)))
@@ -54,9 +56,7 @@ class Switch(VirtualSwitch):
 def lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Lab:
     made = Lab(tmp_path)
     for tool in ("nbctl", "sbctl", "appctl"):
-        monkeypatch.setattr(
-            ovn_faults.Ovn, tool, lambda _, *words, tool=tool: made.note(tool, *words)
-        )
+        monkeypatch.setattr(Ovn, tool, lambda _, *words, tool=tool: made.note(tool, *words))
     monkeypatch.setattr(ovn_faults, "run", made.run)
     return made
 
@@ -72,7 +72,7 @@ def done_and_undone(lab: Lab, name: str, target: str | None = None) -> tuple[lis
 
 @pytest.mark.parametrize("name", ["tunnel-address-wrong", "tunnel-address-taken"])
 def test_a_host_offers_its_own_addresses_again(lab: Lab, name: str) -> None:
-    (wrong, *_), (right, *_) = done_and_undone(lab, name, "h3/rnic1")
+    (wrong, *_), (right,) = done_and_undone(lab, name, "h3/rnic1")
     offered = Switch(lab, 3)._for_ovn()
     assert right.split()[-1] in offered
     assert wrong.split()[-1] not in offered
@@ -86,14 +86,14 @@ def test_what_is_taken_is_another_host_s(lab: Lab) -> None:
 
 
 def test_a_port_is_called_by_its_own_name_again(lab: Lab) -> None:
-    (wrong,), (right, _) = done_and_undone(lab, "port-unbound", "train-a-1/rail1")
+    (wrong,), (right,) = done_and_undone(lab, "port-unbound", "train-a-1/rail1")
     name = cms.port(EVERYONE[1].endpoint(1))
     assert right.endswith(f"train-a-1-r1 external_ids:iface-id={name}")
     assert right != wrong
 
 
 def test_the_policy_that_goes_is_the_one_that_came(lab: Lab) -> None:
-    (came, *_), (gone, *_) = done_and_undone(lab, "policy-drop")
+    (came, *_), (gone,) = done_and_undone(lab, "policy-drop")
     assert "{4791, 18515}" in came
     added = came.removeprefix("nbctl --name=quarantine acl-add ").removesuffix(" drop")
     assert gone == f"nbctl acl-del {added}"
