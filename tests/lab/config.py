@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TOML files that the agents and the analyzer are started with. Pure."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lab.certs import ANALYZER, Certificates
@@ -26,6 +28,12 @@ pings_per_visit = 1
 rate_per_endpoint = 16
 
 """
+_ON_OVN = """\
+rails = {}
+
+[endpoints]
+controller = "ovn-kubernetes"
+"""
 _TRACE = """
 [trace]
 packets_per_second = {}
@@ -44,8 +52,12 @@ def agent_toml(
     transport: Transport = Transport.UDP,
     *,
     traced: bool = True,
+    rnics: Sequence[str] = (),
 ) -> str:
-    """Return the agent's configuration on a host."""
+    """Return the agent's configuration on a host.
+
+    `rnics` are those of rails 0, 1, ..., where OVN plugs in.
+    """
     name = f"h{host}"
     probe = "" if transport is Transport.UDP else _EMULATED.format(transport)
     if not traced or transport is not Transport.UDP:
@@ -64,7 +76,7 @@ listen = "{management_address(host)}:{AGENT_PORT}"
 [ovs]
 rundir = "{directory / name}"
 integration_bridge = "{INTEGRATION_BRIDGE}"
-{probe}"""
+{_ON_OVN.format(json.dumps(rnics)) if rnics else ""}{probe}"""
 
 
 def analyzer_toml(directory: Path, certificates: Certificates) -> str:
