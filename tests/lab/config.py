@@ -11,6 +11,8 @@ from tests.lab.shape import (
     ANALYZER_ADDRESS,
     ANALYZER_PORT,
     INTEGRATION_BRIDGE,
+    NORTHBOUND,
+    SOUTHBOUND,
     Shape,
     Transport,
     management_address,
@@ -30,9 +32,15 @@ rate_per_endpoint = 16
 """
 _ON_OVN = """\
 rails = {}
+ovn_rundir = "{}"
 
 [endpoints]
 controller = "ovn-kubernetes"
+"""
+_READ_OVN = """
+[controllers.ovn]
+northbound = ["{}"]
+southbound = ["{}"]
 """
 _TRACE = """
 [trace]
@@ -76,17 +84,18 @@ listen = "{management_address(host)}:{AGENT_PORT}"
 [ovs]
 rundir = "{directory / name}"
 integration_bridge = "{INTEGRATION_BRIDGE}"
-{_ON_OVN.format(json.dumps(rnics)) if rnics else ""}{probe}"""
+{_ON_OVN.format(json.dumps(rnics), directory / name) if rnics else ""}{probe}"""
 
 
-def analyzer_toml(directory: Path, certificates: Certificates) -> str:
+def analyzer_toml(directory: Path, certificates: Certificates, *, on_ovn: bool = False) -> str:
     """Return the analyzer's configuration."""
+    read = _READ_OVN.format(NORTHBOUND, SOUTHBOUND) if on_ovn else ""
     return f"""\
 listen = "{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
 database = "{directory / "analyzer" / "netagent.duckdb"}"
 topology = "{directory / "topology.toml"}"
 
-{_tls(certificates, ANALYZER)}"""
+{_tls(certificates, ANALYZER)}{read}"""
 
 
 def topology_toml(shape: Shape) -> str:

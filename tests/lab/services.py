@@ -35,9 +35,9 @@ class Services:
         (self._directory / "analyzer").mkdir(exist_ok=True)
         topology = config.topology_toml(self._shape)
         (self._directory / "topology.toml").write_text(topology)
-        analyzer = config.analyzer_toml(self._directory, self.certificates)
-        (self._directory / "analyzer.toml").write_text(analyzer)
         on_ovn = self._shape.controller is Controller.OVN
+        analyzer = config.analyzer_toml(self._directory, self.certificates, on_ovn=on_ovn)
+        (self._directory / "analyzer.toml").write_text(analyzer)
         rnics = [rnic(rail) for rail in range(self._shape.rails)] if on_ovn else []
         for host in range(self._shape.hosts):
             self._agent_config(host).parent.mkdir(exist_ok=True)
