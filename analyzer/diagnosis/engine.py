@@ -699,7 +699,8 @@ class Diagnosis:
             if start > newest_ns - FINDINGS_NS
         ]
         declared = differences(self._topology, (r.endpoint for r in self._roster.endpoints()))
-        return stated + [each.finding for each in self._differences or ()] + declared
+        lasting = [each.finding for each in self._differences or () if each.lasts]
+        return stated + lasting + declared
 
     def topology(self) -> object:
         """Return the fabric as learned and declared, as plain data."""

@@ -2,8 +2,8 @@
 """Verdicts on controllers: hosts have not what these want, and that is why probes are lost, or not.
 
 A difference explains losses only of endpoints that it may cost all they send, and that do lose all:
-whoever still gets an answer is cut off by something else, and stays in the vote. Ports that two
-hosts fight over lose a part. What costs no probe now is masked, where it will cost some: the next
+whoever still gets an answer is cut off by something else, and stays in the vote. Then both sides
+agree, and it need not have lasted. Ports that two hosts fight over lose a part. What costs no probe now is masked, where it will cost some: the next
 container that comes. The rest are findings only.
 """
 
@@ -32,6 +32,9 @@ WAITING = {
 }  # fmt: skip
 """What is an incident though nothing is lost yet, where the host has endpoints."""
 
+_IN_PART = {FindingKind.PORT_CONTESTED}
+"""What takes a part of packets: that some are lost does not say for certain that it is why."""
+
 
 class Controllers:
     """Names what of a controller is at fault."""
@@ -54,13 +57,14 @@ class Controllers:
 def _explained(
     difference: Difference, case: Case, dead: AbstractSet[OrderedPair]
 ) -> Explained | None:
-    flows = _cost(difference, case, dead)
     kind = difference.finding.kind
+    if not difference.lasts and kind in _IN_PART:
+        return None
+    flows = _cost(difference, case, dead)
     if flows:
-        is_part = kind is FindingKind.PORT_CONTESTED
-        symptom = Symptom.LOSS if is_part else Symptom.UNCONNECTIVITY
+        symptom = Symptom.LOSS if kind in _IN_PART else Symptom.UNCONNECTIVITY
         return Explained(_verdict(difference, symptom, flows), flows)
-    if kind in WAITING and _concerns(difference, case):
+    if difference.lasts and kind in WAITING and _concerns(difference, case):
         return Explained(_verdict(difference, Symptom.MASKED, ()), ())
     return None
 

@@ -46,6 +46,9 @@ class Difference:
     """Logical ports whose traffic may be lost."""
     endpoints: tuple[EndpointId, ...] = ()
     """Those that `ports` are, as far as anybody can tell."""
+    lasts: bool = True
+    """Whether it stood for as long as its question says; one that did not yet says nothing by
+    itself, but why those lose all that it concerns."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,9 @@ Chosen: by then all that keeps a host from what is new has lasted."""
 REASON_NS = 30_000_000_000
 """Nanoseconds for which a mismatch is seen before it may be the reason of another. Chosen: half of
 what that one has to last; instances that are busy are behind at every other look."""
+SOON_NS = 5_000_000_000
+"""Nanoseconds after which a mismatch may be why endpoints lose all that they send. Chosen: two
+steps; that probes agree takes the place of time."""
 Key = tuple[FindingKind, str, str]
 _KNOWN_TO_HOSTS = {
     FindingKind.CONTROLLER_AWAY, FindingKind.CONTROLLER_STALE, FindingKind.TUNNEL_ADDRESS_WRONG,
@@ -75,7 +78,7 @@ class Differences:
             seen |= held
             since |= {key: self._since[key] for key in held}
         ages = {key: now_ns - since[key] for key in seen}
-        following = _following(seen, ages)
+        following = _following(seen, ages, REASON_NS)
         # A reason that is gone does not leave behind what nobody could have mended meanwhile.
         self._since = since | dict.fromkeys(following, now_ns)
         self._standing = {
@@ -84,17 +87,31 @@ class Differences:
             if ages[key] >= each.after_ns and key not in following
         }
         self._began_ns = min(now_ns, now_ns if self._began_ns is None else self._began_ns)
-        told = self._tell(self._standing, sight)
+        told = self._tell(self._standing, self._soon(seen, ages), sight)
         return told if now_ns - self._began_ns >= YOUNG_NS else None
 
-    def _tell(self, standing: Mapping[Key, Mismatch], sight: Sight) -> tuple[Difference, ...]:
+    def _soon(self, seen: Mapping[Key, Mismatch], ages: Mapping[Key, int]) -> dict[Key, Mismatch]:
+        """Return what does not stand yet, and follows from nothing else that is seen."""
+        following = _following(seen, ages, 0)
+        return {
+            key: each
+            for key, each in seen.items()
+            if ages[key] >= SOON_NS
+            and key not in self._standing
+            and key not in following
+            and not _is_away(each)
+        }
+
+    def _tell(
+        self, standing: Mapping[Key, Mismatch], soon: Mapping[Key, Mismatch], sight: Sight
+    ) -> tuple[Difference, ...]:
         told: dict[Key, Difference] = {}
         parts: set[tuple[FindingKind, str]] = set()
-        for key, mismatch in _alone(standing).items():
+        for key, mismatch in _alone({**standing, **soon}).items():
             if key[:2] in parts:
                 continue  # seen by another sign
             parts.add(key[:2])
-            new = _difference(mismatch, sight)
+            new = _difference(mismatch, sight, lasts=key in standing)
             old = self._told.get(key)
             # Who is concerned decides; words that count on are no news.
             told[key] = old if old is not None and _whom(old) == _whom(new) else new
@@ -109,19 +126,20 @@ def _alone(standing: Mapping[Key, Mismatch]) -> Mapping[Key, Mismatch]:
     return {key: each for key, each in standing.items() if each.kind in _KNOWN_TO_HOSTS}
 
 
-def _following(seen: Mapping[Key, Mismatch], ages: Mapping[Key, int]) -> set[Key]:
-    """Return what follows from something else that is seen for long enough.
+def _following(seen: Mapping[Key, Mismatch], ages: Mapping[Key, int], reason_ns: int) -> set[Key]:
+    """Return what follows from something else that is seen for `reason_ns`.
 
     A reason need not stand yet: some have to last longer than what follows.
     """
-    known = [each for key, each in seen.items() if ages[key] >= REASON_NS]
+    known = [each for key, each in seen.items() if ages[key] >= reason_ns]
     refused = _hosts(known, _WRITES_NOTHING)
     unable = _hosts(known, _BINDS_NOTHING)
     taken = _hosts(known, {FindingKind.TUNNEL_ADDRESS_TAKEN})
     contested = {each.part for each in known if each.kind is FindingKind.PORT_CONTESTED}
     # Then hosts have what was wanted before.
     is_old = any(
-        each.kind is FindingKind.TRANSLATION_STALE and ages[key] >= each.after_ns
+        each.kind is FindingKind.TRANSLATION_STALE
+        and ages[key] >= min(reason_ns, REASON_NS) * each.after_ns // REASON_NS
         for key, each in seen.items()
     )
     misnamed = {each.interface for each in known if each.kind is FindingKind.PORT_UNBOUND}
@@ -152,16 +170,17 @@ def _is_away(mismatch: Mismatch) -> bool:
     return mismatch.kind is FindingKind.CONTROLLER_AWAY
 
 
-def _difference(mismatch: Mismatch, sight: Sight) -> Difference:
+def _difference(mismatch: Mismatch, sight: Sight, *, lasts: bool) -> Difference:
     ends = {end.id for port in mismatch.ports for end in sight.ends.of(port)}
     finding = Finding(
         mismatch.kind, controller(mismatch.part), mismatch.text, sight.now_ns,
         dict(mismatch.evidence),
     )  # fmt: skip
     whole = mismatch.is_whole
-    return Difference(finding, mismatch.hosts, whole, mismatch.ports, tuple(sorted(ends)))
+    ports, ordered = mismatch.ports, tuple(sorted(ends))
+    return Difference(finding, mismatch.hosts, whole, ports, ordered, lasts)
 
 
 def _whom(each: Difference) -> object:
     """Return whom a difference concerns."""
-    return each.hosts, each.is_whole, each.ports, each.endpoints
+    return each.hosts, each.is_whole, each.ports, each.endpoints, each.lasts

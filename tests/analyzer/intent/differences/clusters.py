@@ -88,6 +88,8 @@ class Cluster:
         self.placement: dict[str, Placement] = {}
         self.plugs: dict[str, Plug] = {}
         """By interface, which no two hosts share here."""
+        self.soon: tuple[Difference, ...] = ()
+        """What does not stand yet."""
         self.said: dict[str, HostSaid] = {}
         self.count = 0
         for _ in range(self.ports):
@@ -209,7 +211,8 @@ class Cluster:
                 self.said[host.name] = HostSaid(self.state(host), self.now_ns)
         told = self.differences.step(self.intent(), self.said, self.endpoints(), self.now_ns)
         self.now_ns += STEP_NS
-        return told or ()
+        self.soon = tuple(each for each in told or () if not each.lasts)
+        return tuple(each for each in told or () if each.lasts)
 
     def after(self, seconds: int) -> tuple[Difference, ...]:
         """Let time pass; return what differs then."""

@@ -262,3 +262,17 @@ def test_a_difference_lasts_longer_than_words_that_are_old():
     cluster.look()
     host.is_silent = True
     assert named(cluster.after(300)) == []
+
+
+COSTLY = ["a3 ended", "b1 no iface-id", "b1 wrong iface-id", "b3 elsewhere", "e2 wrong", "f mac"]
+"""Faults by which endpoints lose all that they send."""
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_why_endpoints_lose_all_is_known_within_three_looks(name):
+    """And nothing else is, though nothing of it has lasted."""
+    cluster, fault = shaped(1, 5, 9), FAULTS[name]
+    part = fault.part(cluster, "h1")
+    fault.do(cluster, "h1")
+    assert [cluster.look() for _ in range(3)] == [(), (), ()]
+    assert named(cluster.soon) == [(fault.kind, f"controller {part}")]
