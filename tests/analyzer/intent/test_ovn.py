@@ -4,11 +4,11 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.intent.changes import Known
-from analyzer.intent.model import MOVES_NS, Allowed, Encapsulation
+from analyzer.intent.changes import Changes, Known
+from analyzer.intent.model import MOVES_NS, Allowed, Encapsulation, Port
 from analyzer.intent.ovn import (
     MOST_MOVES,
     NORTHBOUND,
@@ -36,7 +36,8 @@ NAMES = {
     "Encap": "en",
     "Port_Binding": "pb",
 }
-NUMBERS = st.integers(0, 4)
+NUMBERS = st.integers(0, 2)
+"""Few, so that most of what happens concerns what is there."""
 
 
 def some(table):
@@ -93,9 +94,14 @@ UNIQUE = {
 """Columns in which no two rows of a table are alike, as OVN's schemas have it."""
 
 CHANGES = st.sampled_from(sorted(ROWS)).flatmap(
-    lambda table: st.builds(Change, st.just(table), some(table), st.none() | ROWS[table])
+    lambda table: st.builds(
+        Change, st.just(table), some(table), st.one_of(ROWS[table], ROWS[table], st.none())
+    )
 )
-BATCHES = st.lists(st.tuples(st.integers(0, 40), st.lists(CHANGES, max_size=6)), max_size=12)
+BATCHES = st.lists(
+    st.tuples(st.integers(0, 40), st.lists(CHANGES, min_size=2, max_size=6)),
+    min_size=4, max_size=12,
+)  # fmt: skip
 
 
 def valid(tables, changes):
@@ -143,6 +149,7 @@ def plain(intent):
 
 
 @given(BATCHES, st.integers(1, 9), st.randoms(use_true_random=False))
+@settings(max_examples=200)
 def test_what_is_followed_is_what_reading_all_of_it_anew_gives(batches, most, random):
     """Also put together of changes, a few at a time, however a transaction's rows are ordered.
 
@@ -150,25 +157,28 @@ def test_what_is_followed_is_what_reading_all_of_it_anew_gives(batches, most, ra
     """
     tables = {table: {} for table in ROWS}
     follower, known, now_ns = Follower(), Known(SOURCE, {}), 1_000 * SECOND
-    for database in BOTH:
-        follower.here(database)
-    seen = {f"p{number}": [(0, None)] for number in range(5)}
+    unread = list(BOTH)
+    seen = {f"p{number}": [(0, None)] for number in range(3)}
     for wait_s, changes in batches:
         now_ns += wait_s * SECOND
         batch = valid(tables, changes)
         random.shuffle(batch)
         follower.take(batch, now_ns)
-        told = naive(tables)
+        told, intent = naive(tables), follower.intent(now_ns)
+        assert plain(intent) == told
         for port, places in seen.items():
             places.append((now_ns, told["placements"].get(port, {}).get("chassis")))
+        for port, placement in intent.placements.items():
+            assert (placement.since_ns, placement.moves) == watched(seen[port], now_ns, MOVES_NS)
+        if random.random() < 0.3 and unread:
+            follower.here(unread.pop())
+            known.take(Changes(SOURCE, 0, {"p9": Port("p9")}))  # of who said it before
         if random.random() < 0.5:
             tell(follower, known, now_ns, most)
-    intent = follower.intent(now_ns)
-    assert plain(intent) == naive(tables)
-    for port, placement in intent.placements.items():
-        assert (placement.since_ns, placement.moves) == watched(seen[port], now_ns, MOVES_NS)
+    for database in unread:
+        follower.here(database)
     tell(follower, known, now_ns, most)
-    assert replace(known.intent(), wall_ns=now_ns) == intent
+    assert replace(known.intent(), wall_ns=now_ns) == follower.intent(now_ns)
     assert not follower.has_news
 
 
@@ -210,6 +220,35 @@ def test_a_change_costs_what_refers_to_it():
     assert set(follower.changes(3, 100).ports) == {"p7"}
     follower.take([Change("Logical_Switch", "s", {"name": "net", "ports": uuids - {"u9"}})], 4)
     assert follower.changes(4, 100).ports["p9"].network == ""
+    follower.take([Change("Logical_Switch", "s", {"name": "other", "ports": uuids - {"u9"}})], 5)
+    told = follower.changes(5, 20_000).ports
+    assert len(told) == 9_999
+    assert {each.network for each in told.values()} == {"other"}
+
+
+def test_a_name_that_goes_from_one_row_to_another_is_whose_it_is_now():
+    """In whichever order the rows of that transaction come: of a chassis its host's name, too."""
+    for first in (True, False):
+        follower = Follower()
+        follower.take([port("p", requested="node"), chassis("c1", "h1", "node")], 0)
+        batch = [
+            Change("Chassis", "c1", None),
+            chassis("c2", "h1", "node"),
+            Change("Logical_Switch_Port", "u0", None),
+            port("p", 1, requested="node"),
+        ]
+        follower.take(batch if first else batch[::-1], 1)
+        told = follower.intent(1)
+        assert told.ports["p"].hosts == ("h1",)
+        assert (told.ports["p"].owner, set(told.chassis)) == ("Logical_Switch_Port u1", {"h1"})
+
+
+def test_two_rows_may_exchange_their_names():
+    follower = Follower()
+    follower.take([port("a", 0), port("b", 1)], 0)
+    follower.take([port("b", 0), port("a", 1)], 1)
+    owners = {name: each.owner[-2:] for name, each in follower.intent(1).ports.items()}
+    assert owners == {"a": "u1", "b": "u0"}
 
 
 # --- places over time ---------------------------------------------------------------------------
