@@ -3,8 +3,8 @@
 
 A difference explains losses only of endpoints that it may cost all they send, and that do lose all:
 whoever still gets an answer is cut off by something else, and stays in the vote. Then both sides
-agree, and it need not have lasted. Ports that two hosts fight over lose a part. What costs no probe now is masked, where it will cost some: the next
-container that comes. The rest are findings only.
+agree, and it need not have lasted. Ports that two hosts fight over lose a part. What costs no probe
+now is masked, where it will cost some: the next container that comes. The rest are findings only.
 """
 
 from collections.abc import Collection, Iterable
