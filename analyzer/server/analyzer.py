@@ -43,6 +43,7 @@ from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
+from analyzer.server.meaning import Meaning
 from analyzer.server.planner import Planner
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
@@ -329,6 +330,7 @@ class Analyzer:
         self.controller, self.differing = controller, differing
         self.intended.intents = lambda: (controller.intent,)
         self.intended.plugged = differing.plugged
+        self.asker.meaning = Meaning(controller, self.driven, self.fleet.flows).read
 
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
