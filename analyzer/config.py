@@ -2,15 +2,18 @@
 """The analyzer's TOML files, read into frozen values. Unknown keys are errors with their line."""
 
 import ipaddress
+import os
 import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
+from analyzer.intent.kubernetes import CONTAINER, LABELS, RAIL, Rules
 from netagent.model.address import canonical
 from netagent.model.errors import ConfigError, LocalProtocolError
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
@@ -136,6 +139,56 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Recordings of the newest incidents kept, each as large at most; 0 keeps none."""
 
 
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Folder of what a pod proves itself by to the API server."""
+
+
+class Kubernetes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An API server of Kubernetes. Files are relative to the configuration file."""
+
+    url: str = ""
+    """Such as ``https://10.0.0.1:6443``. Empty: that of the cluster in which the analyzer runs as a
+    pod, with its service account."""
+    ca: str = ""
+    """Who may sign its certificate; in PEM. Empty: whom this machine trusts."""
+    token_file: str = ""
+    """Holds our bearer token; read for each request."""
+    cert: str = ""
+    """Our certificate, in place of a token."""
+    key: str = ""
+    namespaces: tuple[str, ...] = ()
+    """Whose pods are read; none: all of them."""
+    labels: str = ""
+    """Label selector of pods, as kubectl's -l takes it."""
+    task_labels: tuple[str, ...] = LABELS
+    """Labels that name a pod's job; the first that it has counts."""
+    container: str = CONTAINER
+    """A pod's container as agents call it."""
+    rail: str = RAIL
+    """Which networks of a pod are a rail's, by their name; the first group is the rail."""
+    first_rail: int = 0
+    """Number that stands for rail 0."""
+    every_pod: bool = False
+    """True: pods count that ask for no device."""
+    tell: bool = False
+    """True: nodes and pods are told of incidents, by Events and a condition."""
+
+    @property
+    def rules(self) -> Rules:
+        """How pods are read."""
+        return Rules(self.task_labels, self.container, self.rail, self.first_rail, self.every_pod)
+
+
+MAX_NAMESPACES = 32
+"""Most namespaces that are named. Chosen: each holds a connection; of more, read all of them."""
+
+
+class Controllers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who says what should be."""
+
+    kubernetes: Kubernetes | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The analyzer's configuration file."""
 
@@ -167,6 +220,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slowness: Slowness = msgspec.field(default_factory=Slowness)
     tasks: Tasks = msgspec.field(default_factory=Tasks)
     recording: Recording = msgspec.field(default_factory=Recording)
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
 
     @property
     def enrolment_address(self) -> tuple[str, int]:
@@ -225,6 +279,14 @@ def load(path: str) -> Config:
     for name in config.tenants:
         if problem := _no_tenant(name, config):
             raise ConfigError(path, f"tenants: {problem}", line_of(text, ("tenants", name)))
+    if config.controllers.kubernetes is not None:
+        kubernetes = _within(config.controllers.kubernetes)
+        if found := _unreadable(kubernetes):
+            key, problem = found
+            line = line_of(text, ("controllers", "kubernetes", key))
+            raise ConfigError(path, f"controllers.kubernetes.{key}: {problem}", line)
+        controllers = msgspec.structs.replace(config.controllers, kubernetes=kubernetes)
+        config = msgspec.structs.replace(config, controllers=controllers)
     return _anchored(config, Path(path).resolve().parent)
 
 
@@ -357,9 +419,64 @@ def _no_tenant(name: str, config: Config) -> str:
     return f"{name!r} is among {also[0]} too, who read everything" if also else ""
 
 
+def _within(kubernetes: Kubernetes) -> Kubernetes:
+    """Return the API server of the cluster that this is a pod of, unless one is named."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    if kubernetes.url or not host:
+        return kubernetes
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return msgspec.structs.replace(
+        kubernetes,
+        url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        ca=kubernetes.ca or f"{SERVICE_ACCOUNT}/ca.crt",
+        token_file=kubernetes.token_file or f"{SERVICE_ACCOUNT}/token",
+    )
+
+
+def _unreadable(kubernetes: Kubernetes) -> tuple[str, str] | None:
+    """Return which setting of an API server cannot be so, and why; None where all can."""
+    if problem := _no_server(kubernetes.url):
+        return "url", problem
+    if bool(kubernetes.cert) != bool(kubernetes.key):
+        return "cert", "cert and key go together"
+    names = kubernetes.namespaces
+    if len(names) > MAX_NAMESPACES or any(not _NAMESPACE.fullmatch(name) for name in names):
+        return "namespaces", f"these are no names of at most {MAX_NAMESPACES} namespaces"
+    for key in ("container", "rail"):
+        try:
+            Rules(**{key: getattr(kubernetes, key)})
+        except ValueError as error:
+            return key, str(error)
+    return None
+
+
+def _no_server(text: str) -> str:
+    """Return why a URL can be no API server's; "" where it can."""
+    if not text:
+        return "name the API server: this is no pod (KUBERNETES_SERVICE_HOST is not set)"
+    try:
+        url = urlsplit(text)
+        host, _ = url.hostname or "", url.port
+    except ValueError as error:
+        return f"{text!r}: {error}"
+    is_safe = url.scheme == "https" or (url.scheme == "http" and is_loopback(host))
+    if not host or not is_safe or url.username or url.query or url.fragment:
+        return f"{text!r} is not such as https://10.0.0.1:6443"
+    return ""
+
+
+_NAMESPACE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
 def _anchored(config: Config, folder: Path) -> Config:
     def anchor(file: str) -> str:
         return str(folder / file)
+
+    def anchored(kubernetes: Kubernetes) -> Kubernetes:
+        names = ("ca", "token_file", "cert", "key")
+        files = {name: getattr(kubernetes, name) for name in names}
+        given = {name: anchor(file) for name, file in files.items() if file}
+        return msgspec.structs.replace(kubernetes, **given)
 
     tls = config.tls
     return msgspec.structs.replace(
@@ -372,4 +489,8 @@ def _anchored(config: Config, folder: Path) -> Config:
         ),
         enrolment=config.enrolment
         and Enrolment(anchor(config.enrolment.authority), config.enrolment.listen),
+        controllers=msgspec.structs.replace(
+            config.controllers,
+            kubernetes=config.controllers.kubernetes and anchored(config.controllers.kubernetes),
+        ),
     )

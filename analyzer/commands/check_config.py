@@ -6,6 +6,7 @@ import json
 
 from analyzer import config as configuration
 from analyzer.commands.ca import FILE
+from analyzer.controllers.kubernetes import Api
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology
@@ -39,6 +40,9 @@ def run(args: argparse.Namespace) -> int:
             topology = configuration.load_topology(config.topology)
         if config.tls is not None:
             identity.trust_of(config.tls, path)
+        kubernetes = config.controllers.kubernetes
+        if kubernetes is not None:
+            Api(kubernetes, path)
     except ConfigError as error:
         if not args.json:
             raise
@@ -60,6 +64,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"  topology   {switches} switches, {len(topology.links)} links")
     print(f"  admins     {', '.join(config.admins) or 'nobody'}")
     print(f"  readers    {', '.join(config.readers) or 'nobody'}")
+    if kubernetes is not None:
+        told = ", told of incidents" if kubernetes.tell else ""
+        print(f"  kubernetes {kubernetes.url}{told}")
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
     return 0

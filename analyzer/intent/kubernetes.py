@@ -40,6 +40,10 @@ LABELS = (
 )
 """Labels that name a pod's job, the outermost first: a JobSet's pods are of Jobs as well. The last
 is batch.kubernetes.io/job-name before Kubernetes 1.27."""
+CONTAINER = "{namespace}.{pod}"
+"""What agents call a pod's container by default: as Kube-OVN's are, and no other pod is."""
+RAIL = r".*rail-?([0-9]+)"
+"""Networks that are a rail's by default."""
 SERVICES = frozenset({"DaemonSet", "Node", "ReplicaSet", "ReplicationController"})
 """Kinds of controllers whose pods are no job's."""
 
@@ -86,10 +90,10 @@ class Rules:
 
     labels: tuple[str, ...] = LABELS
     """Labels that name a pod's job; the first that it has counts."""
-    container: str = "{namespace}.{pod}"
+    container: str = CONTAINER
     """A pod's container as agents call it; ``{KEY}`` is ``namespace``, ``pod``, ``uid`` or the key
     of an annotation."""
-    rail: str = r".*rail-?([0-9]+)"
+    rail: str = RAIL
     """Regular expression that the name of a network must match, without its namespace, to be that
     of a rail; its first group is the rail."""
     first_rail: int = 0
@@ -145,9 +149,7 @@ class Change:
 
 
 def pod_of(pod: Json, rules: Rules) -> Pod | None:
-    """Return a pod as it counts; None for one that is no task's, or should not be there (any
-    more).
-    """
+    """Return a pod as it counts; None for one that is no task's, or should not be there."""
     meta, spec = _map(pod, "metadata"), _map(pod, "spec")
     phase, node = _text(_map(pod, "status"), "phase"), _text(spec, "nodeName")
     namespace, name = _text(meta, "namespace"), _text(meta, "name")
@@ -219,9 +221,9 @@ class Book:
 
     # --- what the API says ----------------------------------------------------------------------
 
-    def replace_pods(self, namespace: str, pods: Iterable[Json], now_ns: int) -> None:
+    def replace_pods(self, namespace: str, pods: Iterable[Pod], now_ns: int) -> None:
         """Take all pods of `namespace`; all there are, if it is "". They replace those known."""
-        found = {(p.namespace, p.name): p for p in self._read(pods)}
+        found = {(pod.namespace, pod.name): pod for pod in pods}
         gone = [k for k in self._pods if namespace in {"", k[0]} and k not in found]
         for key in gone:
             self._put(key, None, now_ns)
@@ -233,9 +235,9 @@ class Book:
                 if self._scope(task) in {namespace, None}:
                     self._soil(task, now_ns)
 
-    def replace_nodes(self, nodes: Iterable[Json], now_ns: int) -> None:
+    def replace_nodes(self, nodes: Iterable[Node], now_ns: int) -> None:
         """Take all nodes; they replace those known."""
-        found = {node.name: node for node in map(node_of, nodes) if node is not None}
+        found = {node.name: node for node in nodes}
         for name in [*(self._nodes.keys() - found.keys()), *found]:
             self._put_node(name, found.get(name), now_ns)
 
@@ -335,9 +337,6 @@ class Book:
         return self._pods.get(key) if key else None
 
     # --- the inside -----------------------------------------------------------------------------
-
-    def _read(self, pods: Iterable[Json]) -> Iterator[Pod]:
-        return (p for p in (pod_of(pod, self._rules) for pod in pods) if p is not None)
 
     def _put(self, key: tuple[str, str], pod: Pod | None, now_ns: int) -> None:
         before = self._pods.get(key)

@@ -54,9 +54,13 @@ def event(kind, thing):
     return {"type": kind, "object": thing}
 
 
+def those(*pods, rules=None):
+    return [found for each in pods if (found := pod_of(each, rules or Rules())) is not None]
+
+
 def listed(*pods, rules=None, **more):
     book = Book(rules or Rules(), **more)
-    book.replace_pods("", pods, 0)
+    book.replace_pods("", those(*pods, rules=rules), 0)
     return book
 
 
@@ -284,7 +288,7 @@ def test_nothing_is_withdrawn_before_all_pods_were_listed():
     book = Book(Rules(), namespaces=("ml", "web"), known=known)
     book.take(event("ADDED", pod("p-0")), 0)
     assert told(book) == {}
-    book.replace_pods("ml", [pod("p-0"), pod("p-1")], 0)
+    book.replace_pods("ml", those(pod("p-0"), pod("p-1")), 0)
     assert {task: bool(t) for task, t in told(book).items()} == {
         "ml.old": False, "left.old": False, "ml.bert": True,
     }  # fmt: skip
@@ -294,8 +298,8 @@ def test_nothing_is_withdrawn_before_all_pods_were_listed():
 
 def test_listing_one_namespace_again_leaves_the_others():
     book = Book(Rules(), namespaces=("ml", "web"))
-    book.replace_pods("ml", [pod("p-0"), pod("p-1")], 0)
-    book.replace_pods("web", [pod("p-0", namespace="web"), pod("p-1", namespace="web")], 0)
+    book.replace_pods("ml", those(pod("p-0"), pod("p-1")), 0)
+    book.replace_pods("web", those(pod("p-0", namespace="web"), pod("p-1", namespace="web")), 0)
     assert set(told(book)) == {"ml.bert", "web.bert"}
     book.replace_pods("web", [], 0)
     assert told(book) == {"web.bert": None}
@@ -326,13 +330,13 @@ def test_only_hosts_with_an_agent_are_named_by_whichever_name_it_has():
     assert told(book)["ml.bert"].hosts == ("n0", "", "")
     book.take(event("ADDED", node("ip-10-0-0-1", "gpu-1")), 0)
     assert told(book)["ml.bert"].hosts == ("n0", "gpu-1", "")
-    book.replace_nodes([node("n2")], 0)
+    book.replace_nodes([node_of(node("n2"))], 0)
     assert told(book)["ml.bert"].hosts == ("n0", "", "")
 
 
 def test_nodes_and_pods_are_found_by_what_verdicts_call_them():
     book = listed(pod("p-0", "ip-1"), pod("p-1", "n1"))
-    book.replace_nodes([node("ip-1", "gpu-1"), node("n1")], 0)
+    book.replace_nodes(map(node_of, [node("ip-1", "gpu-1"), node("n1")]), 0)
     book.heard({"gpu-1", "n1"}, 0)
     assert [book.node_of(host).name for host in ("gpu-1", "n1")] == ["ip-1", "n1"]
     assert book.node_of("h9") is None
@@ -367,7 +371,7 @@ PODS = st.builds(
 )
 STEPS = st.lists(
     st.tuples(st.just("pod"), st.sampled_from(["ADDED", "MODIFIED", "DELETED"]), PODS)
-    | st.tuples(st.just("node"), st.sampled_from(["ADDED", "DELETED"]), st.sampled_from(["n0", "n1"]))
+    | st.tuples(st.just("node"), st.sampled_from(["ADDED", "DELETED"]), st.sampled_from(NODES[:2]))
     | st.tuples(st.just("list"), st.just(""), st.lists(PODS, max_size=5))
     | st.tuples(st.just("agents"), st.just(""), st.sets(st.sampled_from(["n0", "gpu-n1"])))
     | st.tuples(st.just("tell"), st.just(""), st.integers(0, 20)),
@@ -414,7 +418,7 @@ def test_what_is_declared_in_the_end_is_what_all_pods_make(steps):
             book.take(event(kind, node(value, f"gpu-{value}")), now_ns)
             (nodes.add if kind == "ADDED" else nodes.discard)(value)
         elif what == "list":
-            book.replace_pods("", value, now_ns)
+            book.replace_pods("", those(*value), now_ns)
             pods = {(p["metadata"]["namespace"], p["metadata"]["name"]): p for p in value}
         elif what == "agents":
             agents = value
