@@ -42,6 +42,11 @@ MAX_SAID = 2_000
 RETRY_MIN_S, RETRY_MAX_S = 1.0, 60.0
 """Shortest and longest pause, in seconds, after a failure; it doubles, give or take a half. Chosen:
 an API server that starts again is not stormed, and is asked again within the minute."""
+HOLDS_S = 5.0
+"""Seconds that a watch holds until all is well again. Chosen: one that fails does so at once."""
+LIST_S = 30.0
+"""Seconds between two lists, at least. Chosen: all pods of a large cluster are a hundred megabytes,
+and what makes one list needless to go on from may do so with the next."""
 
 
 class ApiError(RemoteProtocolError):
@@ -102,9 +107,15 @@ class Api:
         raise ApiError(f"{path}: more than {MAX_PAGES} pages")
 
     async def watch(
-        self, path: str, params: Mapping[str, str], version: str
+        self,
+        path: str,
+        params: Mapping[str, str],
+        version: str,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield what changes after `version`, bookmarks included, until the API server ends it.
+
+        `opened` is called once it has begun, however long nothing changes.
 
         Raises ApiError, which is `stale` where the version is too old.
         """
@@ -116,6 +127,7 @@ class Api:
             "timeoutSeconds": str(WATCH_S),
         }
         async with self._ask("GET", path, query, read_s=WATCH_S + SLACK_S) as response:
+            opened()
             rest = bytearray()
             async for chunk in response.aiter_raw():
                 *lines, tail = chunk.split(b"\n")
@@ -159,7 +171,7 @@ class Api:
         *,
         content: bytes | None = None,
         kind: str = "",
-        read_s: float = ANSWER_S,
+        read_s: float | None = None,
     ) -> AsyncIterator[httpx.Response]:
         """Ask once; raises ApiError, also for what happens while the answer is read."""
         headers = {"content-type": kind} if kind else {}
@@ -173,7 +185,7 @@ class Api:
                 params=query,
                 content=content,
                 headers=headers,
-                timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=read_s),
+                timeout=httpx.Timeout(ANSWER_S, connect=CONNECT_S, read=read_s or ANSWER_S),
             ) as response:
                 if not response.is_success:
                     raise await _refusal(response)
@@ -206,6 +218,9 @@ class Reader(Generic[T]):
         self._open_api, self._path, self._params = open_api, path, params
         self._read, self._listed, self._took, self._away = read, listed, took, away
         self._failures = 0
+        self._is_away = False
+        self._holding: asyncio.TimerHandle | None = None
+        self._listed_s = -LIST_S
         self._version = ""
         """Of the newest object that was seen; "": all have to be listed."""
         self.lists = 0
@@ -219,6 +234,7 @@ class Reader(Generic[T]):
                 try:
                     await self._keep_up(api)
                 finally:
+                    self._let_go()
                     await api.close()
             except (ApiError, ConfigError) as error:
                 if isinstance(error, ApiError) and error.stale:
@@ -230,10 +246,9 @@ class Reader(Generic[T]):
             if not self._version:
                 await self._list(api)
             began_s = time.monotonic()
-            watching = api.watch(self._path, self._params, self._version)
+            watching = api.watch(self._path, self._params, self._version, self._hold)
             async with contextlib.aclosing(watching) as events:
                 async for event in events:
-                    self._works()
                     self._took(event)
                     thing = event.get("object")
                     meta = thing.get("metadata") if isinstance(thing, dict) else None
@@ -243,6 +258,8 @@ class Reader(Generic[T]):
             await asyncio.sleep(max(0.0, began_s + RETRY_MIN_S - time.monotonic()))
 
     async def _list(self, api: Api) -> None:
+        await asyncio.sleep(max(0.0, self._listed_s + LIST_S - time.monotonic()))
+        self._listed_s = time.monotonic()
         found: list[T] = []
         version = ""
         async with contextlib.aclosing(api.pages(self._path, self._params)) as pages:
@@ -251,20 +268,31 @@ class Reader(Generic[T]):
                 version = now
         self.lists += 1
         self._listed(found)
-        self._works()
         if not version:
             raise ApiError(f"{self._path}: the list has no version")
         self._version = version
 
+    def _hold(self) -> None:
+        """Take that a watch began."""
+        self._let_go()
+        self._holding = asyncio.get_running_loop().call_later(HOLDS_S, self._works)
+
+    def _let_go(self) -> None:
+        if self._holding is not None:
+            self._holding.cancel()
+
     def _works(self) -> None:
-        if self._failures > 1:
-            self._away("")
+        self._let_go()
         self._failures = 0
+        if self._is_away:
+            self._is_away = False
+            self._away("")
 
     async def _failed(self, why: str) -> None:
         """Wait; a connection that broke once is nothing to tell of."""
         self._failures += 1
         if self._failures > 1:
+            self._is_away = True
             self._away(why)
         pause_s = min(RETRY_MIN_S * 2 ** min(self._failures - 1, 10), RETRY_MAX_S)
         await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
