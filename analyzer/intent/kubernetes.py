@@ -203,6 +203,7 @@ class Book:
         self._containers: dict[str, tuple[str, str]] = {}
         self._nodes: dict[str, Node] = {}
         self._agents: frozenset[str] = frozenset()
+        self._by_host: dict[str, str] | None = None  # host -> node; None: to be made anew
         self._dirty: dict[str, _Dirty] = {}
         self._listed: set[str] = set()
         self._again: dict[str, int] = {}  # task that was refused -> when to try again
@@ -261,7 +262,7 @@ class Book:
         if agents == self._agents:
             return
         before = {name: self.host_of(name) for name in self._on}
-        self._agents = frozenset(agents)
+        self._agents, self._by_host = frozenset(agents), None
         for name, host in before.items():
             if self.host_of(name) != host:
                 self._soil_node(name, now_ns)
@@ -326,10 +327,9 @@ class Book:
 
     def node_of(self, host: str) -> Node | None:
         """Return the node that a host is; None where it is none."""
-        exact = self._nodes.get(host)
-        if exact is not None:
-            return exact
-        return next((n for n in self._nodes.values() if self.host_of(n.name) == host), None)
+        if self._by_host is None:
+            self._by_host = {self.host_of(name): name for name in self._nodes}
+        return self._nodes.get(host) or self._nodes.get(self._by_host.get(host, ""))
 
     def pod_of(self, container: str) -> Pod | None:
         """Return the pod that a container is; None where it is none."""
@@ -362,11 +362,13 @@ class Book:
             self._soil(pod.task, now_ns)
 
     def _put_node(self, name: str, node: Node | None, now_ns: int) -> None:
-        host = self.host_of(name)
+        before, host = self._nodes.get(name), self.host_of(name)
         if node is None:
             self._nodes.pop(name, None)
         else:
             self._nodes[name] = node
+        if self.host_of(name) != host or (node is None) != (before is None):
+            self._by_host = None
         if self.host_of(name) != host:
             self._soil_node(name, now_ns)
 

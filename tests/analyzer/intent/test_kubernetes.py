@@ -340,6 +340,12 @@ def test_nodes_and_pods_are_found_by_what_verdicts_call_them():
     book.heard({"gpu-1", "n1"}, 0)
     assert [book.node_of(host).name for host in ("gpu-1", "n1")] == ["ip-1", "n1"]
     assert book.node_of("h9") is None
+    book.take(event("ADDED", node("ip-2", "gpu-2")), 0)
+    assert book.node_of("gpu-2") is None
+    book.heard({"gpu-1", "gpu-2"}, 0)
+    assert book.node_of("gpu-2").name == "ip-2"
+    book.take(event("DELETED", node("ip-1")), 0)
+    assert book.node_of("gpu-1") is None
     assert book.pod_of("ml.p-0").uid == "uid-p-0"
     assert book.pod_of("ml.p-9") is None
 
