@@ -91,12 +91,8 @@ class Api:
             more = {"continue": following} if following else {}
             query = {**params, "limit": str(PAGE), **more}
             async with self._ask("GET", path, query) as response:
-                body = bytearray()
-                async for chunk in response.aiter_raw():
-                    body += chunk
-                    if len(body) > MAX_PAGE_BYTES:
-                        raise ApiError(f"{path}: a page has more than {MAX_PAGE_BYTES} bytes")
-            page = _decoded(bytes(body))
+                body = await _body(response, MAX_PAGE_BYTES)
+            page = _decoded(body)
             meta, items = page.get("metadata"), page.get("items")
             if not isinstance(meta, dict) or not isinstance(items, list | None):
                 raise ApiError(f"{path}: no list")
@@ -159,8 +155,9 @@ class Api:
 
     async def _send(self, method: str, path: str, body: Mapping[str, Any], kind: str) -> None:
         content = msgspec.json.encode(body)
-        async with self._ask(method, path, {}, content=content, kind=kind):
-            pass  # what the object is now says nothing new
+        async with self._ask(method, path, {}, content=content, kind=kind) as response:
+            # What the object is now says nothing new, but would end the connection unread.
+            await _body(response, MAX_EVENT_BYTES)
 
     @contextlib.asynccontextmanager
     async def _ask(
@@ -190,7 +187,7 @@ class Api:
                 if not response.is_success:
                     raise await _refusal(response)
                 yield response
-        except httpx.TimeoutException as error:
+        except (TimeoutError, httpx.TimeoutException) as error:
             raise ApiError("no answer in time") from error
         except (OSError, UnicodeError, httpx.HTTPError, httpx.InvalidURL) as error:
             raise ApiError(str(error) or type(error).__name__) from error
@@ -300,6 +297,16 @@ class Reader(Generic[T]):
 
 class _AlreadyThere(ApiError):
     """What is to be made is there."""
+
+
+async def _body(response: httpx.Response, most: int) -> bytes:
+    body = bytearray()
+    async with asyncio.timeout(2 * ANSWER_S):
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > most:
+                raise ApiError(f"an answer has more than {most} bytes")
+    return bytes(body)
 
 
 async def _refusal(response: httpx.Response) -> ApiError:

@@ -9,6 +9,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
+from analyzer import cli
 from analyzer.config import Config, Controllers, Kubernetes
 from analyzer.controllers import kubernetes as door
 from analyzer.intent import kubernetes as pods_of
@@ -19,8 +20,9 @@ from netagent.model.path import Component, Kind, Layer
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from tests.analyzer.cluster import endpoint, registration
 from tests.analyzer.server.direct import Direct
+from tests.analyzer.server.process import Process
 from tests.kubernetes.conftest import OURS, manifests
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 pytestmark = pytest.mark.kubernetes
 
@@ -154,6 +156,22 @@ def test_jobs_are_declared_as_they_come_change_and_go(cluster, namespace, tmp_pa
     on(cluster, tmp_path, namespace, work)
 
 
+def test_the_command_shows_where_a_task_came_from(cluster, namespace, tmp_path, capsys):
+    for i in range(2):
+        cluster.ask("POST", PODS.format(namespace), pod(f"bert-{i}", f"n{i}"))
+    more = f"""[controllers.kubernetes]
+        url = "{cluster.url}"
+        ca = "{cluster.ca}"
+        token_file = "{cluster.token}"
+        namespaces = ["{namespace}"]
+    """
+    with Process(tmp_path, more=more) as served, served.client() as client:
+        wait_until(lambda: client.get("/v1/tasks").json()["tasks"], "a task", WITHIN_S)
+        assert cli.main(["tasks", "--url", served.url]) == 0
+        assert served.stop()[0] == 0
+    assert f"{namespace}.bert  kubernetes  2 " in capsys.readouterr().out
+
+
 def test_what_was_declared_outlives_the_api_server(cluster, namespace, tmp_path):
     path = PODS.format(namespace)
     for i in range(2):
@@ -244,6 +262,9 @@ def test_a_confirmed_incident_is_an_event_and_a_condition_until_it_recovers(
 
     (tmp_path / "new").mkdir()
     on(cluster, tmp_path / "new", namespace, afterwards, tell=True)
+    gone = {"status": {"conditions": [{"$patch": "delete", "type": CONDITION}]}}
+    cluster.ask("PATCH", "/api/v1/nodes/told-0/status", gone)  # as the documentation says
+    assert condition(cluster, "told-0") is None
 
 
 def test_an_analyzer_that_may_not_write_says_so_once_and_reads_on(cluster, namespace, tmp_path):

@@ -320,7 +320,15 @@ def test_an_api_server_that_says_nothing_is_given_up(monkeypatch):
         await until(lambda: seen.away, within_s=WITHIN_S)
         assert seen.away[0] == "no answer in time"
 
+    async def little(writer):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
     on(Stub(nothing), work)
+    on(Stub(little), work)
     on(Stub(pods("7"), nothing), work)
     on(Stub(pods("7"), stream(event("ADDED", "8"), holds=True)), work)
 
