@@ -11,7 +11,7 @@ DISTRIBUTIONS ?= debian-12 debian-13
 VM_TESTS ?= rdma or kernel or ovs
 MINUTES ?= 60
 # Marks of tests that need root, or more: one at a time.
-CAPABLE := netns or ovs or lab or kernel or rdma or packages or kubernetes
+CAPABLE := netns or ovs or lab or kernel or rdma or packages
 # Files with tests of such marks: an emulated guest is slow to import all others, only to deselect them.
 # That a mark is written in the file of its test: tests/test_repository.py.
 marked = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.($(subst $() or $(),|,$(1)))\b' tests))
@@ -58,7 +58,7 @@ test: test-hermetic ## every test of this machine, as root, with namespaces and 
 	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm" $(call marked,$(CAPABLE))
 
 test-hermetic: setup ## tests that need neither root nor any capability
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns or ovs or lab" $(call marked,netns or ovs or lab)

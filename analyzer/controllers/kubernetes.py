@@ -6,7 +6,7 @@ import contextlib
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -84,7 +84,7 @@ class Api:
 
     async def pages(
         self, path: str, params: Mapping[str, str]
-    ) -> AsyncIterator[tuple[list[Any], str]]:
+    ) -> AsyncGenerator[tuple[list[Any], str], None]:
         """Yield a list's objects, PAGE at a time, each with the version of the whole list."""
         following = ""
         for _ in range(MAX_PAGES):
@@ -108,7 +108,7 @@ class Api:
         params: Mapping[str, str],
         version: str,
         opened: Callable[[], None] = lambda: None,
-    ) -> AsyncIterator[dict[str, Any]]:
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield what changes after `version`, bookmarks included, until the API server ends it.
 
         `opened` is called once it has begun, however long nothing changes.

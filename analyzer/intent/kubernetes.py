@@ -224,6 +224,7 @@ class Book:
 
     def replace_pods(self, namespace: str, pods: Iterable[Pod], now_ns: int) -> None:
         """Take all pods of `namespace`; all there are, if it is "". They replace those known."""
+        self.passed_over = 0
         found = {(pod.namespace, pod.name): pod for pod in pods}
         gone = [k for k in self._pods if namespace in {"", k[0]} and k not in found]
         for key in gone:
@@ -275,14 +276,13 @@ class Book:
         return min(times, default=None)
 
     def changes(self, now_ns: int) -> Iterator[Change]:
-        """Yield what is to be declared, or withdrawn, by now; each once.
+        """Yield what is to be declared, or withdrawn, by now; each once, as it is when it is taken.
 
         What is withdrawn comes first: its containers may be another's.
         """
         due = [t for t in self._dirty if self._is_listed(t) and self._due_ns(t) <= now_ns]
-        found = []
-        for task in sorted(due):
-            del self._dirty[task]
+        for task in sorted(due, key=lambda task: (len(self._members.get(task, ())) > 1, task)):
+            self._dirty.pop(task, None)
             self._again.pop(task, None)
             wanted = self.task(task)
             if wanted == self._told.get(task):
@@ -291,8 +291,7 @@ class Book:
                 del self._told[task]
             else:
                 self._told[task] = wanted
-            found.append(Change(task, wanted))
-        yield from sorted(found, key=lambda change: change.declared is not None)
+            yield Change(task, wanted)
 
     def refused(self, change: Change, now_ns: int) -> None:
         """Take that a change could not be made: it is told again, after AGAIN_NS."""

@@ -101,8 +101,9 @@ class Kubernetes:
 
     def work(self, workers: Workers) -> None:
         """Begin."""
-        for reader in (*self._readers, self._nodes):
-            workers.start("kubernetes", reader.run)
+        for reader in self._readers:
+            workers.start("kubernetes pods", reader.run)
+        workers.start("kubernetes nodes", self._nodes.run)
         workers.start("kubernetes tasks", self._declare)
         if self._config.tell:
             workers.start("kubernetes telling", self._tell)
@@ -170,7 +171,7 @@ class Kubernetes:
             if heard_ns is None or now_ns >= heard_ns + HEARD_S * 10**9:
                 heard_ns = now_ns
                 self.book.heard({agent.host for agent in self._registry.agents()}, now_ns)
-            for change in list(self.book.changes(now_ns)):
+            for change in self.book.changes(now_ns):
                 await self._make(change)
             for task in [t for t in self.clashes if self.book.task(t) is None]:
                 del self.clashes[task]
@@ -190,6 +191,9 @@ class Kubernetes:
                 log.warning("kubernetes_task_refused", task=task, error=str(error))
             self.clashes[task] = f"task {task} is not taken: {error}"
             return
+        except Exception:  # a bug, but it shall not be believed that this was done
+            self.book.refused(change, self._monotonic())
+            raise
         self.clashes.pop(task, None)
         size = len(change.declared.containers) if change.declared else 0
         log.info("kubernetes_task", task=task, containers=size)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.analyzer.certificates import Authority
 from tests.conftest import KUBERNETES, KUBERNETES_FOLDER, require
 from tests.waiting import wait_until
 
@@ -29,6 +30,8 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ca = folder / "certs" / "apiserver.crt"
+        self.authority = Authority(folder, "clients")
+        """Who signs certificates that are shown in place of tokens."""
         self.token = folder / "token"
         self.token.write_text(f"{OURS}\n")
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -38,11 +41,12 @@ class Cluster:
         (folder / "tokens.csv").write_text(
             f'{ADMIN},admin,1,"system:masters"\n{OURS},{ACCOUNT},2\n'
         )
+        private, public = str(folder / "sa.key"), str(folder / "sa.pub")
         for command in (
-            ["genrsa", "-out", folder / "sa.key", "2048"],
-            ["rsa", "-in", folder / "sa.key", "-pubout", "-out", folder / "sa.pub"],
+            ["openssl", "genrsa", "-out", private, "2048"],
+            ["openssl", "rsa", "-in", private, "-pubout", "-out", public],
         ):
-            subprocess.run(["openssl", *command], check=True, capture_output=True)
+            subprocess.run(command, check=True, capture_output=True)
         store = f"http://127.0.0.1:{self._etcd}"
         listen = f"http://127.0.0.1:{peers}"
         self._start(
@@ -63,6 +67,7 @@ class Cluster:
             f"--service-account-key-file={self.folder / 'sa.pub'}",
             f"--service-account-signing-key-file={self.folder / 'sa.key'}",
             f"--token-auth-file={self.folder / 'tokens.csv'}", "--authorization-mode=RBAC",
+            f"--client-ca-file={self.authority.ca}",
             "--anonymous-auth=false", "--disable-admission-plugins=ServiceAccount",
         )  # fmt: skip
         wait_until(self._is_ready, "the API server", STARTS_S)

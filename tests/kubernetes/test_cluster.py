@@ -4,6 +4,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import time
 
 import pytest
@@ -88,10 +89,8 @@ def incident(node, state, name="i1", kind=Kind.RNIC):
 @contextlib.asynccontextmanager
 async def running(cluster, folder, namespace, **fields):
     """Run an analyzer that reads `namespace`."""
-    of = Kubernetes(
-        url=cluster.url, ca=str(cluster.ca), token_file=str(cluster.token),
-        namespaces=(namespace,), **fields,
-    )  # fmt: skip
+    fields = {"token_file": str(cluster.token)} | fields
+    of = Kubernetes(url=cluster.url, ca=str(cluster.ca), namespaces=(namespace,), **fields)
     config = Config(database=str(folder / "x.duckdb"), controllers=Controllers(kubernetes=of))
     judge = Direct(time.time_ns)
     analyzer = await Analyzer.start(config, "analyzer.toml", open_link=judge.open)
@@ -170,6 +169,24 @@ def test_the_command_shows_where_a_task_came_from(cluster, namespace, tmp_path, 
         assert cli.main(["tasks", "--url", served.url]) == 0
         assert served.stop()[0] == 0
     assert f"{namespace}.bert  kubernetes  2 " in capsys.readouterr().out
+
+
+def test_a_certificate_will_do_in_place_of_a_token(cluster, namespace, tmp_path):
+    for i in range(2):
+        cluster.ask("POST", PODS.format(namespace), pod(f"bert-{i}", f"n{i}"))
+    user = "{kind: User, name: analyzer, apiGroup: rbac.authorization.k8s.io}"
+    binding = (
+        manifests()[0]
+        .split("\n---\n")[3]
+        .replace("name: netagent-analyzer}\nrole", "name: x}\nrole")
+    )
+    cluster.apply(re.sub(r"^- \{kind: ServiceAccount.*$", f"- {user}", binding, flags=re.MULTILINE))
+    cert, key = map(str, cluster.authority.sign("analyzer"))
+
+    async def work(analyzer):
+        await comes(analyzer, bert=(f"{namespace}.bert-0", f"{namespace}.bert-1"))
+
+    on(cluster, tmp_path, namespace, work, token_file="", cert=cert, key=key)
 
 
 def test_what_was_declared_outlives_the_api_server(cluster, namespace, tmp_path):
