@@ -257,6 +257,8 @@ def test_what_rests_is_told_and_what_never_rests_is_told_too():
     book.take(event("ADDED", pod("p-0")), 0)
     book.take(event("ADDED", pod("p-1")), 1 * S)
     assert book.due_ns() == 1 * S + QUIET_NS
+    book.take(event("MODIFIED", pod("p-1", phase="Pending")), 2 * S)  # nothing that counts
+    assert book.due_ns() == 1 * S + QUIET_NS
     assert told(book, QUIET_NS) == {}
     for second in range(2, 40):
         book.take(event("MODIFIED", pod("p-0", f"n{second}")), second * S)
@@ -286,8 +288,9 @@ def test_nothing_is_withdrawn_before_all_pods_were_listed():
     known = [Task(f"{namespace}.old", ("a", "b"), declared=True, source="kubernetes")
              for namespace in ("ml", "web", "left")]  # fmt: skip
     book = Book(Rules(), namespaces=("ml", "web"), known=known)
-    book.take(event("ADDED", pod("p-0")), 0)
-    assert told(book) == {}
+    for name in ("p-0", "p-1"):
+        book.take(event("ADDED", pod(name)), 0)
+    assert (told(book), book.due_ns()) == ({}, None)
     book.replace_pods("ml", those(pod("p-0"), pod("p-1")), 0)
     assert {task: bool(t) for task, t in told(book).items()} == {
         "ml.old": False, "left.old": False, "ml.bert": True,
