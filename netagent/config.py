@@ -127,6 +127,8 @@ class OvsConfig(_Section, frozen=True, kw_only=True):
     integration_bridge: NoName = "br-int"
     """Bridge that holds the containers' ports and the tunnels; empty: this host has no Open
     vSwitch, and its endpoints are all declared."""
+    ovn_rundir: str = "/var/run/ovn"
+    """Folder of ovn-controller's pid file and control socket, where OVN drives the bridge."""
     rails: Annotated[tuple[Name, ...], Meta(max_length=256)] = ()
     """Netdevs of the RNICs of rails 0, 1, ...: the rails of tunnels that name none, as OVN's."""
 
@@ -339,7 +341,11 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             key=str(folder / self.tls.key),
             crl=str(folder / self.tls.crl) if self.tls.crl else "",
         )
-        ovs = msgspec.structs.replace(self.ovs, rundir=str(folder / self.ovs.rundir))
+        ovs = msgspec.structs.replace(
+            self.ovs,
+            rundir=str(folder / self.ovs.rundir),
+            ovn_rundir=str(folder / self.ovs.ovn_rundir),
+        )
         state_dir = str(folder / self.state_dir)
         return msgspec.structs.replace(self, tls=tls, ovs=ovs, state_dir=state_dir)
 
@@ -353,7 +359,8 @@ def load(path: Path | str) -> AgentConfig:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(str(path), f"cannot be read: {reason}") from error
+        remedy = "; `netagent enroll` writes one" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(str(path), f"cannot be read: {reason}{remedy}") from error
     return parse(text, str(path)).within(Path(path).absolute().parent)
 
 

@@ -16,9 +16,13 @@ from pathlib import Path
 
 import pytest
 import structlog
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+# How long examples take to make says how busy the machine is.
+_PATIENT = [HealthCheck.too_slow]
+settings.register_profile(
+    "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=_PATIENT
+)
 settings.register_profile("long", max_examples=5_000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
@@ -45,6 +49,11 @@ OVS = Capability(
     "ovs",
     "apt-get install openvswitch-switch, and run as root",
     lambda: _netns_works() and all(map(shutil.which, ("ovs-vswitchd", "ovsdb-server"))),
+)
+OVN = Capability(
+    "ovn",
+    "make setup-ovn, and run as root",
+    lambda: OVS.present() and all(map(shutil.which, ("ovn-northd", "ovn-controller"))),
 )
 CC = Capability("cc", "apt-get install gcc libc6-dev", lambda: shutil.which("cc") is not None)
 RDMA = Capability(

@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from analyzer.intent.matches import Can, Local, can_hold
 from netagent.model.errors import RemoteProtocolError
@@ -20,8 +21,6 @@ class LogicalFlow:
     """A row of Logical_Flow."""
 
     uuid: str
-    datapaths: frozenset[str]
-    """Names of the logical switches and routers that have it."""
     pipeline: str
     """``ingress`` or ``egress``."""
     table: int
@@ -29,10 +28,14 @@ class LogicalFlow:
     priority: int
     match: str
     actions: str
+    datapaths: frozenset[str] = frozenset()
+    """Names of the logical switches and routers that have it; none where nobody asked."""
     stage: str = ""
     """Name of the table, ``ls_in_l2_lkup``."""
     hint: str = ""
     """First 32 bits, in hexadecimal digits, of the northbound row that it was made for."""
+    source: str = ""
+    """Place in northd's source that made it."""
 
     @property
     def cookie(self) -> int:
@@ -68,12 +71,14 @@ class Difference:
 
     missing: tuple[LogicalFlow, ...] = ()
     """Each with those of its datapaths that lack it."""
+    thinned: tuple[LogicalFlow, ...] = ()
+    """Such that have fewer flows here than on another host."""
     stale: tuple[int, ...] = ()
     """Cookies of flows that no row stands for."""
     unclear: tuple[LogicalFlow, ...] = ()
     """Logical flows whose match could not be read: nobody can say whether they belong here."""
     compared: int = 0
-    """Logical flows that belong here for certain."""
+    """Logical flows that belong here."""
 
 
 EVERYWHERE = frozenset({"patch", "localnet", "vtep", "remote", "external"})
@@ -83,6 +88,10 @@ EVERYWHERE = frozenset({"patch", "localnet", "vtep", "remote", "external"})
 _COPY = re.compile(r"^\d+_")
 """Each logical switch has a copy of a port group, ``TUNNEL-KEY_NAME`` (ovn:lib/ovn-util.c,
 get_sb_port_group_name)."""
+
+
+_HOSTS_OWN = re.compile(r"inport|outport|is_chassis_resident")
+"""What makes a match another one on each host."""
 
 
 def cookie_of(uuid: str) -> int:
@@ -131,35 +140,47 @@ def difference(
     host: Host,
     installed: Mapping[tuple[int, int], int],
     others: Collection[int] = (),
+    elsewhere: Mapping[tuple[int, int], int] = MappingProxyType({}),
 ) -> Difference:
     """Return what of `flows` is not on a host, and what is there of no row.
 
     `installed` counts the host's flows by cookie and the metadata that they match, 0 for any;
-    `others` are cookies of all rows of other tables.
+    `others` are cookies of all rows of other tables. `elsewhere` counts those of another host: how
+    many flows become of a match is for OVN to say, and it says the same everywhere but where ports
+    or the host itself are asked for.
     A logical flow belongs to a host that has one of its datapaths, unless its match can never hold
     there.
     """
-    missing, unclear, compared = [], [], 0
+    missing, thinned, unclear, compared = [], [], [], 0
     known = {0, *others}
     for flow in flows:
         known.add(flow.cookie)
         here = flow.datapaths & host.datapaths.keys()
         if not here:
             continue
-        try:
-            can = can_hold(flow.match, flow.pipeline, host.local)
-        except RemoteProtocolError:
-            unclear.append(flow)
-            continue
-        if can is Can.NEVER:
-            continue
-        compared += 1
         lacking = {d for d in here if not installed.get((flow.cookie, host.datapaths[d]))}
         if lacking:
+            try:
+                can = can_hold(flow.match, flow.pipeline, host.local)
+            except RemoteProtocolError:
+                unclear.append(flow)
+                continue
+            if can is Can.NEVER:
+                continue
             missing.append(replace(flow, datapaths=frozenset(lacking)))
+        elif not _HOSTS_OWN.search(flow.match):
+            keys = ((d, (flow.cookie, host.datapaths[d])) for d in here)
+            fewer = {d for d, key in keys if installed[key] < elsewhere.get(key, 0)}
+            if fewer:
+                thinned.append(replace(flow, datapaths=frozenset(fewer)))
+        compared += 1
     stale = tuple(sorted({cookie for cookie, _ in installed} - known))
-    order = sorted(missing, key=lambda f: (f.pipeline == "egress", f.table, -f.priority, f.match))
-    return Difference(tuple(order), stale, tuple(unclear), compared)
+    return Difference(_ordered(missing), _ordered(thinned), stale, tuple(unclear), compared)
+
+
+def _ordered(flows: Iterable[LogicalFlow]) -> tuple[LogicalFlow, ...]:
+    order = sorted(flows, key=lambda f: (f.pipeline == "egress", f.table, -f.priority, f.match))
+    return tuple(order)
 
 
 @dataclass(slots=True)

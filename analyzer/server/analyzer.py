@@ -4,7 +4,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from analyzer.authority import Authority
 from analyzer.config import Config
 from analyzer.controllers.kubernetes import Api
 from analyzer.fleet import Fleet
+from analyzer.intake.controller import check_controller
 from analyzer.intake.inventory import parts_of
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
@@ -25,6 +26,7 @@ from analyzer.judge.workers import Workers
 from analyzer.replay import records
 from analyzer.replay.tape import TapedRegistry, roster_of
 from analyzer.roster.admission import Admission
+from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.lists import Lists
 from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
@@ -33,11 +35,16 @@ from analyzer.server import identity
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
+from analyzer.server.controllers import Controller
+from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
+from analyzer.server.differing import Differing
 from analyzer.server.disk import SLOW_NS, Disk
+from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.kubernetes import Kubernetes
 from analyzer.server.link import Link, LinkClosed, ProcessLink
+from analyzer.server.mail import Mail
 from analyzer.server.planner import Planner
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
@@ -46,6 +53,7 @@ from analyzer.skeleton.sampling import Sampling
 from analyzer.store.secret import kept_secret
 from analyzer.store.tables import Store
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
+from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
 from netagent.trust import Trust
 from netagent.wire.codec import decode
@@ -87,6 +95,7 @@ class Counters:
     summary_bytes: int = 0
     bad_summaries: int = 0
     bad_inventories: int = 0
+    bad_controllers: int = 0
     refused_summaries: int = 0
     registrations: int = 0
     replayed: int = 0
@@ -109,6 +118,7 @@ class Analyzer:
     judge: Judge
     asker: Asker
     journal: Journal
+    mail: Mail
     disk: Disk
     waiters: Waiters
     lists: Lists
@@ -138,12 +148,18 @@ class Analyzer:
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
     uniformity: Uniformity = field(default_factory=Uniformity)
+    driven: DrivenHosts = field(default_factory=DrivenHosts)
     workers: Workers = field(default_factory=Workers)
+    controller: Controller | None = None
+    """None where none is configured."""
+    differing: Differing | None = None
     kubernetes: Kubernetes | None = None
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
     space: Space = field(init=False)
     steady: Steady = field(init=False)
+    diagnoses: Diagnoses = field(init=False)
+    intended: Intended = field(default_factory=Intended)
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 
@@ -170,10 +186,12 @@ class Analyzer:
         kubernetes = config.controllers.kubernetes
         if kubernetes is not None:
             Api(kubernetes, path)  # that what it names can be read is known at the start
+        mail = Mail(config.webhooks, path, clock)
         store = Store(config.database, clock, counters.unreadable)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             stored = await store.incidents()
+            letters = await store.letters()
             rows_aside = await store.aside()
         except BaseException:
             await store.close()
@@ -191,10 +209,13 @@ class Analyzer:
         disk = Disk(refused=lambda wall_ns: judge.give(records.Impaired(now_ns=wall_ns)))
         journal = Journal(
             stored,
-            wall_ns=clock(),
+            # After what waits, also where the clock was set back: letters go by number.
+            wall_ns=max([clock(), *(letter.seq for letter in letters)]),
             announce=lambda: waiters.wake([INCIDENTS]),
             settled=lambda error, wall_ns: _settle(disk, "incidents", error, wall_ns),
+            mail=mail,
         )
+        mail.restore(letters, journal.get)
         analyzer = cls(
             config=config,
             registry=registry,
@@ -204,6 +225,7 @@ class Analyzer:
             judge=judge,
             asker=Asker(judge, fleet, clock, journal.note),
             journal=journal,
+            mail=mail,
             disk=disk,
             waiters=waiters,
             lists=lists,
@@ -216,6 +238,8 @@ class Analyzer:
             rows_aside=rows_aside,
             counters=counters,
         )
+        if (ovn := config.controllers.ovn) is not None:
+            analyzer._follow(Controller(ovn, clock))
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
         analyzer.steady = steady
@@ -226,6 +250,9 @@ class Analyzer:
             observe=analyzer.observe,
             changed=waiters.wake,
             settled=analyzer.settled,
+        )
+        analyzer.diagnoses = Diagnoses(
+            analyzer.walks, lambda name: waiters.wake([waiting_for(name)])
         )
         analyzer.asker.arriving_ns = analyzer.service.arriving_ns
         if kubernetes is not None:
@@ -314,6 +341,13 @@ class Analyzer:
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
 
+    def _follow(self, controller: Controller) -> None:
+        """Follow what a controller says should be."""
+        differing = Differing(controller, self.driven, self.registry, self.judge.give, self.clock)
+        self.controller, self.differing = controller, differing
+        self.intended.intents = lambda: (controller.intent,)
+        self.intended.plugged = differing.plugged
+
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
         try:
@@ -329,6 +363,7 @@ class Analyzer:
             return False
         self.reports.take(summary.host, kept.report, wall_ns)
         self._compare(summary, wall_ns)
+        self._drive(summary, wall_ns)
         return True
 
     def _compare(self, summary: SummaryHead, wall_ns: int) -> None:
@@ -342,6 +377,18 @@ class Analyzer:
             log.warning("inventory_unusable", host=summary.host, error=str(error))
             return
         self.uniformity.take(summary.host, summary.start_ns, parts, wall_ns)
+
+    def _drive(self, summary: SummaryHead, wall_ns: int) -> None:
+        """Take what a host says of its part of a controller; else as `_compare`."""
+        if summary.controller is None:
+            return
+        try:
+            check_controller(summary.controller)
+        except RemoteProtocolError as error:
+            self.counters.bad_controllers += 1
+            log.warning("controller_unusable", host=summary.host, error=str(error))
+            return
+        self.driven.take(summary.host, summary.start_ns, summary.controller, wall_ns)
 
     def refused(self, why: messages.Refused) -> None:
         """Note that a stored summary could not be used."""
@@ -373,6 +420,17 @@ class Analyzer:
         self.judge.give(records.Impaired(now_ns=wall_ns))
         raise CapabilityMissing("judging", "it is behind: deliver this again later")
 
+    async def walks(self, pairs: Sequence[Pair]) -> list[Plain]:
+        """Walk several pairs; return what was found, without the tree that is for people."""
+        walks = await self.explained(await self.judge.walks(pairs, self.asker.put))
+        return [{name: each[name] for name in each if name != "tree"} for each in walks]
+
+    async def explained(self, walks: list[Plain]) -> list[Plain]:
+        """Return walks with who intends what keeps their packets back."""
+        ends = {EndpointId.parse(str(walk[end])) for walk in walks for end in ("source", "target")}
+        records = filter(None, map(self.registry.endpoint, sorted(ends)))
+        return await self.intended.explained(walks, [record.endpoint for record in records])
+
     def load(self) -> tuple[int, int | None, int]:
         """Return the RNICs that are there, the judge's pid, and bytes of summaries taken."""
         return self.registry.live(), self.judge.pid, self.counters.summary_bytes
@@ -401,9 +459,11 @@ class Analyzer:
     async def stop(self) -> None:
         """End the background work and close the database."""
         self.waiters.stop()
+        await self.diagnoses.stop()
         await self.workers.stop()
         await self.judge.stop()
         await self.journal.take(self.store, self.clock())
+        await self.mail.close(self.store)
         await self.fleet.close()
         await self.store.close()
 
@@ -422,6 +482,11 @@ class Analyzer:
             self.workers.start(name, run)
         if self.kubernetes is not None:
             self.kubernetes.work(self.workers)
+        self.mail.work(self.workers, self.store)
+        if self.controller is not None:
+            self.workers.start("controller", self.controller.run)
+        if self.differing is not None:
+            self.workers.start("differing", self.differing.run)
 
     async def _keep_time(self) -> None:
         was_off = False
@@ -444,6 +509,7 @@ class Analyzer:
             self.traffic.forget(wall_ns)
             self.reports.forget(wall_ns)
             self.uniformity.expire(wall_ns)
+            self.driven.expire(wall_ns)
             self.admission.forget(self.monotonic())
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes

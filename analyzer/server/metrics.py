@@ -18,9 +18,17 @@ COUNTERS = {
     "summary_bytes": "Bytes of summaries received.",
     "bad_summaries": "Summaries that could not be used.",
     "bad_inventories": "Inventories of hosts that could not be used.",
+    "bad_controllers": "What hosts said of controllers that could not be used.",
     "refused_summaries": "Summaries not taken: the disk refused, or judging was behind.",
     "registrations": "Registrations taken.",
     "unreadable_summaries": "Stored summaries that were to be read and could not be.",
+}
+
+EVENTS = {
+    "sent": "Events that the receiver took.",
+    "retried": "Attempts that failed, so that another one follows.",
+    "refused": "Events that the receiver did not want.",
+    "dropped": "Events given up for room, each superseded by a later one of its incident.",
 }
 
 
@@ -29,7 +37,10 @@ def render(analyzer: Analyzer) -> str:
     lines: list[str] = []
     for name, text, number in _counters(analyzer):
         lines += _family(f"netagent_{name}_total", "counter", text, [({}, float(number))])
-    for name, text, samples in (*_fleet(analyzer), *_own(analyzer), *_kubernetes(analyzer)):
+    for name, text, samples in _sent(analyzer):
+        lines += _family(f"netagent_{name}_total", "counter", text, samples)
+    gauges = (*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer), *_kubernetes(analyzer))
+    for name, text, samples in gauges:
         lines += _family(f"netagent_{name}", "gauge", text, samples)
     return "\n".join(lines) + "\n"
 
@@ -86,6 +97,39 @@ def _kubernetes(analyzer: Analyzer) -> list[Gauge]:
             "kubernetes_tasks_refused",
             "Tasks that cannot be declared, as when others declare their containers.",
             [({}, float(len(kubernetes.clashes)))],
+        ),
+    ]
+
+
+def _sent(analyzer: Analyzer) -> list[Gauge]:
+    """Return what became of events for receivers."""
+    return [
+        (
+            f"webhook_events_{name}",
+            text,
+            [
+                ({"webhook": webhook}, float(getattr(receiver.outbox.counts, name)))
+                for webhook, receiver in analyzer.mail.receivers.items()
+            ],
+        )
+        for name, text in EVENTS.items()
+    ]
+
+
+def _waiting(analyzer: Analyzer) -> list[Gauge]:
+    """Return what waits for receivers."""
+    wall_ns = analyzer.clock()
+    receivers = analyzer.mail.receivers.items()
+    return [
+        (
+            "webhook_events_waiting",
+            "Events that the receiver has not taken.",
+            [({"webhook": name}, float(each.outbox.waiting)) for name, each in receivers],
+        ),
+        (
+            "webhook_oldest_seconds",
+            "Since the oldest of these happened; 0 where there is none.",
+            [({"webhook": name}, each.oldest_age_ns(wall_ns) / 1e9) for name, each in receivers],
         ),
     ]
 

@@ -90,6 +90,7 @@ class Answers:
             tick_ms=self._adapters.sampler.tick_ns // 1_000_000,
             clock=self._adapters.uplink.clock.best(now_ns=now_ns()),
             wall_ns=wall_ns(),
+            controller=self._membership.controller,
         )
 
     def _spare(self, level: Shed, what: str) -> None:

@@ -24,6 +24,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
 from netagent.probing.activation import Activation
 from netagent.probing.roster import Roster
+from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Announced, Announcement, Registration
 
@@ -85,6 +86,11 @@ class Membership:
     def inventory(self) -> Inventory | None:
         """What the host and its RNICs are; None until that was looked at."""
         return self._view.inventory
+
+    @property
+    def controller(self) -> ControllerState | None:
+        """The host's part of the controller that drives its virtual switch; None without one."""
+        return self._view.controller
 
     @property
     def pinglist(self) -> PingList:

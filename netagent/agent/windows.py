@@ -12,7 +12,7 @@ from netagent.adapters.host.usage import cpu_s, rss_kb
 from netagent.adapters.rdma.host import Queueing
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
-from netagent.collect.inventory import InventoryNews
+from netagent.collect.news import News
 from netagent.collect.paths import PathNews
 from netagent.config import AgentConfig
 from netagent.host.announcing import foremost
@@ -21,6 +21,8 @@ from netagent.host.flooded import flooded
 from netagent.host.shedding import Shed, Shedding
 from netagent.model.window import Window
 from netagent.wire.codec import deflated, encode
+from netagent.wire.controller import ControllerState
+from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Health
 
 log = structlog.get_logger()
@@ -40,7 +42,8 @@ class Windows:
         self._membership = membership
         self._steps = StepDetector()
         self._paths = PathNews(config.host)
-        self._inventory = InventoryNews(config.host)
+        self._inventory = News[Inventory](config.host)
+        self._controller = News[ControllerState](config.host)
         self._cpu_s = cpu_s()
         self._limits, self._shedding = Limits(), Shedding()
         self._unanswered = Counter[str]()
@@ -92,6 +95,7 @@ class Windows:
             traffic=adapters.traffic.take(),
             clock=adapters.uplink.clock.best(now_ns=now_ns()),
             inventory=self._inventory.of(self._membership.inventory, start_ns=window.start_ns),
+            controller=self._controller.of(self._membership.controller, start_ns=window.start_ns),
         )
         adapters.shipper.submit(window.start_ns, deflated(encode(summary)))
 

@@ -22,6 +22,7 @@ from netagent.probing.session import (
     Stamps,
 )
 from netagent.wire.columns import pack, pack_column
+from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
 from netagent.wire.messages import (
     UNKNOWN_BYTES,
@@ -131,6 +132,7 @@ class WindowTally:
         traffic: Iterable[TrafficRows] = (),
         clock: ClockOffset | None = None,
         inventory: Inventory | None = None,
+        controller: ControllerState | None = None,
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
@@ -155,6 +157,7 @@ class WindowTally:
             traffic=blocks,
             clock=clock,
             inventory=inventory,
+            controller=controller,
             findings=tuple(findings),
             health=health,
         )

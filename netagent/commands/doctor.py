@@ -15,6 +15,7 @@ from bpf.kernel.host import read_facts
 from bpf.trace.programs import choose
 from netagent.adapters import capabilities
 from netagent.adapters.host.board import read_hardware
+from netagent.adapters.host.ovn import working_of
 from netagent.adapters.host.rnics import RnicReader
 from netagent.adapters.host.sysfs import rdma_ports
 from netagent.adapters.host.vswitchd import VswitchdError, appctl
@@ -26,6 +27,7 @@ from netagent.host.checks import inspect
 from netagent.host.checks.contract import Checked, Inspected
 from netagent.host.facts import HostView
 from netagent.model.errors import CapabilityMissing, ConfigError
+from netagent.wire.controller import Working
 
 EPILOG = """\
 examples:
@@ -105,11 +107,12 @@ async def diagnose(
         "packet capture": capabilities.packet_socket,
     }
     optional: dict[str, Check] = {
+        **({"controller": lambda: _controller(config, view)} if config else {}),
         "clock": capabilities.clock_synchronised,
         "RDMA": _rdma,
-        "eBPF": lambda: _ebpf(view),
-        "kernel datapath": _kernel_datapath,
     }
+    if config is None or config.ovs.integration_bridge:
+        optional |= {"eBPF": lambda: _ebpf(view), "kernel datapath": _kernel_datapath}
     table = [await _try(name, check, needed=True) for name, check in needed.items()]
     table += [await _try(name, check, needed=False) for name, check in optional.items()]
     return table + (_deep(config, view) if deep else [])
@@ -134,7 +137,7 @@ def _configured(config: AgentConfig, view: list[HostView]) -> dict[str, Check]:
         "state folder": lambda: capabilities.writable(config.state_dir),
         "Open vSwitch": lambda: _vswitchd(config),
         "OVSDB": lambda: _ovsdb(config, view),
-        "rails": lambda: _rails(view),
+        "rails": lambda: _rails(config, view),
         "namespaces": lambda: _namespaces(view),
         **(
             {"certificate": lambda: capabilities.certificate(config, time.time())}
@@ -147,7 +150,7 @@ def _configured(config: AgentConfig, view: list[HostView]) -> dict[str, Check]:
 
 def _configuration(problem: str) -> str:
     if problem:
-        raise CapabilityMissing("configuration", f"{problem}; `netagent enroll` writes one")
+        raise CapabilityMissing("configuration", problem)
     return "can be used"
 
 
@@ -175,7 +178,10 @@ async def _vswitchd(config: AgentConfig) -> str:
     try:
         return (await appctl(Path(config.ovs.rundir), "version")).splitlines()[0]
     except VswitchdError as error:
-        remedy = f"start ovs-vswitchd, or correct ovs.rundir ({error})"
+        remedy = (
+            "start ovs-vswitchd, or correct ovs.rundir; without Open vSwitch say "
+            f'integration_bridge = "" in [ovs] ({error})'
+        )
         raise CapabilityMissing("ovs-vswitchd", remedy) from error
 
 
@@ -191,8 +197,10 @@ def _seen(view: list[HostView]) -> HostView:
     return view[0]
 
 
-def _rails(view: list[HostView]) -> str:
+def _rails(config: AgentConfig, view: list[HostView]) -> str:
     seen = _seen(view)
+    if not config.ovs.integration_bridge and not seen.rnics:
+        return "none with a tunnel: ovs.integration_bridge is empty"
     if not seen.uplinks and seen.rnics:
         return f"none with a tunnel; {', '.join(seen.rnics)} carry endpoints; {untraced_of(seen)}"
     if not seen.uplinks:
@@ -211,6 +219,18 @@ def _namespaces(view: list[HostView]) -> str:
         remedy = f"let the agent see /proc and /run/netns of the host; hidden: {', '.join(lost)}"
         raise CapabilityMissing("namespaces", remedy)
     return f"{len({each.inode for each in seen.namespaces.values()})} containers"
+
+
+async def _controller(config: AgentConfig, view: list[HostView]) -> str:
+    state = _seen(view).controller
+    if state is None:
+        return "none drives the integration bridge"
+    working, why = await working_of(Path(config.ovs.ovn_rundir))
+    if working is not Working.CONNECTED:
+        remedy = "see that ovn-controller runs and reaches ovn-remote, or correct ovs.ovn_rundir"
+        raise CapabilityMissing("controller", f"{state.source} is {working} ({why}): {remedy}")
+    installed = "unknown" if state.generation is None else state.generation
+    return f"{state.source} is connected to {state.central} and installed generation {installed}"
 
 
 def _rdma() -> str:

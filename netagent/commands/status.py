@@ -4,6 +4,7 @@
 import argparse
 
 from netagent.commands.asking import add_connection, agent_of, print_json
+from netagent.wire.controller import ControllerState
 from netagent.wire.messages import Status
 
 EPILOG = """\
@@ -33,6 +34,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if status.findings else 0
 
 
+def controller_line(state: ControllerState) -> str:
+    """Return how a host's part of a controller is, in less than a line."""
+    installed = "" if state.generation is None else f", generation {state.generation}"
+    return f"{state.source} {state.working}{installed}, {len(state.ports)} ports"
+
+
 def show(status: Status) -> None:
     """Print a status for humans."""
     health = status.health
@@ -53,6 +60,8 @@ def show(status: Status) -> None:
         print(f"  waiting    {health.pending} probes: addresses are not resolved yet")
     if status.tick_ms:
         print(f"  traffic    {len(status.endpoints)} series, ticks of {status.tick_ms} ms")
+    if status.controller:
+        print(f"  controller {controller_line(status.controller)}")
     if status.clock:
         offset_ms, error_ms = status.clock.offset_ns / 1e6, status.clock.error_ns / 1e6
         print(f"  clock      {-offset_ms:+.1f} ms off the analyzer's, to {error_ms:.1f} ms")

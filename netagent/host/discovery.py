@@ -145,6 +145,14 @@ class Discovery:
             rnics=tuple(sorted(rnics)),
         )
 
+    def inside(self) -> dict[str, Link]:
+        """Return the interfaces in containers as last seen, by the ports that lead to them."""
+        return {
+            known.port.interface: known.condition.device
+            for known in self._known.values()
+            if known.port.bridged and known.condition.device
+        }
+
     def deadline_ns(self) -> int | None:
         """Return when to observe again even if nothing changed."""
         watches = (self._rnics.deadline_ns(), self._spares.deadline_ns())

@@ -12,6 +12,7 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
+from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
 
 
@@ -31,6 +32,7 @@ class Bridge:
     name: str
     datapath_type: str = ""
     ports: tuple[Port, ...] = ()
+    external_ids: Mapping[str, str] = field(default_factory=dict)
 
     def interfaces(self) -> Iterator[Interface]:
         """Yield the interfaces of all ports."""
@@ -188,3 +190,5 @@ class HostView:
     """None until the board was looked at."""
     rnics: tuple[str, ...] = ()
     """Netdevs of RNICs in the host's namespace that carry rails or endpoints; sorted."""
+    controller: ControllerState | None = None
+    """None where no controller drives the virtual switch."""

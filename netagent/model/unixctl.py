@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Open vSwitch's daemons are spoken to: which socket, and JSON-RPC on it, as by ovs-appctl.
+"""How daemons of Open vSwitch and OVN are spoken to: which socket, and JSON-RPC, as by ovs-appctl.
 
 The agent speaks in its event loop, `ovs_checks` blocks; this is what both know. It touches neither
 sockets nor files.
@@ -11,13 +11,21 @@ from typing import Any
 
 from netagent.model.errors import RemoteProtocolError
 
-PID_FILE = "ovs-vswitchd.pid"
-"""Name of the file in Open vSwitch's run directory that holds the process id of ovs-vswitchd."""
+VSWITCHD = "ovs-vswitchd"
+OVN_CONTROLLER = "ovn-controller"
 
-SOCKETS = "ovs-vswitchd*.ctl"
-"""Pattern of the names of its control sockets there."""
 
-_UNNUMBERED = "ovs-vswitchd.ctl"
+def pid_file(daemon: str) -> str:
+    """Return the name of the file in a run directory that holds the process id of `daemon`."""
+    return f"{daemon}.pid"
+
+
+def sockets(daemon: str) -> str:
+    """Return the pattern of the names of its control sockets there.
+
+    Names of other daemons may begin alike: ovn-controller-vtep's.
+    """
+    return f"{daemon}.*ctl"
 
 
 def pid_of(text: str) -> int | None:
@@ -28,15 +36,15 @@ def pid_of(text: str) -> int | None:
         return None
 
 
-def control_sockets(pid: int | None, names: Iterable[str]) -> list[str]:
-    """Return where ovs-vswitchd may listen, in the order in which to try.
+def control_sockets(daemon: str, pid: int | None, names: Iterable[str]) -> list[str]:
+    """Return where `daemon` may listen, in the order in which to try.
 
     The socket of process `pid` comes first, whether or not it is among the `names` found; then the
     one without a number (`--unixctl`), then others. A daemon that was killed leaves its socket,
     which refuses connections: the next is to be tried.
     """
-    own = [] if pid is None else [f"ovs-vswitchd.{pid}.ctl"]
-    found = sorted(names, key=lambda name: (name != _UNNUMBERED, name))
+    own = [] if pid is None else [f"{daemon}.{pid}.ctl"]
+    found = sorted(names, key=lambda name: (name != f"{daemon}.ctl", name))
     return [*own, *(name for name in found if name not in own)]
 
 

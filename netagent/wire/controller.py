@@ -14,12 +14,14 @@ MOST_PORTS = 4096
 """Most ports of a host. Chosen: as many as endpoints that it may register."""
 MOST_ADDRESSES = 64
 """Most addresses of a list. Chosen: four for each RNIC of the largest servers."""
-MOST_TEXT = 256
-"""Most characters of a text in it. Chosen: names of pods and their namespaces are 63 and 253 at
+MOST_TEXT = 512
+"""Most characters of a text in it. Chosen: the names of a pod and its namespace are 253 and 63 at
 most, as RFC 1123 has them."""
+MOST_GENERATION = (1 << 63) - 1
+"""Largest generation. OVSDB's integers have 64 bits, with a sign (RFC 7047, section 3.1)."""
 
-Text = Annotated[str, Meta(max_length=MOST_TEXT)]
-Addresses = Annotated[tuple[Text, ...], Meta(max_length=MOST_ADDRESSES)]
+Texts = Annotated[tuple[str, ...], Meta(max_length=4 * MOST_ADDRESSES)]
+"""A list that is longer is no message; one of more than agents make costs its summary nothing."""
 
 
 class Working(StrEnum):
@@ -43,32 +45,32 @@ class Working(StrEnum):
 class PluggedPort(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An interface that a logical port is plugged into."""
 
-    name: Text
+    name: str
     """The logical port (external_ids:iface-id)."""
-    interface: Text
+    interface: str
     is_installed: bool = False
     """Whether the controller says that its flows are there (external_ids:ovn-installed)."""
-    mac: Text = ""
+    mac: str = ""
     """What its interface has inside the container, where that can be read."""
-    addresses: Addresses = ()
+    addresses: Texts = ()
 
 
 class ControllerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A host's part of a controller."""
 
-    source: Text
+    source: str
     """Which kind of controller, ``ovn``."""
-    chassis: Text = ""
+    chassis: str = ""
     """The host's name there (external_ids:system-id)."""
-    central: Text = ""
+    central: str = ""
     """Where its database is said to be (external_ids:ovn-remote)."""
-    kinds: Addresses = ()
+    kinds: Texts = ()
     """Kinds of tunnels that it offers (external_ids:ovn-encap-type)."""
-    encapsulations: Addresses = ()
+    encapsulations: Texts = ()
     """Tunnel addresses that it offers (external_ids:ovn-encap-ip)."""
-    addresses: Addresses = ()
+    addresses: Texts = ()
     """Addresses that the host has outside of containers; none of loopback, none link-local."""
     working: Working = Working.UNKNOWN
     generation: int | None = None
     """What it installed last, as the integration bridge says (external_ids:ovn-nb-cfg)."""
-    ports: Annotated[tuple[PluggedPort, ...], Meta(max_length=MOST_PORTS)] = ()
+    ports: Annotated[tuple[PluggedPort, ...], Meta(max_length=4 * MOST_PORTS)] = ()

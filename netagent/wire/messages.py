@@ -13,6 +13,7 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.wire.columns import F32, N16, N32, U8, U16, U64
+from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
 from netagent.wire.walk import LocalWalk, Options
 
@@ -196,6 +197,9 @@ class SummaryHead(Struct, frozen=True, kw_only=True):
     """None: not compared yet."""
     inventory: Inventory | None = None
     """What the host and its RNICs are; None: nothing new since it was last said, once a minute."""
+    controller: ControllerState | None = None
+    """The host's part of a controller, as `inventory`; None also where none drives its virtual
+    switch."""
     health: Health = field(default_factory=Health)
 
     @property
@@ -293,6 +297,8 @@ class Status(Struct, frozen=True, kw_only=True):
     clock: ClockOffset | None = None
     wall_ns: int = 0
     """The host's wall clock as it answers; 0: an older agent does not tell."""
+    controller: ControllerState | None = None
+    """None where none drives the host's virtual switch."""
 
 
 class EgressQuestion(Struct, frozen=True, kw_only=True, tag="egress"):

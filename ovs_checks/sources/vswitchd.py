@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
-from netagent.model.unixctl import PID_FILE, SOCKETS, Call, control_sockets, pid_of
+from netagent.model.unixctl import VSWITCHD, Call, control_sockets, pid_file, pid_of, sockets
 from ovs_checks.openflow.kept import KeptTables
 from ovs_checks.openflow.notation import format_header
 from ovs_checks.openflow.packet import Header
@@ -89,9 +89,9 @@ class Vswitchd:
     def _control_sockets(self) -> list[Path]:
         pid = None
         with suppress(OSError, UnicodeDecodeError):
-            pid = pid_of((self._rundir / PID_FILE).read_text())
-        found = [path.name for path in self._rundir.glob(SOCKETS)]
-        return [self._rundir / name for name in control_sockets(pid, found)]
+            pid = pid_of((self._rundir / pid_file(VSWITCHD)).read_text())
+        found = [path.name for path in self._rundir.glob(sockets(VSWITCHD))]
+        return [self._rundir / name for name in control_sockets(VSWITCHD, pid, found)]
 
     def _absent(self) -> CapabilityMissing:
         return CapabilityMissing(

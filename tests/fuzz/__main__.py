@@ -17,11 +17,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from analyzer.intake.controller import check_controller
 from analyzer.localize.tomography.flowfile import COLUMNS, links_of, observed, rows_of_csv
 from analyzer.simulate.fattree import FatTree, Silent
 from netagent.model.errors import NetAgentError
 from netagent.model.unixctl import find_reply
-from netagent.wire.codec import ContentType, decode
+from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.controller import ControllerState, PluggedPort, Working
 from netagent.wire.conversion import walk_from_wire
 from netagent.wire.walk import LocalWalk
 from ovs_checks.datapath.essence import essence
@@ -75,6 +77,11 @@ def _walk(text: str) -> object:
     return walk_from_wire(decode(text.encode(errors="replace"), LocalWalk, ContentType.JSON))
 
 
+def _controller(text: str) -> None:
+    body = text.encode(errors="replace")
+    check_controller(decode(body, ControllerState, ContentType.JSON))
+
+
 _TYPES = (b"\x08\0E", b"\x86\xdd`", b"\x08\x06", b"\x88G", b"\x81\0")
 FRAMES = [bytes(12) + begin for begin in _TYPES]
 """Frames as far as what they carry: IPv4, IPv6, ARP, MPLS, a tag."""
@@ -106,6 +113,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "underlay": lambda text: read_underlay(lambda _: text)[0].fault("1.2.3.4", kind="gre", mtu=9),
     "reply": lambda text: find_reply(text.encode(errors="replace")),
     "walk": _walk,
+    "controller": _controller,
     "flow file": lambda text: observed(rows_of_csv(text.splitlines(), [])),
     "edges": lambda text: links_of(text.splitlines()),
 }
@@ -147,7 +155,7 @@ def seeds() -> list[str]:
     texts.append(json.dumps(answers.rows()))
     for archive in sorted(DUMPS.glob("*.tar.gz")):
         texts += [answer.text for answer in getattr(open_answers(archive), "answers", ())]
-    texts.append(_flow_file())
+    texts += [_flow_file(), _said_of_a_controller()]
     return [text for text in texts if text.strip()]
 
 
@@ -157,6 +165,16 @@ def _flow_file() -> str:
         path = ";".join(map("|".join, flow.ways))
         rows.append(f"{flow.source},{flow.target},{path},{flow.sent},{flow.lost},15.5,2")
     return "\n".join(rows)
+
+
+def _said_of_a_controller() -> str:
+    port = PluggedPort(name="ns_pod-0", interface="veth0", mac="0a::1", addresses=("10.0.0.1",))
+    said = ControllerState(
+        source="ovn", chassis="h1", central="tcp:10.9.0.1:6642", kinds=("geneve",),
+        encapsulations=("10.99.0.1",), addresses=("10.99.0.1", "fd00::1"),
+        working=Working.CONNECTED, generation=7, ports=(port,),
+    )  # fmt: skip
+    return encode(said, ContentType.JSON).decode()
 
 
 def damaged(rng: random.Random, corpus: Sequence[str]) -> str:

@@ -61,6 +61,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
     assert config.tls.ca == f"{tmp_path}/tls/ca.pem"
     assert config.tls.cert == "/abs/h0.pem"
     assert config.ovs.rundir == f"{tmp_path}/ovs"
+    assert config.ovs.ovn_rundir == "/var/run/ovn"
     assert config.rpc_url == "https://198.18.0.10:8421"
     assert config.rpc.address == ("198.18.0.10", 8421)
 
@@ -72,8 +73,9 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path, make):
         path.mkdir()
     elif make == "binary":
         path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
         load(path)
+    assert ("`netagent enroll` writes one" in str(caught.value)) == (make == "missing")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from netagent.host.facts import HostView
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
 from netagent.model.ids import EndpointId
+from netagent.wire.controller import Working
 from tests.conftest import NETNS, OVS, require
 from tests.ovs.host import Host, run
 from tests.waiting import wait_until
@@ -38,7 +39,7 @@ class Views:
         self._config = AgentConfig(
             host="h0",
             analyzer=AnalyzerConfig(url="http://127.0.0.1:1"),
-            ovs=OvsConfig(rundir=str(host.rundir)),
+            ovs=OvsConfig(rundir=str(host.rundir), ovn_rundir=str(host.rundir)),
             endpoints=endpoints,
         )
         self._path = f"/run/netns/{host.name}"
@@ -316,6 +317,33 @@ def test_what_the_host_and_its_rnics_are_is_read_and_followed(host, monkeypatch)
             watching.within(5, "hw-offload", lambda v: v.inventory and v.inventory.hw_offload)
         finally:
             host.vsctl("remove", "Open_vSwitch", ".", "other_config", "hw-offload")
+
+
+def test_the_hosts_part_of_a_controller_is_read_and_followed(host, views, container, monkeypatch):
+    """What ovn-controller writes (ovn-controller(8)); it has no process here."""
+    assert views.latest.controller is None
+    monkeypatch.setattr(watcher, "CONTROLLER_LOOK_S", 0.1)
+    said = ["ovn-remote=tcp:10.9.0.1:6642", 'ovn-encap-ip="172.30.0.10,172.30.1.10"']
+    host.vsctl("set", "Open_vSwitch", ".", *(f"external_ids:{each}" for each in said))
+    host.vsctl("set", "bridge", "br-int", "external_ids:ovn-nb-cfg=7")
+    host.vsctl("set", "interface", "c0-r0", "external_ids:ovn-installed=true")
+    try:
+        views.within(
+            10, "a stopped controller",
+            lambda v: v.controller and v.controller.working is Working.STOPPED
+            and v.controller.ports and v.controller.ports[0].is_installed,
+        )  # fmt: skip
+        state = views.latest.controller
+        assert state is not None
+        assert (state.generation, state.central) == (7, "tcp:10.9.0.1:6642")
+        assert state.encapsulations == state.addresses[:2] == ("172.30.0.10", "172.30.1.10")
+        (port,) = state.ports
+        assert (port.name, port.interface) == ("a_c0_rail0", "c0-r0")
+        assert (port.mac, port.addresses) == ("02:00:00:00:00:0a", ("10.0.0.10",))
+    finally:
+        host.vsctl("clear", "Open_vSwitch", ".", "external_ids")
+        host.vsctl("clear", "bridge", "br-int", "external_ids")
+    views.within(5, "no controller", lambda v: v.controller is None)
 
 
 def test_kube_ovns_port_is_an_endpoint_with_the_interfaces_hardware_address(host):

@@ -59,7 +59,12 @@ _SCHEMA: dict[str, Any] = {
             },
         },
         "Bridge": {
-            "columns": {"name": _STRING, "datapath_type": _STRING, "ports": _references("Port")}
+            "columns": {
+                "name": _STRING,
+                "datapath_type": _STRING,
+                "ports": _references("Port"),
+                "external_ids": _STRINGS,
+            }
         },
         "Port": {
             "columns": {
@@ -203,7 +208,7 @@ def _view_of(tables: Mapping[str, Any]) -> VswitchView:
 
 def _bridge(row: Any) -> Bridge:
     ports = sorted((_port(port) for port in row.ports), key=lambda port: port.name)
-    return Bridge(row.name, row.datapath_type, tuple(ports))
+    return Bridge(row.name, row.datapath_type, tuple(ports), dict(row.external_ids))
 
 
 def _port(row: Any) -> Port:

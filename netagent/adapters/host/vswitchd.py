@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether ovs-vswitchd is at work: asked over its control socket, JSON-RPC as ovs-appctl does."""
+"""Whether ovs-vswitchd is at work: asked over its control socket, JSON-RPC as ovs-appctl does.
+
+Other daemons that have such a socket are asked by the same client.
+"""
 
 import asyncio
 import os
@@ -10,7 +13,7 @@ from pathlib import Path
 
 from netagent.concurrency import timeout
 from netagent.model.errors import RemoteProtocolError
-from netagent.model.unixctl import PID_FILE, SOCKETS, Call, control_sockets, pid_of
+from netagent.model.unixctl import VSWITCHD, Call, control_sockets, pid_file, pid_of, sockets
 
 ANSWER_S = 3.0
 """Seconds ovs-vswitchd has to answer. Chosen: a large reconfiguration takes about one."""
@@ -25,21 +28,32 @@ memory stays bounded."""
 
 
 class VswitchdError(Exception):
-    """ovs-vswitchd did not answer, or with an error; the text says why."""
+    """The daemon did not answer, or with an error; the text says why."""
 
 
 class NoAnswer(VswitchdError):
-    """ovs-vswitchd did not answer within the timeout, which also happens on a busy host."""
+    """The daemon did not answer within the timeout, which also happens on a busy host."""
 
 
-async def appctl(rundir: Path, command: str, *arguments: str, timeout_s: float = ANSWER_S) -> str:
-    """Return ovs-vswitchd's answer to `command`.
+class Absent(VswitchdError):
+    """Nobody listens."""
 
-    Raises VswitchdError, and NoAnswer where it takes longer than `timeout_s`.
+
+async def appctl(
+    rundir: Path,
+    command: str,
+    *arguments: str,
+    timeout_s: float = ANSWER_S,
+    daemon: str = VSWITCHD,
+) -> str:
+    """Return the answer of `daemon` to `command`.
+
+    Raises VswitchdError: Absent where nobody listens, NoAnswer where it takes longer than
+    `timeout_s`.
     """
-    paths = _paths(rundir)
+    paths = _paths(rundir, daemon)
     if not paths:
-        raise VswitchdError(f"no pid file in {rundir}")
+        raise Absent(f"no pid file in {rundir}")
     try:
         async with timeout(timeout_s):
             return await _ask_first(paths, command, arguments)
@@ -47,14 +61,16 @@ async def appctl(rundir: Path, command: str, *arguments: str, timeout_s: float =
         raise NoAnswer(f"no answer to {command} within {timeout_s:g} s") from error
 
 
-def _paths(rundir: Path) -> list[Path]:
-    found = [path.name for path in rundir.glob(SOCKETS)]
-    return [rundir / name for name in control_sockets(_pid(rundir), found)]
+def _paths(rundir: Path, daemon: str) -> list[Path]:
+    found = [path.name for path in rundir.glob(sockets(daemon))]
+    own = process_of(rundir, daemon)
+    return [rundir / name for name in control_sockets(daemon, own, found)]
 
 
-def _pid(rundir: Path) -> int | None:
+def process_of(rundir: Path, daemon: str) -> int | None:
+    """Return the process id in the pid file of `daemon`; None where there is none."""
     try:
-        return pid_of((rundir / PID_FILE).read_text(encoding="ascii"))
+        return pid_of((rundir / pid_file(daemon)).read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -70,12 +86,16 @@ async def _ask_first(paths: Sequence[Path], command: str, arguments: Sequence[st
             refused.append(f"{path}: {error}")
         except (OSError, RemoteProtocolError) as error:
             raise VswitchdError(f"{path}: {error}") from error
-    raise VswitchdError(refused[0])
+    raise Absent(refused[0])
 
 
 async def _ask(path: Path, call: Call) -> str:
     reader, writer = await asyncio.open_unix_connection(path)
     try:
+        # Where no more connections wait to be taken, connect(2) says EAGAIN, and asyncio takes
+        # that for a connection.
+        if writer.get_extra_info("peername") is None:
+            raise NoAnswer(f"{path}: it takes no connections")
         writer.write(call.request)
         await writer.drain()
         while not call.feed(await reader.read(1 << 16)):
@@ -136,7 +156,7 @@ class VswitchdWatch:
 
     def _process_gone(self) -> bool:
         """Whether the process of the pid file ended; unknown counts as not."""
-        pid = _pid(self._rundir)
+        pid = process_of(self._rundir, VSWITCHD)
         try:
             if pid is not None:
                 os.kill(pid, 0)

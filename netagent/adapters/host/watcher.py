@@ -22,6 +22,7 @@ from netagent.adapters.host.board import read_hardware
 from netagent.adapters.host.declared import DeclaredFolder
 from netagent.adapters.host.namespaces import SEEK_NS, Namespaces, at_paths, locate, seek
 from netagent.adapters.host.netlink import LinkMonitor, own_nsid
+from netagent.adapters.host.ovn import OvnWatch
 from netagent.adapters.host.ovsdb import OvsdbMonitor
 from netagent.adapters.host.sysfs import netdev_rate, physical_function
 from netagent.adapters.host.vswitchd import VswitchdWatch
@@ -32,6 +33,7 @@ from netagent.host.checks.contract import Inspected
 from netagent.host.controllers import ControllerPorts
 from netagent.host.declared import DeclaredPorts
 from netagent.host.discovery import Discovery
+from netagent.host.driven import driven, is_driven
 from netagent.host.facts import Bridge, HostView, LinkView, Namespace, Uplink, VswitchView
 from netagent.host.hardware import Hardware
 from netagent.host.inside import container_nsids, named_paths, unwired_macs
@@ -41,6 +43,7 @@ from netagent.host.rates import PortRate, RateWatch
 from netagent.host.sources import EndpointSource, Found, Given, OwnPorts, found_by
 from netagent.host.uplinks import Uplinks
 from netagent.model.finding import Finding
+from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
 
 log = structlog.get_logger()
@@ -59,11 +62,14 @@ RATES_LOOK_S = 5.0
 """Seconds between two looks at how fast the RNICs run. Chosen: each is a question to the firmware,
 and a port that was trained at a lower rate stays there."""
 
-
 BOARD_LOOK_S = 60.0
 """Seconds between two looks at the board. Chosen: what is found there stays for days, each look
 costs some milliseconds in a thread, and two must agree."""
 
+
+CONTROLLER_LOOK_S = 5.0
+"""Seconds between two looks at a controller's own process, where there is one. Chosen: a window;
+each is a question to the thread that computes flows."""
 
 _Search = Callable[[AbstractSet[str]], dict[str, tuple[int, Namespace]]]
 """Returns where each of several keys is found: the id of a namespace, and this."""
@@ -95,6 +101,9 @@ class Watcher:
         self._vswitchd = VswitchdWatch(rundir)
         self._vswitch = VswitchView()
         self._read_once = self._looked_once = not self._bridge
+        self._ovn = OvnWatch(Path(config.ovs.ovn_rundir))
+        self._odd: tuple[str, ...] = ()
+        """What of a controller's part cannot be told, as logged."""
         self._rates = RateWatch(config.host)
         self._slow: tuple[Finding, ...] = ()
         self._board = BoardWatch()
@@ -117,7 +126,11 @@ class Watcher:
             self._report(callback),
         ]
         if self._bridge:
-            parts += [self._ovsdb.run(self._on_vswitch), self._look_at_vswitchd()]
+            parts += [
+                self._ovsdb.run(self._on_vswitch),
+                self._look_at_vswitchd(),
+                self._look_at_controller(),
+            ]
         self._declared.look()
         self._changed.set()
         try:
@@ -155,6 +168,12 @@ class Watcher:
                 self._looked_once = True
                 self._changed.set()
             await asyncio.sleep(VSWITCHD_LOOK_S)
+
+    async def _look_at_controller(self) -> None:
+        while True:
+            if is_driven(self._vswitch, self._bridge) and await self._ovn.look():
+                self._changed.set()
+            await asyncio.sleep(CONTROLLER_LOOK_S)
 
     async def _look_at_rates(self) -> None:
         while True:
@@ -256,7 +275,21 @@ class Watcher:
             stated=(*self._slow, *self._of_board),
             complete=self._read_once,
         )
-        return replace(view, inventory=self._inventory)
+        return replace(view, inventory=self._inventory, controller=self._controller(links))
+
+    def _controller(self, links: LinkView) -> ControllerState | None:
+        part = driven(
+            self._vswitch,
+            self._bridge,
+            host=links.host,
+            inside=self._discovery.inside(),
+            working=self._ovn.working,
+        )
+        odd = part.odd if part else ()
+        if odd and odd != self._odd:
+            log.warning("controller_odd", odd=list(odd))
+        self._odd = odd
+        return part.state if part else None
 
     def _found(self, links: LinkView) -> Found:
         """Return what all sources say of endpoints now."""

@@ -11,9 +11,9 @@ from netagent.model.errors import RemoteProtocolError
 from tests.analyzer.intent.recorded import HOSTS, installed, selected, tables
 
 
-def compared(host, flows):
+def compared(host, flows, elsewhere=()):
     every = selected()
-    return difference(every.flows, every.host(host), flows, every.others)
+    return difference(every.flows, every.host(host), flows, every.others, dict(elsewhere))
 
 
 @pytest.mark.parametrize("host", HOSTS)
@@ -53,6 +53,24 @@ def test_each_flow_that_is_gone_is_named(host):
     assert len(stages) > 40
 
 
+@pytest.mark.parametrize(("host", "other"), [("h1", "h2"), ("h2", "h3"), ("h3", "h1")])
+def test_no_host_that_is_well_has_fewer_flows_than_another(host, other):
+    assert compared(host, installed(host), installed(other)).thinned == ()
+
+
+def test_one_that_is_gone_of_several_shows_beside_another_host():
+    flows, other = installed("h1"), installed("h2")
+    logical = {f.cookie for f in selected().flows}
+    several = [key for key, n in flows.items() if n > 1 and key[0] in logical]
+    named = 0
+    for key in several:
+        found = compared("h1", flows - Counter([key]), other)
+        assert found.missing == ()
+        named += [each.cookie for each in found.thinned] == [key[0]]
+    # Of the others, each host's own ports say how many there are.
+    assert named > 0.75 * len(several)
+
+
 @given(st.sets(st.integers(1, 2**32 - 1), min_size=1, max_size=3))
 def test_flows_of_no_row_are_stale(cookies):
     every = selected()
@@ -64,7 +82,9 @@ def test_flows_of_no_row_are_stale(cookies):
 
 def test_a_match_that_nobody_can_read_accuses_nobody():
     here = selected().host("h1")
-    odd = LogicalFlow("12345678-0", frozenset(here.datapaths), "ingress", 1, 0, "ip4 &&", "next;")
+    odd = LogicalFlow(
+        "12345678-0", "ingress", 1, 0, "ip4 &&", "next;", datapaths=frozenset(here.datapaths)
+    )
     found = difference([odd], here, {})
     assert (found.missing, found.unclear, found.compared) == ((), (odd,), 0)
 

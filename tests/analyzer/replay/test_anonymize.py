@@ -7,18 +7,23 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
+from analyzer.intent.differences.contract import Difference
 from analyzer.replay import records
 from analyzer.replay.anonymize import Names, anonymize, anonymized
 from analyzer.replay.frames import frame
 from analyzer.replay.player import play, read
 from netagent.model.endpoint import Endpoint, oddity
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.path import controller
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.codec import encode
+from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.inventory import Inventory
-from netagent.wire.messages import Registration, Summary
+from netagent.wire.messages import Health, Registration, Status, Summary
 from tests.analyzer.replay.test_player import recorded
+from tests.analyzer.replay.worlds import Recorded
 
 
 def anonymous(data):
@@ -102,6 +107,7 @@ def names_replaced(text, *more):
         ("of heard-host", "heard"),
         ("of old-task", "old"),
         ("of a-task", "a-task"),
+        ("of connected", "connected"),  # a word of nothing that is kept
     ],
 )
 def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
@@ -109,6 +115,7 @@ def test_a_name_is_replaced_wherever_and_however_it_stands(text, secret):
         records.Forgotten(host="gone-host", now_ns=1),
         records.Heard(host="heard-host", start_ns=1, now_ns=1),
         records.TaskDeleted(task="old-task", now_ns=1),
+        records.TaskDeleted(task="connected", now_ns=1),
     )
     assert secret not in names_replaced(text, *more)
 
@@ -137,20 +144,68 @@ def test_a_container_called_as_a_word_of_the_format_breaks_nothing():
     assert names_replaced("link a -- b") == "link a -- b"
 
 
+def test_what_controllers_call_their_ports_and_hosts_is_gone():
+    data = differing()
+    secrets = (b"web-7f9", b"shop_web", b"chassis-ef01", b"node-4.corp", b"zoo-pod", b"0f0e-uuid")
+    inside = everything(anonymous(data))
+    for secret in secrets:
+        assert secret in everything(data)
+        assert secret not in inside
+    assert b"northd" in inside
+    again = play(read(io.BytesIO(anonymous(data))))
+    assert again.differences == []
+    named = {str(each.verdict.component).partition("-")[0] for each in again.incidents.values()}
+    assert named == {"controller host", "controller northd"}
+
+
+def differing():
+    """Return a recording in which a controller's parts differ, and some of them are incidents."""
+    read_there = {
+        "iface-id": "zoo-pod", "owner": "0f0e-uuid", "hostname": "node-4.corp", "text": "a, b",
+    }  # fmt: skip
+    found = (
+        (FindingKind.CONTROLLER_STALE, "h1", ("h1",), ()),
+        (FindingKind.TRANSLATION_STALE, "northd", (), ("web-7f9", "shop_web")),
+        (FindingKind.GHOST_CHASSIS, "chassis chassis-ef01", (), ()),
+        (FindingKind.PORT_UNBOUND, "port web-7f9", ("h1",), ("web-7f9",)),
+    )
+    world = Recorded(1)
+    world.live(3)
+    differences = [
+        Difference(
+            Finding(kind, controller(part), f"{part} of {ports}", 1, read_there), hosts,
+            ports=ports, endpoints=(EndpointId("t0-c1", 0),),
+        )
+        for kind, part, hosts, ports in found
+    ]  # fmt: skip
+    world.diagnosis.differed(differences)
+    world.live(2)
+    return world.recording()
+
+
 def test_hosts_that_only_a_declaration_names_are_gone():
     task = Task("a-task", ("c0", "c1"), 1, (0,), hosts=("placed-host", ""))
     put = records.TaskPut(task=task, now_ns=1)
     assert "placed" not in names_replaced("of placed-host", put)
 
 
-def test_what_a_host_is_made_of_is_left_out():
+def test_what_a_host_is_made_of_and_what_a_controller_plugs_in_are_left_out():
+    port = PluggedPort(name="acme_worker-0", interface="acme0", addresses=("10.0.0.9",))
     told = Summary(
         host="gpu-0417", instance="i", start_ns=0, width_ns=5,
         inventory=Inventory(kernel="6.1.0-acme"),
+        controller=ControllerState(
+            source="ovn", chassis="acme-7", central="ssl:ovn.acme.example:6642", ports=(port,)
+        ),
+    )  # fmt: skip
+    status = Status(
+        host="gpu-0417", instance="i", version="1", endpoints=(), pinglist_version=1, targets=0,
+        last_window_ns=0, health=Health(), controller=told.controller,
     )  # fmt: skip
     made = [
         records.Header(netagent="1", window_s=5, probe_port=1),
         records.Ingested(payload=encode(told), now_ns=1),
+        records.answered(1, status, 2),
     ]
     data = b"".join(frame(records.pack(each)) for each in (*made, records.End(records=len(made))))
     assert b"acme" in everything(data)

@@ -16,6 +16,7 @@ from netagent.model.path import rnic, vswitch
 from netagent.model.window import Window
 from netagent.wire import frame
 from netagent.wire.codec import decode
+from netagent.wire.controller import ControllerState, Working
 from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Summary
 
@@ -70,6 +71,21 @@ def test_an_inventory_is_told_once_known_and_not_in_every_window(windows, member
     assert said[:2] == [None, told]
     assert said.count(told) == 2
     assert set(said) == {None, told}
+
+
+def test_a_part_of_a_controller_is_told_as_it_changes_and_once_a_minute(
+    windows, membership, shipped
+):
+    start_ns = Window.covering(wall_ns(), width_ns=WIDTH_NS).start_ns
+    old = ControllerState(source="ovn", working=Working.CONNECTED, generation=7)
+    new = ControllerState(source="ovn", working=Working.STOPPED, generation=7)
+    for number, state in enumerate([None, old, old, new, *[new] * 12]):
+        membership.on_view(HostView(controller=state))
+        windows._ship(Window(start_ns + number * WIDTH_NS, WIDTH_NS))
+    said = [summary.controller for _, summary in shipped.summaries]
+    assert (said[0], said[1], said[3]) == (None, old, new)
+    assert said[4:].count(new) in {1, 2}
+    assert membership.controller == new
 
 
 def test_faults_are_told_before_what_is_not_understood(windows, membership, shipped):

@@ -21,6 +21,7 @@ from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, ConfigError
 from netagent.model.ids import EndpointId
+from netagent.wire.controller import ControllerState, Working
 from tests.netagent.server_board import gpu_server
 
 CONFIG = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:1"\n'
@@ -114,6 +115,17 @@ def test_a_host_whose_endpoints_are_all_declared_needs_no_open_vswitch(able, mon
     assert found["rails"].detail == f"none with a tunnel; rnic0 carry endpoints; {untraced}"
 
 
+def test_a_host_without_open_vswitch_is_well_before_its_first_container(able, monkeypatch):
+    async def view(_: object) -> HostView:
+        return HostView(complete=True)
+
+    monkeypatch.setattr(doctor, "first_view", view)
+    config = parse(f'{CONFIG}[ovs]\nintegration_bridge = ""\n')
+    found = {each.capability: each.state for each in asyncio.run(diagnose(config))}
+    assert set(found.values()) == {"ok"}
+    assert not {"eBPF", "kernel datapath"} & set(found)
+
+
 def test_endpoints_whose_paths_are_never_traced_are_told_beside_the_rails(able, monkeypatch):
     bare = replace(VIEW.endpoints[0], id=EndpointId("c1", 0), bridge="", port="net1")
 
@@ -145,6 +157,35 @@ def test_a_host_without_rails_or_with_hidden_namespaces_is_told(able, monkeypatc
     found = states()
     assert "external_ids:rail" in found["rails"].detail
     assert "hidden: c0/rail0" in found["namespaces"].detail
+
+
+@pytest.mark.parametrize(
+    ("working", "state", "detail"),
+    [
+        (Working.CONNECTED, "ok", "ovn is connected to tcp:10.9.0.1:6642 and installed "),
+        (Working.STOPPED, "absent", "ovn is stopped (no pid file): see that ovn-controller runs"),
+    ],
+)
+@pytest.mark.parametrize("generation", [7, None])
+def test_how_a_controllers_part_of_the_host_is_gets_a_line(
+    able, monkeypatch, working, state, detail, generation
+):
+    async def view(_: object) -> HostView:
+        driven = ControllerState(source="ovn", central="tcp:10.9.0.1:6642", generation=generation)
+        return replace(VIEW, controller=driven)
+
+    async def asked(rundir: Path) -> tuple[Working, str]:
+        assert rundir == Path("/var/run/ovn")
+        return working, "" if working is Working.CONNECTED else "no pid file"
+
+    assert states()["controller"].detail == "none drives the integration bridge"
+    monkeypatch.setattr(doctor, "first_view", view)
+    monkeypatch.setattr(doctor, "working_of", asked)
+    found = states()["controller"]
+    assert found.state == state
+    assert found.detail.startswith(detail)
+    if working is Working.CONNECTED:
+        assert found.detail.endswith("generation unknown" if generation is None else "7")
 
 
 def test_privileges_and_daemons_that_are_lacking_are_named(able, monkeypatch):

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from netagent.cli import main
+from netagent.commands.status import controller_line
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import rnic
+from netagent.wire.controller import ControllerState, PluggedPort, Working
 from netagent.wire.messages import Health, Status
 
 ENDPOINT = Endpoint(
@@ -25,6 +27,13 @@ STATUS = Status(
     last_window_ns=0,
     health=Health(rss_kb=40_960, delayed=3, answered=9, queue_us=1500, pending=4),
 )
+DRIVEN = msgspec.structs.replace(
+    STATUS,
+    controller=ControllerState(
+        source="ovn", working=Working.CUT_OFF, generation=12,
+        ports=(PluggedPort(name="p", interface="veth0"),),
+    ),
+)  # fmt: skip
 DOWN = Finding(FindingKind.RNIC_DOWN, rnic("h0", "rnic0"), "rnic0 has no carrier", 0)
 
 
@@ -44,5 +53,18 @@ def test_a_healthy_agent_is_exit_0_and_one_with_findings_1(answering, capsys, fi
 
 
 def test_status_as_json(answering, capsys):
-    assert main(["status", *answering(STATUS), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["pinglist_version"] == 7
+    assert main(["status", *answering(DRIVEN), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["pinglist_version"] == 7
+    assert told["controller"]["working"] == "cut-off"
+    assert told["controller"]["generation"] == 12
+
+
+def test_where_a_controller_drives_the_switch_a_line_says_how_it_is(answering, capsys):
+    assert main(["status", *answering(DRIVEN)]) == 0
+    text = capsys.readouterr().out
+    assert "  controller ovn cut-off, generation 12, 1 ports\n" in text
+    assert main(["status", *answering(STATUS)]) == 0
+    assert "controller" not in capsys.readouterr().out
+    never = ControllerState(source="ovn", working=Working.STOPPED)
+    assert controller_line(never) == "ovn stopped, 0 ports"

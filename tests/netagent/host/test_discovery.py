@@ -70,6 +70,18 @@ def test_an_endpoint_has_the_facts_of_all_its_sources(host):
     assert view.complete
 
 
+def test_what_a_port_leads_to_is_known_whatever_it_has_while_it_can_be_read(host):
+    host.started()
+    host.links.change_inside(3, mac="02:00:00:00:00:99", addresses=("10.0.0.99",))
+    host.look(plug(), after_ns=S)
+    ((port, device),) = host.discovery.inside().items()
+    assert port == "c0-r0"
+    assert (device.mac, device.addresses) == ("02:00:00:00:00:99", ("10.0.0.99",))
+    host.links.end(plug(), 3)
+    host.look(plug(), after_ns=S)
+    assert host.discovery.inside() == {}
+
+
 @pytest.mark.parametrize(
     "unready",
     [{"up": False}, {"addresses": ()}, {"addresses": ("10.0.0.99",)}],

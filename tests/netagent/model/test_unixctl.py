@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+from fnmatch import fnmatch
 from itertools import pairwise
 
 import pytest
@@ -7,16 +8,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.model.errors import RemoteProtocolError
-from netagent.model.unixctl import Call, control_sockets, pid_of
+from netagent.model.unixctl import (
+    OVN_CONTROLLER,
+    VSWITCHD,
+    Call,
+    control_sockets,
+    pid_file,
+    pid_of,
+    sockets,
+)
 
 
 def test_the_socket_of_the_pid_file_comes_first_and_then_any():
-    assert control_sockets(None, []) == []
-    assert control_sockets(12, []) == ["ovs-vswitchd.12.ctl"]
+    assert control_sockets(VSWITCHD, None, []) == []
+    assert control_sockets(VSWITCHD, 12, []) == ["ovs-vswitchd.12.ctl"]
     found = ["ovs-vswitchd.7.ctl", "ovs-vswitchd.12.ctl", "ovs-vswitchd.ctl"]
     unnumbered, seven = "ovs-vswitchd.ctl", "ovs-vswitchd.7.ctl"
-    assert control_sockets(12, found) == ["ovs-vswitchd.12.ctl", unnumbered, seven]
-    assert control_sockets(None, found)[0] == unnumbered
+    assert control_sockets(VSWITCHD, 12, found) == ["ovs-vswitchd.12.ctl", unnumbered, seven]
+    assert control_sockets(VSWITCHD, None, found)[0] == unnumbered
+
+
+def test_a_daemon_is_not_taken_for_one_whose_name_goes_on():
+    names = ["ovn-controller.7.ctl", "ovn-controller.ctl", "ovn-controller-vtep.8.ctl"]
+    found = [name for name in names if fnmatch(name, sockets(OVN_CONTROLLER))]
+    assert control_sockets(OVN_CONTROLLER, 7, found) == names[:2]
+    assert pid_file(OVN_CONTROLLER) == "ovn-controller.pid"
 
 
 @pytest.mark.parametrize("text", ["", "what", "1 2"])

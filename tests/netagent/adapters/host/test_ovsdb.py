@@ -115,6 +115,9 @@ def test_rows_become_values_and_changes_are_sent_by_themselves(database):
         assert view.version == "3.1.0"
         assert names(view) == ["br-int"]
         settings = ["type=vxlan", "options:local_ip=172.30.0.10", "external_ids:rail=0"]
+        database.vsctl("set", "bridge", "br-int", "external_ids:ovn-nb-cfg=7")
+        view = await following.until(lambda v: v.bridges[0].external_ids)
+        assert view.bridges[0].external_ids == {"ovn-nb-cfg": "7"}
         database.vsctl(
             "add-port", "br-int", "vxlan0", "--", "set", "interface", "vxlan0", *settings
         )

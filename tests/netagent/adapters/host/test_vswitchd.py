@@ -13,6 +13,7 @@ from typing_extensions import Self
 from netagent.adapters.host import vswitchd
 from netagent.adapters.host.vswitchd import (
     OVSDB_LOOKS,
+    Absent,
     NoAnswer,
     VswitchdError,
     VswitchdWatch,
@@ -98,12 +99,21 @@ def test_a_hung_daemon_is_given_up(tmp_path):
         talk(tmp_path, {}, lambda _: appctl(tmp_path, "version", timeout_s=0.05))
 
 
+def test_a_daemon_that_takes_no_more_connections_does_not_answer(tmp_path):
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(str(tmp_path / "ovs-vswitchd.ctl"))
+        stopped.listen(0)
+        for _ in range(4):
+            with pytest.raises(NoAnswer):
+                asyncio.run(appctl(tmp_path, "version", timeout_s=0.05))
+
+
 def test_without_a_daemon_the_socket_of_the_pid_file_is_named(tmp_path):
-    with pytest.raises(VswitchdError, match="no pid file"):
+    with pytest.raises(Absent, match="no pid file"):
         asyncio.run(appctl(tmp_path, "version"))
     (tmp_path / "ovs-vswitchd.pid").write_text("12\n")
     leave_behind(tmp_path / "ovs-vswitchd.13.ctl")
-    with pytest.raises(VswitchdError, match=r"ovs-vswitchd\.12\.ctl: .*No such file"):
+    with pytest.raises(Absent, match=r"ovs-vswitchd\.12\.ctl: .*No such file"):
         asyncio.run(appctl(tmp_path, "version"))
 
 

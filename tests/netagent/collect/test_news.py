@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from itertools import pairwise
 
-from netagent.collect.inventory import AGAIN_NS, InventoryNews
+from netagent.collect.news import AGAIN_NS, News
 from netagent.wire.inventory import Inventory
 
 WIDTH_NS = 5_000_000_000
@@ -11,7 +11,7 @@ OLD, NEW = Inventory(kernel="6.1.0"), Inventory(kernel="6.12.0")
 
 def said(host, *inventories):
     """Return what is said in windows one after the other."""
-    news = InventoryNews(host)
+    news = News[Inventory](host)
     return [
         news.of(each, start_ns=START_NS + number * WIDTH_NS)
         for number, each in enumerate(inventories)

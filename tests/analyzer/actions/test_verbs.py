@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from analyzer.actions.verbs import Verb, remedies
+from netagent.model.path import Component, Kind, controller, flow_table, link, rnic
+from netagent.model.verdict import Symptom, Verdict
+
+BRIDGES = {"h1": "br-int"}
+
+
+def of(component, symptom=Symptom.LOSS):
+    verdict = Verdict(component, component and component.layer, symptom, 0.9, "why")
+    return remedies(verdict, bridge_of=lambda host: BRIDGES.get(host, ""))
+
+
+@pytest.mark.parametrize(
+    ("component", "verb", "host", "is_undone"),
+    [
+        (controller("h1"), Verb.RECOMPUTE, "h1", False),
+        (flow_table("h1", "br-int", 33), Verb.REINSTALL, "h1", True),
+        (rnic("h2", "rnic0"), Verb.CORDON, "h2", True),
+        (Component(Kind.HOST, "h2"), Verb.CORDON, "h2", True),
+    ],
+)
+def test_a_part_has_its_remedy(component, verb, host, is_undone):
+    (remedy,) = of(component)
+    assert (remedy.verb, remedy.host, bool(remedy.undo)) == (verb, host, is_undone)
+    assert remedy.command
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        None,
+        controller("northd"),
+        controller("port p1-0"),
+        flow_table("h2", "br-int", 33),
+        flow_table("h1", "br-phy", 0),
+        link("a", "b"),
+    ],
+)
+def test_what_is_nobodys_to_mend_has_none(component):
+    assert of(component) == ()
+
+
+def test_a_host_that_is_merely_not_heard_is_left_alone():
+    assert of(Component(Kind.HOST, "h2"), Symptom.SILENCE) == ()
