@@ -6,6 +6,7 @@ import json
 
 from analyzer import config as configuration
 from analyzer.commands.ca import FILE
+from analyzer.controllers.kubernetes import Api
 from analyzer.poster import Poster
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
@@ -35,14 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Load all that the configuration names."""
     path = args.path or args.config
     try:
-        config = configuration.load(path)
-        topology = DeclaredTopology()
-        if config.topology:
-            topology = configuration.load_topology(config.topology)
-        if config.tls is not None:
-            identity.trust_of(config.tls, path)
-        for webhook in config.webhooks:
-            Poster(webhook, path)
+        config, topology = _load(path)
     except ConfigError as error:
         if not args.json:
             raise
@@ -64,8 +58,26 @@ def run(args: argparse.Namespace) -> int:
         print(f"  topology   {switches} switches, {len(topology.links)} links")
     print(f"  admins     {', '.join(config.admins) or 'nobody'}")
     print(f"  readers    {', '.join(config.readers) or 'nobody'}")
+    if (kubernetes := config.controllers.kubernetes) is not None:
+        told = ", told of incidents" if kubernetes.tell else ""
+        print(f"  kubernetes {kubernetes.url}{told}")
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
     for webhook in config.webhooks:
         print(f"  webhook    {webhook.name}: {'signed' if webhook.secret else 'not signed'}")
     return 0
+
+
+def _load(path: str) -> tuple[configuration.Config, DeclaredTopology]:
+    """Return the configuration and the topology it names. Raises ConfigError, also for files."""
+    config = configuration.load(path)
+    topology = DeclaredTopology()
+    if config.topology:
+        topology = configuration.load_topology(config.topology)
+    if config.tls is not None:
+        identity.trust_of(config.tls, path)
+    if config.controllers.kubernetes is not None:
+        Api(config.controllers.kubernetes, path)
+    for webhook in config.webhooks:
+        Poster(webhook, path)
+    return config, topology

@@ -14,6 +14,7 @@ import netagent
 from analyzer import config as configuration
 from analyzer.authority import Authority
 from analyzer.config import Config
+from analyzer.controllers.kubernetes import Api
 from analyzer.fleet import Fleet
 from analyzer.intake.controller import check_controller
 from analyzer.intake.inventory import parts_of
@@ -41,6 +42,7 @@ from analyzer.server.disk import SLOW_NS, Disk
 from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
+from analyzer.server.kubernetes import Kubernetes
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
 from analyzer.server.meaning import Meaning
@@ -152,6 +154,7 @@ class Analyzer:
     controller: Controller | None = None
     """None where none is configured."""
     differing: Differing | None = None
+    kubernetes: Kubernetes | None = None
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
     space: Space = field(init=False)
@@ -181,6 +184,9 @@ class Analyzer:
         steady = Steady()
         clock = clock or steady
         counters = Counters()
+        kubernetes = config.controllers.kubernetes
+        if kubernetes is not None:
+            Api(kubernetes, path)  # that what it names can be read is known at the start
         mail = Mail(config.webhooks, path, clock)
         store = Store(config.database, clock, counters.unreadable)
         try:
@@ -250,6 +256,18 @@ class Analyzer:
             analyzer.walks, lambda name: waiters.wake([waiting_for(name)])
         )
         analyzer.asker.arriving_ns = analyzer.service.arriving_ns
+        if kubernetes is not None:
+            analyzer.kubernetes = Kubernetes(
+                kubernetes,
+                path,
+                registry=registry,
+                service=analyzer.service,
+                journal=journal,
+                clock=clock,
+            )
+        for task in registry.tasks():
+            if task.source and kubernetes is None:  # nobody would ever withdraw it
+                await analyzer.service.delete_task(task.id, clock(), source=task.source)
         try:
             await judge.begin(analyzer.history, analyzer.refused)
         except (OSError, LinkClosed, LocalProtocolError) as error:
@@ -426,7 +444,7 @@ class Analyzer:
         told = [*self.space.warnings(), *(clock if off_s else ())]
         if self.storing_ns() >= SLOW_NS:
             told.append("it stores late: its disk is slow, or busy; so is what it tells")
-        return told
+        return [*told, *(self.kubernetes.warnings() if self.kubernetes else ())]
 
     def storing_ns(self) -> int:
         """Return how long a summary waited at most, lately, until it was stored."""
@@ -464,6 +482,8 @@ class Analyzer:
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):
             self.workers.start(name, run)
+        if self.kubernetes is not None:
+            self.kubernetes.work(self.workers)
         self.mail.work(self.workers, self.store)
         if self.controller is not None:
             self.workers.start("controller", self.controller.run)
