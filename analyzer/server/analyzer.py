@@ -353,7 +353,8 @@ class Analyzer:
         self.controller, self.differing = controller, differing
         self.intended.intents = lambda: (controller.intent,)
         self.intended.plugged = differing.plugged
-        self.asker.meaning = Meaning(controller, self.driven, self.fleet.flows).read
+        meaning = Meaning(controller, self.driven, self.fleet.flows)
+        self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
 
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
