@@ -23,7 +23,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -52,6 +52,10 @@ demo: setup ## bring a lab up, break it eight ways, watch netagent name each com
 
 demo-rdma: setup-vm ## the demo on Soft-RoCE over the kernel's Open vSwitch, in a guest
 	$(BIN)/python -m vagrant.vm run debian-12 --timeout 1500 -- $(BIN)/python -m tests.lab demo
+
+demo-ovn: setup-ovn ## the demo where OVN drives the virtual switches, and five minutes of its health
+	$(BIN)/python -m tests.lab demo --controller ovn
+	$(BIN)/python -m tests.lab health --controller ovn --minutes 5
 
 demo-skeleton: setup ## a real training job in the lab, and what netagent makes of its traffic
 	$(BIN)/python -m tests.lab demo-skeleton

@@ -141,9 +141,10 @@ def _down(lab: Lab, _options: argparse.Namespace) -> Answer:
 
 
 def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
-    transport = rdma.choose(options.transport)
+    on_ovn = Controller(options.controller) is Controller.OVN
+    transport = Transport.UDP if on_ovn else rdma.choose(options.transport)
     names = options.faults.split(",") if options.faults else ()
-    output = Path(options.output or demo.OUTPUT[transport])
+    output = Path(options.output or (demo.OUTPUT_OVN if on_ovn else demo.OUTPUT[transport]))
     good = demo.run(
         lab,
         partial(print, flush=True),
@@ -151,6 +152,7 @@ def _demo(lab: Lab, options: argparse.Namespace) -> Answer:
         faults=names,
         healthy_s=options.healthy_s,
         output=output,
+        on_ovn=on_ovn,
     )
     if not good:
         raise LabError("not everything was right", f"see {output}")
@@ -286,9 +288,10 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     show.add_argument("--faults", help="comma-separated (default: the transport's)")
     _transport_argument(show)
+    _controller_argument(show)
     show.add_argument("--healthy-s", type=float, default=demo.HEALTHY_S, metavar="S",
                       help="healthy traffic before the first (default: %(default)s)")  # fmt: skip
-    outputs = " or ".join(demo.OUTPUT.values())
+    outputs = " or ".join([*demo.OUTPUT.values(), demo.OUTPUT_OVN])
     show.add_argument("--output", help=f"(default: {outputs})")
     learn = add(
         "demo-skeleton", "a real job, and what is made of its traffic", "demo-skeleton",

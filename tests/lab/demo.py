@@ -8,16 +8,18 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from tests.lab import cms
 from tests.lab.errors import LabError
 from tests.lab.lab import Bursts, Lab
-from tests.lab.shape import Shape, Transport
+from tests.lab.shape import Controller, Shape, Transport, Tunnel
 from tests.lab.state import Fault
+from tests.lab.targets import endpoint_of
 from tests.lab.workload import DEFAULT_TASKS
 
 FAULTS = {
@@ -41,6 +43,22 @@ FAULTS = {
         "agent-killed",
     ),
 }
+ON_OVN = (
+    "link-loss", "rnic-down", "container-crash", "flow-lost", "port-unbound", "port-misplaced",
+    "controller-gone", "tunnel-address-wrong", "address-refused", "policy-drop", "port-disabled",
+    "port-contested", "controller-frozen", "controller-cut-off", "tunnel-address-taken",
+    "translation-stale", "ghost-chassis",
+)  # fmt: skip
+"""Faults where OVN drives the virtual switches."""
+INTENDED = {"policy-drop": "ACL quarantine", "port-disabled": "logical port {} is disabled"}
+"""What is no fault, though packets are lost -> who refuses them, as a diagnosis on demand says."""
+LASTING_S = dict.fromkeys(
+    ("controller-frozen", "controller-cut-off", "tunnel-address-taken", "translation-stale"), 150.0
+) | {"ghost-chassis": 360.0, "port-contested": 90.0}
+"""Seconds more for what costs no probe, or a part of them: it is told once it has lasted."""
+SPARED_S = 30.0
+"""Seconds for which nobody may be named where somebody intends what is lost."""
+OUTPUT_OVN = "build/demo-ovn.json"
 OUTPUT = {Transport.UDP: "build/demo.json", Transport.RDMA: "build/demo-rdma.json"}
 SHAPES = {
     Transport.UDP: Shape(),
@@ -76,7 +94,7 @@ Say = Callable[[str], None]
 def find_within_s(fault: str, transport: Transport) -> float:
     """Return how many seconds netagent has to name what a fault broke."""
     later_s = FIND_SLOW_LATER_S if fault in SLOW else FIND_GONE_LATER_S if fault in GONE else 0
-    return FIND_WITHIN_S[transport] + later_s
+    return FIND_WITHIN_S[transport] + later_s + LASTING_S.get(fault, 0)
 
 
 def recover_within_s(fault: str, transport: Transport) -> float:
@@ -212,19 +230,28 @@ def run(
     faults: Sequence[str] = (),
     healthy_s: float = HEALTHY_S,
     output: Path | None = None,
+    on_ovn: bool = False,
 ) -> bool:
     """Run the demo on a fresh lab; return whether all was right. The lab is taken down after.
 
-    Without `faults` and `output`, they are the transport's.
+    Without `faults` and `output`, they are the transport's, or OVN's.
     """
-    faults = faults or FAULTS[transport]
-    output = output or Path(OUTPUT[transport])
-    lab.up(SHAPES[transport], tasks=TASKS[transport], traffic=TRAFFIC[transport])
+    faults = faults or (ON_OVN if on_ovn else FAULTS[transport])
+    output = output or Path(OUTPUT_OVN if on_ovn else OUTPUT[transport])
+    shape = SHAPES[transport]
+    if on_ovn:
+        shape = replace(shape, controller=Controller.OVN, encapsulation=Tunnel.GENEVE)
+    lab.up(shape, tasks=TASKS[transport], traffic=TRAFFIC[transport])
     try:
         with lab.services().client() as client:
             observer = Observer(client)
             healthy = _watch_health(observer, say, SETTLE_S[transport], healthy_s)
-            found = [_try(lab, observer, name, say, transport) for name in faults]
+            found = [
+                _spare(lab, observer, name, say)
+                if name in INTENDED
+                else _try(lab, observer, name, say, transport)
+                for name in faults
+            ]
             record(client, output.with_suffix(".recording"), say)
     finally:
         lab.down()
@@ -318,6 +345,34 @@ def _try(
         tuple(others),
         transport,
     )
+
+
+def _spare(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
+    """Have packets lost because somebody wants that: nobody may be named, and that be told."""
+    observer.remember()
+    fault = lab.inject(name)
+    say(f"{name}: injected at {fault.target}")
+    observer.wait(observer.new, timeout_s=SPARED_S)
+    named = [str(each["component"]) for each in observer.new()]
+    asked_ns = time.time_ns()
+    question = {"source": "train-a-0/rail0", "target": fault.target}
+    told = observer.client.post("/v1/diagnose", json=question, timeout=30).json()
+    answered_ns = time.time_ns()
+    lab.heal(fault.key)
+    observer.wait(observer.new, timeout_s=3 * WINDOW_S)
+    named += [str(each["component"]) for each in observer.new()]
+    refused = {each["by"] for each in told["observations"] if each["action"] == "refused"}
+    by = ", ".join(sorted(refused)) or "nobody refuses it"
+    say(f"  {told['outcome']}: {told['text']}")
+    endpoint = endpoint_of(fault.target, lab.state().shape)
+    truth = "intended", INTENDED[name].format(cms.port(endpoint))
+    for other in dict.fromkeys(named):
+        say(f"  also {other}")
+    took_s = _seconds(asked_ns, answered_ns)
+    return Found(
+        name, truth, (truth[0] if told["outcome"] == "refused" else "", by, 1.0), took_s, took_s,
+        0.0, tuple(dict.fromkeys(named)),
+    )  # fmt: skip
 
 
 def _best(incidents: list[dict[str, Any]], fault: Fault) -> dict[str, Any] | None:
