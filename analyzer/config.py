@@ -9,6 +9,8 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from analyzer.actions.broker import Limits, Mode
+from analyzer.actions.verbs import Verb
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from netagent.model.address import canonical
@@ -16,6 +18,9 @@ from netagent.model.errors import ConfigError, LocalProtocolError
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 
 T = TypeVar("T")
+
+LIMITS = Limits()
+"""Of actions, by default."""
 
 DEFAULT_PORT = 8420
 """TCP port of the analyzer's API. Chosen: one default for the analyzer and the commands."""
@@ -136,6 +141,39 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Recordings of the newest incidents kept, each as large at most; 0 keeps none."""
 
 
+class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What may be done about a verdict; the owner of each host permits it besides."""
+
+    mode: Mode = Mode.OBSERVE
+    """`observe`: nothing is even proposed; `advise`: it is said what could be done; `act`: what
+    `verbs` lists is done."""
+    verbs: tuple[Verb, ...] = ()
+    """What is done without a person, where the mode is to act; the rest is advised."""
+    per_hour: Annotated[int, msgspec.Meta(ge=1, le=1000)] = LIMITS.per_hour
+    """Most actions in any hour."""
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = LIMITS.share
+    """Most of the hosts on which something is done in any hour; one host always may."""
+    cordon_command: tuple[str, ...] = ()
+    """Run with `cordon HOST` or `uncordon HOST` behind it, by no shell; an absolute path and what
+    it is always given. Without it, to cordon is advised only."""
+
+    def __post_init__(self) -> None:
+        """Refuse a command that depends on where it is looked for, and what nobody can do."""
+        if self.cordon_command and not self.cordon_command[0].startswith("/"):
+            raise ValueError(f"cordon_command: {self.cordon_command[0]!r} is no absolute path")
+        if any("\0" in each for each in self.cordon_command):
+            raise ValueError("cordon_command: no command has a NUL in it")
+        if Verb.CORDON in self.verbs and not self.cordon_command:
+            raise ValueError("verbs: to cordon needs cordon_command")
+
+    @property
+    def limits(self) -> Limits:
+        """The same as the broker takes it."""
+        return Limits(
+            self.mode, frozenset(self.verbs), self.per_hour, self.share, self.cordon_command
+        )
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The analyzer's configuration file."""
 
@@ -167,6 +205,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slowness: Slowness = msgspec.field(default_factory=Slowness)
     tasks: Tasks = msgspec.field(default_factory=Tasks)
     recording: Recording = msgspec.field(default_factory=Recording)
+    actions: Actions = msgspec.field(default_factory=Actions)
 
     @property
     def enrolment_address(self) -> tuple[str, int]:

@@ -275,10 +275,10 @@ class Broker:
         self._running.pop(action.id, None)
         self._note(wall_ns, action, Step.UNDONE, by=by)
 
-    def close(self, by: str, wall_ns: int) -> None:
-        """Close the breaker: a person looked."""
+    def close(self, by: str, wall_ns: int, why: str = "") -> None:
+        """Close the breaker: a person looked, and says why."""
         if self.opened:
-            self._note(wall_ns, None, Step.CLOSED, self.opened, by)
+            self._note(wall_ns, None, Step.CLOSED, why, by)
         self.opened = ""
 
     def deadline_ns(self) -> int | None:

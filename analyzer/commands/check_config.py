@@ -3,9 +3,13 @@
 
 import argparse
 import json
+import os
 
 from analyzer import config as configuration
+from analyzer.actions.broker import Mode
 from analyzer.commands.ca import FILE
+from analyzer.commands.text import cut
+from analyzer.config import Actions
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology
@@ -16,7 +20,7 @@ examples:
   netagent-analyzer check-config analyzer.toml
   netagent-analyzer check-config --config analyzer.toml --json
 
-Checks the declared topology and the TLS files too.
+Checks the declared topology, the TLS files and the hook that cordons, too.
 exit status: 0 it can be used, 2 it cannot; the error names file and line
 """
 
@@ -39,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
             topology = configuration.load_topology(config.topology)
         if config.tls is not None:
             identity.trust_of(config.tls, path)
+        _check_hook(config.actions, path)
     except ConfigError as error:
         if not args.json:
             raise
@@ -62,4 +67,23 @@ def run(args: argparse.Namespace) -> int:
     print(f"  readers    {', '.join(config.readers) or 'nobody'}")
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
+    print(cut(f"  actions    {_said(config.actions)}"))
     return 0
+
+
+def _check_hook(actions: Actions, path: str) -> None:
+    """Raise ConfigError for a command that nobody can run."""
+    if actions.cordon_command and not os.access(actions.cordon_command[0], os.X_OK):
+        text = f"actions.cordon_command: {actions.cordon_command[0]} cannot be run"
+        raise ConfigError(path, text)
+
+
+def _said(actions: Actions) -> str:
+    match actions.mode:
+        case Mode.OBSERVE:
+            return "none are proposed"
+        case Mode.ADVISE:
+            return "are advised, and done by persons"
+        case Mode.ACT:
+            verbs = ", ".join(actions.verbs) or "nothing"
+            return f"{verbs}: {actions.per_hour} an hour, on {actions.share:.0%} of the hosts"

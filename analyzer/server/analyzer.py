@@ -31,6 +31,7 @@ from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.roster.uniformity import Uniformity
 from analyzer.server import identity
+from analyzer.server.acting import Acting, driven_bridge
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
@@ -43,10 +44,13 @@ from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.sampling import Sampling
+from analyzer.store import trail
 from analyzer.store.secret import kept_secret
 from analyzer.store.tables import Store
+from analyzer.store.trail import Trail
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import Incident
 from netagent.trust import Trust
 from netagent.wire.codec import decode
 from netagent.wire.messages import SummaryHead
@@ -110,11 +114,13 @@ class Analyzer:
     judge: Judge
     asker: Asker
     journal: Journal
+    acting: Acting
     disk: Disk
     waiters: Waiters
     lists: Lists
     skeletons: Skeletons
     traffic: TrafficBook
+    driven: DrivenHosts
     clock: Clock
     started_ns: int
     trust: Trust | None
@@ -139,7 +145,6 @@ class Analyzer:
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
     uniformity: Uniformity = field(default_factory=Uniformity)
-    driven: DrivenHosts = field(default_factory=DrivenHosts)
     workers: Workers = field(default_factory=Workers)
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
@@ -193,6 +198,21 @@ class Analyzer:
             announce=lambda: waiters.wake([INCIDENTS]),
             settled=lambda error, wall_ns: _settle(disk, "incidents", error, wall_ns),
         )
+        driven = DrivenHosts()
+        acting = Acting(
+            config.actions.limits,
+            Trail(Path(config.database).with_name(trail.FILE)),
+            fleet,
+            clock,
+            bridge_of=lambda host: driven_bridge(registry, driven, host),
+            hosts=lambda: len(registry.agents()),
+        )
+        acting.begin(journal.incidents())
+
+        def tell(incident: Incident) -> None:
+            journal.note(incident)
+            acting.take(incident)
+
         analyzer = cls(
             config=config,
             registry=registry,
@@ -200,13 +220,15 @@ class Analyzer:
             store=store,
             fleet=fleet,
             judge=judge,
-            asker=Asker(judge, fleet, clock, journal.note),
+            asker=Asker(judge, fleet, clock, tell),
             journal=journal,
+            acting=acting,
             disk=disk,
             waiters=waiters,
             lists=lists,
             skeletons=skeletons,
             traffic=TrafficBook(),
+            driven=driven,
             clock=clock,
             started_ns=clock(),
             trust=trust,
@@ -415,6 +437,7 @@ class Analyzer:
             ("clock", self._keep_time),
             ("judge", self.judge.run),
             ("asker", self.asker.run),
+            ("acting", self.acting.run),
             ("planner", planner.run),
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):

@@ -17,6 +17,7 @@ import netagent
 from analyzer.roster.addresses import check_rpc_url
 from analyzer.roster.service import check_schema
 from analyzer.server import (
+    actions,
     backups,
     certificates,
     exports,
@@ -350,7 +351,10 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     if known is None:
         raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
     remarks = uniformity.remarks(analyzer, sees, known)
-    return as_json(views.incident(known, stored=journal.is_stored(incident), remarks=remarks))
+    # Commands name hosts, which are no tenant's.
+    could = actions.offered(analyzer, incident) if sees.is_whole else []
+    told = views.incident(known, stored=journal.is_stored(incident), remarks=remarks)
+    return as_json({**told, "actions": could})
 
 
 @post(
@@ -500,6 +504,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *exports.ROUTES,
             *certificates.ROUTES,
             *uniformity.ROUTES,
+            *actions.ROUTES,
             *(incidents, events, show, diagnose, recording),
             *(topology, findings, status, capacity, metrics),
         ],

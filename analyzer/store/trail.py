@@ -17,7 +17,7 @@ from analyzer.actions.broker import Entry
 FILE = "actions.jsonl"
 """Beside the database; the one before has `.1` at its end."""
 MOST_BYTES = 4 << 20
-"""Bytes from which on another file is begun. Chosen: some thousand actions, read in milliseconds."""
+"""Bytes from which on another file is begun. Chosen: some thousand actions, read in no time."""
 MOST_LINE = 1 << 16
 """Bytes of a line that is read. Chosen: far more than an entry has."""
 
