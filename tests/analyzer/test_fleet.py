@@ -14,8 +14,8 @@ from analyzer import fleet as fleet_module
 from analyzer.fleet import Fleet, Refused, _reason, certificate_names
 from netagent.model.errors import RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.ids import EndpointId
-from netagent.wire.codec import encode
 from netagent.wire.actions import ActionReply, ActionRequest, HostVerb
+from netagent.wire.codec import encode
 from netagent.wire.messages import (
     CheckReply,
     CheckRequest,
