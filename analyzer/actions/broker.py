@@ -12,6 +12,7 @@ known again after a restart. Instants are Unix nanoseconds of the analyzer's clo
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from analyzer.actions.verbs import Remedy, Verb, remedies
@@ -326,9 +327,9 @@ class Broker:
         """Undo `_start`: nothing was done, so it may be tried again, by a person."""
         running = self._running.pop(action.id, None)
         self._begun.pop(action.id, None)
-        start = (running.started_ns, action.remedy.host) if running else None
-        if start in self._starts:
-            self._starts.remove(start)
+        if running is not None:
+            with suppress(ValueError):
+                self._starts.remove((running.started_ns, action.remedy.host))
 
     def _undoable(self, action: Action) -> None:
         if action.remedy.undo:

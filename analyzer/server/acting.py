@@ -76,7 +76,7 @@ class Acting:
         self._trail, self._agents, self._clock, self._hosts = trail, agents, clock, hosts
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._doing: set[asyncio.Task[None]] = set()
+        self._doing: set[asyncio.Task[Any]] = set()
         self._undoing = asyncio.Lock()
         self._left: Sequence[Action] = ()
         """What was begun, and whoever did it ended."""

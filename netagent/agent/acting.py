@@ -73,6 +73,7 @@ class Acting:
         self._left = asyncio.Event()
         """Set while something may have to be put back."""
         self._left.set()
+        self._is_closed = False
 
     async def act(self, request: ActionRequest, peer: str | None) -> ActionReply:
         """Do what is asked, or say what would be done.
@@ -112,7 +113,8 @@ class Acting:
                 wait_s = min(2 * wait_s, PUT_BACK_S[1])
 
     async def close(self) -> None:
-        """Let what was begun end."""
+        """Let what was begun end, and begin nothing more."""
+        self._is_closed = True
         if self._work is not None:
             task = self._work[1]
             await asyncio.wait({task}, timeout=CLOSE_S)
@@ -133,6 +135,8 @@ class Acting:
                     raise RemoteProtocolError(f"{request.id} was another action: {known.verb}")
                 ended = "it was begun, and this agent ended meanwhile"
                 return self._ended(request, ended if known.outcome is None else known.outcome)
+            if self._is_closed:
+                raise TooSoon(self._config.host, "this agent is stopping")
             if self._work is not None or self._held is not None:
                 raise TooSoon(self._config.host, "another action is under way")
             asked = {"action": request.id, "verb": request.verb.value, "bridge": request.bridge}

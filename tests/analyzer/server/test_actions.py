@@ -14,7 +14,9 @@ from netagent.model.path import Component, Kind, controller
 from netagent.model.verdict import IncidentState
 from netagent.wire.actions import ActionReply, HostVerb
 from netagent.wire.controller import ControllerState
+from tests.analyzer.certificates import Authority
 from tests.analyzer.cluster import endpoint
+from tests.analyzer.server.process import Process
 from tests.analyzer.server.test_routes import incident, on, problem
 from tests.waiting import until
 
@@ -232,3 +234,17 @@ def test_a_host_that_does_not_answer_is_told(tmp_path):
         assert HostVerb.RECOMPUTE in (await trail(lab))["breaker"]
 
     on(tmp_path, work, actions=ADVISE)
+
+
+def test_over_tls_another_hosts_certificate_has_nothing_done(tmp_path):
+    authority = Authority(tmp_path)
+    more = 'admins = ["ops"]\n[actions]\nmode = "act"\nverbs = ["recompute"]\n'
+    with Process(tmp_path, authority, more=more) as serving:
+        for name, status in (("h0", 403), ("analyzer", 403), ("ops", 409)):
+            with serving.client(authority.client(name)) as client:
+                for what in ("do", "undo"):
+                    answer = client.post(f"/v1/actions/{what}", json={"id": "i1-00000000"})
+                    assert answer.status_code == status
+        with serving.client(authority.client("ops")) as client:
+            told = client.get("/v1/actions").json()
+        assert (told["mode"], told["verbs"], told["entries"]) == ("act", ["recompute"], [])

@@ -13,6 +13,7 @@ import pytest
 import structlog
 from msgspec import structs
 
+from analyzer.fleet import Fleet, Refused
 from netagent.adapters.host import protocols
 from netagent.adapters.host.protocols import read_bridge
 from netagent.agent import acting
@@ -389,6 +390,16 @@ def test_nobody_but_the_analyzer_may_ask(tmp_path, peer, dry_run):
     assert [each["by"] for each in logs if each["event"] == "action_refused"] == [peer]
 
 
+def test_an_agent_that_stops_begins_nothing(tmp_path):
+    async def story(made, fake):
+        await made.close()
+        with pytest.raises(TooSoon, match="is stopping"):
+            await ask(made, HostVerb.RECOMPUTE)
+        assert RECOMPUTE not in fake.asked
+
+    on(tmp_path, story)
+
+
 class Service:
     """An agent's service, of which only this is asked."""
 
@@ -417,6 +428,13 @@ def test_over_tls_other_hosts_and_unknown_verbs_are_refused(tmp_path):
                     headers = {"content-type": "application/json"}
                     return await client.post(url, content=json.dumps(content), headers=headers)
 
+            async def asked_by(name):
+                fleet = Fleet(lambda _: url.removesuffix("/v1/actions"), authority.client(name))
+                try:
+                    return await fleet.act("h0", request(HostVerb.RECOMPUTE, "i1"))
+                finally:
+                    await fleet.close()
+
             try:
                 for name in ("h1", "admin", "h0"):
                     assert (await post(name, body)).status_code == 403
@@ -427,7 +445,12 @@ def test_over_tls_other_hosts_and_unknown_verbs_are_refused(tmp_path):
                 assert answer.status_code == 200
                 reply = decode(answer.content, ActionReply, ContentType.JSON)
                 assert reply.done
+                again = await asked_by("analyzer")
+                assert again == reply
                 assert fake.asked.count(RECOMPUTE) == 1
+                with pytest.raises(Refused, match="'h1' may not ask") as caught:
+                    await asked_by("h1")
+                assert caught.value.status == 403
             finally:
                 await server.stop()
 
