@@ -259,8 +259,9 @@ def test_what_somebody_else_wrote_meanwhile_is_left(tmp_path, database):
 
 
 async def _until_protocols(database, wanted):
-    while (await read_bridge(database.socket, "br-int")).protocols != wanted:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    async with timeout(60):
+        while (await read_bridge(database.socket, "br-int")).protocols != wanted:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 # --- what is not done -----------------------------------------------------------------------------
