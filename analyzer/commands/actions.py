@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("what", choices=WORDS, nargs="?", help="by default: list what was done")
     parser.add_argument(
-        "of", metavar="ID", nargs="?", help="an incident's, an action's; why to close"
+        "of", metavar="ID", nargs="?", help="an incident's or an action's; or why to close"
     )
     parser.add_argument(
         "--limit", metavar="N", type=int, default=100, help="newest entries (default: %(default)s)"
