@@ -4,8 +4,10 @@
 import ipaddress
 import re
 import tomllib
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,7 +17,9 @@ from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from netagent.model.address import canonical
 from netagent.model.errors import ConfigError, LocalProtocolError
+from netagent.model.path import Kind
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
+from netagent.model.verdict import IncidentState
 
 T = TypeVar("T")
 
@@ -174,6 +178,56 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A receiver elsewhere, which is told of incidents by CloudEvents."""
+
+    name: str
+    """In metrics and in `netagent-analyzer webhooks`."""
+    url: str
+    """https, or http on loopback."""
+    secret: str = ""
+    """File with what events are signed with, relative to the configuration file. Empty: they are
+    not."""
+    ca: str = ""
+    """File in PEM of who may sign the receiver's certificate. Empty: whom this machine trusts."""
+    insecure: bool = False
+    """Speak plain HTTP beyond loopback: everybody on the way reads it."""
+    timeout_s: Annotated[float, msgspec.Meta(ge=0.1, le=60)] = 10.0
+    """Seconds that the receiver may take for one event. Chosen: one that is busy answers by then,
+    and one that hangs holds a connection no longer."""
+    state: IncidentState = IncidentState.OPEN
+    """`open` tells of each incident, `confirmed` of those that were confirmed, from then on."""
+    kinds: tuple[Kind, ...] = ()
+    """What the component at fault must be; none: anything."""
+    source: str = "/netagent/analyzer"
+    """What events give as their source, a URI reference: which analyzer, where there are several.
+    """
+    queue_events: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    """Events that wait at most, besides the last of each incident. Chosen: two days of one every
+    twenty seconds."""
+    queue_bytes: Annotated[int, msgspec.Meta(ge=1 << 16)] = 16 << 20
+    """Their bytes at most. Chosen: little beside what an analyzer takes."""
+
+
+class Ovn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where OVN's databases are read; nothing is written there."""
+
+    northbound: tuple[str, ...]
+    """Remotes: ``unix:FILE``, ``tcp:ADDRESS:PORT`` or ``ssl:ADDRESS:PORT``, each a member of one
+    cluster."""
+    southbound: tuple[str, ...]
+    ca: str = ""
+    """Who may sign the servers' certificates; files in PEM, relative to the configuration file."""
+    cert: str = ""
+    key: str = ""
+
+
+class Controllers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who says what should be."""
+
+    ovn: Ovn | None = None
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The analyzer's configuration file."""
 
@@ -206,6 +260,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tasks: Tasks = msgspec.field(default_factory=Tasks)
     recording: Recording = msgspec.field(default_factory=Recording)
     actions: Actions = msgspec.field(default_factory=Actions)
+    webhooks: tuple[Webhook, ...] = ()
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
 
     @property
     def enrolment_address(self) -> tuple[str, int]:
@@ -264,6 +320,9 @@ def load(path: str) -> Config:
     for name in config.tenants:
         if problem := _no_tenant(name, config):
             raise ConfigError(path, f"tenants: {problem}", line_of(text, ("tenants", name)))
+    _check_webhooks(config.webhooks, path, text)
+    if config.controllers.ovn is not None:
+        _check_ovn(config.controllers.ovn, path, text)
     return _anchored(config, Path(path).resolve().parent)
 
 
@@ -396,11 +455,90 @@ def _no_tenant(name: str, config: Config) -> str:
     return f"{name!r} is among {also[0]} too, who read everything" if also else ""
 
 
+def _check_webhooks(webhooks: Sequence[Webhook], path: str, text: str) -> None:
+    """Raise ConfigError for receivers that cannot be told."""
+    for i, webhook in enumerate(webhooks):
+        others = {each.name for each in webhooks[:i]}
+        if found := _unusable(webhook, others):
+            key, problem = found
+            line = line_of(text, ("webhooks", i, key))
+            raise ConfigError(path, f"webhook {webhook.name!r}: {problem}", line)
+
+
+def _unusable(webhook: Webhook, others: Container[str]) -> tuple[str, str] | None:
+    """Return which setting of a webhook cannot be so, and why; None where all can."""
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", webhook.name):
+        return "name", "a name has letters, digits, . _ -, and 64 of them at most"
+    if webhook.name in others:
+        return "name", "another one has that name"
+    if problem := _no_url(webhook):
+        return "url", problem
+    if webhook.state is IncidentState.RECOVERED:
+        return "state", "use open or confirmed: who is told of either is told that it is over"
+    if not re.fullmatch("[!-~]+", webhook.source):
+        return "source", f"{webhook.source!r} is no URI reference"
+    return None
+
+
+def _no_url(webhook: Webhook) -> str:
+    """Return why a receiver cannot be reached by its URL; "" where it can."""
+    try:
+        url = urlsplit(webhook.url)
+        host, _ = url.hostname, url.port
+    except ValueError as error:
+        return f"{webhook.url!r}: {error}"
+    if url.scheme not in {"http", "https"} or not host or not re.fullmatch("[!-~]+", webhook.url):
+        return f"{webhook.url!r} is no URL such as https://receiver.example/netagent"
+    if url.username is not None or url.password is not None or url.fragment:
+        return "a URL without user, password and fragment is needed"
+    if url.scheme == "http" and not webhook.insecure and not is_loopback(host):
+        return (
+            f"plain HTTP to {host}, which is not loopback; use https, or insecure = true if "
+            "everybody on the way may read it"
+        )
+    return ""
+
+
+def _check_ovn(ovn: Ovn, path: str, text: str) -> None:
+    """Raise ConfigError for remotes that cannot be any, or certificates that are not all there."""
+    where = ("controllers", "ovn")
+    for name, remotes in (("northbound", ovn.northbound), ("southbound", ovn.southbound)):
+        problem = "names no remote" if not remotes else ""
+        for remote in remotes:
+            problem = problem or _no_remote(remote)
+        if problem:
+            line = line_of(text, (*where, name))
+            raise ConfigError(path, f"controllers.ovn.{name}: {problem}", line)
+    files = (ovn.ca, ovn.cert, ovn.key)
+    is_tls = any(each.startswith("ssl:") for each in (*ovn.northbound, *ovn.southbound))
+    if not all(files) and (is_tls or any(files)):
+        text_of = "a remote that begins with ssl: needs ca, cert and key" if is_tls else (
+            "ca, cert and key go together"
+        )  # fmt: skip
+        raise ConfigError(path, f"controllers.ovn: {text_of}", line_of(text, where))
+
+
+def _no_remote(remote: str) -> str:
+    """Return why a text is no remote of OVSDB; "" where it is one."""
+    if re.fullmatch(r"unix:/[^,\s]+", remote):
+        return ""
+    if not (found := re.fullmatch(r"(?:tcp|ssl):([^,\s]+)", remote)):
+        return f"{remote!r} is none of unix:/FILE, tcp:ADDRESS:PORT, ssl:ADDRESS:PORT"
+    try:
+        split_address(found[1])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def _anchored(config: Config, folder: Path) -> Config:
     def anchor(file: str) -> str:
         return str(folder / file)
 
-    tls = config.tls
+    tls, controllers = config.tls, config.controllers
+    if (ovn := controllers.ovn) is not None and ovn.ca:
+        ca, cert, key = map(anchor, (ovn.ca, ovn.cert, ovn.key))
+        controllers = Controllers(Ovn(ovn.northbound, ovn.southbound, ca, cert, key))
     return msgspec.structs.replace(
         config,
         database=anchor(config.database),
@@ -411,4 +549,13 @@ def _anchored(config: Config, folder: Path) -> Config:
         ),
         enrolment=config.enrolment
         and Enrolment(anchor(config.enrolment.authority), config.enrolment.listen),
+        webhooks=tuple(
+            msgspec.structs.replace(
+                each,
+                secret=anchor(each.secret) if each.secret else "",
+                ca=anchor(each.ca) if each.ca else "",
+            )
+            for each in config.webhooks
+        ),
+        controllers=controllers,
     )

@@ -376,7 +376,8 @@ def load(path: Path | str) -> AgentConfig:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(str(path), f"cannot be read: {reason}") from error
+        remedy = "; `netagent enroll` writes one" if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(str(path), f"cannot be read: {reason}{remedy}") from error
     return parse(text, str(path)).within(Path(path).absolute().parent)
 
 

@@ -50,6 +50,11 @@ OVS = Capability(
     "apt-get install openvswitch-switch, and run as root",
     lambda: _netns_works() and all(map(shutil.which, ("ovs-vswitchd", "ovsdb-server"))),
 )
+OVN = Capability(
+    "ovn",
+    "make setup-ovn, and run as root",
+    lambda: OVS.present() and all(map(shutil.which, ("ovn-northd", "ovn-controller"))),
+)
 CC = Capability("cc", "apt-get install gcc libc6-dev", lambda: shutil.which("cc") is not None)
 RDMA = Capability(
     "rdma",

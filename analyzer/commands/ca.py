@@ -22,7 +22,7 @@ examples:
   netagent-analyzer invite gpu-0417
   netagent-analyzer ca list
   netagent-analyzer ca issue grafana
-  netagent-analyzer ca issue analyzer --address 10.1.0.6
+  netagent-analyzer ca issue analyzer --address 10.1.0.5 --address 10.1.0.6
   netagent-analyzer ca revoke gpu-0417
 
 `init` makes a key, which the analyzer signs hosts' certificates with, and
@@ -31,9 +31,9 @@ unless it is there. It is done once, on the analyzer's machine, as root.
 `list` and `issue` need STATE there, and root; `issue` makes a certificate for
 a person or a program, also the next one of `admin`: what it may do is said in
 FILE (admins, readers, tenants). Without --name and --address it is for those
-of the one in its place, such as the analyzer's own. `revoke` asks the running
-analyzer, with an admin's certificate: all refuse what was revoked within a
-minute.
+of the one in its place, such as the analyzer's own; with them for these alone:
+who comes by any other is cut off. `revoke` asks the running analyzer, with an
+admin's certificate: all refuse what was revoked within a minute.
 Who has an authority of their own needs none of this: see docs/security.md.
 
 exit status: 0 done; 1 `revoke` found none that held; 2 it cannot be done so;
@@ -47,7 +47,8 @@ ADMIN_DAYS = 365
 """Days of an administrator's certificate. Chosen: people renew theirs by hand."""
 
 TEXT = """\
-# Written by netagent-analyzer ca init. All settings: docs/operating.md.
+# Written by netagent-analyzer ca init. All settings: operating.md, in
+# /usr/share/doc/netagent-analyzer.
 listen = "{listen}"
 database = "{state}/analyzer.duckdb"
 
@@ -103,6 +104,7 @@ def _issue(args: argparse.Namespace) -> int:
     if not names and not addresses and path.exists():
         # Whoever serves by it, as the analyzer does, could not be reached by one without these.
         _, addresses, names = names_of(path)
+    lost = _lost(path, names, addresses)
     also = [f"DNS:{each}" for each in names if each != name]
     try:
         _signed(authority, name, also, addresses, path, args.days)
@@ -112,7 +114,19 @@ def _issue(args: argparse.Namespace) -> int:
         owned_by(state, USER)
     print(f"{path}, certificate and key in one file, for {args.days} days")
     print("it is of " + ", ".join(dict.fromkeys((name, *names, *addresses))))
+    if lost:
+        print(f"and no longer of {', '.join(lost)}: who comes by these is cut off")
     return 0
+
+
+def _lost(path: Path, names: list[str], addresses: list[str]) -> list[str]:
+    """Return what the certificate in its place is for, and the next one is not."""
+    try:
+        name, before, known = names_of(path)
+    except ConfigError:  # there is none, or none that anybody used
+        return []
+    kept = {name, *names, *map(_address, addresses)}
+    return [each for each in (*known, *map(_address, before)) if each not in kept]
 
 
 def _init(args: argparse.Namespace) -> int:
@@ -155,7 +169,12 @@ def _init(args: argparse.Namespace) -> int:
     print(f"analyzer       {own}")
     print(f"administrator  {admin}, for people: copy it, with {authority.ca}")
     print(f"configuration  {written}")
-    print("next: systemctl start netagent-analyzer; netagent-analyzer invite HOST")
+    host = args.name or args.address[0]
+    url = f"https://[{host}]:{args.port}" if ":" in host else f"https://{host}:{args.port}"
+    print("next: systemctl start netagent-analyzer, and to ask it here:")
+    print(f"  export NETAGENT_ANALYZER_URL={url} NETAGENT_CA={authority.ca}")
+    print(f"  export NETAGENT_CERT={admin} NETAGENT_KEY={admin}")
+    print("  netagent-analyzer invite HOST")
     return 0
 
 

@@ -10,6 +10,7 @@ from analyzer.actions.broker import Mode
 from analyzer.commands.ca import FILE
 from analyzer.commands.text import cut
 from analyzer.config import Actions
+from analyzer.poster import Poster
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology
@@ -20,7 +21,9 @@ examples:
   netagent-analyzer check-config analyzer.toml
   netagent-analyzer check-config --config analyzer.toml --json
 
-Checks the declared topology, the TLS files and the hook that cordons, too.
+Checks the declared topology, the TLS files, the webhooks' files and the hook
+that cordons, too; what the webhooks' receivers say,
+`netagent-analyzer webhooks test NAME` asks.
 exit status: 0 it can be used, 2 it cannot; the error names file and line
 """
 
@@ -44,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
         if config.tls is not None:
             identity.trust_of(config.tls, path)
         _check_hook(config.actions, path)
+        for webhook in config.webhooks:
+            Poster(webhook, path)
     except ConfigError as error:
         if not args.json:
             raise
@@ -68,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
     print(cut(f"  actions    {_said(config.actions)}"))
+    for webhook in config.webhooks:
+        print(f"  webhook    {webhook.name}: {'signed' if webhook.secret else 'not signed'}")
     return 0
 
 

@@ -103,7 +103,7 @@ class Connection:
                     raise _refused(response, path)
                 yield from response.iter_bytes()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(self.url, _reason(error)) from error
+            raise Unreachable(self.url, _reason(error, self.url)) from error
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +122,7 @@ class Connection:
         try:
             return self._client.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unreachable(self.url, _reason(error) + self._hint) from error
+            raise Unreachable(self.url, _reason(error, self.url) + self._hint) from error
 
 
 def _object(response: httpx.Response) -> dict[str, Any]:
@@ -159,10 +159,15 @@ def _context(args: argparse.Namespace) -> ssl.SSLContext | bool:
     return context
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, url: str) -> str:
     text = str(error) or type(error).__name__
     if "disconnected without" in text:
-        text += " (it may have refused the certificate: revoked, or of another authority)"
+        if url.startswith("http:"):
+            text += " (it may want https://)"
+        else:
+            text += " (it may have refused the certificate: revoked, or of another authority)"
+    if "self-signed" in text or "local issuer" in text:
+        text += " (--ca or NETAGENT_CA names who signed its certificate)"
     if "CERTIFICATE_REQUIRED" in text or "alert" in text.lower():
         text += " (it wants a certificate that it trusts: --cert, --key)"
     return text

@@ -1,25 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Walk from one endpoint to another, now."""
+"""Walk from one endpoint to another now, or between all that a task uses."""
 
 import argparse
 import json
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
-from analyzer.commands.text import paragraph
+from analyzer.commands.text import paragraph, table
+from netagent.model.errors import ConfigError
 
 EPILOG = """\
 examples:
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0 --json
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0 --layers
+  netagent-analyzer diagnose pod:default/web-0 pod:default/web-1 --rail 0
+  netagent-analyzer diagnose port:ab12 ip:10.0.0.11 --task train-a
+  netagent-analyzer diagnose --task train-a
+
+An end is CONTAINER/railN, or pod:NAMESPACE/NAME, port:NAME (the logical port
+of a controller, its iface-id) or ip:ADDRESS. --task and --rail say of which
+task and rail both ends are, where a name stands for several. Pods and ports
+are known where the analyzer reads a controller.
 
 --layers also has both hosts hold their datapath and the filters of their RNIC
 against their flow tables. It dumps what forwards traffic, and takes seconds.
 
-exit status: 0 if the walk delivers, 1 if it ends elsewhere or cannot tell
+Without ends, --task looks at the pairs that the task uses, 256 of them at
+most, one batch after the other: agents have other work.
+
+exit status: 0 if all walks deliver, 1 if one ends elsewhere or cannot tell
 """
 
 TIMEOUT_S = 30.0
@@ -27,21 +41,39 @@ TIMEOUT_S = 30.0
 of agents, 5 s each."""
 LAYERS_S = 60.0
 """The same with `--layers`. Chosen: above the 30 s that hosts may take to compare besides."""
+POLL_S = 10.0
+"""Seconds that the analyzer holds a question about progress. Chosen: a batch takes less."""
+WIDE = 33
+"""Most characters of a name in a table. Chosen: two of them leave room for what became of it."""
+
+_PREFIXES = {"pod": "pod", "port": "port", "ip": "address"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", metavar="SRC", help="endpoint, CONTAINER/railN")
-    parser.add_argument("target", metavar="DST", help="endpoint, CONTAINER/railN")
+    for name, metavar in (("source", "SRC"), ("target", "DST")):
+        text = "CONTAINER/railN, pod:NS/NAME, port:NAME or ip:ADDRESS"
+        parser.add_argument(name, metavar=metavar, nargs="?", help=text)
+    parser.add_argument("--task", metavar="TASK", help="task of both ends, or to look at whole")
+    parser.add_argument("--rail", type=int, metavar="N", help="rail of both ends")
     parser.add_argument(
         "--layers", action="store_true", help="also compare flow tables, datapath and RNIC"
+    )
+    parser.add_argument(
+        "--budget", type=float, metavar="S", help="seconds a whole task may take (default: 120)"
     )
     connection.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the walk as a tree."""
-    question: dict[str, object] = {"source": args.source, "target": args.target}
+    """Print the walk as a tree and hop by hop, or what became of each pair of a task."""
+    if bool(args.source) != bool(args.target) or not (args.source or args.task):
+        raise ConfigError("command line", "give two ends, or --task TASK")
+    if not args.source:
+        return _run_task(args)
+    question: dict[str, object] = {
+        "source": _end(args.source, args), "target": _end(args.target, args),
+    }  # fmt: skip
     if args.layers:  # an older analyzer knows no such field
         question["layers"] = True
     with Connection(args) as analyzer:
@@ -55,10 +87,52 @@ def run(args: argparse.Namespace) -> int:
     return 0 if diagnosis["outcome"] == "delivered" else 1
 
 
+def _run_task(args: argparse.Namespace) -> int:
+    question = {"task": args.task} | ({"budget_s": args.budget} if args.budget else {})
+    with Connection(args) as analyzer:
+        known = analyzer.post("/v1/diagnose", question)
+        results = list(known["results"])
+        while known["phase"] == "running":
+            _progress(known)
+            path = f"/v1/diagnoses/{known['id']}"
+            known = analyzer.get(path, wait_s=POLL_S, after=known["next"])
+            results += known["results"]
+        _progress(known)
+    known["results"] = results
+    if args.json:
+        print(json.dumps(known, indent=2))
+    else:
+        for line in pairs(known):
+            print(line)
+    is_well = known["phase"] == "succeeded" and all(r["outcome"] == "delivered" for r in results)
+    return 0 if is_well else 1
+
+
+def _progress(known: dict[str, Any]) -> None:
+    print(f"{known['done']} of {known['all']} pairs", file=sys.stderr)
+
+
+def _end(text: str, args: argparse.Namespace) -> object:
+    """Return an end as the API takes it: as it is written, where it is netagent's own name."""
+    prefix, _, name = text.partition(":")
+    way = _PREFIXES.get(prefix) if name else None
+    narrowed: dict[str, object] = {}
+    if args.task:
+        narrowed["task"] = args.task
+    if args.rail is not None:
+        narrowed["rail"] = args.rail
+    if way is None and not narrowed:
+        return text
+    return ({way: name} if way else {"endpoint": text}) | narrowed
+
+
 def report(diagnosis: dict[str, Any]) -> Iterator[str]:
-    """Yield the tree, then the conclusion."""
+    """Yield the tree, then hop by hop what became of packets, then the conclusion."""
     yield f"{diagnosis['source']} -> {diagnosis['target']}"
     yield from _branches(diagnosis["tree"], "")
+    if hops := diagnosis.get("observations"):
+        yield ""
+        yield from table(("WAY", "HOP", "DOES", "WHAT IS KNOWN"), map(_hop, hops))
     at = diagnosis.get("component")
     layer = diagnosis.get("layer")
     place = f" at {at}" if at else ""
@@ -66,6 +140,40 @@ def report(diagnosis: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from paragraph(f"{diagnosis['outcome']}{place}", hang="  ")
     yield from paragraph(diagnosis["text"], "  ")
+
+
+def pairs(known: dict[str, Any]) -> Iterator[str]:
+    """Yield a line per pair, those that are not well first, and how many are."""
+    results = sorted(known["results"], key=lambda each: each["outcome"] == "delivered")
+    header = ("SOURCE", "TARGET", "OUTCOME", "AT")
+    yield from table(header, map(_pair, results))
+    counts = Counter(each["outcome"] for each in results)
+    yield ""
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    yield from paragraph(f"{known['done']} of {known['all']} pairs: {told or 'nothing known'}")
+    if known["left_out"]:
+        yield f"{known['left_out']} more pairs of the task were not looked at"
+    if known["error"]:
+        yield from paragraph(f"ended early: {known['error']}", hang="  ")
+
+
+def _hop(hop: dict[str, Any]) -> tuple[str, ...]:
+    by = f"by {hop['by']}: " if hop["by"] else ""
+    return hop["way"], _short(hop["component"]), hop["action"], by + hop["text"]
+
+
+def _pair(found: dict[str, Any]) -> tuple[str, ...]:
+    at = found["component"] or (found["text"] if found["outcome"] != "delivered" else "")
+    outcome = found["outcome"].replace("_", " ")
+    return _short(found["source"], 24), _short(found["target"], 24), outcome, at
+
+
+def _short(name: str, most: int = WIDE) -> str:
+    """Return a name without its middle, where it is long: its ends tell what it is."""
+    if len(name) <= most:
+        return name
+    kept = most - 3
+    return f"{name[: kept // 2]}...{name[len(name) - (kept - kept // 2) :]}"
 
 
 def _branches(nodes: list[dict[str, Any]], margin: str) -> Iterator[str]:

@@ -14,14 +14,14 @@ Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds 
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
-from analyzer.detect.flows import Flows, unobserved
+from analyzer.detect.flows import Flows, FlowView, unobserved
 from analyzer.detect.latency.floors import Floors, Sensitivity
 from analyzer.detect.latency.saved import Saved
 from analyzer.detect.latency.slowness import Slowness
@@ -36,15 +36,18 @@ from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.table import NOBODY, Owners, WindowTable, joined
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
+from analyzer.intent.differences.contract import Difference
 from analyzer.localize import overlay, partial, story
 from analyzer.localize.absent import Absent
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
 from analyzer.localize.claims import differences, own_findings
 from analyzer.localize.contract import Context, Localizer
+from analyzer.localize.controllers import Controllers
 from analyzer.localize.dead_flows import DeadFlows
 from analyzer.localize.facts import Facts
 from analyzer.localize.latency import Latency
 from analyzer.localize.masked import Masked
+from analyzer.localize.observations import WAYS, Observation, Probed, Way, observe
 from analyzer.localize.overlay import Overlay
 from analyzer.localize.saved import SavedRoutes
 from analyzer.localize.starved import Starved
@@ -70,17 +73,20 @@ from analyzer.roster.registry import Registry
 from netagent.model.anomaly import Anomaly, Subject
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
-from netagent.model.finding import Finding
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, Symptom, Verdict
 from netagent.wire.messages import Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
-    Facts, Absent, Masked, Starved, Overlay, DeadFlows, Traces, Votes, Latency, Validation,
+    Facts, Absent, Masked, Starved, Controllers, Overlay, DeadFlows, Traces, Votes, Latency,
+    Validation,
 )  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
-is inferred. Last who asks for what disturbs hosts, where all that left trouble open."""
+is inferred. What controllers say comes last of what is stated, as hosts know themselves best. Last
+of all who asks for what disturbs hosts, where all that left trouble open."""
 
 SETTLE_NS = 3_000_000_000
 """Nanoseconds that an endpoint must be registered before a window to be judged in it. Chosen:
@@ -220,6 +226,8 @@ class Diagnosis:
         self._next_id = 0
         self._events: deque[Event] = deque()
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
+        self._differences: tuple[Difference, ...] | None = None
+        """Where hosts have not what their controllers want, as was said last; None: nobody did."""
         self._forgot_ns = 0
         self._impaired_until_ns = 0
         """Instant until which missing summaries may be the analyzer's own fault."""
@@ -347,6 +355,13 @@ class Diagnosis:
         if not summary.start_ns < self._findings.get(summary.host, (0, ()))[0] <= now_ns:
             self._findings[summary.host] = (summary.start_ns, findings)
         return taken
+
+    def differed(self, differences: Sequence[Difference]) -> None:
+        """Take all that stands between controllers and their hosts; it holds until it is told anew.
+
+        See `analyzer.intent.differences.lasting`.
+        """
+        self._differences = tuple(differences)
 
     def put_late(self, now_ns: int) -> None:
         """Note that the questions of the newest step were put to agents only now.
@@ -548,13 +563,26 @@ class Diagnosis:
         for book, masked in ((self._book, False), (self._masked, True)):
             changed = book.apply(
                 [verdict for verdict in verdicts if _is_masked(verdict) == masked],
-                over=lambda symptom, subjects: self._detector(symptom).over(subjects, seen),
+                over=lambda symptom, subjects: (
+                    not self._is_unread(subjects) and self._detector(symptom).over(subjects, seen)
+                ),
                 now_ns=self._stepped_ns,  # the answers took their time
                 task_of=self._task_of,
                 host_of=self._host_of,
-                unseen=lambda subjects: unobserved(subjects, seen.flows, seen.endpoints),
+                unseen=lambda subjects: (
+                    self._is_unread(subjects) or unobserved(subjects, seen.flows, seen.endpoints)
+                ),
             )
             self._events.extend(map(IncidentChanged, changed))
+
+    def _is_unread(self, subjects: Collection[Subject]) -> bool:
+        """Return whether these are parts of a controller that is not read now, or not yet."""
+        is_known = self._differences is not None and not any(
+            each.finding.kind is FindingKind.CONTROLLER_AWAY for each in self._differences
+        )
+        return not is_known and any(
+            isinstance(each, Component) and each.kind is Kind.CONTROLLER for each in subjects
+        )
 
     def _detector(self, symptom: Symptom) -> Detector:
         return next(each for each in self._detectors if symptom in each.symptoms)
@@ -638,6 +666,7 @@ class Diagnosis:
             shared_silence=self._silence.shared,
             clocks=self._silence.clocks,
             absent=self._arrival.missing,
+            differences=self._differences or (),
             now_ns=now_ns,
             standing=self._book.standing(),
             mute=stalled | began | undecided | self._delay.starved.keys(),
@@ -661,7 +690,7 @@ class Diagnosis:
         return sorted(known, key=lambda incident: (incident.detected_ns, incident.id))
 
     def findings(self) -> list[Finding]:
-        """Return the hosts' current findings, and those on a fabric unlike its declaration."""
+        """Return hosts' current findings, those on controllers, and on an undeclared fabric."""
         newest_ns = max((start for start, _ in self._findings.values()), default=0)
         stated = [
             finding
@@ -670,7 +699,8 @@ class Diagnosis:
             if start > newest_ns - FINDINGS_NS
         ]
         declared = differences(self._topology, (r.endpoint for r in self._roster.endpoints()))
-        return stated + declared
+        lasting = [each.finding for each in self._differences or () if each.lasts]
+        return stated + lasting + declared
 
     def topology(self) -> object:
         """Return the fabric as learned and declared, as plain data."""
@@ -687,7 +717,8 @@ class Diagnosis:
     ) -> Asking[dict[str, object]]:
         """Walk from `source` to `target` and back now; return the walk as plain data.
 
-        With `layers` both hosts also compare the copies of their flow tables.
+        With `layers` both hosts also compare the copies of their flow tables. `observations` of it
+        are those of `analyzer.localize.observations`, of the way there, then of the way back.
 
         Raises RemoteProtocolError where an endpoint is not known.
         """
@@ -698,20 +729,46 @@ class Diagnosis:
                 raise RemoteProtocolError(f"no endpoint {key} is registered")
             endpoints[key] = record.endpoint
         pairs = [(source, target), (target, source)]
-        reaches, _, missing = yield from overlay.reaches_of(pairs, (), endpoints, self._context)
+        reaches, *walked, missing = yield from overlay.reaches_of(
+            pairs, (), endpoints, self._context
+        )
         compared = (
             (yield from comparing(pairs[0], endpoints, self._context.probe_port)) if layers else ()
         )
-        tables = [joined(s.window, s.rows, self._numbers) for s in self._windows.recent(1)]
-        flows = [
-            view
-            for probed in map(Flows.of_table, tables)
-            for view in probed.where(probed.between(pairs[:1], ordered=True))
-        ]
+        flows = self._newest(pairs, endpoints)
         bare = [key for key, end in endpoints.items() if not end.bridge]
-        return story.tell(
-            pairs, reaches, missing, flows, self._topology, self._book.open(), compared, bare
+        incidents = self._book.open()
+        told = story.tell(
+            pairs, reaches, missing, flows[pairs[0]], self._topology, incidents, compared, bare
         )
+        seen: list[Observation] = []
+        for name, pair in zip(WAYS, pairs, strict=True):
+            egress, ingress = (walks.get(pair) for walks in walked)
+            ends = endpoints[pair[0]], endpoints[pair[1]]
+            why, probed = "; ".join(missing), self._probed(flows[pair])
+            way = Way(name, *ends, egress, ingress, reaches.get(pair), why, probed)
+            seen += observe(way, incidents)
+        return told | {"observations": list(map(asdict, seen))}
+
+    def _newest(
+        self, pairs: Sequence[OrderedPair], endpoints: Mapping[EndpointId, Endpoint]
+    ) -> dict[OrderedPair, list[FlowView]]:
+        """Return the flows of each pair in the newest window, as its source's host tells them."""
+        found: dict[OrderedPair, list[FlowView]] = {pair: [] for pair in pairs}
+        hosts = {endpoints[source].host for source, _ in pairs}
+        for state in self._windows.recent(1):
+            rows = {host: state.rows[host] for host in hosts & state.rows.keys()}
+            flows = Flows.of_table(joined(state.window, rows, self._numbers))
+            for view in flows.where(flows.between(pairs, ordered=True)):
+                found[pair_of(view.flow)].append(view)
+        return found
+
+    def _probed(self, flows: Sequence[FlowView]) -> list[Probed]:
+        routes = (self._topology.hops(view.flow, reply=False) for view in flows)
+        return [
+            Probed(view.sent, view.lost, route or ())
+            for view, route in zip(flows, routes, strict=True)
+        ]
 
 
 def _is_masked(verdict: Verdict) -> bool:

@@ -35,6 +35,8 @@ OVERLAP_OF_SOME = 0.2
 FACT_CONFIDENCE = 0.98
 """Confidence from which a verdict is a fact and confirms an incident at once (DESIGN 10). Chosen:
 above what a vote reaches, 0.975."""
+OF_HOSTS = {Layer.CONTAINER, Layer.HOST, Layer.RNIC}
+"""Layers that votes name where a controller left something out of a host's tables."""
 VOTED = {Layer.UNDERLAY, Layer.HOST}
 """Layers that only votes name: they do not revise what a fact settled."""
 PAIRS_KEPT = 256
@@ -43,6 +45,8 @@ stays bounded."""
 ADOPT_NS = 60_000_000_000
 """Nanoseconds after a restart within which an open incident must be seen again. Chosen: some
 windows, in which agents connect again."""
+ADOPT_LATE_NS = 240_000_000_000
+"""The same of a controller's part. Chosen: its difference has to last for two minutes anew."""
 BY_CHANCE = 0.01
 """Probability that trouble which goes on loses nothing for as long as it takes to be over. Chosen:
 one incident in a hundred is closed and opened again."""
@@ -92,9 +96,10 @@ class IncidentBook:
         for incident in incidents:
             if incident.state is not IncidentState.RECOVERED:
                 verdict = incident.verdict
-                self._open[verdict.component] = _Open(
-                    incident, set(subjects_of(verdict)), now_ns + ADOPT_NS
-                )
+                is_late = verdict.layer is Layer.CONTROLLER
+                until_ns = now_ns + (ADOPT_LATE_NS if is_late else ADOPT_NS)
+                subjects = set(subjects_of(verdict))
+                self._open[verdict.component] = _Open(incident, subjects, until_ns)
 
     def open(self) -> list[Incident]:
         """Return the incidents that are not over, oldest first."""
@@ -262,7 +267,7 @@ class IncidentBook:
         if verdict.symptom is Symptom.MISSING:
             return None  # what never came was never part of anything else
         for key, known in self._open.items():
-            young = now_ns - known.incident.detected_ns < YOUNG_NS
+            young = now_ns - known.incident.detected_ns < YOUNG_NS or _is_reason(verdict, known)
             shared = len(known.subjects.intersection(subjects))
             fact = known.incident.verdict.confidence >= FACT_CONFIDENCE
             voted = verdict.component is not None and verdict.component.layer in VOTED
@@ -306,6 +311,18 @@ class IncidentBook:
             recovered_ns=now_ns,
             unobserved_ns=None,
         )
+
+
+def _is_reason(verdict: Verdict, known: _Open) -> bool:
+    """Return whether a controller is named where what it left out of hosts' tables was, or nobody.
+
+    It is told of late, as it has to last, and revises an incident of any age.
+    """
+    if verdict.component is None or verdict.component.layer is not Layer.CONTROLLER:
+        return False
+    old = known.incident.verdict
+    is_fact = old.confidence >= FACT_CONFIDENCE
+    return old.layer in {None, Layer.OVERLAY} or (old.layer in OF_HOSTS and not is_fact)
 
 
 def _is_link_of(key: Component | None, component: Component) -> bool:

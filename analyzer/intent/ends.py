@@ -1,164 +1,240 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a walk's end means: somebody intends it, what was intended is missing, or neither.
+"""Which endpoint somebody means who names it in words of its own: a pod, a port, an address.
 
-That a packet is dropped says nothing yet: a policy may want it, a flow that should carry it may be
-gone, or nobody ever asked for it to arrive.
+Theory of operation. The roster knows endpoints; a controller knows logical ports, and pods by
+them. An endpoint has the logical port that its host has plugged into its interface, where the host
+says so; else the one that the controller describes with its container, or its hardware address.
+One name may stand for several endpoints: a pod has a port on each rail, and addresses repeat
+between tenants. Then nobody guesses.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from types import MappingProxyType
+from typing import Annotated
 
-from analyzer.intent.logical import Explainer, Host, LogicalFlow, sentence
-from analyzer.intent.matches import Can, can_hold
-from analyzer.intent.model import Port
-from netagent.model.errors import RemoteProtocolError
-from netagent.wire.walk import End
+from msgspec import Meta, Struct
+
+from analyzer.intent.model import Intent, Port
+from netagent.model.address import canonical
+from netagent.model.endpoint import Endpoint
+from netagent.model.ids import EndpointId
+from netagent.wire.controller import ControllerState
+
+Plugged = Mapping[str, Mapping[str, str]]
+"""Host -> interface -> logical port (iface-id) that is plugged into it."""
+
+MOST_LISTED = 8
+"""Most endpoints or names that an answer lists. Chosen: as many as rails of a large server."""
 
 
-class Meaning(Enum):
-    """What a dropped packet tells."""
+Name = Annotated[str, Meta(max_length=512)]
+"""What somebody calls something. Chosen: names of pods and namespaces are 316 together at most."""
 
-    REFUSED = "refused"
-    """A policy of the controller drops it: intended."""
-    MISSING = "missing"
-    """A flow that the controller asked for is not there: a fault of what implements it."""
-    UNASKED = "unasked"
-    """The pipeline drops it, since nothing says where it should go: the intent lacks something."""
-    UNKNOWN = "unknown"
-    """No row of the controller stands for the flow that dropped it."""
+
+class End(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One end of a pair, named in one of four ways."""
+
+    endpoint: Name = ""
+    """``CONTAINER/railN``, as netagent names it."""
+    pod: Name = ""
+    """``namespace/name``."""
+    port: Name = ""
+    """The controller's name of the logical port (iface-id)."""
+    address: Name = ""
+    """IP address in the overlay."""
+    task: Name = ""
+    """Only an endpoint of this task; addresses repeat between tenants."""
+    rail: int | None = None
+    """Only an endpoint on this rail; a pod has one on each."""
+
+
+_WAYS = ("endpoint", "pod", "port", "address")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One end, read."""
+class Doubt:
+    """Why an end is not one endpoint."""
 
-    meaning: Meaning
     text: str
-    """One sentence for a human."""
-    by: str = ""
-    """What intends it, or what the missing flow was made for; "" where nobody says."""
-    flow: LogicalFlow | None = None
+    remedy: str
+    is_unknown: bool = False
+    """Whether nothing is known by that name; else it is ambiguous, or makes no sense."""
 
 
-_FIELDS = {
-    "dl_src": "eth.src", "dl_dst": "eth.dst", "nw_src": "ip4.src", "nw_dst": "ip4.dst",
-    "ipv6_src": "ip6.src", "ipv6_dst": "ip6.dst", "udp_src": "udp.src", "udp_dst": "udp.dst",
-    "tcp_src": "tcp.src", "tcp_dst": "tcp.dst",
-}  # fmt: skip
-"""Fields of a packet as Open vSwitch writes them -> as logical flows do (ovn-fields(7))."""
-_REGISTERS = {"in": "reg14", "out": "reg15"}
-"""Registers that hold the tunnel key of the port by which a packet came, and will leave
-(ovn-architecture(7))."""
+class Directory:
+    """Endpoints by every name that they have."""
+
+    def __init__(
+        self,
+        endpoints: Iterable[Endpoint],
+        intents: Sequence[Intent] = (),
+        plugged: Plugged = MappingProxyType({}),
+    ) -> None:
+        self._plugged = plugged
+        self._ports: dict[str, list[Port]] = defaultdict(list)
+        """All that any controller says of a logical port."""
+        self._hints: dict[str, list[Port]] = defaultdict(list)
+        """Logical ports by container, or by hardware address where that is not said."""
+        for port in (port for intent in intents for port in intent.ports.values()):
+            self._ports[port.name].append(port)
+            for hint in [port.container] if port.container else map(str.lower, port.macs):
+                self._hints[hint].append(port)
+        self._by: dict[str, dict[str, dict[EndpointId, Endpoint]]] = {
+            way: defaultdict(dict) for way in _WAYS
+        }
+        for endpoint in endpoints:
+            for way, name in self._names(endpoint):
+                self._by[way][name][endpoint.id] = endpoint
+
+    def resolve(self, end: End) -> EndpointId | Doubt:
+        """Return the one endpoint that is meant, or why there is none."""
+        given = [(way, str(getattr(end, way))) for way in _WAYS if getattr(end, way)]
+        if len(given) != 1:
+            said = " and ".join(way for way, _ in given) or "nothing"
+            return Doubt(
+                f"an end is named by one of {', '.join(_WAYS)}, not by {said}",
+                "give one of them; task and rail narrow it down",
+            )
+        [(way, name)] = given
+        key = _key(way, name)
+        if key is None:
+            return Doubt(f"{name!r} is no {_SAID[way]}", f"write {_FORM[way]}")
+        named = self._by[way].get(key, {}).values()
+        found = [each for each in named if _fits(each, end)]
+        if len(found) == 1:
+            return found[0].id
+        what = f"{_SAID[way]} {name}{_narrowed(end)}"
+        if found:
+            text = f"{what} is {len(found)} endpoints: {_listed(found)}"
+            return Doubt(text, "say which of them: add rail or task, or name the endpoint")
+        return Doubt(f"no {what}: {self._nearby(way, key, list(named))}", _ELSEWHERE, True)
+
+    def port_of(self, endpoint: Endpoint) -> Port | None:
+        """Return what a controller says of the endpoint's logical port; None unless it is one."""
+        ports = [port for name in self._port_names(endpoint) for port in self._ports.get(name, ())]
+        return ports[0] if len(ports) == 1 else None
+
+    def _names(self, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
+        yield "endpoint", str(endpoint.id)
+        yield "address", endpoint.address
+        for name in self._port_names(endpoint):
+            yield "port", name
+            for port in self._ports.get(name, ()):
+                if port.pod:
+                    yield "pod", port.pod
+                for address in port.addresses:
+                    yield "address", canonical(address) or address
+
+    def _port_names(self, endpoint: Endpoint) -> list[str]:
+        here = self._plugged.get(endpoint.host, {}).get(endpoint.port)
+        if here is not None:
+            return [here]
+        hinted = (
+            port
+            for hint in (endpoint.id.container, endpoint.mac.lower())
+            for port in self._hints.get(hint, ())
+        )
+        return sorted({port.name for port in hinted if _agrees(port, endpoint)})
+
+    def _nearby(self, way: str, key: str, elsewhere: Sequence[Endpoint]) -> str:
+        """Return what is known that may be meant."""
+        if elsewhere:
+            return f"it is {_listed(elsewhere)}"
+        if way in {"port", "pod"} and (away := self._unplugged(way, key)):
+            return away
+        near = _near(key, self._by[way])
+        if near:
+            return f"known are {', '.join(near)}"
+        return f"no {_SAID[way]} is known like it" if self._by[way] else f"no {_SAID[way]} is known"
+
+    def _unplugged(self, way: str, key: str) -> str:
+        """Return what the controller says of a port that no endpoint has; empty for nothing."""
+        for ports in self._ports.values():
+            for port in ports:
+                if key == (port.name if way == "port" else port.pod):
+                    return (
+                        f"its controller knows port {port.name}, and no host has an endpoint of it"
+                    )
+        return ""
 
 
-def packet_of(header: str) -> dict[str, str]:
-    """Return what `header`, in the flow syntax of Open vSwitch, says in a match's words."""
-    said = dict(_pairs(header))
-    protocol = next((each for each in ("udp", "tcp") if f"{each}6" in said or each in said), "")
-    for end in ("src", "dst"):
-        if protocol and f"tp_{end}" in said:
-            said[f"{protocol}_{end}"] = said[f"tp_{end}"]
-    return {name: said[key] for key, name in _FIELDS.items() if key in said}
+_SAID = {"endpoint": "endpoint", "pod": "pod", "port": "logical port", "address": "address"}
+_FORM = {
+    "endpoint": "CONTAINER/railN, or name a pod, port or address",
+    "pod": "NAMESPACE/NAME",
+    "port": "the logical port's name",
+    "address": "an IPv4 or IPv6 address",
+}
+_ELSEWHERE = (
+    "`netagent-analyzer endpoints` lists endpoints; pods and ports are known by controllers"
+)
 
 
-def read_end(
-    end: End,
-    explainer: Explainer,
-    host: Host,
-    missing: Iterable[LogicalFlow],
-    *,
-    ports: Mapping[str, Port],
-    start: str = "",
-) -> Reading | None:
-    """Return what an end means that is no arrival; None of one that goes on.
-
-    `missing` are the logical flows that the host lacks, `start` is the packet as it came in, with
-    the metadata of its logical switch: a router rewrites it. What is missing on its way explains
-    more than where it then ends.
-    """
-    cookie = end.flow.cookie if end.flow else 0
-    by_flow = explainer.flows.get(cookie)
-    is_policy = by_flow is not None and "_acl" in by_flow.stage
-    if end.kind not in {"dropped", "missed"} and not (end.kind == "controller" and is_policy):
-        return None
-    for flow in missing:
-        if any(_may_take(flow, host, header) for header in (end.header, start) if header):
-            owner = explainer.owners.get(flow.hint, "")
-            text = f"a flow is missing on the host: {sentence(flow, owner)}"
-            return Reading(Meaning.MISSING, text, owner, flow)
-    return _unled(end, explainer) if by_flow is None else _dropped(end, by_flow, explainer, ports)
+def plugged_of(states: Mapping[str, ControllerState]) -> Plugged:
+    """Return what hosts say that they have plugged in, by host."""
+    return {
+        host: {port.interface: port.name for port in state.ports} for host, state in states.items()
+    }
 
 
-def _unled(end: End, explainer: Explainer) -> Reading:
-    """Return what an end means at a flow that is no logical one's."""
-    said = dict(_pairs(end.header))
-    leaving = _number(said.get("metadata", "")), _number(said.get(_REGISTERS["out"], ""))
-    if named := explainer.ports.get(leaving, ""):
-        text = f"no flow of the host takes packets to port {named}: it is bound nowhere, or no "
-        return Reading(Meaning.MISSING, f"{text}tunnel leads there", f"port {named}")
-    made = explainer.explain(end.flow.cookie if end.flow else 0)
-    return Reading(Meaning.UNKNOWN, f"dropped by a flow of table {end.table}: {made}")
+def _agrees(port: Port, endpoint: Endpoint) -> bool:
+    """Whether addresses that the controller says of a port are the endpoint's."""
+    macs = {each.lower() for each in port.macs}
+    addresses = {canonical(each) or each for each in port.addresses}
+    return (not macs or endpoint.mac.lower() in macs) and (
+        not addresses or endpoint.address in addresses
+    )
 
 
-def _dropped(
-    end: End, flow: LogicalFlow, explainer: Explainer, ports: Mapping[str, Port]
-) -> Reading:
-    owner = explainer.owners.get(flow.hint, "")
-    if "_acl" in flow.stage and flow.hint:
-        by = owner or "an ACL"
-        return Reading(Meaning.REFUSED, f"refused by {by}: {flow.match}", by, flow)
-    if flow.stage.endswith("_port_sec"):
-        return _secured(end, flow, explainer, ports)
-    if owner.startswith("port ") and not _is_enabled(owner, ports):
-        return Reading(Meaning.REFUSED, f"{owner} is disabled", owner, flow)
-    return Reading(Meaning.UNASKED, f"nothing leads on: {sentence(flow, owner)}", owner, flow)
+def _key(way: str, name: str) -> str | None:
+    """Return the name as it is looked up; None where it cannot be one."""
+    match way:
+        case "endpoint":
+            try:
+                return str(EndpointId.parse(name))
+            except ValueError:
+                return None
+        case "address":
+            return canonical(name)
+        case "pod":
+            namespace, _, pod = name.partition("/")
+            return name if namespace and pod and "/" not in pod else None
+    return name
 
 
-def _may_take(flow: LogicalFlow, host: Host, header: str) -> bool:
-    """Return whether a logical flow may be for a packet: none of what is known speaks against."""
-    packet = packet_of(header)
-    metadata = _number(dict(_pairs(header)).get("metadata", ""))
-    if metadata not in {host.datapaths.get(each) for each in flow.datapaths}:
-        return False
-    try:
-        can = can_hold(flow.match, flow.pipeline, replace(host.local, packet=packet))
-    except RemoteProtocolError:
-        return False
-    # A flow that takes all there is says nothing of this packet.
-    return can is not Can.NEVER and any(name in flow.match for name in packet)
+def _fits(endpoint: Endpoint, end: End) -> bool:
+    return end.task in {"", endpoint.task} and end.rail in {None, endpoint.id.rail}
 
 
-def _secured(
-    end: End, flow: LogicalFlow, explainer: Explainer, ports: Mapping[str, Port]
-) -> Reading:
-    said = dict(_pairs(end.header))
-    way = "out" if "_out_" in flow.stage else "in"
-    keys = _number(said.get("metadata", "")), _number(said.get(_REGISTERS[way], ""))
-    named = explainer.ports.get(keys, "")
-    by = f"port {named}" if named else "a port"
-    if named and not _is_enabled(by, ports):
-        return Reading(Meaning.REFUSED, f"{by} is disabled", by, flow)
-    end_of, words = ("dst", "goes to") if way == "out" else ("src", "comes from")
-    names = (f"dl_{end_of}", f"nw_{end_of}", f"ipv6_{end_of}")
-    what = ", ".join(said[name] for name in names if name in said)
-    text = f"refused by port security of {by}: the packet {words} {what}"
-    return Reading(Meaning.REFUSED, text, f"port security of {by}", flow)
+def _narrowed(end: End) -> str:
+    task = f" of task {end.task}" if end.task else ""
+    return task + (f" on rail {end.rail}" if end.rail is not None else "")
 
 
-def _is_enabled(owner: str, ports: Mapping[str, Port]) -> bool:
-    port = ports.get(owner.removeprefix("port "))
-    return port is None or port.is_enabled
+def _listed(endpoints: Sequence[Endpoint]) -> str:
+    ordered = sorted(endpoints, key=lambda each: each.id)
+    told = [f"{e.id} (task {e.task or '-'}, host {e.host})" for e in ordered[:MOST_LISTED]]
+    more = len(ordered) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more else "")
 
 
-def _pairs(header: str) -> Iterable[tuple[str, str]]:
-    for part in header.split(","):
-        key, _, value = part.partition("=")
-        yield key.strip(), value.strip()
+def _near(name: str, names: Iterable[str]) -> list[str]:
+    """Return names like one: with its last part, within or around it, or that begin as it does."""
+    last = name.rpartition("/")[2]
+
+    def likeness(other: str) -> tuple[int, int]:
+        is_part = other.rpartition("/")[2] == last or name in other or other in name
+        return int(is_part), _common(name, other)
+
+    scored = ((likeness(other), other) for other in names)
+    like = ((-part, -common, other) for (part, common), other in scored if part or common)
+    return [other for *_, other in nsmallest(MOST_LISTED // 2, like)]
 
 
-def _number(text: str) -> int:
-    try:
-        return int(text.partition("/")[0], 0)
-    except ValueError:
-        return 0
+def _common(one: str, other: str) -> int:
+    """Return how many characters both begin with."""
+    differ = (n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differ, min(len(one), len(other)))

@@ -21,8 +21,6 @@ class LogicalFlow:
     """A row of Logical_Flow."""
 
     uuid: str
-    datapaths: frozenset[str]
-    """Names of the logical switches and routers that have it."""
     pipeline: str
     """``ingress`` or ``egress``."""
     table: int
@@ -30,10 +28,14 @@ class LogicalFlow:
     priority: int
     match: str
     actions: str
+    datapaths: frozenset[str] = frozenset()
+    """Names of the logical switches and routers that have it; none where nobody asked."""
     stage: str = ""
     """Name of the table, ``ls_in_l2_lkup``."""
     hint: str = ""
     """First 32 bits, in hexadecimal digits, of the northbound row that it was made for."""
+    source: str = ""
+    """Place in northd's source that made it."""
 
     @property
     def cookie(self) -> int:

@@ -7,12 +7,14 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
+from analyzer.diagnosis.together import together
 from analyzer.judge import messages
 from analyzer.judge.history import Historian
 from analyzer.judge.kept import BASELINES, ROUTES, Keeper
 from analyzer.judge.messages import Down, Holds, Look, NoResult, Open, Replies, Result, Up, Walk
 from analyzer.judge.recorder import Recorder
 from analyzer.judge.workers import Workers
+from analyzer.localize.story import untold
 from analyzer.questions import Asking
 from analyzer.replay import records
 from analyzer.replay.fed import Fed
@@ -42,7 +44,7 @@ class Bench:
         self.history = Historian(opening.database, opening.history, clock)
         self.fed.diagnosis.observer = self.history
         self._say = say
-        self._walks: dict[int, Asking[dict[str, object]]] = {}
+        self._walks: dict[int, Asking[list[dict[str, object]]]] = {}
         self._exporting: set[asyncio.Task[None]] = set()
         self._workers = Workers()
 
@@ -124,11 +126,21 @@ class Bench:
     # --- queries --------------------------------------------------------------------------------
 
     def _walk(self, asked: Walk) -> None:
-        walking = self.fed.diagnosis.diagnose(asked.source, asked.target, layers=asked.layers)
-        self._walks[asked.query] = walking
+        self._walks[asked.query] = self._walked(asked)
         while len(self._walks) > MAX_WALKS:
             self._walks.pop(next(iter(self._walks))).close()  # nobody answers it any more
         self._go_on(asked.query, None)
+
+    def _walked(self, asked: Walk) -> Asking[list[dict[str, object]]]:
+        diagnose = self.fed.diagnosis.diagnose
+        askings = [diagnose(*pair, layers=asked.layers) for pair in asked.pairs]
+        found = yield from together(askings)
+        if len(found) == 1 and isinstance(found[0], NetAgentError):
+            raise found[0]
+        return [
+            untold(pair, str(each)) if isinstance(each, NetAgentError) else each
+            for pair, each in zip(asked.pairs, found, strict=True)
+        ]
 
     def _go_on(self, query: int, answered: Sequence[records.Answered] | None) -> None:
         walking = self._walks.get(query)

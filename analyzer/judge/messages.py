@@ -40,11 +40,10 @@ class Open(Struct, frozen=True, kw_only=True, tag="open"):
 
 
 class Walk(Struct, frozen=True, kw_only=True, tag="walk"):
-    """Walk from one endpoint to another now."""
+    """Walk each of these pairs now, source to target and back; answered by a list of walks."""
 
     query: int
-    source: EndpointId
-    target: EndpointId
+    pairs: tuple[tuple[EndpointId, EndpointId], ...]
     layers: bool = False
 
 

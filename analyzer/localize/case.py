@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.intake.flows import FlowNumbers
+from analyzer.intent.differences.contract import Difference
 from analyzer.localize.own import parts_of_host
 from analyzer.localize.routes import NO_ROUTE
 from analyzer.localize.topology import LearnedTopology, Way
@@ -81,6 +82,8 @@ class Case:
     healing: AbstractSet[OrderedPair] = frozenset()
     """Unordered pairs whose losses were explained a window ago, or two, where they were dead since.
     """
+    differences: tuple[Difference, ...] = ()
+    """Where hosts have not what their controllers want."""
     dead: frozenset[Component] = frozenset()
     """Components that lose all that crosses them, by the vote on losses."""
     explained: list[Explained] = field(default_factory=list)

@@ -68,7 +68,7 @@ class Overlay:
             for pair in siblings(pairs, flows)
             if pair not in pairs and is_switched(pair, case.endpoints)
         ]
-        reaches, egress, missing = yield from reaches_of(
+        reaches, egress, _, missing = yield from reaches_of(
             pairs, beside, case.endpoints, self._context, source_ports_of([*pairs, *beside], flows)
         )
         explained, untold = explain(reaches, flows.where(flows.lost > 0), case.endpoints)
@@ -83,13 +83,13 @@ def reaches_of(
     endpoints: Endpoints,
     context: Context,
     source_ports: walks.Ports = _ANY,
-) -> Asking[tuple[dict[OrderedPair, Reach], Walks, list[str]]]:
+) -> Asking[tuple[dict[OrderedPair, Reach], Walks, Walks, list[str]]]:
     """Ask for the walks of `pairs`, of those `beside` for comparison; judge what arrives.
 
     Pairs that no virtual switches carry are not asked about.
 
-    Returns where each walked pair ends, the walks through the sources' hosts, and whose flow tables
-    could not be read.
+    Returns where each walked pair ends, the walks through the sources' hosts and through the
+    targets', and whose flow tables could not be read.
     """
     bare = sorted({key for pair in pairs for key in pair if not endpoints[key].bridge})
     missing = [f"flow tables: no virtual switch carries {key}" for key in bare]
@@ -100,7 +100,7 @@ def reaches_of(
     ingress = yield from walks.ingress(
         pairs, egress, endpoints, roster, port, missing, source_ports
     )
-    return judge(pairs, egress, ingress, endpoints), egress, missing
+    return judge(pairs, egress, ingress, endpoints), egress, ingress, missing
 
 
 def choose(pairs: Iterable[OrderedPair], endpoints: Endpoints) -> list[OrderedPair]:

@@ -49,6 +49,13 @@ def tell(
     }
 
 
+def untold(pair: OrderedPair, why: str) -> dict[str, object]:
+    """Return what `tell` would of a pair that could not be looked at."""
+    nothing: dict[str, object] = {"component": None, "layer": None, "tree": [], "observations": []}
+    ends = {"source": str(pair[0]), "target": str(pair[1])}
+    return {**ends, "outcome": "cannot_tell", "text": why, **nothing}
+
+
 def _conclusion(
     pair: OrderedPair,
     reaches: Mapping[OrderedPair, Reach],

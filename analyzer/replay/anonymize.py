@@ -16,10 +16,12 @@ from typing import Any
 
 import msgspec
 
+from analyzer.intent.differences.contract import Difference
+from analyzer.intent.differences.ladder import TRANSLATION
 from analyzer.localize.validating.judge import SLOWS, STATED
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
-from netagent.model.path import Kind
+from netagent.model.path import Component, Kind
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, Verdict
 from netagent.wire.codec import decode, encode
@@ -45,6 +47,10 @@ LEFT_OUT = {"inventory", "controller"}
 """Fields that are left out: nothing is decided by them, releases of kernels may name a company, and
 logical ports name pods.
 """
+NAMING = {"iface-id", "owner", "chassis", "chassis of the host", "hostname"}
+"""What findings on controllers read that is a name."""
+OF_CONTROLLERS = {TRANSLATION}
+"""Parts of controllers that are called alike everywhere."""
 NET = 10 << 24
 """First address, as a number, that anonymized addresses get in their order: 10.0.0.0 (RFC 1918)."""
 NET_6 = 0xFD << 120
@@ -103,10 +109,21 @@ class Names:
                 self._incidents(record.incidents)
             case records.Told():
                 self._incidents([record.incident])
+            case records.Differed():
+                self._differences(record.differences)
             case _:
                 self._declared(record)
         for text in _strings(_plain(record)):
             self.addresses.update(re.findall(ADDRESS, text))
+
+    def _differences(self, differences: Iterable[Difference]) -> None:
+        for each in differences:
+            self._add("host", each.hosts)
+            self._add("port", each.ports)
+            self._add("container", (end.container for end in each.endpoints))
+            self._component(each.finding.component)
+            read = each.finding.evidence
+            self._add("name", (read[key] for key in NAMING & read.keys()))
 
     def _declared(self, record: records.Record) -> None:
         match record:
@@ -157,16 +174,21 @@ class Names:
     def _verdict(self, verdict: Verdict) -> None:
         named = [verdict.component, *(each.component for each in verdict.alternatives)]
         for component in filter(None, named):
-            kind, names = component.kind, component.name.split(" -- ")
-            match kind:
-                case Kind.SWITCH | Kind.LINK:
-                    self._add("switch", names)
-                case Kind.CONTAINER | Kind.ENDPOINT:
-                    self._add("container", [names[0].rpartition("/")[0] or names[0]])
-                case _:  # of a host, whatever it is
-                    self._add("host", [names[0].partition("/")[0]])
+            self._component(component)
         for pair in (*verdict.failing, *verdict.healthy):
             self._add("container", [pair.source.container, pair.target.container])
+
+    def _component(self, component: Component) -> None:
+        kind, names = component.kind, component.name.split(" -- ")
+        match kind:
+            case Kind.SWITCH | Kind.LINK:
+                self._add("switch", names)
+            case Kind.CONTAINER | Kind.ENDPOINT:
+                self._add("container", [names[0].rpartition("/")[0] or names[0]])
+            case Kind.CONTROLLER:  # the instance of a host, or `port NAME` and the like
+                self._add("host", {component.name.rpartition(" ")[2]} - OF_CONTROLLERS)
+            case _:  # of a host, whatever it is
+                self._add("host", [names[0].partition("/")[0]])
 
     def _endpoints(self, endpoints: Iterable[Any]) -> None:
         for each in endpoints:

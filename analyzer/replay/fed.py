@@ -80,6 +80,8 @@ class Fed:
                 happened(record.now_ns)
             case records.Arriving():
                 diagnosis.arriving(record.since_ns, record.now_ns)
+            case records.Differed():
+                diagnosis.differed(record.differences)
             case records.Stepped():
                 return diagnosis.step(record.now_ns)
             case records.PutLate():

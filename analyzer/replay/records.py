@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import Sensitivity
+from analyzer.intent.differences.contract import Difference
 from analyzer.questions import Failed, Reply, Why
 from analyzer.replay.frames import MAX_BYTES
 from analyzer.roster.registry import HostState
@@ -135,6 +136,13 @@ class Arriving(Struct, frozen=True, kw_only=True, tag="arriving"):
     now_ns: int
 
 
+class Differed(Struct, frozen=True, kw_only=True, tag="differed"):
+    """All that stood between controllers and their hosts, from then on."""
+
+    differences: tuple[Difference, ...]
+    now_ns: int
+
+
 class Stepped(Struct, frozen=True, kw_only=True, tag="stepped"):
     """The diagnosis was stepped."""
 
@@ -191,6 +199,7 @@ Record = (
     | Ingested
     | Impaired
     | Arriving
+    | Differed
     | Stepped
     | PutLate
     | Answered

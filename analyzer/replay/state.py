@@ -29,6 +29,7 @@ PACKAGES = (
     "analyzer.detect.",
     "analyzer.diagnosis.",
     "analyzer.intake.",
+    "analyzer.intent.",
     "analyzer.localize.",
     "analyzer.questions",
     "bpf.trace.journey",
@@ -51,6 +52,7 @@ MOVED = {
 NEWER = {
     "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_learned",
     "_masked", "_rhythms", "_stepped_ns", "_arrived_ns", "_ingested_ns", "_new_flows",
+    "_differences",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
 FORGOTTEN = {"observer", "_observed_ns", "_late", "_holders"}

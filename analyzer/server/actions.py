@@ -95,7 +95,7 @@ async def do(request: Call) -> Response[bytes]:
     body, _ = await read(request, AboutAction)
     _permitted(analyzer)
     if problem := await analyzer.acting.do(body.id, by):
-        raise Problem(409, f"not done: {problem}", "see the trail (GET /v1/actions)")
+        raise Problem(409, f"not done: {problem}", "`netagent-analyzer actions` shows the trail")
     return as_json({"id": body.id, "done": True})
 
 
@@ -114,7 +114,7 @@ async def undo(request: Call) -> Response[bytes]:
     by = _admin(request, analyzer)
     body, _ = await read(request, AboutAction)
     if problem := await analyzer.acting.undo(body.id, by):
-        raise Problem(409, f"not undone: {problem}", "see the trail (GET /v1/actions)")
+        raise Problem(409, f"not undone: {problem}", "`netagent-analyzer actions` shows the trail")
     return as_json({"id": body.id, "undone": True})
 
 
@@ -152,7 +152,9 @@ def _admin(request: Call, analyzer: Analyzer) -> str:
 
 def _known(analyzer: Analyzer, incident: str) -> None:
     if analyzer.journal.get(incident) is None:
-        raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
+        raise Problem(
+            404, f"no incident {incident!r}", "`netagent-analyzer incidents` lists what is kept"
+        )
 
 
 def _permitted(analyzer: Analyzer) -> None:

@@ -4,7 +4,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,10 +35,15 @@ from analyzer.server.acting import Acting, driven_bridge
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
+from analyzer.server.controllers import Controller
+from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
+from analyzer.server.differing import Differing
 from analyzer.server.disk import SLOW_NS, Disk
+from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.link import Link, LinkClosed, ProcessLink
+from analyzer.server.mail import Mail
 from analyzer.server.planner import Planner
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
@@ -49,6 +54,7 @@ from analyzer.store.secret import kept_secret
 from analyzer.store.tables import Store
 from analyzer.store.trail import Trail
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
+from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident
 from netagent.trust import Trust
@@ -115,6 +121,7 @@ class Analyzer:
     asker: Asker
     journal: Journal
     acting: Acting
+    mail: Mail
     disk: Disk
     waiters: Waiters
     lists: Lists
@@ -146,10 +153,15 @@ class Analyzer:
     reports: Reports = field(default_factory=Reports)
     uniformity: Uniformity = field(default_factory=Uniformity)
     workers: Workers = field(default_factory=Workers)
+    controller: Controller | None = None
+    """None where none is configured."""
+    differing: Differing | None = None
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
     space: Space = field(init=False)
     steady: Steady = field(init=False)
+    diagnoses: Diagnoses = field(init=False)
+    intended: Intended = field(default_factory=Intended)
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 
@@ -173,10 +185,12 @@ class Analyzer:
         steady = Steady()
         clock = clock or steady
         counters = Counters()
+        mail = Mail(config.webhooks, path, clock)
         store = Store(config.database, clock, counters.unreadable)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             stored = await store.incidents()
+            letters = await store.letters()
             rows_aside = await store.aside()
         except BaseException:
             await store.close()
@@ -194,10 +208,13 @@ class Analyzer:
         disk = Disk(refused=lambda wall_ns: judge.give(records.Impaired(now_ns=wall_ns)))
         journal = Journal(
             stored,
-            wall_ns=clock(),
+            # After what waits, also where the clock was set back: letters go by number.
+            wall_ns=max([clock(), *(letter.seq for letter in letters)]),
             announce=lambda: waiters.wake([INCIDENTS]),
             settled=lambda error, wall_ns: _settle(disk, "incidents", error, wall_ns),
+            mail=mail,
         )
+        mail.restore(letters, journal.get)
         driven = DrivenHosts()
         acting = Acting(
             config.actions.limits,
@@ -223,6 +240,7 @@ class Analyzer:
             asker=Asker(judge, fleet, clock, tell),
             journal=journal,
             acting=acting,
+            mail=mail,
             disk=disk,
             waiters=waiters,
             lists=lists,
@@ -236,6 +254,8 @@ class Analyzer:
             rows_aside=rows_aside,
             counters=counters,
         )
+        if (ovn := config.controllers.ovn) is not None:
+            analyzer._follow(Controller(ovn, clock))
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
         analyzer.steady = steady
@@ -246,6 +266,9 @@ class Analyzer:
             observe=analyzer.observe,
             changed=waiters.wake,
             settled=analyzer.settled,
+        )
+        analyzer.diagnoses = Diagnoses(
+            analyzer.walks, lambda name: waiters.wake([waiting_for(name)])
         )
         analyzer.asker.arriving_ns = analyzer.service.arriving_ns
         try:
@@ -322,6 +345,13 @@ class Analyzer:
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
 
+    def _follow(self, controller: Controller) -> None:
+        """Follow what a controller says should be."""
+        differing = Differing(controller, self.driven, self.registry, self.judge.give, self.clock)
+        self.controller, self.differing = controller, differing
+        self.intended.intents = lambda: (controller.intent,)
+        self.intended.plugged = differing.plugged
+
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
         try:
@@ -394,6 +424,17 @@ class Analyzer:
         self.judge.give(records.Impaired(now_ns=wall_ns))
         raise CapabilityMissing("judging", "it is behind: deliver this again later")
 
+    async def walks(self, pairs: Sequence[Pair]) -> list[Plain]:
+        """Walk several pairs; return what was found, without the tree that is for people."""
+        walks = await self.explained(await self.judge.walks(pairs, self.asker.put))
+        return [{name: each[name] for name in each if name != "tree"} for each in walks]
+
+    async def explained(self, walks: list[Plain]) -> list[Plain]:
+        """Return walks with who intends what keeps their packets back."""
+        ends = {EndpointId.parse(str(walk[end])) for walk in walks for end in ("source", "target")}
+        records = filter(None, map(self.registry.endpoint, sorted(ends)))
+        return await self.intended.explained(walks, [record.endpoint for record in records])
+
     def load(self) -> tuple[int, int | None, int]:
         """Return the RNICs that are there, the judge's pid, and bytes of summaries taken."""
         return self.registry.live(), self.judge.pid, self.counters.summary_bytes
@@ -422,9 +463,11 @@ class Analyzer:
     async def stop(self) -> None:
         """End the background work and close the database."""
         self.waiters.stop()
+        await self.diagnoses.stop()
         await self.workers.stop()
         await self.judge.stop()
         await self.journal.take(self.store, self.clock())
+        await self.mail.close(self.store)
         await self.fleet.close()
         await self.store.close()
 
@@ -442,6 +485,11 @@ class Analyzer:
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):
             self.workers.start(name, run)
+        self.mail.work(self.workers, self.store)
+        if self.controller is not None:
+            self.workers.start("controller", self.controller.run)
+        if self.differing is not None:
+            self.workers.start("differing", self.differing.run)
 
     async def _keep_time(self) -> None:
         was_off = False

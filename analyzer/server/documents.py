@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the OpenAPI document says beyond the handlers' signatures: bodies, with examples."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
@@ -28,15 +30,25 @@ class ErrorBody(msgspec.Struct, frozen=True):
     """What to do about it."""
 
 
-def takes(kind: Any, example: object, *, forms: tuple[ContentType, ...]) -> type[Operation]:
-    """Return the operation class of a route whose body is a `kind`."""
+def takes(
+    kind: Any,
+    example: object,
+    *,
+    forms: tuple[ContentType, ...],
+    more: Mapping[str, object] = MappingProxyType({}),
+) -> type[Operation]:
+    """Return the operation class of a route whose body is a `kind`; `more` are named examples."""
     [schema], parts = msgspec.json.schema_components([kind])
     inlined = cast(
         "Schema", _inline(schema, parts)
     )  # Litestar drops components that it did not make
     media = {
         form.value: OpenAPIMediaType(
-            schema=inlined, examples={kind.__name__: Example(value=example)}
+            schema=inlined,
+            examples={
+                name: Example(value=value)
+                for name, value in {kind.__name__: example, **more}.items()
+            },
         )
         for form in forms
     }

@@ -12,6 +12,7 @@ from litestar.params import FromPath, FromQuery
 from analyzer.diagnosis.inquiry import Answer, Inquiry, Looked, Pair, answer
 from analyzer.server import views
 from analyzer.server.analyzer import Analyzer
+from analyzer.server.diagnosing import spread
 from analyzer.server.documents import PROBLEM, gives
 from analyzer.server.http import Call, analyzer_of, as_json
 from analyzer.server.identity import require_admin
@@ -66,13 +67,15 @@ async def _inquire(
     since_ns = until_ns - DEFAULT_NS if since_ns is None else since_ns
     records = analyzer.registry.endpoints(task, vanished=True)
     if not records:
-        raise Problem(404, f"no task {task!r} with endpoints", "GET /v1/tasks lists those known")
+        raise Problem(
+            404, f"no task {task!r} with endpoints", "`netagent-analyzer tasks` lists those known"
+        )
     if since_ns >= until_ns:
         raise RemoteProtocolError("since is not before until")
     hosts = {record.endpoint.id: record.endpoint.host for record in records}
     asked = Inquiry(
         task, since_ns, until_ns, analyzer.config.window_s * 10**9, hosts,
-        _listed(analyzer, sorted(set(hosts.values())), task),
+        listed(analyzer, sorted(set(hosts.values())), task),
     )  # fmt: skip
     await _read(analyzer, asked)
     walks = await _walk(analyzer, asked) if now_ns - until_ns < RECENT_NS else {}
@@ -80,7 +83,7 @@ async def _inquire(
     return plain(looked)
 
 
-def _listed(analyzer: Analyzer, hosts: Sequence[str], task: str) -> list[Pair]:
+def listed(analyzer: Analyzer, hosts: Sequence[str], task: str) -> list[Pair]:
     """Return the pairs of the task that its hosts probe now."""
     mine = {record.endpoint.id for record in analyzer.registry.endpoints(task)}
     targets = (target for host in hosts for target in analyzer.lists.targets(host))
@@ -114,9 +117,7 @@ async def _walk(analyzer: Analyzer, asked: Inquiry) -> dict[str, int]:
     registry = analyzer.registry
     pairs = sorted({min(pair, pair[::-1]) for pair in asked.expected})
     pairs = [p for p in pairs if all((r := registry.endpoint(e)) and r.live for e in p)]
-    some = [pairs[len(pairs) * n // MAX_WALKS] for n in range(min(MAX_WALKS, len(pairs)))]
-    if len(pairs) <= MAX_WALKS:
-        some = pairs
+    some = spread(pairs, MAX_WALKS)
     stories = await asyncio.gather(
         *(analyzer.judge.walk(*pair, analyzer.asker.put) for pair in some)
     )

@@ -7,13 +7,14 @@ Where the disk refuses or is slow, it is announced all the same, and stored once
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
 import structlog
 
+from analyzer.webhooks.outbox import Letter
 from netagent.model.errors import CapabilityMissing
 from netagent.model.verdict import Incident, IncidentState
 
@@ -43,8 +44,10 @@ EVENT_OF = {
 class Storage(Protocol):
     """Stores incidents; `analyzer.store.tables.Store` in production."""
 
-    async def put_incidents(self, incidents: Iterable[Incident]) -> None:
-        """Store incidents; they are on disk when this returns."""
+    async def put_incidents(
+        self, incidents: Iterable[Incident], letters: Sequence[Letter] = ()
+    ) -> None:
+        """Store incidents, and what is written of them; all is on disk when this returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,18 @@ class Event:
     """`opened`, `confirmed`, `recovered`; where the state stayed `revised`, or `unobserved` and
     `observed` where nothing is measured of it any more, or is again."""
     incident: Incident
+    before: Incident | None = None
+    """As it was before; None where it was not known."""
+
+
+class Mail(Protocol):
+    """Writes to receivers elsewhere; `analyzer.server.mail.Mail` in production."""
+
+    def letters(self, events: Iterable[Event], *, stored: bool) -> list[Letter]:
+        """Return what receivers are told of events; `stored`: a restart will know of them."""
+
+    def take(self, letters: Iterable[Letter], stored: Iterable[str]) -> None:
+        """Send letters; those of the keys `stored` are on disk."""
 
 
 class Journal:
@@ -69,6 +84,7 @@ class Journal:
         wall_ns: int,
         announce: Callable[[], None],
         settled: Callable[[str | None, int], None] = lambda _refused, _wall_ns: None,
+        mail: Mail | None = None,
     ) -> None:
         """Begin with the incidents `stored`; `settled` is told how each write ended, and when."""
         self._known = {incident.id: incident for incident in stored}
@@ -80,7 +96,7 @@ class Journal:
         self._news = asyncio.Event()
         self._seq = wall_ns
         self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        self._announce, self._settled = announce, settled
+        self._announce, self._settled, self._mail = announce, settled, mail
 
     @property
     def seq(self) -> int:
@@ -134,7 +150,10 @@ class Journal:
         if not wanted:
             return
         batch = dict(islice(wanted.items(), BATCH))
-        refused = await self._put(store, list(batch.values()))
+        events = list(self._happened(changed, wall_ns))
+        letters = self._mail.letters(events, stored=True) if self._mail else []
+        together = [letter for letter in letters if letter.incident in batch]
+        refused = await self._put(store, list(batch.values()), together)
         self._refused = refused is not None
         self._unstored = {
             name: incident
@@ -143,15 +162,23 @@ class Journal:
         }
         for incident in changed:
             self._changed.popleft()
-            self._tell(incident, wall_ns)
+            self._known[incident.id] = incident
+        self._events += events
+        self._seq = events[-1].seq if events else self._seq
+        if self._mail and letters:
+            if self._refused:
+                letters, together = self._mail.letters(events, stored=False), []
+            self._mail.take(letters, [letter.key for letter in together])
         self._settled(refused, wall_ns)
         self._announce()
 
-    async def _put(self, store: Storage, incidents: list[Incident]) -> str | None:
-        """Store incidents; return why it could not be done."""
+    async def _put(
+        self, store: Storage, incidents: list[Incident], letters: list[Letter]
+    ) -> str | None:
+        """Store incidents with what is written of them; return why it could not be done."""
         try:
             async with asyncio.timeout(STORE_S):
-                await store.put_incidents(incidents)
+                await store.put_incidents(incidents, letters)
         except TimeoutError:
             return f"incidents not stored within {STORE_S:g} s"
         except CapabilityMissing as error:
@@ -161,19 +188,16 @@ class Journal:
             return f"{type(error).__name__}: {error}"
         return None
 
-    def _tell(self, incident: Incident, wall_ns: int) -> None:
-        self._seq = max(self._seq + 1, wall_ns)
-        before, self._known[incident.id] = self._known.get(incident.id), incident
-        event = EVENT_OF[incident.state]
-        if before is not None and before.state is incident.state:
-            unseen = (before.unobserved_ns is None, incident.unobserved_ns is None)
-            if before.verdict.component != incident.verdict.component:
-                event = "revised"
-            elif unseen[0] != unseen[1]:
-                event = "observed" if unseen[1] else "unobserved"
-            else:
-                return  # seen again, with no news
-        self._events.append(Event(self._seq, event, incident))
+    def _happened(self, changed: Iterable[Incident], wall_ns: int) -> Iterator[Event]:
+        """Yield what the changes are, where they are news; nothing is remembered yet."""
+        newest, seq = dict[str, Incident](), self._seq
+        for incident in changed:
+            before = newest.get(incident.id, self._known.get(incident.id))
+            newest[incident.id] = incident
+            event = _news(before, incident)
+            if event is not None:
+                seq = max(seq + 1, wall_ns)
+                yield Event(seq, event, incident, before)
 
     async def follow(self, store: Storage, clock: Callable[[], int]) -> None:
         """Take what changes, over and over."""
@@ -193,3 +217,15 @@ class Journal:
             for i in self._known.values()
             if i.state is not IncidentState.RECOVERED or i.updated_ns >= before_ns
         }
+
+
+def _news(before: Incident | None, now: Incident) -> str | None:
+    """Return what happened to an incident; None where it was seen again, with no news."""
+    if before is None or before.state is not now.state:
+        return EVENT_OF[now.state]
+    if before.verdict.component != now.verdict.component:
+        return "revised"
+    unseen = (before.unobserved_ns is None, now.unobserved_ns is None)
+    if unseen[0] != unseen[1]:
+        return "observed" if unseen[1] else "unobserved"
+    return None

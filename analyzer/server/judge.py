@@ -65,8 +65,9 @@ class Judge:
         self._link: Link | None = None
         self._held: list[bytes] | None = None
         """Frames of what happened while a new judge is told what was before."""
-        self._impaired: dict[bool, records.Impaired] = {}
-        """The newest trouble of the analyzer itself, by whether it stood still."""
+        self._lasting: dict[object, records.Record] = {}
+        """What each new judge is told: the newest trouble of the analyzer itself, by whether it
+        stood still, and what differs between controllers and their hosts."""
         self._stepped = Stepped()
         self._stepping: asyncio.Future[None] | None = None
         self._queries: dict[int, asyncio.Queue[Up]] = {}
@@ -122,7 +123,7 @@ class Judge:
             link.send(messages.framed(message))
             await link.drain()  # what is remembered must not fill the memory
         held, self._held = self._held, None
-        for frame in [*map(messages.framed, self._impaired.values()), *(held or ())]:
+        for frame in [*map(messages.framed, self._lasting.values()), *(held or ())]:
             link.send(frame)
 
     async def run(self) -> None:
@@ -169,7 +170,9 @@ class Judge:
         """
         frame = messages.framed(record)
         if isinstance(record, records.Impaired):
-            self._impaired[record.stood_still] = record
+            self._lasting[record.stood_still] = record
+        elif isinstance(record, records.Differed):
+            self._lasting[records.Differed] = record
         if self._held is not None:
             self._held.append(frame)
         elif self._link is not None:
@@ -236,8 +239,22 @@ class Judge:
 
         Raises RemoteProtocolError where an endpoint is not known, or CapabilityMissing.
         """
-        asked = messages.Walk(query=self._next(), source=source, target=target, layers=layers)
-        return decode(await self._ask(asked, put), dict[str, object])
+        [walk] = await self.walks([(source, target)], put, layers=layers)
+        return walk
+
+    async def walks(
+        self,
+        pairs: Sequence[tuple[EndpointId, EndpointId]],
+        put: Callable[[Sequence[Ask]], Awaitable[Sequence[Reply]]],
+        *,
+        layers: bool = False,
+    ) -> list[dict[str, object]]:
+        """Walk several pairs at once; each host is asked twice, whatever their number.
+
+        Of several, one with an endpoint that is not known is answered by why. Raises as `walk`.
+        """
+        asked = messages.Walk(query=self._next(), pairs=tuple(pairs), layers=layers)
+        return decode(await self._ask(asked, put), list[dict[str, object]])
 
     def _next(self) -> int:
         self._query += 1

@@ -24,6 +24,13 @@ COUNTERS = {
     "unreadable_summaries": "Stored summaries that were to be read and could not be.",
 }
 
+EVENTS = {
+    "sent": "Events that the receiver took.",
+    "retried": "Attempts that failed, so that another one follows.",
+    "refused": "Events that the receiver did not want.",
+    "dropped": "Events given up for room, each superseded by a later one of its incident.",
+}
+
 
 def render(analyzer: Analyzer) -> str:
     """Return the analyzer's metrics."""
@@ -31,7 +38,9 @@ def render(analyzer: Analyzer) -> str:
     for name, text, number in _counters(analyzer):
         lines += _family(f"netagent_{name}_total", "counter", text, [({}, float(number))])
     lines += _family(*_actions(analyzer))
-    for name, text, samples in (*_fleet(analyzer), *_own(analyzer)):
+    for name, text, samples in _sent(analyzer):
+        lines += _family(f"netagent_{name}_total", "counter", text, samples)
+    for name, text, samples in (*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer)):
         lines += _family(f"netagent_{name}", "gauge", text, samples)
     return "\n".join(lines) + "\n"
 
@@ -60,6 +69,39 @@ def _actions(analyzer: Analyzer) -> tuple[str, str, str, list[Sample]]:
     counts = sorted(analyzer.acting.counts.items())
     samples = [({"verb": verb, "step": step}, float(n)) for (verb, step), n in counts]
     return "netagent_actions_total", "counter", "Steps of actions since the start.", samples
+
+
+def _sent(analyzer: Analyzer) -> list[Gauge]:
+    """Return what became of events for receivers."""
+    return [
+        (
+            f"webhook_events_{name}",
+            text,
+            [
+                ({"webhook": webhook}, float(getattr(receiver.outbox.counts, name)))
+                for webhook, receiver in analyzer.mail.receivers.items()
+            ],
+        )
+        for name, text in EVENTS.items()
+    ]
+
+
+def _waiting(analyzer: Analyzer) -> list[Gauge]:
+    """Return what waits for receivers."""
+    wall_ns = analyzer.clock()
+    receivers = analyzer.mail.receivers.items()
+    return [
+        (
+            "webhook_events_waiting",
+            "Events that the receiver has not taken.",
+            [({"webhook": name}, float(each.outbox.waiting)) for name, each in receivers],
+        ),
+        (
+            "webhook_oldest_seconds",
+            "Since the oldest of these happened; 0 where there is none.",
+            [({"webhook": name}, each.oldest_age_ns(wall_ns) / 1e9) for name, each in receivers],
+        ),
+    ]
 
 
 def _fleet(analyzer: Analyzer) -> list[Gauge]:

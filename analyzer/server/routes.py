@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import msgspec
 from litestar import Litestar, Response, delete, get, post, put
 from litestar.datastructures import State
 from litestar.params import FromPath, FromQuery, QueryParameter
@@ -20,12 +19,15 @@ from analyzer.server import (
     actions,
     backups,
     certificates,
+    diagnoses,
     exports,
     history,
     inquiries,
+    intent,
     tasks,
     uniformity,
     views,
+    webhooks,
 )
 from analyzer.server.analyzer import INCIDENTS, Analyzer
 from analyzer.server.deliveries import PATH, App, Deliveries, take
@@ -48,7 +50,7 @@ from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList
 from netagent.model.verdict import Incident, IncidentState
-from netagent.wire.codec import MAX_BODY_BYTES, ContentType
+from netagent.wire.codec import MAX_BODY_BYTES
 from netagent.wire.enrolment import CRL_VERSION
 from netagent.wire.messages import Accepted, Registered, Registration, Summary, SummaryHead
 from netagent.wire.roster import MAX_FOLLOW_BYTES, Follow, Update
@@ -73,15 +75,6 @@ InState = Annotated[
         name="state", description="open, confirmed, recovered, or active (the first two)"
     ),
 ]
-
-
-class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pair to walk, each written CONTAINER/railN."""
-
-    source: str
-    target: str
-    layers: bool = False
-    """Whether both hosts also compare flow tables, datapath and RNIC: it takes seconds."""
 
 
 ENDPOINT_EXAMPLE = {
@@ -120,7 +113,6 @@ SUMMARY_EXAMPLE = {
     "start_ns": 1795154400000000000,
     "width_ns": 5000000000,
 }
-DIAGNOSE_EXAMPLE = {"source": "train-a-0/rail0", "target": "train-a-1/rail0"}
 
 
 # --- agents -------------------------------------------------------------------------------------
@@ -349,32 +341,14 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     if known is not None:
         known = _seen(sees, analyzer, known)
     if known is None:
-        raise Problem(404, f"no incident {incident!r}", "GET /v1/incidents lists what is kept")
+        raise Problem(
+            404, f"no incident {incident!r}", "`netagent-analyzer incidents` lists what is kept"
+        )
     remarks = uniformity.remarks(analyzer, sees, known)
     # Commands name hosts, which are no tenant's.
     could = actions.offered(analyzer, incident) if sees.is_whole else []
     told = views.incident(known, stored=journal.is_stored(incident), remarks=remarks)
     return as_json({**told, "actions": could})
-
-
-@post(
-    "/v1/diagnose",
-    status_code=200,
-    operation_class=takes(DiagnoseBody, DIAGNOSE_EXAMPLE, forms=(ContentType.JSON,)),
-    responses={200: gives("The walk."), 400: PROBLEM, 404: PROBLEM},
-    tags=["incidents"],
-)
-async def diagnose(request: Call) -> Response[bytes]:
-    """Walk from one endpoint to another now, through vSwitches and fabric.
-
-    With `layers` both hosts also compare the copies of their flow tables.
-    """
-    analyzer = analyzer_of(request)
-    require_admin(request, analyzer.config.admins)
-    body, _ = await read(request, DiagnoseBody)
-    source, target = _endpoint(analyzer, body.source), _endpoint(analyzer, body.target)
-    walk = analyzer.judge.walk
-    return as_json(await walk(source, target, analyzer.asker.put, layers=body.layers))
 
 
 @get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])
@@ -453,6 +427,7 @@ async def status(request: Call) -> Response[bytes]:
                 "late_ns": _late_ns(analyzer),
                 "backlog_bytes": analyzer.judge.backlog_bytes,
             },
+            "controller": _controller(analyzer),
             "stood_still": analyzer.asker.stood_still,
             "wall_clock_off_ns": analyzer.steady.off_ns,
             "counters": {
@@ -461,6 +436,14 @@ async def status(request: Call) -> Response[bytes]:
             },
         }
     )
+
+
+def _controller(analyzer: Analyzer) -> dict[str, Any] | None:
+    """Return who reads the controller; None where none is configured."""
+    it = analyzer.controller
+    if it is None:
+        return None
+    return {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
 
 
 def _late_ns(analyzer: Analyzer) -> int:
@@ -499,13 +482,16 @@ def application(analyzer: Analyzer) -> Deliveries:
             *(register, pinglist, follow, summaries, agents, forget),
             *tasks.ROUTES,
             *inquiries.ROUTES,
+            *diagnoses.ROUTES,
             *backups.ROUTES,
             *history.ROUTES,
             *exports.ROUTES,
             *certificates.ROUTES,
             *uniformity.ROUTES,
             *actions.ROUTES,
-            *(incidents, events, show, diagnose, recording),
+            *webhooks.ROUTES,
+            *intent.ROUTES,
+            *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
         ],
         state=State({"analyzer": analyzer}),
@@ -533,13 +519,3 @@ def _latest_first(incident: Incident) -> tuple[int, str]:
 def _place(finding: Finding) -> str:
     _, _, *which = finding.key
     return " ".join((str(finding.component), finding.kind, str(finding.wall_ns), *which))
-
-
-def _endpoint(analyzer: Analyzer, text: str) -> EndpointId:
-    try:
-        endpoint = EndpointId.parse(text)
-    except ValueError as error:
-        raise RemoteProtocolError(str(error)) from error
-    if analyzer.registry.endpoint(endpoint) is None:
-        raise Problem(404, f"no endpoint {text}", "GET /v1/endpoints lists those known")
-    return endpoint

@@ -65,6 +65,33 @@ class Sight:
             verdict = replace(verdict, component=None, summary=ELSEWHERE)
         return replace(known, tasks=tasks, verdict=verdict, notes=())
 
+    def walk(self, told: Mapping[str, object]) -> dict[str, object]:
+        """Return what may be seen of a walk between two endpoints that may be.
+
+        Flows that are quoted, and who intends what, may name others.
+        """
+        if self.patterns is None:
+            return dict(told)
+        containers = {str(told[end]).rpartition("/")[0] for end in ("source", "target")}
+
+        def is_mine(component: object) -> bool:
+            part = Component.parse(str(component))
+            return part.kind not in OF_TENANTS or part.name.partition("/")[0] in containers
+
+        known, hops = told.get("component"), told.get("observations")
+        component = known if known and is_mine(known) else None
+        return {
+            **{name: told[name] for name in ("source", "target", "outcome")},
+            "component": component,
+            "layer": told.get("layer") if component else None,
+            "text": f"{component}: {told['outcome']}" if component else str(told["outcome"]),
+            "observations": [
+                {name: hop[name] for name in ("way", "component", "action", "host")}
+                for hop in (hops if isinstance(hops, list) else ())
+                if is_mine(hop["component"])
+            ],
+        }
+
 
 def _is_elsewhere(component: Component | None, failing: Iterable[Pair]) -> bool:
     """Return whether a component is of a container that none of the pairs is of."""

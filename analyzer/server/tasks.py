@@ -197,7 +197,7 @@ def _after(text: str | None) -> EndpointId | None:
 
 
 def _unknown(task: str) -> Problem:
-    return Problem(404, f"no task {task!r}", "GET /v1/tasks lists those known")
+    return Problem(404, f"no task {task!r}", "`netagent-analyzer tasks` lists those known")
 
 
 def _seen(request: Call, analyzer: Analyzer, task: str) -> None:

@@ -13,6 +13,7 @@ from analyzer.roster.registry import Agent, Awaited, Conflict, EndpointRecord
 from analyzer.roster.uniformity import Compared
 from analyzer.server.capacity import Capacity
 from analyzer.server.journal import Event
+from analyzer.server.receiver import Receiver
 from analyzer.skeleton.plans import Plan
 from netagent.model.finding import Finding
 from netagent.model.task import Task
@@ -152,6 +153,24 @@ def event(known: Event, *, stored: bool = True, remarks: Iterable[str] = ()) -> 
     """Return what happened to an incident."""
     told = incident(known.incident, stored=stored, remarks=remarks)
     return {"seq": known.seq, "event": known.event, "incident": told}
+
+
+def receiver(known: Receiver, *, wall_ns: int) -> Plain:
+    """Return how it stands with a receiver; of its URL only whose it is, as paths hold secrets."""
+    outbox, webhook, last = known.outbox, known.webhook, known.last
+    return {
+        "name": webhook.name,
+        "to": known.to,
+        "state": known.state,
+        "signed": bool(webhook.secret),
+        "waiting": outbox.waiting,
+        "waiting_bytes": outbox.bytes,
+        "oldest_s": round(known.oldest_age_ns(wall_ns) / 1e9, 3),
+        **asdict(outbox.counts),
+        "last_answer": last.text if last else None,
+        "last_ns": known.last_ns,
+        "taken_ns": known.taken_ns,
+    }
 
 
 def capacity(known: Capacity, kept: Retention) -> Plain:

@@ -20,6 +20,7 @@ DELETES = {
     "hosts": "DELETE FROM hosts WHERE host = ?",
     "tasks": "DELETE FROM tasks WHERE id = ?",
     "incidents": "DELETE FROM incidents WHERE id = ?",
+    "letters": "DELETE FROM letters WHERE key = ?",
 }
 """Table of bodies -> what deletes the row of a key."""
 

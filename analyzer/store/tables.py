@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the analyzer stores: windows, registry, tasks, incidents.
+"""What the analyzer stores: windows, registry, tasks, incidents, letters to receivers.
 
 Summaries' payloads are in files of their own (`segments`): in a table, each cost milliseconds. One
 is on disk before the row that says where it is.
@@ -38,6 +38,7 @@ from analyzer.store.windows import (
     slices,
 )
 from analyzer.store.writer import Body, Row, Statement, Writer
+from analyzer.webhooks.outbox import Letter
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState
@@ -54,6 +55,8 @@ REPLAY_BYTES = 16_000_000
 READ_BYTES = 4_000_000
 """Bytes of summaries read at once for a question. Chosen: others of the store wait for some tens of
 milliseconds."""
+
+PUT_LETTERS = "INSERT OR REPLACE INTO letters SELECT unnest(?::VARCHAR[]), unnest(?::VARCHAR[])"
 
 
 class Store:
@@ -218,13 +221,18 @@ class Store:
 
     # --- incidents ------------------------------------------------------------------------------
 
-    async def put_incidents(self, incidents: Iterable[Incident]) -> None:
-        """Store incidents as they now are."""
+    async def put_incidents(
+        self, incidents: Iterable[Incident], letters: Sequence[Letter] = ()
+    ) -> None:
+        """Store incidents as they now are, and what receivers are told of them: both or none."""
         rows = [[i.id, i.state.value, i.updated_ns, _text(i)] for i in incidents]
+        mail = _columns(letters)
 
         def work(connection: duckdb.DuckDBPyConnection) -> None:
             for row in rows:
                 connection.execute("INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", row)
+            if letters:
+                connection.execute(PUT_LETTERS, mail)
 
         await self._run(work)
 
@@ -238,6 +246,25 @@ class Store:
         delete = "DELETE FROM incidents WHERE state = ? AND updated_ns < ?"
         values = [IncidentState.RECOVERED.value, before_ns]
         await self._run(lambda c: c.execute(delete, values))
+
+    # --- what receivers are to be told ----------------------------------------------------------
+
+    async def letters(self) -> list[Letter]:
+        """Return the letters that wait; what cannot be read is set aside."""
+        return await self._bodies("letters", "SELECT key, body FROM letters ORDER BY key", Letter)
+
+    async def change_letters(self, put: Sequence[Letter], drop: Sequence[str]) -> None:
+        """Store letters as they now are, and drop those of these keys: both or none."""
+        mail = _columns(put)
+        delete = "DELETE FROM letters WHERE key IN (SELECT unnest(?::VARCHAR[]))"
+
+        def work(connection: duckdb.DuckDBPyConnection) -> None:
+            if put:
+                connection.execute(PUT_LETTERS, mail)
+            if drop:
+                connection.execute(delete, [list(drop)])
+
+        await self._run(work)
 
     async def aside(self) -> int:
         """Return how many rows that could not be read are kept aside."""
@@ -313,3 +340,7 @@ class Store:
 
 def _text(value: object) -> str:
     return encode(value, ContentType.JSON).decode()
+
+
+def _columns(letters: Sequence[Letter]) -> list[list[str]]:
+    return [[each.key for each in letters], [_text(each) for each in letters]]

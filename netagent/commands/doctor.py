@@ -110,9 +110,9 @@ async def diagnose(
         **({"controller": lambda: _controller(config, view)} if config else {}),
         "clock": capabilities.clock_synchronised,
         "RDMA": _rdma,
-        "eBPF": lambda: _ebpf(view),
-        "kernel datapath": _kernel_datapath,
     }
+    if config is None or config.ovs.integration_bridge:
+        optional |= {"eBPF": lambda: _ebpf(view), "kernel datapath": _kernel_datapath}
     table = [await _try(name, check, needed=True) for name, check in needed.items()]
     table += [await _try(name, check, needed=False) for name, check in optional.items()]
     return table + (_deep(config, view) if deep else [])
@@ -137,7 +137,7 @@ def _configured(config: AgentConfig, view: list[HostView]) -> dict[str, Check]:
         "state folder": lambda: capabilities.writable(config.state_dir),
         "Open vSwitch": lambda: _vswitchd(config),
         "OVSDB": lambda: _ovsdb(config, view),
-        "rails": lambda: _rails(view),
+        "rails": lambda: _rails(config, view),
         "namespaces": lambda: _namespaces(view),
         **(
             {"certificate": lambda: capabilities.certificate(config, time.time())}
@@ -150,7 +150,7 @@ def _configured(config: AgentConfig, view: list[HostView]) -> dict[str, Check]:
 
 def _configuration(problem: str) -> str:
     if problem:
-        raise CapabilityMissing("configuration", f"{problem}; `netagent enroll` writes one")
+        raise CapabilityMissing("configuration", problem)
     return "can be used"
 
 
@@ -178,7 +178,10 @@ async def _vswitchd(config: AgentConfig) -> str:
     try:
         return (await appctl(Path(config.ovs.rundir), "version")).splitlines()[0]
     except VswitchdError as error:
-        remedy = f"start ovs-vswitchd, or correct ovs.rundir ({error})"
+        remedy = (
+            "start ovs-vswitchd, or correct ovs.rundir; without Open vSwitch say "
+            f'integration_bridge = "" in [ovs] ({error})'
+        )
         raise CapabilityMissing("ovs-vswitchd", remedy) from error
 
 
@@ -194,8 +197,10 @@ def _seen(view: list[HostView]) -> HostView:
     return view[0]
 
 
-def _rails(view: list[HostView]) -> str:
+def _rails(config: AgentConfig, view: list[HostView]) -> str:
     seen = _seen(view)
+    if not config.ovs.integration_bridge and not seen.rnics:
+        return "none with a tunnel: ovs.integration_bridge is empty"
     if not seen.uplinks and seen.rnics:
         return f"none with a tunnel; {', '.join(seen.rnics)} carry endpoints; {untraced_of(seen)}"
     if not seen.uplinks:

@@ -40,7 +40,7 @@ PORT_AFTER = 2
 """By how much the analyzer's port for enrolment is behind the other."""
 
 TEXT = """\
-# Written by netagent enroll. All settings: man netagent, docs/operating.md.
+# Written by netagent enroll. All settings: operating.md, in /usr/share/doc/netagent.
 host = "{host}"
 state_dir = "{state}"
 

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,9 @@ from analyzer.config import (
 )
 from analyzer.detect.latency.floors import Floor, Sensitivity
 from netagent.model.errors import ConfigError
+from netagent.model.path import Kind
 from netagent.model.topology import DeclaredTopology, Fabric, Uplink
+from netagent.model.verdict import IncidentState
 
 FULL = """\
 listen = "198.18.0.1:8420"
@@ -127,6 +131,46 @@ def test_what_is_wrong_is_named_with_its_line(write, text, line, words):
         assert f":{line}: " in str(error)
 
 
+OVN = "[controllers.ovn]\nnorthbound = ['unix:/run/ovn/nb.sock']\nsouthbound = %s\n"
+
+
+def test_where_a_controller_is_read_is_said_with_files_relative_to_it(write, tmp_path):
+    files = "ca = 'ca.pem'\ncert = 'ours.pem'\nkey = '/etc/ours.key'\n"
+    remotes = "['ssl:10.0.0.1:6642', 'ssl:[fd00::1]:6642', 'tcp:ovn-central:6642']"
+    ovn = load(write(OVN % remotes + files)).controllers.ovn
+    assert ovn.northbound == ("unix:/run/ovn/nb.sock",)
+    assert ovn.southbound == ("ssl:10.0.0.1:6642", "ssl:[fd00::1]:6642", "tcp:ovn-central:6642")
+    assert (ovn.ca, ovn.cert, ovn.key) == (
+        str(tmp_path / "ca.pem"), str(tmp_path / "ours.pem"), "/etc/ours.key",
+    )  # fmt: skip
+    assert load(write(OVN % "['tcp:10.0.0.1:6642']")).controllers.ovn.ca == ""
+    assert load(write("")).controllers.ovn is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (OVN % "[]", 3, "controllers.ovn.southbound: names no remote"),
+        (OVN % "'tcp:10.0.0.1:6642'", 3, "expected array, got str"),
+        (OVN % "['10.0.0.1:6642']", 3, "is none of unix:/FILE"),
+        (OVN % "['unix:sock']", 3, "is none of unix:/FILE"),
+        (OVN % "['ptcp:6642']", 3, "is none of unix:/FILE"),
+        (OVN % "['tcp:10.0.0.1:6642,tcp:10.0.0.2:6642']", 3, "is none of unix:/FILE"),
+        (OVN % "['tcp:10.0.0.1']", 3, "is not ADDRESS:PORT"),
+        (OVN % "['tcp:fd00::1:6642']", 3, "needs brackets"),
+        (OVN % "['ssl:10.0.0.1:6642']", 1, "needs ca, cert and key"),
+        (OVN % "['tcp:10.0.0.1:6642']" + "ca = 'x'\n", 1, "go together"),
+        (OVN % "['tcp:10.0.0.1:6642']" + "crl = 'x'\n", 4, "unknown key 'crl'"),
+        ("[controllers.ovn]\nnorthbound = ['unix:/x']\n", 1, "key 'southbound' is missing"),
+        ("[controllers.onos]\nurl = 'x'\n", 1, "unknown key 'onos'"),
+    ],
+)
+def test_what_is_wrong_of_a_controller_is_named_with_its_line(write, text, line, words):
+    error = refusal(load, write(text))
+    assert words in error.message
+    assert error.line == line
+
+
 def test_a_missing_file_is_a_config_error(tmp_path):
     assert "No such file" in refusal(load, str(tmp_path / "none.toml")).message
 
@@ -214,3 +258,52 @@ def test_a_topology_that_does_not_add_up_is_refused_with_its_line(write, text, l
 def test_by_default_nothing_is_done_nor_proposed():
     assert Config().actions.limits == Limits()
     assert Config().actions.mode is Mode.OBSERVE
+
+
+# --- webhooks -------------------------------------------------------------------------------------
+
+HOOK = '[[webhooks]]\nname = "pager"\nurl = "https://pager.example/netagent"\n'
+
+
+def test_webhooks_are_read_with_their_files_relative_to_the_configuration(write, tmp_path):
+    text = HOOK + 'secret = "pager.secret"\nca = "/etc/ssl/ours.pem"\nstate = "confirmed"\n'
+    loaded = load(
+        write(
+            text + 'kinds = ["link", "switch"]\n[[webhooks]]\nname = "b"\nurl = "http://[::1]:1/"\n'
+        )
+    )
+    pager, other = loaded.webhooks
+    assert (pager.secret, pager.ca) == (str(tmp_path / "pager.secret"), "/etc/ssl/ours.pem")
+    assert (pager.state, pager.kinds) == (IncidentState.CONFIRMED, (Kind.LINK, Kind.SWITCH))
+    assert (other.secret, other.ca, other.state) == ("", "", IncidentState.OPEN)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (HOOK.replace("https", "http"), 3, "plain HTTP to pager.example, which is not loopback"),
+        (HOOK.replace("https", "ftp"), 3, "is no URL such as https://"),
+        (HOOK.replace("https://pager.example/netagent", "https://"), 3, "is no URL"),
+        (HOOK.replace("pager.example", "me:pw@pager.example"), 3, "without user, password"),
+        (HOOK.replace("pager.example", "pager.example:99999"), 3, "99999"),
+        (HOOK.replace("pager.example", "pager.ex ample"), 3, "is no URL"),
+        (HOOK.replace('"pager"', '"a b"'), 2, "a name has letters"),
+        (HOOK + HOOK, 5, "another one has that name"),
+        (HOOK + 'state = "recovered"\n', 4, "use open or confirmed"),
+        (HOOK + 'state = "odd"\n', 4, "state"),
+        (HOOK + 'kinds = ["cable"]\n', 4, "kinds"),
+        (HOOK + 'source = ""\n', 4, "is no URI reference"),
+        (HOOK + "timeout_s = 0\n", 4, "timeout_s"),
+        (HOOK + "retries = 3\n", 4, "unknown key 'retries'"),
+        ('[[webhooks]]\nname = "a"\n', 1, "'url' is missing"),
+    ],
+)
+def test_a_webhook_that_cannot_be_used_is_told_with_its_line(write, text, line, words):
+    with pytest.raises(ConfigError, match=re.escape(words)) as caught:
+        load(write(text))
+    assert caught.value.line == line
+
+
+def test_plain_http_to_a_receiver_elsewhere_needs_the_operators_word(write):
+    loaded = load(write(HOOK.replace("https", "http") + "insecure = true\n"))
+    assert loaded.webhooks[0].insecure

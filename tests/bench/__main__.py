@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterable
 
+from tests.analyzer.controllers.central import OVSDB
 from tests.bench import (
     agent_attacked,
     agent_cost,
@@ -15,6 +16,7 @@ from tests.bench import (
     flows,
     history,
     ingest,
+    intent,
     joining,
     judging,
     rdma,
@@ -27,6 +29,7 @@ from tests.conftest import KERNEL, RDMA
 
 BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "ingest": ingest.run,
+    "intent": intent.run,
     "joining": joining.run,
     "judging": judging.run,
     "receiving": receiving.run,
@@ -42,7 +45,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "rdma": rdma.run,
     "bpf": bpf.run,
 }
-NEEDS = {"rdma": RDMA, "agent-cost-rdma": RDMA, "bpf": KERNEL}
+NEEDS = {"intent": OVSDB, "rdma": RDMA, "agent-cost-rdma": RDMA, "bpf": KERNEL}
 
 
 def main() -> int:

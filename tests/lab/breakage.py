@@ -9,7 +9,7 @@ import signal
 import sys
 from contextlib import suppress
 
-from tests.lab import containers, fabric, losses, namespaces, rdma, surroundings, unseen
+from tests.lab import containers, fabric, losses, namespaces, ovn_faults, rdma, surroundings, unseen
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.commands import run
 from tests.lab.errors import LabError
@@ -181,7 +181,7 @@ def _recreate(rim: Rim, fault: Fault) -> None:
     # keep listening to the interface that is gone when one of the same name comes.
     switch.delete_ports(container)
     containers.delete(container)
-    containers.create(container, rim.shape.rails)
+    containers.create(container, rim.shape)
     switch.add_ports(container)
 
 
@@ -226,6 +226,7 @@ def _revive_switch(rim: Rim, fault: Fault) -> None:
 
 _ACTIONS: dict[str, tuple[Action, Action]] = {
     **losses.ACTIONS,
+    **ovn_faults.ACTIONS,
     **surroundings.ACTIONS,
     **unseen.ACTIONS,
     "leaf-down": (_darken, _light),

@@ -4,6 +4,7 @@
 from dataclasses import dataclass, field
 
 from tests.lab.pipeline import Table
+from tests.lab.shape import Controller
 from tests.lab.targets import Kind
 
 
@@ -22,9 +23,21 @@ class Spec:
     far: bool = False
     """For a fault in a flow: whether it is on the host that the way leads to."""
     blameless: bool = False
-    """Whether it is no fault of any component: nobody may be named."""
+    """Whether it is no fault of any component, or intended: nobody may be named."""
     blind: bool = False
     """Whether nobody can know meanwhile what the network does: nothing may recover."""
+    controller: Controller | None = None
+    """The only one under which it can be; None: any, but for flows that the lab itself installs."""
+
+    @property
+    def is_own_flow(self) -> bool:
+        """Whether it is in a flow that the lab itself installs."""
+        return self.kind is Kind.FLOW and self.controller is None
+
+    def is_possible(self, controller: Controller) -> bool:
+        """Tell whether it can be where that drives the virtual switches."""
+        only = Controller.NONE if self.is_own_flow else self.controller
+        return only in {None, controller}
 
 
 _PULSES = {"kbit": 1000.0, "duty": 0.25}
@@ -63,8 +76,20 @@ _SPECS = (
     # Flow tables say that all is well:
     Spec("tc-drop", Kind.RNIC, "tc drops tunnelled packets leaving an uplink"),
     Spec("encap-mtu", Kind.RNIC, "an uplink is too narrow for the tunnel", {"bytes": 1400}),
-    Spec("far-vni", Kind.RNIC, "a host's tunnel accepts a wrong VNI only", {"vni": 1999}),
-    Spec("tunnel-source-filtered", Kind.RNIC, "a host drops another's tunnel", {"source": 0}),
+    Spec(
+        "far-vni",
+        Kind.RNIC,
+        "a host's tunnel accepts a wrong VNI only",
+        {"vni": 1999},
+        controller=Controller.NONE,
+    ),
+    Spec(
+        "tunnel-source-filtered",
+        Kind.RNIC,
+        "a host drops another's tunnel",
+        {"source": 0},
+        controller=Controller.NONE,
+    ),
     Spec("upcall-flood", Kind.ENDPOINT, "new flows overflow the upcall queue", {"seconds": 60}),
     Spec("container-crash", Kind.CONTAINER, "a container vanishes, its ports stay configured"),
     Spec("agent-killed", Kind.HOST, "an agent dies (SIGKILL)"),
@@ -84,4 +109,26 @@ _SPECS = (
         blind=True,
     ),
 )
-CATALOGUE = {spec.name: spec for spec in _SPECS}
+_OVN = (
+    ("controller-frozen", Kind.HOST, "ovn-controller hangs (SIGSTOP), and is asked"),
+    ("controller-cut-off", Kind.HOST, "ovn-controller has no database, and is asked"),
+    ("controller-gone", Kind.HOST, "ovn-controller ends and takes its host out"),
+    ("port-unbound", Kind.ENDPOINT, "an interface has the iface-id of no port"),
+    ("port-contested", Kind.ENDPOINT, "another host has an interface of that port"),
+    ("port-misplaced", Kind.ENDPOINT, "a port is wanted on another host"),
+    ("flow-lost", Kind.FLOW, "OVN's flow to a port is deleted behind it"),
+    ("tunnel-address-wrong", Kind.RNIC, "a host offers a tunnel address of nobody"),
+    ("tunnel-address-taken", Kind.RNIC, "a host offers another's tunnel address"),
+    ("address-refused", Kind.ENDPOINT, "a MAC that port security does not know"),
+    ("translation-stale", Kind.LAB, "northd is paused, and asked"),
+    ("ghost-chassis", Kind.CHASSIS, "OVN has a host that is not there"),
+)
+_INTENDED = (
+    ("policy-drop", Kind.ENDPOINT, "an ACL drops RoCE and probes: intended"),
+    ("port-disabled", Kind.ENDPOINT, "a port is disabled: intended"),
+)
+_ON_OVN = (
+    *(Spec(*each, controller=Controller.OVN) for each in _OVN),
+    *(Spec(*each, controller=Controller.OVN, blameless=True) for each in _INTENDED),
+)
+CATALOGUE = {spec.name: spec for spec in (*_SPECS, *_ON_OVN)}

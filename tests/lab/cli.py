@@ -20,7 +20,7 @@ from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.faults import LISTED
 from tests.lab.lab import Bursts, Lab
-from tests.lab.shape import IPV4, Shape, Transport, Tunnel, Versions, host_number
+from tests.lab.shape import IPV4, Controller, Shape, Transport, Tunnel, Versions, host_number
 from tests.lab.state import Fault
 from tests.lab.workload import DEFAULT_TASKS
 
@@ -71,13 +71,15 @@ def _complain(error: LabError, *, as_json: bool) -> None:
 
 
 def _up(lab: Lab, options: argparse.Namespace) -> Answer:
-    ip = Versions(options.overlay, options.underlay)
-    unasked = options.transport == rdma.AUTO and ip != IPV4
+    ip, controller = Versions(options.overlay, options.underlay), Controller(options.controller)
+    without = ip != IPV4 or controller is Controller.OVN
+    unasked = options.transport == rdma.AUTO and without
     transport = Transport.UDP if unasked else rdma.choose(options.transport)
     sizes = options.hosts, options.rails, options.segments, options.spines
     shape = Shape(
         *sizes, transport, traced=not options.untraced,
-        encapsulation=Tunnel(options.encapsulation), ip=ip,
+        encapsulation=Tunnel(options.encapsulation or controller.encapsulation), ip=ip,
+        controller=controller,
     )  # fmt: skip
     traffic = None if options.no_traffic else Bursts(options.period_s, options.duty)
     tasks = [task for task in options.tasks.split(",") if task]
@@ -188,7 +190,7 @@ def _drill(lab: Lab, options: argparse.Namespace) -> Answer:
     only = options.only.split(",") if options.only else ()
     tried = drill.run(
         lab, _progress, pairs=options.pairs, seed=options.seed, each=options.each or bool(only),
-        only=only,
+        only=only, controller=Controller(options.controller),
     )  # fmt: skip
     text = "\n".join(drill.lines(tried))
     if not all(one.right for one in tried):
@@ -197,7 +199,10 @@ def _drill(lab: Lab, options: argparse.Namespace) -> Answer:
 
 
 def _health(lab: Lab, options: argparse.Namespace) -> Answer:
-    seen = health.run(lab, _progress, minutes=options.minutes, seed=options.seed)
+    controller = Controller(options.controller)
+    seen = health.run(
+        lab, _progress, minutes=options.minutes, seed=options.seed, controller=controller
+    )
     text = "\n".join(seen.lines())
     if not seen.good:
         raise LabError(text, "see what failed, or was named in a lab that is well")
@@ -305,11 +310,13 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     pairs.add_argument("--each", action="store_true", help="every fault alone instead")
     pairs.add_argument("--only", metavar="FAULT,...", help="these faults alone")
     pairs.add_argument("--seed", type=int, default=1, help="of what is drawn (default: 1)")
+    _controller_argument(pairs)
     well = add(
         "health", "tasks come and go, and nobody may be named", "health --minutes 30", _health
     )
     well.add_argument("--minutes", type=float, default=30, help="(default: %(default)s)")
     well.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
+    _controller_argument(well)
     long = add("soak", "an hour, and nothing may grow", "soak --minutes 60", _soak)
     long.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
     long.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
@@ -334,9 +341,10 @@ def _up_arguments(up: argparse.ArgumentParser) -> None:
         value = getattr(default, name)
         up.add_argument(f"--{name}", type=int, default=value, help=f"(default: {value})")
     _transport_argument(up)
+    _controller_argument(up)
     up.add_argument("--untraced", action="store_true", help="agents see no flow's way")
-    up.add_argument("--encapsulation", choices=list(Tunnel), default=default.encapsulation,
-                    help="of the overlay (default: %(default)s)")  # fmt: skip
+    up.add_argument("--encapsulation", choices=list(Tunnel),
+                    help="of the overlay (default: vxlan; on OVN geneve)")  # fmt: skip
     for name in ("overlay", "underlay"):
         up.add_argument(f"--{name}", type=int, choices=(4, 6), default=4,
                         help="version of IP (default: %(default)s)")  # fmt: skip
@@ -352,6 +360,11 @@ def _transport_argument(command: argparse.ArgumentParser) -> None:
     transports = (rdma.AUTO, *Transport)
     text = "auto: RDMA where the kernel has Soft-RoCE and openvswitch.ko (default)"
     command.add_argument("--transport", choices=transports, default=rdma.AUTO, help=text)
+
+
+def _controller_argument(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--controller", choices=list(Controller), default=Controller.NONE,
+                         help="of the virtual switches (default: %(default)s)")  # fmt: skip
 
 
 def _container_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:

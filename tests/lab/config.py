@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TOML files that the agents and the analyzer are started with. Pure."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.lab.certs import ANALYZER, Certificates
@@ -9,6 +11,8 @@ from tests.lab.shape import (
     ANALYZER_ADDRESS,
     ANALYZER_PORT,
     INTEGRATION_BRIDGE,
+    NORTHBOUND,
+    SOUTHBOUND,
     Shape,
     Transport,
     management_address,
@@ -25,6 +29,18 @@ transport = "{}"
 pings_per_visit = 1
 rate_per_endpoint = 16
 
+"""
+_ON_OVN = """\
+rails = {}
+ovn_rundir = "{}"
+
+[endpoints]
+controller = "ovn-kubernetes"
+"""
+_READ_OVN = """
+[controllers.ovn]
+northbound = ["{}"]
+southbound = ["{}"]
 """
 _TRACE = """
 [trace]
@@ -44,8 +60,12 @@ def agent_toml(
     transport: Transport = Transport.UDP,
     *,
     traced: bool = True,
+    rnics: Sequence[str] = (),
 ) -> str:
-    """Return the agent's configuration on a host."""
+    """Return the agent's configuration on a host.
+
+    `rnics` are those of rails 0, 1, ..., where OVN plugs in.
+    """
     name = f"h{host}"
     probe = "" if transport is Transport.UDP else _EMULATED.format(transport)
     if not traced or transport is not Transport.UDP:
@@ -64,17 +84,18 @@ listen = "{management_address(host)}:{AGENT_PORT}"
 [ovs]
 rundir = "{directory / name}"
 integration_bridge = "{INTEGRATION_BRIDGE}"
-{probe}"""
+{_ON_OVN.format(json.dumps(rnics), directory / name) if rnics else ""}{probe}"""
 
 
-def analyzer_toml(directory: Path, certificates: Certificates) -> str:
+def analyzer_toml(directory: Path, certificates: Certificates, *, on_ovn: bool = False) -> str:
     """Return the analyzer's configuration."""
+    read = _READ_OVN.format(NORTHBOUND, SOUTHBOUND) if on_ovn else ""
     return f"""\
 listen = "{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
 database = "{directory / "analyzer" / "netagent.duckdb"}"
 topology = "{directory / "topology.toml"}"
 
-{_tls(certificates, ANALYZER)}"""
+{_tls(certificates, ANALYZER)}{read}"""
 
 
 def topology_toml(shape: Shape) -> str:

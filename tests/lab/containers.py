@@ -9,14 +9,14 @@ from pyroute2 import IPRoute
 from tests.lab import namespaces, rdma
 from tests.lab.commands import run
 from tests.lab.fabric import endpoint_sysctls
-from tests.lab.shape import Wire, namespace
+from tests.lab.shape import Shape, Wire, namespace
 from tests.lab.workload import Container, Endpoint
 
 
-def create(container: Container, rails: int) -> None:
+def create(container: Container, shape: Shape) -> None:
     """Create a container with its interfaces up; its host ends wait to be plugged in."""
     host = namespace(f"h{container.host}")
-    endpoints = [container.endpoint(rail) for rail in range(rails)]
+    endpoints = [container.endpoint(rail) for rail in range(shape.rails)]
     if not container.shares_namespace:
         namespaces.create(container.namespace, endpoint_sysctls(container.ip.overlay))
     namespaces.connect(
@@ -26,17 +26,17 @@ def create(container: Container, rails: int) -> None:
     def bring_up_host_ends(ip: IPRoute) -> None:
         for endpoint in endpoints:
             index = namespaces.index_of(ip, endpoint.port)
-            ip.link("set", index=index, mtu=endpoint.mtu, state="up")
+            ip.link("set", index=index, mtu=endpoint.mtu - shape.option_bytes, state="up")
 
     namespaces.inside(host, bring_up_host_ends)
     for endpoint in endpoints:
-        bring_up(endpoint)
+        _bring_up(endpoint, shape)
         _leave_no_checksum_to_hardware(container, endpoint.interface)
         if container.shares_namespace:
             rdma.wait_until_usable(endpoint)
 
 
-def bring_up(endpoint: Endpoint) -> None:
+def _bring_up(endpoint: Endpoint, shape: Shape) -> None:
     """Bring an endpoint's interface up with its address, and its RDMA device if it has one."""
     container = endpoint.container
     if container.shares_namespace:
@@ -45,7 +45,8 @@ def bring_up(endpoint: Endpoint) -> None:
 
     def configure(ip: IPRoute) -> None:
         index = namespaces.index_of(ip, endpoint.interface)
-        ip.link("set", index=index, address=endpoint.mac, mtu=endpoint.mtu, state="up")
+        mtu = endpoint.mtu - shape.option_bytes
+        ip.link("set", index=index, address=endpoint.mac, mtu=mtu, state="up")
         length = endpoint.prefix_length
         namespaces.add_address(ip, endpoint.interface, endpoint.address, length)
 

@@ -18,7 +18,7 @@ from tests.lab.catalogue import CATALOGUE, Spec
 from tests.lab.demo import SETTLE_S, WINDOW_S, Observer, Say, record
 from tests.lab.errors import LabError
 from tests.lab.lab import Bursts, Lab
-from tests.lab.shape import Shape, Transport, host_number, rnic
+from tests.lab.shape import Controller, Shape, Transport, driven_by, host_number, rnic
 from tests.lab.state import NOBODY, Fault, State
 from tests.lab.targets import Kind, spelled
 
@@ -66,13 +66,20 @@ class Tried:
 
 
 def run(
-    lab: Lab, say: Say, *, pairs: int, seed: int, each: bool, only: Collection[str] = ()
+    lab: Lab,
+    say: Say,
+    *,
+    pairs: int,
+    seed: int,
+    each: bool,
+    only: Collection[str] = (),
+    controller: Controller = Controller.NONE,
 ) -> list[Tried]:
     """Return what became of every fault alone (of those in `only`, if any), or of `pairs` pairs.
 
     A JSON line of each is said, and a recording is kept of each that did not go right.
     """
-    lab.up(Shape(), traffic=Bursts())
+    lab.up(driven_by(controller), traffic=Bursts())
     tried: list[Tried] = []
     try:
         with lab.services().client() as client:
@@ -239,7 +246,8 @@ def _singles(state: State, seed: int, only: Collection[str]) -> Iterator[tuple[i
         rng = random.Random(seed + n)
         plans = [(spec.name, rng.choice(targets(spec, state)))]
         if spec.blind:
-            known = CATALOGUE[rng.choice(_KNOWN)]
+            possible = [name for name in _KNOWN if CATALOGUE[name] in _specs(state)]
+            known = CATALOGUE[rng.choice(possible)]
             plans.insert(0, (known.name, rng.choice(targets(known, state))))
         if not only or spec.name in only:
             yield seed + n, plans
@@ -273,7 +281,8 @@ def draw(state: State, seed: int) -> list[Plan]:
 
 def _specs(state: State) -> list[Spec]:
     rdma = state.shape.transport is Transport.RDMA
-    return [spec for spec in CATALOGUE.values() if rdma or not spec.rdma]
+    possible = [spec for spec in CATALOGUE.values() if spec.is_possible(state.shape.controller)]
+    return [spec for spec in possible if rdma or not spec.rdma]
 
 
 def targets(spec: Spec, state: State) -> list[str]:
@@ -287,6 +296,7 @@ def targets(spec: Spec, state: State) -> list[str]:
         Kind.HOST: list(shape.host_names),
         Kind.CONTAINER: [each.id for each in containers],
         Kind.ENDPOINT: [f"{each.id}/rail{rail}" for each in containers for rail in _all(shape)],
+        Kind.CHASSIS: [Kind.CHASSIS.value],
         Kind.LAB: [Kind.LAB.value],
         Kind.FLOW: [
             f"h{other.host}/{each.id}/rail{rail}"

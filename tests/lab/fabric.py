@@ -14,10 +14,13 @@ from tests.lab.routing import host_routes, router_routes
 from tests.lab.shape import (
     ADDRESS_LENGTH,
     ANALYZER_ADDRESS,
+    CENTRAL,
+    CENTRAL_ADDRESS,
     MANAGEMENT_BRIDGE,
     MANAGEMENT_PREFIX_LENGTH,
     PREFIX,
     VTEP_PREFIX_LENGTH,
+    Controller,
     Shape,
     management_address,
     namespace,
@@ -178,31 +181,34 @@ def meet_leaves(shape: Shape, spine: str, *, cut: Collection[str] = ()) -> None:
 
 
 def build_management(shape: Shape) -> None:
-    """Join the root namespace and all hosts by a bridge."""
+    """Join the root namespace, all hosts and what controls them by a bridge."""
+    members = {f"h{host}": management_address(host) for host in range(shape.hosts)}
+    if shape.controller is Controller.OVN:
+        namespaces.create(namespace(CENTRAL), endpoint_sysctls(4))
+        members[CENTRAL] = CENTRAL_ADDRESS
     with IPRoute() as ip:
         ip.link("add", ifname=MANAGEMENT_BRIDGE, kind="bridge")
         bridge = namespaces.index_of(ip, MANAGEMENT_BRIDGE)
         ip.link("set", index=bridge, state="up")
         ip.addr("add", index=bridge, address=ANALYZER_ADDRESS, prefixlen=MANAGEMENT_PREFIX_LENGTH)
-        for host in range(shape.hosts):
-            _add_management_port(ip, bridge, host)
+        for name, address in members.items():
+            _add_management_port(ip, bridge, name, address)
 
 
-def management_port(host: int) -> str:
+def management_port(name: str) -> str:
     """Return the interface that joins a host to the management network, in the root namespace."""
-    return f"{PREFIX}m-h{host}"
+    return f"{PREFIX}m-{name}"
 
 
-def _add_management_port(ip: IPRoute, bridge: int, host: int) -> None:
-    port = management_port(host)
-    with Path("/run/netns", namespace(f"h{host}")).open("rb") as inner:
+def _add_management_port(ip: IPRoute, bridge: int, name: str, address: str) -> None:
+    port = management_port(name)
+    with Path("/run/netns", namespace(name)).open("rb") as inner:
         peer = {"ifname": "mgmt0", "net_ns_fd": inner.fileno()}
         ip.link("add", ifname=port, kind="veth", peer=peer)
     ip.link("set", index=namespaces.index_of(ip, port), master=bridge, state="up")
 
     def configure(inner: IPRoute) -> None:
-        address = management_address(host)
         namespaces.add_address(inner, "mgmt0", address, MANAGEMENT_PREFIX_LENGTH)
         inner.link("set", index=namespaces.index_of(inner, "mgmt0"), state="up")
 
-    namespaces.inside(namespace(f"h{host}"), configure)
+    namespaces.inside(namespace(name), configure)

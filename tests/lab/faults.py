@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from netagent.model.address import is_six
-from tests.lab.catalogue import CATALOGUE
+from tests.lab.catalogue import CATALOGUE, Spec
 from tests.lab.errors import LabError
 from tests.lab.pipeline import Flow, Table, destination_match, tunnel_flow
-from tests.lab.shape import Shape, Transport
+from tests.lab.shape import Controller, Shape, Transport
 from tests.lab.state import Fault, State
 from tests.lab.targets import (
     Destination,
@@ -34,12 +34,17 @@ _DROPPED_PORTS = ("0x0/0x2", "0x2/0x3")
 RDMA_PORT = 4791
 """UDP destination port of RoCE v2."""
 
+PROBE_PORT = 18515
+"""UDP destination port of agents' probes, unless they are told another."""
+
 # Of each set, one at a time on the same target: they change the same thing.
 _ALTERNATIVES = (
     {"rnic-down", "rnic-flapping"},
     {"slow-link", "link-delay", "link-pulses"},
     {"agent-killed", "agent-frozen", "host-starved"},
     {"rdma-port-down", "gid-change"},
+    {"controller-frozen", "controller-cut-off", "controller-gone"},
+    {"tunnel-address-wrong", "tunnel-address-taken"},
 )
 
 LISTED = "run: .venv/bin/python -m tests.lab inject --list"
@@ -58,6 +63,8 @@ def plan(name: str, target: str | None, parameters: dict[str, float], state: Sta
     unknown = parameters.keys() - spec.parameters.keys()
     if unknown:
         raise LabError(f"{name} takes no {', '.join(sorted(unknown))}", LISTED)
+    if not spec.is_possible(state.shape.controller):
+        raise _impossible(spec)
     if spec.rdma and state.shape.transport is not Transport.RDMA:
         raise LabError(f"{name} needs RDMA devices", "run: up --transport rdma")
     aim = target or default_target(spec.kind, state)
@@ -71,6 +78,13 @@ def plan(name: str, target: str | None, parameters: dict[str, float], state: Sta
         if _exclude(fault, other):
             raise LabError(f"{other.key} is injected already", f"run: heal {other.key}")
     return fault
+
+
+def _impossible(spec: Spec) -> LabError:
+    if spec.controller is Controller.OVN:
+        return LabError(f"{spec.name} is a fault of OVN", "run: up --controller ovn")
+    problem = f"{spec.name} is in what the lab itself gives switches, and OVN does that here"
+    return LabError(problem, "run: up without --controller")
 
 
 def of_container(fault: Fault, container_id: str) -> bool:
@@ -125,7 +139,7 @@ def disturbed(
     """Return a host's flows as the injected faults leave them."""
     result = tuple(flows)
     for fault in faults:
-        if CATALOGUE[fault.name].kind is Kind.FLOW and disturbed_host(fault, shape) == host:
+        if CATALOGUE[fault.name].is_own_flow and disturbed_host(fault, shape) == host:
             result = _disturb(result, fault.name, destination_of(fault.target, shape), shape)
     return result
 

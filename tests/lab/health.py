@@ -23,7 +23,7 @@ from tests.lab.demo import SETTLE_S, Observer, Say, record
 from tests.lab.drill import NAME_WITHIN_S, OUTPUT
 from tests.lab.errors import LabError
 from tests.lab.lab import TRAFFIC, Bursts, Lab
-from tests.lab.shape import Shape, Transport
+from tests.lab.shape import Controller, Transport, driven_by
 from tests.lab.state import State
 from tests.lab.workload import DEFAULT_TASKS, Container, task_containers
 
@@ -241,9 +241,11 @@ class Health:
             report.failures[f"the judge wrote no history for {UNWRITTEN_S:.0f} s"] += 1
 
 
-def run(lab: Lab, say: Say, *, minutes: float, seed: int) -> Report:
+def run(
+    lab: Lab, say: Say, *, minutes: float, seed: int, controller: Controller = Controller.NONE
+) -> Report:
     """Run on a fresh lab, which is taken down after; return what was seen."""
-    lab.up(Shape())
+    lab.up(driven_by(controller))
     try:
         with lab.services().client() as client:
             health = Health(lab, Observer(client), say, seed=seed)

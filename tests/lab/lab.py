@@ -23,6 +23,7 @@ from tests.lab import (
     fabric,
     faults,
     namespaces,
+    ovn,
     rdma,
     surroundings,
     targets,
@@ -35,7 +36,7 @@ from tests.lab.pipeline import host_flows
 from tests.lab.processes import Processes
 from tests.lab.rim import Rim
 from tests.lab.services import Services
-from tests.lab.shape import PREFIX, Shape, Transport, namespace
+from tests.lab.shape import PREFIX, Controller, Shape, Transport, namespace
 from tests.lab.state import DIRECTORY, Fault, State, Store
 from tests.lab.workload import (
     CONTAINER_PATTERN,
@@ -86,6 +87,8 @@ class Lab:
         """
         self._refuse_if_up()
         shape = shape or Shape()
+        if shape.controller is Controller.OVN:
+            ovn.require()
         self.directory.mkdir()
         state = State(shape, agents=agents)
         self.store.write(state)
@@ -140,14 +143,22 @@ class Lab:
         if shape.transport is Transport.RDMA:
             rdma.prepare(self.directory)
         fabric.build(shape)
+        if shape.controller is Controller.OVN:
+            self._say("starting OVN's databases")
+            self._ovn(state).start()
         self._say(f"starting Open vSwitch on {shape.hosts} hosts")
 
         def bring_up(host: int) -> None:
             self._switch(state, host).start()
             self._dress(state, host)
-            fabric.warm_up(shape, host)
+            if shape.controller is Controller.OVN:
+                self._ovn(state).start_controller(host)
 
         in_parallel(bring_up, range(shape.hosts))
+        if shape.controller is Controller.OVN:
+            # First: ovs-vswitchd learns no neighbours before it has a tunnel.
+            self._ovn(state).sync()
+        in_parallel(lambda host: fabric.warm_up(shape, host), range(shape.hosts))
 
     # --- tasks and containers --------------------------------------------------------------
 
@@ -182,10 +193,11 @@ class Lab:
         with self.store.locked() as state:
             container = container_of(container_id, state.shape.transport, state.shape.ip)
             _refuse_to_start(state, container)
-            containers.create(container, state.shape.rails)
+            containers.create(container, state.shape)
             fuller = state.with_container(container)
             self._sync(fuller)
             self._switch(state, container.host).add_ports(container)
+            self._await_ports(state, [container])
             self.store.write(fuller)
 
     def stop_container(self, container_id: str) -> None:
@@ -231,6 +243,7 @@ class Lab:
                 breakage.undo(self._rim(whole), fault)
             self._sync_disturbed(whole, healed)
             self.store.write(whole)
+            self._await_ports(whole, whole.containers)
         return healed
 
     # --- processes -------------------------------------------------------------------------
@@ -337,7 +350,7 @@ class Lab:
     def _variables(self, where: str, container: Container | None) -> Iterable[str]:
         rundir = self.directory / where.removeprefix(PREFIX)
         if container is None:
-            return [f"OVS_RUNDIR={rundir}"] if rundir.is_dir() else []
+            return [f"{of}_RUNDIR={rundir}" for of in ("OVS", "OVN") if rundir.is_dir()]
         rails = range(self.state().shape.rails)
         return [
             f"LAB_RAIL{rail}_{name}={value}"
@@ -361,14 +374,25 @@ class Lab:
             revive_switch=lambda host: self._revive_switch(state, host),
         )
 
+    def _ovn(self, state: State) -> ovn.Ovn:
+        return ovn.Ovn(self.directory, state.shape)
+
+    def _await_ports(self, state: State, containers: Iterable[Container]) -> None:
+        """Where OVN is to do it, wait until it has, unless a fault may keep it from that."""
+        if state.shape.controller is Controller.OVN and not state.faults:
+            self._ovn(state).wait_until_bound(containers)
+
     def _sync(self, state: State) -> None:
-        """Give every living switch the flows of the desired state."""
+        """Give every living switch the flows of the desired state, or have OVN do it."""
+        if state.shape.controller is Controller.OVN:
+            self._ovn(state).write(state.containers)
+            return
         in_parallel(lambda host: self._sync_host(state, host), range(state.shape.hosts))
 
     def _sync_host(self, state: State, host: int) -> None:
         switch = self._switch(state, host)
-        if not switch.lives():
-            return  # gets its flows when it is restarted
+        if not switch.lives() or state.shape.controller is Controller.OVN:
+            return  # gets its flows when it is restarted, or from ovn-controller
         flows = host_flows(state.shape, host, state.containers)
         groups = faults.groups(state.faults, state.shape, host)
         switch.add_groups(groups)
@@ -379,7 +403,7 @@ class Lab:
     def _sync_disturbed(self, state: State, changed: Iterable[Fault]) -> None:
         """Synchronise the hosts in whose flows the faults `changed` are."""
         for fault in changed:
-            if CATALOGUE[fault.name].kind is targets.Kind.FLOW:
+            if CATALOGUE[fault.name].is_own_flow:
                 self._sync_host(state, faults.disturbed_host(fault, state.shape))
 
     def _revive_switch(self, state: State, host: int) -> None:

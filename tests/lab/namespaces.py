@@ -16,14 +16,14 @@ from pyroute2 import IPRoute, NetlinkError, netns
 
 from netagent.model.address import is_six
 from tests.lab.routing import Route
-from tests.lab.shape import INITIAL_NAMESPACE, MANAGEMENT_BRIDGE, Wire
+from tests.lab.shape import CENTRAL, INITIAL_NAMESPACE, MANAGEMENT_BRIDGE, Wire
 from tests.lab.workload import CONTAINER_PATTERN, OVERLAY_PREFIX_LENGTH
 
 T = TypeVar("T")
 
 # Not simply the prefix: other tests have namespaces of their own that start with `na-`.
-_OURS = re.compile(rf"na-(h\d+|leaf-s\d+-r\d+|spine-\d+|{CONTAINER_PATTERN.pattern})")
-_OUR_ROOT_LINKS = re.compile(rf"{MANAGEMENT_BRIDGE}|na-m-h\d+|na-[a-z]\d{{1,3}}-r\d")
+_OURS = re.compile(rf"na-(h\d+|{CENTRAL}|leaf-s\d+-r\d+|spine-\d+|{CONTAINER_PATTERN.pattern})")
+_OUR_ROOT_LINKS = re.compile(rf"{MANAGEMENT_BRIDGE}|na-m-(h\d+|{CENTRAL})|na-[a-z]\d{{1,3}}-r\d")
 
 _ONLINK = 4  # RTNH_F_ONLINK, linux/rtnetlink.h
 _SCOPE_LINK = 253  # RT_SCOPE_LINK

@@ -2,17 +2,20 @@
 """One Open vSwitch per host: its own database server and daemon in the host's namespace."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from tests.lab import cms
 from tests.lab.commands import run, wait_for
 from tests.lab.errors import LabError
 from tests.lab.pipeline import Flow
 from tests.lab.processes import Processes
 from tests.lab.shape import (
     INTEGRATION_BRIDGE,
+    SOUTHBOUND,
+    Controller,
     Shape,
     namespace,
     rnic,
@@ -42,21 +45,21 @@ class VirtualSwitch:
         self.rundir.mkdir(parents=True, exist_ok=True)
         run("ovsdb-tool", "create", str(self.rundir / "conf.db"), str(SCHEMA))
         self.start_database()
-        self._vsctl(*self._bridges())
+        self.vsctl(*self._bridges())
         self.start_daemon()
 
     def start_database(self) -> None:
         """Start ovsdb-server on the database as it is."""
         self._start_daemon(
-            "ovsdb-server", str(self.rundir / "conf.db"), f"--remote=p{self._database}"
+            "ovsdb-server", str(self.rundir / "conf.db"), f"--remote=p{self.database}"
         )
 
     def start_daemon(self) -> None:
         """Start ovs-vswitchd from what the database holds, and wait for its bridges."""
         # Started in the first 10 s of a machine's life, 3.1 counts no CPU and starts no handler.
         wait_for("an uptime of 11 s", lambda: _uptime_s() > 11, timeout_s=12)
-        self._start_daemon("ovs-vswitchd", self._database)
-        self._vsctl("set", "Open_vSwitch", ".", f"external_ids:system-id={self._name}")
+        self._start_daemon("ovs-vswitchd", self.database)
+        self.vsctl("set", "Open_vSwitch", ".", f"external_ids:system-id={self._name}")
 
     def lives(self) -> bool:
         """Tell whether ovs-vswitchd runs."""
@@ -73,7 +76,7 @@ class VirtualSwitch:
         arguments: list[str] = []
         for rail in range(self._shape.rails):
             arguments += self._port(container.endpoint(rail))
-        self._vsctl(*arguments)
+        self.vsctl(*arguments)
 
     def delete_ports(self, container: Container) -> None:
         """Remove all ports of a container, if they are there."""
@@ -81,7 +84,7 @@ class VirtualSwitch:
         for rail in range(self._shape.rails):
             port = container.endpoint(rail).port
             arguments += ["--", "--if-exists", "del-port", INTEGRATION_BRIDGE, port]
-        self._vsctl(*arguments)
+        self.vsctl(*arguments)
 
     def replace_flows(self, flows: Iterable[Flow]) -> None:
         """Make the integration bridge hold exactly `flows`; what is right already stays."""
@@ -106,15 +109,15 @@ class VirtualSwitch:
         port = ("Interface", tunnel(rail))
         keys = ["--", "remove", *port, "options", "key", "in_key", "out_key"]
         fresh = ["key=flow"] if vni is None else [f"in_key={vni}", "out_key=flow"]
-        self._vsctl(*keys, "--", "set", *port, *(f"options:{key}" for key in fresh))
+        self.vsctl(*keys, "--", "set", *port, *(f"options:{key}" for key in fresh))
 
     def keep_mtu(self, rail: int, mtu: int | None) -> None:
         """Give a rail's bridge an MTU of its own, or let it follow its uplink (None)."""
         port = ("Interface", underlay_bridge(rail))
         if mtu is None:
-            self._vsctl("clear", *port, "mtu_request")
+            self.vsctl("clear", *port, "mtu_request")
         else:
-            self._vsctl("set", *port, f"mtu_request={mtu}")
+            self.vsctl("set", *port, f"mtu_request={mtu}")
 
     def confine(self, processor: int) -> None:
         """Let ovs-vswitchd run on one processor only, and there after everybody else."""
@@ -138,27 +141,22 @@ class VirtualSwitch:
         return f"{self._name}/ovs-vswitchd"
 
     @property
-    def _database(self) -> str:
+    def database(self) -> str:
+        """Where its database is served, as clients write it."""
         return f"unix:{self.rundir / 'db.sock'}"
 
     @cached_property
     def _datapath(self) -> str:
         return "system" if kernel_datapath() else "netdev"
 
-    def _vsctl(self, *arguments: str) -> None:
+    def vsctl(self, *arguments: str) -> None:
+        """Have ovs-vsctl do this, and the daemon, if that lives."""
         # Without a daemon nobody would confirm; it finds the change when it starts.
         patience = "--timeout=10" if self.lives() else "--no-wait"
-        run("ovs-vsctl", f"--db={self._database}", patience, *arguments)
+        run("ovs-vsctl", f"--db={self.database}", patience, *arguments)
 
     def _start_daemon(self, program: str, *arguments: str) -> None:
-        environment = {f"OVS_{name}DIR": str(self.rundir) for name in ("RUN", "LOG", "DB")}
-        run(
-            *("ip", "netns", "exec", self._namespace, "env"),
-            *(f"{name}={value}" for name, value in environment.items()),
-            *(program, *arguments, "--detach", "--no-chdir", "-vconsole:off"),
-            f"--pidfile={self.rundir / program}.pid",
-            f"--log-file={self.rundir / program}.log",
-        )
+        start_daemon(self._namespace, self.rundir, program, *arguments)
 
     def _bridges(self) -> list[str]:
         kind = f"datapath_type={self._datapath}"
@@ -171,8 +169,24 @@ class VirtualSwitch:
             arguments += ["--", "add-br", bridge, "--", "set", "Bridge", bridge, kind]
             arguments.append(f'other_config:hwaddr="{mac}"')
             arguments += ["--", "add-port", bridge, rnic(rail)]
-            arguments += self._tunnel(rail)
+            if self._shape.controller is Controller.NONE:
+                arguments += self._tunnel(rail)
+        if self._shape.controller is Controller.OVN:
+            arguments += self._for_ovn()
         return arguments
+
+    def _for_ovn(self) -> list[str]:
+        """Return what ovn-controller(8) reads of a host."""
+        vteps = [self._shape.vtep(self._host, rail) for rail in range(self._shape.rails)]
+        told = {
+            "hostname": self._name,
+            "ovn-remote": SOUTHBOUND,
+            "ovn-encap-type": str(self._shape.encapsulation),
+            "ovn-encap-ip": ",".join(vteps),
+            "ovn-bridge": INTEGRATION_BRIDGE,
+            "ovn-bridge-datapath-type": self._datapath,
+        }
+        return ["--", "set", "Open_vSwitch", ".", *external_ids(told)]
 
     def _tunnel(self, rail: int) -> list[str]:
         return [
@@ -185,12 +199,32 @@ class VirtualSwitch:
         ]
 
     def _port(self, endpoint: Endpoint) -> list[str]:
-        identifiers = endpoint.external_ids().items()
+        on_ovn = self._shape.controller is Controller.OVN
+        identifiers = cms.interface_ids(endpoint) if on_ovn else endpoint.external_ids()
         return [
             *("--", "--may-exist", "add-port", INTEGRATION_BRIDGE, endpoint.port),
             *("--", "set", "Interface", endpoint.port, f"ofport_request={endpoint.ofport}"),
-            *(f'external_ids:{key}="{value}"' for key, value in identifiers),
+            *external_ids(identifiers),
         ]
+
+
+def external_ids(keys: Mapping[str, str]) -> list[str]:
+    """Return external_ids as ovs-vsctl, ovn-nbctl and ovn-sbctl set them."""
+    return [f'external_ids:{key}="{value}"' for key, value in keys.items()]
+
+
+def start_daemon(inside: str, rundir: Path, program: str, *arguments: str, name: str = "") -> None:
+    """Start a daemon of Open vSwitch or OVN in the namespace `inside`, all its files in `rundir`.
+
+    `name` is that of its pid file, if not the program's.
+    """
+    folders = [f"{of}_{kind}DIR" for of in ("OVS", "OVN") for kind in ("RUN", "LOG", "DB")]
+    run(
+        *("ip", "netns", "exec", inside, "env", *(f"{folder}={rundir}" for folder in folders)),
+        *(program, *arguments, "--detach", "--no-chdir", "-vconsole:off"),
+        f"--pidfile={rundir / (name or program)}.pid",
+        f"--log-file={rundir / (name or program)}.log",
+    )
 
 
 def load_kernel_datapath() -> None:

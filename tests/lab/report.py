@@ -3,7 +3,8 @@
 
 from typing import Any
 
-from tests.lab.catalogue import CATALOGUE
+from tests.lab.catalogue import CATALOGUE, Spec
+from tests.lab.shape import Controller
 from tests.lab.state import Fault
 
 
@@ -36,6 +37,7 @@ def welcome(status: dict[str, Any]) -> str:
 def status(values: dict[str, Any]) -> str:
     """Return what is up, what is injected, and what died."""
     lines = [status_line(values), *_agents(values)]
+    lines += [f"{name} {where}" for name, where in values.get("databases", {}).items()]
     tasks: dict[str, list[str]] = {}
     for name in values["containers"]:
         tasks.setdefault(name.rpartition("-")[0], []).append(name)
@@ -45,26 +47,31 @@ def status(values: dict[str, Any]) -> str:
     lines += [f"dead: {name}" for name, pid in values["processes"].items() if pid is None]
     for fault in values["faults"]:
         truth = fault["truth"]
-        lines.append(f"fault {fault['key']}: {truth['layer']}, {truth['component']}")
+        lines.append(f"fault {fault['key']}: {_truth(truth['layer'], truth['component'])}")
     return "\n".join(lines)
 
 
 def status_line(values: dict[str, Any]) -> str:
     """Return the sizes in one line."""
     shape = values["shape"]
-    other = {"traced", "encapsulation", "ip"}
+    other = {"traced", "encapsulation", "ip", "controller"}
     sizes = ", ".join(f"{count} {name}" for name, count in shape.items() if name not in other)
     untraced = "" if shape["traced"] else ", untraced"
     four = {"overlay": 4, "underlay": 4}
     ip = "" if shape["ip"] == four else ", IPv{overlay} in IPv{underlay}".format(**shape["ip"])
-    return f"lab is up: {sizes}{untraced}{ip}, {len(values['containers'])} containers"
+    ovn = f", {shape['encapsulation']} by OVN" if "databases" in values else ""
+    return f"lab is up: {sizes}{untraced}{ip}{ovn}, {len(values['containers'])} containers"
 
 
 def injected(fault: Fault) -> str:
     """Return what was injected and what a verdict should say."""
     numbers = "".join(f" {name}={value:g}" for name, value in fault.parameters.items())
-    truth = f"{fault.truth.layer}, {fault.truth.component}"
+    truth = _truth(fault.truth.layer, fault.truth.component)
     return f"injected {fault.key}{numbers}\ntruth    {truth}"
+
+
+def _truth(layer: str, component: str) -> str:
+    return f"{layer}, {component}" if component else "nobody is at fault"
 
 
 def catalogue() -> str:
@@ -76,9 +83,15 @@ def catalogue() -> str:
         )
         lines += [
             f"{spec.name:<20} {spec.summary}",
-            f"{'':<20} --target {spec.kind.value}{options}",
+            f"{'':<20} --target {spec.kind.value}{options}{_where(spec)}",
         ]
     return "\n".join(lines)
+
+
+def _where(spec: Spec) -> str:
+    if spec.is_possible(Controller.NONE):
+        return "" if spec.is_possible(Controller.OVN) else "  (not on OVN)"
+    return "  (on OVN)"
 
 
 def catalogue_values() -> list[dict[str, Any]]:
@@ -89,6 +102,7 @@ def catalogue_values() -> list[dict[str, Any]]:
             "summary": spec.summary,
             "target": spec.kind.value,
             "parameters": spec.parameters,
+            "controllers": [each for each in Controller if spec.is_possible(each)],
         }
         for spec in CATALOGUE.values()
     ]

@@ -13,7 +13,7 @@ from tests.lab.certs import ADMIN, Certificates
 from tests.lab.commands import in_parallel, wait_for
 from tests.lab.errors import LabError
 from tests.lab.processes import Processes
-from tests.lab.shape import Shape, namespace
+from tests.lab.shape import Controller, Shape, namespace, rnic
 from tests.lab.workload import Container
 
 READY_TIMEOUT_S = 90
@@ -35,13 +35,15 @@ class Services:
         (self._directory / "analyzer").mkdir(exist_ok=True)
         topology = config.topology_toml(self._shape)
         (self._directory / "topology.toml").write_text(topology)
-        analyzer = config.analyzer_toml(self._directory, self.certificates)
+        on_ovn = self._shape.controller is Controller.OVN
+        analyzer = config.analyzer_toml(self._directory, self.certificates, on_ovn=on_ovn)
         (self._directory / "analyzer.toml").write_text(analyzer)
+        rnics = [rnic(rail) for rail in range(self._shape.rails)] if on_ovn else []
         for host in range(self._shape.hosts):
             self._agent_config(host).parent.mkdir(exist_ok=True)
             text = config.agent_toml(
                 self._directory, self.certificates, host, self._shape.transport,
-                traced=self._shape.traced,
+                traced=self._shape.traced, rnics=rnics,
             )  # fmt: skip
             self._agent_config(host).write_text(text)
 

@@ -24,6 +24,10 @@ ANALYZER_ADDRESS = "198.18.0.1"
 ANALYZER_PORT = 8420
 AGENT_PORT = 8421
 MANAGEMENT_PREFIX_LENGTH = 24
+CENTRAL = "ovn"
+"""The namespace of OVN's databases, and of what translates between them."""
+CENTRAL_ADDRESS = "198.18.0.2"
+NORTHBOUND, SOUTHBOUND = f"tcp:{CENTRAL_ADDRESS}:6641", f"tcp:{CENTRAL_ADDRESS}:6642"
 VTEP_PREFIX_LENGTH = {4: 24, 6: 64}
 ADDRESS_LENGTH = {4: 32, 6: 128}
 INTEGRATION_BRIDGE = "br-int"
@@ -52,6 +56,21 @@ class Tunnel(StrEnum):
     def port(self) -> int:
         """The UDP port that it arrives at (RFC 7348, RFC 8926)."""
         return 4789 if self is Tunnel.VXLAN else 6081
+
+
+class Controller(StrEnum):
+    """What drives the virtual switches of a lab."""
+
+    NONE = "none"
+    """The lab itself: its own flows, in `tests.lab.pipeline`."""
+
+    OVN = "ovn"
+    """OVN, which the lab tells what should be, as a cloud management system does."""
+
+    @property
+    def encapsulation(self) -> Tunnel:
+        """What it wraps packets in, unless it is told."""
+        return Tunnel.GENEVE if self is Controller.OVN else Tunnel.VXLAN
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -104,6 +123,7 @@ class Shape:
     """Whether agents trace the ways of flows. Where RNICs encapsulate, they see no outer header."""
     encapsulation: Tunnel = Tunnel.VXLAN
     ip: Versions = IPV4
+    controller: Controller = Controller.NONE
 
     def __post_init__(self) -> None:
         limits = {
@@ -117,6 +137,11 @@ class Shape:
                 raise LabError(f"{name} is {value}", f"give a number from 1 to {most}")
         if self.transport is Transport.RDMA and self.ip != IPV4:
             raise LabError("Soft-RoCE's endpoints have IPv4 addresses", "add --transport udp")
+        if self.controller is Controller.OVN:
+            if self.transport is Transport.RDMA:
+                raise LabError("on OVN endpoints have namespaces", "add --transport udp")
+            if self.ip != IPV4:
+                raise LabError("on OVN the lab is of IPv4", "leave --overlay and --underlay out")
 
     # --- names -----------------------------------------------------------------------------
 
@@ -185,6 +210,12 @@ class Shape:
             return 0, 1 + self.leaf_names.index(router)
         return 1, 1 + self.spine_names.index(router)
 
+    @property
+    def option_bytes(self) -> int:
+        """Bytes of the option that OVN has in Geneve headers (ovn-architecture(7))."""
+        on_ovn = self.controller is Controller.OVN
+        return 8 if on_ovn and self.encapsulation is Tunnel.GENEVE else 0
+
     # --- cables ----------------------------------------------------------------------------
 
     def wires(self) -> Iterator[Wire]:
@@ -197,6 +228,11 @@ class Shape:
             yield Wire(
                 namespace(link.leaf), f"to-{link.spine}", namespace(link.spine), f"to-{link.leaf}"
             )
+
+
+def driven_by(controller: Controller) -> Shape:
+    """Return the default shape where that drives the virtual switches."""
+    return Shape(controller=controller, encapsulation=controller.encapsulation)
 
 
 def leaf_name(segment: int, rail: int) -> str:

@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.errors import LabError
-from tests.lab.shape import Shape, Transport, Tunnel, Versions
+from tests.lab.shape import (
+    NORTHBOUND,
+    SOUTHBOUND,
+    Controller,
+    Shape,
+    Transport,
+    Tunnel,
+    Versions,
+)
 from tests.lab.workload import Container, container_of
 
 DIRECTORY = Path("/run/netagent-lab")
@@ -82,7 +90,13 @@ class State:
             "agents": self.agents,
             "containers": [container.id for container in self.containers],
             "faults": [asdict(fault) for fault in self.faults],
+            **self._databases(),
         }
+
+    def _databases(self) -> dict[str, dict[str, str]]:
+        if self.shape.controller is Controller.NONE:
+            return {}
+        return {"databases": {"northbound": NORTHBOUND, "southbound": SOUTHBOUND}}
 
 
 def decode(document: dict[str, Any]) -> State:
@@ -90,7 +104,8 @@ def decode(document: dict[str, Any]) -> State:
     transport = Transport(document["shape"]["transport"])
     ip = Versions(**document["shape"]["ip"])
     tunnel = Tunnel(document["shape"]["encapsulation"])
-    kinds = {"transport": transport, "encapsulation": tunnel, "ip": ip}
+    controller = Controller(document["shape"]["controller"])
+    kinds = {"transport": transport, "encapsulation": tunnel, "ip": ip, "controller": controller}
     return State(
         shape=Shape(**(document["shape"] | kinds)),
         agents=document["agents"],

@@ -57,7 +57,7 @@ def _join(rim: Rim, _fault: Fault) -> None:
 
 
 def _set_management(rim: Rim, state: str) -> None:
-    for host in range(rim.shape.hosts):
+    for host in rim.shape.host_names:
         namespaces.set_link(INITIAL_NAMESPACE, management_port(host), state)
 
 

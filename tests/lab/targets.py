@@ -21,6 +21,7 @@ class Kind(Enum):
     CONTAINER = "train-a-1"
     ENDPOINT = "train-a-1/rail0"
     HOST = "h2"
+    CHASSIS = "ghost"
     LAB = "all"
 
 
@@ -119,6 +120,7 @@ def default_target(kind: Kind, state: State) -> str:
         Kind.LEAF: leaf_name(0, 0),
         Kind.RNIC: f"h{min(1, last)}/rnic0",
         Kind.HOST: f"h{min(2, last)}",
+        Kind.CHASSIS: Kind.CHASSIS.value,
         Kind.LAB: Kind.LAB.value,
     }[kind]
 

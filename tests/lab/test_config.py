@@ -21,6 +21,16 @@ def test_an_agent_is_told_who_it_is_and_where_everything_is() -> None:
     }
 
 
+def test_where_ovn_plugs_in_an_agent_is_told_how_to_read_it_and_which_rnic_is_of_which_rail() -> (
+    None
+):
+    text = agent_toml(LAB, CERTIFICATES, 1, traced=False, rnics=("rnic0", "rnic1"))
+    document = tomllib.loads(text)
+    assert document["ovs"]["rails"] == ["rnic0", "rnic1"]
+    assert document["endpoints"] == {"controller": "ovn-kubernetes"}
+    assert document["trace"] == {"packets_per_second": 0}
+
+
 def test_an_agent_is_told_to_probe_by_rdma_where_the_lab_has_it() -> None:
     document = tomllib.loads(agent_toml(LAB, CERTIFICATES, 1, Transport.RDMA))
     assert document["probe"]["transport"] == "rdma"

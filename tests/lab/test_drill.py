@@ -13,7 +13,7 @@ from tests.lab.catalogue import CATALOGUE, Spec
 from tests.lab.demo import Observer
 from tests.lab.drill import Tried, _places, _singles, draw, lines, targets
 from tests.lab.faults import plan
-from tests.lab.shape import Shape, Transport
+from tests.lab.shape import Controller, Shape, Transport, driven_by
 from tests.lab.state import State
 from tests.lab.targets import spelled
 from tests.lab.workload import Container
@@ -27,9 +27,21 @@ RIGHT = Tried(1, ("link-loss@x",), ("link x",), (4.2,), False, (), 9.0)
 def test_every_target_of_a_fault_is_one_that_it_takes(spec: Spec) -> None:
     rdma = tuple(Container(each.task, each.host, Transport.RDMA) for each in EVERYONE)
     state = State(Shape(transport=Transport.RDMA), containers=rdma) if spec.rdma else STATE
+    if spec.controller is not None:
+        state = State(Shape(controller=spec.controller), containers=EVERYONE)
     found = targets(spec, state)
     assert found
     assert len({plan(spec.name, each, {}, state).key for each in found}) == len(found)
+
+
+def test_on_ovn_every_fault_that_can_be_there_is_tried() -> None:
+    state = State(driven_by(Controller.OVN), containers=EVERYONE)
+    names = {plans[-1][0] for _, plans in _singles(state, 1, ())}
+    assert {"flow-lost", "ghost-chassis", "policy-drop", "link-loss"} <= names
+    assert names.isdisjoint({"flow-deleted", "far-vni", "gid-change"})
+    for seed in range(20):  # what is known before it blinds can be there, too
+        ((_, [(known, _), _]),) = _singles(state, seed, ["management-down"])
+        assert CATALOGUE[known].is_possible(Controller.OVN)
 
 
 def test_what_is_no_fault_is_never_one_of_two_and_something_is_known_before_it_blinds() -> None:

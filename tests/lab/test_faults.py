@@ -17,9 +17,8 @@ from tests.lab.faults import (
     source_of,
 )
 from tests.lab.pipeline import Flow, Table, host_flows
-from tests.lab.shape import Shape, Transport, Versions
+from tests.lab.shape import Controller, Shape, Transport, Versions
 from tests.lab.state import NOBODY, Fault, State, Truth
-from tests.lab.targets import Kind
 from tests.lab.workload import Container
 
 SHAPE = Shape()
@@ -31,7 +30,14 @@ RDMA_STATE = State(
 )
 
 
+FLOW_FAULTS = [spec.name for spec in CATALOGUE.values() if spec.is_own_flow]
+RIGHT = host_flows(SHAPE, 0, EVERYONE)
+OVN_STATE = State(Shape(controller=Controller.OVN), containers=EVERYONE)
+
+
 def state_for(spec: Spec) -> State:
+    if not spec.is_possible(Controller.NONE):
+        return OVN_STATE
     return RDMA_STATE if spec.rdma else STATE
 
 
@@ -80,23 +86,37 @@ TRUTHS = [
     ("background-loss", "", ""),
     ("analyzer-disk-full", "", ""),
     ("management-down", "", ""),
+    ("controller-frozen", "controller", "controller h2"),
+    ("controller-cut-off", "controller", "controller h2"),
+    ("controller-gone", "controller", "controller h2"),
+    ("port-unbound", "controller", "controller port train.a.rail0_train-a_train-a-1"),
+    ("port-contested", "controller", "controller port train.a.rail0_train-a_train-a-1"),
+    ("port-misplaced", "controller", "controller port train.a.rail0_train-a_train-a-1"),
+    ("flow-lost", "overlay", "flow h0/br-int/table=33"),
+    ("tunnel-address-wrong", "controller", "controller tunnel h1"),
+    ("tunnel-address-taken", "controller", "controller tunnel h1"),
+    ("address-refused", "controller", "controller port train.a.rail0_train-a_train-a-1"),
+    ("translation-stale", "controller", "controller northd"),
+    ("ghost-chassis", "controller", "controller chassis ghost"),
+    ("policy-drop", "", ""),
+    ("port-disabled", "", ""),
 ]
 
 
 @pytest.mark.parametrize(("name", "layer", "component"), TRUTHS)
 def test_each_fault_has_a_default_target_and_a_truth(name: str, layer: str, component: str) -> None:
-    assert plan(name, None, {}, RDMA_STATE).truth == Truth(layer, component)
+    assert plan(name, None, {}, state_for(CATALOGUE[name])).truth == Truth(layer, component)
 
 
 def test_every_fault_is_done_somewhere_and_its_truth_is_checked() -> None:
-    done_by_flows = {name for name, spec in CATALOGUE.items() if spec.kind is Kind.FLOW}
+    done_by_flows = {name for name, spec in CATALOGUE.items() if spec.is_own_flow}
     assert done_by_flows | _ACTIONS.keys() == CATALOGUE.keys()
     assert {name for name, _, _ in TRUTHS} == CATALOGUE.keys()
 
 
 @pytest.mark.parametrize("spec", CATALOGUE.values(), ids=CATALOGUE)
 def test_every_truth_is_written_as_verdicts_are(spec: Spec) -> None:
-    truth = plan(spec.name, None, {}, RDMA_STATE).truth
+    truth = plan(spec.name, None, {}, state_for(spec)).truth
     assert (truth == NOBODY) is spec.blameless
     if truth == NOBODY:
         return
@@ -188,6 +208,24 @@ def test_what_would_undo_each_other_is_not_injected_at_once(first: str, second: 
         plan(second, None, {}, RDMA_STATE.with_fault(one))
 
 
+@pytest.mark.parametrize("name", [*FLOW_FAULTS, "far-vni", "tunnel-source-filtered"])
+def test_what_is_in_the_lab_s_own_flows_and_tunnels_is_refused_on_ovn(name: str) -> None:
+    with pytest.raises(LabError, match="OVN does that here"):
+        plan(name, None, {}, OVN_STATE)
+
+
+def test_faults_of_ovn_are_refused_elsewhere_and_leave_the_lab_s_own_flows_alone() -> None:
+    with pytest.raises(LabError, match="is a fault of OVN"):
+        plan("flow-lost", None, {}, STATE)
+    lost = plan("flow-lost", None, {}, OVN_STATE)
+    assert disturbed(RIGHT, [lost], SHAPE, 0) == RIGHT
+
+
+def test_a_ghost_is_no_host_of_the_lab() -> None:
+    with pytest.raises(LabError, match="h1 is there"):
+        plan("ghost-chassis", "h1", {}, OVN_STATE)
+
+
 def test_faults_of_different_things_go_together() -> None:
     crash = plan("container-crash", "train-a-1", {}, RDMA_STATE)
     state = RDMA_STATE.with_fault(crash)
@@ -203,14 +241,16 @@ def test_a_filtered_source_is_another_host(source: float) -> None:
 
 
 def test_a_container_has_its_own_faults_and_those_of_its_endpoints() -> None:
-    faults = [plan(name, None, {}, RDMA_STATE) for name in CATALOGUE]
+    faults = [plan(spec.name, None, {}, state_for(spec)) for spec in CATALOGUE.values()]
     found = {fault.name for fault in faults if of_container(fault, "train-a-1")}
-    assert found == {"container-crash", "rdma-port-down", "gid-change", "upcall-flood"}
+    assert found == {
+        *("container-crash", "rdma-port-down", "gid-change", "upcall-flood"),
+        *("port-unbound", "port-contested", "port-misplaced", "address-refused"),
+        *("policy-drop", "port-disabled"),
+    }
 
 
 # --- flows -------------------------------------------------------------------------------------
-
-RIGHT = host_flows(SHAPE, 0, EVERYONE)
 
 
 def changes(fault: Fault, host: int = 0, state: State = STATE) -> tuple[set[Flow], set[Flow]]:
@@ -218,9 +258,6 @@ def changes(fault: Fault, host: int = 0, state: State = STATE) -> tuple[set[Flow
     before = set(host_flows(state.shape, host, state.containers))
     after = set(disturbed(tuple(before), [fault], state.shape, host))
     return before - after, after - before
-
-
-FLOW_FAULTS = [spec.name for spec in CATALOGUE.values() if spec.kind is Kind.FLOW]
 
 
 @pytest.mark.parametrize("name", FLOW_FAULTS)

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lab.errors import LabError
-from tests.lab.shape import Link, Shape, Transport, Versions, host_number, namespace
+from tests.lab.shape import (
+    Controller,
+    Link,
+    Shape,
+    Transport,
+    Tunnel,
+    Versions,
+    host_number,
+    namespace,
+)
 
 
 @st.composite
@@ -58,6 +67,20 @@ def test_impossible_sizes_are_refused(sizes: dict[str, Any]) -> None:
 def test_soft_roce_is_of_ipv4_only() -> None:
     with pytest.raises(LabError, match="IPv4"):
         Shape(transport=Transport.RDMA, ip=Versions(overlay=6))
+
+
+@pytest.mark.parametrize(
+    "other", [{"transport": Transport.RDMA}, {"ip": Versions(overlay=6)}], ids=["rdma", "ipv6"]
+)
+def test_what_ovn_does_not_have_here_is_refused(other: dict[str, Any]) -> None:
+    with pytest.raises(LabError, match="on OVN"):
+        Shape(controller=Controller.OVN, **other)
+
+
+def test_ovn_writes_an_option_into_geneve_headers_alone() -> None:
+    both = [Shape(controller=Controller.OVN, encapsulation=tunnel) for tunnel in Tunnel]
+    assert [shape.option_bytes for shape in both] == [0, 8]
+    assert Shape(encapsulation=Tunnel.GENEVE).option_bytes == 0
 
 
 def test_a_link_is_named_as_verdicts_name_it() -> None:

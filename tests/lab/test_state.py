@@ -6,7 +6,7 @@ import pytest
 
 from tests.lab.errors import LabError
 from tests.lab.faults import plan
-from tests.lab.shape import Shape, Transport, Versions
+from tests.lab.shape import Controller, Shape, Transport, Tunnel, Versions
 from tests.lab.state import State, Store, decode
 from tests.lab.workload import Container
 
@@ -34,6 +34,14 @@ def test_the_transport_and_what_follows_from_it_are_remembered() -> None:
     assert read == state
     assert read.shape.transport is Transport.RDMA
     assert read.containers[0].endpoint(0).address == "10.1.0.11"
+
+
+def test_a_lab_on_ovn_says_where_its_databases_are() -> None:
+    state = State(Shape(controller=Controller.OVN, encapsulation=Tunnel.GENEVE))
+    written = json.loads(json.dumps(state.encode()))
+    assert decode(written) == state
+    assert written["databases"]["southbound"] == "tcp:198.18.0.2:6642"
+    assert "databases" not in FULL.encode()
 
 
 def test_versions_of_ip_are_remembered() -> None:

@@ -73,8 +73,9 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path, make):
         path.mkdir()
     elif make == "binary":
         path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read") as caught:
         load(path)
+    assert ("`netagent enroll` writes one" in str(caught.value)) == (make == "missing")
 
 
 @pytest.mark.parametrize(

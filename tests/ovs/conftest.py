@@ -5,18 +5,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import OVS, ROOT, require
+from tests.conftest import OVN, OVS, ROOT, require
 from tests.lab import Lab, Shape
 from tests.lab.demo import SETTLE_S, Observer
-from tests.lab.shape import Transport
+from tests.lab.shape import Controller, Transport
 
 
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     require(ROOT)
     require(OVS)
+    shape = getattr(request.module, "SHAPE", Shape())
+    if shape.controller is Controller.OVN:
+        require(OVN)
     made = Lab()
-    made.up(getattr(request.module, "SHAPE", Shape()))
+    made.up(shape)
     try:
         yield made
     finally:

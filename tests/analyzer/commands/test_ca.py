@@ -40,6 +40,18 @@ def test_what_it_writes_is_what_an_analyzer_starts_with(made, tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_it_says_how_to_ask_the_analyzer_that_it_made(made, tmp_path):
+    names = ("NETAGENT_ANALYZER_URL", "NETAGENT_CA", "NETAGENT_CERT", "NETAGENT_KEY")
+    given = dict(each.split("=", 1) for each in made.split() if each.startswith(names))
+    tls = tmp_path / "state" / "tls"
+    assert given == {
+        "NETAGENT_ANALYZER_URL": "https://analyzer.example:8420",
+        "NETAGENT_CA": str(tmp_path / "state" / "ca" / "ca.pem"),
+        "NETAGENT_CERT": str(tls / "admin.pem"),
+        "NETAGENT_KEY": str(tls / "admin.pem"),
+    }
+
+
 def test_without_an_address_of_ipv6_it_listens_on_ipv4(tmp_path):
     assert cli.main(["ca", "init", "--address", "10.1.0.5", *places(tmp_path)]) == 0
     config = load(str(tmp_path / "analyzer.toml"))
@@ -115,6 +127,8 @@ def test_a_certificate_is_for_other_addresses_where_these_are_given(made, tmp_pa
     state = ["--state", str(tmp_path / "state")]
     given = ["--name", "other.example", "--address", "10.1.0.6"]
     assert cli.main(["ca", "issue", "analyzer", *given, *state]) == 0
-    assert capsys.readouterr().out.endswith("it is of analyzer, other.example, 10.1.0.6\n")
+    said = capsys.readouterr().out
+    assert "it is of analyzer, other.example, 10.1.0.6\n" in said
+    assert "no longer of analyzer.example, 10.1.0.5, fd00::5:" in said
     path = tmp_path / "state" / "tls" / "analyzer.pem"
     assert names_of(path) == ("analyzer", ["10.1.0.6"], ["analyzer", "other.example"])

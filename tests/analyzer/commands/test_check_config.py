@@ -58,3 +58,22 @@ def test_what_may_be_done_is_shown_and_a_hook_that_cannot_be_run_is_an_error(tmp
     path.write_text(f'[actions]\ncordon_command = ["{tmp_path}/no"]\n')
     assert cli.main(["check-config", str(path)]) == 2
     assert f"{tmp_path}/no cannot be run" in capsys.readouterr().err
+
+
+def test_webhooks_are_shown_and_their_files_are_looked_at(tmp_path, capsys):
+    path, secret = tmp_path / "analyzer.toml", tmp_path / "secret"
+    path.write_text(
+        '[[webhooks]]\nname = "a"\nurl = "https://a.example/"\nsecret = "secret"\n'
+        '[[webhooks]]\nname = "b"\nurl = "http://127.0.0.1:1/"\n'
+    )
+    assert cli.main(["check-config", str(path)]) == 2
+    assert "webhook a: " in capsys.readouterr().err
+    secret.write_text("x" * 32)
+    secret.chmod(0o644)
+    assert cli.main(["check-config", str(path)]) == 2
+    assert "others than its owner may read it" in capsys.readouterr().err
+    secret.chmod(0o600)
+    assert cli.main(["check-config", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "webhook    a: signed\n" in said
+    assert "webhook    b: not signed\n" in said

@@ -7,7 +7,7 @@ from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.windows import WindowState
 from netagent.collect.windows import WindowTally
 from netagent.model.finding import Finding, FindingKind
-from netagent.model.path import rnic
+from netagent.model.path import controller, rnic
 from netagent.model.verdict import Symptom
 from netagent.model.window import Window
 from netagent.wire.messages import Health
@@ -41,6 +41,13 @@ def test_each_part_that_a_host_states_as_masked_deviates_once():
         next(Masked().detect(what))
     (anomaly,) = done.value.value
     assert (anomaly.subject, anomaly.symptom) == (A, Symptom.MASKED)
+
+
+@pytest.mark.parametrize(
+    ("part", "over"), [("h0", False), ("tunnel h0", False), ("h1", True), ("northd", True)]
+)
+def test_a_part_of_a_controller_is_not_over_while_its_host_is_silent(part, over):
+    assert Masked().over({controller(part)}, seen({"h1": []})) is over
 
 
 @pytest.mark.parametrize(

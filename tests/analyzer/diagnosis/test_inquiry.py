@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from analyzer.diagnosis.inquiry import (
-    FINDINGS_OF_A_HOST,
     BY_CHANCE,
+    FINDINGS_OF_A_HOST,
     USUAL_LOSS,
     Answer,
     Inquiry,

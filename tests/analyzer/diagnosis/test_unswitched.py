@@ -93,3 +93,23 @@ def test_who_asks_about_such_a_pair_is_told_that_there_are_no_tables():
     with pytest.raises(StopIteration) as told:
         next(asking)
     assert f"flow tables: no virtual switch carries {near}" in str(told.value.value)
+
+
+def test_the_hops_of_such_a_pair_are_its_fabric_with_what_was_probed_there():
+    world = Bare("h1")
+    world.live(3)
+    near = min(world.ours)
+    far = next(
+        key for key in sorted(world.fabric.endpoints)
+        if key.rail == near.rail and key not in world.ours
+    )  # fmt: skip
+    with pytest.raises(StopIteration) as told:
+        next(world.diagnosis.diagnose(near, far))
+    hops = [hop for hop in told.value.value["observations"] if hop["way"] == "there"]
+    assert hops[0]["component"] == f"endpoint {near}"
+    assert f"vswitch {hops[0]['host']}" not in {hop["component"] for hop in hops}
+    rails = [hop for hop in hops if hop["component"].startswith("rnic")]
+    assert [hop["action"] for hop in rails] == ["forwarded", "forwarded"]
+    assert {hop["text"] for hop in rails} == {hops[-1]["text"]}
+    assert hops[-1]["text"].startswith("0 of ")
+    assert hops[-1]["action"] == "delivered"

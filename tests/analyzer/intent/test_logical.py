@@ -82,7 +82,9 @@ def test_flows_of_no_row_are_stale(cookies):
 
 def test_a_match_that_nobody_can_read_accuses_nobody():
     here = selected().host("h1")
-    odd = LogicalFlow("12345678-0", frozenset(here.datapaths), "ingress", 1, 0, "ip4 &&", "next;")
+    odd = LogicalFlow(
+        "12345678-0", "ingress", 1, 0, "ip4 &&", "next;", datapaths=frozenset(here.datapaths)
+    )
     found = difference([odd], here, {})
     assert (found.missing, found.unclear, found.compared) == ((), (odd,), 0)
 

@@ -16,6 +16,7 @@ from analyzer.replay import records
 from analyzer.replay.player import play, read
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.finding import Finding
+from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import SummaryHead
 from tests.analyzer.diagnosis.world import HOSTS
@@ -121,22 +122,49 @@ def test_a_walk_asks_both_hosts_and_is_told_in_the_end(tmp_path):
     source, target = recorded()[1]
 
     async def work(bench, said):
-        bench.take(messages.Walk(query=5, source=source, target=target))
+        bench.take(messages.Walk(query=5, pairs=((source, target),)))
         while isinstance(said[-1], messages.Asking):
             assert {each.host for each in said[-1].asks} <= set(HOSTS)
             failed = tuple(Failed(Why.TIMEOUT, "timeout") for _ in said[-1].asks)
             bench.take(messages.replies(5, failed))
         return said[-1]
 
-    walked = decode(on(tmp_path, work).body, dict[str, object])
+    [walked] = decode(on(tmp_path, work).body, list[dict[str, object]])
     assert (walked["source"], walked["target"]) == (str(source), str(target))
+
+
+def test_of_several_pairs_each_host_is_asked_once_and_who_is_unknown_is_told(tmp_path):
+    source, target = recorded()[1]
+    stranger = EndpointId("nobody", 0)
+    pairs = ((source, target), (source, stranger), (target, source))
+
+    async def work(bench, said):
+        bench.take(messages.Walk(query=5, pairs=pairs))
+        asked = said[-1].asks
+        assert sorted(each.host for each in asked) == sorted({each.host for each in asked})
+        failed = tuple(Failed(Why.TIMEOUT, "timeout") for _ in asked)
+        bench.take(messages.replies(5, failed))
+        several = decode(said[-1].body, list[dict[str, object]])
+        bench.take(messages.Walk(query=6, pairs=pairs[1:2]))
+        return several, said[-1]
+
+    several, alone = on(tmp_path, work)
+    assert [(each["source"], each["target"]) for each in several] == [
+        (str(one), str(other)) for one, other in pairs
+    ]
+    assert several[0].keys() == several[1].keys()
+    assert (several[1]["outcome"], several[1]["observations"]) == ("cannot_tell", [])
+    assert several[1]["text"] == alone.error == "no endpoint nobody/rail0 is registered"
+    ways = [hop["way"] for hop in several[0]["observations"]]
+    assert ways == sorted(ways, reverse=True)  # there, then back
+    assert set(ways) == {"there", "back"}
 
 
 def test_a_walk_whose_answer_is_odd_ends_and_the_judge_goes_on(tmp_path):
     source, target = recorded()[1]
 
     async def work(bench, said):
-        bench.take(messages.Walk(query=5, source=source, target=target))
+        bench.take(messages.Walk(query=5, pairs=((source, target),)))
         odd = records.Answered(question=0, kind="check", body=b"odd", now_ns=0)
         bench.take(messages.Replies(query=5, replies=(odd,)))
         return said[-1]
@@ -163,7 +191,7 @@ def test_walks_that_nobody_answers_make_room_for_others(tmp_path):
 
     async def work(bench, said):
         for number in range(MAX_WALKS + 1):
-            bench.take(messages.Walk(query=number, source=source, target=target))
+            bench.take(messages.Walk(query=number, pairs=((source, target),)))
         bench.take(messages.replies(0, ()))
         return said[-1]
 

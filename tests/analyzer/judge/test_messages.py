@@ -29,7 +29,7 @@ def opened(frame: bytes) -> bytes:
             header=records.Header(netagent="1", window_s=5, probe_port=1),
             recording=Recording(), database="x",
         ),
-        messages.Walk(query=1, source=A, target=B, layers=True),
+        messages.Walk(query=1, pairs=((A, B),), layers=True),
         messages.Look(query=2, what="findings"),
         messages.replies(3, (Failed(Why.REFUSED, "refused"),)),
         records.Stepped(now_ns=5),

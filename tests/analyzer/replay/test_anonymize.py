@@ -7,12 +7,15 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
+from analyzer.intent.differences.contract import Difference
 from analyzer.replay import records
 from analyzer.replay.anonymize import Names, anonymize, anonymized
 from analyzer.replay.frames import frame
 from analyzer.replay.player import play, read
 from netagent.model.endpoint import Endpoint, oddity
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.path import controller
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.codec import encode
@@ -20,6 +23,7 @@ from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Health, Registration, Status, Summary
 from tests.analyzer.replay.test_player import recorded
+from tests.analyzer.replay.worlds import Recorded
 
 
 def anonymous(data):
@@ -138,6 +142,45 @@ def test_addresses_of_both_versions_keep_their_order_and_endpoints_stay_endpoint
 
 def test_a_container_called_as_a_word_of_the_format_breaks_nothing():
     assert names_replaced("link a -- b") == "link a -- b"
+
+
+def test_what_controllers_call_their_ports_and_hosts_is_gone():
+    data = differing()
+    secrets = (b"web-7f9", b"shop_web", b"chassis-ef01", b"node-4.corp", b"zoo-pod", b"0f0e-uuid")
+    inside = everything(anonymous(data))
+    for secret in secrets:
+        assert secret in everything(data)
+        assert secret not in inside
+    assert b"northd" in inside
+    again = play(read(io.BytesIO(anonymous(data))))
+    assert again.differences == []
+    named = {str(each.verdict.component).partition("-")[0] for each in again.incidents.values()}
+    assert named == {"controller host", "controller northd"}
+
+
+def differing():
+    """Return a recording in which a controller's parts differ, and some of them are incidents."""
+    read_there = {
+        "iface-id": "zoo-pod", "owner": "0f0e-uuid", "hostname": "node-4.corp", "text": "a, b",
+    }  # fmt: skip
+    found = (
+        (FindingKind.CONTROLLER_STALE, "h1", ("h1",), ()),
+        (FindingKind.TRANSLATION_STALE, "northd", (), ("web-7f9", "shop_web")),
+        (FindingKind.GHOST_CHASSIS, "chassis chassis-ef01", (), ()),
+        (FindingKind.PORT_UNBOUND, "port web-7f9", ("h1",), ("web-7f9",)),
+    )
+    world = Recorded(1)
+    world.live(3)
+    differences = [
+        Difference(
+            Finding(kind, controller(part), f"{part} of {ports}", 1, read_there), hosts,
+            ports=ports, endpoints=(EndpointId("t0-c1", 0),),
+        )
+        for kind, part, hosts, ports in found
+    ]  # fmt: skip
+    world.diagnosis.differed(differences)
+    world.live(2)
+    return world.recording()
 
 
 def test_hosts_that_only_a_declaration_names_are_gone():

@@ -2,9 +2,13 @@
 import pytest
 from msgspec import structs
 
+from analyzer.intent.differences.contract import Difference
 from analyzer.questions import Failed, Why
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import controller
 from netagent.wire.codec import MAX_BODY_BYTES
 from netagent.wire.messages import CheckReply, PathReply
 from netagent.wire.trace import TraceReply
@@ -51,6 +55,13 @@ def test_a_later_format_and_what_is_no_record_are_refused():
 def test_a_header_that_no_analyzer_writes_is_refused(change):
     with pytest.raises(RemoteProtocolError):
         records.unpack(records.pack(structs.replace(HEADER, **change)))
+
+
+def test_what_differed_is_what_it_was():
+    finding = Finding(FindingKind.PORT_UNBOUND, controller("port p"), "p is nowhere", 3, {"a": "b"})
+    each = Difference(finding, ("h1",), True, ("p",), (EndpointId("c", 0),))
+    record = records.Differed(differences=(each, Difference(finding)), now_ns=9)
+    assert records.unpack(records.pack(record)) == record
 
 
 def test_a_body_as_large_as_any_is_read_again():

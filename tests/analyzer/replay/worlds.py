@@ -9,6 +9,7 @@ from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import Sensitivity
 from analyzer.diagnosis.engine import Diagnosis, Event, IncidentChanged
 from analyzer.intake.take import Taken
+from analyzer.intent.differences.contract import Difference
 from analyzer.questions import Question, Reply
 from analyzer.replay import records
 from analyzer.replay.frames import frame
@@ -74,6 +75,12 @@ class TapedDiagnosis(Diagnosis):
         """Take a stored summary; see `Diagnosis.ingest`."""
         self._tape(records.Ingested(payload=encode(summary), now_ns=now_ns))
         return super().ingest(summary, now_ns)
+
+    def differed(self, differences: Sequence[Difference]) -> None:
+        """Take what stands between controllers and hosts; see `Diagnosis.differed`."""
+        record = records.Differed(differences=tuple(differences), now_ns=self._stepped_ns)
+        self._tape(record)
+        super().differed(differences)
 
     def answer(self, question: int, reply: Reply, now_ns: int) -> None:
         """Take the reply to a question; see `Diagnosis.answer`."""

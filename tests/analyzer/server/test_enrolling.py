@@ -238,6 +238,17 @@ def test_who_asks_revokes_itself_only_if_it_says_so(served, asked, state, capsys
     assert asked("ca", "revoke", "admin", "--force") == {"name": "admin", "revoked": 1}
 
 
+def test_who_asks_without_tls_or_without_the_authority_is_told(served, monkeypatch, capsys):
+    for name in ("ANALYZER_URL", "CA", "CERT", "KEY"):
+        monkeypatch.delenv(f"NETAGENT_{name}", raising=False)
+    for url, remedy in (
+        (served.url.replace("https:", "http:"), "it may want https://"),
+        (served.url, "--ca or NETAGENT_CA"),
+    ):
+        assert analyzer_cli.main(["incidents", "--url", url]) == 3
+        assert remedy in capsys.readouterr().err
+
+
 def test_people_s_certificates_are_not_for_hosts(served, asked, state):
     admin = ssl.create_default_context(cafile=str(state / "ca" / "ca.pem"))
     admin.load_cert_chain(str(state / "tls" / "admin.pem"))

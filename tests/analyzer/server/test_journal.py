@@ -6,6 +6,7 @@ import pytest
 
 from analyzer.server import journal
 from analyzer.server.journal import BATCH, Journal
+from analyzer.webhooks.outbox import Letter
 from netagent.model.errors import CapabilityMissing
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from tests.waiting import until
@@ -20,10 +21,11 @@ def incident(name="i1", state=OPEN, updated_ns=1):
 
 class Disk:
     def __init__(self):
-        self.written = []
+        self.written, self.letters = [], []
 
-    async def put_incidents(self, incidents):
+    async def put_incidents(self, incidents, letters):
         self.written += incidents
+        self.letters += letters
 
 
 class Bench:
@@ -74,6 +76,46 @@ def test_what_nothing_is_measured_of_is_told_and_that_it_is_again():
     assert [event for event, _ in bench.events()] == ["confirmed", "unobserved", "observed"]
 
 
+def test_an_event_says_what_was_before_also_within_one_batch_and_over_restarts():
+    bench = Bench(incident("i0", state=CONFIRMED))
+    bench.take(incident(), incident(state=CONFIRMED), incident("i0", state=RECOVERED))
+    befores = [e.before and e.before.state for e in bench.journal.events(0)]
+    assert befores == [None, OPEN, CONFIRMED]
+
+
+class Mail:
+    """Writes a letter of each event."""
+
+    def __init__(self):
+        self.taken = []
+
+    def letters(self, events, *, stored):
+        return [
+            Letter("w", e.seq, e.incident.id, e.event, "", 1, b"stored" * stored) for e in events
+        ]
+
+    def take(self, letters, stored):
+        self.taken += [(each.event, each.body, each.key in stored) for each in letters]
+
+
+def test_letters_are_stored_with_their_incident_and_sent_whether_they_could_be_or_not():
+    bench = Bench()
+    bench.journal._mail = mail = Mail()
+    bench.take(incident())
+    bench.take(incident())  # no news, no letter
+    bench.disk, disk = Full(CapabilityMissing("database", "disk full")), bench.disk
+    bench.take(incident(state=CONFIRMED))
+    assert [letter.event for letter in disk.letters] == ["opened"]
+    assert mail.taken == [("opened", b"stored", True), ("confirmed", b"", False)]
+
+
+def test_of_more_than_a_batch_only_letters_of_what_is_stored_count_as_stored():
+    bench = Bench()
+    bench.journal._mail = mail = Mail()
+    bench.take(*(incident(f"i{n}") for n in range(BATCH + 2)))
+    assert [is_stored for *_, is_stored in mail.taken] == [True] * BATCH + [False] * 2
+
+
 def test_what_changes_is_taken_as_it_comes_and_in_order():
     bench = Bench()
     bench.take(incident(), incident(state=CONFIRMED), incident("i2"))
@@ -107,7 +149,7 @@ class Full(Disk):
         super().__init__()
         self.error = error
 
-    async def put_incidents(self, incidents):
+    async def put_incidents(self, incidents, letters):
         if self.error is None:
             await asyncio.Event().wait()
         raise self.error

@@ -156,17 +156,18 @@ def test_a_judge_that_dies_is_followed_by_one_that_is_told_what_was(monkeypatch)
     on(work)
 
 
-def test_the_analyzer_s_own_trouble_is_told_to_a_later_judge_too(monkeypatch):
+def test_the_analyzer_s_own_trouble_and_what_differs_is_told_to_a_later_judge_too(monkeypatch):
     monkeypatch.setattr(room, "AGAIN_MIN_S", 0.001)
     refused = [records.Impaired(now_ns=n) for n in (3, 4)]
     stood = records.Impaired(stood_still=True, now_ns=2)
+    differed = [records.Differed(differences=(), now_ns=n) for n in (5, 6)]
 
     async def work(bench):
-        for record in (stood, *refused):
+        for record in (stood, *refused, *differed):
             bench.judge.give(record)
         bench.link.dies()
         await until(lambda: len(bench.links) == 2 and len(bench.link.sent) > 1)
-        assert bench.link.sent == [BEFORE, stood, refused[1]]
+        assert bench.link.sent == [BEFORE, stood, refused[1], differed[1]]
 
     on(work)
 
@@ -244,14 +245,12 @@ def test_a_walk_asks_agents_until_it_has_a_result():
 
     async def work(bench):
         walk = asyncio.create_task(bench.judge.walk(A, B, put, layers=True))
-        await until(
-            lambda: messages.Walk(query=1, source=A, target=B, layers=True) in bench.link.sent
-        )
+        await until(lambda: messages.Walk(query=1, pairs=((A, B),), layers=True) in bench.link.sent)
         ask = messages.put(Ask("h0", StatusRequest()))
         bench.link.says(messages.Asking(query=1, asks=(ask,)))
         reply = messages.replies(1, (Failed(Why.REFUSED, "refused"),))
         await until(lambda: reply in bench.link.sent)
-        bench.link.says(messages.Result(query=1, body=encode({"outcome": "delivered"})))
+        bench.link.says(messages.Result(query=1, body=encode([{"outcome": "delivered"}])))
         assert await walk == {"outcome": "delivered"}
 
     on(work)

@@ -97,3 +97,31 @@ def test_a_flow_entry_is_a_host_s_and_named_to_all():
     seen = Sight(("a-1",)).incident(incident(flow), task_of)
     assert seen is not None
     assert seen.verdict.component == flow
+
+
+PARTS = (
+    "flow h0/br-int/table=4", "link leaf -- spine", "host h0",
+    "container container-of-b", "endpoint container-of-b/rail0",
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from((*PARTS, None)),
+    st.lists(st.sampled_from((*PARTS, f"endpoint {end('a-1')}")), max_size=4),
+)
+def test_nothing_of_a_walk_that_a_tenant_is_told_names_another_one_s(component, parts):
+    hop = {"way": "there", "action": "dropped", "text": "by container-of-b", "host": "h0",
+           "by": "policy-of-b", "incident": "i", "cookie": "0x2a"}  # fmt: skip
+    walk = {
+        "source": str(end("a-1")), "target": str(end("a-2")), "outcome": "dropped",
+        "component": component, "layer": "overlay" if component else None, "text": "of-b",
+        "observations": [{**hop, "component": part} for part in parts],
+    }  # fmt: skip
+    told = Sight(("a-*",)).walk(walk)
+    assert "of-b" not in str(told)
+    assert "0x2a" not in str(told)
+    assert (told["source"], told["outcome"]) == (walk["source"], "dropped")
+    mine = [part for part in parts if "of-b" not in part]
+    assert [hop["component"] for hop in told["observations"]] == mine
+    assert (told["layer"] is None) == (told["component"] is None)
+    assert Sight().walk(walk) == walk

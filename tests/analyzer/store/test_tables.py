@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -16,6 +17,7 @@ from analyzer.store import opening, segments, tables
 from analyzer.store.manifest import SUMMARIES
 from analyzer.store.space import Freed, Room
 from analyzer.store.tables import Store
+from analyzer.webhooks.outbox import Letter
 from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer
@@ -173,6 +175,36 @@ def test_everything_else_survives_a_restart(path):
         return await store.hosts()
 
     assert using(path, forget) == []
+
+
+def test_letters_are_stored_with_their_incident_and_dropped_by_key(path):
+    letters = [
+        Letter("pager", n, "i1", "opened", "switch s", n, b"\x00{}" * n) for n in range(1, 4)
+    ]
+    hollow = replace(letters[2], body=b"")
+
+    async def write(store):
+        await store.put_incidents([incident()], letters)
+        await store.change_letters([hollow], [letters[0].key, "pager 99"])
+        await store.change_letters([], [])
+
+    async def read(store):
+        return await store.letters(), await store.incidents()
+
+    using(path, write)
+    assert using(path, read) == ([letters[1], hollow], [incident()])
+
+
+def test_incidents_and_letters_are_stored_both_or_neither(path):
+    letter = Letter("pager", 1, "i1", "opened", "", 1, b"{}")
+
+    async def work(store):
+        await store._run(lambda c: c.execute("DROP TABLE letters"))
+        with pytest.raises(CapabilityMissing):
+            await store.put_incidents([incident()], [letter])
+        return await store.incidents()
+
+    assert using(path, work) == []
 
 
 def test_old_summaries_and_those_beyond_the_bytes_are_deleted_oldest_first(path):

@@ -115,6 +115,17 @@ def test_a_host_whose_endpoints_are_all_declared_needs_no_open_vswitch(able, mon
     assert found["rails"].detail == f"none with a tunnel; rnic0 carry endpoints; {untraced}"
 
 
+def test_a_host_without_open_vswitch_is_well_before_its_first_container(able, monkeypatch):
+    async def view(_: object) -> HostView:
+        return HostView(complete=True)
+
+    monkeypatch.setattr(doctor, "first_view", view)
+    config = parse(f'{CONFIG}[ovs]\nintegration_bridge = ""\n')
+    found = {each.capability: each.state for each in asyncio.run(diagnose(config))}
+    assert set(found.values()) == {"ok"}
+    assert not {"eBPF", "kernel datapath"} & set(found)
+
+
 def test_endpoints_whose_paths_are_never_traced_are_told_beside_the_rails(able, monkeypatch):
     bare = replace(VIEW.endpoints[0], id=EndpointId("c1", 0), bridge="", port="net1")
 

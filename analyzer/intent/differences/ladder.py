@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far what is asked has come: from the controller's database to its translation and each host.
+
+What cannot be read is one finding, whatever hangs on it: nobody is accused of what nobody can see.
+"""
+
+from collections.abc import Iterator
+
+from analyzer.intent.differences.contract import SHARED, Mismatch, Sight, quoted
+from analyzer.intent.model import Chassis
+from netagent.model.finding import FindingKind
+from netagent.wire.controller import ControllerState, Working
+
+AWAY_NS = 30_000_000_000
+"""Nanoseconds for which a controller cannot be read before it is told. Chosen: after the loss of
+its leader a database of three was back in 3 s once, and another time not within 15 s."""
+TRANSLATION_NS = 60_000_000_000
+"""Nanoseconds for which a translation comes no step further. Chosen: ten times what ten thousand
+ports took from nothing, 6.1 s."""
+STALE_NS = 120_000_000_000
+"""Nanoseconds for which an instance does not work, or comes no step further while others do.
+Chosen: one that is upgraded stops before its image is there."""
+TRANSLATION = "northd"
+"""Name of the part that makes flows of what is asked."""
+_DOES = {
+    Working.STOPPED: "does not run",
+    Working.SILENT: "is there and does not answer",
+    Working.CUT_OFF: "does not reach its database",
+}
+
+
+def away(sight: Sight) -> Iterator[Mismatch]:
+    """Yield that a controller cannot be read, or that most hosts do not reach it."""
+    cut_off = _cut_off(sight)
+    source = sight.intent.source
+    if sight.is_blind:
+        read = dict(sight.intent.away)
+        text = f"{quoted(read)} of {source} cannot be read: what it wants now is not known"
+    elif cut_off:
+        read = {"cut off": quoted(cut_off)}
+        text = f"{len(cut_off)} of {len(sight.heard)} hosts do not reach the database of {source}"
+    else:
+        return
+    yield Mismatch(FindingKind.CONTROLLER_AWAY, source, text, AWAY_NS, read)
+
+
+def _cut_off(sight: Sight) -> list[str]:
+    """Return the hosts that do not reach their database, where these are most."""
+    cut_off = [h for h, state in sight.heard.items() if state.working is Working.CUT_OFF]
+    return cut_off if len(cut_off) > max(1, SHARED * len(sight.heard)) else []
+
+
+def translation(sight: Sight) -> Iterator[Mismatch]:
+    """Yield that a controller makes no flows of what it is asked for."""
+    if sight.is_blind:
+        return
+    intent, ladder = sight.intent, sight.intent.ladder
+    untold = tuple(
+        each.name
+        for state in sight.heard.values()
+        for each in state.ports
+        if each.name in intent.ports and each.name not in intent.placements
+    )
+    read = {"plugged in and not translated": quoted(untold)} if untold else {}
+    if ladder.asked is not None and ladder.translated is not None:
+        read = {"asked": str(ladder.asked), "translated": str(ladder.translated), **read}
+        if ladder.translated < ladder.asked:
+            text = f"{TRANSLATION} is at {ladder.translated}, and {ladder.asked} is asked for"
+            yield _translation(text, read, untold, str(ladder.translated))
+    if untold:
+        text = f"{TRANSLATION} makes nothing of {len(untold)} ports that are plugged in"
+        yield _translation(text, read, untold, "ports")
+
+
+def _translation(text: str, read: dict[str, str], ports: tuple[str, ...], mark: str) -> Mismatch:
+    return Mismatch(
+        FindingKind.TRANSLATION_STALE, TRANSLATION, text, TRANSLATION_NS, read, ports=ports,
+        mark=mark,
+    )  # fmt: skip
+
+
+def instances(sight: Sight) -> Iterator[Mismatch]:
+    """Yield hosts whose instance installs nothing of what is new."""
+    excused = {*_cut_off(sight)}
+    for host, state in sight.heard.items():
+        chassis = sight.chassis_of(host)
+        gone = chassis is None and bool(sight.intent.chassis) and not sight.is_blind
+        if host in excused or (sight.is_blind and state.working is Working.CUT_OFF):
+            continue
+        if not state.chassis:
+            continue  # nobody set it up yet
+        if state.working in _DOES:
+            text = f"the controller's instance on {host} {_DOES[state.working]}"
+            text += ": it installs nothing of what is new"
+            yield _stale(host, state, text, {}, is_whole=gone, mark="not working")
+        elif gone:
+            text = f"{host} runs its instance, and its controller has no record of {state.chassis}"
+            yield _stale(host, state, text, {}, is_whole=True, mark="gone")
+        elif chassis is not None and not sight.is_blind:
+            yield from _behind(host, state, chassis, sight)
+
+
+def _behind(
+    host: str, state: ControllerState, chassis: Chassis, sight: Sight
+) -> Iterator[Mismatch]:
+    others = [
+        each.installed
+        for each in sight.intent.chassis.values()
+        if each.is_registered and each.installed is not None and each.name != chassis.name
+    ]
+    newest = max(others, default=0)
+    if chassis.installed is None or chassis.installed >= newest:
+        return
+    text = f"{host} has installed {chassis.installed}, and others {newest}"
+    read = {"installed": str(chassis.installed), "others": str(newest)}
+    yield _stale(host, state, text, read, mark=str(chassis.installed))
+
+
+def _stale(
+    host: str,
+    state: ControllerState,
+    text: str,
+    read: dict[str, str],
+    *,
+    mark: str,
+    is_whole: bool = False,
+) -> Mismatch:
+    said = {"instance": state.working.value, "chassis": state.chassis}
+    if state.generation is not None:
+        said["generation on the host"] = str(state.generation)
+    ports = tuple(each.name for each in state.ports if not each.is_installed)
+    return Mismatch(
+        FindingKind.CONTROLLER_STALE, host, text, STALE_NS, read | said, (host,), is_whole, ports,
+        mark=mark,
+    )  # fmt: skip

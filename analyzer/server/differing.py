@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What differs between a controller and its hosts, asked again and again, and told to the judge."""
+
+import asyncio
+from collections.abc import Callable
+
+from analyzer.intent.differences.contract import Difference, HostSaid
+from analyzer.intent.differences.lasting import Differences
+from analyzer.intent.ends import Plugged, plugged_of
+from analyzer.replay import records
+from analyzer.roster.driven import DrivenHosts
+from analyzer.roster.registry import Registry
+from analyzer.server.clock import Clock
+from analyzer.server.controllers import Controller
+
+STEP_S = 5.0
+"""Seconds between two looks. Chosen: a window; what differs has to last for many."""
+
+
+class Differing:
+    """Follows one controller."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        driven: DrivenHosts,
+        registry: Registry,
+        give: Callable[[records.Record], None],
+        clock: Clock,
+    ) -> None:
+        """Give `give` what stands, whenever that changed."""
+        self._controller, self._driven, self._registry = controller, driven, registry
+        self._give, self._clock = give, clock
+        self._differences = Differences()
+        self.standing: tuple[Difference, ...] | None = None
+        """What stands; None while it is too early to tell."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(STEP_S)
+            await self.step()
+
+    async def step(self) -> None:
+        """Look once."""
+        endpoints = tuple(record.endpoint for record in self._registry.endpoints())
+        asked = self._controller.intent, self._states(), endpoints, self._clock()
+        # Of tens of thousands of ports it takes tenths of a second.
+        told = await asyncio.to_thread(self._differences.step, *asked)
+        if told is not None and told != self.standing:
+            self.standing = told
+            self._give(records.Differed(differences=told, now_ns=self._clock()))
+
+    def plugged(self) -> Plugged:
+        """Return which logical ports hosts have plugged in."""
+        return plugged_of({host: said.state for host, said in self._driven.said.items()})
+
+    def _states(self) -> dict[str, HostSaid]:
+        # Who says nothing new has what it said before: as long as its summaries come.
+        states = {}
+        for host, said in self._driven.said.items():
+            agent = self._registry.agent(host)
+            heard_ns = max(said.heard_ns, agent.last_seen_ns if agent is not None else 0)
+            states[host] = HostSaid(said.state, heard_ns)
+        return states

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command says of what should be."""
+
+import argparse
+import json
+
+import pytest
+
+from analyzer.commands import intent
+from tests.analyzer.test_cli import fits
+
+SECOND = 10**9
+NOON_NS = 1_795_780_800 * SECOND
+
+
+def port(name, chassis="h1", moves=0, **fields):
+    placement = {"port": name, "chassis": chassis, "is_up": bool(chassis), "encapsulation": "",
+                 "since_ns": NOON_NS, "moves": moves}  # fmt: skip
+    plain = {"name": name, "network": "ls0", "addresses": ["10.0.0.1"], "macs": ["02:"],
+             "is_enabled": True}  # fmt: skip
+    return {"name": name, "port": plain, "placement": placement, **fields}
+
+
+def chassis(name, installed=7, **fields):
+    return {
+        "name": name, "hostname": f"node-{name}", "is_registered": True, "installed": installed,
+        "encapsulations": [{"kind": "geneve", "address": "10.1.0.1"}], "installed_ns": NOON_NS,
+        **fields,
+    }  # fmt: skip
+
+
+def answer(*ports, **fields):
+    return {
+        "source": "ovn", "wall_ns": NOON_NS, "away": {}, "next": None, "ports": list(ports),
+        "ladder": {"asked": 7, "translated": 7, "asked_ns": NOON_NS},
+        "databases": [
+            {"name": "northbound", "remote": "ssl:10.9.0.1:6641", "lacks": []},
+            {"name": "southbound", "remote": "ssl:10.9.0.2:6642", "lacks": []},
+        ],
+        "chassis": [chassis("h1"), chassis("h2", encapsulations=[])], **fields,
+    }  # fmt: skip
+
+
+def test_where_all_is_well_it_says_where_it_was_read_and_who_has_how_many():
+    text = fits(intent.report(answer(port("p1"), port("p2"), port("p3", "")), ports=False))
+    assert text.splitlines() == [
+        "ovn, read 12:00:00: 3 ports, 2 placed, on 2 chassis",
+        "northbound from ssl:10.9.0.1:6641",
+        "southbound from ssl:10.9.0.2:6642",
+        "generation 7 asked since 12:00:00, 7 translated, installed on 2 of 2 chassis",
+        "",
+        "CHASSIS  HOST     TUNNELS   INSTALLED  SAID      PORTS",
+        "h1       node-h1  10.1.0.1  7          12:00:00  2",
+        "h2       node-h2  -         7          12:00:00  0",
+    ]
+
+
+def test_what_is_away_lacks_or_lags_is_said():
+    lagging = [chassis(f"h{number}", 6) for number in range(12)]
+    lagging.append(chassis("ghost", None, is_registered=False, installed_ns=0))
+    told = answer(
+        away={"southbound": "ssl:10.9.0.2:6642: connection refused " + 9 * "or something else "},
+        chassis=lagging,
+        ladder={"asked": 7, "translated": None, "asked_ns": NOON_NS},
+    )
+    told["databases"][0]["lacks"] = ["Logical_Switch_Port.enabled"]
+    text = fits(intent.report(told, ports=False))
+    assert "southbound is away: ssl:10.9.0.2:6642: connection refused" in text
+    assert "its server lacks Logical_Switch_Port.enabled" in text
+    assert "- translated, installed on 0 of 13 chassis" in text
+    assert "and 5 more" in text
+    assert "ghost    node-ghost  10.1.0.1  unregistered  -" in text
+
+
+def test_ports_are_listed_with_what_became_of_them():
+    disabled = port("p3")
+    disabled["port"]["is_enabled"] = False
+    told = answer(
+        port("p1"), port("p2", moves=9), disabled, port("p4", ""), port("p5", placement=None),
+        port("p6", port=None),
+    )  # fmt: skip
+    lines = fits(intent.report(told, ports=True)).splitlines()
+    assert lines[5:] == [
+        "STATE         SINCE     ADDRESS   HOST     PORT  NETWORK",
+        "up            12:00:00  10.0.0.1  node-h1  p1    ls0",
+        "moved 9x      12:00:00  10.0.0.1  node-h1  p2    ls0",
+        "disabled      12:00:00  10.0.0.1  node-h1  p3    ls0",
+        "down          12:00:00  10.0.0.1  -        p4    ls0",
+        "untranslated  -         10.0.0.1  -        p5    ls0",
+        "unasked       12:00:00  -         node-h1  p6    -",
+    ]
+    long = fits(intent.report(answer(port("x" * 90)), ports=True)).splitlines()[-1]
+    assert long.startswith("up     12:00:00  10.0.0.1  node-h1  xxx")
+
+
+def test_only_ports_of_a_chassis_or_host_or_those_nowhere():
+    told = answer(port("p1"), port("p2", "h2"), port("p3", ""))
+
+    def names(**options):
+        listed = list(intent.report(told, ports=True, **options))
+        return [line.split()[4] for line in listed[listed.index("") + 2 :]]
+
+    assert names(wanted="h1") == names(wanted="node-h1") == ["p1"]
+    assert names(unplaced=True) == ["p3"]
+    assert list(intent.report(told, "nobody", ports=True))[-1] == "no ports"
+    assert list(intent.report(told, "nobody", ports=False))[-1] == "no chassis"
+
+
+def test_nothing_read_so_far_is_no_error():
+    told = answer(
+        wall_ns=0, chassis=[], away={"northbound": "not read", "southbound": "not read"},
+        ladder={"asked": None, "translated": None, "asked_ns": 0},
+    )  # fmt: skip
+    assert fits(intent.report(told, ports=False)).startswith("ovn, read -: 0 ports, 0 placed")
+
+
+@pytest.mark.parametrize(("away", "status"), [({}, 0), ({"southbound": "refused"}, 1)])
+def test_what_is_away_is_the_exit_status(monkeypatch, capsys, away, status):
+    told = answer(port("p1"), away=away)
+
+    class Answering:
+        def __init__(self, _args):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def all(self, path, name):
+            assert (path, name) == ("/v1/intent", "ports")
+            return told
+
+    monkeypatch.setattr(intent, "Connection", Answering)
+    parser = argparse.ArgumentParser()
+    intent.add_arguments(parser)
+    assert intent.run(parser.parse_args(["--json"])) == status
+    assert json.loads(capsys.readouterr().out) == told
+    assert intent.run(parser.parse_args(["--unplaced"])) == status
+    assert "no ports" in capsys.readouterr().out

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+
+from analyzer.intent.differences.ladder import away, instances, translation
+from netagent.model.finding import FindingKind
+from netagent.wire.controller import Working
+from tests.analyzer.intent.differences.clusters import Cluster
+
+
+def test_what_cannot_be_read_is_said_once_with_all_reasons():
+    cluster = Cluster()
+    assert list(away(cluster.sight())) == []
+    cluster.away = {"OVN_Northbound": "refused", "OVN_Southbound": "no answer"}
+    (told,) = away(cluster.sight())
+    assert (told.kind, told.part) == (FindingKind.CONTROLLER_AWAY, "ovn")
+    assert told.evidence == cluster.away
+
+
+@pytest.mark.parametrize(
+    ("hosts", "cut_off", "shared"), [(4, 2, False), (4, 3, True), (1, 1, False)]
+)
+def test_what_most_hosts_do_not_reach_is_none_of_theirs(hosts, cut_off, shared):
+    cluster = Cluster(hosts=hosts)
+    for host in list(cluster.host.values())[:cut_off]:
+        host.working = Working.CUT_OFF
+    assert len(list(away(cluster.sight()))) == shared
+    assert len(list(instances(cluster.sight()))) == (0 if shared else cut_off)
+
+
+@pytest.mark.parametrize("asked", [None, 7, 8])
+@pytest.mark.parametrize("translated", [None, 6, 7])
+def test_a_translation_is_behind_where_both_numbers_say_so(asked, translated):
+    cluster = Cluster(ports=0)
+    cluster.asked, cluster.translated = asked, translated
+    behind = None not in (asked, translated) and translated < asked
+    assert [each.mark for each in translation(cluster.sight())] == (
+        [str(translated)] if behind else []
+    )
+
+
+def test_ports_that_nobody_is_plugged_in_for_say_nothing_of_the_translation():
+    cluster = Cluster(ports=2)
+    cluster.frozen = True
+    port = cluster.declare()
+    cluster.asked = cluster.translated
+    cluster.settle()
+    assert list(translation(cluster.sight())) == []
+    cluster.plug(port, "h0")
+    (told,) = translation(cluster.sight())
+    assert (told.ports, told.evidence["plugged in and not translated"]) == ((port.name,), port.name)
+
+
+@pytest.mark.parametrize(
+    "how", [Working.STOPPED, Working.SILENT, Working.CUT_OFF, Working.CONNECTED]
+)
+def test_an_instance_that_does_not_work_is_told_with_what_it_did_not_install(how):
+    cluster = Cluster(ports=0)
+    cluster.host["h1"].working = how
+    plug = cluster.plug(cluster.declare(), "h1")
+    told = list(instances(cluster.sight()))
+    if how is Working.CONNECTED:
+        assert told == []
+        return
+    (each,) = told
+    assert (each.part, each.hosts, each.ports, each.is_whole) == (
+        "h1",
+        ("h1",),
+        (plug.name,),
+        False,
+    )
+    assert each.evidence["instance"] == how.value
+
+
+def test_a_host_without_a_record_is_reached_by_nobody():
+    cluster = Cluster()
+    cluster.chassis.pop("chassis-1")
+    (told,) = instances(cluster.sight())
+    assert (told.part, told.is_whole) == ("h1", True)
+    cluster.away = {"OVN_Southbound": "refused"}
+    assert list(instances(cluster.sight())) == []
+
+
+@pytest.mark.parametrize(
+    ("installed", "behind"), [(6, ["h1"]), (7, []), (8, ["h0", "h2", "h3"]), (None, [])]
+)
+def test_behind_is_who_installed_less_than_another(installed, behind):
+    cluster = Cluster(ports=0)
+    cluster.chassis["chassis-1"] = replace(cluster.chassis["chassis-1"], installed=installed)
+    assert [each.part for each in instances(cluster.sight())] == behind
+
+
+def test_one_host_alone_is_behind_nobody_and_records_of_nobody_count_not():
+    cluster = Cluster(hosts=1, ports=0)
+    cluster.asked = 99
+    cluster.chassis["x"] = replace(
+        cluster.chassis["chassis-0"], name="x", installed=99, is_registered=False
+    )
+    assert list(instances(cluster.sight())) == []
+
+
+def test_a_host_that_nobody_set_up_is_no_fault():
+    cluster = Cluster(ports=0)
+    cluster.host["h1"].chassis = ""
+    cluster.host["h1"].working = Working.STOPPED
+    assert list(instances(cluster.sight())) == []

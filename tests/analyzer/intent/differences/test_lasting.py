@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Healthy clusters raise nothing; each fault is named, alone, in time, until it is mended."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from analyzer.intent.differences import lasting
+from analyzer.intent.differences.contract import FRESH_NS
+from analyzer.intent.differences.lasting import YOUNG_NS
+from netagent.wire.controller import Working
+from tests.analyzer.intent.differences.clusters import SECOND, STEP_NS, Cluster, named
+from tests.analyzer.intent.differences.faults import FAULTS
+
+SHAPES = {"seed": st.integers(0, 2**32), "hosts": st.integers(4, 8), "ports": st.integers(0, 9)}
+HOSTS = {"h0", "h1", "h2"}
+
+
+def shaped(seed, hosts, ports):
+    """Return a cluster with a port at each of the hosts where faults are done."""
+    cluster = Cluster(seed, hosts, ports)
+    for host in sorted(HOSTS):
+        cluster.plug(cluster.declare(), host)
+    cluster.asking, cluster.lazy = cluster.rng.choice([0.0, 0.5, 1.0]), 0.3
+    cluster.after(125)
+    return cluster
+
+
+class Churn:
+    """What happens in a healthy cluster: much at once, and nothing of it for long."""
+
+    def __init__(self, cluster):
+        self.cluster, self.rng = cluster, cluster.rng
+        self.later: list[tuple[int, Callable[[], object]]] = []
+        self.busy: dict[str, int] = {}
+        """What happens to one at a time -> instant before which it does not happen again."""
+
+    def step(self):
+        cluster, rng = self.cluster, self.rng
+        due = [do for at_ns, do in self.later if at_ns <= cluster.now_ns]
+        self.later = [each for each in self.later if each[0] > cluster.now_ns]
+        for do in due:
+            do()
+        for _ in range(rng.randrange(3)):
+            rng.choice([self.begin, self.end, self.restart, self.migrate, self.mute, self.lag])()
+        if rng.random() < 0.05 and self.alone("away", seconds := rng.randrange(5, 25)):
+            cluster.away = {"OVN_Northbound": "no leader"}
+            self.after(seconds, cluster.away.clear)
+        late = [host for host in cluster.host if rng.random() < 0.1]
+        return cluster.look(late=late)
+
+    def after(self, seconds, do):
+        self.later.append((self.cluster.now_ns + seconds * SECOND, do))
+
+    def alone(self, what, seconds):
+        """Return whether something may begin now, since it lasts and happens to one at a time."""
+        is_free = self.cluster.now_ns >= self.busy.get(what, 0)
+        if is_free:
+            self.busy[what] = self.cluster.now_ns + (seconds + 15) * SECOND + FRESH_NS
+        return is_free
+
+    def begin(self):
+        """Declare a port long before its container is there, if ever."""
+        port = self.cluster.declare()
+        if self.rng.random() < 0.8:
+            self.after(self.rng.randrange(0, 300), lambda: self.cluster.plug(port))
+
+    def end(self):
+        """Stop a container; its port may stay, for another one to come."""
+        if self.cluster.plugs:
+            plug = self.cluster.plugs.pop(self.rng.choice(sorted(self.cluster.plugs)))
+            if self.rng.random() < 0.5 and not self.cluster.plugged(plug.name):
+                self.cluster.port.pop(plug.name, None)
+
+    def restart(self):
+        """Stop an instance, or upgrade it, which takes longer; in order or not."""
+        host = self.rng.choice(list(self.cluster.host.values()))
+        if self.alone("restart", seconds := self.rng.randrange(5, 90)):
+            host.working = self.rng.choice(
+                [Working.STOPPED, Working.SILENT, Working.CUT_OFF, Working.UNKNOWN]
+            )
+            record = None
+            if host.working is Working.STOPPED and self.rng.random() < 0.5:
+                record = self.cluster.chassis.pop(host.chassis)
+            self.after(seconds, lambda: self.back(host, record))
+
+    def back(self, host, record):
+        host.working = Working.CONNECTED
+        if record is not None:
+            self.cluster.chassis[record.name] = record
+
+    def migrate(self):
+        """Move a container that goes on meanwhile: it is at two hosts for a while."""
+        cluster, rng = self.cluster, self.rng
+        if not cluster.plugs:
+            return
+        old = cluster.plugs[rng.choice(sorted(cluster.plugs))]
+        port, to = cluster.port.get(old.name), rng.choice(list(cluster.host.values()))
+        if port is None or port.hosts or to.name == old.host:
+            return
+        both = (cluster.host[old.host].chassis, to.chassis)
+        cluster.port[port.name] = replace(port, hosts=both)
+        new = cluster.plug(port, to.name)
+
+        def switched():
+            if port.name in cluster.port and new.interface in cluster.plugs:
+                cluster.port[port.name] = replace(port, hosts=(to.chassis,))
+
+        def done():
+            cluster.plugs.pop(old.interface, None)
+            if port.name in cluster.port:
+                cluster.port[port.name] = port
+
+        self.after(60, switched)
+        self.after(75, done)
+
+    def mute(self):
+        """Let an agent say nothing, for as long as it likes."""
+        host = self.rng.choice(list(self.cluster.host.values()))
+        host.is_silent = True
+        self.after(self.rng.randrange(5, 600), lambda: setattr(host, "is_silent", False))
+
+    def lag(self):
+        """Let the translation take its time."""
+        if self.alone("lag", seconds := self.rng.randrange(5, 45)):
+            self.cluster.frozen = True
+            self.after(seconds, lambda: setattr(self.cluster, "frozen", False))
+
+
+@given(**SHAPES)
+def test_a_healthy_cluster_raises_nothing_ever(seed, hosts, ports):
+    churn = Churn(shaped(seed, hosts, ports))
+    for n in range(120):
+        assert named(churn.step()) == [], n
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@settings(max_examples=10)  # of each of them
+@given(**SHAPES)
+def test_each_fault_is_named_alone_in_time_and_goes_when_it_is_mended(fault, seed, hosts, ports):
+    cluster = shaped(seed, hosts, ports)
+    cluster.port["p0"] = replace(cluster.declare(), name="p0")  # waits for its container
+    host = cluster.rng.choice(sorted(HOSTS))
+    part = "controller " + fault.part(cluster, host)
+    mend = fault.do(cluster, host)
+    early = fault.within_ns // STEP_NS
+    for _ in range(early):
+        assert named(cluster.look()) == []
+    for _ in range(6):
+        told = cluster.look()
+    assert named(told) == [(fault.kind, part)]
+    of_port = fault.kind.startswith(("port-", "address-"))
+    assert bool(told[0].endpoints) >= of_port
+    for _ in range(12):
+        assert cluster.look() is not told  # another tuple
+        assert cluster.look() == told  # that says nothing new
+    mend()
+    cluster.look()
+    for _ in range(60):
+        assert named(cluster.look()) == []
+
+
+def pairs():
+    """Two faults that do not hide each other, at two hosts."""
+    alone = {"away", "all cut off", "g frozen", "g not asked"}
+    names = [name for name in FAULTS if name not in alone]
+    return st.tuples(st.sampled_from(names), st.sampled_from(names)).filter(
+        lambda two: FAULTS[two[0]].part is not FAULTS[two[1]].part and len(set(two)) == 2
+    )
+
+
+@given(two=pairs(), **SHAPES)
+def test_two_faults_at_two_hosts_are_both_named(two, seed, hosts, ports):
+    cluster = shaped(seed, hosts, ports)
+    wanted = []
+    for name, host in zip(two, cluster.rng.sample(sorted(HOSTS), 2), strict=True):
+        fault = FAULTS[name]
+        wanted.append((fault.kind, "controller " + fault.part(cluster, host)))
+        fault.do(cluster, host)
+    assert sorted(named(cluster.after(360))) == sorted(wanted)
+
+
+@given(fault=st.sampled_from(sorted(FAULTS)), **SHAPES)
+def test_a_silent_host_is_not_accused(fault, seed, hosts, ports):
+    if fault in {"away", "h1 ghost", "g frozen", "g not asked", "b2 two"}:
+        return  # of no host, or seen without its words
+    cluster = shaped(seed, hosts, ports)
+    FAULTS[fault].do(cluster, "h1")
+    for host in cluster.host.values():
+        host.is_silent = True
+    for _ in range(80):
+        assert named(cluster.look()) == []
+
+
+def test_an_hour_without_controller_is_one_finding_and_nothing_that_stood_is_new_after_it():
+    cluster = shaped(1, 5, 6)
+    mend = FAULTS["b1 no iface-id"].do(cluster, "h1")
+    (stood,) = named(cluster.after(120))
+    cluster.away = {"OVN_Southbound": "no answer", "OVN_Northbound": "no answer"}
+    seen = [named(cluster.look()) for _ in range(720)]
+    assert seen[0] == [stood]  # whoever is back within seconds was never away
+    assert all(len(each) == 1 for each in seen)
+    assert {kind for ((kind, _),) in seen[10:]} == {"controller-away"}
+    cluster.away = {}
+    assert named(cluster.look()) == []  # it has to last anew
+    assert named(cluster.after(90)) == [stood]
+    mend()
+    assert named(cluster.after(10)) == []
+
+
+def test_what_was_only_about_to_count_begins_anew_when_a_controller_was_away():
+    cluster = shaped(1, 4, 3)
+    FAULTS["b1 no iface-id"].do(cluster, "h1")
+    cluster.after(50)
+    cluster.away = {"OVN_Southbound": "no leader"}
+    assert named(cluster.after(20)) == []
+    cluster.away = {}
+    assert named(cluster.after(50)) == []
+    assert named(cluster.after(20)) == [("port-unbound", "controller port " + unbound(cluster))]
+
+
+def unbound(cluster):
+    (name,) = (n for n, p in cluster.placement.items() if not p.chassis)
+    return name
+
+
+@pytest.mark.parametrize("fault", ["a2 killed", "e2 wrong"])
+def test_who_began_just_now_tells_nothing_rather_than_that_nothing_differs(fault):
+    cluster = Cluster()
+    FAULTS[fault].do(cluster, "h1")
+    said = []
+    for _ in range(30):
+        cluster.settle()
+        cluster.said = cluster.sight().states
+        step = cluster.differences.step
+        said.append(step(cluster.intent(), cluster.said, (), cluster.now_ns))
+        cluster.now_ns += STEP_NS
+    assert set(said[: YOUNG_NS // STEP_NS]) == {None}
+    assert all(len(each) == 1 for each in said[YOUNG_NS // STEP_NS :])
+
+
+def test_a_clock_that_goes_back_makes_nothing_last():
+    cluster = shaped(1, 4, 3)
+    FAULTS["a2 killed"].do(cluster, "h1")
+    cluster.after(100)
+    cluster.now_ns -= 1_000 * SECOND
+    assert named(cluster.after(100)) == []
+    cluster.after(40)
+    assert named(cluster.look()) == [("controller-stale", "controller h1")]
+
+
+def test_a_difference_lasts_longer_than_words_that_are_old():
+    cluster = shaped(1, 4, 3)
+    shortest = {each.within_ns for each in FAULTS.values() if each.kind != "controller-away"}
+    assert min(shortest) > FRESH_NS
+    assert len({each.__name__ for each in lasting.ASKED}) == len(lasting.ASKED)
+    host = cluster.host["h1"]
+    host.working = Working.STOPPED
+    cluster.look()
+    host.is_silent = True
+    assert named(cluster.after(300)) == []
+
+
+COSTLY = ["a3 ended", "b1 no iface-id", "b1 wrong iface-id", "b3 elsewhere", "e2 wrong", "f mac"]
+"""Faults by which endpoints lose all that they send."""
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_why_endpoints_lose_all_is_known_within_three_looks(name):
+    """And nothing else is, though nothing of it has lasted."""
+    cluster, fault = shaped(1, 5, 9), FAULTS[name]
+    part = fault.part(cluster, "h1")
+    fault.do(cluster, "h1")
+    assert [cluster.look() for _ in range(3)] == [(), (), ()]
+    assert named(cluster.soon) == [(fault.kind, f"controller {part}")]

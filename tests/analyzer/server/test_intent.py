@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What should be, as the analyzer tells it; and the analyzer with a controller that it reads."""
+
+from analyzer.config import Controllers, Ovn
+from analyzer.controllers.messages import Source, Told
+from analyzer.intent.changes import Changes
+from analyzer.intent.model import Allowed, Chassis, Encapsulation, Ladder, Placement, Port
+from analyzer.server.controllers import Controller
+from tests.analyzer.controllers.central import OVSDB, Central, fill
+from tests.analyzer.server.test_routes import on, problem
+from tests.conftest import require
+from tests.waiting import until
+
+PATH = "/v1/intent"
+NOWHERE = Ovn(northbound=("unix:/nowhere",), southbound=("unix:/nowhere",))
+PORT = Port("a", "net", "ns/pod", "", ("02:",), ("10.0.0.1",), ("h1",),
+            allowed=(Allowed("02:"),), owner="Logical_Switch_Port 1")  # fmt: skip
+
+
+def controller():
+    made = Controller(NOWHERE, lambda: 5)
+    changes = Changes(
+        "ovn", 7, {"a": PORT, "c": Port("c", is_enabled=False)},
+        {"a": Placement("a", "h1", True, "10.1.0.1", 3, 2), "b": Placement("b")},
+        {"h1": Chassis("h1", "node-1", (Encapsulation("geneve", "10.1.0.1"),), installed=4)},
+        Ladder(5, 4, 6), {"southbound": "refused"},
+    )  # fmt: skip
+    made._take(Told(changes=changes))
+    made._take(Source(database="northbound", remote="unix:/nb", lacks=("A.b",)))
+    return made
+
+
+def test_what_should_be_is_told_page_by_page(tmp_path):
+    async def work(lab):
+        assert "no controller" in problem(await lab.http.get(PATH), 404)
+        lab.analyzer.controller = controller()
+        whole = (await lab.http.get(PATH)).json()
+        assert (whole["source"], whole["wall_ns"], whole["next"]) == ("ovn", 7, None)
+        assert whole["away"] == {"southbound": "refused"}
+        assert whole["ladder"] == {"asked": 5, "translated": 4, "asked_ns": 6}
+        assert whole["databases"] == [
+            {"name": "northbound", "remote": "unix:/nb", "lacks": ["A.b"]},
+            {"name": "southbound", "remote": "", "lacks": []},
+        ]
+        assert whole["chassis"] == [
+            {
+                "name": "h1", "hostname": "node-1", "is_registered": True, "installed": 4,
+                "encapsulations": [{"kind": "geneve", "address": "10.1.0.1"}], "installed_ns": 0,
+            },
+        ]  # fmt: skip
+        first, unasked, unplaced = whole["ports"]
+        assert (first["port"]["addresses"], first["port"]["allowed"]) == (
+            ["10.0.0.1"], [{"mac": "02:", "addresses": []}],
+        )  # fmt: skip
+        assert first["placement"] == {
+            "port": "a", "chassis": "h1", "is_up": True, "encapsulation": "10.1.0.1",
+            "since_ns": 3, "moves": 2,
+        }  # fmt: skip
+        assert (unasked["name"], unasked["port"]) == ("b", None)
+        assert (unplaced["name"], unplaced["placement"]) == ("c", None)
+        page = (await lab.http.get(PATH, params={"limit": 2})).json()
+        rest = (await lab.http.get(PATH, params={"limit": 2, "after": page["next"]})).json()
+        assert page["ports"] + rest["ports"] == whole["ports"]
+        assert ("chassis" in page, "chassis" in rest, rest["next"]) == (True, False, None)
+
+    on(tmp_path, work)
+
+
+def test_hosts_and_tenants_do_not_read_it(tmp_path):
+    async def work(lab):
+        lab.analyzer.controller = controller()
+        for peer in ("h03", "tenant"):
+            lab.peer = peer
+            assert "names" in problem(await lab.http.get(PATH), 403)
+        for peer in ("ops", "grafana"):
+            lab.peer = peer
+            assert len((await lab.http.get(PATH)).json()["ports"]) == 3
+
+    on(
+        tmp_path, work, admins=("ops",), readers=("grafana",), tenants={"tenant": ("train-a",)}
+    )  # fmt: skip
+
+
+def test_an_analyzer_reads_the_controller_of_its_configuration(tmp_path):
+    require(OVSDB)
+    central = Central(tmp_path / "central")
+    central.start()
+    fill(central, ports=4, chassis=2, switches=1)
+    ovn = Ovn(northbound=(central.remote,), southbound=(central.remote,))
+
+    async def work(lab):
+        await until(lambda: not lab.analyzer.controller.intent.away, within_s=15.0)
+        told = (await lab.http.get(PATH)).json()
+        assert [each["name"] for each in told["ports"]] == [f"ns0_pod-{n}" for n in range(4)]
+        status = (await lab.http.get("/v1/status")).json()["controller"]
+        assert (status["starts"], status["away"]) == (1, {})
+        assert status["pid"] == lab.analyzer.controller.pid
+
+    try:
+        on(tmp_path, work, controllers=Controllers(ovn=ovn))
+    finally:
+        central.kill()
+
+
+def test_without_a_controller_there_is_none_in_the_status(tmp_path):
+    async def work(lab):
+        assert (await lab.http.get("/v1/status")).json()["controller"] is None
+
+    on(tmp_path, work)
