@@ -16,12 +16,14 @@ CAPABLE := netns or ovs or lab or kernel or rdma or packages
 # Files with tests of such marks: an emulated guest is slow to import all others, only to deselect them.
 # That a mark is written in the file of its test: tests/test_repository.py.
 marked = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.($(subst $() or $(),|,$(1)))\b' tests))
+# Where an API server is built, once.
+KUBERNETES ?= $(HOME)/.cache/netagent/kubernetes
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -60,13 +62,18 @@ test: test-hermetic ## every test of this machine, as root, with namespaces and 
 	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm" $(call marked,$(CAPABLE))
 
 test-hermetic: setup ## tests that need neither root nor any capability
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns or ovs or lab" $(call marked,netns or ovs or lab)
 
 test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
+
+test-kubernetes: setup ## tests on a real Kubernetes API server, built once from Debian's sources (minutes)
+	tools/kubernetes.sh "$(KUBERNETES)"
+	NETAGENT_KUBERNETES="$(KUBERNETES)" NETAGENT_TESTS_REQUIRE=kubernetes \
+	  $(BIN)/python -m pytest -m kubernetes $(call marked,kubernetes)
 
 test-interpreters: ## the agent's hermetic tests on each other Python that it takes, of those that are here
 	tools/test-interpreters.sh

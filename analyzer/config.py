@@ -2,6 +2,7 @@
 """The analyzer's TOML files, read into frozen values. Unknown keys are errors with their line."""
 
 import ipaddress
+import os
 import re
 import tomllib
 from collections.abc import Container, Sequence
@@ -15,6 +16,7 @@ from analyzer.actions.broker import Limits, Mode
 from analyzer.actions.verbs import Verb
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
+from analyzer.intent.kubernetes import CONTAINER, LABELS, RAIL, Rules
 from netagent.model.address import canonical
 from netagent.model.errors import ConfigError, LocalProtocolError
 from netagent.model.path import Kind
@@ -22,6 +24,7 @@ from netagent.model.topology import DeclaredTopology, Fabric, Uplink
 from netagent.model.verdict import IncidentState
 
 T = TypeVar("T")
+Part = TypeVar("Part", bound=msgspec.Struct)
 
 LIMITS = Limits()
 """Of actions, by default."""
@@ -178,6 +181,50 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""Folder of what a pod proves itself by to the API server."""
+
+
+class Kubernetes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An API server of Kubernetes. Files are relative to the configuration file."""
+
+    url: str = ""
+    """Such as ``https://10.0.0.1:6443``. Empty: that of the cluster in which the analyzer runs as a
+    pod, with its service account."""
+    ca: str = ""
+    """Who may sign its certificate; in PEM. Empty: whom this machine trusts."""
+    token_file: str = ""
+    """Holds our bearer token; read for each request."""
+    cert: str = ""
+    """Our certificate, in place of a token."""
+    key: str = ""
+    namespaces: tuple[str, ...] = ()
+    """Whose pods are read; none: all of them."""
+    labels: str = ""
+    """Label selector of pods, as kubectl's -l takes it."""
+    task_labels: tuple[str, ...] = LABELS
+    """Labels that name a pod's job; the first that it has counts."""
+    container: str = CONTAINER
+    """A pod's container as agents call it."""
+    rail: str = RAIL
+    """Which networks of a pod are a rail's, by their name; the first group is the rail."""
+    first_rail: int = 0
+    """Number that stands for rail 0."""
+    every_pod: bool = False
+    """True: pods count that ask for no device."""
+    tell: bool = False
+    """True: nodes and pods are told of incidents, by Events and a condition."""
+
+    @property
+    def rules(self) -> Rules:
+        """How pods are read."""
+        return Rules(self.task_labels, self.container, self.rail, self.first_rail, self.every_pod)
+
+
+MAX_NAMESPACES = 32
+"""Most namespaces that are named. Chosen: each holds a connection; of more, read all of them."""
+
+
 class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A receiver elsewhere, which is told of incidents by CloudEvents."""
 
@@ -226,6 +273,7 @@ class Controllers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who says what should be."""
 
     ovn: Ovn | None = None
+    kubernetes: Kubernetes | None = None
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -320,6 +368,11 @@ def load(path: str) -> Config:
     for name in config.tenants:
         if problem := _no_tenant(name, config):
             raise ConfigError(path, f"tenants: {problem}", line_of(text, ("tenants", name)))
+    if config.controllers.kubernetes is not None:
+        kubernetes = _within(config.controllers.kubernetes)
+        _check_kubernetes(kubernetes, path, text)
+        controllers = msgspec.structs.replace(config.controllers, kubernetes=kubernetes)
+        config = msgspec.structs.replace(config, controllers=controllers)
     _check_webhooks(config.webhooks, path, text)
     if config.controllers.ovn is not None:
         _check_ovn(config.controllers.ovn, path, text)
@@ -455,6 +508,63 @@ def _no_tenant(name: str, config: Config) -> str:
     return f"{name!r} is among {also[0]} too, who read everything" if also else ""
 
 
+def _within(kubernetes: Kubernetes) -> Kubernetes:
+    """Return the API server of the cluster that this is a pod of, unless one is named."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    if kubernetes.url or not host:
+        return kubernetes
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    return msgspec.structs.replace(
+        kubernetes,
+        url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        ca=kubernetes.ca or f"{SERVICE_ACCOUNT}/ca.crt",
+        token_file=kubernetes.token_file or f"{SERVICE_ACCOUNT}/token",
+    )
+
+
+def _check_kubernetes(kubernetes: Kubernetes, path: str, text: str) -> None:
+    """Raise ConfigError for an API server that cannot be read."""
+    if found := _unreadable(kubernetes):
+        key, problem = found
+        line = line_of(text, ("controllers", "kubernetes", key))
+        raise ConfigError(path, f"controllers.kubernetes.{key}: {problem}", line)
+
+
+def _unreadable(kubernetes: Kubernetes) -> tuple[str, str] | None:
+    """Return which setting of an API server cannot be so, and why; None where all can."""
+    if problem := _no_server(kubernetes.url):
+        return "url", problem
+    if bool(kubernetes.cert) != bool(kubernetes.key):
+        return "cert", "cert and key go together"
+    names = kubernetes.namespaces
+    if len(names) > MAX_NAMESPACES or any(not _NAMESPACE.fullmatch(name) for name in names):
+        return "namespaces", f"these are no names of at most {MAX_NAMESPACES} namespaces"
+    for key in ("container", "rail"):
+        try:
+            Rules(**{key: getattr(kubernetes, key)})
+        except ValueError as error:
+            return key, str(error)
+    return None
+
+
+def _no_server(text: str) -> str:
+    """Return why a URL can be no API server's; "" where it can."""
+    if not text:
+        return "name the API server: this is no pod (KUBERNETES_SERVICE_HOST is not set)"
+    try:
+        url = urlsplit(text)
+        host, _ = url.hostname or "", url.port
+    except ValueError as error:
+        return f"{text!r}: {error}"
+    is_safe = url.scheme == "https" or (url.scheme == "http" and is_loopback(host))
+    if not host or not is_safe or url.username or url.query or url.fragment:
+        return f"{text!r} is not such as https://10.0.0.1:6443"
+    return ""
+
+
+_NAMESPACE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
 def _check_webhooks(webhooks: Sequence[Webhook], path: str, text: str) -> None:
     """Raise ConfigError for receivers that cannot be told."""
     for i, webhook in enumerate(webhooks):
@@ -535,10 +645,12 @@ def _anchored(config: Config, folder: Path) -> Config:
     def anchor(file: str) -> str:
         return str(folder / file)
 
+    def within(part: Part, *names: str) -> Part:
+        files = {name: anchor(file) for name in names if (file := getattr(part, name))}
+        return msgspec.structs.replace(part, **files)
+
     tls, controllers = config.tls, config.controllers
-    if (ovn := controllers.ovn) is not None and ovn.ca:
-        ca, cert, key = map(anchor, (ovn.ca, ovn.cert, ovn.key))
-        controllers = Controllers(Ovn(ovn.northbound, ovn.southbound, ca, cert, key))
+    ovn, kubernetes = controllers.ovn, controllers.kubernetes
     return msgspec.structs.replace(
         config,
         database=anchor(config.database),
@@ -549,13 +661,9 @@ def _anchored(config: Config, folder: Path) -> Config:
         ),
         enrolment=config.enrolment
         and Enrolment(anchor(config.enrolment.authority), config.enrolment.listen),
-        webhooks=tuple(
-            msgspec.structs.replace(
-                each,
-                secret=anchor(each.secret) if each.secret else "",
-                ca=anchor(each.ca) if each.ca else "",
-            )
-            for each in config.webhooks
+        webhooks=tuple(within(each, "secret", "ca") for each in config.webhooks),
+        controllers=Controllers(
+            ovn=ovn and within(ovn, "ca", "cert", "key"),
+            kubernetes=kubernetes and within(kubernetes, "ca", "token_file", "cert", "key"),
         ),
-        controllers=controllers,
     )

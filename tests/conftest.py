@@ -84,6 +84,14 @@ VM = Capability(
         os.geteuid() == 0 and all(map(shutil.which, ("qemu-system-x86_64", "mmdebstrap", "mke2fs")))
     ),
 )
+KUBERNETES_FOLDER = Path(
+    os.environ.get("NETAGENT_KUBERNETES") or Path.home() / ".cache/netagent/kubernetes"
+)
+KUBERNETES = Capability(
+    "kubernetes",
+    "make test-kubernetes builds an API server (minutes, once)",
+    lambda: all((KUBERNETES_FOLDER / name).exists() for name in ("kube-apiserver", "etcd")),
+)
 
 
 def _loads(*modules: str) -> bool:

@@ -10,6 +10,7 @@ from analyzer.actions.broker import Mode
 from analyzer.commands.ca import FILE
 from analyzer.commands.text import cut
 from analyzer.config import Actions
+from analyzer.controllers.kubernetes import Api
 from analyzer.poster import Poster
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
@@ -40,15 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Load all that the configuration names."""
     path = args.path or args.config
     try:
-        config = configuration.load(path)
-        topology = DeclaredTopology()
-        if config.topology:
-            topology = configuration.load_topology(config.topology)
-        if config.tls is not None:
-            identity.trust_of(config.tls, path)
-        _check_hook(config.actions, path)
-        for webhook in config.webhooks:
-            Poster(webhook, path)
+        config, topology = _load(path)
     except ConfigError as error:
         if not args.json:
             raise
@@ -70,6 +63,9 @@ def run(args: argparse.Namespace) -> int:
         print(f"  topology   {switches} switches, {len(topology.links)} links")
     print(f"  admins     {', '.join(config.admins) or 'nobody'}")
     print(f"  readers    {', '.join(config.readers) or 'nobody'}")
+    if (kubernetes := config.controllers.kubernetes) is not None:
+        told = ", told of incidents" if kubernetes.tell else ""
+        print(f"  kubernetes {kubernetes.url}{told}")
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
     print(cut(f"  actions    {_said(config.actions)}"))
@@ -94,3 +90,19 @@ def _said(actions: Actions) -> str:
         case Mode.ACT:
             verbs = ", ".join(actions.verbs) or "nothing"
             return f"{verbs}: {actions.per_hour} an hour, on {actions.share:.0%} of the hosts"
+
+
+def _load(path: str) -> tuple[configuration.Config, DeclaredTopology]:
+    """Return the configuration and the topology it names. Raises ConfigError, also for files."""
+    config = configuration.load(path)
+    topology = DeclaredTopology()
+    if config.topology:
+        topology = configuration.load_topology(config.topology)
+    if config.tls is not None:
+        identity.trust_of(config.tls, path)
+    if config.controllers.kubernetes is not None:
+        Api(config.controllers.kubernetes, path)
+    _check_hook(config.actions, path)
+    for webhook in config.webhooks:
+        Poster(webhook, path)
+    return config, topology

@@ -18,6 +18,8 @@ examples:
     '{"containers": ["train-a-0", "train-a-1"], "rails": [0, 1],
       "parallelism": {"dp": 2, "pp": 1, "tp": 2, "ep": 1}}'
 
+KNOWN: declared by a call as above, by kubernetes (docs/kubernetes.md), or
+learned from what agents registered.
 PROBED BY: skeleton where its traffic shows which pairs a task uses, and all
 others are probed rarely; else basic: netagent-analyzer skeleton TASK says why.
 missing: a container that was declared 20 minutes ago ([tasks] missing_after_s
@@ -70,7 +72,7 @@ def _missing(task: dict[str, Any]) -> Iterator[str]:
 def _row(task: dict[str, Any]) -> tuple[object, ...]:
     return (
         task["id"],
-        "declared" if task["declared"] else "learned",
+        task.get("source") or ("declared" if task["declared"] else "learned"),
         len(task["containers"]),
         ",".join(str(rail) for rail in task["rails"]) or "-",
         f"{task['endpoints_registered']}/{task['endpoints_expected']}",

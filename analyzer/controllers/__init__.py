@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that reads what controllers say should be."""
+"""What controllers say should be: OVN's is read in a process of its own, Kubernetes' is not."""

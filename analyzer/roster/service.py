@@ -152,7 +152,10 @@ class AnalyzerService:
         return next(iter(self._arriving.values()), None)
 
     async def put_task(self, task: Task, wall_ns: int) -> Task:
-        """Declare a task. Idempotent. Raises RemoteProtocolError, also for a container taken."""
+        """Declare a task. Idempotent.
+
+        Raises RemoteProtocolError, also where another source declared it, or one of its containers.
+        """
         _check_names("task", [task.id])
         _check_names("container", task.containers)
         _check_names("host", {host for host in task.hosts if host})
@@ -160,14 +163,19 @@ class AnalyzerService:
             raise RemoteProtocolError("hosts are none, or one for each container")
         if any(not 0 <= rail < RAILS for rail in task.rails) or task.rnics_per_container < 0:
             raise RemoteProtocolError("rails are 0..1023, rnics_per_container is not negative")
+        self._check_source(task.id, task.source)
         touched = self._registry.put_task(task, wall_ns)
         self._changed(self._lists.take_owners() | self._hosts({task.id, *touched}))
         declared = self._registry.task(task.id) or task
         await self._store.put_task(self._registry.export_task(task.id))
         return declared
 
-    async def delete_task(self, task: str, wall_ns: int) -> bool:
-        """Withdraw a declared task; return False if none was declared. Idempotent."""
+    async def delete_task(self, task: str, wall_ns: int, *, source: str = "") -> bool:
+        """Withdraw a declared task; return False if none was declared. Idempotent.
+
+        Raises RemoteProtocolError where another source than `source` declared it.
+        """
+        self._check_source(task, source)
         hosts = self._lists.hosts(task)
         touched = self._registry.delete_task(task, wall_ns)
         await self._store.delete_task(task)
@@ -195,6 +203,12 @@ class AnalyzerService:
     def replan(self, hosts: Collection[str]) -> None:
         """Build the ping lists of `hosts` anew: what their tasks use is seen differently now."""
         self._changed(hosts)
+
+    def _check_source(self, task: str, source: str) -> None:
+        known = self._registry.task(task)
+        if known is not None and known.declared and known.source != source:
+            by = known.source or "a call of the API"
+            raise RemoteProtocolError(f"task {task} was declared by {by}")
 
     def _expects(self, task: str) -> bool:
         """Return whether agents expect the containers of `task`, and hear of them by themselves."""

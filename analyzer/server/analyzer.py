@@ -14,6 +14,7 @@ import netagent
 from analyzer import config as configuration
 from analyzer.authority import Authority
 from analyzer.config import Config
+from analyzer.controllers.kubernetes import Api
 from analyzer.fleet import Fleet
 from analyzer.intake.controller import check_controller
 from analyzer.intake.inventory import parts_of
@@ -42,6 +43,7 @@ from analyzer.server.disk import SLOW_NS, Disk
 from analyzer.server.intended import Intended
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
+from analyzer.server.kubernetes import Kubernetes
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
 from analyzer.server.planner import Planner
@@ -156,6 +158,7 @@ class Analyzer:
     controller: Controller | None = None
     """None where none is configured."""
     differing: Differing | None = None
+    kubernetes: Kubernetes | None = None
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
     space: Space = field(init=False)
@@ -185,6 +188,9 @@ class Analyzer:
         steady = Steady()
         clock = clock or steady
         counters = Counters()
+        if config.controllers.kubernetes is not None:
+            # That what it names can be read is known at the start.
+            Api(config.controllers.kubernetes, path)
         mail = Mail(config.webhooks, path, clock)
         store = Store(config.database, clock, counters.unreadable)
         try:
@@ -216,15 +222,7 @@ class Analyzer:
         )
         mail.restore(letters, journal.get)
         driven = DrivenHosts()
-        acting = Acting(
-            config.actions.limits,
-            Trail(Path(config.database).with_name(trail.FILE)),
-            fleet,
-            clock,
-            bridge_of=lambda host: driven_bridge(registry, driven, host),
-            hosts=lambda: len(registry.agents()),
-        )
-        acting.begin(journal.incidents())
+        acting = _acting(config, registry, driven, fleet, journal, clock)
 
         def tell(incident: Incident) -> None:
             journal.note(incident)
@@ -271,6 +269,7 @@ class Analyzer:
             analyzer.walks, lambda name: waiters.wake([waiting_for(name)])
         )
         analyzer.asker.arriving_ns = analyzer.service.arriving_ns
+        await analyzer._declare(path)
         try:
             await judge.begin(analyzer.history, analyzer.refused)
         except (OSError, LinkClosed, LocalProtocolError) as error:
@@ -351,6 +350,22 @@ class Analyzer:
         self.controller, self.differing = controller, differing
         self.intended.intents = lambda: (controller.intent,)
         self.intended.plugged = differing.plugged
+
+    async def _declare(self, path: str) -> None:
+        """Have Kubernetes declare its tasks; where it is not read, those from there go."""
+        if (kubernetes := self.config.controllers.kubernetes) is not None:
+            self.kubernetes = Kubernetes(
+                kubernetes,
+                path,
+                registry=self.registry,
+                service=self.service,
+                journal=self.journal,
+                clock=self.clock,
+            )
+            return
+        for task in self.registry.tasks():
+            if task.source:  # nobody would ever withdraw it
+                await self.service.delete_task(task.id, self.clock(), source=task.source)
 
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
@@ -446,7 +461,7 @@ class Analyzer:
         told = [*self.space.warnings(), *(clock if off_s else ())]
         if self.storing_ns() >= SLOW_NS:
             told.append("it stores late: its disk is slow, or busy; so is what it tells")
-        return told
+        return [*told, *(self.kubernetes.warnings() if self.kubernetes else ())]
 
     def storing_ns(self) -> int:
         """Return how long a summary waited at most, lately, until it was stored."""
@@ -485,6 +500,8 @@ class Analyzer:
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):
             self.workers.start(name, run)
+        if self.kubernetes is not None:
+            self.kubernetes.work(self.workers)
         self.mail.work(self.workers, self.store)
         if self.controller is not None:
             self.workers.start("controller", self.controller.run)
@@ -528,6 +545,26 @@ def _settle(disk: Disk, kind: str, error: str | None, wall_ns: int) -> None:
             log.info("disk_takes_again")
     elif disk.failed(kind, error, wall_ns):
         log.error("disk_refuses", what=kind, error=error)
+
+
+def _acting(
+    config: Config,
+    registry: Registry,
+    driven: DrivenHosts,
+    fleet: Fleet,
+    journal: Journal,
+    clock: Clock,
+) -> Acting:
+    acting = Acting(
+        config.actions.limits,
+        Trail(Path(config.database).with_name(trail.FILE)),
+        fleet,
+        clock,
+        bridge_of=lambda host: driven_bridge(registry, driven, host),
+        hosts=lambda: len(registry.agents()),
+    )
+    acting.begin(journal.incidents())
+    return acting
 
 
 def _url(registry: Registry, host: str) -> str | None:

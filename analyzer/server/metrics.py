@@ -40,7 +40,8 @@ def render(analyzer: Analyzer) -> str:
     lines += _family(*_actions(analyzer))
     for name, text, samples in _sent(analyzer):
         lines += _family(f"netagent_{name}_total", "counter", text, samples)
-    for name, text, samples in (*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer)):
+    gauges = (*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer), *_kubernetes(analyzer))
+    for name, text, samples in gauges:
         lines += _family(f"netagent_{name}", "gauge", text, samples)
     return "\n".join(lines) + "\n"
 
@@ -61,6 +62,7 @@ def _counters(analyzer: Analyzer) -> list[tuple[str, str, int]]:
             "backups_deleted_for_space", "Backups deleted because the disk ran short.",
             analyzer.space.backups,
         ),
+        *_told(analyzer),
     ]  # fmt: skip
 
 
@@ -69,6 +71,42 @@ def _actions(analyzer: Analyzer) -> tuple[str, str, str, list[Sample]]:
     counts = sorted(analyzer.acting.counts.items())
     samples = [({"verb": verb, "step": step}, float(n)) for (verb, step), n in counts]
     return "netagent_actions_total", "counter", "Steps of actions since the start.", samples
+
+
+def _told(analyzer: Analyzer) -> list[tuple[str, str, int]]:
+    """Return what became of what Kubernetes is told."""
+    kubernetes = analyzer.kubernetes
+    if kubernetes is None:
+        return []
+    return [
+        ("kubernetes_writes", "Events and conditions that were taken.", kubernetes.written),
+        (
+            "kubernetes_writes_refused",
+            "Events and conditions that were not, or were too many to wait.",
+            kubernetes.refused + kubernetes.teller.dropped,
+        ),
+    ]
+
+
+def _kubernetes(analyzer: Analyzer) -> list[Gauge]:
+    """Return how it stands with Kubernetes."""
+    kubernetes = analyzer.kubernetes
+    if kubernetes is None:
+        return []
+    return [
+        (
+            "kubernetes_away",
+            "Whether its API cannot be read, in part or at all.",
+            [({}, float(kubernetes.is_away))],
+        ),
+        ("kubernetes_pods", "Pods of jobs that are there.", [({}, float(kubernetes.book.pods))]),
+        ("kubernetes_tasks", "Tasks declared from there.", [({}, float(kubernetes.tasks))]),
+        (
+            "kubernetes_tasks_refused",
+            "Tasks that cannot be declared, as when others declare their containers.",
+            [({}, float(len(kubernetes.clashes)))],
+        ),
+    ]
 
 
 def _sent(analyzer: Analyzer) -> list[Gauge]:

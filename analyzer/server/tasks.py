@@ -58,8 +58,10 @@ async def put_task(task: FromPath[str], request: Call) -> Response[bytes]:
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
     body, _ = await read(request, TaskBody)
+    _check_source(analyzer, task)
     owner = analyzer.registry.declarer(body.containers, besides=task)
     if owner is not None:
+        _check_source(analyzer, owner)
         raise Problem(
             409, f"task {owner} holds some of these containers", f"delete task {owner} first"
         )
@@ -98,11 +100,17 @@ async def get_task(task: FromPath[str], request: Call) -> Response[bytes]:
     return as_json(_task(analyzer, task))
 
 
-@delete("/v1/tasks/{task:str}", status_code=200, responses={403: PROBLEM}, tags=["tasks"])
+@delete(
+    "/v1/tasks/{task:str}",
+    status_code=200,
+    responses={403: PROBLEM, 409: PROBLEM},
+    tags=["tasks"],
+)
 async def delete_task(task: FromPath[str], request: Call) -> Response[bytes]:
     """Withdraw a declaration; what agents discovered of the task stays known."""
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
+    _check_source(analyzer, task)
     known = await analyzer.service.delete_task(task, analyzer.clock())
     return as_json({"id": task, "known": known})
 
@@ -198,6 +206,14 @@ def _after(text: str | None) -> EndpointId | None:
 
 def _unknown(task: str) -> Problem:
     return Problem(404, f"no task {task!r}", "`netagent-analyzer tasks` lists those known")
+
+
+def _check_source(analyzer: Analyzer, task: str) -> None:
+    """Refuse to change what was declared elsewhere."""
+    known = analyzer.registry.task(task)
+    if known is not None and known.source:
+        text = f"task {task} is declared by {known.source}"
+        raise Problem(409, text, "change or end its job there")
 
 
 def _seen(request: Call, analyzer: Analyzer, task: str) -> None:

@@ -75,6 +75,7 @@ def task(
         "rails": known.rails,
         "hosts": known.hosts,
         "declared": known.declared,
+        "source": known.source,
         "endpoints_expected": len(known.containers) * known.rnics_per_container,
         "endpoints_registered": registered,
         "missing": [

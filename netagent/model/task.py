@@ -45,3 +45,5 @@ class Task:
     """Declared containers that never registered, and when each was declared (Unix ns)."""
     begun_ns: int | None = None
     """When the first of its containers was seen after its declaration; None before."""
+    source: str = ""
+    """Who declared it: ``kubernetes``, or "" for whoever calls the API."""

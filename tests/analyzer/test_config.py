@@ -260,6 +260,59 @@ def test_by_default_nothing_is_done_nor_proposed():
     assert Config().actions.mode is Mode.OBSERVE
 
 
+KUBERNETES = '[controllers.kubernetes]\nurl = "https://10.0.0.1:6443"\n'
+
+
+def test_an_api_server_is_read_with_its_files_and_rules(write, tmp_path):
+    text = KUBERNETES + 'ca = "ca.pem"\ntoken_file = "/t"\nnamespaces = ["ml"]\nfirst_rail = 1\n'
+    of = load(write(text)).controllers.kubernetes
+    assert (of.ca, of.token_file, of.cert) == (str(tmp_path / "ca.pem"), "/t", "")
+    assert (of.rules.first_rail, of.rules.container, of.tell) == (1, "{namespace}.{pod}", False)
+
+
+def test_several_controllers_are_read_beside_each_other(write, tmp_path):
+    files = "ca = 'ca.pem'\ncert = 'ours.pem'\nkey = 'ours.key'\n"
+    text = OVN % "['ssl:10.0.0.1:6642']" + files + KUBERNETES + 'token_file = "token"\n'
+    controllers = load(write(text)).controllers
+    assert controllers.ovn.key == str(tmp_path / "ours.key")
+    assert controllers.kubernetes.token_file == str(tmp_path / "token")
+
+
+@pytest.mark.parametrize(("host", "url"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "[fd00::1]")])
+def test_a_pod_finds_the_api_server_of_its_cluster(write, monkeypatch, host, url):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    of = load(write("[controllers.kubernetes]\n")).controllers.kubernetes
+    assert (of.url, of.ca, of.token_file) == (
+        f"https://{url}:6443",
+        "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+        "/var/run/secrets/kubernetes.io/serviceaccount/token",
+    )
+    other = load(write(KUBERNETES)).controllers.kubernetes
+    assert (other.url, other.ca) == ("https://10.0.0.1:6443", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("[controllers.kubernetes]\n", 1, "this is no pod"),
+        ('[controllers.kubernetes]\nurl = "http://10.0.0.1"\n', 2, "not such as https"),
+        ('[controllers.kubernetes]\nurl = "https://[::1"\n', 2, "Invalid IPv6"),
+        ('[controllers.kubernetes]\nurl = "https://a:99999"\n', 2, "out of range"),
+        (KUBERNETES + 'key = "x"\n', 1, "go together"),
+        (KUBERNETES + 'namespaces = ["../x"]\n', 3, "no names"),
+        (KUBERNETES + 'container = "same"\n', 3, "keys in braces"),
+        (KUBERNETES + 'rail = "rail"\n', 3, "no group"),
+        (KUBERNETES + "taint = true\n", 3, "unknown key"),
+    ],
+)
+def test_an_api_server_that_cannot_be_is_named_with_its_line(write, monkeypatch, text, line, words):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigError, match=words) as error:
+        load(write(text))
+    assert error.value.line == line
+
+
 # --- webhooks -------------------------------------------------------------------------------------
 
 HOOK = '[[webhooks]]\nname = "pager"\nurl = "https://pager.example/netagent"\n'

@@ -34,6 +34,16 @@ def test_who_may_ask_is_shown(tmp_path, capsys):
     assert "tenant     b: no task\n" in said
 
 
+def test_an_api_server_is_shown_and_its_files_are_read(tmp_path, capsys):
+    path = tmp_path / "analyzer.toml"
+    path.write_text('[controllers.kubernetes]\nurl = "https://10.0.0.1:6443"\ntell = true\n')
+    assert cli.main(["check-config", str(path)]) == 0
+    assert "  kubernetes https://10.0.0.1:6443, told of incidents\n" in capsys.readouterr().out
+    path.write_text('[controllers.kubernetes]\nurl = "https://10.0.0.1:6443"\nca = "no.pem"\n')
+    assert cli.main(["check-config", str(path)]) == 2
+    assert "controllers.kubernetes: [Errno 2]" in capsys.readouterr().err
+
+
 def test_the_installed_file_is_the_one_that_is_meant_without_a_name(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(check_config, "FILE", str(tmp_path / "analyzer.toml"))
     assert cli.main(["check-config"]) == 2

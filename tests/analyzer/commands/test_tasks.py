@@ -16,6 +16,11 @@ def test_a_task_is_a_line_and_each_container_that_never_came_another_one():
     ]
 
 
+def test_what_kubernetes_declared_is_known_from_there():
+    _, line = report([TASK | {"source": "kubernetes"}])
+    assert line.split()[1] == "kubernetes"
+
+
 def test_an_analyzer_of_an_earlier_version_says_nothing_of_them():
     assert len(list(report([TASK]))) == 2
 

@@ -214,6 +214,27 @@ def test_a_task_is_declared_and_withdrawn_for_good():
     assert targets(bench, "h0") == []
 
 
+def test_what_one_source_declared_no_other_one_changes():
+    bench = Bench()
+    theirs = Task("job", ("a0", "a1"), declared=True, source="kubernetes")
+    bench.put_task(theirs, 1)
+    bench = Bench(bench.store)
+    with pytest.raises(RemoteProtocolError, match="declared by kubernetes"):
+        bench.put_task(Task("job", ("a0",)), 2)
+    with pytest.raises(RemoteProtocolError, match="declared by kubernetes"):
+        bench.delete_task("job", 2)
+    with pytest.raises(RemoteProtocolError, match="task job declares"):
+        bench.put_task(Task("mine", ("a1",)), 2)
+    assert [each.source for each in bench.store.tasks.values()] == ["kubernetes"]
+    assert asyncio.run(bench.service.delete_task("job", 3, source="kubernetes"))
+    bench.put_task(Task("job", ("a0",)), 4)
+    with pytest.raises(RemoteProtocolError, match="declared by a call of the API"):
+        bench.put_task(theirs, 5)
+    with pytest.raises(RemoteProtocolError, match="declared by a call of the API"):
+        asyncio.run(bench.service.delete_task("job", 5, source="kubernetes"))
+    assert bench.registry.task("job").containers == ("a0",)
+
+
 def test_the_store_knows_who_came():
     bench = Bench()
     bench.put_task(Task("job", ("a0", "a1"), 1, (0,)), 1)

@@ -204,8 +204,7 @@ def test_where_the_trail_cannot_be_written_nothing_is_done(tmp_path):
             assert [each["event"] for each in logs].count("trail_not_written") == 1
             trail.refuses = False
             world.pass_s(10)
-            await world.until_step(Step.REFUSED)
-            assert world.acting.is_written
+            await until(lambda: world.acting.is_written)
             assert world.steps() == [Step.STARTED, Step.REFUSED]
 
     on(story)

@@ -14,7 +14,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.config import Config, Recording, Tasks
+from analyzer.config import Config, Controllers, Kubernetes, Recording, Tasks
 from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.replay.player import play, read
 from analyzer.server import analyzer as server
@@ -29,6 +29,7 @@ from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer
 from netagent.model.pinglist import PingList
+from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
 from netagent.probing.roster import Roster
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
@@ -444,6 +445,22 @@ def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
         problem(await lab.http.get("/v1/tasks/train-a"), 404)
 
     on(tmp_path, work)
+
+
+def test_what_kubernetes_declares_is_shown_and_changed_there_alone(tmp_path):
+    async def work(lab):
+        theirs = Task("ml.bert", ("ml.b-0", "ml.b-1"), declared=True, source="kubernetes")
+        await lab.analyzer.service.put_task(theirs, 1)
+        assert (await lab.http.get("/v1/tasks/ml.bert")).json()["source"] == "kubernetes"
+        for answer in (
+            await lab.http.put("/v1/tasks/ml.bert", json={"containers": ["x"]}),
+            await lab.http.put("/v1/tasks/mine", json={"containers": ["ml.b-1"]}),
+            await lab.http.delete("/v1/tasks/ml.bert"),
+        ):
+            assert problem(answer, 409) == "task ml.bert is declared by kubernetes"
+        assert lab.analyzer.registry.task("ml.bert") == theirs
+
+    on(tmp_path, work, controllers=Controllers(kubernetes=Kubernetes(url="http://127.0.0.1:1")))
 
 
 def test_what_a_restart_cannot_read_is_set_aside_counted_and_stops_nothing(tmp_path):
