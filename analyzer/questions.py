@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions to agents, and their answers.
+"""Questions to agents, and one to the analyzer itself, with their answers.
 
 Whoever needs to know more is a generator: it yields questions, is sent the replies in the same
 order, and returns what it found. Nothing in it waits; the rim does (`analyzer.server.asker`).
@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from msgspec import Struct
+
 from netagent.wire.messages import CheckReply, CheckRequest, PathReply, PathRequest, Status
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
+from netagent.wire.walk import End
 
 T = TypeVar("T")
 
@@ -22,8 +25,41 @@ class StatusRequest:
     """Asks an agent for its status, to learn whether it answers."""
 
 
-Request = StatusRequest | CheckRequest | PathRequest | TraceRequest | ValidateRequest
-Answer = Status | CheckReply | PathReply | TraceReply | ValidateReply
+class MeaningRequest(Struct, frozen=True, kw_only=True):
+    """Asks, of ends of walks on a host, what the controller of its virtual switch wants there.
+
+    It is for the analyzer itself, which reads the controller and the host's flows.
+    """
+
+    bridge: str
+    ends: tuple[End, ...]
+
+
+class Meant(Struct, frozen=True, kw_only=True):
+    """What one end means."""
+
+    meaning: str = ""
+    """A value of `analyzer.intent.reading.Meaning`."""
+    text: str = ""
+    """One sentence for people."""
+    by: str = ""
+    """What intends it, or what the missing flow was made for."""
+    table: int = -1
+    """OpenFlow table that lacks a flow; -1 where none does."""
+    part: str = ""
+    """Part of the controller that is why, as `netagent.model.path.controller` has it."""
+
+
+class MeaningReply(Struct, frozen=True, kw_only=True):
+    """One for each end that was asked about."""
+
+    meant: tuple[Meant, ...]
+
+
+Request = (
+    StatusRequest | CheckRequest | PathRequest | TraceRequest | ValidateRequest | MeaningRequest
+)
+Answer = Status | CheckReply | PathReply | TraceReply | ValidateReply | MeaningReply
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from analyzer.intent.changes import Changes
 from analyzer.intent.logical import LogicalFlow
+from analyzer.questions import Meant
 from netagent.wire.codec import decode, encode
+from netagent.wire.walk import End
 
 HEAD = struct.Struct("<I")
 """Length of the payload that follows."""
@@ -48,7 +50,20 @@ class AskFlows(Struct, frozen=True, kw_only=True, tag="ask-flows"):
     most: int = MOST_FLOWS
 
 
-Down = Open | AskFlows
+class AskMeaning(Struct, frozen=True, kw_only=True, tag="ask-meaning"):
+    """Say what ends of walks on a host mean."""
+
+    query: int
+    chassis: str
+    installed: tuple[tuple[int, int, int], ...]
+    """Table, cookie and metadata of each of the host's flows; 0 for any metadata."""
+    ends: tuple[End, ...]
+    disabled: tuple[str, ...] = ()
+    """Logical ports that are disabled."""
+
+
+Down = Open | AskFlows | AskMeaning
+Asked = AskFlows | AskMeaning
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag="ready"):
@@ -82,6 +97,13 @@ class Flows(Struct, frozen=True, kw_only=True, tag="flows"):
     """How many there are besides."""
 
 
+class Meanings(Struct, frozen=True, kw_only=True, tag="meanings"):
+    """What ends mean that were asked about, in order."""
+
+    query: int
+    meant: tuple[Meant, ...]
+
+
 class NoFlows(Struct, frozen=True, kw_only=True, tag="no-flows"):
     """Why there is no answer."""
 
@@ -89,7 +111,7 @@ class NoFlows(Struct, frozen=True, kw_only=True, tag="no-flows"):
     error: str
 
 
-Up = Ready | Told | Source | Flows | NoFlows
+Up = Ready | Told | Source | Flows | Meanings | NoFlows
 
 
 def framed(message: Down | Up) -> bytes:

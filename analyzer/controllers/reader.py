@@ -20,7 +20,18 @@ import structlog
 
 from analyzer.controllers import messages
 from analyzer.controllers.flows import read_flows
-from analyzer.controllers.messages import HEAD, MOST_TOLD, AskFlows, NoFlows, Open, Source, Told, Up
+from analyzer.controllers.meaning import read_meaning
+from analyzer.controllers.messages import (
+    HEAD,
+    MOST_TOLD,
+    AskFlows,
+    AskMeaning,
+    NoFlows,
+    Open,
+    Source,
+    Told,
+    Up,
+)
 from analyzer.controllers.ovsdb import Database
 from analyzer.intent.ovn import NORTHBOUND, SOUTHBOUND, Follower
 from netagent.model.errors import NetAgentError
@@ -51,12 +62,12 @@ class Reader:
             Database(NORTHBOUND, opening.northbound),
             Database(SOUTHBOUND, opening.southbound),
         )
-        self._southbound = opening.southbound
+        self._northbound, self._southbound = opening.northbound, opening.southbound
         self._sources: dict[str, Source] = {}
         self._in, self._out = bytearray(), bytearray()
         self._is_open = True
         self._told_ms = self._stepped_ms = 0
-        self._questions: queue.SimpleQueue[AskFlows] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[messages.Asked] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Up] = queue.SimpleQueue()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
@@ -137,7 +148,7 @@ class Reader:
                 return
             message = messages.down(bytes(self._in[HEAD.size : HEAD.size + length]))
             del self._in[: HEAD.size + length]
-            if isinstance(message, AskFlows):
+            if isinstance(message, AskFlows | AskMeaning):
                 self._questions.put(message)
 
     def _answer(self) -> None:
@@ -145,7 +156,11 @@ class Reader:
         while True:
             asked = self._questions.get()
             try:
-                said: Up = read_flows(self._southbound, asked)
+                said: Up = (
+                    read_flows(self._southbound, asked)
+                    if isinstance(asked, AskFlows)
+                    else read_meaning(self._northbound, self._southbound, asked)
+                )
             except NetAgentError as error:
                 said = NoFlows(query=asked.query, error=str(error))
             except Exception as error:  # a bug, or rows that are none: it must not end the thread

@@ -667,6 +667,7 @@ class Diagnosis:
             clocks=self._silence.clocks,
             absent=self._arrival.missing,
             differences=self._differences or (),
+            is_driven=self._differences is not None,
             now_ns=now_ns,
             standing=self._book.standing(),
             mute=stalled | began | undecided | self._delay.starved.keys(),

@@ -39,6 +39,8 @@ class Reading:
     by: str = ""
     """What intends it, or what the missing flow was made for; "" where nobody says."""
     flow: LogicalFlow | None = None
+    port: str = ""
+    """Logical port that no flow of the host leads to; "" where that is not what it means."""
 
 
 _FIELDS = {
@@ -96,7 +98,8 @@ def _unled(end: End, explainer: Explainer) -> Reading:
     leaving = _number(said.get("metadata", "")), _number(said.get(_REGISTERS["out"], ""))
     if named := explainer.ports.get(leaving, ""):
         text = f"no flow of the host takes packets to port {named}: it is bound nowhere, or no "
-        return Reading(Meaning.MISSING, f"{text}tunnel leads there", f"port {named}")
+        by = f"port {named}"
+        return Reading(Meaning.MISSING, f"{text}tunnel leads there", by, port=named)
     made = explainer.explain(end.flow.cookie if end.flow else 0)
     return Reading(Meaning.UNKNOWN, f"dropped by a flow of table {end.table}: {made}")
 

@@ -179,17 +179,19 @@ def _uuid(row: Row) -> str:
     return str(row["_uuid"][1])
 
 
+def members(value: Any) -> list[Any]:
+    """Return the members of a set as OVSDB writes it; one alone stands without its brackets."""
+    return list(value[1]) if isinstance(value, list) and value[0] == "set" else [value]
+
+
 def _set(value: object) -> list[str]:
-    """Return the members of a set; one alone is written without its brackets."""
-    if isinstance(value, list) and value[0] == "set":
-        return [_atom(each) for each in value[1]]
-    return [_atom(value)]
+    return [_atom(each) for each in members(value)]
 
 
 def _one(value: object) -> str:
     """Return the only member of a set, "" of an empty one."""
-    members = _set(value)
-    return members[0] if members else ""
+    found = _set(value)
+    return found[0] if found else ""
 
 
 def _atom(value: object) -> str:

@@ -13,7 +13,7 @@ from typing import cast
 from msgspec import Struct, field
 
 from analyzer.config import History, Recording
-from analyzer.questions import Ask, Question, Reply, Request, StatusRequest
+from analyzer.questions import Ask, MeaningRequest, Question, Reply, Request, StatusRequest
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
@@ -149,6 +149,7 @@ _REQUESTS: Mapping[str, type[Request]] = {
     "path": PathRequest,
     "trace": TraceRequest,
     "validate": ValidateRequest,
+    "meaning": MeaningRequest,
 }
 _KINDS = {kind: name for name, kind in _REQUESTS.items()}
 

@@ -84,6 +84,8 @@ class Case:
     """
     differences: tuple[Difference, ...] = ()
     """Where hosts have not what their controllers want."""
+    is_driven: bool = False
+    """Whether what a controller wants can be asked for."""
     dead: frozenset[Component] = frozenset()
     """Components that lose all that crosses them, by the vote on losses."""
     explained: list[Explained] = field(default_factory=list)

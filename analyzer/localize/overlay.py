@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
-from analyzer.localize import walks
+from analyzer.localize import intended, walks
 from analyzer.localize.case import (
     Case,
     Endpoints,
@@ -68,13 +68,25 @@ class Overlay:
             for pair in siblings(pairs, flows)
             if pair not in pairs and is_switched(pair, case.endpoints)
         ]
-        reaches, egress, _, missing = yield from reaches_of(
+        reaches, egress, ingress, missing = yield from reaches_of(
             pairs, beside, case.endpoints, self._context, source_ports_of([*pairs, *beside], flows)
         )
+        if case.is_driven:
+            reaches = yield from self._intended(case, reaches, egress, ingress)
         explained, untold = explain(reaches, flows.where(flows.lost > 0), case.endpoints)
         case.missing += [*missing, *untold]
         doubts.walked = Walked(reaches, egress)
         return explained
+
+    def _intended(
+        self, case: Case, reaches: Mapping[OrderedPair, Reach], egress: Walks, ingress: Walks
+    ) -> Asking[dict[OrderedPair, Reach]]:
+        """Return what is at fault by the controller too; who is refused is out of the case."""
+        read = yield from intended.read(reaches, egress, ingress, case.missing)
+        refused = [pair for pair, reach in read.items() if reach is None]
+        if refused:
+            case.cover(case.rest.only(case.rest.between(refused)).number)
+        return {pair: reach for pair, reach in read.items() if reach is not None}
 
 
 def reaches_of(

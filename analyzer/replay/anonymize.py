@@ -19,6 +19,7 @@ import msgspec
 from analyzer.intent.differences.contract import Difference
 from analyzer.intent.differences.ladder import TRANSLATION
 from analyzer.localize.validating.judge import SLOWS, STATED
+from analyzer.questions import MeaningReply
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.path import Component, Kind
@@ -84,7 +85,7 @@ def _is_left_out(part: Any) -> bool:
     return isinstance(part, msgspec.inspect.Field) and part.name in LEFT_OUT
 
 
-_BODIES = (Summary, Status, CheckReply, PathReply, TraceReply, ValidateReply)
+_BODIES = (Summary, Status, CheckReply, PathReply, TraceReply, ValidateReply, MeaningReply)
 _INSPECTED = (msgspec.inspect.Type, msgspec.inspect.Field)
 WORDS = frozenset({*_words(), *STATED, *SLOWS})
 """No name is one of these: it would be replaced where it means something else."""

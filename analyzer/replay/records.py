@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import Sensitivity
 from analyzer.intent.differences.contract import Difference
-from analyzer.questions import Failed, Reply, Why
+from analyzer.questions import Answer, Failed, MeaningReply, Reply, Why
 from analyzer.replay.frames import MAX_BYTES
 from analyzer.roster.registry import HostState
 from netagent.model.errors import RemoteProtocolError
@@ -208,12 +208,13 @@ Record = (
     | End
 )
 
-_REPLIES: Mapping[str, type[Status | CheckReply | PathReply | TraceReply | ValidateReply]] = {
+_REPLIES: Mapping[str, type[Answer]] = {
     "status": Status,
     "check": CheckReply,
     "path": PathReply,
     "trace": TraceReply,
     "validate": ValidateReply,
+    "meaning": MeaningReply,
 }
 _NAMES = {kind: name for name, kind in _REPLIES.items()}
 

@@ -46,6 +46,7 @@ from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.kubernetes import Kubernetes
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
+from analyzer.server.meaning import Meaning
 from analyzer.server.planner import Planner
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
@@ -350,6 +351,7 @@ class Analyzer:
         self.controller, self.differing = controller, differing
         self.intended.intents = lambda: (controller.intent,)
         self.intended.plugged = differing.plugged
+        self.asker.meaning = Meaning(controller, self.driven, self.fleet.flows).read
 
     async def _declare(self, path: str) -> None:
         """Have Kubernetes declare its tasks; where it is not read, those from there go."""

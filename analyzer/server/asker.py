@@ -2,7 +2,7 @@
 """Steps the judge, and puts its questions to agents."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,6 +13,8 @@ from analyzer.questions import (
     Answer,
     Ask,
     Failed,
+    MeaningReply,
+    MeaningRequest,
     Question,
     Reply,
     Request,
@@ -78,6 +80,9 @@ class Agents(Protocol):
         """Return what a host's tables disagree about; raises Unreachable or TooSoon."""
 
 
+Meanings = Callable[[str, MeaningRequest], Awaitable[MeaningReply]]
+
+
 class Asker:
     """Runs a judge against the agents of a cluster."""
 
@@ -92,6 +97,8 @@ class Asker:
         self._tell = tell
         self.arriving_ns: Callable[[], int | None] = lambda: None
         """Returns when the oldest summary came that is still being stored; None without one."""
+        self.meaning: Meanings = _no_controller
+        """Says what a controller wants where walks end."""
         self._wake = asyncio.Event()
         self._ticking = False
         self._asking: set[asyncio.Task[None]] = set()
@@ -219,6 +226,15 @@ class Asker:
                 return await self._agents.trace(host, request, deadline_s=deadline_s)
             case ValidateRequest():
                 return await self._agents.validate(host, request, deadline_s=deadline_s)
+            case MeaningRequest():
+                return await self._mean(host, request, deadline_s)
+
+    async def _mean(self, host: str, request: MeaningRequest, deadline_s: float) -> MeaningReply:
+        try:
+            async with asyncio.timeout(deadline_s):
+                return await self.meaning(host, request)
+        except TimeoutError:
+            raise Unreachable(host, "timeout") from None
 
     def _say(self, event: Event) -> None:
         if isinstance(event, IncidentChanged):
@@ -237,6 +253,10 @@ class Asker:
             log.error(event.event, exc_info=event.error, **event.values)
         else:
             log.info(event.event, **event.values)
+
+
+async def _no_controller(host: str, _asked: MeaningRequest) -> MeaningReply:
+    raise CapabilityMissing(f"the intent of {host}", "name its controller in the configuration")
 
 
 _WHY = {"refused": Why.REFUSED, "timeout": Why.TIMEOUT}

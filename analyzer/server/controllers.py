@@ -11,13 +11,23 @@ import logging
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Collection
-from typing import Protocol
+from typing import Protocol, cast
 
+import msgspec
 import structlog
 
 from analyzer.config import Ovn
 from analyzer.controllers import messages
-from analyzer.controllers.messages import HEAD, MAX_FRAME_BYTES, Flows, NoFlows, Source, Up
+from analyzer.controllers.messages import (
+    HEAD,
+    MAX_FRAME_BYTES,
+    AskMeaning,
+    Flows,
+    Meanings,
+    NoFlows,
+    Source,
+    Up,
+)
 from analyzer.intent.changes import Changes, Known
 from analyzer.intent.model import Intent
 from analyzer.intent.ovn import NORTHBOUND, SOURCE, SOUTHBOUND
@@ -132,7 +142,7 @@ class Controller:
         self.starts = 0
         """How often a reader was started."""
         self._link: Link | None = None
-        self._waiting: dict[int, asyncio.Future[Flows]] = {}
+        self._waiting: dict[int, asyncio.Future[Flows | Meanings]] = {}
         self._query = 0
 
     @property
@@ -199,7 +209,7 @@ class Controller:
                 self._change(message.changes)
             case Source():
                 self.sources[message.database] = message
-            case Flows() | NoFlows():
+            case Flows() | Meanings() | NoFlows():
                 self._settle(message)
             case messages.Ready():
                 pass
@@ -210,27 +220,37 @@ class Controller:
         Some hundred milliseconds without a datapath, where there are many flows. Raises
         CapabilityMissing, RemoteProtocolError.
         """
+        asked = messages.AskFlows(query=0, prefixes=tuple(prefixes), datapath=datapath)
+        return cast("Flows", await self._ask(asked))
+
+    async def meaning(self, asked: AskMeaning) -> Meanings:
+        """Return what ends of walks mean; `asked.query` is set here.
+
+        A second, where a host has many networks. Raises CapabilityMissing, RemoteProtocolError.
+        """
+        return cast("Meanings", await self._ask(asked))
+
+    async def _ask(self, asked: messages.Asked) -> Flows | Meanings:
         if self._link is None:
             raise _gone()
         self._query += 1
         query, waiting = self._query, asyncio.get_running_loop().create_future()
         self._waiting[query] = waiting
-        asked = messages.AskFlows(query=query, prefixes=tuple(prefixes), datapath=datapath)
-        self._link.send(messages.framed(asked))
+        self._link.send(messages.framed(msgspec.structs.replace(asked, query=query)))
         try:
             async with asyncio.timeout(ANSWER_S):
-                answer: Flows = await waiting
+                answer: Flows | Meanings = await waiting
         except TimeoutError:
             raise CapabilityMissing("logical flows", "the database is busy: ask again") from None
         finally:
             del self._waiting[query]
         return answer
 
-    def _settle(self, message: Flows | NoFlows) -> None:
+    def _settle(self, message: Flows | Meanings | NoFlows) -> None:
         waiting = self._waiting.get(message.query)
         if waiting is None or waiting.done():
             return
-        if isinstance(message, Flows):
+        if not isinstance(message, NoFlows):
             waiting.set_result(message)
         else:
             waiting.set_exception(RemoteProtocolError(message.error))

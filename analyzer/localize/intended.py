@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller wants where walks end that arrive nowhere: a policy, or what is not there.
+
+A virtual switch that does what it is told drops packets, too: which of its flows does so says
+where, and not whose fault it is.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from analyzer.localize.case import OrderedPair
+from analyzer.questions import Ask, Asking, Failed, MeaningReply, MeaningRequest, Meant
+from netagent.model.path import controller, flow_table
+from netagent.wire import walk as wire
+from netagent.wire.conversion import walk_to_wire
+from ovs_checks.walk.reach import Reach
+from ovs_checks.walk.values import LocalWalk
+
+Walks = Mapping[OrderedPair, LocalWalk]
+STOPPED = frozenset({"dropped", "missed", "controller"})
+"""Ends of which a controller may say what it wants."""
+REFUSED, MISSING = "refused", "missing"
+"""`analyzer.intent.reading.Meaning`'s values for these."""
+
+
+def read(
+    reaches: Mapping[OrderedPair, Reach], egress: Walks, ingress: Walks, missing: list[str]
+) -> Asking[dict[OrderedPair, Reach | None]]:
+    """Return where walks end, as their controller has it; None for what a policy refuses.
+
+    A walk of which nobody says more stays as it is; `missing` gets why not.
+    """
+    stopped: dict[OrderedPair, tuple[str, wire.End]] = {}
+    for pair, reach in reaches.items():
+        found = _end(reach, ingress.get(pair), egress.get(pair))
+        if found is not None:
+            stopped[pair] = found
+    by_host: defaultdict[tuple[str, str], list[OrderedPair]] = defaultdict(list)
+    for pair, (host, end) in stopped.items():
+        by_host[host, end.bridge].append(pair)
+    told: dict[OrderedPair, Reach | None] = dict(reaches)
+    if not by_host:
+        return told
+    replies = yield [
+        Ask(host, MeaningRequest(bridge=bridge, ends=tuple(stopped[pair][1] for pair in pairs)))
+        for (host, bridge), pairs in by_host.items()
+    ]
+    for ((host, bridge), pairs), reply in zip(by_host.items(), replies, strict=True):
+        if not isinstance(reply, MeaningReply) or len(reply.meant) != len(pairs):
+            why = reply.text if isinstance(reply, Failed) else "no answer to the question"
+            missing.append(f"what the controller of {host} wants: {why}")
+            continue
+        for pair, meant in zip(pairs, reply.meant, strict=True):
+            told[pair] = _told(reaches[pair], host, bridge, meant)
+    return told
+
+
+def _end(reach: Reach, *walks: LocalWalk | None) -> tuple[str, wire.End] | None:
+    """Return the host on which a walk is stopped, and how; None where it arrives, or elsewhere."""
+    if reach.outcome not in {"dropped", "missed", "cannot_tell"}:
+        return None
+    for walk in walks:
+        if walk is not None and walk.end.kind in STOPPED:
+            # The walk of the far host comes first: a packet that gets there is not stopped here.
+            ends = zip(walk.ends, walk_to_wire(walk).ends, strict=True)
+            return next(((walk.host, said) for end, said in ends if end is walk.end), None)
+    return None
+
+
+def _told(reach: Reach, host: str, bridge: str, meant: Meant) -> Reach | None:
+    if meant.meaning == REFUSED:
+        return None
+    if meant.meaning != MISSING:
+        return reach
+    if meant.part:
+        part = controller(meant.part)
+        return replace(reach, outcome="dropped", component=part, reason=meant.text)
+    if meant.table >= 0:
+        part = flow_table(host, bridge, meant.table)
+        return replace(reach, outcome="missed", component=part, reason=meant.text)
+    return reach

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a controller wants where walks end: of a host's flows, and of its databases."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterable
+
+import msgspec
+
+from analyzer.controllers.messages import AskMeaning
+from analyzer.questions import MeaningReply, MeaningRequest, Meant
+from analyzer.roster.driven import DrivenHosts
+from analyzer.server.controllers import Controller
+from netagent.model.errors import CapabilityMissing
+from netagent.wire.messages import FlowsReply
+
+Dump = Callable[[str, str], Awaitable[FlowsReply]]
+"""Returns the flows of a host's bridge; raises Unreachable."""
+_COOKIE = re.compile(r"cookie=0x([0-9a-f]{1,16})\b")
+_TABLE = re.compile(r"\btable=(\d{1,3})\b")
+_METADATA = re.compile(r"[ ,]metadata=0x([0-9a-f]{1,16})(?![0-9a-f/])")
+MOST_FLOWS = 200_000
+"""Most flows of a bridge that are looked at. Chosen: twenty times those of the largest networks."""
+
+
+class Meaning:
+    """Asks a host for its flows, and a controller's reader what they and the ends mean."""
+
+    def __init__(self, controller: Controller, driven: DrivenHosts, dump: Dump) -> None:
+        self._controller, self._driven, self._dump = controller, driven, dump
+
+    async def read(self, host: str, asked: MeaningRequest) -> MeaningReply:
+        """Return what each end means; raises Unreachable, CapabilityMissing and the like."""
+        said = self._driven.said.get(host)
+        if said is None or not said.state.chassis:
+            raise CapabilityMissing(f"the intent of {host}", "no controller drives it, as it says")
+        reply = await self._dump(host, asked.bridge)
+        installed = await asyncio.to_thread(places, reply.flows)
+        ports = self._controller.intent.ports.values()
+        answer = await self._controller.meaning(
+            AskMeaning(
+                query=0,
+                chassis=said.state.chassis,
+                installed=installed,
+                ends=asked.ends,
+                disabled=tuple(port.name for port in ports if not port.is_enabled),
+            )
+        )
+        return MeaningReply(meant=tuple(map(self._placed, answer.meant)))
+
+    def _placed(self, meant: Meant) -> Meant:
+        """Return what is at fault where no flow leads to a port: its host, or its binding.
+
+        Of a port that the controller has somewhere it is neither.
+        """
+        kind, _, port = meant.part.partition(" ")
+        if kind != "port":
+            return meant
+        intent = self._controller.intent
+        placement = intent.placements.get(port)
+        if intent.away or port not in intent.ports or (placement and placement.chassis):
+            return msgspec.structs.replace(meant, part="")
+        for host, said in sorted(self._driven.said.items()):
+            is_here = any(each.name == port for each in said.state.ports)
+            if is_here and said.state.chassis not in intent.chassis:
+                text = f"the controller has no record of {host}, at which {port} is plugged in"
+                return msgspec.structs.replace(meant, part=host, text=text)
+        return meant
+
+
+def places(flows: Iterable[str]) -> tuple[tuple[int, int, int], ...]:
+    """Return table, cookie and metadata of flows as `ovs-ofctl dump-flows` prints them."""
+    found = []
+    for text, _ in zip(flows, range(MOST_FLOWS), strict=False):
+        head = text.partition(" actions=")[0]
+        cookie, table, metadata = (each.search(head) for each in (_COOKIE, _TABLE, _METADATA))
+        found.append((
+            int(table[1]) if table else 0,
+            int(cookie[1], 16) if cookie else 0,
+            int(metadata[1], 16) if metadata else 0,
+        ))  # fmt: skip
+    return tuple(found)

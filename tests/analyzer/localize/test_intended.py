@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from analyzer.localize.intended import read
+from analyzer.questions import Failed, MeaningReply, Meant, Why
+from netagent.model.ids import EndpointId
+from netagent.model.path import controller, flow_table
+from ovs_checks.translate.ends import End, Quote
+from ovs_checks.walk.reach import Reach
+from ovs_checks.walk.values import LocalWalk
+
+PAIR = EndpointId("a", 0), EndpointId("b", 0)
+OTHER = EndpointId("a", 1), EndpointId("b", 1)
+FLOW = Quote("br-int", 40, 0, 0, 0, 0, "priority=0 actions=drop")
+
+
+def walk(kind="dropped", host="h1"):
+    end = End(kind, "br-int", 40, "drop", flow=FLOW)
+    return LocalWalk(host, "br-int", "a-0", (end,), ())
+
+
+def stopped(host="h1", outcome="dropped"):
+    return Reach(outcome, flow_table(host, "br-int", 40), "drop", FLOW)
+
+
+def told(reaches, egress, ingress, *replies):
+    missing = []
+    asking = read(reaches, egress, ingress, missing)
+    try:
+        asks = next(asking)
+        asking.send(replies)
+    except StopIteration as done:
+        return ([] if not replies else asks), done.value, missing
+    raise AssertionError("it asks twice")
+
+
+def meant(**values):
+    return MeaningReply(meant=(Meant(text="why", **values),))
+
+
+def test_what_arrives_is_not_asked_about():
+    reaches = {PAIR: Reach("delivered", None, "")}
+    assert told(reaches, {PAIR: walk("output")}, {}) == ([], reaches, [])
+
+
+@pytest.mark.parametrize(
+    ("reply", "component", "outcome"),
+    [
+        (meant(meaning="missing", part="port p"), controller("port p"), "dropped"),
+        (meant(meaning="missing", part="h2"), controller("h2"), "dropped"),
+        (meant(meaning="missing", table=33), flow_table("h1", "br-int", 33), "missed"),
+        (meant(meaning="missing"), flow_table("h1", "br-int", 40), "dropped"),
+        (meant(meaning="unasked"), flow_table("h1", "br-int", 40), "dropped"),
+        (meant(), flow_table("h1", "br-int", 40), "dropped"),
+    ],
+)
+def test_what_is_missing_is_at_fault_and_what_nobody_knows_stays(reply, component, outcome):
+    _, found, _ = told({PAIR: stopped()}, {PAIR: walk()}, {}, reply)
+    assert (found[PAIR].component, found[PAIR].outcome) == (component, outcome)
+
+
+def test_what_a_policy_refuses_is_no_fault():
+    _, found, missing = told({PAIR: stopped()}, {PAIR: walk()}, {}, meant(meaning="refused"))
+    assert found == {PAIR: None}
+    assert missing == []
+
+
+@pytest.mark.parametrize("kind", ["controller", "missed"])
+def test_a_packet_that_goes_to_a_controller_is_asked_about_too(kind):
+    reaches = {PAIR: stopped(outcome="cannot_tell")}
+    asks, found, _ = told(reaches, {PAIR: walk(kind)}, {}, meant(meaning="refused"))
+    assert asks[0].request.ends[0].kind == kind
+    assert found == {PAIR: None}
+
+
+def test_the_host_is_asked_on_which_the_packet_is_stopped_each_once():
+    reaches = {PAIR: stopped("h2"), OTHER: stopped("h2")}
+    egress = dict.fromkeys(reaches, walk("tunnelled"))
+    ingress = dict.fromkeys(reaches, walk(host="h2"))
+    reply = MeaningReply(meant=(Meant(meaning="refused"), Meant()))
+    asks, found, _ = told(reaches, egress, ingress, reply)
+    assert [(each.host, each.request.bridge, len(each.request.ends)) for each in asks] == [
+        ("h2", "br-int", 2)
+    ]
+    assert [each is None for each in found.values()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "reply", [Failed(Why.CANNOT, "no controller drives it"), MeaningReply(meant=())]
+)
+def test_without_an_answer_all_stays_and_it_is_missed(reply):
+    reaches = {PAIR: stopped()}
+    _, found, missing = told(reaches, {PAIR: walk()}, {}, reply)
+    assert found == reaches
+    assert "controller of h1" in missing[0]

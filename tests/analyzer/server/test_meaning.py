@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from analyzer.controllers.messages import Meanings
+from analyzer.intent.model import Chassis, Intent, Placement, Port
+from analyzer.questions import MeaningRequest, Meant
+from analyzer.roster.driven import DrivenHosts
+from analyzer.server.meaning import Meaning, places
+from netagent.model.errors import CapabilityMissing
+from netagent.wire.controller import ControllerState, PluggedPort
+from netagent.wire.messages import FlowsReply
+
+NOW = 10**18
+DUMP = (
+    "cookie=0xcb4a233a, table=33, priority=50,metadata=0x2 actions=set_field:0x4->reg15",
+    "cookie=0x0, table=39, priority=100,reg15=0x4,metadata=0x2 actions=output:4",
+    "table=40, priority=0 actions=set_field:0x5->metadata",
+    "cookie=0x7, table=1, metadata=0x1/0xff actions=drop",
+)
+
+
+def state(host, *ports):
+    plugged = tuple(PluggedPort(name=name, interface=f"{name}-i") for name in ports)
+    return ControllerState(source="ovn", chassis=host, ports=plugged)
+
+
+def meaning(meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",)):
+    asked = []
+
+    async def answer(question):
+        asked.append(question)
+        return Meanings(query=1, meant=(meant,))
+
+    async def dump(host, bridge):
+        return FlowsReply(bridge=bridge, wall_ns=NOW, flows=DUMP)
+
+    intent = Intent(
+        "ovn", NOW, dict(away), {name: Port(name, is_enabled=name != "off") for name in ports},
+        {"p": Placement("p", placed)}, {name: Chassis(name) for name in chassis},
+    )  # fmt: skip
+    driven = DrivenHosts()
+    driven.take("h1", NOW, state("h1"), NOW)
+    driven.take("h2", NOW, state("h2", "p"), NOW)
+    made = Meaning(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
+    return asyncio.run(made.read("h1", MeaningRequest(bridge="br-int", ends=()))).meant[0], asked
+
+
+def test_flows_are_read_as_they_are_printed():
+    assert places(DUMP) == ((33, 0xCB4A233A, 2), (39, 0, 2), (40, 0, 0), (1, 7, 0))
+
+
+def test_the_reader_is_asked_with_the_flows_and_what_is_disabled():
+    told, (asked,) = meaning(Meant(meaning="refused"), ports=("p", "off"))
+    assert told == Meant(meaning="refused")
+    assert (asked.chassis, asked.disabled, len(asked.installed)) == ("h1", ("off",), len(DUMP))
+
+
+NOWHERE = Meant(meaning="missing", part="port p", text="nowhere")
+
+
+def test_a_port_that_is_nowhere_is_at_fault_or_its_host_where_that_is_not_known():
+    assert meaning(NOWHERE)[0].part == "port p"
+    told, _ = meaning(NOWHERE, chassis=("h1",))
+    assert told.part == "h2"
+    assert "no record of h2" in told.text
+
+
+@pytest.mark.parametrize(
+    "known", [{"placed": "h2"}, {"away": {"OVN_Southbound": "refused"}}, {"ports": ()}]
+)
+def test_a_port_that_is_somewhere_or_that_nobody_knows_now_is_not_accused(known):
+    assert meaning(NOWHERE, **known)[0].part == ""
+
+
+def test_a_host_that_no_controller_drives_has_no_intent():
+    made = Meaning(SimpleNamespace(), DrivenHosts(), None)
+    with pytest.raises(CapabilityMissing):
+        asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=())))
