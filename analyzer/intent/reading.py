@@ -44,9 +44,9 @@ class Reading:
 
 
 _FIELDS = {
-    "dl_src": "eth.src", "dl_dst": "eth.dst", "nw_src": "ip4.src", "nw_dst": "ip4.dst",
-    "ipv6_src": "ip6.src", "ipv6_dst": "ip6.dst", "udp_src": "udp.src", "udp_dst": "udp.dst",
-    "tcp_src": "tcp.src", "tcp_dst": "tcp.dst",
+    "dl_src": "eth.src", "dl_dst": "eth.dst", "eth_src": "eth.src", "eth_dst": "eth.dst",
+    "nw_src": "ip4.src", "nw_dst": "ip4.dst", "ipv6_src": "ip6.src", "ipv6_dst": "ip6.dst",
+    "udp_src": "udp.src", "udp_dst": "udp.dst", "tcp_src": "tcp.src", "tcp_dst": "tcp.dst",
 }  # fmt: skip
 """Fields of a packet as Open vSwitch writes them -> as logical flows do (ovn-fields(7))."""
 _REGISTERS = {"in": "reg14", "out": "reg15"}
@@ -143,8 +143,9 @@ def _secured(
     if named and not _is_enabled(by, ports):
         return Reading(Meaning.REFUSED, f"{by} is disabled", by, flow)
     end_of, words = ("dst", "goes to") if way == "out" else ("src", "comes from")
-    names = (f"dl_{end_of}", f"nw_{end_of}", f"ipv6_{end_of}")
-    what = ", ".join(said[name] for name in names if name in said)
+    packet = packet_of(end.header)
+    names = (f"{layer}.{end_of}" for layer in ("eth", "ip4", "ip6"))
+    what = ", ".join(packet[name] for name in names if name in packet)
     text = f"refused by port security of {by}: the packet {words} {what}"
     return Reading(Meaning.REFUSED, text, f"port security of {by}", flow)
 

@@ -9,11 +9,13 @@ from analyzer.intent.logical import difference
 from analyzer.intent.model import Port
 from analyzer.intent.reading import Meaning, packet_of, read_end
 from netagent.wire.walk import End, Quote
+from ovs_checks.openflow.notation import format_header
+from ovs_checks.openflow.parse import parse_header
 from tests.analyzer.intent.recorded import installed, selected
 
 START = (
     "udp,in_port=5,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:03,nw_src=10.0.0.1,"
-    "nw_dst=10.0.0.3,tp_src=0,tp_dst=4791"
+    "nw_dst=10.0.0.3,tp_src=7,tp_dst=4791"
 )
 ON_WAY = f"{START},reg14=0x2,metadata=0x2"
 
@@ -91,8 +93,14 @@ def test_a_flow_that_no_row_stands_for_means_nothing_known():
     assert read(ended(None, "", cookie=0)).meaning is Meaning.UNKNOWN
 
 
+def test_a_header_of_a_walk_is_told_in_a_matchs_words():
+    walked = format_header(parse_header(START))
+    assert "eth_dst=" in walked  # in other words than those of `ofproto/trace`
+    assert packet_of(walked) == packet_of(START) | {"eth.dst": "02:00:00:00:00:03"}
+
+
 def test_a_header_is_told_in_a_matchs_words():
     assert packet_of(START) == {
         "eth.src": "02:00:00:00:00:01", "eth.dst": "02:00:00:00:00:03", "ip4.src": "10.0.0.1",
-        "ip4.dst": "10.0.0.3", "udp.src": "0", "udp.dst": "4791",
+        "ip4.dst": "10.0.0.3", "udp.src": "7", "udp.dst": "4791",
     }  # fmt: skip
