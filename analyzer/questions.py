@@ -35,11 +35,16 @@ class MeaningRequest(Struct, frozen=True, kw_only=True):
     ends: tuple[End, ...]
 
 
+CHANGED = "changed"
+"""What it means that a flow is not there any more which a walk ended at: what is wanted, or what
+is there, changed meanwhile, and the next window tells."""
+
+
 class Meant(Struct, frozen=True, kw_only=True):
     """What one end means."""
 
     meaning: str = ""
-    """A value of `analyzer.intent.reading.Meaning`."""
+    """A value of `analyzer.intent.reading.Meaning`, or `CHANGED`."""
     text: str = ""
     """One sentence for people."""
     by: str = ""

@@ -10,9 +10,10 @@ from analyzer.controllers.selecting import NORTHBOUND, SOUTHBOUND, Select, conne
 from analyzer.intent import selected
 from analyzer.intent.logical import difference
 from analyzer.intent.model import Port
-from analyzer.intent.reading import Reading, read_end
+from analyzer.intent.reading import read_end
 from analyzer.intent.selected import Selected
-from analyzer.questions import Meant
+from analyzer.questions import CHANGED, Meant
+from netagent.wire.walk import End
 
 _FLOWS = "Logical_Flow"
 
@@ -42,7 +43,12 @@ def meanings(rows: Selected, asked: AskMeaning) -> Meanings:
     places = {explainer.place_of(cookies): table for table, cookies in tables.items()}
     ports = {name: Port(name, is_enabled=False) for name in asked.disabled}
 
-    def meant(reading: Reading | None) -> Meant:
+    here = {cookie for cookie, _ in installed}
+
+    def meant(end: End) -> Meant:
+        if end.flow and end.flow.cookie not in here:
+            return Meant(meaning=CHANGED, text="the flow that dropped it is gone")
+        reading = read_end(end, explainer, host, missing, ports=ports)
         if reading is None:
             return Meant()
         flow = reading.flow
@@ -55,8 +61,7 @@ def meanings(rows: Selected, asked: AskMeaning) -> Meanings:
             part=f"port {reading.port}" if reading.port else "",
         )
 
-    ends = (read_end(end, explainer, host, missing, ports=ports) for end in asked.ends)
-    return Meanings(query=asked.query, meant=tuple(map(meant, ends)))
+    return Meanings(query=asked.query, meant=tuple(map(meant, asked.ends)))
 
 
 def _southbound(select: Select, chassis: str) -> dict[str, list[dict[str, Any]]]:

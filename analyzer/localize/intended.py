@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from analyzer.localize.case import OrderedPair
-from analyzer.questions import Ask, Asking, Failed, MeaningReply, MeaningRequest, Meant
+from analyzer.questions import (
+    CHANGED,
+    Ask,
+    Asking,
+    Failed,
+    MeaningReply,
+    MeaningRequest,
+    Meant,
+)
 from netagent.model.path import controller, flow_table
 from netagent.wire import walk as wire
 from netagent.wire.conversion import walk_to_wire
@@ -69,7 +77,7 @@ def _end(reach: Reach, *walks: LocalWalk | None) -> tuple[str, wire.End] | None:
 
 
 def _told(reach: Reach, host: str, bridge: str, meant: Meant) -> Reach | None:
-    if meant.meaning == REFUSED:
+    if meant.meaning in {REFUSED, CHANGED}:
         return None
     if meant.meaning != MISSING:
         return reach

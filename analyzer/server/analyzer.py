@@ -254,7 +254,7 @@ class Analyzer:
             counters=counters,
         )
         if (ovn := config.controllers.ovn) is not None:
-            analyzer._follow(Controller(ovn, clock))
+            analyzer._follow(Controller(ovn, clock, on_intent=lambda _intent: analyzer.differed()))
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
         analyzer.steady = steady
@@ -345,6 +345,11 @@ class Analyzer:
             self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
             self.asker.news()
 
+    def differed(self) -> None:
+        """Have what a controller and its hosts say compared soon: one of them said something."""
+        if self.differing is not None:
+            self.differing.news()
+
     def _follow(self, controller: Controller) -> None:
         """Follow what a controller says should be."""
         differing = Differing(controller, self.driven, self.registry, self.judge.give, self.clock)
@@ -409,7 +414,10 @@ class Analyzer:
             self.counters.bad_controllers += 1
             log.warning("controller_unusable", host=summary.host, error=str(error))
             return
+        before = self.driven.said.get(summary.host)
         self.driven.take(summary.host, summary.start_ns, summary.controller, wall_ns)
+        if before is None or before.state != summary.controller:
+            self.differed()
 
     def refused(self, why: messages.Refused) -> None:
         """Note that a stored summary could not be used."""

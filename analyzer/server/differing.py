@@ -2,6 +2,7 @@
 """What differs between a controller and its hosts, asked again and again, and told to the judge."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from analyzer.intent.differences.contract import Difference, HostSaid
@@ -14,7 +15,11 @@ from analyzer.server.clock import Clock
 from analyzer.server.controllers import Controller
 
 STEP_S = 5.0
-"""Seconds between two looks. Chosen: a window; what differs has to last for many."""
+"""Seconds between two looks where nothing is new. Chosen: a window; what differs has to last for
+many."""
+LEAST_S, SHARE = 0.02, 0.1
+"""Seconds between two looks at least, and the share of a core that they may take. Chosen: what was
+said in a window is looked at before that is judged."""
 
 
 class Differing:
@@ -32,14 +37,25 @@ class Differing:
         self._controller, self._driven, self._registry = controller, driven, registry
         self._give, self._clock = give, clock
         self._differences = Differences()
+        self._news = asyncio.Event()
         self.standing: tuple[Difference, ...] | None = None
         """What stands; None while it is too early to tell."""
 
     async def run(self) -> None:
         """Look until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(STEP_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(STEP_S):
+                    await self._news.wait()
+            self._news.clear()
+            began_s = loop.time()
             await self.step()
+            await asyncio.sleep(max(LEAST_S, (loop.time() - began_s) / SHARE))
+
+    def news(self) -> None:
+        """Note that a host or the controller said something new: look soon."""
+        self._news.set()
 
     async def step(self) -> None:
         """Look once."""

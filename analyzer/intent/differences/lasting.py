@@ -31,9 +31,6 @@ Chosen: by then all that keeps a host from what is new has lasted."""
 REASON_NS = 30_000_000_000
 """Nanoseconds for which a mismatch is seen before it may be the reason of another. Chosen: half of
 what that one has to last; instances that are busy are behind at every other look."""
-SOON_NS = 5_000_000_000
-"""Nanoseconds after which a mismatch may be why endpoints lose all that they send. Chosen: two
-steps; that probes agree takes the place of time."""
 Key = tuple[FindingKind, str, str]
 _KNOWN_TO_HOSTS = {
     FindingKind.CONTROLLER_AWAY, FindingKind.CONTROLLER_STALE, FindingKind.TUNNEL_ADDRESS_WRONG,
@@ -96,10 +93,7 @@ class Differences:
         return {
             key: each
             for key, each in seen.items()
-            if ages[key] >= SOON_NS
-            and key not in self._standing
-            and key not in following
-            and not _is_away(each)
+            if key not in self._standing and key not in following and not _is_away(each)
         }
 
     def _tell(

@@ -5,6 +5,7 @@ import pytest
 
 from analyzer.controllers.meaning import meanings, read_meaning
 from analyzer.controllers.messages import AskMeaning
+from analyzer.questions import CHANGED
 from netagent.model.errors import Unreachable
 from netagent.wire.walk import End, Quote
 from tests.analyzer.intent.recorded import selected, told
@@ -13,6 +14,7 @@ HEADER = (
     "udp,in_port=5,reg14=0x2,metadata=0x2,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:03,"
     "nw_src=10.0.0.1,nw_dst=10.0.0.3,tp_src=0,tp_dst=4791"
 )
+KNOWN = {flow.cookie for flow in selected().flows}
 L2 = "ls_in_l2_lkup", "eth.dst == 02:00:00:00:00:03"
 
 
@@ -31,6 +33,8 @@ def asked(*ends, without=None, **values):
         for cookie, table, metadata in told()["hosts"]["h1"]
         if cookie != without
     ]
+    ours = (each.flow.cookie for each in ends if each.flow and each.flow.cookie in KNOWN)
+    flows += [(46, cookie, 2) for cookie in ours]
     return AskMeaning(query=7, chassis="h1", installed=tuple(flows), ends=ends, **values)
 
 
@@ -51,6 +55,11 @@ def test_a_policy_a_disabled_port_and_one_that_is_nowhere_are_told_apart():
     assert (policy.meaning, policy.by) == ("refused", "ACL quarantine")
     assert (disabled.meaning, disabled.text) == ("refused", "port p1-0 is disabled")
     assert (nowhere.meaning, nowhere.part, nowhere.table) == ("missing", "port p3-0", -1)
+
+
+def test_a_flow_that_is_gone_since_the_walk_tells_nothing():
+    (meant,) = meanings(selected(), asked(end(0xDEAD))).meant
+    assert meant.meaning == CHANGED
 
 
 def test_an_end_that_arrives_means_nothing():

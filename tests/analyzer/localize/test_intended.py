@@ -2,7 +2,7 @@
 import pytest
 
 from analyzer.localize.intended import read
-from analyzer.questions import Failed, MeaningReply, Meant, Why
+from analyzer.questions import CHANGED, Failed, MeaningReply, Meant, Why
 from netagent.model.ids import EndpointId
 from netagent.model.path import controller, flow_table
 from ovs_checks.translate.ends import End, Quote
@@ -59,8 +59,9 @@ def test_what_is_missing_is_at_fault_and_what_nobody_knows_stays(reply, componen
     assert (found[PAIR].component, found[PAIR].outcome) == (component, outcome)
 
 
-def test_what_a_policy_refuses_is_no_fault():
-    _, found, missing = told({PAIR: stopped()}, {PAIR: walk()}, {}, meant(meaning="refused"))
+@pytest.mark.parametrize("meaning", ["refused", CHANGED])
+def test_what_a_policy_refuses_or_what_changes_now_is_no_fault(meaning):
+    _, found, missing = told({PAIR: stopped()}, {PAIR: walk()}, {}, meant(meaning=meaning))
     assert found == {PAIR: None}
     assert missing == []
 

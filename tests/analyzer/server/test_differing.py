@@ -3,14 +3,17 @@ import asyncio
 from types import SimpleNamespace
 
 from analyzer.intent.differences.contract import FRESH_NS
+from analyzer.intent.differences.lasting import YOUNG_NS
 from analyzer.replay import records
 from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.registry import Registry
+from analyzer.server import differing as room
 from analyzer.server.differing import STEP_S, Differing
 from netagent.model.finding import FindingKind
 from netagent.wire.controller import Working
 from netagent.wire.messages import Registration
 from tests.analyzer.intent.differences.clusters import Cluster
+from tests.waiting import until
 
 STEP_NS = round(STEP_S * 1e9)
 
@@ -80,3 +83,20 @@ def test_which_ports_are_plugged_in_is_what_hosts_say():
     assert {name for ports in told.values() for name in ports.values()} == {
         each.name for each in followed.cluster.plugs.values()
     }
+
+
+def test_news_are_looked_at_at_once(monkeypatch):
+    monkeypatch.setattr(room, "STEP_S", 3600)
+    followed = Followed()
+    followed.look(1)
+    followed.now_ns += 2 * YOUNG_NS
+
+    async def work():
+        looking = asyncio.create_task(followed.differing.run())
+        followed.differing.news()
+        await until(lambda: followed.given)
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    asyncio.run(work())
+    assert [type(each) for each in followed.given] == [records.Differed]
