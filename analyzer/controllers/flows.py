@@ -4,8 +4,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from analyzer.controllers.messages import MOST_FLOWS, AskFlows, Flows
-from analyzer.controllers.selecting import SOUTHBOUND, Select, connected, selecting
+from analyzer.controllers.selecting import NORTHBOUND, SOUTHBOUND, Select, connected, selecting
+from analyzer.intent import selected
 from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.ovn import flow_of
 
@@ -15,13 +18,22 @@ MOST_TEXT = 4 << 20
 _COLUMNS = ["pipeline", "table_id", "priority", "match", "actions", "external_ids"]
 
 
-def read_flows(remotes: Sequence[str], asked: AskFlows) -> Flows:
+def read_flows(remotes: Sequence[str], asked: AskFlows, northbound: Sequence[str] = ()) -> Flows:
     """Return the flows that are asked for, from the first remote that answers.
 
-    Raises Unreachable where none does, or RemoteProtocolError.
+    With `northbound` remotes also what they were made for. Raises Unreachable where none answers,
+    or RemoteProtocolError.
     """
     with connected(SOUTHBOUND, remotes) as select:
-        return find(select, asked)
+        found = find(select, asked)
+    hints = {flow.hint for flow in found.flows} - {""}
+    if not northbound or not hints:
+        return found
+    with connected(NORTHBOUND, northbound) as select:
+        tables = selected.NORTHBOUND
+        rows = select(*(selecting(name, [], columns) for name, columns in tables.items()))
+    owners = selected.read({}, dict(zip(tables, rows, strict=True))).owners
+    return msgspec.structs.replace(found, owners={h: owners[h] for h in hints & owners.keys()})
 
 
 def find(select: Select, asked: AskFlows) -> Flows:

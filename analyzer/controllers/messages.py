@@ -95,6 +95,8 @@ class Flows(Struct, frozen=True, kw_only=True, tag="flows"):
     flows: tuple[LogicalFlow, ...]
     more: int = 0
     """How many there are besides."""
+    owners: dict[str, str] = {}
+    """First digits of the northbound rows that they were made for -> what each is."""
 
 
 class Meanings(Struct, frozen=True, kw_only=True, tag="meanings"):

@@ -157,7 +157,7 @@ class Reader:
             asked = self._questions.get()
             try:
                 said: Up = (
-                    read_flows(self._southbound, asked)
+                    read_flows(self._southbound, asked, self._northbound)
                     if isinstance(asked, AskFlows)
                     else read_meaning(self._northbound, self._southbound, asked)
                 )

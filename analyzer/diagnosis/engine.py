@@ -181,6 +181,16 @@ class _Judging:
     """Instant until which answers to the questions in `asked` count."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Differed:
+    """What is known of controllers."""
+
+    differences: tuple[Difference, ...] = ()
+    is_young: bool = True
+    is_read: bool = False
+    """Whether anybody reads one."""
+
+
 class Diagnosis:
     """Detection, localisation and the life of incidents."""
 
@@ -226,8 +236,8 @@ class Diagnosis:
         self._next_id = 0
         self._events: deque[Event] = deque()
         self._findings: dict[str, tuple[int, tuple[Finding, ...]]] = {}
-        self._differences: tuple[Difference, ...] | None = None
-        """Where hosts have not what their controllers want, as was said last; None: nobody did."""
+        self._differed = _Differed()
+        """Where hosts have not what their controllers want, as was said last."""
         self._forgot_ns = 0
         self._impaired_until_ns = 0
         """Instant until which missing summaries may be the analyzer's own fault."""
@@ -356,12 +366,13 @@ class Diagnosis:
             self._findings[summary.host] = (summary.start_ns, findings)
         return taken
 
-    def differed(self, differences: Sequence[Difference]) -> None:
+    def differed(self, differences: Sequence[Difference], *, is_young: bool = False) -> None:
         """Take all that stands between controllers and their hosts; it holds until it is told anew.
 
-        See `analyzer.intent.differences.lasting`.
+        `is_young` says that what is not among them may stand all the same. See
+        `analyzer.intent.differences.lasting`.
         """
-        self._differences = tuple(differences)
+        self._differed = _Differed(tuple(differences), is_young=is_young, is_read=True)
 
     def put_late(self, now_ns: int) -> None:
         """Note that the questions of the newest step were put to agents only now.
@@ -551,6 +562,7 @@ class Diagnosis:
             case.explain(found)
             if localizer.settles:
                 settled |= {unordered(pair_of(v.flow)) for each in found for v in each.flows}
+        settled |= case.excused
         # A fault may be mended while its last window is being judged: what is asked then is well
         # already, and the next window begins with what was lost meanwhile.
         unconnected = case.flows.where(case.flows.unconnected)
@@ -577,8 +589,8 @@ class Diagnosis:
 
     def _is_unread(self, subjects: Collection[Subject]) -> bool:
         """Return whether these are parts of a controller that is not read now, or not yet."""
-        is_known = self._differences is not None and not any(
-            each.finding.kind is FindingKind.CONTROLLER_AWAY for each in self._differences
+        is_known = not self._differed.is_young and not any(
+            each.finding.kind is FindingKind.CONTROLLER_AWAY for each in self._differed.differences
         )
         return not is_known and any(
             isinstance(each, Component) and each.kind is Kind.CONTROLLER for each in subjects
@@ -666,8 +678,8 @@ class Diagnosis:
             shared_silence=self._silence.shared,
             clocks=self._silence.clocks,
             absent=self._arrival.missing,
-            differences=self._differences or (),
-            is_driven=self._differences is not None,
+            differences=self._differed.differences,
+            is_driven=self._differed.is_read,
             now_ns=now_ns,
             standing=self._book.standing(),
             mute=stalled | began | undecided | self._delay.starved.keys(),
@@ -700,7 +712,7 @@ class Diagnosis:
             if start > newest_ns - FINDINGS_NS
         ]
         declared = differences(self._topology, (r.endpoint for r in self._roster.endpoints()))
-        lasting = [each.finding for each in self._differences or () if each.lasts]
+        lasting = [each.finding for each in self._differed.differences if each.lasts]
         return stated + lasting + declared
 
     def topology(self) -> object:

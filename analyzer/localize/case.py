@@ -88,6 +88,8 @@ class Case:
     """Whether what a controller wants can be asked for."""
     dead: frozenset[Component] = frozenset()
     """Components that lose all that crosses them, by the vote on losses."""
+    excused: set[OrderedPair] = field(default_factory=set)
+    """Unordered pairs that a policy keeps apart, or what changes just now: nobody is at fault."""
     explained: list[Explained] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     """Evidence that could not be had."""

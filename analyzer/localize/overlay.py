@@ -19,6 +19,7 @@ from analyzer.localize.case import (
     is_switched,
     pair_of,
     pairs_quoted,
+    unordered,
 )
 from analyzer.localize.contract import Context
 from analyzer.localize.tracing.doubts import Walked
@@ -86,6 +87,7 @@ class Overlay:
         refused = [pair for pair, reach in read.items() if reach is None]
         if refused:
             case.cover(case.rest.only(case.rest.between(refused)).number)
+            case.excused |= set(map(unordered, refused))
         return {pair: reach for pair, reach in read.items() if reach is not None}
 
 

@@ -81,7 +81,7 @@ class Fed:
             case records.Arriving():
                 diagnosis.arriving(record.since_ns, record.now_ns)
             case records.Differed():
-                diagnosis.differed(record.differences)
+                diagnosis.differed(record.differences, is_young=record.is_young)
             case records.Stepped():
                 return diagnosis.step(record.now_ns)
             case records.PutLate():

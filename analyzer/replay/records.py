@@ -140,6 +140,8 @@ class Differed(Struct, frozen=True, kw_only=True, tag="differed"):
     """All that stood between controllers and their hosts, from then on."""
 
     differences: tuple[Difference, ...]
+    is_young: bool = False
+    """Whether it is too early to tell that anything is over."""
     now_ns: int
 
 

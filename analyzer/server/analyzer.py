@@ -356,7 +356,8 @@ class Analyzer:
         self.controller, self.differing = controller, differing
         self.intended.intents = lambda: (controller.intent,)
         self.intended.plugged = differing.plugged
-        self.asker.meaning = Meaning(controller, self.driven, self.fleet.flows).read
+        meaning = Meaning(controller, self.driven, self.fleet.flows)
+        self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
 
     async def _declare(self, path: str) -> None:
         """Have Kubernetes declare its tasks; where it is not read, those from there go."""

@@ -38,8 +38,8 @@ class Differing:
         self._give, self._clock = give, clock
         self._differences = Differences()
         self._news = asyncio.Event()
-        self.standing: tuple[Difference, ...] | None = None
-        """What stands; None while it is too early to tell."""
+        self.standing: tuple[Difference, ...] = ()
+        self._was_young: bool | None = None
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -63,9 +63,11 @@ class Differing:
         asked = self._controller.intent, self._states(), endpoints, self._clock()
         # Of tens of thousands of ports it takes tenths of a second.
         told = await asyncio.to_thread(self._differences.step, *asked)
-        if told is not None and told != self.standing:
-            self.standing = told
-            self._give(records.Differed(differences=told, now_ns=self._clock()))
+        young = self._differences.is_young
+        if (told, young) != (self.standing, self._was_young):
+            self.standing, self._was_young = told, young
+            now_ns = self._clock()
+            self._give(records.Differed(differences=told, is_young=young, now_ns=now_ns))
 
     def plugged(self) -> Plugged:
         """Return which logical ports hosts have plugged in."""

@@ -3,16 +3,19 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import msgspec
+import structlog
 
 from analyzer.controllers.messages import AskMeaning
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
-from netagent.model.errors import CapabilityMissing
+from netagent.model.errors import CapabilityMissing, NetAgentError
 from netagent.wire.messages import FlowsReply
+
+log = structlog.get_logger()
 
 Dump = Callable[[str, str], Awaitable[FlowsReply]]
 """Returns the flows of a host's bridge; raises Unreachable."""
@@ -47,6 +50,19 @@ class Meaning:
             )
         )
         return MeaningReply(meant=tuple(map(self._placed, answer.meant)))
+
+    async def policies(self, cookies: Collection[int]) -> dict[int, str]:
+        """Return which of these cookies are policies' -> their names; none where nobody knows."""
+        try:
+            told = await self._controller.flows([f"{cookie:08x}" for cookie in cookies])
+        except NetAgentError as error:
+            log.warning("policies_unknown", error=str(error))
+            return {}
+        return {
+            flow.cookie: told.owners.get(flow.hint, flow.stage)
+            for flow in told.flows
+            if "_acl" in flow.stage and flow.hint
+        }
 
     def _placed(self, meant: Meant) -> Meant:
         """Return what is at fault where no flow leads to a port: its host, or its binding.

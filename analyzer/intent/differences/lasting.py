@@ -26,8 +26,8 @@ ASKED: tuple[Callable[[Sight], Iterator[Mismatch]], ...] = (
 )  # fmt: skip
 """In the order in which what is asked for comes to a host."""
 YOUNG_NS = 120_000_000_000
-"""Nanoseconds after the first step before which nothing is told, that nothing differs least of all.
-Chosen: by then all that keeps a host from what is new has lasted."""
+"""Nanoseconds after the first step before which it is not told that nothing differs. Chosen: by
+then all that keeps a host from what is new has lasted."""
 REASON_NS = 30_000_000_000
 """Nanoseconds for which a mismatch is seen before it may be the reason of another. Chosen: half of
 what that one has to last; instances that are busy are behind at every other look."""
@@ -45,6 +45,9 @@ class Differences:
     """What differs between one controller and its hosts, followed over time."""
 
     def __init__(self) -> None:
+        self.is_young = True
+        """Whether it is too early to tell that nothing differs any more, as what held before a
+        restart may still."""
         self._began_ns: int | None = None
         self._since: dict[Key, int] = {}
         """Mismatches seen at the newest step -> instant since when each is."""
@@ -57,10 +60,9 @@ class Differences:
         states: Mapping[str, HostSaid],
         endpoints: Iterable[Endpoint],
         now_ns: int,
-    ) -> tuple[Difference, ...] | None:
+    ) -> tuple[Difference, ...]:
         """Return the differences that stand, in order; the same ones as before where none changed.
 
-        None where it is too early to tell, as incidents from before a restart may still hold.
         `states` is the newest of each host that this controller drives, however old. `now_ns` is
         the analyzer's time, Unix nanoseconds.
         """
@@ -84,8 +86,8 @@ class Differences:
             if ages[key] >= each.after_ns and key not in following
         }
         self._began_ns = min(now_ns, now_ns if self._began_ns is None else self._began_ns)
-        told = self._tell(self._standing, self._soon(seen, ages), sight)
-        return told if now_ns - self._began_ns >= YOUNG_NS else None
+        self.is_young = now_ns - self._began_ns < YOUNG_NS
+        return self._tell(self._standing, self._soon(seen, ages), sight)
 
     def _soon(self, seen: Mapping[Key, Mismatch], ages: Mapping[Key, int]) -> dict[Key, Mismatch]:
         """Return what does not stand yet, and follows from nothing else that is seen."""

@@ -76,11 +76,13 @@ class TapedDiagnosis(Diagnosis):
         self._tape(records.Ingested(payload=encode(summary), now_ns=now_ns))
         return super().ingest(summary, now_ns)
 
-    def differed(self, differences: Sequence[Difference]) -> None:
+    def differed(self, differences: Sequence[Difference], *, is_young: bool = False) -> None:
         """Take what stands between controllers and hosts; see `Diagnosis.differed`."""
-        record = records.Differed(differences=tuple(differences), now_ns=self._stepped_ns)
+        record = records.Differed(
+            differences=tuple(differences), is_young=is_young, now_ns=self._stepped_ns
+        )
         self._tape(record)
-        super().differed(differences)
+        super().differed(differences, is_young=is_young)
 
     def answer(self, question: int, reply: Reply, now_ns: int) -> None:
         """Take the reply to a question; see `Diagnosis.answer`."""

@@ -61,9 +61,10 @@ def test_what_a_host_said_holds_while_its_summaries_come():
     assert STEP_NS * 30 > 2 * FRESH_NS
     followed.cluster.host["h1"].working = Working.CUT_OFF
     assert followed.look(30) == [(FindingKind.CONTROLLER_STALE, "h1")]
-    begun, soon, told = followed.given
+    young, begun, soon, told = followed.given
     assert isinstance(told, records.Differed)
-    assert begun.differences == ()
+    assert [each.is_young for each in followed.given] == [True, False, False, False]
+    assert young.differences == begun.differences == ()
     assert [each.lasts for each in soon.differences] == [False]
     assert told.differences == followed.differing.standing
 

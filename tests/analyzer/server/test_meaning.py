@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from analyzer.controllers.messages import Meanings
+from analyzer.controllers.messages import Flows, Meanings
+from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Chassis, Intent, Placement, Port
 from analyzer.questions import MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
@@ -79,3 +80,24 @@ def test_a_host_that_no_controller_drives_has_no_intent():
     made = Meaning(SimpleNamespace(), DrivenHosts(), None)
     with pytest.raises(CapabilityMissing):
         asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=())))
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_policies_have_the_names_of_their_acls(known):
+    async def flows(prefixes):
+        if not known:
+            raise CapabilityMissing("reading", "ask later")
+        assert list(prefixes) == ["000000ab", "cd000000"]
+        found = (
+            LogicalFlow(
+                "000000ab-1", "egress", 4, 1, "ip4", "drop;", stage="ls_out_acl", hint="h1"
+            ),
+            LogicalFlow(
+                "cd000000-1", "ingress", 1, 1, "1", "drop;", stage="ls_in_l2_lkup", hint="h"
+            ),
+        )
+        return Flows(query=1, flows=found, owners={"h1": "ACL quarantine"})
+
+    made = Meaning(SimpleNamespace(flows=flows), DrivenHosts(), None)
+    told = asyncio.run(made.policies([0xAB, 0xCD000000]))
+    assert told == ({0xAB: "ACL quarantine"} if known else {})

@@ -211,8 +211,8 @@ class Cluster:
                 self.said[host.name] = HostSaid(self.state(host), self.now_ns)
         told = self.differences.step(self.intent(), self.said, self.endpoints(), self.now_ns)
         self.now_ns += STEP_NS
-        self.soon = tuple(each for each in told or () if not each.lasts)
-        return tuple(each for each in told or () if each.lasts)
+        self.soon = tuple(each for each in told if not each.lasts)
+        return tuple(each for each in told if each.lasts)
 
     def after(self, seconds: int) -> tuple[Difference, ...]:
         """Let time pass; return what differs then."""
