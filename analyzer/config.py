@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from analyzer.actions.broker import Limits, Mode
+from analyzer.actions.verbs import Verb
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from analyzer.intent.kubernetes import CONTAINER, LABELS, RAIL, Rules
@@ -23,6 +25,9 @@ from netagent.model.verdict import IncidentState
 
 T = TypeVar("T")
 Part = TypeVar("Part", bound=msgspec.Struct)
+
+LIMITS = Limits()
+"""Of actions, by default."""
 
 DEFAULT_PORT = 8420
 """TCP port of the analyzer's API. Chosen: one default for the analyzer and the commands."""
@@ -141,6 +146,39 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bytes of the newest records kept, in a folder beside the database; at least 1 MiB."""
     keep: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 4
     """Recordings of the newest incidents kept, each as large at most; 0 keeps none."""
+
+
+class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What may be done about a verdict; the owner of each host permits it besides."""
+
+    mode: Mode = Mode.OBSERVE
+    """`observe`: nothing is even proposed; `advise`: it is said what could be done; `act`: what
+    `verbs` lists is done."""
+    verbs: tuple[Verb, ...] = ()
+    """What is done without a person, where the mode is to act; the rest is advised."""
+    per_hour: Annotated[int, msgspec.Meta(ge=1, le=1000)] = LIMITS.per_hour
+    """Most actions in any hour."""
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)] = LIMITS.share
+    """Most of the hosts on which something is done in any hour; one host always may."""
+    cordon_command: tuple[str, ...] = ()
+    """Run with `cordon HOST` or `uncordon HOST` behind it, by no shell; an absolute path and what
+    it is always given. Without it, to cordon is advised only."""
+
+    def __post_init__(self) -> None:
+        """Refuse a command that depends on where it is looked for, and what nobody can do."""
+        if self.cordon_command and not self.cordon_command[0].startswith("/"):
+            raise ValueError(f"cordon_command: {self.cordon_command[0]!r} is no absolute path")
+        if any("\0" in each for each in self.cordon_command):
+            raise ValueError("cordon_command: no command has a NUL in it")
+        if Verb.CORDON in self.verbs and not self.cordon_command:
+            raise ValueError("verbs: to cordon needs cordon_command")
+
+    @property
+    def limits(self) -> Limits:
+        """The same as the broker takes it."""
+        return Limits(
+            self.mode, frozenset(self.verbs), self.per_hour, self.share, self.cordon_command
+        )
 
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -269,6 +307,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     slowness: Slowness = msgspec.field(default_factory=Slowness)
     tasks: Tasks = msgspec.field(default_factory=Tasks)
     recording: Recording = msgspec.field(default_factory=Recording)
+    actions: Actions = msgspec.field(default_factory=Actions)
     webhooks: tuple[Webhook, ...] = ()
     controllers: Controllers = msgspec.field(default_factory=Controllers)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import httpx
 
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
+from netagent.wire.actions import ActionReply, ActionRequest
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 from netagent.wire.messages import (
     CheckReply,
@@ -40,6 +41,14 @@ REASONS = {
     errno.ENETUNREACH: "no route",
 }
 """Errors of connect() that say something about the peer."""
+
+
+class Refused(RemoteProtocolError):
+    """A host answered, with another status than that all is well."""
+
+    def __init__(self, host: str, status: int, text: str) -> None:
+        super().__init__(f"{host} answers {status}: {text}")
+        self.status = status
 
 
 class Fleet:
@@ -98,6 +107,20 @@ class Fleet:
         )
         if reply.host != host:
             raise RemoteProtocolError(f"{host} speaks of {reply.host}")
+        return reply
+
+    async def act(
+        self, host: str, request: ActionRequest, *, deadline_s: float = 50.0
+    ) -> ActionReply:
+        """Have `host` do something, or say what it would do; raises TooSoon where it did too much.
+
+        The same id is done once, however often it is asked for.
+        """
+        reply = await self._ask(
+            host, "/v1/actions", request, kind=ActionReply, deadline_s=deadline_s
+        )
+        if (reply.host, reply.verb) != (host, request.verb):
+            raise RemoteProtocolError(f"{host} speaks of {reply.verb} on {reply.host}")
         return reply
 
     async def flows(self, host: str, bridge: str, *, deadline_s: float = 3.0) -> FlowsReply:
@@ -297,7 +320,7 @@ async def _content(host: str, response: httpx.Response) -> bytes:
             raise CapabilityMissing(f"{host}: {text}", "see what its agent names as remedy")
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise TooSoon(host, text)
-        raise RemoteProtocolError(f"{host} answers {response.status_code}: {text}")
+        raise Refused(host, response.status_code, text)
     return bytes(chunks)
 
 

@@ -22,6 +22,7 @@ from netagent.host.controllers import CONTROLLERS, UPLINK, Rule, Rules
 from netagent.host.ports import parse_rail
 from netagent.model.errors import ConfigError
 from netagent.model.path import MAX_HOPS
+from netagent.wire.actions import HostVerb
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -286,6 +287,17 @@ class LimitsConfig(_Section, frozen=True, kw_only=True):
     (as `netagent flows layers` does)."""
 
 
+class ActionsConfig(_Section, frozen=True, kw_only=True):
+    """``[actions]``: what the analyzer may have this host do."""
+
+    allow: tuple[HostVerb, ...] = ()
+    """What may be done; by default nothing."""
+    per_hour: Annotated[int, Meta(ge=1, le=60)] = 4
+    """Most actions within an hour, whoever asks."""
+    peers: tuple[Name, ...] = ("analyzer",)
+    """Common names of certificates that may ask for one; each is in `rpc.peers`, too."""
+
+
 class AgentConfig(_Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -304,6 +316,7 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
     trace: TraceConfig = field(default_factory=TraceConfig)
     traffic: TrafficConfig = field(default_factory=TrafficConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    actions: ActionsConfig = field(default_factory=ActionsConfig)
 
     def __post_init__(self) -> None:
         """Refuse plain HTTP where others can reach it, and a controller of no bridge."""
@@ -316,6 +329,10 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             raise ValueError(
                 "endpoints.controller needs a bridge to read: ovs.integration_bridge is empty"
             )
+        if self.actions.allow and self.tls is None:
+            raise ValueError("[tls] is needed: without it, anybody could ask for actions")
+        if self.actions.allow and not self.ovs.integration_bridge:
+            raise ValueError("actions.allow needs a bridge: ovs.integration_bridge is empty")
         if self.insecure:
             return
         if self.tls is None and not self.rpc.loopback:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agent's RPC: a raw ASGI application on uvicorn's HTTP/1.1 protocol, with mutual TLS.
 
-No framework: six routes do not pay for one in an agent of 60 MB. Bodies are msgpack or JSON by
+No framework: some routes do not pay for one in an agent of 60 MB. Bodies are msgpack or JSON by
 content type, so that both the analyzer and `curl` are at home. Who may ask is decided by the
 common name of the client's certificate.
 """
@@ -28,6 +28,7 @@ from netagent.model.errors import (
     Unreachable,
 )
 from netagent.trust import Trust
+from netagent.wire.actions import ActionReply, ActionRequest
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.messages import (
     Announced,
@@ -57,10 +58,10 @@ hold a connection for long."""
 ANSWER_S = 30.0
 """Seconds a request may take to be answered. Chosen: longer than each part's own deadline, so this
 one only ends what hangs."""
-LONGER_S = {"/v1/trace": 150.0, "/v1/validate": 60.0}
+LONGER_S = {"/v1/trace": 150.0, "/v1/validate": 60.0, "/v1/actions": 60.0}
 """Seconds for what takes longer. Chosen: a trace lasts as long as its request says, and compiles
 first (`workers.trace.SPARE_S`); a comparison of tables looks several times, after the walks that
-wait before it."""
+wait before it; what is done is put back before it is answered."""
 
 MAX_CONNECTIONS = 128
 """Open connections beyond which requests are answered 503. Chosen: it bounds the agent's memory."""
@@ -103,6 +104,9 @@ class AgentService(Protocol):
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         """Dump a bridge's flows, or one table's."""
+
+    async def act(self, request: ActionRequest, peer: str | None) -> ActionReply:
+        """Do what the analyzer, `peer`, asks for, where this host's owner permits it."""
 
     async def hear(self, said: Announcement) -> Announced:
         """Take what another host announces."""
@@ -159,6 +163,9 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/trace": {"POST": lambda service, request: service.trace(request.message(TraceRequest))},
     "/v1/validate": {
         "POST": lambda service, request: service.validate(request.message(ValidateRequest))
+    },
+    "/v1/actions": {
+        "POST": lambda service, request: service.act(request.message(ActionRequest), request.peer)
     },
     "/v1/flows": {"GET": _flows},
     PEERS_ROUTE: {"PUT": _hear},

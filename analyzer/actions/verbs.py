@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be done about a verdict, in the words that an operator would type.
 
-Nothing that somebody else owns is ever deleted: there is no verb for it.
+Nothing that somebody else owns is ever deleted: there is no verb for it. Hosts and bridges are
+named by hosts, and operators paste commands: a name that is more than a word has no remedy.
 """
 
-from collections.abc import Callable, Mapping
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from netagent.model.path import Component, Kind
@@ -23,6 +26,10 @@ class Verb(StrEnum):
     """A scheduler places nothing new on a host."""
 
 
+CORDON, UNCORDON = "cordon", "uncordon"
+"""What the command of a configuration is told to do, as kubectl is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """One thing that may be done about a verdict."""
@@ -37,16 +44,25 @@ class Remedy:
     """What takes it back; "" where nothing is left of it."""
 
 
-def remedies(verdict: Verdict, *, bridge_of: Callable[[str], str]) -> tuple[Remedy, ...]:
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+
+
+def remedies(
+    verdict: Verdict, *, bridge_of: Callable[[str], str], cordon: Sequence[str] = ()
+) -> tuple[Remedy, ...]:
     """Return what may be done about a verdict, the gentlest first.
 
     `bridge_of` says which bridge of a host a controller drives; "" where none does: its flows are
-    somebody's own, and nobody would install them again.
+    somebody's own, and nobody would install them again. `cordon` is the command that cordons.
     """
     part = verdict.component
     if part is None or verdict.symptom in {Symptom.SILENCE, Symptom.MISSING}:
         return ()
-    return _REMEDIES.get(part.kind, _none)(part, bridge_of)
+    if part.kind in {Kind.RNIC, Kind.HOST}:
+        found = _cordoned(part, cordon)
+    else:
+        found = _REMEDIES.get(part.kind, _none)(part, bridge_of)
+    return tuple(r for r in found if _WORD.fullmatch(r.host) and _WORD.fullmatch(r.object))
 
 
 def _controller(part: Component, bridge_of: Callable[[str], str]) -> tuple[Remedy, ...]:
@@ -62,14 +78,17 @@ def _flow(part: Component, bridge_of: Callable[[str], str]) -> tuple[Remedy, ...
     bridge = bridge_of(host)
     if not bridge or rest.partition("/")[0] != bridge:
         return ()
-    command = f"ovs-vsctl set Bridge {bridge} protocols=OpenFlow13,OpenFlow15"
-    undo = f"ovs-vsctl set Bridge {bridge} protocols=<as before>"
-    return (Remedy(Verb.REINSTALL, host, bridge, command, undo),)
+    of = f"ovs-vsctl get Bridge {bridge} protocols"
+    to = f"ovs-vsctl set Bridge {bridge} protocols"
+    command = f'P=$({of}); {to}=OpenFlow13,OpenFlow14,OpenFlow15; {to}="$P"'
+    return (Remedy(Verb.REINSTALL, host, bridge, command, ""),)
 
 
-def _rnic(part: Component, _: Callable[[str], str]) -> tuple[Remedy, ...]:
+def _cordoned(part: Component, command: Sequence[str]) -> tuple[Remedy, ...]:
     host = part.name.partition("/")[0]
-    return (Remedy(Verb.CORDON, host, host, f"kubectl cordon {host}", f"kubectl uncordon {host}"),)
+    words = command or ("kubectl",)
+    do, undo = (shlex.join((*words, verb, host)) for verb in (CORDON, UNCORDON))
+    return (Remedy(Verb.CORDON, host, host, do, undo),)
 
 
 def _none(_part: Component, _bridge_of: Callable[[str], str]) -> tuple[Remedy, ...]:
@@ -79,6 +98,4 @@ def _none(_part: Component, _bridge_of: Callable[[str], str]) -> tuple[Remedy, .
 _REMEDIES: Mapping[Kind, Callable[[Component, Callable[[str], str]], tuple[Remedy, ...]]] = {
     Kind.CONTROLLER: _controller,
     Kind.FLOW: _flow,
-    Kind.RNIC: _rnic,
-    Kind.HOST: _rnic,
 }

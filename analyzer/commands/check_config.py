@@ -3,9 +3,13 @@
 
 import argparse
 import json
+import os
 
 from analyzer import config as configuration
+from analyzer.actions.broker import Mode
 from analyzer.commands.ca import FILE
+from analyzer.commands.text import cut
+from analyzer.config import Actions
 from analyzer.controllers.kubernetes import Api
 from analyzer.poster import Poster
 from analyzer.server import identity
@@ -18,8 +22,9 @@ examples:
   netagent-analyzer check-config analyzer.toml
   netagent-analyzer check-config --config analyzer.toml --json
 
-Checks the declared topology, the TLS files and the webhooks' files too; what
-the webhooks' receivers say, `netagent-analyzer webhooks test NAME` asks.
+Checks the declared topology, the TLS files, the webhooks' files and the hook
+that cordons, too; what the webhooks' receivers say,
+`netagent-analyzer webhooks test NAME` asks.
 exit status: 0 it can be used, 2 it cannot; the error names file and line
 """
 
@@ -63,9 +68,28 @@ def run(args: argparse.Namespace) -> int:
         print(f"  kubernetes {kubernetes.url}{told}")
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
+    print(cut(f"  actions    {_said(config.actions)}"))
     for webhook in config.webhooks:
         print(f"  webhook    {webhook.name}: {'signed' if webhook.secret else 'not signed'}")
     return 0
+
+
+def _check_hook(actions: Actions, path: str) -> None:
+    """Raise ConfigError for a command that nobody can run."""
+    if actions.cordon_command and not os.access(actions.cordon_command[0], os.X_OK):
+        text = f"actions.cordon_command: {actions.cordon_command[0]} cannot be run"
+        raise ConfigError(path, text)
+
+
+def _said(actions: Actions) -> str:
+    match actions.mode:
+        case Mode.OBSERVE:
+            return "none are proposed"
+        case Mode.ADVISE:
+            return "are advised, and done by persons"
+        case Mode.ACT:
+            verbs = ", ".join(actions.verbs) or "nothing"
+            return f"{verbs}: {actions.per_hour} an hour, on {actions.share:.0%} of the hosts"
 
 
 def _load(path: str) -> tuple[configuration.Config, DeclaredTopology]:
@@ -78,6 +102,7 @@ def _load(path: str) -> tuple[configuration.Config, DeclaredTopology]:
         identity.trust_of(config.tls, path)
     if config.controllers.kubernetes is not None:
         Api(config.controllers.kubernetes, path)
+    _check_hook(config.actions, path)
     for webhook in config.webhooks:
         Poster(webhook, path)
     return config, topology

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from analyzer.commands import connection
+from analyzer.commands.actions import offers
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import cut, instant, paragraph
 
@@ -49,6 +50,10 @@ def report(incident: dict[str, Any], *, pairs: int) -> Iterator[str]:
     yield from _pairs("healthy pairs next to it", incident["healthy"], pairs)
     yield from _items("evidence", incident["evidence"])
     yield from _items("besides, now (no evidence)", incident.get("remarks", []))
+    if incident.get("actions"):
+        yield ""
+        yield "what could be done (netagent-analyzer actions dry-run asks the host)"
+        yield from offers(incident["actions"])
     yield from _alternatives(incident["alternatives"])
     yield from _items("missing evidence", incident["missing"])
     yield from _items("history", incident["notes"])

@@ -32,6 +32,7 @@ from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.roster.uniformity import Uniformity
 from analyzer.server import identity
+from analyzer.server.acting import Acting, driven_bridge
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
@@ -51,11 +52,14 @@ from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.sampling import Sampling
+from analyzer.store import trail
 from analyzer.store.secret import kept_secret
 from analyzer.store.tables import Store
+from analyzer.store.trail import Trail
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
+from netagent.model.verdict import Incident
 from netagent.trust import Trust
 from netagent.wire.codec import decode
 from netagent.wire.messages import SummaryHead
@@ -119,12 +123,14 @@ class Analyzer:
     judge: Judge
     asker: Asker
     journal: Journal
+    acting: Acting
     mail: Mail
     disk: Disk
     waiters: Waiters
     lists: Lists
     skeletons: Skeletons
     traffic: TrafficBook
+    driven: DrivenHosts
     clock: Clock
     started_ns: int
     trust: Trust | None
@@ -149,7 +155,6 @@ class Analyzer:
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
     uniformity: Uniformity = field(default_factory=Uniformity)
-    driven: DrivenHosts = field(default_factory=DrivenHosts)
     workers: Workers = field(default_factory=Workers)
     controller: Controller | None = None
     """None where none is configured."""
@@ -184,9 +189,9 @@ class Analyzer:
         steady = Steady()
         clock = clock or steady
         counters = Counters()
-        kubernetes = config.controllers.kubernetes
-        if kubernetes is not None:
-            Api(kubernetes, path)  # that what it names can be read is known at the start
+        if config.controllers.kubernetes is not None:
+            # That what it names can be read is known at the start.
+            Api(config.controllers.kubernetes, path)
         mail = Mail(config.webhooks, path, clock)
         store = Store(config.database, clock, counters.unreadable)
         try:
@@ -217,6 +222,13 @@ class Analyzer:
             mail=mail,
         )
         mail.restore(letters, journal.get)
+        driven = DrivenHosts()
+        acting = _acting(config, registry, driven, fleet, journal, clock)
+
+        def tell(incident: Incident) -> None:
+            journal.note(incident)
+            acting.take(incident)
+
         analyzer = cls(
             config=config,
             registry=registry,
@@ -224,14 +236,16 @@ class Analyzer:
             store=store,
             fleet=fleet,
             judge=judge,
-            asker=Asker(judge, fleet, clock, journal.note),
+            asker=Asker(judge, fleet, clock, tell),
             journal=journal,
+            acting=acting,
             mail=mail,
             disk=disk,
             waiters=waiters,
             lists=lists,
             skeletons=skeletons,
             traffic=TrafficBook(),
+            driven=driven,
             clock=clock,
             started_ns=clock(),
             trust=trust,
@@ -256,18 +270,7 @@ class Analyzer:
             analyzer.walks, lambda name: waiters.wake([waiting_for(name)])
         )
         analyzer.asker.arriving_ns = analyzer.service.arriving_ns
-        if kubernetes is not None:
-            analyzer.kubernetes = Kubernetes(
-                kubernetes,
-                path,
-                registry=registry,
-                service=analyzer.service,
-                journal=journal,
-                clock=clock,
-            )
-        for task in registry.tasks():
-            if task.source and kubernetes is None:  # nobody would ever withdraw it
-                await analyzer.service.delete_task(task.id, clock(), source=task.source)
+        await analyzer._declare(path)
         try:
             await judge.begin(analyzer.history, analyzer.refused)
         except (OSError, LinkClosed, LocalProtocolError) as error:
@@ -355,6 +358,22 @@ class Analyzer:
         self.intended.plugged = differing.plugged
         meaning = Meaning(controller, self.driven, self.fleet.flows)
         self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
+
+    async def _declare(self, path: str) -> None:
+        """Have Kubernetes declare its tasks; where it is not read, those from there go."""
+        if (kubernetes := self.config.controllers.kubernetes) is not None:
+            self.kubernetes = Kubernetes(
+                kubernetes,
+                path,
+                registry=self.registry,
+                service=self.service,
+                journal=self.journal,
+                clock=self.clock,
+            )
+            return
+        for task in self.registry.tasks():
+            if task.source:  # nobody would ever withdraw it
+                await self.service.delete_task(task.id, self.clock(), source=task.source)
 
     def _keep(self, summary: SummaryHead, wall_ns: int) -> bool:
         """Take of a summary what is not the judge's; return whether it made sense."""
@@ -487,6 +506,7 @@ class Analyzer:
             ("clock", self._keep_time),
             ("judge", self.judge.run),
             ("asker", self.asker.run),
+            ("acting", self.acting.run),
             ("planner", planner.run),
             ("journal", lambda: self.journal.follow(self.store, self.clock)),
         ):
@@ -536,6 +556,26 @@ def _settle(disk: Disk, kind: str, error: str | None, wall_ns: int) -> None:
             log.info("disk_takes_again")
     elif disk.failed(kind, error, wall_ns):
         log.error("disk_refuses", what=kind, error=error)
+
+
+def _acting(
+    config: Config,
+    registry: Registry,
+    driven: DrivenHosts,
+    fleet: Fleet,
+    journal: Journal,
+    clock: Clock,
+) -> Acting:
+    acting = Acting(
+        config.actions.limits,
+        Trail(Path(config.database).with_name(trail.FILE)),
+        fleet,
+        clock,
+        bridge_of=lambda host: driven_bridge(registry, driven, host),
+        hosts=lambda: len(registry.agents()),
+    )
+    acting.begin(journal.incidents())
+    return acting
 
 
 def _url(registry: Registry, host: str) -> str | None:

@@ -37,6 +37,7 @@ def render(analyzer: Analyzer) -> str:
     lines: list[str] = []
     for name, text, number in _counters(analyzer):
         lines += _family(f"netagent_{name}_total", "counter", text, [({}, float(number))])
+    lines += _family(*_actions(analyzer))
     for name, text, samples in _sent(analyzer):
         lines += _family(f"netagent_{name}_total", "counter", text, samples)
     gauges = (*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer), *_kubernetes(analyzer))
@@ -63,6 +64,13 @@ def _counters(analyzer: Analyzer) -> list[tuple[str, str, int]]:
         ),
         *_told(analyzer),
     ]  # fmt: skip
+
+
+def _actions(analyzer: Analyzer) -> tuple[str, str, str, list[Sample]]:
+    """Return what became of actions, by verb and step."""
+    counts = sorted(analyzer.acting.counts.items())
+    samples = [({"verb": verb, "step": step}, float(n)) for (verb, step), n in counts]
+    return "netagent_actions_total", "counter", "Steps of actions since the start.", samples
 
 
 def _told(analyzer: Analyzer) -> list[tuple[str, str, int]]:
@@ -200,6 +208,11 @@ def _own(analyzer: Analyzer) -> list[Gauge]:
             "invitations_open",
             "Hosts that were invited and did not enrol yet.",
             [({}, float(len(analyzer.authority.invitations)))] if analyzer.authority else [],
+        ),
+        (
+            "actions_breaker_open",
+            "1 while nothing is done by itself, until a person closes the breaker.",
+            [({}, float(bool(analyzer.acting.broker.opened)))],
         ),
         (
             "rows_set_aside",

@@ -16,6 +16,7 @@ import netagent
 from analyzer.roster.addresses import check_rpc_url
 from analyzer.roster.service import check_schema
 from analyzer.server import (
+    actions,
     backups,
     certificates,
     diagnoses,
@@ -344,7 +345,10 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
             404, f"no incident {incident!r}", "`netagent-analyzer incidents` lists what is kept"
         )
     remarks = uniformity.remarks(analyzer, sees, known)
-    return as_json(views.incident(known, stored=journal.is_stored(incident), remarks=remarks))
+    # Commands name hosts, which are no tenant's.
+    could = actions.offered(analyzer, incident) if sees.is_whole else []
+    told = views.incident(known, stored=journal.is_stored(incident), remarks=remarks)
+    return as_json({**told, "actions": could})
 
 
 @get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])
@@ -484,6 +488,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *exports.ROUTES,
             *certificates.ROUTES,
             *uniformity.ROUTES,
+            *actions.ROUTES,
             *webhooks.ROUTES,
             *intent.ROUTES,
             *(incidents, events, show, recording),

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from netagent import __version__
 from netagent.adapters.clock import now_ns, wall_ns
+from netagent.agent.acting import Acting
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
 from netagent.agent.windows import Windows
@@ -20,6 +21,7 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.pinglist import Target
+from netagent.wire.actions import ActionReply, ActionRequest
 from netagent.wire.messages import (
     Announced,
     Announcement,
@@ -66,12 +68,14 @@ class Answers:
         adapters: Adapters,
         membership: Membership,
         windows: Windows,
+        acting: Acting,
     ) -> None:
         self._config = config
         self._instance = instance
         self._adapters = adapters
         self._membership = membership
         self._windows = windows
+        self._acting = acting
         self._validate_from_ns = 0
 
     async def status(self) -> Status:
@@ -127,6 +131,10 @@ class Answers:
             raise TooSoon(self._config.host, wait)
         self._validate_from_ns = now_ns() + round(VALIDATE_EVERY_S * 1e9)
         return await self._adapters.vswitch.validate(request)
+
+    async def act(self, request: ActionRequest, peer: str | None) -> ActionReply:
+        """Do what `peer` asks for, where this host's owner permits it."""
+        return await self._acting.act(request, peer)
 
     async def hear(self, said: Announcement) -> Announced:
         """Take what another host announces of its endpoints."""

@@ -9,6 +9,7 @@ import structlog
 
 from netagent.adapters.clock import now_ns
 from netagent.adapters.host.watcher import Watcher
+from netagent.agent.acting import Acting
 from netagent.agent.adapters import VswitchRpc, build
 from netagent.agent.answers import TRACE_TICK_S, Answers
 from netagent.agent.membership import RETRY_S, Membership
@@ -35,7 +36,10 @@ class Agent:
         vswitch.endpoints = self._membership.endpoints
         self._windows = Windows(config, instance, self._adapters, self._membership)
         self.renewal = Renewal(config, self._adapters)
-        self.answers = Answers(config, instance, self._adapters, self._membership, self._windows)
+        self._acting = Acting(config)
+        self.answers = Answers(
+            config, instance, self._adapters, self._membership, self._windows, self._acting
+        )
         """What others may ask of it."""
 
     def _on_rdma(self) -> None:
@@ -58,11 +62,13 @@ class Agent:
                     ("windows", self._windows.run),
                     ("trust", self.renewal.run),
                     ("shipping", adapters.shipper.run),
+                    ("acting", self._acting.run),
                     ("reopening", membership.reopen),
                     ("traffic", lambda: adapters.sampler.run(adapters.traffic.add)),
                 ):
                     group.create_task(_supervised(name, work))
         finally:
+            await self._acting.close()
             await membership.leave()
             adapters.close()
             await adapters.announcer.close()

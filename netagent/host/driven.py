@@ -43,10 +43,15 @@ class Driven:
     """What was left out of it, and why."""
 
 
+def drives(external_ids: Iterable[str]) -> bool:
+    """Return whether ovn-controller says that a bridge with these external_ids is its own."""
+    return any(k == _GENERATION or k.startswith(_ZONE) for k in external_ids)
+
+
 def is_driven(view: VswitchView, bridge: str) -> bool:
     """Return whether a controller drives `bridge`, or is set to."""
     found = view.bridge(bridge)
-    if found and any(k == _GENERATION or k.startswith(_ZONE) for k in found.external_ids):
+    if found and drives(found.external_ids):
         return True
     ids = view.external_ids
     is_ours = _set(ids, "ovn-bridge") in {"", bridge}

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.actions.broker import Limits, Mode
 from analyzer.config import (
     Config,
     is_loopback,
@@ -98,6 +99,12 @@ def test_a_task_may_be_watched_more_or_less_closely_and_inherits_the_rest(write)
         ("[slowness]\nfactor = 0.5\n", 2, "slowness.factor: expected float >= 1.0"),
         ("[slowness.tasks.x]\nshift_ms = 1\n", None, "unknown key 'shift_ms'"),
         ('listen = "127.0.0.1:1"\nlissten = 3\n', 2, "unknown key 'lissten'"),
+        ('[actions]\nmode = "on"\n', 2, "mode"),
+        ('[actions]\nverbs = ["delete"]\n', 2, "delete"),
+        ('[actions]\nverbs = ["cordon"]\n', 1, "needs cordon_command"),
+        ('[actions]\ncordon_command = ["cordon"]\n', 1, "no absolute path"),
+        ("[actions]\nshare = 2\n", 2, "share"),
+        ("[actions]\nper_day = 2\n", 2, "unknown key 'per_day'"),
         ("[retention]\nage_s = 5\n\nages = 3\n", 4, "unknown key 'ages'"),
         ("[retention]\nage_s = 'long'\n", 2, "retention.age_s: expected int, got str"),
         ("[history]\nminutes = 5\n", 2, "unknown key 'minutes'"),
@@ -246,6 +253,11 @@ def test_a_topology_that_does_not_add_up_is_refused_with_its_line(write, text, l
     error = refusal(load_topology, write(text))
     assert words in error.message
     assert error.line == line
+
+
+def test_by_default_nothing_is_done_nor_proposed():
+    assert Config().actions.limits == Limits()
+    assert Config().actions.mode is Mode.OBSERVE
 
 
 KUBERNETES = '[controllers.kubernetes]\nurl = "https://10.0.0.1:6443"\n'

@@ -7,12 +7,14 @@ import socket
 import time
 
 import httpx
+import msgspec
 import pytest
 
 from analyzer import fleet as fleet_module
-from analyzer.fleet import Fleet, _reason, certificate_names
+from analyzer.fleet import Fleet, Refused, _reason, certificate_names
 from netagent.model.errors import RemoteProtocolError, TooSoon, Unreachable
 from netagent.model.ids import EndpointId
+from netagent.wire.actions import ActionReply, ActionRequest, HostVerb
 from netagent.wire.codec import encode
 from netagent.wire.messages import (
     CheckReply,
@@ -38,6 +40,8 @@ WALK = LocalWalk(host="h0", bridge="br-int", port="p", ends=(END,), steps=())
 
 COMPARE = ValidateRequest(local=A, remote_address="10.0.0.1", remote_mac="02::")
 COMPARED = ValidateReply(host="h0", wall_ns=1, looks=3, flows=0, judged=0, in_hardware=0)
+ACT = ActionRequest(id="i1-aa", verb=HostVerb.RECOMPUTE, bridge="br-int")
+ACTED = ActionReply(host="h0", verb=HostVerb.RECOMPUTE, done=True)
 STATUS = Status(
     host="h0",
     instance="one",
@@ -151,6 +155,7 @@ def reason(url, tls=None, deadline_s=0.2):
             FlowsReply(bridge="br-int", wall_ns=1, flows=("table=0 actions=drop",)),
         ),
         ("POST /v1/validate", lambda f: f.validate("h0", COMPARE), COMPARED),
+        ("POST /v1/actions", lambda f: f.act("h0", ACT), ACTED),
     ],
 )
 def test_each_question_reaches_its_route_and_brings_its_answer(line, question, reply):
@@ -171,6 +176,30 @@ def test_a_host_that_speaks_of_another_ones_tables_is_not_believed():
 
     with pytest.raises(RemoteProtocolError, match="h1 speaks of h0"):
         run(talk())
+
+
+def test_a_host_that_speaks_of_another_action_is_not_believed():
+    async def talk(host, verb):
+        async with Agent(always(ok(ACTED))) as agent:
+            request = msgspec.structs.replace(ACT, verb=verb)
+            await asked(agent.url, lambda fleet: fleet.act(host, request))
+
+    for host, verb in (("h1", HostVerb.RECOMPUTE), ("h0", HostVerb.REINSTALL)):
+        with pytest.raises(RemoteProtocolError, match="speaks of recompute on h0"):
+            run(talk(host, verb))
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 504])
+def test_a_refusal_has_its_status(status):
+    refusal = f"HTTP/1.1 {status} No\r\ncontent-length: 5\r\n\r\nworse".encode()
+
+    async def talk():
+        async with Agent(always(refusal)) as agent:
+            await asked(agent.url, lambda fleet: fleet.act("h0", ACT))
+
+    with pytest.raises(Refused, match=f"h0 answers {status}: worse") as caught:
+        run(talk())
+    assert caught.value.status == status
 
 
 def test_a_host_that_was_just_asked_says_when_to_ask_again():

@@ -237,3 +237,25 @@ def test_the_rail_of_the_uplink_is_a_word():
 )
 def test_rules_that_nothing_can_be_read_with_are_refused(text, message):
     assert message in problem(f"{SMALL}[endpoints]\n{text}\n").message
+
+
+def test_by_default_nobody_has_this_host_do_anything():
+    assert parse(SMALL).actions.allow == ()
+    made = parse(FULL + '[actions]\nallow = ["recompute", "reinstall"]\n')
+    assert (made.actions.per_hour, made.actions.peers) == (4, ("analyzer",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SMALL + '[actions]\nallow = ["recompute"]\n', "anybody could ask"),
+        ("insecure = true\n" + SMALL + '[actions]\nallow = ["recompute"]\n', "anybody could ask"),
+        (REMOTE + '[actions]\nallow = ["delete"]\n', "delete"),
+        (REMOTE + '[actions]\nallow = ["cordon"]\n', "cordon"),
+        (REMOTE + "[actions]\nper_hour = 61\n", "per_hour"),
+        (REMOTE + "[actions]\nallowed = []\n", "unknown key"),
+        (REMOTE + '[actions]\nallow = ["recompute"]\n[ovs]\nintegration_bridge = ""\n', "needs a"),
+    ],
+)
+def test_actions_that_nobody_may_ask_for_or_that_are_none_are_refused(text, message):
+    assert message in str(problem(text))

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from analyzer.fleet import Fleet
 from netagent.adapters.workers.vswitch import VswitchWorker
+from netagent.agent.acting import Acting
 from netagent.agent.adapters import build
 from netagent.agent.answers import Answers
 from netagent.agent.membership import Membership
@@ -130,7 +131,9 @@ def ask(host, tmp_path, *requests):
         adapters = build(config, worker, lambda: None)
         membership = Membership(config, "one", adapters)
         windows = Windows(config, "one", adapters, membership)
-        server = RpcServer(config, Answers(config, "one", adapters, membership, windows))
+        server = RpcServer(
+            config, Answers(config, "one", adapters, membership, windows, Acting(config))
+        )
         await server.start()
         fleet = Fleet(lambda _: f"http://127.0.0.1:{server.port}")
         said = []

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from netagent.concurrency import timeout
 from netagent.model.errors import RemoteProtocolError
@@ -81,7 +82,7 @@ async def _ask_first(paths: Sequence[Path], command: str, arguments: Sequence[st
     for path in paths:
         call = Call(command, arguments, max_bytes=_MAX_ANSWER)
         try:
-            return await _ask(path, call)
+            return str(await exchange(path, call))
         except (FileNotFoundError, ConnectionRefusedError) as error:
             refused.append(f"{path}: {error}")
         except (OSError, RemoteProtocolError) as error:
@@ -89,7 +90,11 @@ async def _ask_first(paths: Sequence[Path], command: str, arguments: Sequence[st
     raise Absent(refused[0])
 
 
-async def _ask(path: Path, call: Call) -> str:
+async def exchange(path: Path, call: Call) -> Any:
+    """Return the result of one JSON-RPC call over a socket.
+
+    Raises OSError, RemoteProtocolError, NoAnswer where no more connections are taken.
+    """
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         # Where no more connections wait to be taken, connect(2) says EAGAIN, and asyncio takes
@@ -104,7 +109,7 @@ async def _ask(path: Path, call: Call) -> str:
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
-    return str(call.result)
+    return call.result
 
 
 class VswitchdWatch:

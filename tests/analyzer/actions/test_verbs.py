@@ -17,7 +17,7 @@ def of(component, symptom=Symptom.LOSS):
     ("component", "verb", "host", "is_undone"),
     [
         (controller("h1"), Verb.RECOMPUTE, "h1", False),
-        (flow_table("h1", "br-int", 33), Verb.REINSTALL, "h1", True),
+        (flow_table("h1", "br-int", 33), Verb.REINSTALL, "h1", False),
         (rnic("h2", "rnic0"), Verb.CORDON, "h2", True),
         (Component(Kind.HOST, "h2"), Verb.CORDON, "h2", True),
     ],
@@ -45,3 +45,26 @@ def test_what_is_nobodys_to_mend_has_none(component):
 
 def test_a_host_that_is_merely_not_heard_is_left_alone():
     assert of(Component(Kind.HOST, "h2"), Symptom.SILENCE) == ()
+
+
+def test_who_cordons_is_told_the_host_as_one_word():
+    verdict = Verdict(rnic("h2", "rnic0"), None, Symptom.LOSS, 0.9, "why")
+    (remedy,) = remedies(verdict, bridge_of=lambda _: "", cordon=("/opt/my hook", "-q"))
+    assert remedy.command == "'/opt/my hook' -q cordon h2"
+    assert remedy.undo == "'/opt/my hook' -q uncordon h2"
+
+
+@pytest.mark.parametrize(
+    "odd", ["../../x", "-h", "a;reboot", "$(reboot)", "a b", "", "x" * 129, "ü"]
+)
+def test_a_name_that_is_more_than_a_word_has_no_remedy(odd):
+    """Hosts say it, and operators paste it."""
+
+    def of_any(component):
+        verdict = Verdict(component, None, Symptom.LOSS, 0.9, "why")
+        return remedies(verdict, bridge_of=lambda host: odd if host == "h1" else "br-int")
+
+    assert of_any(controller("h1")) == ()
+    assert of_any(flow_table("h1", odd, 3)) == ()
+    assert of_any(Component(Kind.HOST, odd)) == ()
+    assert of_any(Component(Kind.CONTROLLER, odd)) == ()

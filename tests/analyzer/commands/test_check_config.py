@@ -50,6 +50,26 @@ def test_the_installed_file_is_the_one_that_is_meant_without_a_name(tmp_path, mo
     assert f"{tmp_path}/analyzer.toml" in capsys.readouterr().err
 
 
+def test_what_may_be_done_is_shown_and_a_hook_that_cannot_be_run_is_an_error(tmp_path, capsys):
+    path = tmp_path / "analyzer.toml"
+    hook = 'cordon_command = ["/bin/true", "-q"]\n'
+    for text, said in (
+        ("", "none are proposed"),
+        ('[actions]\nmode = "advise"\n', "are advised, and done by persons"),
+        ('[actions]\nmode = "act"\n', "nothing: 4 an hour, on 2% of the hosts"),
+        (
+            '[actions]\nmode = "act"\nverbs = ["recompute", "cordon"]\nper_hour = 9\n' + hook,
+            "recompute, cordon: 9 an hour",
+        ),
+    ):
+        path.write_text(text)
+        assert cli.main(["check-config", str(path)]) == 0
+        assert f"actions    {said}" in capsys.readouterr().out
+    path.write_text(f'[actions]\ncordon_command = ["{tmp_path}/no"]\n')
+    assert cli.main(["check-config", str(path)]) == 2
+    assert f"{tmp_path}/no cannot be run" in capsys.readouterr().err
+
+
 def test_webhooks_are_shown_and_their_files_are_looked_at(tmp_path, capsys):
     path, secret = tmp_path / "analyzer.toml", tmp_path / "secret"
     path.write_text(

@@ -140,6 +140,12 @@ def declared(analyzer):
     return {t.id: t.containers for t in analyzer.registry.tasks() if t.source}
 
 
+def stored(logs):
+    """Return how many containers the last task has that is on disk, too: that is logged then."""
+    sizes = [line["containers"] for line in logs if line["event"] == "kubernetes_task"]
+    return sizes[-1] if sizes else 0
+
+
 BERT = {"ml.bert": ("ml.b-0", "ml.b-1")}
 
 
@@ -207,7 +213,7 @@ def test_while_it_is_away_what_was_declared_stays_also_over_a_restart(tmp_path, 
         assert warning == "Kubernetes cannot be read for 0 min, its tasks are old: 410: gone"
         assert "netagent_kubernetes_away 1\n" in metrics.render(analyzer)
         server.pods, server.down = [*server.pods, pod("b-2", "bert")], None
-        await until(lambda: len(declared(analyzer)["ml.bert"]) == 3, within_s=WITHIN_S)
+        await until(lambda: stored(logs) == 3, within_s=WITHIN_S)
         await until(lambda: not analyzer.warnings(), within_s=WITHIN_S)
 
     with capture_logs() as logs:
@@ -233,14 +239,15 @@ def test_without_its_configuration_the_next_start_withdraws_what_came_from_there
 
     async def work(analyzer):
         await analyzer.service.put_task(Task("mine", ("x",), declared=True), 1)
-        await until(lambda: declared(analyzer) == BERT, within_s=WITHIN_S)
+        await until(lambda: stored(logs) == 2, within_s=WITHIN_S)
 
     async def without(analyzer):
         assert [task.id for task in analyzer.registry.tasks()] == ["mine"]
         assert [task.id for task in await analyzer.store.tasks()] == ["mine"]
         assert "kubernetes" not in metrics.render(analyzer)
 
-    on(server, monkeypatch, tmp_path, work)
+    with capture_logs() as logs:
+        on(server, monkeypatch, tmp_path, work)
     on(server, monkeypatch, tmp_path, without, reads=False)
 
 

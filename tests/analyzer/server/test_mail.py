@@ -132,10 +132,10 @@ def test_an_event_says_what_the_api_says_of_the_incident(tmp_path):
     async def work(lab):
         await change(lab, incident(updated_ns=1_795_154_400_000_000_000))
         await until(lambda: receiver.taken)
-        return (await lab.http.get("/v1/incidents/i1")).json()
+        return (await lab.http.get("/v1/incidents")).json()["incidents"]
 
     with Receiver(OK) as receiver:
-        shown = on(tmp_path, work, webhooks=(webhook(receiver, source="/site-a"),))
+        (shown,) = on(tmp_path, work, webhooks=(webhook(receiver, source="/site-a"),))
     event = receiver.taken[0].event
     assert event["data"] == shown
     assert {name: event[name] for name in ("specversion", "type", "source", "subject", "time")} == {

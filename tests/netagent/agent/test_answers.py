@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from netagent.agent import answers
+from netagent.agent.acting import Acting
 from netagent.agent.answers import VALIDATE_EVERY_S, Answers, target_of, vteps_of
 from netagent.agent.windows import Windows
 from netagent.config import LimitsConfig
@@ -129,7 +130,7 @@ def service(config, adapters, membership, monkeypatch):
         worker = Worker()
         mine = replace(adapters, vswitch=worker)
         windows = Windows(made, "one", mine, membership)
-        return Answers(made, "one", mine, membership, windows), worker, clock
+        return Answers(made, "one", mine, membership, windows, Acting(made)), worker, clock
 
     return make
 
