@@ -207,6 +207,10 @@ class Fleet:
             work.exception()  # or asyncio says that nobody asked for it
 
 
+MOST_TEXT = 300
+"""Most characters of a refusal that are told. Chosen: to be read."""
+
+
 @dataclass(slots=True)
 class _Client:
     """The connections to one agent."""
@@ -315,13 +319,23 @@ async def _content(host: str, response: httpx.Response) -> bytes:
         if len(chunks) > MAX_BODY_BYTES:
             raise RemoteProtocolError(f"{host} answers with more than {MAX_BODY_BYTES} bytes")
     if response.status_code != httpx.codes.OK:
-        text = chunks[:300].decode(errors="replace")
+        text, remedy = _problem(bytes(chunks))
         if response.status_code == httpx.codes.NOT_IMPLEMENTED:
-            raise CapabilityMissing(f"{host}: {text}", "see what its agent names as remedy")
+            what = text.removesuffix(f" unavailable: {remedy}")
+            raise CapabilityMissing(f"{host}: {what}", remedy or "see its agent's log")
         if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise TooSoon(host, text)
         raise Refused(host, response.status_code, text)
     return bytes(chunks)
+
+
+def _problem(body: bytes) -> tuple[str, str]:
+    """Return the error and the remedy that an agent's refusal holds."""
+    try:
+        told = decode(body, dict[str, str])
+    except RemoteProtocolError:
+        return body[:MOST_TEXT].decode(errors="replace"), ""
+    return told.get("error", "")[:MOST_TEXT], told.get("remedy", "")[:MOST_TEXT]
 
 
 def _reason(error: BaseException) -> str:

@@ -33,6 +33,8 @@ class MeaningRequest(Struct, frozen=True, kw_only=True):
 
     bridge: str
     ends: tuple[End, ...]
+    ports: tuple[str, ...] = ()
+    """By which port of the bridge each one's packet came in; "" where nobody knows."""
 
 
 CHANGED = "changed"

@@ -39,21 +39,22 @@ def read(
 
     A walk of which nobody says more stays as it is; `missing` gets why not.
     """
-    stopped: dict[OrderedPair, tuple[str, wire.End]] = {}
+    stopped: dict[OrderedPair, tuple[str, str, wire.End]] = {}
     for pair, reach in reaches.items():
         found = _end(reach, ingress.get(pair), egress.get(pair))
         if found is not None:
             stopped[pair] = found
     by_host: defaultdict[tuple[str, str], list[OrderedPair]] = defaultdict(list)
-    for pair, (host, end) in stopped.items():
+    for pair, (host, _, end) in stopped.items():
         by_host[host, end.bridge].append(pair)
     told: dict[OrderedPair, Reach | None] = dict(reaches)
     if not by_host:
         return told
-    replies = yield [
-        Ask(host, MeaningRequest(bridge=bridge, ends=tuple(stopped[pair][1] for pair in pairs)))
-        for (host, bridge), pairs in by_host.items()
-    ]
+    asks = []
+    for (host, bridge), pairs in by_host.items():
+        _, ports, ends = zip(*(stopped[pair] for pair in pairs), strict=True)
+        asks.append(Ask(host, MeaningRequest(bridge=bridge, ends=ends, ports=ports)))
+    replies = yield asks
     for ((host, bridge), pairs), reply in zip(by_host.items(), replies, strict=True):
         if not isinstance(reply, MeaningReply) or len(reply.meant) != len(pairs):
             why = reply.text if isinstance(reply, Failed) else "no answer to the question"
@@ -64,15 +65,19 @@ def read(
     return told
 
 
-def _end(reach: Reach, *walks: LocalWalk | None) -> tuple[str, wire.End] | None:
-    """Return the host on which a walk is stopped, and how; None where it arrives, or elsewhere."""
+def _end(reach: Reach, *walks: LocalWalk | None) -> tuple[str, str, wire.End] | None:
+    """Return the host on which a walk is stopped, its port there, and how.
+
+    None where it arrives, or is stopped elsewhere.
+    """
     if reach.outcome not in {"dropped", "missed", "cannot_tell"}:
         return None
     for walk in walks:
         if walk is not None and walk.end.kind in STOPPED:
             # The walk of the far host comes first: a packet that gets there is not stopped here.
             ends = zip(walk.ends, walk_to_wire(walk).ends, strict=True)
-            return next(((walk.host, said) for end, said in ends if end is walk.end), None)
+            found = (said for end, said in ends if end is walk.end)
+            return next(((walk.host, walk.port, said) for said in found), None)
     return None
 
 

@@ -46,7 +46,7 @@ from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.kubernetes import Kubernetes
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
-from analyzer.server.meaning import Meaning
+from analyzer.server.meaning import Meanings
 from analyzer.server.planner import Planner
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
@@ -356,7 +356,7 @@ class Analyzer:
         self.controller, self.differing = controller, differing
         self.intended.intents = lambda: (controller.intent,)
         self.intended.plugged = differing.plugged
-        meaning = Meaning(controller, self.driven, self.fleet.flows)
+        meaning = Meanings(controller, self.driven, self.fleet.flows)
         self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
 
     async def _declare(self, path: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from analyzer.controllers.messages import AskMeaning
+from analyzer.intent.reading import Meaning
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
@@ -26,7 +27,7 @@ MOST_FLOWS = 200_000
 """Most flows of a bridge that are looked at. Chosen: twenty times those of the largest networks."""
 
 
-class Meaning:
+class Meanings:
     """Asks a host for its flows, and a controller's reader what they and the ends mean."""
 
     def __init__(self, controller: Controller, driven: DrivenHosts, dump: Dump) -> None:
@@ -49,7 +50,11 @@ class Meaning:
                 disabled=tuple(port.name for port in ports if not port.is_enabled),
             )
         )
-        return MeaningReply(meant=tuple(map(self._placed, answer.meant)))
+        came = asked.ports or ("",) * len(asked.ends)
+        meant = zip(answer.meant, came, strict=True)
+        return MeaningReply(
+            meant=tuple(self._left(each, host, port) or self._placed(each) for each, port in meant)
+        )
 
     async def policies(self, cookies: Collection[int]) -> dict[int, str]:
         """Return which of these cookies are policies' -> their names; none where nobody knows."""
@@ -63,6 +68,26 @@ class Meaning:
             for flow in told.flows
             if "_acl" in flow.stage and flow.hint
         }
+
+    def _left(self, meant: Meant, host: str, interface: str) -> Meant | None:
+        """Return what it means that no flow takes what comes by an interface.
+
+        That is its port's, where the controller has it at another host, or at none; or the host's,
+        where it has no record of that.
+        """
+        state, intent = self._driven.said[host].state, self._controller.intent
+        names = [each.name for each in state.ports if each.interface == interface]
+        known = [name for name in names if name in intent.ports]
+        if meant.meaning != Meaning.UNKNOWN.value or intent.away or not known:
+            return None
+        placement = intent.placements.get(known[0])
+        where = placement.chassis if placement is not None else ""
+        if where == state.chassis:
+            return None
+        if state.chassis not in intent.chassis:
+            return Meant(meaning=Meaning.MISSING.value, text=_no_record(host, known[0]), part=host)
+        text = f"{host} has no flows for {known[0]}: its controller has it at {where or 'no host'}"
+        return Meant(meaning=Meaning.MISSING.value, text=text, part=f"port {known[0]}")
 
     def _placed(self, meant: Meant) -> Meant:
         """Return what is at fault where no flow leads to a port: its host, or its binding.
@@ -79,9 +104,12 @@ class Meaning:
         for host, said in sorted(self._driven.said.items()):
             is_here = any(each.name == port for each in said.state.ports)
             if is_here and said.state.chassis not in intent.chassis:
-                text = f"the controller has no record of {host}, at which {port} is plugged in"
-                return msgspec.structs.replace(meant, part=host, text=text)
+                return msgspec.structs.replace(meant, part=host, text=_no_record(host, port))
         return meant
+
+
+def _no_record(host: str, port: str) -> str:
+    return f"the controller has no record of {host}, at which {port} is plugged in"
 
 
 def places(flows: Iterable[str]) -> tuple[tuple[int, int, int], ...]:

@@ -83,6 +83,7 @@ def test_the_host_is_asked_on_which_the_packet_is_stopped_each_once():
     assert [(each.host, each.request.bridge, len(each.request.ends)) for each in asks] == [
         ("h2", "br-int", 2)
     ]
+    assert asks[0].request.ports == ("a-0", "a-0")
     assert [each is None for each in found.values()] == [True, False]
 
 

@@ -9,10 +9,12 @@ from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Chassis, Intent, Placement, Port
 from analyzer.questions import MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
-from analyzer.server.meaning import Meaning, places
+from analyzer.server.meaning import Meanings as Answers
+from analyzer.server.meaning import places
 from netagent.model.errors import CapabilityMissing
 from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.messages import FlowsReply
+from netagent.wire.walk import End
 
 NOW = 10**18
 DUMP = (
@@ -28,7 +30,7 @@ def state(host, *ports):
     return ControllerState(source="ovn", chassis=host, ports=plugged)
 
 
-def meaning(meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",)):
+def meaning(meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), host="h1", came=""):
     asked = []
 
     async def answer(question):
@@ -45,8 +47,10 @@ def meaning(meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",)):
     driven = DrivenHosts()
     driven.take("h1", NOW, state("h1"), NOW)
     driven.take("h2", NOW, state("h2", "p"), NOW)
-    made = Meaning(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
-    return asyncio.run(made.read("h1", MeaningRequest(bridge="br-int", ends=()))).meant[0], asked
+    made = Answers(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
+    dropped = End(kind="dropped", bridge="br-int", table=0, reason="drop")
+    asking = MeaningRequest(bridge="br-int", ends=(dropped,), ports=(came,) if came else ())
+    return asyncio.run(made.read(host, asking)).meant[0], asked
 
 
 def test_flows_are_read_as_they_are_printed():
@@ -59,7 +63,30 @@ def test_the_reader_is_asked_with_the_flows_and_what_is_disabled():
     assert (asked.chassis, asked.disabled, len(asked.installed)) == ("h1", ("off",), len(DUMP))
 
 
-NOWHERE = Meant(meaning="missing", part="port p", text="nowhere")
+NOWHERE = Meant(meaning="missing", part="port p", by="port p", text="nowhere")
+UNKNOWN = Meant(meaning="unknown", text="dropped")
+
+
+def test_what_comes_by_a_port_that_the_controller_has_elsewhere_is_its_fault():
+    told, _ = meaning(UNKNOWN, host="h2", came="p-i", placed="h1")
+    assert (told.meaning, told.part) == ("missing", "port p")
+    assert "has it at h1" in told.text
+    assert "no host" in meaning(UNKNOWN, host="h2", came="p-i")[0].text
+    assert meaning(UNKNOWN, host="h2", came="p-i", chassis=("h1",))[0].part == "h2"
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"placed": "h2"},
+        {"away": {"OVN_Southbound": "refused"}},
+        {"ports": ()},
+        {"came": "another"},
+        {"came": ""},
+    ],
+)
+def test_what_comes_by_a_port_that_is_here_is_no_fault_of_its_binding(known):
+    assert meaning(UNKNOWN, **({"host": "h2", "came": "p-i"} | known))[0] == UNKNOWN
 
 
 def test_a_port_that_is_nowhere_is_at_fault_or_its_host_where_that_is_not_known():
@@ -77,7 +104,7 @@ def test_a_port_that_is_somewhere_or_that_nobody_knows_now_is_not_accused(known)
 
 
 def test_a_host_that_no_controller_drives_has_no_intent():
-    made = Meaning(SimpleNamespace(), DrivenHosts(), None)
+    made = Answers(SimpleNamespace(), DrivenHosts(), None)
     with pytest.raises(CapabilityMissing):
         asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=())))
 
@@ -98,6 +125,6 @@ def test_policies_have_the_names_of_their_acls(known):
         )
         return Flows(query=1, flows=found, owners={"h1": "ACL quarantine"})
 
-    made = Meaning(SimpleNamespace(flows=flows), DrivenHosts(), None)
+    made = Answers(SimpleNamespace(flows=flows), DrivenHosts(), None)
     told = asyncio.run(made.policies([0xAB, 0xCD000000]))
     assert told == ({0xAB: "ACL quarantine"} if known else {})
