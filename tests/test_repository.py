@@ -2,6 +2,7 @@
 """Rules about the tree itself."""
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -105,3 +106,12 @@ def test_every_check_of_flow_tables_is_in_the_docs(module):
     assert [name for name in checks if f"| `{name}` |" not in page] == []
     if module == "layers":
         assert [name for name in checks if f"  {name} " not in layers.EPILOG] == []
+
+
+def test_manual_pages_and_completions_can_be_made_of_all_commands(tmp_path):
+    script = ROOT / "tools" / "deb" / "pages.py"
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, script, tmp_path], check=True, env=here)
+    made = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    names = ["netagent", "netagent-analyzer"]
+    assert made == sorted([*(f"{each}.1" for each in names), *names, *(f"_{n}" for n in names)])
