@@ -33,7 +33,8 @@ WAIT_S = 75.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("what", choices=tuple(WORDS), nargs="?", help="by default: list what was done")
+    words = tuple(WORDS)
+    parser.add_argument("what", choices=words, nargs="?", help="by default: list what was done")
     parser.add_argument(
         "of", metavar="ID", nargs="?", help="an incident's or an action's; or why to close"
     )
