@@ -35,9 +35,6 @@ WAITING = {
 }  # fmt: skip
 """What is an incident though nothing is lost yet, where the host has endpoints."""
 
-_IN_PART = {FindingKind.PORT_CONTESTED}
-"""What takes a part of packets: that some are lost does not say for certain that it is why."""
-
 
 class Controllers:
     """Names what of a controller is at fault."""
@@ -61,11 +58,10 @@ def _explained(
     difference: Difference, case: Case, dead: AbstractSet[OrderedPair]
 ) -> Explained | None:
     kind = difference.finding.kind
-    if not difference.lasts and kind in _IN_PART:
-        return None
     flows = _cost(difference, case, dead)
     if flows:
-        symptom = Symptom.LOSS if kind in _IN_PART else Symptom.UNCONNECTIVITY
+        is_part = kind is FindingKind.PORT_CONTESTED
+        symptom = Symptom.LOSS if is_part else Symptom.UNCONNECTIVITY
         return Explained(_verdict(difference, symptom, flows), flows)
     if difference.lasts and kind in WAITING and _concerns(difference, case):
         return Explained(_verdict(difference, Symptom.MASKED, ()), ())
