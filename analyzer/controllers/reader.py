@@ -20,7 +20,7 @@ import structlog
 
 from analyzer.controllers import messages
 from analyzer.controllers.flows import read_flows
-from analyzer.controllers.meaning import read_meaning
+from analyzer.controllers.meaning import Meanings
 from analyzer.controllers.messages import (
     HEAD,
     MOST_TOLD,
@@ -63,6 +63,7 @@ class Reader:
             Database(SOUTHBOUND, opening.southbound),
         )
         self._northbound, self._southbound = opening.northbound, opening.southbound
+        self._meanings = Meanings(opening.northbound, opening.southbound)
         self._sources: dict[str, Source] = {}
         self._in, self._out = bytearray(), bytearray()
         self._is_open = True
@@ -159,7 +160,7 @@ class Reader:
                 said: Up = (
                     read_flows(self._southbound, asked, self._northbound)
                     if isinstance(asked, AskFlows)
-                    else read_meaning(self._northbound, self._southbound, asked)
+                    else self._meanings.read(asked)
                 )
             except NetAgentError as error:
                 said = NoFlows(query=asked.query, error=str(error))
