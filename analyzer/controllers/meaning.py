@@ -20,8 +20,7 @@ from netagent.wire.walk import End
 Row = dict[str, Any]
 KEPT_S = 3.0
 """Seconds for which rows are kept that were read. Chosen: where a switch fails, many hosts are
-asked about in one window, and the database answers once; less than a window, so that the next one has
-what changed."""
+asked about in one window, and the database answers once; the next window has what changed."""
 _FLOWS = "Logical_Flow"
 
 
