@@ -127,9 +127,9 @@ class IncidentBook:
         """Take the verdicts of a closed window; return the incidents that changed."""
         decided = self._beyond_echoes([v for v in verdicts if v.component is not None], now_ns)
         undecided = [v for v in verdicts if v.component is None]
-        changed = [self._take(verdict, now_ns, task_of, host_of) for verdict in decided]
-        changed += [self._take(v, now_ns, task_of, host_of) for v in self._lasting(undecided)[:1]]
         named = {v.component for v in verdicts}
+        told = [*decided, *self._lasting(undecided)[:1]]
+        changed = [self._take(verdict, named, now_ns, task_of, host_of) for verdict in told]
         changed += [
             self._recover(key, now_ns)
             for key in list(self._open)
@@ -206,13 +206,14 @@ class IncidentBook:
     def _take(
         self,
         verdict: Verdict,
+        named: Collection[Component | None],
         now_ns: int,
         task_of: Callable[[OrderedPair], str | None],
         host_of: HostOf,
     ) -> Incident:
         subjects = subjects_of(verdict)
         known = self._open.get(verdict.component) or self._revised(
-            verdict, subjects, now_ns, host_of
+            verdict, subjects, named, now_ns, host_of
         )
         if known is None:
             known = self._opened(verdict, subjects, now_ns)
@@ -262,11 +263,18 @@ class IncidentBook:
         )
 
     def _revised(
-        self, verdict: Verdict, subjects: Collection[Subject], now_ns: int, host_of: HostOf
+        self,
+        verdict: Verdict,
+        subjects: Collection[Subject],
+        named: Collection[Component | None],
+        now_ns: int,
+        host_of: HostOf,
     ) -> _Open | None:
         if verdict.symptom is Symptom.MISSING:
             return None  # what never came was never part of anything else
         for key, known in self._open.items():
+            if key is not None and key in named:
+                continue  # it is at fault too, by the same window
             young = now_ns - known.incident.detected_ns < YOUNG_NS or _is_reason(verdict, known)
             shared = len(known.subjects.intersection(subjects))
             fact = known.incident.verdict.confidence >= FACT_CONFIDENCE

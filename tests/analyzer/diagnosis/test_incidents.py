@@ -46,6 +46,19 @@ def test_a_fact_is_confirmed_at_once_and_a_vote_by_the_next_window():
     assert again.tasks == ("t",)
 
 
+def test_two_that_are_named_for_the_same_pairs_are_two_incidents():
+    """Both ends of a pair may be down, and each says so."""
+    kept = IncidentBook()
+    ends = [Component.parse(f"endpoint {end}") for end in (A, B)]
+    first = apply(kept, *(verdict(end, confidence=0.99) for end in ends))
+    for at in (5, 10):
+        again = apply(kept, *(verdict(end, confidence=0.99) for end in ends), at=at)
+        assert [(each.id, each.verdict.component) for each in again] == [
+            (each.id, end) for each, end in zip(first, ends, strict=True)
+        ]
+        assert [each.notes for each in again] == [(), ()]
+
+
 def test_detection_dates_from_the_first_loss_of_its_pairs():
     kept = IncidentBook()
     kept.saw({(A, B)}, now_ns=3)
