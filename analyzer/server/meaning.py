@@ -76,8 +76,13 @@ class Meanings:
         where it has no record of that.
         """
         state, intent = self._driven.said[host].state, self._controller.intent
-        names = [each.name for each in state.ports if each.interface == interface]
-        known = [name for name in names if name in intent.ports]
+        plugged = [each for each in state.ports if each.interface == interface]
+        known = [each.name for each in plugged if each.name in intent.ports]
+        if not known:  # it calls itself something else
+            macs = {each.mac.lower() for each in plugged} - {""}
+            mine = (p for p in intent.ports.values() if macs & {mac.lower() for mac in p.macs})
+            known = [port.name for port in mine]
+            known = known if len(known) == 1 else []
         if meant.meaning != Meaning.UNKNOWN.value or intent.away or not known:
             return None
         placement = intent.placements.get(known[0])

@@ -30,7 +30,10 @@ def state(host, *ports):
     return ControllerState(source="ovn", chassis=host, ports=plugged)
 
 
-def meaning(meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), host="h1", came=""):
+def meaning(
+    meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), host="h1", came="", macs=(),
+    of_h2=None,
+):  # fmt: skip
     asked = []
 
     async def answer(question):
@@ -41,12 +44,16 @@ def meaning(meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), ho
         return FlowsReply(bridge=bridge, wall_ns=NOW, flows=DUMP)
 
     intent = Intent(
-        "ovn", NOW, dict(away), {name: Port(name, is_enabled=name != "off") for name in ports},
+        "ovn", NOW, dict(away),
+        {
+            name: Port(name, is_enabled=name != "off", macs=dict(macs).get(name, ()))
+            for name in ports
+        },
         {"p": Placement("p", placed)}, {name: Chassis(name) for name in chassis},
     )  # fmt: skip
     driven = DrivenHosts()
     driven.take("h1", NOW, state("h1"), NOW)
-    driven.take("h2", NOW, state("h2", "p"), NOW)
+    driven.take("h2", NOW, of_h2 or state("h2", "p"), NOW)
     made = Answers(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
     dropped = End(kind="dropped", bridge="br-int", table=0, reason="drop")
     asking = MeaningRequest(bridge="br-int", ends=(dropped,), ports=(came,) if came else ())
@@ -63,8 +70,29 @@ def test_the_reader_is_asked_with_the_flows_and_what_is_disabled():
     assert (asked.chassis, asked.disabled, len(asked.installed)) == ("h1", ("off",), len(DUMP))
 
 
-NOWHERE = Meant(meaning="missing", part="port p", by="port p", text="nowhere")
 UNKNOWN = Meant(meaning="unknown", text="dropped")
+MAC = "02:00:00:00:00:01"
+
+
+@pytest.mark.parametrize(("macs", "part"), [({"p": (MAC.upper(),)}, "port p"), ({}, "")])
+def test_an_interface_that_calls_itself_something_else_is_known_by_its_hardware_address(macs, part):
+    plugged = PluggedPort(name="typo", interface="p-i", mac=MAC)
+    state_of_h2 = ControllerState(source="ovn", chassis="h2", ports=(plugged,))
+    told, _ = meaning(UNKNOWN, host="h2", came="p-i", macs=macs, of_h2=state_of_h2)
+    assert told.part == part
+
+
+def test_a_hardware_address_of_two_ports_tells_nothing():
+    plugged = PluggedPort(name="typo", interface="p-i", mac=MAC)
+    state_of_h2 = ControllerState(source="ovn", chassis="h2", ports=(plugged,))
+    both = {"p": (MAC,), "q": (MAC,)}
+    told, _ = meaning(
+        UNKNOWN, host="h2", came="p-i", macs=both, of_h2=state_of_h2, ports=("p", "q")
+    )
+    assert told == UNKNOWN
+
+
+NOWHERE = Meant(meaning="missing", part="port p", by="port p", text="nowhere")
 
 
 def test_what_comes_by_a_port_that_the_controller_has_elsewhere_is_its_fault():
