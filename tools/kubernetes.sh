@@ -11,7 +11,8 @@ folder=$(mkdir -p "$1" && realpath "$1")
 work=$folder/build
 mkdir -p "$work"/{lists/partial,archives/partial,packages,go/src/k8s.io}
 cd "$work"
-mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+mirror=${DEBIAN_MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Codename: bookworm' | sed -n 1p)}
+[ -n "$mirror" ] || { echo "apt has no list of Debian 12: name a mirror in DEBIAN_MIRROR" >&2; exit 1; }
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 printf '%s [signed-by=%s] %s bookworm main\n' deb $keys "$mirror" deb-src $keys "$mirror" > sources.list
 options=(-q -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$work/lists"

@@ -44,7 +44,7 @@ def read(connection: socket.socket) -> None:
 
 
 def _exactly(connection: socket.socket, size: int) -> bytes | None:
-    """Return so many bytes; None where there are none any more."""
+    """Return the next `size` bytes; None where there are none any more."""
     said = b""
     while len(said) < size:
         chunk = connection.recv(size - len(said))

@@ -87,12 +87,19 @@ class Meanings:
             return None
         placement = intent.placements.get(known[0])
         where = placement.chassis if placement is not None else ""
-        if where == state.chassis:
-            return None
+        if where == state.chassis or self._has(where, known[0]):
+            return None  # it is where it should be, whatever this host calls its interface
         if state.chassis not in intent.chassis:
             return Meant(meaning=Meaning.MISSING.value, text=_no_record(host, known[0]), part=host)
         text = f"{host} has no flows for {known[0]}: its controller has it at {where or 'no host'}"
         return Meant(meaning=Meaning.MISSING.value, text=text, part=f"port {known[0]}")
+
+    def _has(self, chassis: str, port: str) -> bool:
+        """Return whether the host that is called so has a port plugged in, by its own word."""
+        return chassis != "" and any(
+            said.state.chassis == chassis and any(each.name == port for each in said.state.ports)
+            for said in self._driven.said.values()
+        )
 
     def _placed(self, meant: Meant) -> Meant:
         """Return what is at fault where no flow leads to a port: its host, or its binding.

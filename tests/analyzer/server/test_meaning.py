@@ -32,7 +32,7 @@ def state(host, *ports):
 
 def meaning(
     meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), host="h1", came="", macs=(),
-    of_h2=None,
+    of_h2=None, of_h1=(),
 ):  # fmt: skip
     asked = []
 
@@ -52,7 +52,7 @@ def meaning(
         {"p": Placement("p", placed)}, {name: Chassis(name) for name in chassis},
     )  # fmt: skip
     driven = DrivenHosts()
-    driven.take("h1", NOW, state("h1"), NOW)
+    driven.take("h1", NOW, state("h1", *of_h1), NOW)
     driven.take("h2", NOW, of_h2 or state("h2", "p"), NOW)
     made = Answers(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
     dropped = End(kind="dropped", bridge="br-int", table=0, reason="drop")
@@ -89,6 +89,13 @@ def test_a_hardware_address_of_two_ports_tells_nothing():
     told, _ = meaning(
         UNKNOWN, host="h2", came="p-i", macs=both, of_h2=state_of_h2, ports=("p", "q")
     )
+    assert told == UNKNOWN
+
+
+def test_a_host_that_claims_a_port_which_another_one_has_accuses_nobody():
+    """As one with a stolen key may, of pairs of its own."""
+    liar = state("h2", "p")
+    told, _ = meaning(UNKNOWN, host="h2", came="p-i", placed="h1", of_h2=liar, of_h1=("p",))
     assert told == UNKNOWN
 
 
