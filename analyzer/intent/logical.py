@@ -10,7 +10,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from analyzer.intent.matches import Can, Local, can_hold
 from netagent.model.errors import RemoteProtocolError
@@ -71,8 +70,6 @@ class Difference:
 
     missing: tuple[LogicalFlow, ...] = ()
     """Each with those of its datapaths that lack it."""
-    thinned: tuple[LogicalFlow, ...] = ()
-    """Such that have fewer flows here than on another host."""
     stale: tuple[int, ...] = ()
     """Cookies of flows that no row stands for."""
     unclear: tuple[LogicalFlow, ...] = ()
@@ -88,10 +85,6 @@ EVERYWHERE = frozenset({"patch", "localnet", "vtep", "remote", "external"})
 _COPY = re.compile(r"^\d+_")
 """Each logical switch has a copy of a port group, ``TUNNEL-KEY_NAME`` (ovn:lib/ovn-util.c,
 get_sb_port_group_name)."""
-
-
-_HOSTS_OWN = re.compile(r"inport|outport|is_chassis_resident")
-"""What makes a match another one on each host."""
 
 
 def cookie_of(uuid: str) -> int:
@@ -140,18 +133,15 @@ def difference(
     host: Host,
     installed: Mapping[tuple[int, int], int],
     others: Collection[int] = (),
-    elsewhere: Mapping[tuple[int, int], int] = MappingProxyType({}),
 ) -> Difference:
     """Return what of `flows` is not on a host, and what is there of no row.
 
     `installed` counts the host's flows by cookie and the metadata that they match, 0 for any;
-    `others` are cookies of all rows of other tables. `elsewhere` counts those of another host: how
-    many flows become of a match is for OVN to say, and it says the same everywhere but where ports
-    or the host itself are asked for.
+    `others` are cookies of all rows of other tables.
     A logical flow belongs to a host that has one of its datapaths, unless its match can never hold
     there.
     """
-    missing, thinned, unclear, compared = [], [], [], 0
+    missing, unclear, compared = [], [], 0
     known = {0, *others}
     for flow in flows:
         known.add(flow.cookie)
@@ -168,14 +158,9 @@ def difference(
             if can is Can.NEVER:
                 continue
             missing.append(replace(flow, datapaths=frozenset(lacking)))
-        elif not _HOSTS_OWN.search(flow.match):
-            keys = ((d, (flow.cookie, host.datapaths[d])) for d in here)
-            fewer = {d for d, key in keys if installed[key] < elsewhere.get(key, 0)}
-            if fewer:
-                thinned.append(replace(flow, datapaths=frozenset(fewer)))
         compared += 1
     stale = tuple(sorted({cookie for cookie, _ in installed} - known))
-    return Difference(_ordered(missing), _ordered(thinned), stale, tuple(unclear), compared)
+    return Difference(_ordered(missing), stale, tuple(unclear), compared)
 
 
 def _ordered(flows: Iterable[LogicalFlow]) -> tuple[LogicalFlow, ...]:
