@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, drill, health, learning, rdma, report, soak, starts
+from tests.lab import away, chaos, demo, drill, health, learning, rdma, report, soak, starts
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.faults import LISTED
@@ -220,6 +220,14 @@ def _soak(lab: Lab, options: argparse.Namespace) -> Answer:
     return seen.values(), text
 
 
+def _away(lab: Lab, options: argparse.Namespace) -> Answer:
+    seen = away.run(lab, _progress, minutes=options.minutes, seed=options.seed)
+    text = "\n".join(seen.lines())
+    if not seen.good:
+        raise LabError(text, "see what was not named, or was said of the controller")
+    return {"lines": seen.lines()}, text
+
+
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
     text = "\n".join(report.lines())
@@ -320,6 +328,9 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     well.add_argument("--minutes", type=float, default=30, help="(default: %(default)s)")
     well.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
     _controller_argument(well)
+    without = add("away", "faults while OVN's databases are dead", "away --minutes 60", _away)
+    without.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
+    without.add_argument("--seed", type=int, default=1, help="of the targets (default: 1)")
     long = add("soak", "an hour, and nothing may grow", "soak --minutes 60", _soak)
     long.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
     long.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")

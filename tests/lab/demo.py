@@ -179,6 +179,10 @@ class Observer:
         """Return how many files of history its judge wrote: it closed the windows in them."""
         return int(self._get("history/counts")["files_written"])
 
+    def findings(self) -> list[dict[str, Any]]:
+        """Return what is stated, by hosts and beside what a controller says."""
+        return self._all("findings")
+
     def endpoints_up(self) -> int:
         """Return how many endpoints are registered and up."""
         return sum(each["state"] == "up" for each in self._all("endpoints"))

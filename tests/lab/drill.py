@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -75,36 +75,41 @@ def run(
     only: Collection[str] = (),
     controller: Controller = Controller.NONE,
 ) -> list[Tried]:
-    """Return what became of every fault alone (of those in `only`, if any), or of `pairs` pairs.
-
-    A JSON line of each is said, and a recording is kept of each that did not go right.
-    """
+    """Return what became of every fault alone (of those in `only`, if any), or of `pairs` pairs."""
     lab.up(driven_by(controller), traffic=Bursts())
-    tried: list[Tried] = []
     try:
         with lab.services().client() as client:
             observer = Observer(client)
             observer.wait(lambda: False, timeout_s=SETTLE_S[Transport.UDP])
             state = lab.state()
-            drawn = _singles(state, seed, only) if each else _pairs(state, seed)
-            between, healed = set[str](), set[str]()
-            for number, plans in drawn:
-                if not each and len(tried) == pairs:
-                    break
-                between |= quiet(observer) - healed
-                try:
-                    one = attempt(lab, observer, number, plans)
-                except _Impossible as impossible:
-                    healed = set(impossible.args)
-                    continue
-                tried.append(replace(one, between=tuple(sorted(between))))
-                between, healed = set(), set(one.truths)
-                say(json.dumps(asdict(tried[-1]) | {"right": tried[-1].right}))
-                if not tried[-1].right:
-                    record(client, OUTPUT / f"{number}.recording", say)
+            if each:
+                return list(tries(lab, observer, singles(state, seed, only), say))
+            return list(islice(tries(lab, observer, _pairs(state, seed), say), pairs))
     finally:
         lab.down()
-    return tried
+
+
+def tries(
+    lab: Lab, observer: Observer, drawn: Iterable[tuple[int, list["Plan"]]], say: Say
+) -> Iterator[Tried]:
+    """Yield what became of each drawn, once the one before is over.
+
+    A JSON line of each is said, and a recording is kept of each that did not go right.
+    """
+    between, healed = set[str](), set[str]()
+    for number, plans in drawn:
+        between |= quiet(observer) - healed
+        try:
+            one = attempt(lab, observer, number, plans)
+        except _Impossible as impossible:
+            healed = set(impossible.args)
+            continue
+        one = replace(one, between=tuple(sorted(between)))
+        between, healed = set(), set(one.truths)
+        say(json.dumps(asdict(one) | {"right": one.right}))
+        if not one.right:
+            record(observer.client, OUTPUT / f"{number}.recording", say)
+        yield one
 
 
 def lines(tried: Sequence[Tried]) -> list[str]:
@@ -241,7 +246,8 @@ Plan = tuple[str, str]
 """A fault's name, and its target."""
 
 
-def _singles(state: State, seed: int, only: Collection[str]) -> Iterator[tuple[int, list[Plan]]]:
+def singles(state: State, seed: int, only: Collection[str]) -> Iterator[tuple[int, list[Plan]]]:
+    """Yield every fault, or those in `only`, each with the seed that draws its target."""
     for n, spec in enumerate(_specs(state)):
         rng = random.Random(seed + n)
         plans = [(spec.name, rng.choice(targets(spec, state)))]

@@ -248,6 +248,15 @@ class Lab:
 
     # --- processes -------------------------------------------------------------------------
 
+    def end_central(self) -> None:
+        """End OVN's databases and northd at once, as where their machine dies."""
+        for name in ovn.CENTRAL_PROCESSES:
+            self.processes.kill(name)
+
+    def begin_central(self) -> None:
+        """Start them again, from what is on disk."""
+        self._ovn(self.state()).serve()
+
     def restart(self, what: str, host: str | None = None) -> None:
         """Start ``agent``, ``vswitchd``, ``ovsdb`` of a host, ``analyzer`` or ``traffic`` again."""
         state = self.state()
@@ -378,8 +387,9 @@ class Lab:
         return ovn.Ovn(self.directory, state.shape)
 
     def _await_ports(self, state: State, containers: Iterable[Container]) -> None:
-        """Where OVN is to do it, wait until it has, unless a fault may keep it from that."""
-        if state.shape.controller is Controller.OVN and not state.faults:
+        """Where OVN is to do it, wait until it has, unless something may keep it from that."""
+        on_ovn = state.shape.controller is Controller.OVN
+        if on_ovn and not state.faults and self.processes.pid(ovn.NORTHD) is not None:
             self._ovn(state).wait_until_bound(containers)
 
     def _sync(self, state: State) -> None:

@@ -17,6 +17,8 @@ SCHEMAS = Path("/usr/share/ovn")
 BOUND_WITHIN_S = 20.0
 """Seconds for a port to be up. Chosen: it takes a fraction of one on an idle machine."""
 NORTHD = f"{CENTRAL}/ovn-northd"
+_DATABASES = {"nb": NORTHBOUND, "sb": SOUTHBOUND}
+CENTRAL_PROCESSES = (NORTHD, *(f"{CENTRAL}/{name}" for name in _DATABASES))
 
 
 def require() -> None:
@@ -41,14 +43,18 @@ class Ovn:
     def start(self) -> None:
         """Start the databases, empty, and what translates between them."""
         self._rundir.mkdir()
-        for name, remote in (("nb", NORTHBOUND), ("sb", SOUTHBOUND)):
-            file = str(self._rundir / f"ovn{name}_db.db")
-            run("ovsdb-tool", "create", file, str(SCHEMAS / f"ovn-{name}.ovsschema"))
+        for name in _DATABASES:
+            run("ovsdb-tool", "create", self._file(name), str(SCHEMAS / f"ovn-{name}.ovsschema"))
+        self.serve()
+
+    def serve(self) -> None:
+        """Start what serves the databases on disk, and what translates between them."""
+        for name, remote in _DATABASES.items():
             served = (f"--remote=p{self._socket(name)}", f"--remote=p{_listening(remote)}")
-            self._start("ovsdb-server", file, *served, name=name)
+            self._start("ovsdb-server", self._file(name), *served, name=name)
         self.nbctl("init")
         self.sbctl("init")
-        databases = (f"--ovn{name}-db={self._socket(name)}" for name in ("nb", "sb"))
+        databases = (f"--ovn{name}-db={self._socket(name)}" for name in _DATABASES)
         self._start("ovn-northd", *databases)
 
     def start_controller(self, host: int) -> None:
@@ -108,6 +114,9 @@ class Ovn:
 
     def _knows(self, host: int) -> bool:
         return f"h{host}" in self.sbctl("--bare", "--columns=name", "list", "Chassis").split()
+
+    def _file(self, name: str) -> str:
+        return str(self._rundir / f"ovn{name}_db.db")
 
     def _socket(self, name: str) -> str:
         return f"unix:{self._rundir / f'ovn{name}_db.sock'}"

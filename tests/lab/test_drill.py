@@ -11,7 +11,7 @@ import pytest
 from tests.lab import drill
 from tests.lab.catalogue import CATALOGUE, Spec
 from tests.lab.demo import Observer
-from tests.lab.drill import Tried, _places, _singles, draw, lines, targets
+from tests.lab.drill import Tried, _places, draw, lines, singles, targets
 from tests.lab.faults import plan
 from tests.lab.shape import Controller, Shape, Transport, driven_by
 from tests.lab.state import State
@@ -36,11 +36,11 @@ def test_every_target_of_a_fault_is_one_that_it_takes(spec: Spec) -> None:
 
 def test_on_ovn_every_fault_that_can_be_there_is_tried() -> None:
     state = State(driven_by(Controller.OVN), containers=EVERYONE)
-    names = {plans[-1][0] for _, plans in _singles(state, 1, ())}
+    names = {plans[-1][0] for _, plans in singles(state, 1, ())}
     assert {"flow-lost", "ghost-chassis", "policy-drop", "link-loss"} <= names
     assert names.isdisjoint({"flow-deleted", "far-vni", "gid-change"})
     for seed in range(20):  # what is known before it blinds can be there, too
-        ((_, [(known, _), _]),) = _singles(state, seed, ["management-down"])
+        ((_, [(known, _), _]),) = singles(state, seed, ["management-down"])
         assert CATALOGUE[known].is_possible(Controller.OVN)
 
 
@@ -48,7 +48,7 @@ def test_what_is_no_fault_is_never_one_of_two_and_something_is_known_before_it_b
     drawn = {name for seed in range(200) for name, _ in draw(STATE, seed)}
     assert drawn.isdisjoint(name for name, spec in CATALOGUE.items() if spec.blameless)
     for name in ("analyzer-disk-full", "management-down"):
-        ((_, plans),) = _singles(STATE, 1, [name])
+        ((_, plans),) = singles(STATE, 1, [name])
         assert [each for each, _ in plans][1:] == [name]
         assert not CATALOGUE[plans[0][0]].blameless
 

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A lab whose controller is wholly away: OVN's databases and northd are dead for an hour.
+
+What breaks meanwhile that needs no controller must be named as ever, one thing must be said of the
+controller, and nobody may be named for its absence, nor for its return.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.lab import drill
+from tests.lab.catalogue import CATALOGUE, Spec
+from tests.lab.demo import SETTLE_S, Observer, Say
+from tests.lab.drill import RECOVER_WITHIN_S, Plan, Tried
+from tests.lab.lab import Bursts, Lab
+from tests.lab.shape import Controller, Transport, driven_by
+from tests.lab.state import State
+from tests.lab.targets import Kind
+
+_FABRIC = frozenset({Kind.LINK, Kind.SPINE, Kind.LEAF, Kind.RNIC})
+_NEEDS_CONTROLLER = frozenset({"vswitchd-killed"})
+"""Flows come back from the controller alone."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What was seen while the controller was away, and when it was back."""
+
+    tried: list[Tried] = field(default_factory=list)
+    said: dict[str, str] = field(default_factory=dict)
+    """Components of the controller of which a finding told -> what it said."""
+    away_s: float = 0.0
+    back_s: float | None = None
+    """From the return of the controller until nothing was said of it; None where that never was."""
+
+    @property
+    def good(self) -> bool:
+        """Whether all was named, and one thing was said of the controller until it was back."""
+        right = bool(self.tried) and all(
+            one.right and None not in one.named_s for one in self.tried
+        )
+        return right and len(self.said) == 1 and self.back_s is not None
+
+    def lines(self) -> list[str]:
+        """Return the sums, for people."""
+        back = "for ever" if self.back_s is None else f"until {self.back_s:.1f} s after its return"
+        return [
+            f"controller away for {self.away_s / 60:.1f} min",
+            *drill.lines(self.tried),
+            *(f"said of {component}, {back}: {text}" for component, text in self.said.items()),
+        ]
+
+
+def specs() -> list[Spec]:
+    """Return the faults that break, and are healed, without a controller."""
+    return [
+        each
+        for each in CATALOGUE.values()
+        if (each.kind in _FABRIC or each.kind is Kind.HOST)
+        and each.controller is None
+        and not (each.rdma or each.blameless or each.blind)
+        and each.name not in _NEEDS_CONTROLLER
+    ]
+
+
+def drawn(state: State, seed: int) -> Iterator[tuple[int, list[Plan]]]:
+    """Yield faults without end, each with the seed that draws its target: all of them in turn."""
+    while True:
+        for spec in specs():
+            yield next(drill.singles(state, seed, [spec.name]))
+        seed += len(CATALOGUE)
+
+
+def run(lab: Lab, say: Say, *, minutes: float, seed: int) -> Report:
+    """Run on a fresh lab, which is taken down after; return what was seen."""
+    lab.up(driven_by(Controller.OVN), traffic=Bursts())
+    report = Report()
+    try:
+        with lab.services().client() as client:
+            observer = Observer(client)
+            observer.wait(lambda: False, timeout_s=SETTLE_S[Transport.UDP])
+            observer.remember()
+            lab.end_central()
+            began_s = time.monotonic()
+            for one in drill.tries(lab, observer, drawn(lab.state(), seed), say):
+                report.tried.append(one)
+                report.said |= _said(observer)
+                if time.monotonic() > began_s + 60 * minutes:
+                    break
+            drill.quiet(observer)
+            report.away_s = time.monotonic() - began_s
+            lab.begin_central()
+            began_s = time.monotonic()
+            if observer.wait(lambda: not _said(observer), timeout_s=RECOVER_WITHIN_S):
+                report.back_s = time.monotonic() - began_s
+            drill.quiet(observer)
+    finally:
+        lab.down()
+    return report
+
+
+def _said(observer: Observer) -> dict[str, str]:
+    return {
+        each["component"]: each["text"]
+        for each in observer.findings()
+        if each["kind"] == "controller-away"
+    }

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from tests.lab.away import Report, drawn, specs
+from tests.lab.drill import Tried
+from tests.lab.shape import Controller, driven_by
+from tests.lab.state import State
+from tests.lab.workload import Container
+
+STATE = State(
+    driven_by(Controller.OVN),
+    containers=tuple(Container(task, host) for task in ("train-a", "train-b") for host in range(4)),
+)
+RIGHT = Tried(1, ("link-loss@x",), ("link x",), (4.2,), False, (), 9.0)
+GOOD = Report([RIGHT], {"controller ovn": "its databases are away"}, 60.0, 3.0)
+
+
+def test_faults_that_need_no_controller_come_in_turn_at_targets_of_their_own() -> None:
+    names = [spec.name for spec in specs()]
+    assert {"link-loss", "spine-down", "rnic-down", "agent-killed"} <= set(names)
+    assert set(names).isdisjoint({"flow-lost", "container-crash", "vswitchd-killed", "gid-change"})
+    twice = list(islice(drawn(STATE, 1), 2 * len(names)))
+    assert [plans[-1][0] for _, plans in twice] == 2 * names
+    assert twice[: len(names)] != twice[len(names) :]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        replace(GOOD, tried=[]),
+        replace(GOOD, tried=[replace(RIGHT, named_s=(None,), insufficient=True)]),
+        replace(GOOD, tried=[replace(RIGHT, wrong=("switch z",))]),
+        replace(GOOD, said={}),
+        replace(GOOD, said={**GOOD.said, "controller h0": "it stands still"}),
+        replace(GOOD, back_s=None),
+    ],
+    ids=["nothing tried", "not named", "another named", "nothing said", "two said", "for ever"],
+)
+def test_one_thing_is_said_and_everything_is_named(report: Report) -> None:
+    assert GOOD.good
+    assert not report.good
+
+
+def test_sums_say_how_long_and_what() -> None:
+    assert GOOD.lines() == [
+        "controller away for 1.0 min",
+        "1 of 1 faults named; 0 others accused in 1 tries",
+        "said of controller ovn, until 3.0 s after its return: its databases are away",
+    ]
