@@ -12,8 +12,8 @@ from pathlib import Path
 from analyzer.config import Ovn
 from analyzer.intent.model import Intent
 from analyzer.server.controllers import Controller
-from tests.analyzer.controllers.central import NB, SB, Central, fill, update
-from tests.waiting import until
+from tests.analyzer.controllers.central import NB, SB, Central, Cluster, fill, update
+from tests.waiting import until, wait_until
 
 PORTS, CHASSIS, SWITCHES = 10_000, 100, 100
 UPDATES, A_SECOND = 3_000, 1_000
@@ -22,7 +22,7 @@ WITHIN_S = 120.0
 
 
 def run() -> Iterator[dict[str, object]]:
-    """Yield one row: of connecting, of following, and of a server that is killed meanwhile."""
+    """Yield a row of one server, killed meanwhile, and one of a cluster whose leaders are."""
     with tempfile.TemporaryDirectory() as folder:
         central = Central(Path(folder))
         central.start()
@@ -31,6 +31,46 @@ def run() -> Iterator[dict[str, object]]:
             yield asyncio.run(_read(central))
         finally:
             central.kill()
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = Cluster(Path(folder))
+        try:
+            wait_until(cluster.is_whole, "the cluster", WITHIN_S)
+            fill(cluster, ports=PORTS, chassis=CHASSIS, switches=SWITCHES)
+            yield asyncio.run(_lose_leaders(cluster))
+        finally:
+            for number in cluster.members:
+                cluster.kill(number)
+
+
+async def _lose_leaders(cluster: Cluster) -> dict[str, object]:
+    """Read at the leader alone; kill it, and count until a change at the new one is known."""
+    first = cluster.leader(NB)
+    remotes = [cluster.remotes[first], *(each for each in cluster.remotes
+                                         if each != cluster.remotes[first])]  # fmt: skip
+    controller = Controller(
+        Ovn(northbound=tuple(remotes), southbound=tuple(remotes)), time.time_ns,
+        on_intent=lambda _intent: None,
+    )  # fmt: skip
+    running = asyncio.create_task(controller.run())
+    try:
+        await until(lambda: not controller.intent.away, "all of it", WITHIN_S)
+        killed_s = time.monotonic()
+        cluster.kill(cluster.leader(NB))
+        name = next(iter(controller.intent.ports))
+        await asyncio.to_thread(_change, cluster, [name], [])
+        changed_s = time.monotonic()
+        await until(
+            lambda: not controller.intent.away and not controller.intent.ports[name].is_enabled,
+            "a change at another leader", WITHIN_S,
+        )  # fmt: skip
+        return {
+            "members": 3, "ports": PORTS, "elected_s": round(changed_s - killed_s, 2),
+            "back_s": round(time.monotonic() - killed_s, 2), "target_back_s": 5,
+            "rss_mb": _memory_mb(controller.pid), "load": round(os.getloadavg()[0], 1),
+        }  # fmt: skip
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def _read(central: Central) -> dict[str, object]:
@@ -90,7 +130,7 @@ async def _update(controller: Controller, central: Central) -> float:
     return time.monotonic() - began_s
 
 
-def _change(central: Central, ports: list[str], bindings: list[str]) -> None:
+def _change(central: Central | Cluster, ports: list[str], bindings: list[str]) -> None:
     for name in ports:
         central.transact(NB, update("Logical_Switch_Port", ["name", "==", name], enabled=False))
     for name in bindings:

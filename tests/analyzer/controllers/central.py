@@ -102,22 +102,100 @@ class Central:
 
     def transact(self, database: str, *operations: dict[str, Any]) -> list[Any]:
         """Return what came of operations that all had to succeed."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(self.folder / "db.sock"))
-            asked = {"method": "transact", "params": [database, *operations], "id": 1}
-            connection.sendall(json.dumps(asked).encode())
-            said = b""
-            while True:
-                said += connection.recv(1 << 20)
-                try:
-                    answer = json.loads(said)
-                    break
-                except ValueError:
-                    continue
-        results: list[Any] = answer["result"]
-        failed = [each for each in results if each and "error" in each]
-        assert not failed, failed
-        return results
+        return _transact(self.folder / "db.sock", database, *operations)
+
+
+class Cluster:
+    """Three members that serve both databases, with their files in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._servers: dict[int, subprocess.Popen[bytes]] = {}
+        self.remotes = [f"unix:{self._socket(number)}" for number in range(3)]
+        for number in range(3):
+            (folder / str(number)).mkdir()
+        for database, name in FILES.items():
+            at = [f"tcp:127.0.0.1:{_free_port()}" for _ in range(3)]
+            schema = str(SCHEMAS / f"ovn-{name}.ovsschema")
+            for number, local in enumerate(at):
+                file = str(folder / str(number) / f"{name}.db")
+                create = ["create-cluster", file, schema, local]
+                how = ["join-cluster", file, database, local, at[0]] if number else create
+                subprocess.run(["ovsdb-tool", *how], check=True, capture_output=True)
+        for number in range(3):
+            self._start(number)
+
+    def _start(self, number: int) -> None:
+        at = self._folder / str(number)
+        self._servers[number] = subprocess.Popen(
+            [
+                "ovsdb-server", *(str(at / f"{name}.db") for name in FILES.values()),
+                f"--remote=p{self.remotes[number]}", f"--unixctl={at / 'ctl'}", "-vconsole:off",
+            ],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def _socket(self, number: int) -> Path:
+        return self._folder / str(number) / "db.sock"
+
+    @property
+    def members(self) -> list[int]:
+        """Return those that live."""
+        return sorted(self._servers)
+
+    def is_whole(self) -> bool:
+        """Tell whether all members have joined and know of a leader, for both databases."""
+        said = [self._status(number, database) for number in self.members for database in FILES]
+        return all("Status: cluster member" in each and "Leader: unknown" not in each
+                   for each in said)  # fmt: skip
+
+    def leader(self, database: str) -> int:
+        """Return the member that leads for a database."""
+        wait_until(lambda: self._leaders(database), "a leader", 30.0)
+        return self._leaders(database)[0]
+
+    def _leaders(self, database: str) -> list[int]:
+        return [each for each in self.members if "Role: leader" in self._status(each, database)]
+
+    def _status(self, number: int, database: str) -> str:
+        asked = ["ovs-appctl", "-t", str(self._folder / str(number) / "ctl"), "cluster/status"]
+        said = subprocess.run([*asked, database], check=False, capture_output=True, text=True)
+        return said.stdout
+
+    def kill(self, number: int) -> None:
+        """End a member without a word."""
+        server = self._servers.pop(number)
+        server.kill()
+        server.wait()
+
+    def transact(self, database: str, *operations: dict[str, Any]) -> list[Any]:
+        """Return what came of operations that all had to succeed, by its leader."""
+        return _transact(self._socket(self.leader(database)), database, *operations)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _transact(at: Path, database: str, *operations: dict[str, Any]) -> list[Any]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(at))
+        asked = {"method": "transact", "params": [database, *operations], "id": 1}
+        connection.sendall(json.dumps(asked).encode())
+        said = b""
+        while True:
+            said += connection.recv(1 << 20)
+            try:
+                answer = json.loads(said)
+                break
+            except ValueError:
+                continue
+    results: list[Any] = answer["result"]
+    failed = [each for each in results if each and "error" in each]
+    assert not failed, failed
+    return results
 
 
 def insert(table: str, name: str = "", /, **row: Any) -> dict[str, Any]:
@@ -145,7 +223,7 @@ def _value(value: Any) -> Any:
     return value
 
 
-def fill(central: Central, *, ports: int, chassis: int, switches: int) -> None:
+def fill(central: Central | Cluster, *, ports: int, chassis: int, switches: int) -> None:
     """Write `ports` ports on `switches` networks, each bound to one of `chassis`.
 
     Their rows are as ovn-kubernetes and northd write them.

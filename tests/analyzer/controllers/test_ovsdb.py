@@ -3,7 +3,6 @@
 
 import json
 import socket
-import subprocess
 import time
 
 import ovs.poller
@@ -18,6 +17,7 @@ from tests.analyzer.controllers.central import (
     OVSDB,
     SB,
     Central,
+    Cluster,
     insert,
     named,
     update,
@@ -185,44 +185,11 @@ def test_another_member_is_read_where_one_dies(central, follow, tmp_path):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """Three members that serve the southbound database."""
     require(OVSDB)
     made = Cluster(tmp_path)
     yield made
-    for number in list(made.servers):
+    for number in made.members:
         made.kill(number)
-
-
-class Cluster:
-    def __init__(self, folder):
-        self.folder, self.servers = folder, {}
-        at = [f"tcp:127.0.0.1:{free_port()}" for _ in range(3)]
-        for number, local in enumerate(at):
-            file = str(folder / f"{number}.db")
-            how = (
-                ["create-cluster", file, str(FOLDER / "ovn-sb.ovsschema"), local]
-                if number == 0
-                else ["join-cluster", file, SB, local, at[0]]
-            )
-            subprocess.run(["ovsdb-tool", *how], check=True, capture_output=True)
-            self.servers[number] = subprocess.Popen(
-                [
-                    "ovsdb-server", file, f"--remote=punix:{folder / str(number)}",
-                    f"--unixctl={folder / f'{number}.ctl'}", "-vconsole:off",
-                ],
-                stderr=subprocess.DEVNULL,
-            )  # fmt: skip
-        self.remotes = [f"unix:{folder / str(number)}" for number in range(3)]
-
-    def kill(self, number):
-        server = self.servers.pop(number)
-        server.kill()
-        server.wait()
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def test_whichever_member_of_a_cluster_dies_another_one_goes_on_where_it_was(cluster):
