@@ -36,10 +36,8 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether all was named, and one thing was said of the controller until it was back."""
-        right = bool(self.tried) and all(
-            one.right and None not in one.named_s for one in self.tried
-        )
+        """Whether all was seen, and one thing was said of the controller until it was back."""
+        right = bool(self.tried) and all(one.right for one in self.tried)
         return right and len(self.said) == 1 and self.back_s is not None
 
     def lines(self) -> list[str]:

@@ -52,6 +52,8 @@ ON_OVN = (
 """Faults where OVN drives the virtual switches."""
 INTENDED = {"policy-drop": "ACL quarantine", "port-disabled": "logical port {} is disabled"}
 """What is no fault, though packets are lost -> who refuses them, as a diagnosis on demand says."""
+NOTED = frozenset({"ghost-chassis"})
+"""What costs nobody anything, now or later: a finding names it, and no incident."""
 LASTING_S = dict.fromkeys(
     ("controller-frozen", "controller-cut-off", "tunnel-address-taken", "translation-stale"), 150.0
 ) | {"ghost-chassis": 360.0, "port-contested": 90.0}
@@ -253,6 +255,8 @@ def run(
             found = [
                 _spare(lab, observer, name, say)
                 if name in INTENDED
+                else _note(lab, observer, name, say)
+                if name in NOTED
                 else _try(lab, observer, name, say, transport)
                 for name in faults
             ]
@@ -376,6 +380,37 @@ def _spare(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
     return Found(
         name, truth, (truth[0] if told["outcome"] == "refused" else "", by, 1.0), took_s, took_s,
         0.0, tuple(dict.fromkeys(named)),
+    )  # fmt: skip
+
+
+def _note(lab: Lab, observer: Observer, name: str, say: Say) -> Found:
+    """Break what costs nobody anything: a finding has to name it, and nobody else be accused."""
+    observer.remember()
+    began_ns = time.time_ns()
+    fault = lab.inject(name)
+    say(f"{name}: injected at {fault.target}")
+    truth = (fault.truth.layer, fault.truth.component)
+
+    def told() -> list[dict[str, Any]]:
+        return [each for each in observer.findings() if each["component"] == truth[1]]
+
+    give_up_s = find_within_s(name, Transport.UDP) + GIVE_UP_AFTER_S
+    found = observer.wait(told, timeout_s=give_up_s)
+    found_ns = time.time_ns()
+    lab.heal(fault.key)
+    gone = observer.wait(lambda: not told(), timeout_s=recover_within_s(name, Transport.UDP))
+    gone_ns = time.time_ns() if gone else None
+    others = tuple(dict.fromkeys(str(each["component"]) for each in observer.new()))
+    for other in others:
+        say(f"  also {other}")
+    if not found:
+        say("  nothing found")
+        return Found(name, truth, others=others)
+    say(f"  a finding on {truth[1]}: {found[0]['text']}")
+    took_s = _seconds(began_ns, found_ns)
+    return Found(
+        name, truth, (found[0]["layer"], truth[1], 1.0), took_s, took_s,
+        _seconds(found_ns, gone_ns), others,
     )  # fmt: skip
 
 

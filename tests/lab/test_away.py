@@ -31,15 +31,15 @@ def test_faults_that_need_no_controller_come_in_turn_at_targets_of_their_own() -
     "report",
     [
         replace(GOOD, tried=[]),
-        replace(GOOD, tried=[replace(RIGHT, named_s=(None,), insufficient=True)]),
+        replace(GOOD, tried=[replace(RIGHT, named_s=(None,))]),
         replace(GOOD, tried=[replace(RIGHT, wrong=("switch z",))]),
         replace(GOOD, said={}),
         replace(GOOD, said={**GOOD.said, "controller h0": "it stands still"}),
         replace(GOOD, back_s=None),
     ],
-    ids=["nothing tried", "not named", "another named", "nothing said", "two said", "for ever"],
+    ids=["nothing tried", "not seen", "another named", "nothing said", "two said", "for ever"],
 )
-def test_one_thing_is_said_and_everything_is_named(report: Report) -> None:
+def test_one_thing_is_said_and_everything_is_seen(report: Report) -> None:
     assert GOOD.good
     assert not report.good
 
