@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+from analyzer.commands.endpoints import report_unprobed
+
+
+def item(what, name, why, **more):
+    keys = ("task", "bridge", "logical_port", "container", "pod")
+    return {
+        "what": what, "name": name, "host": "gpu-0417", "why": why, "text": "because " * 12,
+        **dict.fromkeys(keys, ""), **more,
+    }  # fmt: skip
+
+
+def test_what_is_not_probed_is_told_by_kind_and_why_within_a_terminal():
+    answer = {
+        "unprobed": [
+            item("endpoint", "a/rail0", "one-host", task="train-a"),
+            item("endpoint", "b/rail0", "alone", task="train-b"),
+            item("port", "veth0", "no-rail", logical_port="ml_bert-0", container="0f2c" * 16),
+            item("port", "veth1", "no-task", container="0f2c" * 16),
+            item("intent", "ml_bert-1", "not-plugged", pod="ml/bert-1"),
+        ],
+        "unnamed": [{"host": "gpu-0417", "count": 9}],
+        "unsaid": [{"host": "gpu-0418", "version": "0.9"}, {"host": "gpu-0419", "version": ""}],
+    }
+    lines = list(report_unprobed(answer))
+    assert max(map(len, lines)) < 80
+    assert lines[0] == "2 endpoints that nobody probes: 1 alone, 1 one-host"
+    assert lines[1].startswith("  gpu-0417 b/rail0 of train-b: alone: because")
+    assert "2 ports that are no endpoint: 1 no-rail, 1 no-task" in lines
+    assert any(line.startswith("  gpu-0417 veth0 (ml_bert-0): no-rail:") for line in lines)
+    assert any("ml_bert-1 (ml/bert-1): not-plugged:" in line for line in lines)
+    assert lines[-3:] == [
+        "gpu-0417: 9 more ports that are no endpoint",
+        "not said by gpu-0418 (0.9)",
+        "not said by gpu-0419 (version unknown)",
+    ]
+
+
+def test_where_all_is_probed_that_is_said():
+    assert list(report_unprobed({"unprobed": [], "unnamed": [], "unsaid": []})) == [
+        "0 endpoints that nobody probes",
+        "0 ports that are no endpoint",
+        "0 logical ports that no host has",
+    ]
