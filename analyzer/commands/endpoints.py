@@ -100,11 +100,11 @@ def report_unprobed(answer: dict[str, Any]) -> Iterator[str]:
         known = [each for each in answer["unprobed"] if each["what"] == kind]
         counts = Counter(each["why"] for each in known)
         whys = ", ".join(f"{count} {why}" for why, count in sorted(counts.items()))
-        yield from paragraph(f"{len(known)} {title}" + (f": {whys}" if whys else ""), hang="  ")
+        yield from paragraph(f"{title}: {len(known)}" + (f" ({whys})" if whys else ""), hang="  ")
         for each in sorted(known, key=lambda each: each["why"]):
             yield from paragraph(_unprobed(each), "  ", "    ")
     for each in answer["unnamed"]:
-        yield from paragraph(f"{each['host']}: {each['count']} more ports that are no endpoint")
+        yield from paragraph(f"more ports that are no endpoint on {each['host']}: {each['count']}")
     for each in answer["unsaid"]:
         yield from paragraph(f"not said by {each['host']} ({each['version'] or 'version unknown'})")
 

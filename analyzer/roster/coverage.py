@@ -129,7 +129,7 @@ class Coverage:
         if not end.task:
             return Why.NO_TASK, "no task has it: the one that its host names is declared without it"
         if self.is_silent(end.host):
-            return Why.HOST_SILENT, f"{end.host} is silent"
+            return Why.HOST_SILENT, f"nothing is heard of {end.host}"
         group = self._groups[end.task, end.id.rail]
         if not group.hosts - {end.host}:
             return self._peerless(end, group)
@@ -138,7 +138,10 @@ class Coverage:
     def _peerless(self, end: Endpoint, group: _Group) -> tuple[Why, str]:
         rail = f"rail {end.id.rail}"
         if absent := self._absent_of(end.task):
-            return Why.PEERS_ABSENT, f"{absent} declared containers of {end.task} have not come"
+            return (
+                Why.PEERS_ABSENT,
+                f"declared containers of {end.task} that have not come: {absent}",
+            )
         if group.size == 1:
             return Why.ALONE, f"no other endpoint of {end.task} is on {rail}"
         text = f"all of {end.task} on {rail} are on {end.host}: such pairs cross no fabric"
@@ -150,10 +153,11 @@ class Coverage:
             text = "others of its task use another version of IP, or RDMA where it does not"
             return Why.UNLIKE, text
         if not group.heard[kind] - own:
-            return Why.PEERS_SILENT, f"{_several(group.alike[kind] - own)} are silent"
+            return Why.PEERS_SILENT, f"nothing is heard of {_several(group.alike[kind] - own)}"
         if group.whole[kind] - own or group.often.get(end.id, own) - own:
             return None
-        text = f"{_several(group.heard[kind] - own)} are near their limits: rare pairs are left out"
+        hosts = _several(group.heard[kind] - own)
+        text = f"rare pairs are left out near the limits of {hosts}"
         return Why.SHED, text
 
     def _starting(self, record: EndpointRecord) -> tuple[Why, str] | None:

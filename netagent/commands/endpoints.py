@@ -103,7 +103,7 @@ def _show(view: HostView) -> None:
     for finding in view.findings:
         print(f"! {finding.component}: {finding.text}")
     if view.unprobed.count:
-        print(f"{unprobed_count(view.unprobed)}: see --unprobed")
+        print(f"{unprobed_count(view.unprobed)}; see --unprobed")
 
 
 def untraced_of(view: HostView) -> str:

@@ -12,7 +12,7 @@ def unprobed_count(said: Unprobed) -> str:
     """Return how many ports are no endpoint, and why, in less than a line."""
     whys = Counter(each.why for each in said.ports)
     told = ", ".join(f"{whys[why]} {why}" for why in sorted(whys))
-    return f"{said.count} ports are no endpoint" + (f" ({told})" if told else "")
+    return f"ports that are no endpoint: {said.count}" + (f" ({told})" if told else "")
 
 
 def unprobed_lines(said: Unprobed) -> Iterator[str]:

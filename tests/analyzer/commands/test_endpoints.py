@@ -24,13 +24,13 @@ def test_what_is_not_probed_is_told_by_kind_and_why_within_a_terminal():
     }
     lines = list(report_unprobed(answer))
     assert max(map(len, lines)) < 80
-    assert lines[0] == "2 endpoints that nobody probes: 1 alone, 1 one-host"
+    assert lines[0] == "endpoints that nobody probes: 2 (1 alone, 1 one-host)"
     assert lines[1].startswith("  gpu-0417 b/rail0 of train-b: alone: because")
-    assert "2 ports that are no endpoint: 1 no-rail, 1 no-task" in lines
+    assert "ports that are no endpoint: 2 (1 no-rail, 1 no-task)" in lines
     assert any(line.startswith("  gpu-0417 veth0 (ml_bert-0): no-rail:") for line in lines)
     assert any("ml_bert-1 (ml/bert-1): not-plugged:" in line for line in lines)
     assert lines[-3:] == [
-        "gpu-0417: 9 more ports that are no endpoint",
+        "more ports that are no endpoint on gpu-0417: 9",
         "not said by gpu-0418 (0.9)",
         "not said by gpu-0419 (version unknown)",
     ]
@@ -38,7 +38,7 @@ def test_what_is_not_probed_is_told_by_kind_and_why_within_a_terminal():
 
 def test_where_all_is_probed_that_is_said():
     assert list(report_unprobed({"unprobed": [], "unnamed": [], "unsaid": []})) == [
-        "0 endpoints that nobody probes",
-        "0 ports that are no endpoint",
-        "0 logical ports that no host has",
+        "endpoints that nobody probes: 0",
+        "ports that are no endpoint: 0",
+        "logical ports that no host has: 0",
     ]

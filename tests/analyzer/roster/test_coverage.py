@@ -57,7 +57,7 @@ def test_endpoints_of_one_host_are_told_and_those_whose_peers_have_not_come():
     registry = cluster(*mates, tasks=[task])
     assert set(whys(registry).values()) == {Why.PEERS_ABSENT}
     registry = cluster(A0, tasks=[Task("train-a", ("a", "b"), 1)])
-    assert text_of(registry) == "1 declared containers of train-a have not come"
+    assert text_of(registry) == "declared containers of train-a that have not come: 1"
 
 
 def test_one_that_no_other_can_answer():

@@ -90,7 +90,7 @@ def test_ports_that_are_no_endpoint_are_counted_and_listed(watcher, file, capsys
     view = replace(VIEW, findings=(), unprobed=Unprobed(ports=(port,), count=3))
     monkeypatch.setattr(watcher, "views", (view,))
     assert main(["endpoints", "--config", file]) == 0
-    assert "3 ports are no endpoint (1 no-rail): see --unprobed" in capsys.readouterr().out
+    assert "ports that are no endpoint: 3 (1 no-rail); see --unprobed" in capsys.readouterr().out
     assert main(["endpoints", "--config", file, "--unprobed"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("v on br-int of t: no-rail: it has none")

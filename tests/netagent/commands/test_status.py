@@ -64,7 +64,7 @@ def test_status_as_json(answering, capsys):
 def test_ports_that_are_no_endpoint_are_counted(answering, capsys):
     said = Unprobed(ports=(UnprobedPort(port="v", why=Why.NO_TASK),), count=1)
     assert main(["status", *answering(msgspec.structs.replace(STATUS, unprobed=said))]) == 0
-    assert "unprobed   1 ports are no endpoint (1 no-task)" in capsys.readouterr().out
+    assert "unprobed   ports that are no endpoint: 1 (1 no-task)" in capsys.readouterr().out
     main(["status", *answering(STATUS)])
     assert "unprobed" not in capsys.readouterr().out
 

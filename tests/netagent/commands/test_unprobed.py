@@ -10,7 +10,7 @@ PORTS = tuple(
 
 def test_all_are_counted_by_why_and_listed_in_lines_of_a_terminal():
     said = Unprobed(ports=PORTS, count=7)
-    assert unprobed_count(said) == "7 ports are no endpoint (1 no-rail, 2 no-task)"
+    assert unprobed_count(said) == "ports that are no endpoint: 7 (1 no-rail, 2 no-task)"
     lines = list(unprobed_lines(said))
     assert lines[0].startswith("v0 on br-int: no-task: because")
     assert lines[-1] == "and 4 more"
