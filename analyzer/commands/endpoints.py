@@ -19,10 +19,9 @@ examples:
   netagent-analyzer endpoints --host h0 --json
   netagent-analyzer endpoints --unprobed --task train-a
 
---unprobed lists what is not probed and why: endpoints that nobody probes, ports
-of hosts' virtual switches that are no endpoint, and logical ports that their
-controller put on a host which has them not. Older agents say nothing of their
-ports: these are named as "not said by HOST".
+--unprobed lists endpoints that nobody probes, ports of hosts' virtual switches
+that are no endpoint, and logical ports that their controller put on a host
+which has them not, each with why. Agents that are too old to say it are named.
 exit status: 0
 """
 

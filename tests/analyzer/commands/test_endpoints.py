@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from analyzer.commands.endpoints import report_unprobed
+from analyzer.commands.endpoints import report, report_unprobed
 
 
 def item(what, name, why, **more):
@@ -42,3 +42,31 @@ def test_where_all_is_probed_that_is_said():
         "ports that are no endpoint: 0",
         "logical ports that no host has: 0",
     ]
+
+
+def endpoint(name, **more):
+    return {
+        "id": name, "state": "up", "since_ns": 10**18, "deregistered_ns": None, "host": "h0",
+        "rnic": "rnic0", "address": "10.0.0.10", "task": "t", "rail": 0, "bridge": "br-int", **more,
+    }  # fmt: skip
+
+
+def test_endpoints_are_a_table_and_what_does_not_add_up_follows():
+    conflict = {"wall_ns": 10**18, "endpoint": "a/rail0", "winner": "h0", "loser": "h1"}
+    answer = {
+        "endpoints": [
+            endpoint("a/rail0"),
+            endpoint("b/rail0", address="fd00::1", bridge=""),
+            endpoint("c/rail0", task="", state="gone", deregistered_ns=2 * 10**18),
+        ],
+        "conflicts": [conflict],
+    }
+    lines = list(report(answer))
+    assert max(map(len, lines)) < 80
+    assert lines[0].split() == ["ENDPOINT", "STATE", "SINCE", "HOST", "RNIC", "OVERLAY", "TASK"]
+    assert lines[3].split()[-1] == "-"
+    text = " ".join(line.strip() for line in lines[4:])
+    assert "a/rail0 was claimed by h0 while h1 still had it" in text
+    assert "t rail 0: some endpoints have IPv4 addresses, others IPv6" in text
+    assert "b/rail0: paths are not traced" in text
+    assert list(report({"endpoints": [], "conflicts": []})) == ["no endpoints registered"]
