@@ -3,6 +3,7 @@
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,7 +17,11 @@ examples:
   netagent-analyzer endpoints
   netagent-analyzer endpoints --task train-a --all
   netagent-analyzer endpoints --host h0 --json
+  netagent-analyzer endpoints --unprobed --task train-a
 
+--unprobed lists endpoints that nobody probes, ports of hosts' virtual switches
+that are no endpoint, and logical ports that their controller put on a host
+which has them not, each with why. Agents that are too old to say it are named.
 exit status: 0
 """
 
@@ -29,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", metavar="TASK", help="only those of TASK")
     parser.add_argument("--host", metavar="HOST", help="only those on HOST")
     parser.add_argument("--all", action="store_true", help="also those gone in the last 10 minutes")
+    parser.add_argument("--unprobed", action="store_true", help="what is not probed, and why")
     connection.add_arguments(parser)
 
 
@@ -36,13 +42,18 @@ def run(args: argparse.Namespace) -> int:
     """Print endpoints."""
     vanished = "true" if args.all else None
     with Connection(args) as analyzer:
+        if args.unprobed:
+            path = "/v1/endpoints/unprobed"
+            answer = analyzer.all(path, "unprobed", task=args.task, host=args.host)
+            return _print(args, answer, report_unprobed(answer))
         answer = analyzer.all(
             "/v1/endpoints", "endpoints", task=args.task, host=args.host, vanished=vanished
         )
-    if args.json:
-        print(json.dumps(answer, indent=2))
-        return 0
-    for line in report(answer):
+    return _print(args, answer, report(answer))
+
+
+def _print(args: argparse.Namespace, answer: dict[str, Any], lines: Iterable[str]) -> int:
+    for line in [json.dumps(answer, indent=2)] if args.json else lines:
         print(line)
     return 0
 
@@ -73,6 +84,35 @@ def report(answer: dict[str, Any]) -> Iterator[str]:
             "carries them",
             hang="  ",
         )
+
+
+_KINDS = {
+    "endpoint": "endpoints that nobody probes",
+    "port": "ports that are no endpoint",
+    "intent": "logical ports that no host has",
+}
+
+
+def report_unprobed(answer: dict[str, Any]) -> Iterator[str]:
+    """Yield what is not probed, one paragraph each, by kind and reason; then who says nothing."""
+    for kind, title in _KINDS.items():
+        known = [each for each in answer["unprobed"] if each["what"] == kind]
+        counts = Counter(each["why"] for each in known)
+        whys = ", ".join(f"{count} {why}" for why, count in sorted(counts.items()))
+        yield from paragraph(f"{title}: {len(known)}" + (f" ({whys})" if whys else ""), hang="  ")
+        for each in sorted(known, key=lambda each: each["why"]):
+            yield from paragraph(_unprobed(each), "  ", "    ")
+    for each in answer["unnamed"]:
+        yield from paragraph(f"more ports that are no endpoint on {each['host']}: {each['count']}")
+    for each in answer["unsaid"]:
+        yield from paragraph(f"not said by {each['host']} ({each['version'] or 'version unknown'})")
+
+
+def _unprobed(of: dict[str, Any]) -> str:
+    whose = f" of {of['task']}" if of["task"] else ""
+    called = of["logical_port"] or of["pod"] or (of["container"] if of["what"] == "port" else "")
+    name = of["name"] + (f" ({called})" if called and called != of["name"] else "")
+    return f"{of['host']} {name}{whose}: {of['why']}: {of['text']}"
 
 
 def _mixed(endpoints: Iterable[dict[str, Any]]) -> set[tuple[str, int]]:

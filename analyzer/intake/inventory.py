@@ -26,6 +26,9 @@ class Aspect(NamedTuple):
     """``firmware``, ``MTU``, ``kernel``, ..."""
 
 
+NETAGENT = "netagent"
+"""Aspect of hosts that is the agent's version."""
+
 Parts = Mapping[Aspect, Mapping[str, tuple[str, ...]]]
 """Value of each aspect -> names of the host's parts that have it, in order."""
 
@@ -71,7 +74,7 @@ def _of_rnic(of: RnicInventory) -> Iterator[tuple[str, str]]:
 
 
 def _of_host(of: Inventory) -> Iterator[tuple[str, str]]:
-    yield from _said({"kernel": of.kernel, "Open vSwitch": of.ovs, "netagent": of.netagent})
+    yield from _said({"kernel": of.kernel, "Open vSwitch": of.ovs, NETAGENT: of.netagent})
     if of.hw_offload is not None:
         yield "hw-offload", _switch(is_on=of.hw_offload)
 

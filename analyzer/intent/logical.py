@@ -179,6 +179,8 @@ class Explainer:
     """Cookies of rows that are no logical flow -> what they are (``port train-a-0-0``)."""
     ports: Mapping[tuple[int, int], str] = field(default_factory=dict)
     """Tunnel keys of a datapath and of a port on it -> the logical port."""
+    doubtful: frozenset[int] = frozenset()
+    """Cookies that several rows have, by chance: nobody can tell which of them is meant."""
 
     def explain(self, cookie: int) -> str:
         """Return one line on what made the flows with this cookie."""
@@ -187,6 +189,8 @@ class Explainer:
             return sentence(flow, self.owners.get(flow.hint, ""))
         if cookie in self.rows:
             return f"made for {self.rows[cookie]}"
+        if cookie in self.doubtful:
+            return "several rows begin with these 32 bits"
         return "fixed part of the pipeline" if not cookie else "no row stands for it"
 
     def place_of(self, cookies: Iterable[int]) -> tuple[str, int] | None:

@@ -94,6 +94,9 @@ def read_end(
 
 def _unled(end: End, explainer: Explainer) -> Reading:
     """Return what an end means at a flow that is no logical one's."""
+    if end.flow and end.flow.cookie in explainer.doubtful:
+        made = explainer.explain(end.flow.cookie)
+        return Reading(Meaning.UNKNOWN, f"dropped by a flow of table {end.table}: {made}")
     said = dict(_pairs(end.header))
     leaving = _number(said.get("metadata", "")), _number(said.get(_REGISTERS["out"], ""))
     if named := explainer.ports.get(leaving, ""):

@@ -4,6 +4,7 @@
 Logical flows are never followed, since there are thousands; they are selected when somebody asks.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,8 @@ class Selected:
     rows: Mapping[int, str] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    doubtful: frozenset[int] = frozenset()
+    """Cookies that several rows have: of 30,000 rows, one time in ten two do."""
 
     def host(self, chassis: str) -> Host:
         """Return what is on a chassis."""
@@ -72,8 +75,10 @@ class Selected:
 
     def explainer(self) -> Explainer:
         """Return who says what cookies stand for."""
-        flows = {each.cookie: each for each in self.flows}
-        return Explainer(flows, self.owners, self.rows, self.ports)
+        none = self.doubtful | {0}  # that of the fixed part, whichever row begins with it
+        flows = {each.cookie: each for each in self.flows if each.cookie not in none}
+        rows = {cookie: text for cookie, text in self.rows.items() if cookie not in none}
+        return Explainer(flows, self.owners, rows, self.ports, self.doubtful)
 
 
 def read(
@@ -103,6 +108,8 @@ def _read(
         datapaths[key]: int(row["tunnel_key"])
         for key, row in tables.get("Datapath_Binding", {}).items()
     }
+    cookies = Counter(cookie_of(key) for rows in tables.values() for key in rows)
+    hints = Counter(_uuid(row)[:8] for rows in northbound.values() for row in rows)
     return Selected(
         flows=tuple(
             _flow(key, row, datapaths, several)
@@ -140,8 +147,12 @@ def _read(
             for key, row in tables.get(name, {}).items()
         },
         owners={
-            _uuid(row)[:8]: _called(name, row) for name, rows in northbound.items() for row in rows
+            hint: _called(name, row)
+            for name, rows in northbound.items()
+            for row in rows
+            if hints[hint := _uuid(row)[:8]] == 1
         },
+        doubtful=frozenset(cookie for cookie, count in cookies.items() if cookie and count > 1),
         ports={
             (keys[name], int(row["tunnel_key"])): str(row["logical_port"])
             for row in tables.get("Port_Binding", {}).values()

@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from analyzer.intake.inventory import Aspect, Parts
+from analyzer.intake.inventory import NETAGENT, Aspect, Parts
 from analyzer.intake.windows import AHEAD_NS
 from netagent.model.path import Component, Kind
 from netagent.model.strenum import StrEnum
@@ -168,6 +168,12 @@ class Uniformity:
     def hosts(self) -> int:
         """How many hosts say what they have."""
         return len(self._hosts)
+
+    def version(self, host: str) -> str:
+        """Return which netagent a host runs; "" where it does not say."""
+        known = self._hosts.get(host)
+        said = known.parts if known else {}
+        return next((v for a, of in said.items() if a.what == NETAGENT for v in of), "")
 
     def take(self, host: str, start_ns: int, parts: Parts, now_ns: int) -> None:
         """Take what a host said in the window from `start_ns`, unless it said newer things.

@@ -21,6 +21,7 @@ from analyzer.intake.inventory import parts_of
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
 from analyzer.intake.traffic import TrafficBook
+from analyzer.intake.unprobed import check_unprobed
 from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
@@ -28,6 +29,7 @@ from analyzer.replay.tape import TapedRegistry, roster_of
 from analyzer.roster.admission import Admission
 from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.lists import Lists
+from analyzer.roster.newest import Newest
 from analyzer.roster.registry import Registry
 from analyzer.roster.service import AnalyzerService
 from analyzer.roster.uniformity import Uniformity
@@ -63,6 +65,7 @@ from netagent.model.verdict import Incident
 from netagent.trust import Trust
 from netagent.wire.codec import decode
 from netagent.wire.messages import SummaryHead
+from netagent.wire.unprobed import Unprobed
 
 log = structlog.get_logger()
 
@@ -101,6 +104,7 @@ class Counters:
     bad_summaries: int = 0
     bad_inventories: int = 0
     bad_controllers: int = 0
+    bad_unprobed: int = 0
     refused_summaries: int = 0
     registrations: int = 0
     replayed: int = 0
@@ -155,6 +159,8 @@ class Analyzer:
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
     uniformity: Uniformity = field(default_factory=Uniformity)
+    unprobed: Newest[Unprobed] = field(default_factory=Newest)
+    """What hosts said last of their ports that are no endpoint."""
     workers: Workers = field(default_factory=Workers)
     controller: Controller | None = None
     """None where none is configured."""
@@ -391,6 +397,7 @@ class Analyzer:
         self.reports.take(summary.host, kept.report, wall_ns)
         self._compare(summary, wall_ns)
         self._drive(summary, wall_ns)
+        self._leave_out(summary, wall_ns)
         return True
 
     def _compare(self, summary: SummaryHead, wall_ns: int) -> None:
@@ -419,6 +426,18 @@ class Analyzer:
         self.driven.take(summary.host, summary.start_ns, summary.controller, wall_ns)
         if before is None or before.state != summary.controller:
             self.differed()
+
+    def _leave_out(self, summary: SummaryHead, wall_ns: int) -> None:
+        """Take what a host says of ports that are no endpoint; else as `_compare`."""
+        if summary.unprobed is None:
+            return
+        try:
+            check_unprobed(summary.unprobed)
+        except RemoteProtocolError as error:
+            self.counters.bad_unprobed += 1
+            log.warning("unprobed_unusable", host=summary.host, error=str(error))
+            return
+        self.unprobed.take(summary.host, summary.start_ns, summary.unprobed, wall_ns)
 
     def refused(self, why: messages.Refused) -> None:
         """Note that a stored summary could not be used."""
@@ -541,6 +560,7 @@ class Analyzer:
             self.reports.forget(wall_ns)
             self.uniformity.expire(wall_ns)
             self.driven.expire(wall_ns)
+            self.unprobed.expire(wall_ns)
             self.admission.forget(self.monotonic())
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes

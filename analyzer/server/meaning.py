@@ -3,6 +3,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable
 
 import msgspec
@@ -63,10 +64,11 @@ class Meanings:
         except NetAgentError as error:
             log.warning("policies_unknown", error=str(error))
             return {}
+        several = Counter(flow.cookie for flow in told.flows)
         return {
             flow.cookie: told.owners.get(flow.hint, flow.stage)
             for flow in told.flows
-            if "_acl" in flow.stage and flow.hint
+            if "_acl" in flow.stage and flow.hint and several[flow.cookie] == 1
         }
 
     def _left(self, meant: Meant, host: str, interface: str) -> Meant | None:

@@ -26,6 +26,7 @@ from analyzer.server import (
     intent,
     tasks,
     uniformity,
+    unprobed,
     views,
     webhooks,
 )
@@ -247,6 +248,7 @@ async def forget(host: FromPath[str], request: Call) -> Response[bytes]:
     require_admin(request, analyzer.config.admins)
     analyzer.uniformity.drop(host)
     analyzer.driven.drop(host)
+    analyzer.unprobed.drop(host)
     return as_json({"host": host, "known": await analyzer.service.forget(host, analyzer.clock())})
 
 
@@ -488,6 +490,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *exports.ROUTES,
             *certificates.ROUTES,
             *uniformity.ROUTES,
+            *unprobed.ROUTES,
             *actions.ROUTES,
             *webhooks.ROUTES,
             *intent.ROUTES,

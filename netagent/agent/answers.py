@@ -95,6 +95,7 @@ class Answers:
             clock=self._adapters.uplink.clock.best(now_ns=now_ns()),
             wall_ns=wall_ns(),
             controller=self._membership.controller,
+            unprobed=self._membership.unprobed,
         )
 
     def _spare(self, level: Shed, what: str) -> None:

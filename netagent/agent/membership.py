@@ -27,6 +27,7 @@ from netagent.probing.roster import Roster
 from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Announced, Announcement, Registration
+from netagent.wire.unprobed import Unprobed
 
 log = structlog.get_logger()
 
@@ -91,6 +92,11 @@ class Membership:
     def controller(self) -> ControllerState | None:
         """The host's part of the controller that drives its virtual switch; None without one."""
         return self._view.controller
+
+    @property
+    def unprobed(self) -> Unprobed:
+        """What here is no endpoint that others may probe, and why."""
+        return announcing.unprobed(self._view, self._unopened, self._rdma_state())
 
     @property
     def pinglist(self) -> PingList:

@@ -24,6 +24,7 @@ from netagent.wire.codec import deflated, encode
 from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Health
+from netagent.wire.unprobed import Unprobed
 
 log = structlog.get_logger()
 
@@ -44,6 +45,7 @@ class Windows:
         self._paths = PathNews(config.host)
         self._inventory = News[Inventory](config.host)
         self._controller = News[ControllerState](config.host)
+        self._unprobed = News[Unprobed](config.host)
         self._cpu_s = cpu_s()
         self._limits, self._shedding = Limits(), Shedding()
         self._unanswered = Counter[str]()
@@ -96,6 +98,7 @@ class Windows:
             clock=adapters.uplink.clock.best(now_ns=now_ns()),
             inventory=self._inventory.of(self._membership.inventory, start_ns=window.start_ns),
             controller=self._controller.of(self._membership.controller, start_ns=window.start_ns),
+            unprobed=self._unprobed.of(self._membership.unprobed, start_ns=window.start_ns),
         )
         adapters.shipper.submit(window.start_ns, deflated(encode(summary)))
 

@@ -35,6 +35,7 @@ from netagent.wire.messages import (
     TrafficBlock,
 )
 from netagent.wire.rounding import FEW, HOST_BITS, rounded_ln, rounded_ns, rounded_variance
+from netagent.wire.unprobed import Unprobed
 
 _U32 = 0xFFFFFFFF
 """Largest number of a 32-bit column (`FlowColumns`); larger ones saturate."""
@@ -133,6 +134,7 @@ class WindowTally:
         clock: ClockOffset | None = None,
         inventory: Inventory | None = None,
         controller: ControllerState | None = None,
+        unprobed: Unprobed | None = None,
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
@@ -158,6 +160,7 @@ class WindowTally:
             clock=clock,
             inventory=inventory,
             controller=controller,
+            unprobed=unprobed,
             findings=tuple(findings),
             health=health,
         )

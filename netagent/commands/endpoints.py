@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from netagent.adapters.host.watcher import Watcher
+from netagent.commands.unprobed import unprobed_count, unprobed_lines
 from netagent.concurrency import timeout
 from netagent.config import AgentConfig, load
 from netagent.host.facts import HostView
@@ -19,6 +20,10 @@ EPILOG = """\
 examples:
   netagent endpoints --config /etc/netagent/agent.toml
   netagent endpoints --json | jq '.endpoints[].id'
+  netagent endpoints --unprobed        the ports that are no endpoint, and why
+
+Tunnels, patch and internal ports, and the RNICs of rails are never endpoints,
+and are left out of --unprobed.
 """
 
 WAIT_S = 3.0
@@ -34,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", default="/etc/netagent/agent.toml", help="the agent's file (%(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print the whole view as JSON")
+    parser.add_argument("--unprobed", action="store_true", help="list ports that are no endpoint")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,6 +48,9 @@ def run(arguments: argparse.Namespace) -> int:
     view = asyncio.run(first_view(config))
     if arguments.json:
         print(json.dumps(_plain(view), indent=2))
+    elif arguments.unprobed:
+        for line in unprobed_lines(view.unprobed):
+            print(line)
     else:
         _show(view)
     return 1 if view.findings else 0
@@ -76,6 +85,7 @@ def _plain(view: HostView) -> dict[str, object]:
         "namespaces": namespaces,
         "uplinks": [msgspec.to_builtins(each) for each in view.uplinks],
         "findings": [msgspec.to_builtins(each) for each in view.findings],
+        "unprobed": msgspec.to_builtins(view.unprobed),
     }
 
 
@@ -92,6 +102,8 @@ def _show(view: HostView) -> None:
         print(textwrap.fill(untraced, 79, break_on_hyphens=False))
     for finding in view.findings:
         print(f"! {finding.component}: {finding.text}")
+    if view.unprobed.count:
+        print(f"{unprobed_count(view.unprobed)}; see --unprobed")
 
 
 def untraced_of(view: HostView) -> str:

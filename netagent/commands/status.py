@@ -4,6 +4,7 @@
 import argparse
 
 from netagent.commands.asking import add_connection, agent_of, print_json
+from netagent.commands.unprobed import unprobed_count
 from netagent.wire.controller import ControllerState
 from netagent.wire.messages import Status
 
@@ -62,6 +63,8 @@ def show(status: Status) -> None:
         print(f"  traffic    {len(status.endpoints)} series, ticks of {status.tick_ms} ms")
     if status.controller:
         print(f"  controller {controller_line(status.controller)}")
+    if status.unprobed and status.unprobed.count:
+        print(f"  unprobed   {unprobed_count(status.unprobed)}")
     if status.clock:
         offset_ms, error_ms = status.clock.offset_ns / 1e6, status.clock.error_ns / 1e6
         print(f"  clock      {-offset_ms:+.1f} ms off the analyzer's, to {error_ms:.1f} ms")

@@ -9,6 +9,7 @@ from netagent.model.endpoint import Endpoint, RdmaAddress, oddity
 from netagent.model.finding import MASKED, MAX_TEXT, Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, rnic
+from netagent.wire.unprobed import MOST_PORTS, MOST_TEXT, Unprobed, UnprobedPort, Why
 
 _LAST = (FindingKind.MISCONFIGURED, FindingKind.UNKNOWN_INPUT)
 """What is no fault of anything that carries packets."""
@@ -70,17 +71,41 @@ def findings(
         for finding in rdma.findings
         if finding.kind is not FindingKind.RATE_REDUCED or finding.component not in slow
     ]
-    mute = {key: why for key, why in unopened.items() if rdma.chosen(key) is False} | {
-        **rdma.failed
-    }
-    mute |= {e.id: why for e in _announced(view.endpoints, unopened, rdma) if (why := oddity(e))}
+    mute = _mute_ones(view, unopened, rdma)
     told = (*found, *theirs, *(_mute(key, why, wall_ns) for key, why in mute.items()))
     return tuple(map(_plain, told))
+
+
+def unprobed(view: HostView, unopened: Mapping[EndpointId, str], rdma: RdmaState) -> Unprobed:
+    """Return all that is no endpoint that others may probe, those included that cannot answer."""
+    mute, said = _mute_ones(view, unopened, rdma), view.unprobed
+    told = tuple(
+        UnprobedPort(
+            port=each.port,
+            why=Why.MUTE,
+            text=_plain_text(mute[each.id]).replace("\n", " ")[:MOST_TEXT],
+            bridge=each.bridge,
+            container=each.id.container,
+            task=each.task,
+        )
+        for each in view.endpoints
+        if each.id in mute
+    )
+    return Unprobed(ports=(*told, *said.ports)[:MOST_PORTS], count=len(told) + said.count)
 
 
 def foremost(found: Iterable[Finding]) -> tuple[Finding, ...]:
     """Return findings with what matters most first: whoever takes no more than some takes these."""
     return tuple(sorted(found, key=lambda each: (each.kind in _LAST, each.kind in MASKED)))
+
+
+def _mute_ones(
+    view: HostView, unopened: Mapping[EndpointId, str], rdma: RdmaState
+) -> dict[EndpointId, str]:
+    """Return which endpoints cannot answer probes, and why."""
+    mute = {key: why for key, why in unopened.items() if rdma.chosen(key) is False}
+    odd = ((e.id, oddity(e)) for e in _announced(view.endpoints, unopened, rdma))
+    return mute | {**rdma.failed} | {key: why for key, why in odd if why}
 
 
 def _plain(finding: Finding) -> Finding:

@@ -7,9 +7,10 @@ from what they do write. A port that the rules for task and rail say nothing of 
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netagent.host.ports import (
+    OF_THE_HOST,
     ContainerPort,
     Unusable,
     first_address,
@@ -23,6 +24,7 @@ from netagent.model.address import canonical
 from netagent.model.endpoint import MAC
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
+from netagent.wire.unprobed import Why
 
 UPLINK = "uplink"
 """In place of a rule for the rail: it is that of the tunnel, or of the RNIC, that the port uses."""
@@ -120,9 +122,29 @@ CONTROLLERS: Mapping[str, Rules] = {
         netns=Rule("{contNetns}"),
         netdev=Rule("{contIface}"),
     ),
+    # BuildOVSPortExternalIDs, pkg/agent/cniserver/pod_configuration.go; before 2.0 without net-ns.
+    "antrea": Rules(
+        container=Rule("{pod-namespace}.{pod-name}"),
+        task=Rule("{pod-namespace}"),
+        mac=Rule("{attached-mac}"),
+        address=Rule("{ip-address}"),
+        netns=Rule("{net-ns}"),
+    ),
 }
 """What each controller writes, and where that is said. The task is the namespace where there is
 one: chosen, since a namespace is what tenants do not share."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A port, and what the rules read of it."""
+
+    interface: Interface
+    keys: Mapping[str, str]
+    task: str
+    container: str
+    rail: int | Unusable | None
+    """None: nothing says it."""
 
 
 @dataclass(slots=True)
@@ -136,7 +158,7 @@ class ControllerPorts:
     def endpoints(self, given: Given) -> Found:
         """Return the endpoints that the rules read."""
         ports: dict[EndpointId, ContainerPort] = {}
-        unusable = []
+        unusable, passed = [], []
         rows = [(port, each) for port in given.ports for each in port.interfaces]
         names = {interface.name for _, interface in rows}
         self._rails = {name: rail for name, rail in self._rails.items() if name in names}
@@ -144,33 +166,55 @@ class ControllerPorts:
             keys = {**port.external_ids, **interface.external_ids, PORT: interface.name}
             if is_tunnel(interface) or keys.keys() & _OWN:
                 continue
-            found = self._port(interface, keys, given)
+            task = _read(self.rules.task, keys)
+            rail = self._rail(interface, keys, given) if task else None
+            row = _Row(interface, keys, task, self.rules.container.of(keys), rail)
+            if why := self._of_others(row):
+                passed.append(replace(why, task=task, container=row.container))
+                continue
+            found = self._port(row)
             if isinstance(found, ContainerPort) and found.id in ports:
                 other = ports[found.id].interface
                 found = Unusable(interface.name, f"{found.id} is already on port {other}")
             if isinstance(found, Unusable):
-                unusable.append(found)
-            elif found is not None:
+                unusable.append(replace(found, task=task, container=row.container))
+            else:
                 ports[found.id] = found
-        return Found(tuple(ports[key] for key in sorted(ports)), tuple(unusable))
+        whole = tuple(ports[key] for key in sorted(ports))
+        return Found(whole, tuple(unusable), tuple(passed))
 
-    def _port(
-        self, interface: Interface, keys: Mapping[str, str], given: Given
-    ) -> ContainerPort | Unusable | None:
-        rules, name = self.rules, interface.name
-        task = _read(rules.task, keys)
-        rail = self._rail(interface, keys, given) if task else None
-        if rail is None or isinstance(rail, Unusable):
-            return rail
-        container, mac = rules.container.of(keys), _read(rules.mac, keys).lower()
+    def _of_others(self, row: _Row) -> Unusable | None:
+        """Return why a port is nobody's that the rules know; None where they say something."""
+        rules, name = self.rules, row.interface.name
+        if not row.task:
+            return Unusable(name, _untold(rules.task, row.keys, "task"), why=Why.NO_TASK)
+        # A rule that says the same of each port says nothing of this one.
+        says = row.rail is not None and any(r and r.has_keys for r in (rules.task, rules.rail))
+        if not row.container and (row.interface.type in OF_THE_HOST or not says):
+            text = _odd(rules.container, row.container, "container")
+            return Unusable(name, text, why=Why.NO_CONTAINER)
+        if row.rail is None:
+            text = "it has no encap-ip, and stands for no function of an RNIC"
+            text = _untold(rules.rail, row.keys, "rail") if rules.rail else text
+            return Unusable(name, text, why=Why.NO_RAIL)
+        return None
+
+    def _port(self, row: _Row) -> ContainerPort | Unusable:
+        rules, interface, keys, rail = self.rules, row.interface, row.keys, row.rail
+        name, task, container = interface.name, row.task, row.container
+        if not isinstance(rail, int):
+            return rail or Unusable(name, "it has no rail", why=Why.NO_RAIL)
+        mac = _read(rules.mac, keys).lower()
         stated = _read(rules.address, keys)
         address = first_address(stated) or ""
         if not is_container(container):
-            return Unusable(name, _odd(rules.container, container, "container"))
+            text = _odd(rules.container, container, "container")
+            return Unusable(name, text, why=Why.NO_CONTAINER)
         if rules.mac and not MAC.fullmatch(mac):
             return Unusable(name, _odd(rules.mac, mac, "hardware address"))
         if stated and not address:
-            return Unusable(name, f"cannot use the address {stated[:_SHOWN]!r}")
+            text = f"cannot use the address {stated[:_SHOWN]!r}"
+            return Unusable(name, text, why=Why.NO_ADDRESS)
         if interface.type not in {"", "system"} or not is_task(task):
             what, value = ("type", interface.type) if is_task(task) else ("task", task)
             return Unusable(name, f"cannot use {what} {value[:_SHOWN]!r}")
@@ -181,7 +225,7 @@ class ControllerPorts:
             interface=name,
             address=address,
             mac=mac,
-            netns=_read(rules.netns, keys),
+            netns=_path(_read(rules.netns, keys)),
             netdev=_read(rules.netdev, keys),
             error=interface.error or unopened,
         )
@@ -200,7 +244,7 @@ class ControllerPorts:
         number = parse_rail(text)
         rail = None if number is None else number - self.rules.rail.first
         if rail is None or rail < 0:
-            return Unusable(interface.name, f"{text[:_SHOWN]!r} is no rail")
+            return Unusable(interface.name, f"{text[:_SHOWN]!r} is no rail", why=Why.NO_RAIL)
         return rail
 
 
@@ -217,7 +261,7 @@ def _uplink_rail(name: str, vtep: str, given: Given) -> int | Unusable | None:
                  if address and canonical(each.options.get("local_ip", "")) == address]  # fmt: skip
         found = next((rail for rail in map(parse_rail, rails) if rail is not None), None)
         text = f"its encap-ip {vtep[:_SHOWN]!r} is the local_ip of no tunnel with a rail"
-        return Unusable(name, text) if found is None else found
+        return Unusable(name, text, why=Why.NO_UPLINK) if found is None else found
     link = given.links.host.get(name)
     if link is None or not link.switch_port:
         return None
@@ -227,11 +271,25 @@ def _uplink_rail(name: str, vtep: str, given: Given) -> int | Unusable | None:
         if any(each and each.parent and each.parent == link.parent for each in members):
             return uplink.rail
     of = f" of {link.parent}" if link.parent else ""
-    return Unusable(name, f"it stands for {link.switch_port}{of}, which is no rail's RNIC")
+    text = f"it stands for {link.switch_port}{of}, which is no rail's RNIC"
+    return Unusable(name, text, why=Why.NO_RAIL)
 
 
 def _read(rule: Rule | None, keys: Mapping[str, str]) -> str:
     return rule.of(keys) if rule else ""
+
+
+def _path(text: str) -> str:
+    """Return an absolute path that can be opened; "" for what is none."""
+    return text if text.startswith("/") and text.isprintable() else ""
+
+
+def _untold(rule: Rule | None, keys: Mapping[str, str], what: str) -> str:
+    """Say why a rule reads nothing of a port."""
+    if rule is None or not replace(rule, match="").of(keys):
+        return f"external_ids say no {what} ({rule.text if rule else 'no rule'})"
+    read = replace(rule, match="").of(keys)
+    return f"the rule for {what} does not match {read[:_SHOWN]!r}"
 
 
 def _odd(rule: Rule, value: str, what: str) -> str:

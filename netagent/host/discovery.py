@@ -22,7 +22,7 @@ from netagent.host.facts import (
     VswitchView,
 )
 from netagent.host.inside import Condition, condition_of
-from netagent.host.ports import ContainerPort, Unusable, unusable
+from netagent.host.ports import ContainerPort, Unusable, unusable, waiting
 from netagent.host.sources import Found
 from netagent.host.spares import SpareWatch
 from netagent.host.uplinks import Uplinks
@@ -33,6 +33,7 @@ from netagent.model.finding import Finding, FindingKey, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, vswitch
 from netagent.model.vswitch import Interface
+from netagent.wire.unprobed import Why
 
 GRACE_NS = 2_000_000_000
 """Nanoseconds that a vanished namespace may keep its port before that is a crash. Chosen: a
@@ -97,6 +98,7 @@ class Discovery:
         self._spares = SpareWatch(host)
         self._since_wall_ns: dict[FindingKey, int] = {}
         self._deadlines_ns: list[int] = []
+        self._waiting: list[Unusable] = []
 
     def observe(
         self,
@@ -115,7 +117,7 @@ class Discovery:
         `vswitch_down` says why ovs-vswitchd is not at work, None if it is; `stated` is what was
         found of the RNICs' rates and of the board.
         """
-        self._deadlines_ns = []
+        self._deadlines_ns, self._waiting = [], []
         interfaces = self._interfaces(view)
         ports = found_by_sources.ports
         rails = {port.id.rail for port in ports if port.bridged}
@@ -153,6 +155,10 @@ class Discovery:
             if known.port.bridged and known.condition.device
         }
 
+    def waiting(self) -> tuple[Unusable, ...]:
+        """Return what sources name and was never announced, and why, as of the last look."""
+        return tuple(self._waiting)
+
     def deadline_ns(self) -> int | None:
         """Return when to observe again even if nothing changed."""
         watches = (self._rnics.deadline_ns(), self._spares.deadline_ns())
@@ -178,7 +184,9 @@ class Discovery:
     ) -> Iterator[Finding]:
         """Update the knowledge about `port`; yield a finding for whatever is odd about it."""
         if port.bridged and uplink is None:
-            yield self._unknown(unusable(port, f"no tunnel for rail {port.id.rail}"))
+            text = f"no tunnel for rail {port.id.rail}"
+            yield self._unknown(unusable(port, text))
+            self._waiting.append(waiting(port, Why.NO_UPLINK, text))
             self._known.pop(port.id, None)
             return
         known = self._known.get(port.id)
@@ -197,6 +205,8 @@ class Discovery:
             known.netdev = condition.device.name
         known.way = _way_of(known, uplink, links)
         self._decide(known, now_ns)
+        if known.endpoint is None:
+            self._waiting.append(waiting(port, _why(known), condition.text))
         yield from self._doubts(known, now_ns)
 
     def _unclear(self, device: Link, known: _Known | None, now_ns: int) -> str:
@@ -332,6 +342,16 @@ class Discovery:
 def _assumed_mtu(port: ContainerPort, way: _Way) -> int:
     wider = IP_BYTES[6] - IP_BYTES[4]
     return port.mtu - wider if is_six(way.underlay) else port.mtu
+
+
+def _why(known: _Known) -> Why:
+    """Return why an endpoint that was never announced is none."""
+    condition, address = known.condition, known.port.address
+    if condition.namespace is None:
+        return Why.NO_CONTAINER
+    device = condition.device
+    lacks = device is not None and not (address and address in device.addresses)
+    return Why.NO_ADDRESS if device is not None and device.up and lacks else Why.DOWN
 
 
 def _stage(condition: Condition) -> tuple[bool, bool]:

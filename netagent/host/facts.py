@@ -14,6 +14,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
 from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
+from netagent.wire.unprobed import Unprobed
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,3 +193,5 @@ class HostView:
     """Netdevs of RNICs in the host's namespace that carry rails or endpoints; sorted."""
     controller: ControllerState | None = None
     """None where no controller drives the virtual switch."""
+    unprobed: Unprobed = field(default_factory=Unprobed)
+    """What of the virtual switch is no endpoint, and why."""

@@ -3,14 +3,19 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from netagent.model.address import canonical, is_six
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
+from netagent.wire.unprobed import Why
 
 TUNNELS = frozenset({"vxlan", "geneve", "gre", "ip6gre", "stt", "gtpu", "erspan", "srv6"})
 """Interface types that are tunnels."""
+
+OF_THE_HOST = frozenset({"internal", "patch"})
+"""Interface types by which a host itself, or another bridge, is connected: gateways, DHCP servers,
+management ports. Controllers give some of them an iface-id."""
 
 _MAC = re.compile(r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
 _CONTAINER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$")
@@ -35,6 +40,11 @@ class Unusable:
     with which no virtual switch has anything to do."""
     about: str = ""
     """Which of several things of it is meant, where more than one may be odd at once."""
+    why: Why = Why.ODD
+    """Why it is no endpoint."""
+    container: str = ""
+    task: str = ""
+    """Whose it is, as far as that is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,11 @@ def unusable(port: ContainerPort, text: str) -> Unusable:
     if port.bridged:
         return Unusable(port.interface, text)
     return Unusable(f"{port.interface} of {port.id.container}", text, "interface")
+
+
+def waiting(port: ContainerPort, why: Why, text: str) -> Unusable:
+    """Return why `port` is no endpoint, whosever it is."""
+    return replace(unusable(port, text), why=why, container=port.id.container, task=port.task)
 
 
 def is_tunnel(interface: Interface) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where endpoints come from: whoever says which containers' interfaces this host has."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,6 +30,8 @@ class Found:
     ports: tuple[ContainerPort, ...] = ()
     """One for each endpoint, sorted by id."""
     unusable: tuple[Unusable, ...] = ()
+    passed: tuple[Unusable, ...] = ()
+    """Ports that belong to others, as far as is said of them, and why they count as that."""
 
 
 class EndpointSource(Protocol):
@@ -55,14 +57,17 @@ def found_by(sources: Sequence[EndpointSource], given: Given) -> Found:
     """Return what all `sources` say; of an endpoint that two name, the first source's holds."""
     found = [source.endpoints(given) for source in sources]
     odd = [why for each in found for why in each.unusable]
-    return _one_each((port for each in found for port in each.ports), odd)
+    passed = {why.port: why for each in found for why in each.passed}
+    return _one_each((port for each in found for port in each.ports), odd, passed)
 
 
-def _one_each(ports: Iterable[ContainerPort], odd: list[Unusable]) -> Found:
+def _one_each(
+    ports: Iterable[ContainerPort], odd: list[Unusable], passed: Mapping[str, Unusable]
+) -> Found:
     kept: dict[EndpointId, ContainerPort] = {}
     for port in ports:
         first = kept.setdefault(port.id, port)
         if first is not port:
             what = "port" if first.bridged else "interface"
             odd.append(unusable(port, f"{port.id} is already on {what} {first.interface}"))
-    return Found(tuple(kept[key] for key in sorted(kept)), tuple(odd))
+    return Found(tuple(kept[key] for key in sorted(kept)), tuple(odd), tuple(passed.values()))

@@ -6,7 +6,7 @@ from collections.abc import Set as AbstractSet
 
 from netagent.host.facts import Bridge, Link, LinkView, Port, Uplink, VswitchView
 from netagent.host.ports import Unusable, is_tunnel, parse_rail
-from netagent.model.address import canonical
+from netagent.model.address import canonical, is_six
 from netagent.model.encapsulation import KNOWN, Encapsulation
 from netagent.model.vswitch import Interface
 
@@ -108,7 +108,9 @@ def _by_rnics(
     count (ovn-controller(8)). One tunnel of each address stands for all.
     """
     nameless = (i for i in interfaces if is_tunnel(i) and "rail" not in i.external_ids)
-    several = [each.strip() for each in _encapsulation(view).split(",")]
+    # Antrea's tunnel names no address at all: routing chooses that of the host's own.
+    said = _encapsulation(view) or (_only_address(rnics[0], links) if len(rnics) == 1 else "")
+    several = [each.strip() for each in said.split(",")]
     first: dict[str, Interface] = {}
     for tunnel in sorted(nameless, key=lambda each: each.name) if rnics else ():
         local = tunnel.options.get("local_ip")
@@ -127,6 +129,14 @@ def _by_rnics(
         else:
             text = f"its address {address!r} is on no RNIC of [ovs] rails"
             yield Unusable(tunnel.name, text, about=address)
+
+
+def _only_address(name: str, links: LinkView) -> str:
+    """Return the one address of IPv4, or else of IPv6, of a device; "" where it is not one."""
+    link = links.host.get(name)
+    found = [each for each in map(canonical, link.addresses if link else ()) if each]
+    first = [each for each in found if not is_six(each)] or found
+    return first[0] if len(first) == 1 else ""
 
 
 def _encapsulation_of(tunnel: Interface) -> Encapsulation:

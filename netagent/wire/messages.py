@@ -15,6 +15,7 @@ from netagent.model.ids import EndpointId
 from netagent.wire.columns import F32, N16, N32, U8, U16, U64
 from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
+from netagent.wire.unprobed import Unprobed
 from netagent.wire.walk import LocalWalk, Options
 
 SCHEMA = 1
@@ -200,6 +201,8 @@ class SummaryHead(Struct, frozen=True, kw_only=True):
     controller: ControllerState | None = None
     """The host's part of a controller, as `inventory`; None also where none drives its virtual
     switch."""
+    unprobed: Unprobed | None = None
+    """What of the host's virtual switch is no endpoint, as `inventory`; older agents never say."""
     health: Health = field(default_factory=Health)
 
     @property
@@ -299,6 +302,8 @@ class Status(Struct, frozen=True, kw_only=True):
     """The host's wall clock as it answers; 0: an older agent does not tell."""
     controller: ControllerState | None = None
     """None where none drives the host's virtual switch."""
+    unprobed: Unprobed | None = None
+    """None: an older agent does not tell."""
 
 
 class EgressQuestion(Struct, frozen=True, kw_only=True, tag="egress"):

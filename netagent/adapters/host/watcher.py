@@ -41,6 +41,7 @@ from netagent.host.inventory import inventory_of
 from netagent.host.ports import is_tunnel
 from netagent.host.rates import PortRate, RateWatch
 from netagent.host.sources import EndpointSource, Found, Given, OwnPorts, found_by
+from netagent.host.unprobed import unprobed
 from netagent.host.uplinks import Uplinks
 from netagent.model.finding import Finding
 from netagent.wire.controller import ControllerState
@@ -87,6 +88,7 @@ class Watcher:
         rules = config.endpoints.rules()
         self._sources: list[EndpointSource] = [OwnPorts()]
         self._sources += [ControllerPorts(rules)] if rules else []
+        self._has_rules = rules is not None
         self._sources.append(DeclaredPorts())
         self._declared = DeclaredFolder(config.endpoints.folder)
         self._functions_of: dict[str, str] = {}
@@ -275,7 +277,21 @@ class Watcher:
             stated=(*self._slow, *self._of_board),
             complete=self._read_once,
         )
-        return replace(view, inventory=self._inventory, controller=self._controller(links))
+        left_out = unprobed(
+            self._vswitch,
+            self._bridge,
+            found_ports,
+            self._discovery.waiting(),
+            view,
+            links.host,
+            has_rules=self._has_rules,
+        )
+        return replace(
+            view,
+            inventory=self._inventory,
+            controller=self._controller(links),
+            unprobed=left_out,
+        )
 
     def _controller(self, links: LinkView) -> ControllerState | None:
         part = driven(

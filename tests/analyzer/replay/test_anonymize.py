@@ -22,6 +22,7 @@ from netagent.wire.codec import encode
 from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Health, Registration, Status, Summary
+from netagent.wire.unprobed import Unprobed, UnprobedPort, Why
 from tests.analyzer.replay.test_player import recorded
 from tests.analyzer.replay.worlds import Recorded
 
@@ -189,7 +190,7 @@ def test_hosts_that_only_a_declaration_names_are_gone():
     assert "placed" not in names_replaced("of placed-host", put)
 
 
-def test_what_a_host_is_made_of_and_what_a_controller_plugs_in_are_left_out():
+def test_what_a_host_is_made_of_and_what_is_plugged_in_are_left_out():
     port = PluggedPort(name="acme_worker-0", interface="acme0", addresses=("10.0.0.9",))
     told = Summary(
         host="gpu-0417", instance="i", start_ns=0, width_ns=5,
@@ -197,10 +198,14 @@ def test_what_a_host_is_made_of_and_what_a_controller_plugs_in_are_left_out():
         controller=ControllerState(
             source="ovn", chassis="acme-7", central="ssl:ovn.acme.example:6642", ports=(port,)
         ),
+        unprobed=Unprobed(
+            ports=(UnprobedPort(port="acme1", why=Why.ODD, text="acme", task="acme-2"),), count=1
+        ),
     )  # fmt: skip
     status = Status(
         host="gpu-0417", instance="i", version="1", endpoints=(), pinglist_version=1, targets=0,
         last_window_ns=0, health=Health(), controller=told.controller,
+        unprobed=told.unprobed,
     )  # fmt: skip
     made = [
         records.Header(netagent="1", window_s=5, probe_port=1),

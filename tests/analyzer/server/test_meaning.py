@@ -163,3 +163,16 @@ def test_policies_have_the_names_of_their_acls(known):
     made = Answers(SimpleNamespace(flows=flows), DrivenHosts(), None)
     told = asyncio.run(made.policies([0xAB, 0xCD000000]))
     assert told == ({0xAB: "ACL quarantine"} if known else {})
+
+
+def test_a_cookie_that_a_policys_flow_shares_with_another_one_is_no_policys():
+    async def flows(_prefixes):
+        stages = ("ls_out_acl", "ls_in_l2_lkup")
+        found = (
+            LogicalFlow(f"000000ab-{n}", "egress", 4, 1, "1", "drop;", stage=stage, hint="h1")
+            for n, stage in enumerate(stages)
+        )
+        return Flows(query=1, flows=tuple(found), owners={"h1": "ACL quarantine"})
+
+    made = Answers(SimpleNamespace(flows=flows), DrivenHosts(), None)
+    assert asyncio.run(made.policies([0xAB])) == {}

@@ -15,6 +15,7 @@ from netagent.model.errors import CapabilityMissing
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import rnic
+from netagent.wire.unprobed import Unprobed, UnprobedPort, Why
 
 CONFIG = 'host = "h0"\n[analyzer]\nurl = "http://127.0.0.1:1"\n'
 C0 = EndpointId("train-a-with-a-long-name-0", 0)
@@ -80,6 +81,23 @@ def test_addresses_of_ipv6_are_whole_and_in_columns(watcher, file, capsys, monke
     for name, key in (("ADDRESS", "address"), ("UNDERLAY", "underlay"), ("RNIC", "rnic")):
         at = header.index(name)
         assert [row[at:].split()[0] for row in rows] == [getattr(e, key) for e in (four, six)]
+
+
+def test_ports_that_are_no_endpoint_are_counted_and_listed(watcher, file, capsys, monkeypatch):
+    port = UnprobedPort(
+        port="v", why=Why.NO_RAIL, text="it has none " * 9, bridge="br-int", task="t"
+    )
+    view = replace(VIEW, findings=(), unprobed=Unprobed(ports=(port,), count=3))
+    monkeypatch.setattr(watcher, "views", (view,))
+    assert main(["endpoints", "--config", file]) == 0
+    assert "ports that are no endpoint: 3 (1 no-rail); see --unprobed" in capsys.readouterr().out
+    assert main(["endpoints", "--config", file, "--unprobed"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("v on br-int of t: no-rail: it has none")
+    assert text.endswith("and 2 more\n")
+    assert all(len(line) < 80 for line in text.splitlines())
+    main(["endpoints", "--config", file, "--json"])
+    assert json.loads(capsys.readouterr().out)["unprobed"]["ports"][0]["why"] == "no-rail"
 
 
 def test_endpoints_whose_paths_are_never_traced_are_said_to_be(watcher, file, capsys, monkeypatch):

@@ -13,6 +13,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import rnic
 from netagent.wire.controller import ControllerState, PluggedPort, Working
 from netagent.wire.messages import Health, Status
+from netagent.wire.unprobed import Unprobed, UnprobedPort, Why
 
 ENDPOINT = Endpoint(
     EndpointId("c0", 0), "t", "h0", "10.0.0.10", "02::", "172.30.0.10", "rnic0", "br-int", "p"
@@ -58,6 +59,14 @@ def test_status_as_json(answering, capsys):
     assert told["pinglist_version"] == 7
     assert told["controller"]["working"] == "cut-off"
     assert told["controller"]["generation"] == 12
+
+
+def test_ports_that_are_no_endpoint_are_counted(answering, capsys):
+    said = Unprobed(ports=(UnprobedPort(port="v", why=Why.NO_TASK),), count=1)
+    assert main(["status", *answering(msgspec.structs.replace(STATUS, unprobed=said))]) == 0
+    assert "unprobed   ports that are no endpoint: 1 (1 no-task)" in capsys.readouterr().out
+    main(["status", *answering(STATUS)])
+    assert "unprobed" not in capsys.readouterr().out
 
 
 def test_where_a_controller_drives_the_switch_a_line_says_how_it_is(answering, capsys):

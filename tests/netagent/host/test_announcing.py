@@ -3,12 +3,13 @@ from dataclasses import replace
 
 import pytest
 
-from netagent.host.announcing import RdmaState, announced, findings, foremost
+from netagent.host.announcing import RdmaState, announced, findings, foremost, unprobed
 from netagent.host.facts import HostView, Uplink
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.finding import MAX_TEXT, Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, rnic
+from netagent.wire.unprobed import MOST_PORTS, MOST_TEXT, Unprobed, UnprobedPort, Why
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
 ADDRESS = RdmaAddress("rxe0", "::ffff:10.0.0.1", (17,), 1, 1024)
@@ -31,6 +32,17 @@ def test_what_has_no_socket_is_told_as_a_finding_and_not_probed():
     assert told[:2] == VIEW.findings
     assert (told[2].kind, told[2].component.name, told[2].wall_ns) == ("unknown-input", str(A), 7)
     assert "in use" in told[2].text
+
+
+def test_what_cannot_answer_is_among_what_is_not_probed():
+    other = UnprobedPort(port="v", why=Why.NO_TASK)
+    view = replace(VIEW, unprobed=Unprobed(ports=(other,) * MOST_PORTS, count=MOST_PORTS))
+    assert unprobed(view, {}, RdmaState()) == view.unprobed
+    said = unprobed(view, {A: "in use\n" + "x" * 999}, RdmaState())
+    assert (said.count, len(said.ports)) == (MOST_PORTS + 1, MOST_PORTS)
+    assert (said.ports[0].why, said.ports[0].port, said.ports[0].task) == (Why.MUTE, "p", "t")
+    assert len(said.ports[0].text) == MOST_TEXT
+    assert said.ports[0].text.isprintable()
 
 
 @pytest.mark.parametrize("odd", [

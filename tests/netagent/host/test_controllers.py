@@ -15,6 +15,7 @@ from netagent.host.ports import ContainerPort
 from netagent.host.sources import Found, Given
 from netagent.model.ids import EndpointId
 from netagent.model.vswitch import Interface
+from netagent.wire.unprobed import Why
 from tests.netagent.host.small_host import plug, tunnel
 
 FOLDER = Path(__file__).parent / "external_ids"
@@ -31,7 +32,7 @@ def written_by(source: str) -> tuple[Port, ...]:
     ports = (
         Port(
             row["name"],
-            (Interface(row["name"], ofport=9, external_ids=row["interface"]),),
+            (Interface(row["name"], row.get("type", ""), 9, external_ids=row["interface"]),),
             row.get("port", {}),
         )
         for row in rows
@@ -40,7 +41,15 @@ def written_by(source: str) -> tuple[Port, ...]:
 
 
 def read(rules: Rules, ports: tuple[Port, ...], links: LinkView | None = None, **more) -> Found:
-    return ControllerPorts(rules).endpoints(Given(ports, links or LinkView(), **more))
+    """Return what the rules say something of."""
+    found = ControllerPorts(rules).endpoints(Given(ports, links or LinkView(), **more))
+    return replace(found, passed=())
+
+
+def passed(rules: Rules, ports: tuple[Port, ...], links: LinkView | None = None) -> dict[str, Why]:
+    """Return which ports belong to others, and why."""
+    found = ControllerPorts(rules).endpoints(Given(ports, links or LinkView()))
+    return {each.port: each.why for each in found.passed}
 
 
 def with_key(rows: tuple[Port, ...], **ids: str | None) -> tuple[Port, ...]:
@@ -56,6 +65,8 @@ KUBE_OVN = written_by("kube-ovn_pkg_daemon_ovs_linux.go")
 NEUTRON = written_by("os-vif_vif_plug_ovs_ovsdb_lib.py")
 OVS_CNI = written_by("ovs-cni_pkg_ovsdb_ovsdb.go")
 OVN = written_by("ovn_controller_binding.c")
+ANTREA = written_by("antrea_pkg_agent_cniserver_pod_configuration.go")
+NEUTRON_AGENTS = written_by("neutron_neutron_agent_linux_interface.py")
 
 
 def test_ovn_kubernetes_says_the_namespace_and_by_which_vtep():
@@ -91,6 +102,58 @@ def test_neutron_says_neither_address_nor_rail():
     assert read(rules, NEUTRON) == Found(
         (ContainerPort(EndpointId(VM, 0), "all", "tap7d1e6a52-3c", "", "fa:16:3e:6b:1f:0a"),)
     )
+
+
+def test_antrea_says_pod_namespace_and_addresses_and_no_rail():
+    rules = replace(CONTROLLERS["antrea"], rail=Rule("0"))
+    first, second = read(rules, ANTREA).ports
+    assert first == ContainerPort(
+        EndpointId("ml.bert-worker-0", 0), "ml", "bert-wor-5f3a1c", "10.10.1.7",
+        "5a:11:7c:9b:20:4e", netns=NETNS,
+    )  # fmt: skip
+    assert (second.id.container, second.interface) == ("ml.bert-worker-1", "eth4")
+    assert passed(rules, ANTREA) == {"antrea-gw0": Why.NO_TASK}
+    assert read(CONTROLLERS["antrea"], ANTREA) == Found()
+    by_device = passed(CONTROLLERS["antrea"], ANTREA)
+    assert by_device["bert-wor-5f3a1c"] is by_device["eth4"] is Why.NO_RAIL
+
+
+def test_what_neutrons_agents_plug_in_is_no_server_and_no_finding():
+    """DHCP and metadata servers of a network, in namespaces that are no container's."""
+    rules = replace(CONTROLLERS["neutron"], task=Rule("all"), rail=Rule("0"))
+    bridge = (Port("br-int", (Interface("br-int", "internal"),)), Port("p0", (Interface("p0"),)))
+    assert read(rules, (*NEUTRON_AGENTS, *bridge)) == Found()
+    assert set(passed(rules, (*NEUTRON_AGENTS, *bridge)).values()) == {Why.NO_CONTAINER}
+
+
+def test_a_pod_on_several_networks_has_an_endpoint_on_each_rail_and_none_on_the_default_one():
+    """As ovn-kubernetes plugs it in: eth0 by a veth, each rail by a representor."""
+    (eth0, net1) = (port.interfaces[0] for port in OVN_KUBERNETES[2:])
+    more = {
+        **net1.external_ids, "encap-ip": "172.30.0.10", "k8s.ovn.org/nad": "ml/rail0",
+        "iface-id": "ml.rail0_ml_bert-worker-0", "attached_mac": "0a:58:0a:c8:00:06",
+    }  # fmt: skip
+    net0 = replace(net1, name="eth2", external_ids=more)
+    rows = (*TUNNELS, *(Port(each.name, (each,)) for each in (eth0, net1, net0)))
+    found = read(CONTROLLERS["ovn-kubernetes"], rows)
+    assert [(str(p.id), p.task, p.interface) for p in found.ports] == [
+        (f"{SANDBOX}/rail0", "ml", "eth2"), (f"{SANDBOX}/rail1", "ml", "eth3"),
+    ]  # fmt: skip
+    assert found.unusable == ()
+    assert passed(CONTROLLERS["ovn-kubernetes"], rows) == {eth0.name: Why.NO_RAIL}
+
+
+def test_a_pod_of_kube_ovn_has_an_endpoint_on_each_provider_that_names_a_vtep():
+    found = read(CONTROLLERS["kube-ovn"], KUBE_OVN)
+    assert [port.id.rail for port in found.ports] == [1]
+    assert passed(CONTROLLERS["kube-ovn"], KUBE_OVN) == {"3d5c0e7a9b21_h": Why.NO_RAIL}
+
+
+@pytest.mark.parametrize("netns", ["relative", "/a\x00b", "/a\nb"])
+def test_a_path_that_nobody_could_open_is_no_path(netns):
+    rules = replace(CONTROLLERS["kube-ovn"], rail=Rule("0"))
+    (port,) = read(rules, with_key(KUBE_OVN, pod_netns=netns)).ports
+    assert port.netns == ""
 
 
 def test_ovn_itself_names_the_logical_port_alone():
@@ -246,7 +309,7 @@ def test_a_rail_is_remembered_while_the_port_stays():
     (port,) = source.endpoints(Given(BY_DEVICE, LinkView(PFS), UPLINKS)).ports
     assert port.id.rail == 1
     assert source.endpoints(Given(TUNNELS, LinkView(PFS), UPLINKS)) == Found()
-    assert source.endpoints(Given(BY_DEVICE, LinkView(PFS), UPLINKS)) == Found()
+    assert source.endpoints(Given(BY_DEVICE, LinkView(PFS), UPLINKS)).ports == ()
 
 
 def test_two_ports_of_one_endpoint_are_told_apart():

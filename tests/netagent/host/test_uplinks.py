@@ -225,3 +225,27 @@ def test_what_a_tunnel_says_of_its_rail_comes_first_and_what_was_known_stays():
     del links.host["br-phy0"]
     kept, _ = observe(vswitch(), [ovn(2, "172.30.0.10")], links, uplinks=uplinks, rails={0})
     assert kept == (before,)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "found"),
+    [(("10.9.0.1",), "10.9.0.1"), (("10.9.0.1", "fd00::1"), "10.9.0.1"), (("fd00::1",), "fd00::1")],
+)
+def test_a_tunnel_that_names_no_address_leaves_by_that_of_the_only_rail(addresses, found):
+    """As Antrea's, which goes to all hosts (pkg/agent/agent.go, setupDefaultTunnelInterface)."""
+    links = Links(rails=0)
+    links.add("ens1f0", addresses=addresses)
+    flow = Interface("antrea-tun0", "geneve", 1, {"remote_ip": "flow", "key": "flow"})
+    (uplink,), unusable = observe(vswitch(bridges=()), [flow], links, uplinks=Uplinks(["ens1f0"]))
+    assert (uplink.rail, uplink.address, uplink.tunnel) == (0, found, "antrea-tun0")
+    assert (uplink.encapsulation, unusable) == (GENEVE, ())
+
+
+@pytest.mark.parametrize("rnics", [["ens1f0"], ["ens1f0", "ens2f0"]])
+def test_where_it_may_be_one_of_several_addresses_none_is_guessed(rnics):
+    links = Links(rails=0)
+    links.add("ens1f0", addresses=("10.9.0.1", "10.9.0.2"))
+    links.add("ens2f0", addresses=("10.9.1.1",))
+    flow = Interface("antrea-tun0", "geneve", 1, {"remote_ip": "flow", "key": "flow"})
+    found, unusable = observe(vswitch(bridges=()), [flow], links, uplinks=Uplinks(rnics))
+    assert (found, [each.port for each in unusable]) == ((), ["antrea-tun0"])
