@@ -40,7 +40,11 @@ def render(analyzer: Analyzer) -> str:
     lines += _family(*_actions(analyzer))
     for name, text, samples in _sent(analyzer):
         lines += _family(f"netagent_{name}_total", "counter", text, samples)
-    gauges = (*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer), *_kubernetes(analyzer))
+    lines += _family(*_pushed(analyzer))
+    gauges = (
+        *(*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer), *_kubernetes(analyzer)),
+        *_intents(analyzer),
+    )
     for name, text, samples in gauges:
         lines += _family(f"netagent_{name}", "gauge", text, samples)
     return "\n".join(lines) + "\n"
@@ -106,6 +110,29 @@ def _kubernetes(analyzer: Analyzer) -> list[Gauge]:
             "Tasks that cannot be declared, as when others declare their containers.",
             [({}, float(len(kubernetes.clashes)))],
         ),
+    ]
+
+
+def _pushed(analyzer: Analyzer) -> tuple[str, str, str, list[Sample]]:
+    """Return what became of what controllers pushed."""
+    samples = [
+        ({"controller": name, "what": what}, float(each.counts[what]))
+        for name, each in analyzer.pushed.items()
+        for what in ("whole", "changes", "refused")
+    ]
+    return "netagent_intent_pushed_total", "counter", "What controllers pushed.", samples
+
+
+def _intents(analyzer: Analyzer) -> list[Gauge]:
+    """Return how it stands with what controllers say should be."""
+    intents = analyzer.intents()
+    away, ports = (
+        [({"controller": each.source}, float(value(each))) for each in intents]
+        for value in (lambda each: bool(each.away), lambda each: len(each.ports))
+    )
+    return [
+        ("intent_away", "Whether what a controller wants now is not known.", away),
+        ("intent_ports", "Logical ports that a controller says.", ports),
     ]
 
 
