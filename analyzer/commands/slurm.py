@@ -23,8 +23,8 @@ The job is read from SLURM_JOB_ID, SLURM_JOB_USER and SLURM_JOB_NODELIST, and
 becomes the task slurm.USER.JOB: of the containers that agents have on its
 hosts now, or of one for each host, called by --container. sweep withdraws
 tasks of jobs that squeue does not list (docs/slurm.md).
-exit status: prolog and epilog 0, whatever becomes of it, and a line on stderr
-where nothing did; sweep 0; 2, 3 as all commands
+exit status: 0, of prolog and epilog whatever becomes of it, with a line on
+stderr where nothing did; of sweep 2 and 3 as of all commands
 """
 
 HEADING = "JOBID"

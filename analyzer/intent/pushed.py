@@ -49,17 +49,17 @@ Number = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class _Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    pass
+    """What all of them are."""
 
 
-class AllowedBody(_Body):
+class AllowedBody(_Body, frozen=True):
     """`Allowed`."""
 
     mac: Text
     addresses: Texts = ()
 
 
-class PortBody(_Body):
+class PortBody(_Body, frozen=True):
     """`Port`, but for its name."""
 
     network: Text = ""
@@ -73,7 +73,7 @@ class PortBody(_Body):
     owner: Text = ""
 
 
-class PlacementBody(_Body):
+class PlacementBody(_Body, frozen=True):
     """`Placement`, but for its port and what is watched."""
 
     chassis: Text = ""
@@ -81,14 +81,14 @@ class PlacementBody(_Body):
     encapsulation: Text = ""
 
 
-class EncapsulationBody(_Body):
+class EncapsulationBody(_Body, frozen=True):
     """`Encapsulation`."""
 
     kind: Text
     address: Text
 
 
-class ChassisBody(_Body):
+class ChassisBody(_Body, frozen=True):
     """`Chassis`, but for its name."""
 
     hostname: Text = ""
@@ -98,14 +98,14 @@ class ChassisBody(_Body):
     installed_ns: Number = 0
 
 
-class LadderBody(_Body):
+class LadderBody(_Body, frozen=True):
     """`Ladder`, but for what is watched."""
 
     asked: Number | None = None
     translated: Number | None = None
 
 
-class WholeIntent(_Body):
+class WholeIntent(_Body, frozen=True):
     """All that a controller says; `ports` and `placements` by port, `chassis` by name."""
 
     version: Version
@@ -115,7 +115,7 @@ class WholeIntent(_Body):
     ladder: LadderBody = LadderBody()
 
 
-class IntentChange(_Body):
+class IntentChange(_Body, frozen=True):
     """What changed of it since version `since`; null: it is not there any more.
 
     One that holds no change says that all still holds.
@@ -180,8 +180,8 @@ class Pushed:
             self._is_lost = self.version is not None
             kept = f"is of version {self.version}" if self.version else "nothing was pushed"
             raise LostChange(f"it changes version {changed.since}, and what is kept {kept}")
-        ports = {n: each and _port(n, each) for n, each in changed.ports.items()}
-        chassis = {n: each and _chassis(n, each) for n, each in changed.chassis.items()}
+        ports = {n: _port(n, each) if each else None for n, each in changed.ports.items()}
+        chassis = {n: _chassis(n, each) if each else None for n, each in changed.chassis.items()}
         placements = changed.placements
         _check_placements({n: each for n, each in placements.items() if each is not None})
         for what, kept_of, new, most in (
@@ -268,8 +268,9 @@ class Pushed:
         )
 
     def _unplace(self, port: str) -> None:
-        for held in (self._placements, self._last, self._moves):
-            held.pop(port, None)  # type: ignore[attr-defined]  # three dictionaries of one key
+        self._placements.pop(port, None)
+        self._last.pop(port, None)
+        self._moves.pop(port, None)
 
     def _settle(self, now_ns: int) -> None:
         """Let moves that were long ago count no more."""

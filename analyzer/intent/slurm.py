@@ -118,11 +118,12 @@ def containers_of(
     By `template`, one for each host; without it, those `known` (container, host) to be there.
     """
     if template:
-        values = {"job": job.id, "user": job.user}
-        return tuple(
-            (_KEY.sub(lambda key, host=host: {**values, "host": host}[key[1]], template), host)
-            for host in job.hosts
-        )
+        return tuple((_named(template, job, host), host) for host in job.hosts)
     order = {host: n for n, host in enumerate(job.hosts)}
     mine = {(order[host], container): host for container, host in known if host in order}
     return tuple((container, mine[n, container]) for n, container in sorted(mine))
+
+
+def _named(template: str, job: Job, host: str) -> str:
+    values = {"host": host, "job": job.id, "user": job.user}
+    return _KEY.sub(lambda key: values[key[1]], template)
