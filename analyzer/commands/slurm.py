@@ -4,6 +4,7 @@
 import argparse
 import os
 import signal
+import subprocess
 import sys
 from typing import Any
 from urllib.parse import quote
@@ -11,24 +12,25 @@ from urllib.parse import quote
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.intent.slurm import check_template, containers_of, ended, job_of
-from netagent.model.errors import ConfigError, NetAgentError, RemoteProtocolError
+from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError
 
 EPILOG = """\
 examples:
   netagent-analyzer slurm prolog      # of PrologSlurmctld: declare the job
   netagent-analyzer slurm epilog      # of EpilogSlurmctld: withdraw it
-  squeue -o %A | netagent-analyzer slurm sweep   # what hooks missed
+  netagent-analyzer slurm sweep       # withdraw what hooks missed
 
 The job is read from SLURM_JOB_ID, SLURM_JOB_USER and SLURM_JOB_NODELIST, and
 becomes the task slurm.USER.JOB: of the containers that agents have on its
 hosts now, or of one for each host, called by --container. sweep withdraws
-tasks of jobs that squeue does not list (docs/slurm.md).
+tasks of jobs that squeue does not know (docs/slurm.md).
 exit status: 0, of prolog and epilog whatever becomes of it, with a line on
-stderr where nothing did; of sweep 2 and 3 as of all commands
+stderr where nothing did; of sweep 2 where squeue fails, 3 where the
+analyzer cannot be reached
 """
 
-HEADING = "JOBID"
-"""What squeue prints first."""
+SQUEUE_S = 30.0
+"""Seconds that squeue may take. Chosen: a busy controller answers within some."""
 WITHIN_S = 5.0
 """Seconds that a hook may take. Chosen: jobs start no later for anybody to notice."""
 OVER_S = 30.0
@@ -42,17 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--container", metavar="TEXT", type=_template, help=text)
     text = "seconds that a hook may take (default: %(default)s)"
     parser.add_argument("--within", metavar="S", type=_within, default=WITHIN_S, help=text)
+    text = "the command that sweep asks for jobs (default: %(default)s)"
+    parser.add_argument("--squeue", metavar="PATH", default="squeue", help=text)
     connection.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Do what a hook asks for; return 0, as a job must not fail for it."""
     if args.action == "sweep":
-        heading, *running = sys.stdin.read().split() or [""]
-        if heading != HEADING:  # squeue failed: that is no list without jobs
-            raise ConfigError("its input", "not what `squeue -o %A` prints, with its heading")
         with Connection(args) as analyzer:
-            return _sweep(analyzer, running)
+            return _sweep(analyzer, args.squeue)
     before = signal.signal(signal.SIGALRM, _late)
     signal.setitimer(signal.ITIMER_REAL, args.within)
     try:
@@ -103,13 +104,28 @@ def _end(analyzer: Connection) -> str:
     return f"{task}: {'withdrawn' if known else 'was not declared'}"
 
 
-def _sweep(analyzer: Connection, running: list[str]) -> int:
+def _sweep(analyzer: Connection, squeue: str) -> int:
     tasks = analyzer.all("/v1/tasks", "tasks")["tasks"]
-    gone = ended((task["id"] for task in tasks if task["declared"]), running)
+    # Asked after the tasks: a job that is declared meanwhile is no task of these.
+    gone = ended((task["id"] for task in tasks if task["declared"]), _jobs(squeue))
     for task in gone:
         analyzer.delete(_path(task))
         print(f"{task}: withdrawn")
     return 0
+
+
+def _jobs(squeue: str) -> list[str]:
+    """Return the numbers of all jobs that wait or run; raises CapabilityMissing."""
+    command = [squeue, "-h", "-o", "%A"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=SQUEUE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CapabilityMissing("squeue", str(error)) from error
+    if done.returncode:
+        raise CapabilityMissing("squeue", done.stderr.strip() or f"it ends with {done.returncode}")
+    return done.stdout.split()
 
 
 def _path(task: str) -> str:

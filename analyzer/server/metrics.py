@@ -126,10 +126,8 @@ def _pushed(analyzer: Analyzer) -> tuple[str, str, str, list[Sample]]:
 def _intents(analyzer: Analyzer) -> list[Gauge]:
     """Return how it stands with what controllers say should be."""
     intents = analyzer.intents()
-    away, ports = (
-        [({"controller": each.source}, float(value(each))) for each in intents]
-        for value in (lambda each: bool(each.away), lambda each: len(each.ports))
-    )
+    away = [({"controller": each.source}, float(bool(each.away))) for each in intents]
+    ports = [({"controller": each.source}, float(len(each.ports))) for each in intents]
     return [
         ("intent_away", "Whether what a controller wants now is not known.", away),
         ("intent_ports", "Logical ports that a controller says.", ports),

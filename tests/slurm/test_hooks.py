@@ -97,6 +97,15 @@ class Slurm:
         )  # fmt: skip
         return done.stdout
 
+    def sweep(self, url: str) -> str:
+        """Let netagent ask squeue; return what it says."""
+        words = ("slurm", "sweep", "--url", url, "--squeue", str(SLURM_FOLDER / "usr/bin/squeue"))
+        environ = {**self._environ, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "analyzer.cli", *words]
+        return subprocess.run(
+            command, env=environ, timeout=60, capture_output=True, text=True, check=True
+        ).stdout
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Start its daemons, and kill them."""
@@ -160,7 +169,10 @@ def test_a_job_is_a_task_while_it_runs(tmp_path: Path) -> None:
             task = f"slurm.root.{number}"
             wait_until(lambda: task in tasks(), "the task", 60)
             assert sorted(tasks()[task]) == ["nid001", "nid002", "nid7"]
-            assert slurm.run("squeue", "-o", "%A").split() == ["JOBID", number]
+            ended = f"{server.url}/v1/tasks/slurm.root.999999"
+            assert httpx.put(ended, json={"containers": ["x"]}).is_success
+            assert slurm.sweep(server.url) == "slurm.root.999999: withdrawn\n"
+            assert task in tasks()
             (tmp_path / "end").touch()
             wait_until(lambda: task not in tasks(), "its end", 60)
             server.kill()

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hooks, against an analyzer as a process, and against none."""
 
-import io
 import os
 import socket
 import time
@@ -76,19 +75,25 @@ def test_what_hooks_missed_is_swept(tmp_path, job, capsys, monkeypatch):
             monkeypatch.setenv("SLURM_JOB_ID", number)
             hook(capsys, server.url, "prolog", "--container", "{job}-{host}")
         httpx.put(f"{server.url}/v1/tasks/train-a", json={"containers": ["x"]})
-        monkeypatch.setattr("sys.stdin", io.StringIO("JOBID\n18\n20\n"))
-        said, _ = hook(capsys, server.url, "sweep")
+        said, _ = hook(
+            capsys, server.url, "sweep", "--squeue", squeue(tmp_path, "echo 18; echo 20")
+        )
         assert said.splitlines() == ["slurm.ada.17: withdrawn", "slurm.ada.19: withdrawn"]
         assert tasks(server.url).keys() == {"slurm.ada.18", "train-a"}
-        monkeypatch.setattr("sys.stdin", io.StringIO("JOBID\n"))
-        assert hook(capsys, server.url, "sweep")[0] == "slurm.ada.18: withdrawn"
+        for broken in (squeue(tmp_path, "echo gone >&2; exit 1"), str(tmp_path / "none")):
+            assert main(["slurm", "sweep", "--url", server.url, "--squeue", broken]) == 2
+        assert "gone" in capsys.readouterr().err
+        assert tasks(server.url).keys() == {"slurm.ada.18", "train-a"}
+        said, _ = hook(capsys, server.url, "sweep", "--squeue", squeue(tmp_path, "true"))
+        assert said == "slurm.ada.18: withdrawn"
 
 
-@pytest.mark.parametrize("text", ["", "18\n", "squeue: error\n"])
-def test_where_squeue_failed_nothing_is_swept(text, monkeypatch, capsys):
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
-    assert main(["slurm", "sweep", "--url", "http://127.0.0.1:1"]) == 2
-    assert "squeue -o %A" in capsys.readouterr().err
+def squeue(folder, text):
+    """Return a command that says what squeue says."""
+    made = folder / "squeue"
+    made.write_text(f"#!/bin/sh\n{text}\n")
+    made.chmod(0o755)
+    return str(made)
 
 
 def test_what_cannot_be_declared_is_said_and_no_failure(tmp_path, job, capsys, monkeypatch):
