@@ -18,12 +18,13 @@ CAPABLE := netns or ovs or lab or kernel or rdma or packages
 marked = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.($(subst $() or $(),|,$(1)))\b' tests))
 # Where an API server is built, once.
 KUBERNETES ?= $(HOME)/.cache/netagent/kubernetes
+SLURM ?= $(HOME)/.cache/netagent/slurm
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -66,7 +67,7 @@ test: test-hermetic ## every test of this machine, as root, with namespaces and 
 	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm" $(call marked,$(CAPABLE))
 
 test-hermetic: setup ## tests that need neither root nor any capability
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns or ovs or lab" $(call marked,netns or ovs or lab)
@@ -78,6 +79,10 @@ test-kubernetes: setup ## tests on a real Kubernetes API server, built once from
 	tools/kubernetes.sh "$(KUBERNETES)"
 	NETAGENT_KUBERNETES="$(KUBERNETES)" NETAGENT_TESTS_REQUIRE=kubernetes \
 	  $(BIN)/python -m pytest -m kubernetes $(call marked,kubernetes)
+
+test-slurm: setup ## tests under a real Slurm, taken from Debian's packages once
+	tools/slurm.sh "$(SLURM)"
+	NETAGENT_SLURM="$(SLURM)" NETAGENT_TESTS_REQUIRE=slurm $(BIN)/python -m pytest -m slurm $(call marked,slurm)
 
 test-interpreters: ## the agent's hermetic tests on each other Python that it takes, of those that are here
 	tools/test-interpreters.sh

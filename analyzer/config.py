@@ -17,6 +17,7 @@ from analyzer.actions.verbs import Verb
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from analyzer.intent.kubernetes import CONTAINER, LABELS, RAIL, Rules
+from analyzer.intent.ovn import SOURCE as OVN
 from netagent.model.address import canonical
 from netagent.model.errors import ConfigError, LocalProtocolError
 from netagent.model.path import Kind
@@ -269,10 +270,22 @@ class Ovn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
 
 
+class Pushed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A controller that says by itself what should be (`PUT /v1/controllers/NAME/intent`)."""
+
+    clients: tuple[str, ...]
+    """Names in certificates that may say it; nobody else may."""
+    away_after_s: Annotated[int, msgspec.Meta(ge=10, le=24 * 3600)] = 180
+    """Seconds after which what was said last is not known to hold any more. Chosen: three times a
+    minute, as often as hosts say their part."""
+
+
 class Controllers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who says what should be."""
 
     ovn: Ovn | None = None
+    pushed: dict[str, Pushed] = {}
+    """By the name that hosts and incidents know it by."""
     kubernetes: Kubernetes | None = None
 
 
@@ -374,8 +387,7 @@ def load(path: str) -> Config:
         controllers = msgspec.structs.replace(config.controllers, kubernetes=kubernetes)
         config = msgspec.structs.replace(config, controllers=controllers)
     _check_webhooks(config.webhooks, path, text)
-    if config.controllers.ovn is not None:
-        _check_ovn(config.controllers.ovn, path, text)
+    _check_controllers(config.controllers, path, text)
     return _anchored(config, Path(path).resolve().parent)
 
 
@@ -609,6 +621,16 @@ def _no_url(webhook: Webhook) -> str:
     return ""
 
 
+def _check_controllers(controllers: Controllers, path: str, text: str) -> None:
+    """Raise ConfigError for controllers that can neither be read nor be heard."""
+    if controllers.ovn is not None:
+        _check_ovn(controllers.ovn, path, text)
+    for name, pushed in controllers.pushed.items():
+        if problem := _no_pushed(name, pushed):
+            line = line_of(text, ("controllers", "pushed", name))
+            raise ConfigError(path, f"controllers.pushed.{name}: {problem}", line)
+
+
 def _check_ovn(ovn: Ovn, path: str, text: str) -> None:
     """Raise ConfigError for remotes that cannot be any, or certificates that are not all there."""
     where = ("controllers", "ovn")
@@ -626,6 +648,15 @@ def _check_ovn(ovn: Ovn, path: str, text: str) -> None:
             "ca, cert and key go together"
         )  # fmt: skip
         raise ConfigError(path, f"controllers.ovn: {text_of}", line_of(text, where))
+
+
+def _no_pushed(name: str, pushed: Pushed) -> str:
+    """Return why a controller cannot be pushed by this name; "" where it can."""
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        return "a name has letters, digits, . _ -, and 64 of them at most"
+    if name == OVN:
+        return "that name is of what is read: [controllers.ovn]"
+    return "" if pushed.clients and all(pushed.clients) else "clients names nobody"
 
 
 def _no_remote(remote: str) -> str:
@@ -662,7 +693,8 @@ def _anchored(config: Config, folder: Path) -> Config:
         enrolment=config.enrolment
         and Enrolment(anchor(config.enrolment.authority), config.enrolment.listen),
         webhooks=tuple(within(each, "secret", "ca") for each in config.webhooks),
-        controllers=Controllers(
+        controllers=msgspec.structs.replace(
+            controllers,
             ovn=ovn and within(ovn, "ca", "cert", "key"),
             kubernetes=kubernetes and within(kubernetes, "ca", "token_file", "cert", "key"),
         ),

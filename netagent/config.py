@@ -130,6 +130,9 @@ class OvsConfig(_Section, frozen=True, kw_only=True):
     vSwitch, and its endpoints are all declared."""
     ovn_rundir: str = "/var/run/ovn"
     """Folder of ovn-controller's pid file and control socket, where OVN drives the bridge."""
+    driven_by: NoName = ""
+    """Name of the controller that drives the bridge by OpenFlow, as the analyzer's
+    ``[controllers.pushed.NAME]`` has it; empty: OVN, where it does."""
     rails: Annotated[tuple[Name, ...], Meta(max_length=256)] = ()
     """Netdevs of the RNICs of rails 0, 1, ...: the rails of tunnels that name none, as OVN's."""
 

@@ -92,6 +92,12 @@ KUBERNETES = Capability(
     "make test-kubernetes builds an API server (minutes, once)",
     lambda: all((KUBERNETES_FOLDER / name).exists() for name in ("kube-apiserver", "etcd")),
 )
+SLURM_FOLDER = Path(os.environ.get("NETAGENT_SLURM") or Path.home() / ".cache/netagent/slurm")
+SLURM = Capability(
+    "slurm",
+    "run as root; make test-slurm takes Slurm's daemons from Debian's packages",
+    lambda: os.geteuid() == 0 and (SLURM_FOLDER / "usr/sbin/slurmctld").exists(),
+)
 
 
 def _loads(*modules: str) -> bool:

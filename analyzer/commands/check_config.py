@@ -66,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     if (kubernetes := config.controllers.kubernetes) is not None:
         told = ", told of incidents" if kubernetes.tell else ""
         print(f"  kubernetes {kubernetes.url}{told}")
+    for name, pushed in sorted(config.controllers.pushed.items()):
+        print(cut(f"  pushed     {name}: by {', '.join(pushed.clients)}"))
     for name, tasks in sorted(config.tenants.items()):
         print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
     print(cut(f"  actions    {_said(config.actions)}"))

@@ -82,6 +82,14 @@ class Connection:
         """Return the answer to `body`."""
         return self._ask("POST", path, json=body, timeout=timeout_s)
 
+    def put(self, path: str, body: object) -> Any:
+        """Return the answer to `body`, which replaces what is at `path`."""
+        return self._ask("PUT", path, json=body)
+
+    def delete(self, path: str) -> Any:
+        """Return the answer to what is at `path` being taken away."""
+        return self._ask("DELETE", path)
+
     def fetch(self, path: str, **query: str | int | None) -> bytes:
         """Return the bytes at `path`."""
         asked = {name: value for name, value in query.items() if value is not None}

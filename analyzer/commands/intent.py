@@ -16,6 +16,7 @@ examples:
   netagent-analyzer intent
   netagent-analyzer intent --ports --chassis gpu-0417
   netagent-analyzer intent --ports --unplaced
+  netagent-analyzer intent --source acme
   netagent-analyzer intent --json | jq -r '.away'
 
 It shows what was read, and judges nothing: what is wrong is among incidents.
@@ -32,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("--ports", action="store_true", help="list ports, instead of chassis")
     parser.add_argument("--chassis", metavar="NAME", help="only of this chassis or host")
+    text = "which controller, where several are known"
+    parser.add_argument("--source", metavar="NAME", help=text)
     parser.add_argument("--unplaced", action="store_true", help="only ports that are nowhere")
     connection.add_arguments(parser)
 
@@ -39,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print what should be."""
     with Connection(args) as analyzer:
-        answer = analyzer.all("/v1/intent", "ports")
+        answer = analyzer.all("/v1/intent", "ports", source=args.source)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:

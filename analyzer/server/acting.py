@@ -16,6 +16,7 @@ import structlog
 from analyzer.actions.broker import Action, Broker, Entry, Limits, Mode
 from analyzer.actions.verbs import CORDON, UNCORDON, Remedy, Verb
 from analyzer.fleet import Refused
+from analyzer.intent.ovn import SOURCE
 from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.registry import Registry
 from analyzer.server import hook
@@ -306,11 +307,12 @@ def _tell(entry: Entry) -> None:
 
 
 def driven_bridge(registry: Registry, driven: DrivenHosts, host: str) -> str:
-    """Return the bridge of a host that a controller drives; "" where none does.
+    """Return the bridge of a host that OVN drives; "" where it does not: no verb is of others.
 
     It is the one that its endpoints are plugged into; the agent compares it with its own.
     """
-    if host not in driven.said:
+    said = driven.said.get(host)
+    if said is None or said.state.source != SOURCE:
         return ""
     bridges = Counter(
         record.endpoint.bridge for record in registry.endpoints_of(host) if record.endpoint.bridge

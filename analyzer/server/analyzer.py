@@ -22,6 +22,7 @@ from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
 from analyzer.intake.traffic import TrafficBook
 from analyzer.intake.unprobed import check_unprobed
+from analyzer.intent.model import Intent
 from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
@@ -50,6 +51,7 @@ from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
 from analyzer.server.meaning import Meanings
 from analyzer.server.planner import Planner
+from analyzer.server.pushing import PushedController
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
 from analyzer.skeleton.plans import Skeletons
@@ -164,6 +166,8 @@ class Analyzer:
     workers: Workers = field(default_factory=Workers)
     controller: Controller | None = None
     """None where none is configured."""
+    pushed: dict[str, PushedController] = field(default_factory=dict)
+    """Controllers that push, by name."""
     differing: Differing | None = None
     kubernetes: Kubernetes | None = None
     service: AnalyzerService = field(init=False)
@@ -259,8 +263,7 @@ class Analyzer:
             rows_aside=rows_aside,
             counters=counters,
         )
-        if (ovn := config.controllers.ovn) is not None:
-            analyzer._follow(Controller(ovn, clock, on_intent=lambda _intent: analyzer.differed()))
+        analyzer._follow()
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
         analyzer.steady = steady
@@ -356,14 +359,28 @@ class Analyzer:
         if self.differing is not None:
             self.differing.news()
 
-    def _follow(self, controller: Controller) -> None:
-        """Follow what a controller says should be."""
-        differing = Differing(controller, self.driven, self.registry, self.judge.give, self.clock)
-        self.controller, self.differing = controller, differing
-        self.intended.intents = lambda: (controller.intent,)
-        self.intended.plugged = differing.plugged
-        meaning = Meanings(controller, self.driven, self.fleet.flows)
-        self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
+    def intents(self) -> tuple[Intent, ...]:
+        """Return what each controller says should be: that which is read, then those that push."""
+        read = (self.controller.intent,) if self.controller is not None else ()
+        return read + tuple(each.intent for each in self.pushed.values())
+
+    def _follow(self) -> None:
+        """Follow what controllers say should be."""
+        controllers, clock = self.config.controllers, self.clock
+        self.pushed = {
+            name: PushedController(name, each, clock, self.differed)
+            for name, each in sorted(controllers.pushed.items())
+        }
+        if (ovn := controllers.ovn) is not None:
+            controller = Controller(ovn, clock, on_intent=lambda _intent: self.differed())
+            meaning = Meanings(controller, self.driven, self.fleet.flows)
+            self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
+            self.controller = controller
+        if ovn is None and not self.pushed:
+            return
+        differing = Differing(self.intents, self.driven, self.registry, self.judge.give, clock)
+        self.differing = differing
+        self.intended.intents, self.intended.plugged = self.intents, differing.plugged
 
     async def _declare(self, path: str) -> None:
         """Have Kubernetes declare its tasks; where it is not read, those from there go."""

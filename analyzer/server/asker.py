@@ -256,7 +256,9 @@ class Asker:
 
 
 async def _no_controller(host: str, _asked: MeaningRequest) -> MeaningReply:
-    raise CapabilityMissing(f"the intent of {host}", "name its controller in the configuration")
+    raise CapabilityMissing(
+        f"the intent of {host}", "only OVN's databases say it: [controllers.ovn]"
+    )
 
 
 _WHY = {"refused": Why.REFUSED, "timeout": Why.TIMEOUT}

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between a controller and its hosts, asked again and again, and told to the judge."""
+"""What differs between controllers and hosts, asked again and again, and told to the judge."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from analyzer.intent.differences.contract import Difference, HostSaid
 from analyzer.intent.differences.lasting import Differences
 from analyzer.intent.ends import Plugged, plugged_of
+from analyzer.intent.model import Intent
 from analyzer.replay import records
 from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.registry import Registry
 from analyzer.server.clock import Clock
-from analyzer.server.controllers import Controller
+from netagent.model.endpoint import Endpoint
 
 STEP_S = 5.0
 """Seconds between two looks where nothing is new. Chosen: a window; what differs has to last for
@@ -23,20 +24,21 @@ said in a window is looked at before that is judged."""
 
 
 class Differing:
-    """Follows one controller."""
+    """Follows controllers."""
 
     def __init__(
         self,
-        controller: Controller,
+        intents: Callable[[], Sequence[Intent]],
         driven: DrivenHosts,
         registry: Registry,
         give: Callable[[records.Record], None],
         clock: Clock,
     ) -> None:
-        """Give `give` what stands, whenever that changed."""
-        self._controller, self._driven, self._registry = controller, driven, registry
+        """Give `give` what stands, whenever that changed; `intents` are of one source each."""
+        self._intents, self._driven, self._registry = intents, driven, registry
         self._give, self._clock = give, clock
-        self._differences = Differences()
+        self._differences: dict[str, Differences] = {}
+        """By source."""
         self._news = asyncio.Event()
         self.standing: tuple[Difference, ...] = ()
         self._was_young: bool | None = None
@@ -60,14 +62,29 @@ class Differing:
     async def step(self) -> None:
         """Look once."""
         endpoints = tuple(record.endpoint for record in self._registry.endpoints())
-        asked = self._controller.intent, self._states(), endpoints, self._clock()
+        asked = self._intents(), self._states(), endpoints, self._clock()
         # Of tens of thousands of ports it takes tenths of a second.
-        told = await asyncio.to_thread(self._differences.step, *asked)
-        young = self._differences.is_young
+        told = await asyncio.to_thread(self._compare, *asked)
+        young = any(each.is_young for each in self._differences.values())
         if (told, young) != (self.standing, self._was_young):
             self.standing, self._was_young = told, young
             now_ns = self._clock()
             self._give(records.Differed(differences=told, is_young=young, now_ns=now_ns))
+
+    def _compare(
+        self,
+        intents: Sequence[Intent],
+        states: Mapping[str, HostSaid],
+        endpoints: tuple[Endpoint, ...],
+        now_ns: int,
+    ) -> tuple[Difference, ...]:
+        told: dict[object, Difference] = {}
+        for intent in intents:
+            of = self._differences.setdefault(intent.source, Differences())
+            for each in of.step(intent, states, endpoints, now_ns):
+                # Two controllers may have ports of one name: the first one's is told.
+                told.setdefault(each.finding.key, each)
+        return tuple(sorted(told.values(), key=lambda each: each.finding.key))
 
     def plugged(self) -> Plugged:
         """Return which logical ports hosts have plugged in."""

@@ -54,6 +54,15 @@ async def read(
     return message, encode(message)
 
 
+async def body_of(request: Call, forms: tuple[ContentType, ...]) -> bytes:
+    """Return the body; Problem where it is said to be of another form."""
+    form = _form(request.headers.get("content-type", ""))
+    if form not in forms:
+        remedy = f"set content-type to {' or '.join(each.value for each in forms)}"
+        raise Problem(415, f"content type {form.value} is not taken here", remedy)
+    return await request.body()
+
+
 # A page in a browser on the same machine may send any other form to it unasked (CSRF).
 def _form(given: str) -> ContentType:
     named = given.partition(";")[0].strip().lower()

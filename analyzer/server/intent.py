@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route that tells what a controller says should be, as far as it is read."""
+"""The routes of what controllers say should be: as it is known, and where it is pushed."""
 
 from dataclasses import asdict
 from typing import Any
 
-from litestar import Response, get
+from litestar import Response, get, patch, put
+from litestar.params import FromPath, FromQuery
 
 from analyzer.intent.model import Intent
 from analyzer.intent.ovn import NORTHBOUND, SOUTHBOUND
+from analyzer.intent.pushed import PART, IntentChange, LostChange, WholeIntent
+from analyzer.server.analyzer import Analyzer
 from analyzer.server.controllers import Controller
-from analyzer.server.documents import PROBLEM, gives
-from analyzer.server.http import Call, analyzer_of, as_json
-from analyzer.server.identity import require_reader
+from analyzer.server.documents import PROBLEM, gives, takes
+from analyzer.server.http import Call, analyzer_of, as_json, body_of
+from analyzer.server.identity import PEER, require_reader
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import Problem
+from analyzer.server.pushing import PushedController
+from netagent.wire.codec import ContentType
 
 
 @get(
@@ -21,17 +26,20 @@ from analyzer.server.problems import Problem
     responses={200: gives("What should be."), 403: PROBLEM, 404: PROBLEM},
     tags=["analyzer"],
 )
-async def intent(request: Call, after: After = None, limit: Limit = LIMIT) -> Response[bytes]:
+async def intent(
+    request: Call,
+    source: FromQuery[str | None] = None,
+    after: After = None,
+    limit: Limit = LIMIT,
+) -> Response[bytes]:
     """Return ports and where they were put, in pages; hosts and generations on the first of them.
 
-    `away` says which database cannot be read now, and why; what is said of it was read last.
+    `source` names the controller where there are several. `away` says which database cannot be
+    read now, and why; what is said of it was read last.
     """
     analyzer = analyzer_of(request)
     require_reader(request, analyzer.config)
-    controller = analyzer.controller
-    if controller is None:
-        raise Problem(404, "no controller is read", "set [controllers.ovn] and start again")
-    told = controller.intent
+    told = _intent(analyzer, source)
     found, last = page(sorted(told.ports.keys() | told.placements.keys()), str, after, limit)
     answer = {
         "source": told.source,
@@ -43,10 +51,31 @@ async def intent(request: Call, after: After = None, limit: Limit = LIMIT) -> Re
     if after is None:
         answer |= {
             "ladder": told.ladder,
-            "databases": _databases(controller),
+            "databases": _databases(analyzer, told.source),
             "chassis": [told.chassis[name] for name in sorted(told.chassis)],
         }
     return as_json(answer)
+
+
+def _intent(analyzer: Analyzer, source: str | None) -> Intent:
+    """Return the intent that is asked for; Problem where it is none, or any of several."""
+    known = {each.source: each for each in analyzer.intents()}
+    if not known:
+        remedy = "set [controllers.ovn] or [controllers.pushed.NAME] and start again"
+        raise Problem(404, "no controller is known", remedy)
+    if source is None and len(known) == 1:
+        return next(iter(known.values()))
+    if source in known:
+        return known[source]
+    asked = "several are known" if source is None else f"no controller {source!r} is known"
+    raise Problem(400 if source is None else 404, asked, f"name one as source: {', '.join(known)}")
+
+
+def _databases(analyzer: Analyzer, source: str) -> list[dict[str, Any]]:
+    if (pushed := analyzer.pushed.get(source)) is not None:
+        where = f"{pushed.client or 'anybody'}, version {pushed.version}"
+        return [{"name": PART, "remote": where if pushed.version else "", "lacks": ()}]
+    return _read_from(analyzer.controller) if analyzer.controller is not None else []
 
 
 def _port(name: str, told: Intent) -> dict[str, Any]:
@@ -55,7 +84,7 @@ def _port(name: str, told: Intent) -> dict[str, Any]:
     return {"name": name, "port": port and asdict(port), "placement": placed and asdict(placed)}
 
 
-def _databases(controller: Controller) -> list[dict[str, Any]]:
+def _read_from(controller: Controller) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
@@ -67,4 +96,124 @@ def _databases(controller: Controller) -> list[dict[str, Any]]:
     ]
 
 
-ROUTES = (intent,)
+WHOLE_EXAMPLE = {
+    "version": "1042",
+    "ports": {
+        "train-a-0-net1": {
+            "network": "rail0",
+            "pod": "ml/train-a-0",
+            "container": "train-a-0",
+            "macs": ["02:00:00:00:00:0a"],
+            "addresses": ["10.0.0.10"],
+            "hosts": ["gpu-0417"],
+            "allowed": [{"mac": "02:00:00:00:00:0a", "addresses": ["10.0.0.10"]}],
+        }
+    },
+    "placements": {"train-a-0-net1": {"chassis": "gpu-0417", "is_up": True}},
+    "chassis": {
+        "gpu-0417": {
+            "hostname": "gpu-0417",
+            "encapsulations": [{"kind": "vxlan", "address": "172.30.1.1"}],
+            "installed": 7,
+        }
+    },
+    "ladder": {"asked": 7, "translated": 7},
+}
+CHANGE_EXAMPLE = {
+    "since": "1042",
+    "version": "1043",
+    "ports": {"train-a-0-net1": None},
+    "placements": {"train-a-0-net1": None},
+}
+TAKEN = {"controller": "acme", "version": "1042", "ports": 1, "placements": 1, "chassis": 1}
+_PATH = "/v1/controllers/{controller:str}/intent"
+_JSON = (ContentType.JSON,)
+
+
+@put(
+    _PATH,
+    operation_class=takes(WholeIntent, WHOLE_EXAMPLE, forms=_JSON),
+    responses={
+        200: gives("It was taken.", example=TAKEN),
+        400: PROBLEM,
+        403: PROBLEM,
+        404: PROBLEM,
+    },
+    tags=["controllers"],
+)
+async def put_intent(controller: FromPath[str], request: Call) -> Response[bytes]:
+    """Say all that should be; replaces what was said before."""
+    pushed, caller = _pushed(analyzer_of(request), controller), _caller(request)
+    pushed.check(caller)
+    pushed.put(await body_of(request, _JSON), caller)
+    return as_json(_taken(pushed))
+
+
+@patch(
+    _PATH,
+    operation_class=takes(IntentChange, CHANGE_EXAMPLE, forms=_JSON),
+    responses={
+        200: gives("It was taken.", example=TAKEN),
+        400: PROBLEM,
+        403: PROBLEM,
+        404: PROBLEM,
+        409: PROBLEM,
+    },
+    tags=["controllers"],
+)
+async def patch_intent(controller: FromPath[str], request: Call) -> Response[bytes]:
+    """Say what changed since the version that was said last; 409 asks for the whole."""
+    pushed, caller = _pushed(analyzer_of(request), controller), _caller(request)
+    pushed.check(caller)
+    try:
+        pushed.patch(await body_of(request, _JSON), caller)
+    except LostChange as error:
+        raise Problem(409, str(error), "PUT the whole intent") from error
+    return as_json(_taken(pushed))
+
+
+@get(
+    _PATH,
+    responses={
+        200: gives("What is kept.", WholeIntent, WHOLE_EXAMPLE),
+        403: PROBLEM,
+        404: PROBLEM,
+    },
+    tags=["controllers"],
+)
+async def get_intent(controller: FromPath[str], request: Call) -> Response[bytes]:
+    """Return what is kept, as it could be put again; whether it still holds says /v1/intent."""
+    analyzer = analyzer_of(request)
+    pushed = _pushed(analyzer, controller)
+    if _caller(request) not in pushed.clients:
+        require_reader(request, analyzer.config)
+    kept = pushed.kept()
+    if kept is None:
+        raise Problem(404, f"nothing was pushed by {controller}", "PUT the whole intent")
+    return as_json(kept)
+
+
+def _caller(request: Call) -> str | None:
+    caller: str | None = request.scope["state"].get(PEER)
+    return caller
+
+
+def _pushed(analyzer: Analyzer, name: str) -> PushedController:
+    if (pushed := analyzer.pushed.get(name)) is None:
+        remedy = f"set [controllers.pushed.{name}] and start again"
+        raise Problem(404, f"no controller {name!r} is pushed here", remedy)
+    return pushed
+
+
+def _taken(pushed: PushedController) -> dict[str, Any]:
+    intent = pushed.intent
+    return {
+        "controller": pushed.name,
+        "version": pushed.version,
+        "ports": len(intent.ports),
+        "placements": len(intent.placements),
+        "chassis": len(intent.chassis),
+    }
+
+
+ROUTES = (intent, put_intent, patch_intent, get_intent)

@@ -37,8 +37,9 @@ class Meanings:
     async def read(self, host: str, asked: MeaningRequest) -> MeaningReply:
         """Return what each end means; raises Unreachable, CapabilityMissing and the like."""
         said = self._driven.said.get(host)
-        if said is None or not said.state.chassis:
-            raise CapabilityMissing(f"the intent of {host}", "no controller drives it, as it says")
+        source = self._controller.intent.source
+        if said is None or not said.state.chassis or said.state.source != source:
+            raise CapabilityMissing(f"the intent of {host}", f"{source} does not drive it, it says")
         reply = await self._dump(host, asked.bridge)
         installed = await asyncio.to_thread(places, reply.flows)
         ports = self._controller.intent.ports.values()

@@ -41,7 +41,11 @@ def render(analyzer: Analyzer) -> str:
     lines += _family(*_actions(analyzer))
     for name, text, samples in _sent(analyzer):
         lines += _family(f"netagent_{name}_total", "counter", text, samples)
-    gauges = (*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer), *_kubernetes(analyzer))
+    lines += _family(*_pushed(analyzer))
+    gauges = (
+        *(*_fleet(analyzer), *_own(analyzer), *_waiting(analyzer), *_kubernetes(analyzer)),
+        *_intents(analyzer),
+    )
     for name, text, samples in gauges:
         lines += _family(f"netagent_{name}", "gauge", text, samples)
     return "\n".join(lines) + "\n"
@@ -107,6 +111,27 @@ def _kubernetes(analyzer: Analyzer) -> list[Gauge]:
             "Tasks that cannot be declared, as when others declare their containers.",
             [({}, float(len(kubernetes.clashes)))],
         ),
+    ]
+
+
+def _pushed(analyzer: Analyzer) -> tuple[str, str, str, list[Sample]]:
+    """Return what became of what controllers pushed."""
+    samples = [
+        ({"controller": name, "what": what}, float(each.counts[what]))
+        for name, each in analyzer.pushed.items()
+        for what in ("whole", "changes", "refused")
+    ]
+    return "netagent_intent_pushed_total", "counter", "What controllers pushed.", samples
+
+
+def _intents(analyzer: Analyzer) -> list[Gauge]:
+    """Return how it stands with what controllers say should be."""
+    intents = analyzer.intents()
+    away = [({"controller": each.source}, float(bool(each.away))) for each in intents]
+    ports = [({"controller": each.source}, float(len(each.ports))) for each in intents]
+    return [
+        ("intent_away", "Whether what a controller wants now is not known.", away),
+        ("intent_ports", "Logical ports that a controller says.", ports),
     ]
 
 

@@ -430,6 +430,10 @@ async def status(request: Call) -> Response[bytes]:
                 "backlog_bytes": analyzer.judge.backlog_bytes,
             },
             "controller": _controller(analyzer),
+            "pushed": {
+                name: {"version": each.version, "away": each.intent.away, **each.counts}
+                for name, each in analyzer.pushed.items()
+            },
             "stood_still": analyzer.asker.stood_still,
             "wall_clock_off_ns": analyzer.steady.off_ns,
             "counters": {

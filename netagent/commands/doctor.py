@@ -27,7 +27,7 @@ from netagent.host.checks import inspect
 from netagent.host.checks.contract import Checked, Inspected
 from netagent.host.facts import HostView
 from netagent.model.errors import CapabilityMissing, ConfigError
-from netagent.wire.controller import Working
+from netagent.wire.controller import ControllerState, Working
 
 EPILOG = """\
 examples:
@@ -225,12 +225,21 @@ async def _controller(config: AgentConfig, view: list[HostView]) -> str:
     state = _seen(view).controller
     if state is None:
         return "none drives the integration bridge"
+    if state.source == config.ovs.driven_by:
+        return _pushed(state)
     working, why = await working_of(Path(config.ovs.ovn_rundir))
     if working is not Working.CONNECTED:
         remedy = "see that ovn-controller runs and reaches ovn-remote, or correct ovs.ovn_rundir"
         raise CapabilityMissing("controller", f"{state.source} is {working} ({why}): {remedy}")
     installed = "unknown" if state.generation is None else state.generation
     return f"{state.source} is connected to {state.central} and installed generation {installed}"
+
+
+def _pushed(state: ControllerState) -> str:
+    if state.working is not Working.CONNECTED:
+        remedy = "see `ovs-vsctl list controller`, or correct ovs.driven_by"
+        raise CapabilityMissing("controller", f"{state.source} is {state.working}: {remedy}")
+    return f"{state.source} is connected, and {len(state.ports)} ports are plugged in"
 
 
 def _rdma() -> str:

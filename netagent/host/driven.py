@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's part of the controller that drives its virtual switch: what OVN writes, and what is so.
+"""A host's part of the controller that drives its virtual switch: what that writes, and what is so.
 
 It is what the analyzer compares with what the controller wants, so nothing is guessed or cut: a
 value that is no name or too long is left out, and told. No I/O, no clock.
@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from netagent.host.facts import Bridge, Link, VswitchView
+from netagent.host.ports import is_tunnel
 from netagent.model.address import canonical
 from netagent.wire.controller import (
     MOST_ADDRESSES,
@@ -89,6 +90,45 @@ def driven(
         ports=_ports(row, inside, odd),
     )
     return Driven(state, tuple(odd.told))
+
+
+def driven_by(
+    name: str,
+    view: VswitchView,
+    bridge: str,
+    *,
+    chassis: str,
+    host: Mapping[str, Link],
+    inside: Mapping[str, Link],
+) -> Driven | None:
+    """Return what is told of `bridge` where controller `name` drives it by OpenFlow.
+
+    None where there is no such bridge. The host is called `chassis` there; else as `driven` has it.
+    """
+    row = view.bridge(bridge)
+    if row is None:
+        return None
+    odd = _Odd()
+    tunnels = [each for of in view.bridges for each in of.interfaces() if is_tunnel(each)]
+    local = (canonical(each.options.get("local_ip", "")) for each in tunnels)
+    offered = tuple(dict.fromkeys(filter(None, local)))[:MOST_ADDRESSES]
+    state = ControllerState(
+        source=name,
+        chassis=chassis,
+        kinds=tuple(sorted({each.type for each in tunnels})),
+        encapsulations=offered,
+        addresses=_addresses(host.values(), first=offered)[:MOST_ADDRESSES],
+        working=_connected(row) if view.connected else Working.UNKNOWN,
+        ports=_ports(row, inside, odd),
+    )
+    return Driven(state, tuple(odd.told))
+
+
+def _connected(bridge: Bridge) -> Working:
+    """Return whether a controller of the bridge is connected; where it has none, nobody knows."""
+    if not bridge.connected:
+        return Working.UNKNOWN
+    return Working.CONNECTED if any(bridge.connected) else Working.CUT_OFF
 
 
 class _Odd:

@@ -34,6 +34,8 @@ class Bridge:
     datapath_type: str = ""
     ports: tuple[Port, ...] = ()
     external_ids: Mapping[str, str] = field(default_factory=dict)
+    connected: tuple[bool, ...] = ()
+    """Of each of its OpenFlow controllers, whether it is connected."""
 
     def interfaces(self) -> Iterator[Interface]:
         """Yield the interfaces of all ports."""

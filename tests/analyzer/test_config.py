@@ -121,6 +121,12 @@ def test_a_task_may_be_watched_more_or_less_closely_and_inherits_the_rest(write)
         ("database = 'x'\nlisten = '0.0.0.0:8420'\n", 2, "not loopback"),
         ("x", None, "after"),
         (b"listen = '\xff'", None, "not UTF-8"),
+        ("[controllers.pushed.onos]\naway_after_s = 60\n", None, "key 'clients' is missing"),
+        (
+            "[controllers.pushed.onos]\nclients = ['sdn']\naway_after_s = 1\n",
+            None,
+            "controllers.pushed.away_after_s: expected int >= 10",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(write, text, line, words):
@@ -163,6 +169,9 @@ def test_where_a_controller_is_read_is_said_with_files_relative_to_it(write, tmp
         (OVN % "['tcp:10.0.0.1:6642']" + "crl = 'x'\n", 4, "unknown key 'crl'"),
         ("[controllers.ovn]\nnorthbound = ['unix:/x']\n", 1, "key 'southbound' is missing"),
         ("[controllers.onos]\nurl = 'x'\n", 1, "unknown key 'onos'"),
+        ("[controllers.pushed.onos]\nclients = []\n", 1, "clients names nobody"),
+        ("[controllers.pushed.ovn]\nclients = ['sdn']\n", 1, "[controllers.ovn]"),
+        ("[controllers.pushed.'a b']\nclients = ['sdn']\n", 1, "a name has letters"),
     ],
 )
 def test_what_is_wrong_of_a_controller_is_named_with_its_line(write, text, line, words):
@@ -276,6 +285,15 @@ def test_several_controllers_are_read_beside_each_other(write, tmp_path):
     controllers = load(write(text)).controllers
     assert controllers.ovn.key == str(tmp_path / "ours.key")
     assert controllers.kubernetes.token_file == str(tmp_path / "token")
+
+
+def test_who_may_push_is_named_for_each_controller(write):
+    text = "[controllers.pushed.acme]\nclients = ['sdn-1', 'sdn-2']\n[controllers.pushed.b]\n"
+    pushed = load(write(text + "clients = ['c']\naway_after_s = 60\n")).controllers.pushed
+    assert {name: (p.clients, p.away_after_s) for name, p in pushed.items()} == {
+        "acme": (("sdn-1", "sdn-2"), 180),
+        "b": (("c",), 60),
+    }
 
 
 @pytest.mark.parametrize(("host", "url"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "[fd00::1]")])

@@ -35,11 +35,18 @@ FIRST = EndpointId("c0", 0)
 class Views:
     """Runs a Watcher inside a host's namespace and keeps its latest view."""
 
-    def __init__(self, host: Host, endpoints: EndpointsConfig = EndpointsConfig()) -> None:  # noqa: B008 - frozen
+    def __init__(
+        self,
+        host: Host,
+        endpoints: EndpointsConfig = EndpointsConfig(),  # noqa: B008 - frozen
+        *,
+        driven_by: str = "",
+    ) -> None:
+        rundir = str(host.rundir)
         self._config = AgentConfig(
             host="h0",
             analyzer=AnalyzerConfig(url="http://127.0.0.1:1"),
-            ovs=OvsConfig(rundir=str(host.rundir), ovn_rundir=str(host.rundir)),
+            ovs=OvsConfig(rundir=rundir, ovn_rundir=rundir, driven_by=driven_by),
             endpoints=endpoints,
         )
         self._path = f"/run/netns/{host.name}"
@@ -426,3 +433,29 @@ def test_an_endpoint_of_ipv6_over_ipv6_is_found_once_its_address_may_be_used(hos
             host.delete_namespace("six")
         host.vsctl("set", "interface", "vxlan0", "options:local_ip=172.30.0.10")
         host.ip("addr", "del", "fd00:30::10/64", "dev", "br-phy0")
+
+
+def test_another_controllers_part_is_what_open_vswitch_knows_of_it(host: Host) -> None:
+    """A controller that says hello by OpenFlow is connected; one that hangs up is not."""
+    path = host.rundir / "acme.sock"
+    with socket.socket(socket.AF_UNIX) as listener, Views(host, driven_by="acme") as views:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(10)
+        views.within(5, "a host that nobody drives", lambda v: works(v) is Working.UNKNOWN)
+        host.vsctl("set-controller", "br-int", f"unix:{path}")
+        try:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(bytes.fromhex("0400000800000001"))  # OpenFlow 1.3: OFPT_HELLO
+                views.within(10, "a controller", lambda v: works(v) is Working.CONNECTED)
+            listener.close()
+            views.within(10, "none", lambda v: works(v) is Working.CUT_OFF)
+        finally:
+            host.vsctl("del-controller", "br-int")
+        views.within(5, "nobody again", lambda v: works(v) is Working.UNKNOWN)
+
+
+def works(view: HostView) -> Working | None:
+    assert view.controller is None or view.controller.source == "acme"
+    return view.controller.working if view.controller else None

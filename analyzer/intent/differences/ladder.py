@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from analyzer.intent.differences.contract import SHARED, Mismatch, Sight, quoted
 from analyzer.intent.model import Chassis
+from analyzer.intent.ovn import SOURCE as OVN
 from netagent.model.finding import FindingKind
 from netagent.wire.controller import ControllerState, Working
 
@@ -21,7 +22,7 @@ STALE_NS = 120_000_000_000
 """Nanoseconds for which an instance does not work, or comes no step further while others do.
 Chosen: one that is upgraded stops before its image is there."""
 TRANSLATION = "northd"
-"""Name of the part that makes flows of what is asked."""
+"""Name of OVN's part that makes flows of what is asked."""
 _DOES = {
     Working.STOPPED: "does not run",
     Working.SILENT: "is there and does not answer",
@@ -55,6 +56,9 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
     if sight.is_blind:
         return
     intent, ladder = sight.intent, sight.intent.ladder
+    if ladder.asked is None and ladder.translated is None:
+        return  # it says nothing of steps: that a port is nowhere may be all that it knows
+    name = TRANSLATION if intent.source == OVN else f"translation {intent.source}"
     untold = tuple(
         each.name
         for state in sight.heard.values()
@@ -65,18 +69,19 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
     if ladder.asked is not None and ladder.translated is not None:
         read = {"asked": str(ladder.asked), "translated": str(ladder.translated), **read}
         if ladder.translated < ladder.asked:
-            text = f"{TRANSLATION} is at {ladder.translated}, and {ladder.asked} is asked for"
-            yield _translation(text, read, untold, str(ladder.translated))
+            text = f"{name} is at {ladder.translated}, and {ladder.asked} is asked for"
+            yield _translation(name, text, read, untold, str(ladder.translated))
     if untold:
-        text = f"{TRANSLATION} makes nothing of {len(untold)} ports that are plugged in"
-        yield _translation(text, read, untold, "ports")
+        text = f"{name} makes nothing of {len(untold)} ports that are plugged in"
+        yield _translation(name, text, read, untold, "ports")
 
 
-def _translation(text: str, read: dict[str, str], ports: tuple[str, ...], mark: str) -> Mismatch:
+def _translation(
+    name: str, text: str, read: dict[str, str], ports: tuple[str, ...], mark: str
+) -> Mismatch:
     return Mismatch(
-        FindingKind.TRANSLATION_STALE, TRANSLATION, text, TRANSLATION_NS, read, ports=ports,
-        mark=mark,
-    )  # fmt: skip
+        FindingKind.TRANSLATION_STALE, name, text, TRANSLATION_NS, read, ports=ports, mark=mark
+    )
 
 
 def instances(sight: Sight) -> Iterator[Mismatch]:

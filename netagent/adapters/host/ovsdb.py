@@ -63,9 +63,11 @@ _SCHEMA: dict[str, Any] = {
                 "name": _STRING,
                 "datapath_type": _STRING,
                 "ports": _references("Port"),
+                "controller": _references("Controller"),
                 "external_ids": _STRINGS,
             }
         },
+        "Controller": {"columns": {"is_connected": {"type": "boolean"}}},
         "Port": {
             "columns": {
                 "name": _STRING,
@@ -208,7 +210,8 @@ def _view_of(tables: Mapping[str, Any]) -> VswitchView:
 
 def _bridge(row: Any) -> Bridge:
     ports = sorted((_port(port) for port in row.ports), key=lambda port: port.name)
-    return Bridge(row.name, row.datapath_type, tuple(ports), dict(row.external_ids))
+    connected = tuple(sorted(each.is_connected for each in row.controller))
+    return Bridge(row.name, row.datapath_type, tuple(ports), dict(row.external_ids), connected)
 
 
 def _port(row: Any) -> Port:

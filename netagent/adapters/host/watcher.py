@@ -33,7 +33,7 @@ from netagent.host.checks.contract import Inspected
 from netagent.host.controllers import ControllerPorts
 from netagent.host.declared import DeclaredPorts
 from netagent.host.discovery import Discovery
-from netagent.host.driven import driven, is_driven
+from netagent.host.driven import driven, driven_by, is_driven
 from netagent.host.facts import Bridge, HostView, LinkView, Namespace, Uplink, VswitchView
 from netagent.host.hardware import Hardware
 from netagent.host.inside import container_nsids, named_paths, unwired_macs
@@ -83,6 +83,7 @@ class Watcher:
         rundir = Path(config.ovs.rundir)
         self._host = config.host
         self._bridge = config.ovs.integration_bridge
+        self._driven_by = config.ovs.driven_by
         self._rails = config.ovs.rails
         self._discovery = Discovery(host=config.host, bridge=self._bridge, rnics=self._rails)
         rules = config.endpoints.rules()
@@ -294,13 +295,17 @@ class Watcher:
         )
 
     def _controller(self, links: LinkView) -> ControllerState | None:
-        part = driven(
-            self._vswitch,
-            self._bridge,
-            host=links.host,
-            inside=self._discovery.inside(),
-            working=self._ovn.working,
-        )
+        seen, inside = self._vswitch, self._discovery.inside()
+        part = driven(seen, self._bridge, host=links.host, inside=inside, working=self._ovn.working)
+        if part is None and self._driven_by:
+            part = driven_by(
+                self._driven_by,
+                seen,
+                self._bridge,
+                chassis=self._host,
+                host=links.host,
+                inside=inside,
+            )
         odd = part.odd if part else ()
         if odd and odd != self._odd:
             log.warning("controller_odd", odd=list(odd))

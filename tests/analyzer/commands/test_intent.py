@@ -128,8 +128,8 @@ def test_what_is_away_is_the_exit_status(monkeypatch, capsys, away, status):
         def __exit__(self, *_):
             pass
 
-        def all(self, path, name):
-            assert (path, name) == ("/v1/intent", "ports")
+        def all(self, path, name, **query):
+            assert (path, name, query) == ("/v1/intent", "ports", {"source": None})
             return told
 
     monkeypatch.setattr(intent, "Connection", Answering)

@@ -319,9 +319,15 @@ def test_the_bridge_is_that_of_endpoints_where_a_controller_drives_the_host():
         def __init__(self, bridge):
             self.endpoint = replace(endpoint("h1", "a0"), bridge=bridge)
 
-    bridges = {"h1": ("br-int", "", "br-x", "br-int"), "h2": ("br-int",), "h3": ("",)}
+    bridges = {
+        "h1": ("br-int", "", "br-x", "br-int"),
+        "h2": ("br-int",),
+        "h3": ("",),
+        "h5": ("br-int",),
+    }
     driven = DrivenHosts()
     for host in ("h1", "h3", "h4"):
         driven.take(host, 5, ControllerState(source="ovn"), 5)
-    found = {h: driven_bridge(Registry(), driven, h) for h in ("h1", "h2", "h3", "h4")}
-    assert found == {"h1": "br-int", "h2": "", "h3": "", "h4": ""}
+    driven.take("h2", 5, ControllerState(source="acme"), 5)  # no verb is of another's
+    found = {h: driven_bridge(Registry(), driven, h) for h in ("h1", "h2", "h3", "h4", "h5")}
+    assert found == {"h1": "br-int", "h2": "", "h3": "", "h4": "", "h5": ""}

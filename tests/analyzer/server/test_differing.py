@@ -34,7 +34,11 @@ class Followed:
                 self.now_ns,
             )
         self.differing = Differing(
-            self.controller, self.driven, self.registry, self.given.append, lambda: self.now_ns
+            lambda: (self.controller.intent,),
+            self.driven,
+            self.registry,
+            self.given.append,
+            lambda: self.now_ns,
         )
 
     def look(self, steps, *, silent=()):

@@ -139,7 +139,11 @@ def test_a_port_that_is_somewhere_or_that_nobody_knows_now_is_not_accused(known)
 
 
 def test_a_host_that_no_controller_drives_has_no_intent():
-    made = Answers(SimpleNamespace(), DrivenHosts(), None)
+    driven = DrivenHosts()
+    driven.take("h8", 1, ControllerState(source="acme", chassis="c8"), 1)
+    made = Answers(SimpleNamespace(intent=Intent("ovn", 1)), driven, None)
+    with pytest.raises(CapabilityMissing):
+        asyncio.run(made.read("h8", MeaningRequest(bridge="br-int", ends=())))
     with pytest.raises(CapabilityMissing):
         asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=())))
 

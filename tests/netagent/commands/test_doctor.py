@@ -16,7 +16,7 @@ from netagent.adapters.host.vswitchd import VswitchdError
 from netagent.cli import main
 from netagent.commands import doctor, endpoints
 from netagent.commands.doctor import Diagnosis, diagnose
-from netagent.config import parse
+from netagent.config import AgentConfig, AnalyzerConfig, OvsConfig, parse
 from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, ConfigError
@@ -186,6 +186,28 @@ def test_how_a_controllers_part_of_the_host_is_gets_a_line(
     assert found.detail.startswith(detail)
     if working is Working.CONNECTED:
         assert found.detail.endswith("generation unknown" if generation is None else "7")
+
+
+@pytest.mark.parametrize(
+    ("working", "state", "detail"),
+    [
+        (Working.CONNECTED, "ok", "acme is connected, and 0 ports are plugged in"),
+        (Working.CUT_OFF, "absent", "acme is cut-off: see `ovs-vsctl list controller`"),
+    ],
+)
+def test_another_controllers_part_of_the_host_is_open_vswitchs_word(working, state, detail):
+    config = AgentConfig(
+        host="h0",
+        analyzer=AnalyzerConfig(url="http://127.0.0.1:1"),
+        ovs=OvsConfig(driven_by="acme"),
+    )
+    view = replace(VIEW, controller=ControllerState(source="acme", working=working))
+    told = doctor._controller(config, [view])
+    if state == "ok":
+        assert asyncio.run(told) == detail
+    else:
+        with pytest.raises(CapabilityMissing, match="list controller"):
+            asyncio.run(told)
 
 
 def test_privileges_and_daemons_that_are_lacking_are_named(able, monkeypatch):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.intake.controller import check_controller
-from netagent.host.driven import MOST_INSIDE, MOST_ODD, driven, is_driven
+from netagent.host.driven import MOST_INSIDE, MOST_ODD, driven, driven_by, is_driven
 from netagent.host.facts import Bridge, Link, Port, VswitchView
 from netagent.model.vswitch import Interface
 from netagent.wire.codec import decode, encode
@@ -189,3 +189,45 @@ def test_whatever_a_host_has_its_analyzer_takes_what_it_tells(ids, marks, interf
         assert decode(encode(found.state), ControllerState) == found.state
         plugged = {each.name: each.external_ids.get("iface-id") for each in ports}
         assert all(plugged[each.interface] == each.name for each in found.state.ports)
+
+
+VXLAN = Interface("vxlan0", "vxlan", options={"local_ip": "10.99.0.1", "remote_ip": "flow"})
+FLOW = Interface("vxlan1", "vxlan", options={"local_ip": "flow"})
+
+
+def pushed(*connected: bool, is_there: bool = True):
+    rows = (replace(bridge(VETH0), connected=connected), bridge(VXLAN, FLOW, name="br-tun"))
+    links = {"host": HOST, "inside": INSIDE}
+    seen = VswitchView(is_there, rows, {"system-id": "a uuid"})
+    return driven_by("acme", seen, "br-int", chassis="gpu-0417", **links)
+
+
+def test_of_another_controller_what_open_vswitch_knows_is_told():
+    state = pushed(True).state
+    assert (state.source, state.chassis, state.central) == ("acme", "gpu-0417", "")
+    assert (state.kinds, state.encapsulations) == (("vxlan",), ("10.99.0.1",))
+    assert state.addresses == ("10.99.0.1", "10.7.7.7", "fd00::1")
+    assert [(each.name, each.interface, each.mac) for each in state.ports] == [
+        ("p1-0", "veth0", "0a:58:0a:00:00:01")
+    ]
+    check_controller(decode(encode(state), ControllerState))
+
+
+@pytest.mark.parametrize(
+    ("connected", "is_there", "working"),
+    [
+        ((), True, Working.UNKNOWN),
+        ((False,), True, Working.CUT_OFF),
+        ((False, True), True, Working.CONNECTED),
+        ((True,), False, Working.UNKNOWN),
+    ],
+)
+def test_another_controller_works_where_open_vswitch_is_connected_to_it(
+    connected, is_there, working
+):
+    assert pushed(*connected, is_there=is_there).state.working is working
+
+
+def test_a_bridge_that_is_not_there_is_driven_by_nobody():
+    links = {"host": HOST, "inside": INSIDE}
+    assert driven_by("acme", view(bridge()), "br-ex", chassis="h", **links) is None

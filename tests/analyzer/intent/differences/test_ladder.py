@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from analyzer.intent.differences.ladder import away, instances, translation
+from analyzer.intent.model import Ladder
 from netagent.model.finding import FindingKind
 from netagent.wire.controller import Working
 from tests.analyzer.intent.differences.clusters import Cluster
@@ -27,6 +28,23 @@ def test_what_most_hosts_do_not_reach_is_none_of_theirs(hosts, cut_off, shared):
         host.working = Working.CUT_OFF
     assert len(list(away(cluster.sight()))) == shared
     assert len(list(instances(cluster.sight()))) == (0 if shared else cut_off)
+
+
+def test_who_says_no_steps_owes_none():
+    cluster = Cluster()
+    sight = cluster.sight()
+    stale = replace(sight.intent, placements={})
+    (told,) = translation(replace(sight, intent=stale))
+    assert told.part == "northd"
+    assert list(translation(replace(sight, intent=replace(stale, ladder=Ladder())))) == []
+
+
+def test_another_controllers_translation_has_its_name():
+    cluster = Cluster()
+    cluster.translated = 6
+    sight = cluster.sight()
+    (told,) = translation(replace(sight, intent=replace(sight.intent, source="acme")))
+    assert (told.part, "translation acme is at 6" in told.text) == ("translation acme", True)
 
 
 @pytest.mark.parametrize("asked", [None, 7, 8])

@@ -43,9 +43,10 @@ class Database:
     def signal(self, number: int) -> None:
         os.kill(int((self._folder / "ovsdb.pid").read_text()), number)
 
-    def vsctl(self, *words: str) -> None:
+    def vsctl(self, *words: str) -> str:
         common = ("ovs-vsctl", "--no-wait", f"--db=unix:{self.socket}", "--timeout=10")
-        subprocess.run([*common, *words], check=True)
+        done = subprocess.run([*common, *words], check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
 
 
 @pytest.fixture
@@ -130,6 +131,16 @@ def test_rows_become_values_and_changes_are_sent_by_themselves(database):
         database.vsctl("set", "interface", "vxlan0", "ofport=7", 'error="no such device"')
         view = await following.until(lambda v: v.bridges[0].ports[1].interfaces[0].ofport == 7)
         assert view.bridges[0].ports[1].interfaces[0].error == "no such device"
+        assert bridge.connected == ()
+        database.vsctl("set-controller", "br-int", "tcp:192.0.2.1:6653", "tcp:192.0.2.2:6653")
+        await following.until(lambda v: v.bridges[0].connected == (False, False))
+        # What ovs-vswitchd writes (ovs-vswitchd.conf.db(5)).
+        which = ("Controller", 'target="tcp:192.0.2.2:6653"')
+        found = database.vsctl("--bare", "--columns=_uuid", "find", *which)
+        database.vsctl("set", "Controller", found.strip(), "is_connected=true")
+        await following.until(lambda v: v.bridges[0].connected == (False, True))
+        database.vsctl("del-controller", "br-int")
+        await following.until(lambda v: v.bridges[0].connected == ())
         database.vsctl("add-bond", "br-int", "bond0", "a", "b")
         await following.until(lambda v: names(v) == ["a", "b", "br-int", "vxlan0"])
         database.vsctl("del-br", "br-int")
