@@ -50,6 +50,7 @@ from analyzer.server.meaning import Meanings
 from analyzer.server.planner import Planner
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
+from analyzer.server.zones import Zones
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.sampling import Sampling
 from analyzer.store import trail
@@ -156,7 +157,7 @@ class Analyzer:
     reports: Reports = field(default_factory=Reports)
     uniformity: Uniformity = field(default_factory=Uniformity)
     workers: Workers = field(default_factory=Workers)
-    controller: Controller | None = None
+    controller: Controller | Zones | None = None
     """None where none is configured."""
     differing: Differing | None = None
     kubernetes: Kubernetes | None = None
@@ -254,7 +255,11 @@ class Analyzer:
             counters=counters,
         )
         if (ovn := config.controllers.ovn) is not None:
-            analyzer._follow(Controller(ovn, clock, on_intent=lambda _intent: analyzer.differed()))
+            analyzer._follow(
+                analyzer._zones()
+                if ovn.zones
+                else Controller(ovn, clock, on_intent=lambda _intent: analyzer.differed())
+            )
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
         analyzer.steady = steady
@@ -350,11 +355,23 @@ class Analyzer:
         if self.differing is not None:
             self.differing.news()
 
-    def _follow(self, controller: Controller) -> None:
+    def _zones(self) -> Zones:
+        """Return what follows the hosts that have databases of their own."""
+
+        def hosts() -> list[str]:
+            return [h for h, said in self.driven.said.items() if said.state.databases]
+
+        def is_known(host: str) -> bool:
+            # One whose words were forgotten is away; one that says that it has none has none.
+            return host not in self.driven.said and self.registry.agent(host) is not None
+
+        return Zones(hosts, is_known, self.fleet.zone, self.clock, on_intent=self.differed)
+
+    def _follow(self, controller: Controller | Zones) -> None:
         """Follow what a controller says should be."""
         differing = Differing(controller, self.driven, self.registry, self.judge.give, self.clock)
         self.controller, self.differing = controller, differing
-        self.intended.intents = lambda: (controller.intent,)
+        self.intended.intents = lambda: controller.intents
         self.intended.plugged = differing.plugged
         meaning = Meanings(controller, self.driven, self.fleet.flows)
         self.asker.meaning, self.intended.policies = meaning.read, meaning.policies

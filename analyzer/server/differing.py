@@ -7,12 +7,15 @@ from collections.abc import Callable
 
 from analyzer.intent.differences.contract import Difference, HostSaid
 from analyzer.intent.differences.lasting import Differences
+from analyzer.intent.differences.zoned import ZonedDifferences
 from analyzer.intent.ends import Plugged, plugged_of
 from analyzer.replay import records
 from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.registry import Registry
 from analyzer.server.clock import Clock
 from analyzer.server.controllers import Controller
+from analyzer.server.zones import Zones
+from netagent.model.endpoint import Endpoint
 
 STEP_S = 5.0
 """Seconds between two looks where nothing is new. Chosen: a window; what differs has to last for
@@ -27,7 +30,7 @@ class Differing:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: Controller | Zones,
         driven: DrivenHosts,
         registry: Registry,
         give: Callable[[records.Record], None],
@@ -36,7 +39,9 @@ class Differing:
         """Give `give` what stands, whenever that changed."""
         self._controller, self._driven, self._registry = controller, driven, registry
         self._give, self._clock = give, clock
-        self._differences = Differences()
+        self._differences: Differences | ZonedDifferences = (
+            ZonedDifferences() if isinstance(controller, Zones) else Differences()
+        )
         self._news = asyncio.Event()
         self.standing: tuple[Difference, ...] = ()
         self._was_young: bool | None = None
@@ -60,14 +65,19 @@ class Differing:
     async def step(self) -> None:
         """Look once."""
         endpoints = tuple(record.endpoint for record in self._registry.endpoints())
-        asked = self._controller.intent, self._states(), endpoints, self._clock()
         # Of tens of thousands of ports it takes tenths of a second.
-        told = await asyncio.to_thread(self._differences.step, *asked)
+        told = await asyncio.to_thread(self._compare, endpoints)
         young = self._differences.is_young
         if (told, young) != (self.standing, self._was_young):
             self.standing, self._was_young = told, young
             now_ns = self._clock()
             self._give(records.Differed(differences=told, is_young=young, now_ns=now_ns))
+
+    def _compare(self, endpoints: tuple[Endpoint, ...]) -> tuple[Difference, ...]:
+        intents, known = self._controller.intents, (self._states(), endpoints, self._clock())
+        if isinstance(self._differences, ZonedDifferences):
+            return self._differences.step(intents, *known)
+        return self._differences.step(intents[0], *known)
 
     def plugged(self) -> Plugged:
         """Return which logical ports hosts have plugged in."""
