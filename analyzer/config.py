@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -260,10 +260,13 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Ovn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where OVN's databases are read; nothing is written there."""
 
-    northbound: tuple[str, ...]
+    zones: Literal["", "agents"] = ""
+    """``agents``: each host has databases of its own, which its agent reads; then all else is
+    empty."""
+    northbound: tuple[str, ...] = ()
     """Remotes: ``unix:FILE``, ``tcp:ADDRESS:PORT`` or ``ssl:ADDRESS:PORT``, each a member of one
     cluster."""
-    southbound: tuple[str, ...]
+    southbound: tuple[str, ...] = ()
     ca: str = ""
     """Who may sign the servers' certificates; files in PEM, relative to the configuration file."""
     cert: str = ""
@@ -634,6 +637,14 @@ def _check_controllers(controllers: Controllers, path: str, text: str) -> None:
 def _check_ovn(ovn: Ovn, path: str, text: str) -> None:
     """Raise ConfigError for remotes that cannot be any, or certificates that are not all there."""
     where = ("controllers", "ovn")
+    if ovn.zones:
+        if ovn != Ovn(zones=ovn.zones):
+            raise ConfigError(
+                path,
+                "controllers.ovn: with zones there are no remotes and no certificates",
+                line_of(text, where),
+            )
+        return
     for name, remotes in (("northbound", ovn.northbound), ("southbound", ovn.southbound)):
         problem = "names no remote" if not remotes else ""
         for remote in remotes:

@@ -27,6 +27,7 @@ from netagent.wire.messages import (
 )
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
+from netagent.wire.zone import ZoneReply, ZoneRequest
 
 T = TypeVar("T")
 
@@ -127,6 +128,13 @@ class Fleet:
         """Ask for the flows of `bridge` on `host`, with cookie and counters."""
         url = f"/v1/flows?{httpx.QueryParams(bridge=bridge)}"
         return await self._ask(host, url, None, kind=FlowsReply, deadline_s=deadline_s)
+
+    async def zone(self, host: str, request: ZoneRequest, *, deadline_s: float = 15.0) -> ZoneReply:
+        """Ask for what `host` reads of the controller's databases that it has itself."""
+        reply = await self._ask(host, "/v1/zone", request, kind=ZoneReply, deadline_s=deadline_s)
+        if reply.host != host:
+            raise RemoteProtocolError(f"{host} speaks of {reply.host}")
+        return reply
 
     async def renew(self) -> None:
         """Ask over new connections from now on."""

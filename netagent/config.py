@@ -42,6 +42,8 @@ timeout, so that no probe of the port is under way when it is closed."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][\w.-]*$")]
 """A host, bridge or certificate name."""
+NO_DATABASES = "none"
+"""What `ovs.ovn_databases` says where they are not to be read."""
 NoName = Annotated[str, Meta(max_length=128, pattern=r"^([A-Za-z0-9][\w.-]*)?$")]
 """A name, or none."""
 
@@ -133,6 +135,10 @@ class OvsConfig(_Section, frozen=True, kw_only=True):
     driven_by: NoName = ""
     """Name of the controller that drives the bridge by OpenFlow, as the analyzer's
     ``[controllers.pushed.NAME]`` has it; empty: OVN, where it does."""
+    ovn_databases: str = ""
+    """Folder of ``ovnnb_db.sock`` and ``ovnsb_db.sock``, where this host has databases of its own
+    that the analyzer may have read; empty: `ovn_rundir`, or ``/var/run/ovn-ic``; ``none``: neither.
+    """
     rails: Annotated[tuple[Name, ...], Meta(max_length=256)] = ()
     """Netdevs of the RNICs of rails 0, 1, ...: the rails of tunnels that name none, as OVN's."""
 
@@ -365,9 +371,14 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             self.ovs,
             rundir=str(folder / self.ovs.rundir),
             ovn_rundir=str(folder / self.ovs.ovn_rundir),
+            ovn_databases=_databases_within(folder, self.ovs.ovn_databases),
         )
         state_dir = str(folder / self.state_dir)
         return msgspec.structs.replace(self, tls=tls, ovs=ovs, state_dir=state_dir)
+
+
+def _databases_within(folder: Path, said: str) -> str:
+    return said if said in {"", NO_DATABASES} else str(folder / said)
 
 
 def load(path: Path | str) -> AgentConfig:

@@ -44,6 +44,7 @@ from netagent.wire.messages import (
 )
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
+from netagent.wire.zone import ZoneReply, ZoneRequest
 
 log = structlog.get_logger()
 
@@ -104,6 +105,9 @@ class AgentService(Protocol):
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         """Dump a bridge's flows, or one table's."""
+
+    async def zone(self, request: ZoneRequest) -> ZoneReply:
+        """Read the databases of the controller that this host has itself."""
 
     async def act(self, request: ActionRequest, peer: str | None) -> ActionReply:
         """Do what the analyzer, `peer`, asks for, where this host's owner permits it."""
@@ -168,6 +172,7 @@ ROUTES: dict[str, dict[str, Handler]] = {
         "POST": lambda service, request: service.act(request.message(ActionRequest), request.peer)
     },
     "/v1/flows": {"GET": _flows},
+    "/v1/zone": {"POST": lambda service, request: service.zone(request.message(ZoneRequest))},
     PEERS_ROUTE: {"PUT": _hear},
 }
 

@@ -76,6 +76,9 @@ def _summary(answer: dict[str, Any]) -> Iterator[str]:
         f"{answer['source']}, read {clock(answer['wall_ns'] or None)}: {count} ports, "
         f"{placed} placed, on {len(answer['chassis'])} chassis"
     )
+    if "zones" in answer:
+        yield from _zones(answer)
+        return
     for each in answer["databases"]:
         if each["name"] in answer["away"]:
             text = f"{each['name']} is away: {answer['away'][each['name']]}"
@@ -85,6 +88,34 @@ def _summary(answer: dict[str, Any]) -> Iterator[str]:
         if each["lacks"]:
             yield from paragraph(f"its server lacks {', '.join(each['lacks'])}", "  ", "    ")
     yield from _ladder(answer)
+
+
+def _zones(answer: dict[str, Any]) -> Iterator[str]:
+    """Yield how many hosts have databases of their own, and which are away or lag behind."""
+    zones, away = answer["zones"], answer["away"]
+    yield cut(f"read through the agents of {len(zones)} hosts, {len(away)} away")
+    for host, why in sorted(away.items())[:_LAGGING]:
+        yield from paragraph(f"{host} is away: {why}", "  ", "    ")
+    if len(away) > _LAGGING:
+        yield f"  and {len(away) - _LAGGING} more"
+    for each in answer["databases"]:
+        yield from paragraph(f"{each['name']} lacks {', '.join(each['lacks'])}", "  ", "    ")
+    behind = list(_behind(answer))
+    if behind:
+        more = f" and {len(behind) - _LAGGING} more" if len(behind) > _LAGGING else ""
+        yield from paragraph(f"behind: {', '.join(behind[:_LAGGING])}{more}", "  ", "    ")
+
+
+def _behind(answer: dict[str, Any]) -> Iterator[str]:
+    """Yield zones in which less is translated or installed than is asked for."""
+    for zone in answer["zones"]:
+        ladder, host = zone["ladder"], zone["zone"]
+        if (asked := ladder["asked"]) is None or zone["away"]:
+            continue
+        installed = [each["installed"] for each in answer["chassis"] if each["zone"] == host]
+        if (ladder["translated"] or 0) < asked or any((each or 0) < asked for each in installed):
+            steps = " and ".join(map(_number, installed)) or "nothing"
+            yield f"{host} {asked} asked, {_number(ladder['translated'])} translated, {steps} there"
 
 
 def _ladder(answer: dict[str, Any]) -> Iterator[str]:

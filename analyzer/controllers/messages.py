@@ -62,7 +62,15 @@ class AskMeaning(Struct, frozen=True, kw_only=True, tag="ask-meaning"):
     """Logical ports that are disabled."""
 
 
-Down = Open | AskFlows | AskMeaning
+class AskOfRows(Struct, frozen=True, kw_only=True, tag="ask-of-rows"):
+    """Answer a question by rows that an agent read (`netagent.wire.zone.EXPLAINING`)."""
+
+    asked: AskFlows | AskMeaning
+    northbound: bytes
+    southbound: bytes
+
+
+Down = Open | AskFlows | AskMeaning | AskOfRows
 Asked = AskFlows | AskMeaning
 
 

@@ -589,12 +589,19 @@ class Diagnosis:
 
     def _is_unread(self, subjects: Collection[Subject]) -> bool:
         """Return whether these are parts of a controller that is not read now, or not yet."""
-        is_known = not self._differed.is_young and not any(
-            each.finding.kind is FindingKind.CONTROLLER_AWAY for each in self._differed.differences
-        )
-        return not is_known and any(
-            isinstance(each, Component) and each.kind is Kind.CONTROLLER for each in subjects
-        )
+        parts = [
+            each.name
+            for each in subjects
+            if isinstance(each, Component) and each.kind is Kind.CONTROLLER
+        ]
+        if self._differed.is_young:
+            return bool(parts)
+        away = [
+            each.hosts
+            for each in self._differed.differences
+            if each.finding.kind is FindingKind.CONTROLLER_AWAY
+        ]
+        return any(not hosts or _may_be_of(part, hosts) for part in parts for hosts in away)
 
     def _detector(self, symptom: Symptom) -> Detector:
         return next(each for each in self._detectors if symptom in each.symptoms)
@@ -791,3 +798,9 @@ def _is_masked(verdict: Verdict) -> bool:
 def _lossy(anomalies: Sequence[Anomaly]) -> list[Subject]:
     symptoms = Loss.symptoms
     return [anomaly.subject for anomaly in anomalies if anomaly.symptom in symptoms]
+
+
+def _may_be_of(part: str, hosts: Collection[str]) -> bool:
+    """Return whether a part of a controller may be one of these hosts', of which it has a zone."""
+    kind, _, name = part.rpartition(" ")
+    return kind in {"port", "chassis"} or name in hosts

@@ -51,6 +51,8 @@ class End(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Only an endpoint on this rail; a pod has one on each."""
 
 
+_Said = tuple[str, Port]
+"""A zone, empty for none, and a port that it describes."""
 _WAYS = ("endpoint", "pod", "port", "address")
 
 
@@ -74,14 +76,15 @@ class Directory:
         plugged: Plugged = MappingProxyType({}),
     ) -> None:
         self._plugged = plugged
-        self._ports: dict[str, list[Port]] = defaultdict(list)
+        self._ports: dict[str, list[_Said]] = defaultdict(list)
         """All that any controller says of a logical port."""
-        self._hints: dict[str, list[Port]] = defaultdict(list)
+        self._hints: dict[str, list[_Said]] = defaultdict(list)
         """Logical ports by container, or by hardware address where that is not said."""
-        for port in (port for intent in intents for port in intent.ports.values()):
-            self._ports[port.name].append(port)
+        for said in ((intent.zone, port) for intent in intents for port in intent.ports.values()):
+            _, port = said
+            self._ports[port.name].append(said)
             for hint in [port.container] if port.container else map(str.lower, port.macs):
-                self._hints[hint].append(port)
+                self._hints[hint].append(said)
         self._by: dict[str, dict[str, dict[EndpointId, Endpoint]]] = {
             way: defaultdict(dict) for way in _WAYS
         }
@@ -114,15 +117,19 @@ class Directory:
 
     def port_of(self, endpoint: Endpoint) -> Port | None:
         """Return what a controller says of the endpoint's logical port; None unless it is one."""
-        ports = [port for name in self._port_names(endpoint) for port in self._ports.get(name, ())]
+        ports = [port for name in self._port_names(endpoint) for port in self._of(name, endpoint)]
         return ports[0] if len(ports) == 1 else None
+
+    def _of(self, name: str, endpoint: Endpoint) -> list[Port]:
+        """Return what may be said of a port of this endpoint: a zone speaks for its own host."""
+        return _heard(self._ports.get(name, ()), endpoint)
 
     def _names(self, endpoint: Endpoint) -> Iterator[tuple[str, str]]:
         yield "endpoint", str(endpoint.id)
         yield "address", endpoint.address
         for name in self._port_names(endpoint):
             yield "port", name
-            for port in self._ports.get(name, ()):
+            for port in self._of(name, endpoint):
                 if port.pod:
                     yield "pod", port.pod
                 for address in port.addresses:
@@ -135,7 +142,7 @@ class Directory:
         hinted = (
             port
             for hint in (endpoint.id.container, endpoint.mac.lower())
-            for port in self._hints.get(hint, ())
+            for port in _heard(self._hints.get(hint, ()), endpoint)
         )
         return sorted({port.name for port in hinted if _agrees(port, endpoint)})
 
@@ -153,12 +160,16 @@ class Directory:
     def _unplugged(self, way: str, key: str) -> str:
         """Return what the controller says of a port that no endpoint has; empty for nothing."""
         for ports in self._ports.values():
-            for port in ports:
+            for _, port in ports:
                 if key == (port.name if way == "port" else port.pod):
                     return (
                         f"its controller knows port {port.name}, and no host has an endpoint of it"
                     )
         return ""
+
+
+def _heard(said: Iterable[_Said], endpoint: Endpoint) -> list[Port]:
+    return [port for zone, port in said if zone in {"", endpoint.host}]
 
 
 _SAID = {"endpoint": "endpoint", "pod": "pod", "port": "logical port", "address": "address"}

@@ -110,3 +110,9 @@ class Intent:
     """By port."""
     chassis: Mapping[str, Chassis] = field(default_factory=dict)
     ladder: Ladder = Ladder()
+    zone: str = ""
+    """Host whose own databases say this: it is of that host's part alone. Empty: of all hosts."""
+    believed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Chassis of other zones, by name -> tunnel addresses that this one sends to."""
+    hostnames: Mapping[str, str] = field(default_factory=dict)
+    """Of those chassis, what their hosts are called."""

@@ -11,36 +11,13 @@ from typing import Any
 
 from analyzer.intent.logical import Bound, Explainer, Host, LogicalFlow, cookie_of, host_of
 from netagent.model.errors import RemoteProtocolError
+from netagent.wire.zone import EXPLAINING
 
 Row = Mapping[str, Any]
 
-SOUTHBOUND: Mapping[str, Sequence[str]] = {
-    "Datapath_Binding": ("tunnel_key", "external_ids"),
-    "Logical_DP_Group": ("datapaths",),
-    "Chassis": ("name",),
-    "Port_Binding": ("logical_port", "chassis", "datapath", "tunnel_key", "type", "options"),
-    "Address_Set": ("name", "addresses"),
-    "Port_Group": ("name", "ports"),
-    "Logical_Flow": (
-        "logical_datapath", "logical_dp_group", "pipeline", "table_id", "priority", "match",
-        "actions", "external_ids",
-    ),
-    "Multicast_Group": ("name",),
-    "Load_Balancer": ("name",),
-    "MAC_Binding": (),
-    "FDB": (),
-    "DNS": (),
-    "Encap": (),
-}  # fmt: skip
+SOUTHBOUND = EXPLAINING["southbound"]
 """Tables that tell which flows belong where, with their columns."""
-NORTHBOUND: Mapping[str, Sequence[str]] = {
-    "ACL": ("name", "action", "match"),
-    "Logical_Switch_Port": ("name",),
-    "Logical_Router_Port": ("name",),
-    "Load_Balancer": ("name",),
-    "QoS": ("match",),
-    "NAT": ("external_ip",),
-}
+NORTHBOUND = EXPLAINING["northbound"]
 """Tables whose rows logical flows are made for, with what a row is called by."""
 _CALLED = {
     "ACL": "ACL", "Logical_Switch_Port": "port", "Logical_Router_Port": "router port",

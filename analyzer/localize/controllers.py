@@ -71,7 +71,7 @@ def _explained(
 def _concerns(difference: Difference, case: Case) -> bool:
     """Return whether a task has endpoints where the next change will not come to."""
     hosts = {end.host for end in case.endpoints.values()}
-    if difference.finding.kind is FindingKind.TRANSLATION_STALE:
+    if difference.finding.kind is FindingKind.TRANSLATION_STALE and not difference.hosts:
         return bool(hosts)
     return not hosts.isdisjoint(difference.hosts[:1])
 

@@ -112,19 +112,19 @@ def intended(
     observations: Iterable[Observation],
     pair: tuple[EndpointId, EndpointId],
     disabled: Mapping[EndpointId, str],
-    policies: Mapping[int, str],
+    policies: Mapping[tuple[str, int], str],
 ) -> list[Observation]:
     """Return the observations with who intended what stops packets.
 
-    `disabled` are endpoints whose logical port may not speak -> its name; `policies` are cookies of
-    flows that keep packets back because a policy says so -> the policy's name. Hops behind a
-    refusal of which nothing is known are left out.
+    `disabled` are endpoints whose logical port may not speak -> its name; `policies` are hosts
+    and cookies of their flows that keep packets back because a policy says so -> its name. Hops
+    behind a refusal of which nothing is known are left out.
     """
     ports = [disabled[end] for end in pair if end in disabled]
     port = f"logical port {ports[0]} is disabled" if ports else ""
 
     def told(seen: Observation) -> Observation:
-        policy = policies.get(int(seen.cookie, 16), "") if seen.cookie else ""
+        policy = policies.get((seen.host, int(seen.cookie, 16)), "") if seen.cookie else ""
         if policy and seen.action in {Action.DROPPED, Action.UNKNOWN}:
             return replace(seen, action=Action.REFUSED, by=policy)
         is_switched = Component.parse(seen.component).kind in _SWITCHED

@@ -23,6 +23,7 @@ from analyzer.intake.take import keep
 from analyzer.intake.traffic import TrafficBook
 from analyzer.intake.unprobed import check_unprobed
 from analyzer.intent.model import Intent
+from analyzer.intent.ovn import SOURCE
 from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
@@ -54,6 +55,7 @@ from analyzer.server.planner import Planner
 from analyzer.server.pushing import PushedController
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
+from analyzer.server.zones import Zones
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.sampling import Sampling
 from analyzer.store import trail
@@ -164,7 +166,7 @@ class Analyzer:
     unprobed: Newest[Unprobed] = field(default_factory=Newest)
     """What hosts said last of their ports that are no endpoint."""
     workers: Workers = field(default_factory=Workers)
-    controller: Controller | None = None
+    controller: Controller | Zones | None = None
     """None where none is configured."""
     pushed: dict[str, PushedController] = field(default_factory=dict)
     """Controllers that push, by name."""
@@ -359,10 +361,26 @@ class Analyzer:
         if self.differing is not None:
             self.differing.news()
 
+    def sources(self) -> dict[str, tuple[Intent, ...]]:
+        """Return what each controller says should be, by its name; one with zones, of each."""
+        read = {} if self.controller is None else {SOURCE: self.controller.intents}
+        return read | {name: (each.intent,) for name, each in self.pushed.items()}
+
     def intents(self) -> tuple[Intent, ...]:
-        """Return what each controller says should be: that which is read, then those that push."""
-        read = (self.controller.intent,) if self.controller is not None else ()
-        return read + tuple(each.intent for each in self.pushed.values())
+        """Return what all controllers say should be."""
+        return tuple(intent for each in self.sources().values() for intent in each)
+
+    def _zones(self) -> Zones:
+        """Return what follows the hosts that have databases of their own."""
+
+        def hosts() -> list[str]:
+            return [h for h, said in self.driven.said.items() if said.state.databases]
+
+        def is_known(host: str) -> bool:
+            # One whose words were forgotten is away; one that says that it has none has none.
+            return host not in self.driven.said and self.registry.agent(host) is not None
+
+        return Zones(hosts, is_known, self.fleet.zone, self.clock, on_intent=self.differed)
 
     def _follow(self) -> None:
         """Follow what controllers say should be."""
@@ -372,13 +390,20 @@ class Analyzer:
             for name, each in sorted(controllers.pushed.items())
         }
         if (ovn := controllers.ovn) is not None:
-            controller = Controller(ovn, clock, on_intent=lambda _intent: self.differed())
+            controller = (
+                self._zones()
+                if ovn.zones
+                else Controller(ovn, clock, on_intent=lambda _intent: self.differed())
+            )
             meaning = Meanings(controller, self.driven, self.fleet.flows)
             self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
             self.controller = controller
         if ovn is None and not self.pushed:
             return
-        differing = Differing(self.intents, self.driven, self.registry, self.judge.give, clock)
+        differing = Differing(
+            self.sources, self.driven, self.registry, self.judge.give, clock,
+            zoned={SOURCE} if isinstance(self.controller, Zones) else (),
+        )  # fmt: skip
         self.differing = differing
         self.intended.intents, self.intended.plugged = self.intents, differing.plugged
 

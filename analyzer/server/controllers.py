@@ -10,7 +10,7 @@ import contextlib
 import logging
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Protocol, cast
 
 import msgspec
@@ -146,6 +146,24 @@ class Controller:
         self._query = 0
 
     @property
+    def intents(self) -> tuple[Intent, ...]:
+        """Return what is known: one intent, of all hosts."""
+        return (self.intent,)
+
+    def intent_of(self, host: str) -> Intent:  # noqa: ARG002 - as of zones
+        """Return what is known of a host."""
+        return self.intent
+
+    @property
+    def away(self) -> Mapping[str, str]:
+        """Return which database cannot be read now, and why."""
+        return self.intent.away
+
+    def together(self, hosts: Iterable[str]) -> list[list[str]]:
+        """Return hosts in groups, of which each has one controller: all of them."""
+        return [found] if (found := sorted(hosts)) else []
+
+    @property
     def pid(self) -> int | None:
         """Return the reader's process; None where there is none now."""
         return self._link.pid if self._link is not None else None
@@ -214,7 +232,13 @@ class Controller:
             case messages.Ready():
                 pass
 
-    async def flows(self, prefixes: Collection[str] = (), *, datapath: int | None = None) -> Flows:
+    async def flows(
+        self,
+        prefixes: Collection[str] = (),
+        *,
+        datapath: int | None = None,
+        host: str = "",  # noqa: ARG002 - as of zones
+    ) -> Flows:
         """Return logical flows by the first digits of their uuids, of one datapath or of any.
 
         Some hundred milliseconds without a datapath, where there are many flows. Raises
@@ -223,7 +247,7 @@ class Controller:
         asked = messages.AskFlows(query=0, prefixes=tuple(prefixes), datapath=datapath)
         return cast("Flows", await self._ask(asked))
 
-    async def meaning(self, asked: AskMeaning) -> Meanings:
+    async def meaning(self, asked: AskMeaning, *, host: str = "") -> Meanings:  # noqa: ARG002
         """Return what ends of walks mean; `asked.query` is set here.
 
         A second, where a host has many networks. Raises CapabilityMissing, RemoteProtocolError.

@@ -3,10 +3,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from analyzer.intent.differences.contract import Difference, HostSaid
 from analyzer.intent.differences.lasting import Differences
+from analyzer.intent.differences.zoned import ZonedDifferences
 from analyzer.intent.ends import Plugged, plugged_of
 from analyzer.intent.model import Intent
 from analyzer.replay import records
@@ -28,16 +29,21 @@ class Differing:
 
     def __init__(
         self,
-        intents: Callable[[], Sequence[Intent]],
+        sources: Callable[[], Mapping[str, Sequence[Intent]]],
         driven: DrivenHosts,
         registry: Registry,
         give: Callable[[records.Record], None],
         clock: Clock,
+        zoned: Collection[str] = (),
     ) -> None:
-        """Give `give` what stands, whenever that changed; `intents` are of one source each."""
-        self._intents, self._driven, self._registry = intents, driven, registry
+        """Give `give` what stands, whenever that changed.
+
+        Of sources in `zoned` each host has a controller of its own.
+        """
+        self._sources, self._driven, self._registry = sources, driven, registry
+        self._zoned = zoned
         self._give, self._clock = give, clock
-        self._differences: dict[str, Differences] = {}
+        self._differences: dict[str, Differences | ZonedDifferences] = {}
         """By source."""
         self._news = asyncio.Event()
         self.standing: tuple[Difference, ...] = ()
@@ -62,7 +68,7 @@ class Differing:
     async def step(self) -> None:
         """Look once."""
         endpoints = tuple(record.endpoint for record in self._registry.endpoints())
-        asked = self._intents(), self._states(), endpoints, self._clock()
+        asked = self._sources(), self._states(), endpoints, self._clock()
         # Of tens of thousands of ports it takes tenths of a second.
         told = await asyncio.to_thread(self._compare, *asked)
         young = any(each.is_young for each in self._differences.values())
@@ -73,18 +79,31 @@ class Differing:
 
     def _compare(
         self,
-        intents: Sequence[Intent],
+        sources: Mapping[str, Sequence[Intent]],
         states: Mapping[str, HostSaid],
         endpoints: tuple[Endpoint, ...],
         now_ns: int,
     ) -> tuple[Difference, ...]:
         told: dict[object, Difference] = {}
-        for intent in intents:
-            of = self._differences.setdefault(intent.source, Differences())
-            for each in of.step(intent, states, endpoints, now_ns):
+        for source, intents in sources.items():
+            for each in self._step(source, intents, states, endpoints, now_ns):
                 # Two controllers may have ports of one name: the first one's is told.
                 told.setdefault(each.finding.key, each)
         return tuple(sorted(told.values(), key=lambda each: each.finding.key))
+
+    def _step(
+        self,
+        source: str,
+        intents: Sequence[Intent],
+        states: Mapping[str, HostSaid],
+        endpoints: tuple[Endpoint, ...],
+        now_ns: int,
+    ) -> tuple[Difference, ...]:
+        new = ZonedDifferences() if source in self._zoned else Differences()
+        of = self._differences.setdefault(source, new)
+        if isinstance(of, ZonedDifferences):
+            return of.step(intents, states, endpoints, now_ns)
+        return of.step(intents[0], states, endpoints, now_ns)
 
     def plugged(self) -> Plugged:
         """Return which logical ports hosts have plugged in."""

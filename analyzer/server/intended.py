@@ -14,7 +14,13 @@ from netagent.model.ids import EndpointId
 Plain = dict[str, object]
 
 
-async def _no_policies(_cookies: Collection[int]) -> Mapping[int, str]:
+Cookies = Mapping[str, Collection[int]]
+"""By host."""
+Policies = Mapping[tuple[str, int], str]
+"""A host and a cookie -> the policy that keeps packets back by the flow."""
+
+
+async def _no_policies(_cookies: Cookies) -> Policies:
     return {}
 
 
@@ -26,7 +32,7 @@ class Intended:
     """Returns what each controller said last."""
     plugged: Callable[[], Plugged] = dict
     """Returns which logical ports hosts say that they have."""
-    policies: Callable[[Collection[int]], Awaitable[Mapping[int, str]]] = _no_policies
+    policies: Callable[[Cookies], Awaitable[Policies]] = _no_policies
     """Returns, of cookies of flows that end a packet's way, those that a policy keeps packets back
     by -> its name. It may ask the controller, and raises nothing."""
 
@@ -42,7 +48,9 @@ class Intended:
         """
         disabled = await self._disabled(list(endpoints))
         seen = [_observations(walk) for walk in walks]
-        cookies = {int(each.cookie, 16) for of in seen for each in of if each.cookie}
+        cookies: dict[str, set[int]] = {}
+        for each in (each for of in seen for each in of if each.cookie):
+            cookies.setdefault(each.host, set()).add(int(each.cookie, 16))
         policies = await self.policies(cookies) if cookies else {}
         if not disabled and not policies:
             return walks

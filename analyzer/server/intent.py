@@ -8,7 +8,7 @@ from litestar import Response, get, patch, put
 from litestar.params import FromPath, FromQuery
 
 from analyzer.intent.model import Intent
-from analyzer.intent.ovn import NORTHBOUND, SOUTHBOUND
+from analyzer.intent.ovn import NORTHBOUND, SOURCE, SOUTHBOUND
 from analyzer.intent.pushed import PART, IntentChange, LostChange, WholeIntent
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.controllers import Controller
@@ -18,6 +18,7 @@ from analyzer.server.identity import PEER, require_reader
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import Problem
 from analyzer.server.pushing import PushedController
+from analyzer.server.zones import Zones
 from netagent.wire.codec import ContentType
 
 
@@ -35,38 +36,56 @@ async def intent(
     """Return ports and where they were put, in pages; hosts and generations on the first of them.
 
     `source` names the controller where there are several. `away` says which database cannot be
-    read now, and why; what is said of it was read last.
+    read now, and why; what is said of it was read last. Where each host has a controller of its
+    own, that is by `zone`, and so are ports and chassis: one of them may be said by two.
     """
     analyzer = analyzer_of(request)
     require_reader(request, analyzer.config)
-    told = _intent(analyzer, source)
-    found, last = page(sorted(told.ports.keys() | told.placements.keys()), str, after, limit)
+    name, intents = _intents(analyzer, source)
+    of = {
+        f"{port} {told.zone}".rstrip(): (port, told)
+        for told in intents
+        for port in told.ports.keys() | told.placements.keys()
+    }
+    found, last = page(sorted(of), str, after, limit)
+    read = analyzer.controller if name == SOURCE else None
     answer = {
-        "source": told.source,
-        "wall_ns": told.wall_ns,
-        "away": told.away,
-        "ports": [_port(name, told) for name in found],
+        "source": name,
+        "wall_ns": max((told.wall_ns for told in intents), default=0),
+        "away": read.away if read is not None else intents[0].away,
+        "ports": [_port(*of[key]) for key in found],
         "next": last,
     }
     if after is None:
         answer |= {
-            "ladder": told.ladder,
-            "databases": _databases(analyzer, told.source),
-            "chassis": [told.chassis[name] for name in sorted(told.chassis)],
+            "databases": _databases(analyzer, name),
+            "chassis": [
+                asdict(told.chassis[chassis]) | _zone_of(told)
+                for told in intents
+                for chassis in sorted(told.chassis)
+            ],
         }
+        if isinstance(read, Zones):
+            answer["zones"] = [
+                {"zone": told.zone, "wall_ns": told.wall_ns, "away": told.away,
+                 "ladder": told.ladder}
+                for told in intents
+            ]  # fmt: skip
+        else:
+            answer["ladder"] = intents[0].ladder
     return as_json(answer)
 
 
-def _intent(analyzer: Analyzer, source: str | None) -> Intent:
-    """Return the intent that is asked for; Problem where it is none, or any of several."""
-    known = {each.source: each for each in analyzer.intents()}
+def _intents(analyzer: Analyzer, source: str | None) -> tuple[str, tuple[Intent, ...]]:
+    """Return whose intent is asked for, and it; Problem where it is none, or any of several."""
+    known = analyzer.sources()
     if not known:
         remedy = "set [controllers.ovn] or [controllers.pushed.NAME] and start again"
         raise Problem(404, "no controller is known", remedy)
     if source is None and len(known) == 1:
-        return next(iter(known.values()))
+        return next(iter(known.items()))
     if source in known:
-        return known[source]
+        return source, known[source]
     asked = "several are known" if source is None else f"no controller {source!r} is known"
     raise Problem(400 if source is None else 404, asked, f"name one as source: {', '.join(known)}")
 
@@ -78,13 +97,24 @@ def _databases(analyzer: Analyzer, source: str) -> list[dict[str, Any]]:
     return _read_from(analyzer.controller) if analyzer.controller is not None else []
 
 
+def _zone_of(told: Intent) -> dict[str, str]:
+    return {"zone": told.zone} if told.zone else {}
+
+
 def _port(name: str, told: Intent) -> dict[str, Any]:
     """Return a port and its place; one of them may be missing."""
     port, placed = told.ports.get(name), told.placements.get(name)
-    return {"name": name, "port": port and asdict(port), "placement": placed and asdict(placed)}
+    both = {"port": port and asdict(port), "placement": placed and asdict(placed)}
+    return {"name": name, **both, **_zone_of(told)}
 
 
-def _read_from(controller: Controller) -> list[dict[str, Any]]:
+def _read_from(controller: Controller | Zones) -> list[dict[str, Any]]:
+    """Return where each database is read from; of zones, those that lack something."""
+    if isinstance(controller, Zones):
+        return [
+            {"name": each.database, "remote": each.remote, "lacks": each.lacks}
+            for each in controller.sources
+        ]
     return [
         {
             "name": name,

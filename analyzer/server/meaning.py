@@ -4,16 +4,18 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import msgspec
 import structlog
 
 from analyzer.controllers.messages import AskMeaning
+from analyzer.intent.ovn import SOURCE
 from analyzer.intent.reading import Meaning
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
+from analyzer.server.zones import Zones
 from netagent.model.errors import CapabilityMissing, NetAgentError
 from netagent.wire.messages import FlowsReply
 
@@ -31,18 +33,18 @@ MOST_FLOWS = 200_000
 class Meanings:
     """Asks a host for its flows, and a controller's reader what they and the ends mean."""
 
-    def __init__(self, controller: Controller, driven: DrivenHosts, dump: Dump) -> None:
+    def __init__(self, controller: Controller | Zones, driven: DrivenHosts, dump: Dump) -> None:
         self._controller, self._driven, self._dump = controller, driven, dump
 
     async def read(self, host: str, asked: MeaningRequest) -> MeaningReply:
         """Return what each end means; raises Unreachable, CapabilityMissing and the like."""
         said = self._driven.said.get(host)
-        source = self._controller.intent.source
-        if said is None or not said.state.chassis or said.state.source != source:
-            raise CapabilityMissing(f"the intent of {host}", f"{source} does not drive it, it says")
+        if said is None or not said.state.chassis or said.state.source != SOURCE:
+            raise CapabilityMissing(f"the intent of {host}", f"{SOURCE} does not drive it, it says")
+        self._controller.intent_of(host)
         reply = await self._dump(host, asked.bridge)
         installed = await asyncio.to_thread(places, reply.flows)
-        ports = self._controller.intent.ports.values()
+        ports = self._controller.intent_of(host).ports.values()
         answer = await self._controller.meaning(
             AskMeaning(
                 query=0,
@@ -50,27 +52,40 @@ class Meanings:
                 installed=installed,
                 ends=asked.ends,
                 disabled=tuple(port.name for port in ports if not port.is_enabled),
-            )
+            ),
+            host=host,
         )
         came = asked.ports or ("",) * len(asked.ends)
         meant = zip(answer.meant, came, strict=True)
         return MeaningReply(
-            meant=tuple(self._left(each, host, port) or self._placed(each) for each, port in meant)
+            meant=tuple(
+                self._left(each, host, port) or self._placed(each, host) for each, port in meant
+            )
         )
 
-    async def policies(self, cookies: Collection[int]) -> dict[int, str]:
-        """Return which of these cookies are policies' -> their names; none where nobody knows."""
-        try:
-            told = await self._controller.flows([f"{cookie:08x}" for cookie in cookies])
-        except NetAgentError as error:
-            log.warning("policies_unknown", error=str(error))
-            return {}
-        several = Counter(flow.cookie for flow in told.flows)
-        return {
-            flow.cookie: told.owners.get(flow.hint, flow.stage)
-            for flow in told.flows
-            if "_acl" in flow.stage and flow.hint and several[flow.cookie] == 1
-        }
+    async def policies(self, cookies: Mapping[str, Collection[int]]) -> dict[tuple[str, int], str]:
+        """Return which cookies of hosts are policies' -> their names; none where nobody knows."""
+        found: dict[tuple[str, int], str] = {}
+        for hosts in self._controller.together(cookies):
+            prefixes = {f"{cookie:08x}" for host in hosts for cookie in cookies[host]}
+            try:
+                told = await self._controller.flows(sorted(prefixes), host=hosts[0])
+            except NetAgentError as error:
+                log.warning("policies_unknown", error=str(error))
+                continue
+            several = Counter(flow.cookie for flow in told.flows)
+            names = {
+                flow.cookie: told.owners.get(flow.hint, flow.stage)
+                for flow in told.flows
+                if "_acl" in flow.stage and flow.hint and several[flow.cookie] == 1
+            }
+            found |= {
+                (host, each): names[each]
+                for host in hosts
+                for each in cookies[host]
+                if each in names
+            }
+        return found
 
     def _left(self, meant: Meant, host: str, interface: str) -> Meant | None:
         """Return what it means that no flow takes what comes by an interface.
@@ -78,7 +93,7 @@ class Meanings:
         That is its port's, where the controller has it at another host, or at none; or the host's,
         where it has no record of that.
         """
-        state, intent = self._driven.said[host].state, self._controller.intent
+        state, intent = self._driven.said[host].state, self._controller.intent_of(host)
         plugged = [each for each in state.ports if each.interface == interface]
         known = [each.name for each in plugged if each.name in intent.ports]
         if not known:  # it calls itself something else
@@ -104,7 +119,7 @@ class Meanings:
             for said in self._driven.said.values()
         )
 
-    def _placed(self, meant: Meant) -> Meant:
+    def _placed(self, meant: Meant, of: str) -> Meant:
         """Return what is at fault where no flow leads to a port: its host, or its binding.
 
         Of a port that the controller has somewhere it is neither.
@@ -112,11 +127,13 @@ class Meanings:
         kind, _, port = meant.part.partition(" ")
         if kind != "port":
             return meant
-        intent = self._controller.intent
+        intent = self._controller.intent_of(of)
         placement = intent.placements.get(port)
         if intent.away or port not in intent.ports or (placement and placement.chassis):
             return msgspec.structs.replace(meant, part="")
         for host, said in sorted(self._driven.said.items()):
+            if intent.zone not in {"", host}:
+                continue  # a zone has records of its own host
             is_here = any(each.name == port for each in said.state.ports)
             if is_here and said.state.chassis not in intent.chassis:
                 return msgspec.structs.replace(meant, part=host, text=_no_record(host, port))

@@ -3,7 +3,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -46,6 +46,7 @@ from analyzer.server.metrics import render
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
 from analyzer.server.sight import Sight
+from analyzer.server.zones import Zones
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
@@ -449,7 +450,8 @@ def _controller(analyzer: Analyzer) -> dict[str, Any] | None:
     it = analyzer.controller
     if it is None:
         return None
-    return {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
+    told = {"pid": it.pid, "starts": it.starts, "away": it.away}
+    return told | {"zones": asdict(it.counts)} if isinstance(it, Zones) else told
 
 
 def _late_ns(analyzer: Analyzer) -> int:

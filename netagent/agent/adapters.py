@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from netagent.adapters.host.traffic import TrafficSampler
+from netagent.adapters.host.zone import ZoneDoor, folders_of
 from netagent.adapters.paths.outer import Sighting
 from netagent.adapters.paths.tracer import Tracer
 from netagent.adapters.peers.announcer import Announcer
@@ -72,6 +73,7 @@ class Adapters:
     tracer: Tracer
     sampler: TrafficSampler
     traffic: TrafficRecorder
+    zone: ZoneDoor
 
     def close(self) -> None:
         """Close sockets, end helper processes; the clients of HTTP are closed by who awaits it."""
@@ -115,4 +117,5 @@ def build(config: AgentConfig, vswitch: VswitchRpc, on_rdma: Callable[[], None])
         tracer=Tracer(config.trace, flow_seen),
         sampler=sampler,
         traffic=TrafficRecorder(tick_ns),
+        zone=ZoneDoor(config.host, folders_of(config.ovs.ovn_databases, config.ovs.ovn_rundir)),
     )

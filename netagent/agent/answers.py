@@ -37,6 +37,7 @@ from netagent.wire.messages import (
 )
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
+from netagent.wire.zone import ZoneReply, ZoneRequest
 
 TRACE_TICK_S = 0.1
 """Seconds between two looks at a running count. Chosen: an answer is late by a tenth of a second at
@@ -112,6 +113,11 @@ class Answers:
         """Dump the flows of a bridge with cookie and counters."""
         self._spare(Shed.WALKS, "dumps")
         return await self._adapters.vswitch.flows(bridge, table)
+
+    async def zone(self, request: ZoneRequest) -> ZoneReply:
+        """Read the databases of the controller that this host has itself."""
+        self._spare(Shed.WALKS, "reads of OVN's databases")
+        return await self._adapters.zone.read(request)
 
     async def trace(self, request: TraceRequest) -> TraceReply:
         """Count a flow's packets at each stage of the virtual switch, in a worker process."""

@@ -66,11 +66,12 @@ def driven(
     host: Mapping[str, Link],
     inside: Mapping[str, Link],
     working: Working = Working.UNKNOWN,
+    databases: bool = False,
 ) -> Driven | None:
     """Return what is told of `bridge`; None where no controller drives it.
 
     `host` are the devices outside of containers by name, `inside` those within by the name of the
-    interface that leads there.
+    interface that leads there. `databases` says whether the controller's are on this host.
     """
     if not is_driven(view, bridge):
         return None
@@ -88,6 +89,7 @@ def driven(
         working=working,
         generation=_generation(row.external_ids.get(_GENERATION), odd),
         ports=_ports(row, inside, odd),
+        databases=databases,
     )
     return Driven(state, tuple(odd.told))
 

@@ -74,3 +74,5 @@ class ControllerState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     generation: int | None = None
     """What it installed last, as the integration bridge says (external_ids:ovn-nb-cfg)."""
     ports: Annotated[tuple[PluggedPort, ...], Meta(max_length=4 * MOST_PORTS)] = ()
+    databases: bool = False
+    """Whether the host has the controller's databases, and its agent reads them (`wire.zone`)."""

@@ -151,6 +151,7 @@ def test_where_a_controller_is_read_is_said_with_files_relative_to_it(write, tmp
     )  # fmt: skip
     assert load(write(OVN % "['tcp:10.0.0.1:6642']")).controllers.ovn.ca == ""
     assert load(write("")).controllers.ovn is None
+    assert load(write("[controllers.ovn]\nzones = 'agents'\n")).controllers.ovn.zones == "agents"
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,9 @@ def test_where_a_controller_is_read_is_said_with_files_relative_to_it(write, tmp
         (OVN % "['ssl:10.0.0.1:6642']", 1, "needs ca, cert and key"),
         (OVN % "['tcp:10.0.0.1:6642']" + "ca = 'x'\n", 1, "go together"),
         (OVN % "['tcp:10.0.0.1:6642']" + "crl = 'x'\n", 4, "unknown key 'crl'"),
-        ("[controllers.ovn]\nnorthbound = ['unix:/x']\n", 1, "key 'southbound' is missing"),
+        ("[controllers.ovn]\nnorthbound = ['unix:/x']\n", 1, "southbound: names no remote"),
+        ("[controllers.ovn]\nzones = 'agents'\nca = 'x'\n", 1, "with zones there are no remotes"),
+        ("[controllers.ovn]\nzones = 'hosts'\n", 2, "invalid enum value"),
         ("[controllers.onos]\nurl = 'x'\n", 1, "unknown key 'onos'"),
         ("[controllers.pushed.onos]\nclients = []\n", 1, "clients names nobody"),
         ("[controllers.pushed.ovn]\nclients = ['sdn']\n", 1, "[controllers.ovn]"),

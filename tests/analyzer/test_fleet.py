@@ -31,6 +31,7 @@ from netagent.wire.messages import (
 )
 from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.walk import End, LocalWalk
+from netagent.wire.zone import ZoneReply, ZoneRequest, ZoneRows
 from tests.analyzer.certificates import Authority
 
 A, B = EndpointId("a0", 0), EndpointId("a1", 0)
@@ -39,6 +40,7 @@ END = End(kind="output", bridge="br-int", table=40, reason="")
 WALK = LocalWalk(host="h0", bridge="br-int", port="p", ends=(END,), steps=())
 
 COMPARE = ValidateRequest(local=A, remote_address="10.0.0.1", remote_mac="02::")
+ZONE = ZoneReply(host="h0", databases={"northbound": ZoneRows(away="it is not there")})
 COMPARED = ValidateReply(host="h0", wall_ns=1, looks=3, flows=0, judged=0, in_hardware=0)
 ACT = ActionRequest(id="i1-aa", verb=HostVerb.RECOMPUTE, bridge="br-int")
 ACTED = ActionReply(host="h0", verb=HostVerb.RECOMPUTE, done=True)
@@ -155,6 +157,7 @@ def reason(url, tls=None, deadline_s=0.2):
             FlowsReply(bridge="br-int", wall_ns=1, flows=("table=0 actions=drop",)),
         ),
         ("POST /v1/validate", lambda f: f.validate("h0", COMPARE), COMPARED),
+        ("POST /v1/zone", lambda f: f.zone("h0", ZoneRequest()), ZONE),
         ("POST /v1/actions", lambda f: f.act("h0", ACT), ACTED),
     ],
 )
@@ -167,6 +170,15 @@ def test_each_question_reaches_its_route_and_brings_its_answer(line, question, r
     answer, [(request, _)] = run(talk())
     assert answer == reply
     assert request.startswith(line + " ")
+
+
+def test_a_host_that_speaks_of_another_ones_zone_is_not_believed():
+    async def talk():
+        async with Agent(always(ok(ZONE))) as agent:
+            await asked(agent.url, lambda fleet: fleet.zone("h1", ZoneRequest()))
+
+    with pytest.raises(RemoteProtocolError, match="h1 speaks of h0"):
+        run(talk())
 
 
 def test_a_host_that_speaks_of_another_ones_tables_is_not_believed():

@@ -62,8 +62,17 @@ def test_relative_paths_are_relative_to_the_file(tmp_path):
     assert config.tls.cert == "/abs/h0.pem"
     assert config.ovs.rundir == f"{tmp_path}/ovs"
     assert config.ovs.ovn_rundir == "/var/run/ovn"
+    assert config.ovs.ovn_databases == ""
     assert config.rpc_url == "https://198.18.0.10:8421"
     assert config.rpc.address == ("198.18.0.10", 8421)
+
+
+@pytest.mark.parametrize(
+    ("said", "means"), [("none", "none"), ("/x", "/x"), ("ovn-ic", "{}/ovn-ic"), ("", "")]
+)
+def test_where_ovn_s_databases_are_is_a_folder_or_that_there_are_none(tmp_path, said, means):
+    (tmp_path / "agent.toml").write_text(f'{SMALL}\n[ovs]\novn_databases = "{said}"\n')
+    assert load(tmp_path / "agent.toml").ovs.ovn_databases == means.format(tmp_path)
 
 
 @pytest.mark.parametrize("make", ["missing", "folder", "binary"])

@@ -41,6 +41,7 @@ from netagent.wire.messages import (
 )
 from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.walk import End, LocalWalk
+from netagent.wire.zone import ZoneReply, ZoneRequest
 from tests.analyzer.certificates import Authority
 
 C0, C1 = EndpointId("c0", 0), EndpointId("c1", 0)
@@ -102,6 +103,10 @@ class Service:
     async def hear(self, said: Announcement) -> Announced:
         await self._note(said)
         return Announced(news=True)
+
+    async def zone(self, request: ZoneRequest) -> ZoneReply:
+        await self._note(request)
+        return ZoneReply(host="h0", databases={})
 
     async def flows(self, bridge: str, table: int | None) -> FlowsReply:
         await self._note((bridge, table))

@@ -33,16 +33,18 @@ _DOES = {
 def away(sight: Sight) -> Iterator[Mismatch]:
     """Yield that a controller cannot be read, or that most hosts do not reach it."""
     cut_off = _cut_off(sight)
-    source = sight.intent.source
+    source, zone = sight.intent.source, sight.intent.zone
+    part = f"{source} {zone}" if zone else source
     if sight.is_blind:
         read = dict(sight.intent.away)
-        text = f"{quoted(read)} of {source} cannot be read: what it wants now is not known"
+        text = f"{quoted(read)} of {part} cannot be read: what it wants now is not known"
     elif cut_off:
         read = {"cut off": quoted(cut_off)}
         text = f"{len(cut_off)} of {len(sight.heard)} hosts do not reach the database of {source}"
     else:
         return
-    yield Mismatch(FindingKind.CONTROLLER_AWAY, source, text, AWAY_NS, read)
+    hosts = (zone,) if zone else ()
+    yield Mismatch(FindingKind.CONTROLLER_AWAY, part, text, AWAY_NS, read, hosts)
 
 
 def _cut_off(sight: Sight) -> list[str]:
@@ -69,19 +71,21 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
     if ladder.asked is not None and ladder.translated is not None:
         read = {"asked": str(ladder.asked), "translated": str(ladder.translated), **read}
         if ladder.translated < ladder.asked:
-            text = f"{name} is at {ladder.translated}, and {ladder.asked} is asked for"
-            yield _translation(name, text, read, untold, str(ladder.translated))
+            text = f"is at {ladder.translated}, and {ladder.asked} is asked for"
+            yield _translation(name, text, read, untold, str(ladder.translated), intent.zone)
     if untold:
-        text = f"{name} makes nothing of {len(untold)} ports that are plugged in"
-        yield _translation(name, text, read, untold, "ports")
+        text = f"makes nothing of {len(untold)} ports that are plugged in"
+        yield _translation(name, text, read, untold, "ports", intent.zone)
 
 
 def _translation(
-    name: str, text: str, read: dict[str, str], ports: tuple[str, ...], mark: str
+    name: str, text: str, read: dict[str, str], ports: tuple[str, ...], mark: str, zone: str
 ) -> Mismatch:
+    part = f"{name} {zone}" if zone else name
     return Mismatch(
-        FindingKind.TRANSLATION_STALE, name, text, TRANSLATION_NS, read, ports=ports, mark=mark
-    )
+        FindingKind.TRANSLATION_STALE, part, f"{part} {text}", TRANSLATION_NS, read,
+        (zone,) if zone else (), ports=ports, mark=mark,
+    )  # fmt: skip
 
 
 def instances(sight: Sight) -> Iterator[Mismatch]:
@@ -113,11 +117,14 @@ def _behind(
         for each in sight.intent.chassis.values()
         if each.is_registered and each.installed is not None and each.name != chassis.name
     ]
-    newest = max(others, default=0)
+    whose, newest = "others", max(others, default=0)
+    if sight.intent.zone and not others:  # a zone of one host has nobody to compare it with
+        whose, newest = "translated", sight.intent.ladder.translated or 0
     if chassis.installed is None or chassis.installed >= newest:
         return
-    text = f"{host} has installed {chassis.installed}, and others {newest}"
-    read = {"installed": str(chassis.installed), "others": str(newest)}
+    text = f"{host} has installed {chassis.installed}, and "
+    text += f"others {newest}" if whose == "others" else f"{newest} is translated"
+    read = {"installed": str(chassis.installed), whose: str(newest)}
     yield _stale(host, state, text, read, mark=str(chassis.installed))
 
 

@@ -8,7 +8,7 @@ read nothing new can be seen of it: what stood is kept until it is told that it 
 that is all there is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from analyzer.intent.differences.binding import contested, unbound
 from analyzer.intent.differences.contract import Difference, HostSaid, Mismatch, Sight
@@ -44,7 +44,9 @@ _BINDS_NOTHING = {*_WRITES_NOTHING, FindingKind.CONTROLLER_STALE}
 class Differences:
     """What differs between one controller and its hosts, followed over time."""
 
-    def __init__(self) -> None:
+    def __init__(self, asked: Sequence[Callable[[Sight], Iterator[Mismatch]]] = ASKED) -> None:
+        """Follow what `asked` say."""
+        self._asked = asked
         self.is_young = True
         """Whether it is too early to tell that nothing differs any more, as what held before a
         restart may still."""
@@ -66,9 +68,13 @@ class Differences:
         `states` is the newest of each host that this controller drives, however old. `now_ns` is
         the analyzer's time, Unix nanoseconds.
         """
-        sight = Sight(intent, states, endpoints, now_ns)
+        return self.look(Sight(intent, states, endpoints, now_ns))
+
+    def look(self, sight: Sight) -> tuple[Difference, ...]:
+        """Return the differences that stand by what is seen now, as `step`."""
+        now_ns = sight.now_ns
         seen: dict[Key, Mismatch] = {}
-        for ask in ASKED:
+        for ask in self._asked:
             for mismatch in ask(sight):
                 seen.setdefault(mismatch.key, mismatch)
         since = {key: min(now_ns, self._since.get(key, now_ns)) for key in seen}

@@ -26,6 +26,7 @@ from netagent.adapters.host.ovn import OvnWatch
 from netagent.adapters.host.ovsdb import OvsdbMonitor
 from netagent.adapters.host.sysfs import netdev_rate, physical_function
 from netagent.adapters.host.vswitchd import VswitchdWatch
+from netagent.adapters.host.zone import folder_of, folders_of
 from netagent.concurrency import TaskGroup, timeout
 from netagent.config import AgentConfig
 from netagent.host.board import BoardWatch
@@ -105,6 +106,9 @@ class Watcher:
         self._vswitch = VswitchView()
         self._read_once = self._looked_once = not self._bridge
         self._ovn = OvnWatch(Path(config.ovs.ovn_rundir))
+        self._zone_folders = folders_of(config.ovs.ovn_databases, config.ovs.ovn_rundir)
+        self._has_databases = False
+        """Whether the controller's were seen on this host; where they went, asking says so."""
         self._odd: tuple[str, ...] = ()
         """What of a controller's part cannot be told, as logged."""
         self._rates = RateWatch(config.host)
@@ -174,8 +178,11 @@ class Watcher:
 
     async def _look_at_controller(self) -> None:
         while True:
-            if is_driven(self._vswitch, self._bridge) and await self._ovn.look():
-                self._changed.set()
+            if is_driven(self._vswitch, self._bridge):
+                had = self._has_databases
+                self._has_databases = had or folder_of(self._zone_folders) is not None
+                if await self._ovn.look() or had != self._has_databases:
+                    self._changed.set()
             await asyncio.sleep(CONTROLLER_LOOK_S)
 
     async def _look_at_rates(self) -> None:
@@ -296,7 +303,14 @@ class Watcher:
 
     def _controller(self, links: LinkView) -> ControllerState | None:
         seen, inside = self._vswitch, self._discovery.inside()
-        part = driven(seen, self._bridge, host=links.host, inside=inside, working=self._ovn.working)
+        part = driven(
+            seen,
+            self._bridge,
+            host=links.host,
+            inside=inside,
+            working=self._ovn.working,
+            databases=self._has_databases,
+        )
         if part is None and self._driven_by:
             part = driven_by(
                 self._driven_by,

@@ -139,3 +139,35 @@ def test_what_is_away_is_the_exit_status(monkeypatch, capsys, away, status):
     assert json.loads(capsys.readouterr().out) == told
     assert intent.run(parser.parse_args(["--unplaced"])) == status
     assert "no ports" in capsys.readouterr().out
+
+
+def zone(host, away=(), **ladder):
+    said = {"asked": 7, "translated": 7, "asked_ns": NOON_NS, **ladder}
+    return {"zone": host, "wall_ns": NOON_NS, "away": dict(away), "ladder": said}
+
+
+def test_of_zones_it_says_how_many_there_are_and_which_are_away_or_behind():
+    told = answer(
+        port("p1", zone="h1"), port("p1", "h2", zone="h2"),
+        chassis=[chassis(f"h{n}", 6 if n == 3 else 7, zone=f"h{n}") for n in (1, 2, 3)],
+        zones=[zone("h1"), zone("h2", translated=5), zone("h3"), zone("h4", {"northbound": "x"})],
+        away={"h4": "northbound: its agent: refused"},
+        databases=[{"name": "southbound of h1", "remote": "agent of h1", "lacks": ["Encap.ip"]}],
+    )  # fmt: skip
+    del told["ladder"]
+    text = fits(intent.report(told, ports=False))
+    assert text.splitlines()[:7] == [
+        "ovn, read 12:00:00: 2 ports, 2 placed, on 3 chassis",
+        "read through the agents of 4 hosts, 1 away",
+        "  h4 is away: northbound: its agent: refused",
+        "  southbound of h1 lacks Encap.ip",
+        "  behind: h2 7 asked, 5 translated, 7 there, h3 7 asked, 7 translated, 6 there",
+        "",
+        "CHASSIS  HOST     TUNNELS   INSTALLED  SAID      PORTS",
+    ]
+
+
+def test_many_zones_that_are_away_are_counted():
+    away = {f"h{number:02}": "northbound: x" for number in range(20)}
+    told = answer(zones=[zone(host) for host in away], away=away, databases=[], chassis=[])
+    assert "  and 12 more" in fits(intent.report(told, ports=False)).splitlines()

@@ -98,6 +98,17 @@ def test_an_incident_waits_unobserved_while_its_controller_cannot_be_read():
     assert world.live(2) == []
 
 
+@pytest.mark.parametrize(("host", "waits"), [("h1", True), ("h2", False)])
+def test_an_incident_waits_for_the_zone_that_it_is_of_and_no_other(host, waits):
+    world = World(1)
+    world.live(3)
+    world.diagnosis.differed([STALE])
+    world.live(2)
+    away = difference(FindingKind.CONTROLLER_AWAY, f"ovn {host}", hosts=(host,))
+    world.diagnosis.differed([away])
+    assert [str(each.verdict.component) for each in world.live(4)] == ["controller h1"] * waits
+
+
 @pytest.mark.parametrize("later", [[STALE], []])
 def test_after_a_restart_an_incident_waits_until_it_is_known_what_differs(later):
     before = World(1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from analyzer.intent.ends import MOST_LISTED, Directory, Doubt, End, plugged_of
 from analyzer.intent.model import Intent, Port
+from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 from netagent.wire.controller import ControllerState, PluggedPort
 from tests.analyzer.cluster import endpoint
@@ -229,3 +230,15 @@ def test_the_port_of_an_endpoint_is_known_where_it_is_one():
     assert KNOWN.port_of(WEB[1]) == INTENT.ports["ns_web_1"]
     assert KNOWN.port_of(OTHER) is None
     assert Directory(WEB, [INTENT, INTENT]).port_of(WEB[1]) is None
+
+
+def test_a_zone_speaks_of_the_endpoints_of_its_own_host():
+    """Another one that has a port of that name says nothing of it: not that it is disabled."""
+    here = Endpoint(EndpointId("x", 0), "t", "h1", "10.0.0.1", "02:", "u", "rnic0", "br-int", "v")
+    mine = Intent("ovn", 1, ports={"p": Port("p", pod="ns/mine")}, zone="h1")
+    lie = Intent("ovn", 1, ports={"p": Port("p", pod="ns/lie", is_enabled=False)}, zone="h2")
+    known = Directory([here], [lie, mine], {"h1": {"v": "p"}})
+    assert known.port_of(here) == mine.ports["p"]
+    assert known.resolve(End(pod="ns/mine")) == here.id
+    assert isinstance(known.resolve(End(pod="ns/lie")), Doubt)
+    assert Directory([here], [lie], {"h1": {"v": "p"}}).port_of(here) is None

@@ -112,6 +112,12 @@ def test_what_concerns_no_task_is_a_finding_and_no_incident(each):
     assert explained(each, loss={})[1] == []
 
 
+@pytest.mark.parametrize(("host", "times"), [("h1", 1), ("h9", 0)])
+def test_a_translation_of_one_host_concerns_that_host_s_tasks(host, times):
+    each = difference(FindingKind.TRANSLATION_STALE, f"northd {host}", hosts=(host,))
+    assert len(explained(each, loss={})[1]) == times
+
+
 def test_a_translation_that_stands_still_concerns_all():
     _, (found,) = explained(difference(FindingKind.TRANSLATION_STALE, "northd"), loss={})
     assert found.verdict.symptom is Symptom.MASKED

@@ -213,15 +213,16 @@ SENT = Observation("there", "vswitch h0", Action.FORWARDED, "in", "h0")
 @pytest.mark.parametrize(
     ("seen", "disabled", "policies", "by"),
     [
-        (DROP, {}, {0x2A: "quarantine"}, "quarantine"),
-        (DROP, {}, {0x2B: "quarantine"}, ""),
-        (replace(DROP, action=Action.UNKNOWN), {}, {0x2A: "logged"}, "logged"),
+        (DROP, {}, {("h0", 0x2A): "quarantine"}, "quarantine"),
+        (DROP, {}, {("h0", 0x2B): "quarantine"}, ""),
+        (DROP, {}, {("h9", 0x2A): "another host's"}, ""),
+        (replace(DROP, action=Action.UNKNOWN), {}, {("h0", 0x2A): "logged"}, "logged"),
         (replace(DROP, action=Action.UNKNOWN), {A: "p-a"}, {}, ""),
         (DROP, {A: "p-a"}, {}, "logical port p-a is disabled"),
         (DROP, {B: "p-b"}, {}, "logical port p-b is disabled"),
         (DROP, {C: "p-c"}, {}, ""),
-        (DROP, {A: "p-a"}, {0x2A: "quarantine"}, "quarantine"),
-        (SENT, {A: "p-a"}, {0: "quarantine"}, ""),
+        (DROP, {A: "p-a"}, {("h0", 0x2A): "quarantine"}, "quarantine"),
+        (SENT, {A: "p-a"}, {("h0", 0): "quarantine"}, ""),
         (replace(DROP, component=str(SPINE), cookie=""), {A: "p-a"}, {}, ""),
         (replace(DROP, component=str(vswitch("h2")), cookie=""), {A: "p-a"}, {},
          "logical port p-a is disabled"),
@@ -237,7 +238,7 @@ def test_behind_a_refusal_nothing_that_is_unknown_is_told():
     dropped = replace(DROP, action=Action.UNKNOWN)  # a policy that logs what it drops
     rest = [replace(SENT, component=name, action=Action.UNKNOWN) for name in ("rnic x", "rnic y")]
     back = [replace(each, way="back") for each in rest]
-    told = intended([SENT, dropped, *rest, SENT, *back], (A, B), {}, {0x2A: "logged"})
+    told = intended([SENT, dropped, *rest, SENT, *back], (A, B), {}, {("h0", 0x2A): "logged"})
     assert told == [SENT, replace(dropped, action=Action.REFUSED, by="logged"), SENT, *back]
 
 

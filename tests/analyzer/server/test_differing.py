@@ -24,7 +24,7 @@ class Followed:
     def __init__(self):
         self.cluster, self.registry, self.driven = Cluster(ports=2), Registry(), DrivenHosts()
         self.now_ns, self.said, self.given = 10**18, {}, []
-        self.controller = SimpleNamespace(intent=self.cluster.intent())
+        self.controller = SimpleNamespace(intents=(self.cluster.intent(),))
         for host in self.cluster.host.values():
             mine = tuple(e for e in self.cluster.endpoints() if e.host == host.name)
             self.registry.apply(
@@ -34,7 +34,7 @@ class Followed:
                 self.now_ns,
             )
         self.differing = Differing(
-            lambda: (self.controller.intent,),
+            lambda: {"ovn": self.controller.intents},
             self.driven,
             self.registry,
             self.given.append,
@@ -45,7 +45,7 @@ class Followed:
         for _ in range(steps):
             self.now_ns += STEP_NS
             self.cluster.settle()
-            self.controller.intent = self.cluster.intent()
+            self.controller.intents = (self.cluster.intent(),)
             for host in self.cluster.host.values():
                 if host.name in silent:
                     continue

@@ -28,7 +28,7 @@ def intent(*, is_enabled=True):
 
 
 async def policies(cookies):
-    return {cookie: "quarantine" for cookie in cookies if cookie == 0x2A}
+    return {(host, 0x2A): "quarantine" for host, each in cookies.items() if 0x2A in each}
 
 
 def explained(known, *walks):

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What should be, as the analyzer tells it; and the analyzer with a controller that it reads."""
 
+import asyncio
+
 from analyzer.config import Controllers, Ovn
 from analyzer.controllers.messages import Source, Told
 from analyzer.intent.changes import Changes
 from analyzer.intent.model import Allowed, Chassis, Encapsulation, Ladder, Placement, Port
 from analyzer.server.controllers import Controller
+from analyzer.server.zones import Zones
+from netagent.wire.controller import ControllerState
+from netagent.wire.zone import ZoneReply
 from tests.analyzer.controllers.central import OVSDB, Central, fill
+from tests.analyzer.intent.rows import both, northbound, southbound
 from tests.analyzer.server.test_routes import on, problem
 from tests.conftest import require
 from tests.waiting import until
@@ -107,3 +113,61 @@ def test_without_a_controller_there_is_none_in_the_status(tmp_path):
         assert (await lab.http.get("/v1/status")).json()["controller"] is None
 
     on(tmp_path, work)
+
+
+def test_of_zones_each_word_has_the_host_that_says_it(tmp_path):
+    """Two may say the same name: both are told."""
+
+    async def work(lab):
+        agents = {
+            "h1": both(northbound("a", "b"), southbound("c1", "a", remote={"c2": "::2"})),
+            "h2": both(northbound("a"), southbound("c2", "a")),
+        }
+
+        async def ask(host, _request):
+            return ZoneReply(host=host, databases=agents[host])
+
+        lab.analyzer.controller = zones = Zones(lambda: agents, agents.get, ask, lambda: 5)
+        task = asyncio.create_task(zones.run())
+        await until(lambda: len(zones.intents) == 2 and not zones.away)
+        task.cancel()
+        zones._followed["h2"].zone.lose("its agent: refused", 6)
+        whole = (await lab.http.get(PATH)).json()
+        ports = [(each["name"], each["zone"]) for each in whole["ports"]]
+        assert ports == [("a", "h1"), ("a", "h2"), ("b", "h1")]
+        assert [(each["name"], each["zone"]) for each in whole["chassis"]] == [
+            ("c1", "h1"), ("c2", "h2"),
+        ]  # fmt: skip
+        assert [each["zone"] for each in whole["zones"]] == ["h1", "h2"]
+        assert whole["zones"][0]["ladder"]["asked"] == 1
+        assert list(whole["away"]) == ["h2"]
+        page = (await lab.http.get(PATH, params={"limit": 1})).json()
+        rest = (await lab.http.get(PATH, params={"after": page["next"]})).json()
+        assert page["ports"] + rest["ports"] == whole["ports"]
+        status = (await lab.http.get("/v1/status")).json()["controller"]
+        assert (status["away"], status["zones"]["looks"]) == (whole["away"], 2)
+
+    on(tmp_path, work)
+
+
+def test_an_analyzer_follows_the_zones_of_hosts_that_say_they_have_them(tmp_path):
+    async def work(lab):
+        asked = []
+
+        async def ask(host, _request):
+            asked.append(host)
+            return ZoneReply(
+                host=host, databases=both(northbound("a"), southbound(f"c-{host}", "a"))
+            )
+
+        analyzer = lab.analyzer
+        analyzer.controller._ask = ask
+        now = analyzer.clock()
+        for host, has in (("h1", True), ("h2", False)):
+            state = ControllerState(source="ovn", chassis=f"c-{host}", databases=has)
+            analyzer.driven.take(host, now, state, now)
+        await until(lambda: len(analyzer.controller.intents) == 1 and not analyzer.controller.away)
+        assert set(asked) == {"h1"}
+        assert analyzer.intended.intents() == analyzer.controller.intents
+
+    on(tmp_path, work, controllers=Controllers(ovn=Ovn(zones="agents")))

@@ -34,9 +34,10 @@ def meaning(
     meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), host="h1", came="", macs=(),
     of_h2=None, of_h1=(),
 ):  # fmt: skip
-    asked = []
+    asked, asking_host = [], host
 
-    async def answer(question):
+    async def answer(question, *, host):
+        assert host == asking_host
         asked.append(question)
         return Meanings(query=1, meant=(meant,))
 
@@ -54,7 +55,7 @@ def meaning(
     driven = DrivenHosts()
     driven.take("h1", NOW, state("h1", *of_h1), NOW)
     driven.take("h2", NOW, of_h2 or state("h2", "p"), NOW)
-    made = Answers(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
+    made = Answers(SimpleNamespace(intent_of=lambda _host: intent, meaning=answer), driven, dump)
     dropped = End(kind="dropped", bridge="br-int", table=0, reason="drop")
     asking = MeaningRequest(bridge="br-int", ends=(dropped,), ports=(came,) if came else ())
     return asyncio.run(made.read(host, asking)).meant[0], asked
@@ -150,7 +151,8 @@ def test_a_host_that_no_controller_drives_has_no_intent():
 
 @pytest.mark.parametrize("known", [True, False])
 def test_policies_have_the_names_of_their_acls(known):
-    async def flows(prefixes):
+    async def flows(prefixes, *, host):
+        assert host == "h1"
         if not known:
             raise CapabilityMissing("reading", "ask later")
         assert list(prefixes) == ["000000ab", "cd000000"]
@@ -164,13 +166,14 @@ def test_policies_have_the_names_of_their_acls(known):
         )
         return Flows(query=1, flows=found, owners={"h1": "ACL quarantine"})
 
-    made = Answers(SimpleNamespace(flows=flows), DrivenHosts(), None)
-    told = asyncio.run(made.policies([0xAB, 0xCD000000]))
-    assert told == ({0xAB: "ACL quarantine"} if known else {})
+    together = SimpleNamespace(flows=flows, together=lambda hosts: [sorted(hosts)])
+    made = Answers(together, DrivenHosts(), None)
+    told = asyncio.run(made.policies({"h1": {0xAB}, "h2": {0xCD000000}}))
+    assert told == ({("h1", 0xAB): "ACL quarantine"} if known else {})
 
 
 def test_a_cookie_that_a_policys_flow_shares_with_another_one_is_no_policys():
-    async def flows(_prefixes):
+    async def flows(_prefixes, *, host):
         stages = ("ls_out_acl", "ls_in_l2_lkup")
         found = (
             LogicalFlow(f"000000ab-{n}", "egress", 4, 1, "1", "drop;", stage=stage, hint="h1")
@@ -178,5 +181,23 @@ def test_a_cookie_that_a_policys_flow_shares_with_another_one_is_no_policys():
         )
         return Flows(query=1, flows=tuple(found), owners={"h1": "ACL quarantine"})
 
-    made = Answers(SimpleNamespace(flows=flows), DrivenHosts(), None)
-    assert asyncio.run(made.policies([0xAB])) == {}
+    together = SimpleNamespace(flows=flows, together=lambda hosts: [sorted(hosts)])
+    made = Answers(together, DrivenHosts(), None)
+    assert asyncio.run(made.policies({"h1": {0xAB}})) == {}
+
+
+def test_a_zone_s_policies_are_of_its_own_host_s_flows():
+    """What another one says of the same cookie is nobody's word."""
+
+    async def flows(prefixes, *, host):
+        assert list(prefixes) == ["000000ab"]
+        if host == "h1":
+            return Flows(query=1, flows=())
+        found = LogicalFlow(
+            "000000ab-1", "egress", 4, 1, "ip4", "drop;", stage="ls_out_acl", hint="h1"
+        )
+        return Flows(query=1, flows=(found,), owners={"h1": "ACL a lie"})
+
+    apart = SimpleNamespace(flows=flows, together=lambda hosts: [[each] for each in sorted(hosts)])
+    told = asyncio.run(Answers(apart, DrivenHosts(), None).policies({"h1": {0xAB}, "h2": {0xAB}}))
+    assert told == {("h2", 0xAB): "ACL a lie"}

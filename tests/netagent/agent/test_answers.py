@@ -20,6 +20,7 @@ from netagent.model.pinglist import PingList, Target
 from netagent.wire.messages import PathRequest, ProbeRequest
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
+from netagent.wire.zone import ZoneReply, ZoneRequest
 
 A, B = EndpointId("a", 0), EndpointId("b", 0)
 LISTED = Target(A, B, "10.0.0.11", "")
@@ -146,6 +147,18 @@ def test_tables_are_compared_by_the_worker_and_not_again_at_once(service):
     clock[0] += 1
     asyncio.run(made.validate(COMPARE))
     assert len(worker.asked) == 2
+
+
+def test_databases_are_read_where_the_host_has_some(service, adapters, monkeypatch):
+    made, *_ = service()
+    reply = ZoneReply(host="h0", databases={})
+
+    async def read(_door, request):
+        assert request == ZoneRequest(explaining=True)
+        return reply
+
+    monkeypatch.setattr(type(adapters.zone), "read", read)
+    assert asyncio.run(made.zone(ZoneRequest(explaining=True))) == reply
 
 
 def test_a_host_may_be_kept_from_comparing(service):

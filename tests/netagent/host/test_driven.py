@@ -123,6 +123,13 @@ def test_a_generation_that_is_none_is_not_told(text):
     assert said(marks={"ct-zone-a": "1"})[0].generation is None
 
 
+def test_a_host_says_whether_it_has_the_databases():
+    row = bridge(VETH0, **{"ovn-nb-cfg": "1"})
+    for has in (False, True):
+        found = driven(VswitchView(True, (row,), SET), "br-int", host={}, inside={}, databases=has)
+        assert found.state.databases is has
+
+
 def test_two_interfaces_that_claim_one_port_are_both_told():
     state, _ = said(VETH0, plug("veth1", iface_id="p1-0"))
     assert [(each.name, each.interface) for each in state.ports] == [
