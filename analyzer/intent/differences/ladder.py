@@ -5,6 +5,7 @@ What cannot be read is one finding, whatever hangs on it: nobody is accused of w
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from analyzer.intent.differences.contract import SHARED, Mismatch, Sight, quoted
 from analyzer.intent.model import Chassis
@@ -69,7 +70,7 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
             yield _translation(text, read, untold, str(ladder.translated))
     if untold:
         text = f"{TRANSLATION} makes nothing of {len(untold)} ports that are plugged in"
-        yield _translation(text, read, untold, "ports")
+        yield replace(_translation(text, read, untold, "ports"), some=frozenset(untold))
 
 
 def _translation(text: str, read: dict[str, str], ports: tuple[str, ...], mark: str) -> Mismatch:
@@ -103,11 +104,15 @@ def instances(sight: Sight) -> Iterator[Mismatch]:
 def _behind(
     host: str, state: ControllerState, chassis: Chassis, sight: Sight
 ) -> Iterator[Mismatch]:
+    # Nobody has installed what is not translated: a word of before the database was set back, or
+    # no true one. Both are rows of one database, so neither is read later than the other.
+    translated = sight.intent.ladder.translated
     others = [
         each.installed
         for each in sight.intent.chassis.values()
         if each.is_registered and each.installed is not None and each.name != chassis.name
-    ]
+        and (translated is None or each.installed <= translated)
+    ]  # fmt: skip
     newest = max(others, default=0)
     if chassis.installed is None or chassis.installed >= newest:
         return

@@ -51,6 +51,8 @@ class Differences:
         self._began_ns: int | None = None
         self._since: dict[Key, int] = {}
         """Mismatches seen at the newest step -> instant since when each is."""
+        self._some: dict[Key, frozenset[str]] = {}
+        """Of each mismatch what was among them at each step."""
         self._standing: dict[Key, Mismatch] = {}
         self._told: dict[Key, Difference] = {}
 
@@ -72,6 +74,7 @@ class Differences:
             for mismatch in ask(sight):
                 seen.setdefault(mismatch.key, mismatch)
         since = {key: min(now_ns, self._since.get(key, now_ns)) for key in seen}
+        since |= dict.fromkeys(self._others_now(seen), now_ns)
         if sight.is_blind and not any(_is_away(self._standing[key]) for key in self._standing):
             held = {key: each for key, each in self._standing.items() if key not in seen}
             seen |= held
@@ -88,6 +91,19 @@ class Differences:
         self._began_ns = min(now_ns, now_ns if self._began_ns is None else self._began_ns)
         self.is_young = now_ns - self._began_ns < YOUNG_NS
         return self._tell(self._standing, self._soon(seen, ages), sight)
+
+    def _others_now(self, seen: Mapping[Key, Mismatch]) -> list[Key]:
+        """Return the mismatches of which nothing is left that was among them as they began."""
+        parted = []
+        kept: dict[Key, frozenset[str]] = {}
+        for key, each in seen.items():
+            if each.some:
+                kept[key] = self._some.get(key, each.some) & each.some
+                if not kept[key]:
+                    parted.append(key)
+                    kept[key] = each.some
+        self._some = kept
+        return parted
 
     def _soon(self, seen: Mapping[Key, Mismatch], ages: Mapping[Key, int]) -> dict[Key, Mismatch]:
         """Return what does not stand yet, and follows from nothing else that is seen."""
@@ -147,7 +163,7 @@ def _following(seen: Mapping[Key, Mismatch], ages: Mapping[Key, int], reason_ns:
             case FindingKind.TUNNEL_ADDRESS_WRONG:
                 return not taken.isdisjoint(each.hosts[:1])
             case FindingKind.PORT_UNBOUND:
-                return each.part in contested or not unable.isdisjoint(each.hosts)
+                return each.part in contested or unable.issuperset(each.hosts)
             case FindingKind.PORT_MISPLACED:
                 return each.part in contested or is_old
             case FindingKind.ADDRESS_REFUSED:
