@@ -9,11 +9,13 @@ import msgspec
 import structlog
 
 from analyzer.controllers.messages import AskMeaning
+from analyzer.intent.owners import owners
 from analyzer.intent.reading import Meaning
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
 from netagent.model.errors import CapabilityMissing, NetAgentError
+from netagent.wire.controller import ControllerState
 from netagent.wire.messages import FlowsReply
 
 log = structlog.get_logger()
@@ -38,6 +40,9 @@ class Meanings:
         said = self._driven.said.get(host)
         if said is None or not said.state.chassis:
             raise CapabilityMissing(f"the intent of {host}", "no controller drives it, as it says")
+        if self._owner(said.state.chassis) != host:
+            why = f"another host is {said.state.chassis}, as the controller has it"
+            raise CapabilityMissing(f"the intent of {host}", why)
         reply = await self._dump(host, asked.bridge)
         installed = await asyncio.to_thread(places, reply.flows)
         ports = self._controller.intent.ports.values()
@@ -53,7 +58,10 @@ class Meanings:
         came = asked.ports or ("",) * len(asked.ends)
         meant = zip(answer.meant, came, strict=True)
         return MeaningReply(
-            meant=tuple(self._left(each, host, port) or self._placed(each) for each, port in meant)
+            meant=tuple(
+                self._left(each, host, said.state, port) or self._placed(each)
+                for each, port in meant
+            )
         )
 
     async def policies(self, cookies: Collection[int]) -> dict[int, str]:
@@ -69,13 +77,15 @@ class Meanings:
             if "_acl" in flow.stage and flow.hint
         }
 
-    def _left(self, meant: Meant, host: str, interface: str) -> Meant | None:
+    def _left(
+        self, meant: Meant, host: str, state: ControllerState, interface: str
+    ) -> Meant | None:
         """Return what it means that no flow takes what comes by an interface.
 
         That is its port's, where the controller has it at another host, or at none; or the host's,
         where it has no record of that.
         """
-        state, intent = self._driven.said[host].state, self._controller.intent
+        intent = self._controller.intent
         plugged = [each for each in state.ports if each.interface == interface]
         known = [each.name for each in plugged if each.name in intent.ports]
         if not known:  # it calls itself something else
@@ -96,10 +106,13 @@ class Meanings:
 
     def _has(self, chassis: str, port: str) -> bool:
         """Return whether the host that is called so has a port plugged in, by its own word."""
-        return chassis != "" and any(
-            said.state.chassis == chassis and any(each.name == port for each in said.state.ports)
-            for said in self._driven.said.values()
-        )
+        said = self._driven.said.get(self._owner(chassis))
+        return said is not None and any(each.name == port for each in said.state.ports)
+
+    def _owner(self, chassis: str) -> str:
+        """Return the host that a chassis is; "" where nobody says so who may be."""
+        claims = {host: said.state.chassis for host, said in self._driven.said.items()}
+        return owners(claims, self._controller.intent.chassis, claims).get(chassis, "")
 
     def _placed(self, meant: Meant) -> Meant:
         """Return what is at fault where no flow leads to a port: its host, or its binding.

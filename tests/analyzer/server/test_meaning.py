@@ -32,7 +32,7 @@ def state(host, *ports):
 
 def meaning(
     meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), host="h1", came="", macs=(),
-    of_h2=None, of_h1=(),
+    of_h2=None, of_h1=(), h1_is="h1", more=(),
 ):  # fmt: skip
     asked = []
 
@@ -49,10 +49,12 @@ def meaning(
             name: Port(name, is_enabled=name != "off", macs=dict(macs).get(name, ()))
             for name in ports
         },
-        {"p": Placement("p", placed)}, {name: Chassis(name) for name in chassis},
+        {"p": Placement("p", placed)}, {name: Chassis(name, name) for name in chassis},
     )  # fmt: skip
     driven = DrivenHosts()
-    driven.take("h1", NOW, state("h1", *of_h1), NOW)
+    driven.take("h1", NOW, state(h1_is, *of_h1), NOW)
+    for each in more:
+        driven.take(each, NOW, state(each), NOW)
     driven.take("h2", NOW, of_h2 or state("h2", "p"), NOW)
     made = Answers(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
     dropped = End(kind="dropped", bridge="br-int", table=0, reason="drop")
@@ -97,6 +99,22 @@ def test_a_host_that_claims_a_port_which_another_one_has_accuses_nobody():
     liar = state("h2", "p")
     told, _ = meaning(UNKNOWN, host="h2", came="p-i", placed="h1", of_h2=liar, of_h1=("p",))
     assert told == UNKNOWN
+
+
+def test_a_host_that_says_that_it_is_another_one_is_told_nothing_of_that_one():
+    with pytest.raises(CapabilityMissing):
+        meaning(UNKNOWN, host="h2", of_h2=state("h1", "p"))
+
+
+def test_who_says_that_it_is_another_host_with_a_port_excuses_nobody():
+    liar = state("h2", "p")
+    told, _ = meaning(UNKNOWN, host="h2", came="p-i", placed="h3", chassis=("h1", "h2", "h3"))
+    assert told.part == "port p"
+    told, _ = meaning(
+        UNKNOWN, host="h2", came="p-i", placed="h3", chassis=("h1", "h2", "h3"), of_h2=liar,
+        of_h1=("p",), h1_is="h3", more=("h3",),
+    )  # fmt: skip
+    assert told.part == "port p"
 
 
 NOWHERE = Meant(meaning="missing", part="port p", by="port p", text="nowhere")
