@@ -14,7 +14,7 @@ from analyzer.intent.reading import Meaning
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
-from netagent.model.errors import CapabilityMissing, NetAgentError
+from netagent.model.errors import CapabilityMissing, NetAgentError, Unreachable
 from netagent.wire.controller import ControllerState
 from netagent.wire.messages import FlowsReply
 
@@ -25,6 +25,11 @@ Dump = Callable[[str, str], Awaitable[FlowsReply]]
 _COOKIE = re.compile(r"cookie=0x([0-9a-f]{1,16})\b")
 _TABLE = re.compile(r"\btable=(\d{1,3})\b")
 _METADATA = re.compile(r"[ ,]metadata=0x([0-9a-f]{1,16})(?![0-9a-f/])")
+SHARE = 0.9
+"""Share of the time that there is, after which what is remembered has to do. Chosen: the window
+does not wait for who is late."""
+MOST_REFUSED = 4096
+"""Most flows of policies that are remembered. Chosen: four on each of a thousand hosts."""
 MOST_FLOWS = 200_000
 """Most flows of a bridge that are looked at. Chosen: twenty times those of the largest networks."""
 
@@ -34,9 +39,34 @@ class Meanings:
 
     def __init__(self, controller: Controller, driven: DrivenHosts, dump: Dump) -> None:
         self._controller, self._driven, self._dump = controller, driven, dump
+        self._refused: dict[tuple[str, int], Meant] = {}
+        """Host and cookie of a flow by which a policy refused packets, the newest last."""
 
-    async def read(self, host: str, asked: MeaningRequest) -> MeaningReply:
-        """Return what each end means; raises Unreachable, CapabilityMissing and the like."""
+    async def read(self, host: str, asked: MeaningRequest, deadline_s: float) -> MeaningReply:
+        """Return within `deadline_s` what each end means; raises Unreachable, CapabilityMissing and the like.
+
+        What a policy refused stays refused while nobody can be asked: its flow is there still.
+        """
+        flows = [(host, end.flow.cookie if end.flow else 0) for end in asked.ends]
+        try:
+            async with asyncio.timeout(deadline_s * SHARE):
+                reply = await self._read(host, asked)
+        except (NetAgentError, TimeoutError) as error:
+            known = [self._refused.get(flow, Meant()) for flow in flows]
+            if not any(each.meaning for each in known):
+                if isinstance(error, TimeoutError):
+                    raise Unreachable(host, "timeout") from None
+                raise
+            return MeaningReply(meant=tuple(known))
+        for flow, meant in zip(flows, reply.meant, strict=True):
+            self._refused.pop(flow, None)
+            if meant.meaning == Meaning.REFUSED.value and flow[1]:
+                self._refused[flow] = meant
+        while len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        return reply
+
+    async def _read(self, host: str, asked: MeaningRequest) -> MeaningReply:
         said = self._driven.said.get(host)
         if said is None or not said.state.chassis:
             raise CapabilityMissing(f"the intent of {host}", "no controller drives it, as it says")

@@ -11,10 +11,10 @@ from analyzer.questions import MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.meaning import Meanings as Answers
 from analyzer.server.meaning import places
-from netagent.model.errors import CapabilityMissing
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.messages import FlowsReply
-from netagent.wire.walk import End
+from netagent.wire.walk import End, Quote
 
 NOW = 10**18
 DUMP = (
@@ -59,7 +59,7 @@ def meaning(
     made = Answers(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
     dropped = End(kind="dropped", bridge="br-int", table=0, reason="drop")
     asking = MeaningRequest(bridge="br-int", ends=(dropped,), ports=(came,) if came else ())
-    return asyncio.run(made.read(host, asking)).meant[0], asked
+    return asyncio.run(made.read(host, asking, 60.0)).meant[0], asked
 
 
 def test_flows_are_read_as_they_are_printed():
@@ -159,7 +159,47 @@ def test_a_port_that_is_somewhere_or_that_nobody_knows_now_is_not_accused(known)
 def test_a_host_that_no_controller_drives_has_no_intent():
     made = Answers(SimpleNamespace(), DrivenHosts(), None)
     with pytest.raises(CapabilityMissing):
-        asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=())))
+        asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=()), 60.0))
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_what_a_policy_refused_stays_refused_while_nobody_can_be_asked(how):
+    fails = False
+
+    async def answer(_question):
+        if fails and how == "hangs":
+            await asyncio.Event().wait()
+        if fails:
+            raise RemoteProtocolError("no leader")
+        return Meanings(query=1, meant=(Meant(meaning="refused", by="ACL quarantine"), UNKNOWN))
+
+    async def dump(_host, bridge):
+        return FlowsReply(bridge=bridge, wall_ns=NOW, flows=DUMP)
+
+    driven = DrivenHosts()
+    driven.take("h1", NOW, state("h1"), NOW)
+    intent = Intent("ovn", NOW, chassis={"h1": Chassis("h1", "h1")})
+    made = Answers(SimpleNamespace(intent=intent, meaning=answer), driven, dump)
+    ends = [stopped_by(7), stopped_by(9), stopped_by(11)]
+
+    async def inside():
+        nonlocal fails
+        asked = MeaningRequest(bridge="br-int", ends=tuple(ends[:2]))
+        first = await made.read("h1", asked, 60.0)
+        fails = True
+        second = await made.read("h1", MeaningRequest(bridge="br-int", ends=tuple(ends)), 0.05)
+        with pytest.raises((RemoteProtocolError, Unreachable)):
+            await made.read("h1", MeaningRequest(bridge="br-int", ends=(ends[2],)), 0.05)
+        return first, second
+
+    first, second = asyncio.run(inside())
+    assert [each.meaning for each in first.meant] == ["refused", "unknown"]
+    assert second.meant == (first.meant[0], Meant(), Meant())
+
+
+def stopped_by(cookie):
+    flow = Quote(bridge="br-int", table=44, priority=1, cookie=cookie, text="actions=drop")
+    return End(kind="dropped", bridge="br-int", table=44, reason="drop", flow=flow)
 
 
 @pytest.mark.parametrize("known", [True, False])
