@@ -360,3 +360,39 @@ def test_a_translation_that_is_late_for_each_of_many_ports_does_not_stand_still(
             del cluster.known[stuck.name]
         cluster.frozen = True
     assert named(told) == ([("translation-stale", "controller northd")] if is_stuck else [])
+
+
+class Late(Cluster):
+    """A cluster of which the database is read late, and each host is heard late, in any order."""
+
+    most = 0
+    """Looks that either is behind, at most."""
+
+    def intent(self):
+        """Return what the controller said some time ago, never older than before."""
+        history = self.__dict__.setdefault("history", [])
+        history.append((self.now_ns, super().intent()))
+        seen = self.__dict__.setdefault("seen", 0)
+        oldest = max(seen, len(history) - 1 - self.most)
+        self.seen = self.rng.randint(oldest, len(history) - 1)
+        # That it cannot be read is known at once.
+        return replace(history[self.seen][1], away=dict(self.away))
+
+    def state(self, host):
+        """Return what a host said some time ago."""
+        words = self.__dict__.setdefault("words", {}).setdefault(host.name, [])
+        words.append(super().state(host))
+        return words[-1 - self.rng.randint(0, min(self.most, len(words) - 1))]
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32))
+@pytest.mark.parametrize("most", [2, 4])
+def test_nobody_is_accused_where_databases_and_hosts_are_only_late(most, seed):
+    cluster = Late(seed, 4, 3)
+    cluster.asking, cluster.lazy = cluster.rng.choice([0.0, 0.5, 1.0]), 0.3
+    cluster.after(125)
+    cluster.most = most
+    churn = Churn(cluster)
+    for n in range(100):
+        assert named(churn.step()) == [], n
