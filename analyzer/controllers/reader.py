@@ -159,14 +159,7 @@ class Reader:
         while True:
             came_s, asked = self._questions.get()
             try:
-                if time.monotonic() > came_s + WAIT_S:
-                    # Who asks much would else keep it from all others.
-                    raise Unreachable(SOUTHBOUND, "too much was asked before")
-                said: Up = (
-                    read_flows(self._southbound, asked, self._northbound)
-                    if isinstance(asked, AskFlows)
-                    else self._meanings.read(asked)
-                )
+                said = self._answered(asked, came_s)
             except NetAgentError as error:
                 said = NoFlows(query=asked.query, error=str(error))
             except Exception as error:  # a bug, or rows that are none: it must not end the thread
@@ -174,6 +167,14 @@ class Reader:
                 said = NoFlows(query=asked.query, error=repr(error))
             self._answers.put(said)
             os.write(self._wake, b"1")
+
+    def _answered(self, asked: messages.Asked, came_s: float) -> Up:
+        if time.monotonic() > came_s + WAIT_S:
+            # Who asks much would else keep it from all others.
+            raise Unreachable(SOUTHBOUND, "too much was asked before")
+        if isinstance(asked, AskFlows):
+            return read_flows(self._southbound, asked, self._northbound)
+        return self._meanings.read(asked)
 
     def _wait(self) -> None:
         poller = ovs.poller.Poller()

@@ -43,8 +43,9 @@ class Meanings:
         """Host and cookie of a flow by which a policy refused packets, the newest last."""
 
     async def read(self, host: str, asked: MeaningRequest, deadline_s: float) -> MeaningReply:
-        """Return within `deadline_s` what each end means; raises Unreachable, CapabilityMissing and the like.
+        """Return what each end means, within `deadline_s`.
 
+        Raises Unreachable, CapabilityMissing and the like.
         What a policy refused stays refused while nobody can be asked: its flow is there still.
         """
         flows = [(host, end.flow.cookie if end.flow else 0) for end in asked.ends]
