@@ -3,15 +3,21 @@
 
 Theory of operation. `step` takes what everybody said last, and puts all questions to it. A
 mismatch counts once it was seen at each step for as long as its question says; one step without it
-begins anew. What follows from another mismatch is not told beside it. While a controller cannot be
-read nothing new can be seen of it: what stood is kept until it is told that it is away, and then
-that is all there is.
+begins anew, and a pause between two steps counts for little. What follows from another mismatch is
+not told beside it. While a controller cannot be read nothing new can be seen of it: what stood is
+kept until it is told that it is away, and then that is all there is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from analyzer.intent.differences.binding import contested, unbound
-from analyzer.intent.differences.contract import Difference, HostSaid, Mismatch, Sight
+from analyzer.intent.differences.contract import (
+    FRESH_NS,
+    Difference,
+    HostSaid,
+    Mismatch,
+    Sight,
+)
 from analyzer.intent.differences.ghosts import ghosts
 from analyzer.intent.differences.ladder import away, instances, translation
 from analyzer.intent.differences.security import refused
@@ -49,6 +55,7 @@ class Differences:
         """Whether it is too early to tell that nothing differs any more, as what held before a
         restart may still."""
         self._began_ns: int | None = None
+        self._stepped_ns = 0
         self._since: dict[Key, int] = {}
         """Mismatches seen at the newest step -> instant since when each is."""
         self._some: dict[Key, frozenset[str]] = {}
@@ -73,12 +80,15 @@ class Differences:
         for ask in ASKED:
             for mismatch in ask(sight):
                 seen.setdefault(mismatch.key, mismatch)
-        since = {key: min(now_ns, self._since.get(key, now_ns)) for key in seen}
+        # Where nobody looked for long, or the clock was set ahead, nobody knows what was meanwhile.
+        unseen_ns = max(0, now_ns - self._stepped_ns - FRESH_NS) if self._since else 0
+        self._stepped_ns = now_ns
+        since = {key: min(now_ns, self._since.get(key, now_ns) + unseen_ns) for key in seen}
         since |= dict.fromkeys(self._others_now(seen), now_ns)
         if sight.is_blind and not any(_is_away(self._standing[key]) for key in self._standing):
             held = {key: each for key, each in self._standing.items() if key not in seen}
             seen |= held
-            since |= {key: self._since[key] for key in held}
+            since |= {key: min(now_ns, self._since[key] + unseen_ns) for key in held}
         ages = {key: now_ns - since[key] for key in seen}
         following = _following(seen, ages, REASON_NS)
         # A reason that is gone does not leave behind what nobody could have mended meanwhile.

@@ -254,6 +254,19 @@ def test_a_clock_that_goes_back_makes_nothing_last():
     assert named(cluster.look()) == [("controller-stale", "controller h1")]
 
 
+@pytest.mark.parametrize("pause_s", [70, 3_600])
+def test_a_pause_or_a_clock_that_is_set_ahead_makes_nothing_last(pause_s):
+    cluster = shaped(1, 4, 3)
+    cluster.frozen, cluster.asked = True, cluster.asked + 1
+    assert cluster.look() == ()
+    cluster.now_ns += pause_s * SECOND
+    assert named(cluster.look()) == []
+    cluster.frozen = False
+    assert named(cluster.after(10)) == []
+    cluster.frozen, cluster.asked = True, cluster.asked + 1
+    assert named(cluster.after(70)) == [("translation-stale", "controller northd")]
+
+
 def test_a_difference_lasts_longer_than_words_that_are_old():
     cluster = shaped(1, 4, 3)
     shortest = {each.within_ns for each in FAULTS.values() if each.kind != "controller-away"}
