@@ -28,6 +28,9 @@ installs them in seconds, and an incident is over within a minute of its last lo
 HOUR_NS = 3600 * 10**9
 TRAIL = 1_000
 """Entries of the trail that are kept here; all of them go to a file. Chosen: to be read."""
+MOST_WHY = 1_000
+"""Most characters of why something is done: hosts' words are in it, and a line of the trail that is
+too long is not read again. Chosen: to be read."""
 PROPOSED = 10 * TRAIL
 """Ids of actions that are remembered, so that none is proposed twice. Chosen: bounds memory."""
 
@@ -298,7 +301,8 @@ class Broker:
         verdict = incident.verdict
         found = remedies(verdict, bridge_of=self.bridge_of, cordon=self.limits.cordon)
         return [
-            Action(_id_of(incident.id, each), incident.id, each, verdict.summary) for each in found
+            Action(_id_of(incident.id, each), incident.id, each, verdict.summary[:MOST_WHY])
+            for each in found
         ]
 
     def _proposed(self, incident: Incident, wall_ns: int, hosts: int) -> Iterable[Action]:

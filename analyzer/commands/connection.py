@@ -55,6 +55,7 @@ class Connection:
         self.url = (args.url or DEFAULT_URL).rstrip("/")
         if not _URL.match(self.url):
             raise ConfigError("--url", f"{self.url!r} is no URL such as https://analyzer:8420")
+        self._is_raw = bool(getattr(args, "json", False))
         self._hint = "" if args.url else f" ({_UNNAMED})"
         self._client = httpx.Client(
             base_url=self.url, verify=_context(args), trust_env=False, timeout=TIMEOUT_S
@@ -123,7 +124,7 @@ class Connection:
         response = self._request(method, path, **request)
         known = _object(response)
         if response.is_success and known:
-            return known
+            return known if self._is_raw else readable(known)
         raise _refused(response, path)
 
     def _request(self, method: str, path: str, **request: Any) -> httpx.Response:
@@ -131,6 +132,23 @@ class Connection:
             return self._client.request(method, path, **request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unreachable(self.url, _reason(error, self.url) + self._hint) from error
+
+
+def readable(answer: Any) -> Any:
+    """Return an answer of the API without what a terminal would obey, or show as something else.
+
+    Hosts quote flows, errors and names, and any of them may be an attacker's.
+    """
+    match answer:
+        case str():
+            if answer.isprintable():
+                return answer
+            return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in answer)
+        case list():
+            return list(map(readable, answer))
+        case dict():
+            return {readable(name): readable(each) for name, each in answer.items()}
+    return answer
 
 
 def _object(response: httpx.Response) -> dict[str, Any]:
@@ -142,7 +160,7 @@ def _object(response: httpx.Response) -> dict[str, Any]:
 
 
 def _refused(response: httpx.Response, path: str) -> Refused:
-    known = _object(response)
+    known = readable(_object(response))
     return Refused(
         response.status_code,
         str(known.get("error", f"{path}: HTTP {response.status_code}")),

@@ -15,12 +15,16 @@ from analyzer.intent.model import Port
 from analyzer.intent.reading import read_end
 from analyzer.intent.selected import Selected
 from analyzer.questions import CHANGED, Meant
+from netagent.model.errors import RemoteProtocolError
 from netagent.wire.walk import End
 
 Row = dict[str, Any]
 KEPT_S = 3.0
 """Seconds for which rows are kept that were read. Chosen: where a switch fails, many hosts are
 asked about in one window, and the database answers once; the next window has what changed."""
+BUDGET_S = 1.0
+"""Seconds that ends of one host may take, beside what its flows do. Chosen: where few flows are
+missing they take milliseconds, and other hosts' questions wait meanwhile."""
 _FLOWS = "Logical_Flow"
 
 
@@ -87,7 +91,10 @@ class Meanings:
 
 
 def meanings(rows: Selected, asked: AskMeaning) -> messages.Meanings:
-    """Return what each end means that is asked about, by rows of both databases."""
+    """Return what each end means that is asked about, by rows of both databases.
+
+    Raises RemoteProtocolError where that takes too long: a host can make it so, by what it says.
+    """
     host, explainer = rows.host(asked.chassis), rows.explainer()
     installed = Counter((cookie, metadata) for _, cookie, metadata in asked.installed)
     missing = difference(rows.flows, host, installed, rows.others).missing
@@ -98,8 +105,11 @@ def meanings(rows: Selected, asked: AskMeaning) -> messages.Meanings:
     ports = {name: Port(name, is_enabled=False) for name in asked.disabled}
 
     here = {cookie for cookie, _ in installed}
+    until_s = time.monotonic() + BUDGET_S
 
     def meant(end: End) -> Meant:
+        if time.monotonic() > until_s:
+            raise RemoteProtocolError(f"{asked.chassis} lacks {len(missing)} flows: too many")
         if end.flow and end.flow.cookie not in here:
             return Meant(meaning=CHANGED, text="the flow that dropped it is gone")
         reading = read_end(end, explainer, host, missing, ports=ports)

@@ -34,7 +34,7 @@ from analyzer.controllers.messages import (
 )
 from analyzer.controllers.ovsdb import Database
 from analyzer.intent.ovn import NORTHBOUND, SOUTHBOUND, Follower
-from netagent.model.errors import NetAgentError
+from netagent.model.errors import NetAgentError, Unreachable
 
 log = structlog.get_logger()
 
@@ -43,6 +43,8 @@ TOGETHER_MS = 100
 second are ten messages."""
 STEP_MS = 1000
 """Milliseconds between two looks at whether moves count no more."""
+WAIT_S = 15.0
+"""Seconds after which nobody waits for an answer any more (`analyzer.server.controllers`)."""
 _CHUNK = 1 << 16
 
 
@@ -68,7 +70,7 @@ class Reader:
         self._in, self._out = bytearray(), bytearray()
         self._is_open = True
         self._told_ms = self._stepped_ms = 0
-        self._questions: queue.SimpleQueue[messages.Asked] = queue.SimpleQueue()
+        self._questions: queue.SimpleQueue[tuple[float, messages.Asked]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[Up] = queue.SimpleQueue()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
@@ -150,18 +152,14 @@ class Reader:
             message = messages.down(bytes(self._in[HEAD.size : HEAD.size + length]))
             del self._in[: HEAD.size + length]
             if isinstance(message, AskFlows | AskMeaning):
-                self._questions.put(message)
+                self._questions.put((time.monotonic(), message))
 
     def _answer(self) -> None:
         """Answer one question after the other, in a thread: a server may take its time."""
         while True:
-            asked = self._questions.get()
+            came_s, asked = self._questions.get()
             try:
-                said: Up = (
-                    read_flows(self._southbound, asked, self._northbound)
-                    if isinstance(asked, AskFlows)
-                    else self._meanings.read(asked)
-                )
+                said = self._answered(asked, came_s)
             except NetAgentError as error:
                 said = NoFlows(query=asked.query, error=str(error))
             except Exception as error:  # a bug, or rows that are none: it must not end the thread
@@ -169,6 +167,14 @@ class Reader:
                 said = NoFlows(query=asked.query, error=repr(error))
             self._answers.put(said)
             os.write(self._wake, b"1")
+
+    def _answered(self, asked: messages.Asked, came_s: float) -> Up:
+        if time.monotonic() > came_s + WAIT_S:
+            # Who asks much would else keep it from all others.
+            raise Unreachable(SOUTHBOUND, "too much was asked before")
+        if isinstance(asked, AskFlows):
+            return read_flows(self._southbound, asked, self._northbound)
+        return self._meanings.read(asked)
 
     def _wait(self) -> None:
         poller = ovs.poller.Poller()

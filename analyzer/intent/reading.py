@@ -84,8 +84,9 @@ def read_end(
     is_policy = by_flow is not None and "_acl" in by_flow.stage
     if end.kind not in {"dropped", "missed"} and not (end.kind == "controller" and is_policy):
         return None
+    seen = [_seen(header) for header in (end.header, start) if header]
     for flow in missing:
-        if any(_may_take(flow, host, header) for header in (end.header, start) if header):
+        if any(_may_take(flow, host, *each) for each in seen):
             owner = explainer.owners.get(flow.hint, "")
             text = f"a flow is missing on the host: {sentence(flow, owner)}"
             return Reading(Meaning.MISSING, text, owner, flow)
@@ -121,18 +122,23 @@ def _dropped(
     return Reading(Meaning.UNASKED, f"nothing leads on: {sentence(flow, owner)}", owner, flow)
 
 
-def _may_take(flow: LogicalFlow, host: Host, header: str) -> bool:
+def _seen(header: str) -> tuple[dict[str, str], int]:
+    """Return a packet as `packet_of` has it, and its metadata."""
+    return packet_of(header), _number(dict(_pairs(header)).get("metadata", ""))
+
+
+def _may_take(flow: LogicalFlow, host: Host, packet: Mapping[str, str], metadata: int) -> bool:
     """Return whether a logical flow may be for a packet: none of what is known speaks against."""
-    packet = packet_of(header)
-    metadata = _number(dict(_pairs(header)).get("metadata", ""))
+    # A flow that takes all there is says nothing of this packet.
+    if not any(name in flow.match for name in packet):
+        return False
     if metadata not in {host.datapaths.get(each) for each in flow.datapaths}:
         return False
     try:
         can = can_hold(flow.match, flow.pipeline, replace(host.local, packet=packet))
     except RemoteProtocolError:
         return False
-    # A flow that takes all there is says nothing of this packet.
-    return can is not Can.NEVER and any(name in flow.match for name in packet)
+    return can is not Can.NEVER
 
 
 def _secured(

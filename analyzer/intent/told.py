@@ -183,8 +183,13 @@ class Teller:
             more = len(incidents) - _MOST_NAMED
             text = "; ".join([*named, *([f"{more} more"] if more > 0 else [])])
             symptom = incidents[0].verdict.symptom.capitalize()
-            wanted[node_name] = f"Network{symptom}", text[:_MAX_TEXT]
+            wanted[node_name] = f"Network{symptom}", _line(text)
         return wanted
+
+
+def _line(text: str) -> str:
+    """Return a message that a terminal shows as it is: hosts are quoted in it."""
+    return "".join(c if c.isprintable() else " " for c in text[:_MAX_TEXT])
 
 
 def _container(component: Component) -> str:
@@ -220,7 +225,7 @@ def _event(incident: Incident, place: Place) -> Event:
             },
             "type": "Normal" if is_over else "Warning",
             "reason": "NetworkRecovered" if is_over else "NetworkFault",
-            "message": (f"over: {text}" if is_over else text)[:_MAX_TEXT],
+            "message": _line(f"over: {text}" if is_over else text),
             "source": {"component": "netagent"},
             "reportingComponent": "netagent",
             "firstTimestamp": at,

@@ -44,18 +44,27 @@ def read(
         found = _end(reach, ingress.get(pair), egress.get(pair))
         if found is not None:
             stopped[pair] = found
-    by_host: defaultdict[tuple[str, str], list[OrderedPair]] = defaultdict(list)
+    by_host: defaultdict[str, defaultdict[str, list[OrderedPair]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for pair, (host, _, end) in stopped.items():
-        by_host[host, end.bridge].append(pair)
+        by_host[host][end.bridge].append(pair)
     told: dict[OrderedPair, Reach | None] = dict(reaches)
     if not by_host:
         return told
-    asks = []
-    for (host, bridge), pairs in by_host.items():
+    asks, asked = [], list[tuple[str, str, list[OrderedPair]]]()
+    for host, bridges in by_host.items():
+        # A controller drives one bridge of a host, and each question costs it and its database.
+        bridge, pairs = max(sorted(bridges.items()), key=lambda each: len(each[1]))
+        missing += [
+            f"what the controller of {host} wants on {other}: asked about {bridge} alone"
+            for other in sorted(bridges.keys() - {bridge})[:1]
+        ]
         _, ports, ends = zip(*(stopped[pair] for pair in pairs), strict=True)
         asks.append(Ask(host, MeaningRequest(bridge=bridge, ends=ends, ports=ports)))
+        asked.append((host, bridge, pairs))
     replies = yield asks
-    for ((host, bridge), pairs), reply in zip(by_host.items(), replies, strict=True):
+    for (host, bridge, pairs), reply in zip(asked, replies, strict=True):
         if not isinstance(reply, MeaningReply) or len(reply.meant) != len(pairs):
             why = reply.text if isinstance(reply, Failed) else "no answer to the question"
             missing.append(f"what the controller of {host} wants: {why}")

@@ -80,7 +80,7 @@ class Agents(Protocol):
         """Return what a host's tables disagree about; raises Unreachable or TooSoon."""
 
 
-Meanings = Callable[[str, MeaningRequest], Awaitable[MeaningReply]]
+Meanings = Callable[[str, MeaningRequest, float], Awaitable[MeaningReply]]
 
 
 class Asker:
@@ -227,14 +227,7 @@ class Asker:
             case ValidateRequest():
                 return await self._agents.validate(host, request, deadline_s=deadline_s)
             case MeaningRequest():
-                return await self._mean(host, request, deadline_s)
-
-    async def _mean(self, host: str, request: MeaningRequest, deadline_s: float) -> MeaningReply:
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await self.meaning(host, request)
-        except TimeoutError:
-            raise Unreachable(host, "timeout") from None
+                return await self.meaning(host, request, deadline_s)
 
     def _say(self, event: Event) -> None:
         if isinstance(event, IncidentChanged):
@@ -255,7 +248,7 @@ class Asker:
             log.info(event.event, **event.values)
 
 
-async def _no_controller(host: str, _asked: MeaningRequest) -> MeaningReply:
+async def _no_controller(host: str, _asked: MeaningRequest, _deadline_s: float) -> MeaningReply:
     raise CapabilityMissing(
         f"the intent of {host}", "only OVN's databases say it: [controllers.ovn]"
     )

@@ -39,7 +39,8 @@ one that died is soon replaced, and one that cannot live costs little CPU."""
 END_S = 1.5
 """Seconds that a reader may take to end. Chosen: the analyzer stops within three."""
 ANSWER_S = 15.0
-"""Seconds that an answer may take. Chosen: longer than the reader waits for its server."""
+"""Seconds that an answer may take; the reader drops what waited as long. Chosen: longer than the
+reader waits for its server."""
 
 log = structlog.get_logger()
 
@@ -259,8 +260,12 @@ class Controller:
             raise _gone()
         self._query += 1
         query, waiting = self._query, asyncio.get_running_loop().create_future()
+        frame = messages.framed(msgspec.structs.replace(asked, query=query))
+        if len(frame) > MAX_FRAME_BYTES:
+            # What a host says is in it; a reader ends at what it cannot take, and reads all anew.
+            raise RemoteProtocolError(f"a question of {len(frame)} bytes")
         self._waiting[query] = waiting
-        self._link.send(messages.framed(msgspec.structs.replace(asked, query=query)))
+        self._link.send(frame)
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer: Flows | Meanings = await waiting

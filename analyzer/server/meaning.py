@@ -10,13 +10,16 @@ import msgspec
 import structlog
 
 from analyzer.controllers.messages import AskMeaning
+from analyzer.intent.model import Intent
 from analyzer.intent.ovn import SOURCE
+from analyzer.intent.owners import owners
 from analyzer.intent.reading import Meaning
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
 from analyzer.server.zones import Zones
-from netagent.model.errors import CapabilityMissing, NetAgentError
+from netagent.model.errors import CapabilityMissing, NetAgentError, Unreachable
+from netagent.wire.controller import ControllerState
 from netagent.wire.messages import FlowsReply
 
 log = structlog.get_logger()
@@ -26,6 +29,11 @@ Dump = Callable[[str, str], Awaitable[FlowsReply]]
 _COOKIE = re.compile(r"cookie=0x([0-9a-f]{1,16})\b")
 _TABLE = re.compile(r"\btable=(\d{1,3})\b")
 _METADATA = re.compile(r"[ ,]metadata=0x([0-9a-f]{1,16})(?![0-9a-f/])")
+SHARE = 0.9
+"""Share of the time that there is, after which what is remembered has to do. Chosen: the window
+does not wait for who is late."""
+MOST_REFUSED = 4096
+"""Most flows of policies that are remembered. Chosen: four on each of a thousand hosts."""
 MOST_FLOWS = 200_000
 """Most flows of a bridge that are looked at. Chosen: twenty times those of the largest networks."""
 
@@ -35,13 +43,41 @@ class Meanings:
 
     def __init__(self, controller: Controller | Zones, driven: DrivenHosts, dump: Dump) -> None:
         self._controller, self._driven, self._dump = controller, driven, dump
+        self._refused: dict[tuple[str, int], Meant] = {}
+        """Host and cookie of a flow by which a policy refused packets, the newest last."""
 
-    async def read(self, host: str, asked: MeaningRequest) -> MeaningReply:
-        """Return what each end means; raises Unreachable, CapabilityMissing and the like."""
+    async def read(self, host: str, asked: MeaningRequest, deadline_s: float) -> MeaningReply:
+        """Return what each end means, within `deadline_s`.
+
+        Raises Unreachable, CapabilityMissing and the like.
+        What a policy refused stays refused while nobody can be asked: its flow is there still.
+        """
+        flows = [(host, end.flow.cookie if end.flow else 0) for end in asked.ends]
+        try:
+            async with asyncio.timeout(deadline_s * SHARE):
+                reply = await self._read(host, asked)
+        except (NetAgentError, TimeoutError) as error:
+            known = [self._refused.get(flow, Meant()) for flow in flows]
+            if not any(each.meaning for each in known):
+                if isinstance(error, TimeoutError):
+                    raise Unreachable(host, "timeout") from None
+                raise
+            return MeaningReply(meant=tuple(known))
+        for flow, meant in zip(flows, reply.meant, strict=True):
+            self._refused.pop(flow, None)
+            if meant.meaning == Meaning.REFUSED.value and flow[1]:
+                self._refused[flow] = meant
+        while len(self._refused) > MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        return reply
+
+    async def _read(self, host: str, asked: MeaningRequest) -> MeaningReply:
         said = self._driven.said.get(host)
         if said is None or not said.state.chassis or said.state.source != SOURCE:
             raise CapabilityMissing(f"the intent of {host}", f"{SOURCE} does not drive it, it says")
-        self._controller.intent_of(host)
+        if self._owner(said.state.chassis, self._controller.intent_of(host)) != host:
+            why = f"another host is {said.state.chassis}, as the controller has it"
+            raise CapabilityMissing(f"the intent of {host}", why)
         reply = await self._dump(host, asked.bridge)
         installed = await asyncio.to_thread(places, reply.flows)
         ports = self._controller.intent_of(host).ports.values()
@@ -59,7 +95,8 @@ class Meanings:
         meant = zip(answer.meant, came, strict=True)
         return MeaningReply(
             meant=tuple(
-                self._left(each, host, port) or self._placed(each, host) for each, port in meant
+                self._left(each, host, said.state, port) or self._placed(each, host)
+                for each, port in meant
             )
         )
 
@@ -87,13 +124,15 @@ class Meanings:
             }
         return found
 
-    def _left(self, meant: Meant, host: str, interface: str) -> Meant | None:
+    def _left(
+        self, meant: Meant, host: str, state: ControllerState, interface: str
+    ) -> Meant | None:
         """Return what it means that no flow takes what comes by an interface.
 
         That is its port's, where the controller has it at another host, or at none; or the host's,
         where it has no record of that.
         """
-        state, intent = self._driven.said[host].state, self._controller.intent_of(host)
+        intent = self._controller.intent_of(host)
         plugged = [each for each in state.ports if each.interface == interface]
         known = [each.name for each in plugged if each.name in intent.ports]
         if not known:  # it calls itself something else
@@ -105,19 +144,22 @@ class Meanings:
             return None
         placement = intent.placements.get(known[0])
         where = placement.chassis if placement is not None else ""
-        if where == state.chassis or self._has(where, known[0]):
+        if where == state.chassis or self._has(where, known[0], intent):
             return None  # it is where it should be, whatever this host calls its interface
         if state.chassis not in intent.chassis:
             return Meant(meaning=Meaning.MISSING.value, text=_no_record(host, known[0]), part=host)
         text = f"{host} has no flows for {known[0]}: its controller has it at {where or 'no host'}"
         return Meant(meaning=Meaning.MISSING.value, text=text, part=f"port {known[0]}")
 
-    def _has(self, chassis: str, port: str) -> bool:
+    def _has(self, chassis: str, port: str, intent: Intent) -> bool:
         """Return whether the host that is called so has a port plugged in, by its own word."""
-        return chassis != "" and any(
-            said.state.chassis == chassis and any(each.name == port for each in said.state.ports)
-            for said in self._driven.said.values()
-        )
+        said = self._driven.said.get(self._owner(chassis, intent))
+        return said is not None and any(each.name == port for each in said.state.ports)
+
+    def _owner(self, chassis: str, intent: Intent) -> str:
+        """Return the host that a chassis is; "" where nobody says so who may be."""
+        claims = {host: said.state.chassis for host, said in self._driven.said.items()}
+        return owners(claims, intent.chassis, claims).get(chassis, "")
 
     def _placed(self, meant: Meant, of: str) -> Meant:
         """Return what is at fault where no flow leads to a port: its host, or its binding.

@@ -39,6 +39,9 @@ class Trail:
         if not lines:
             return
         if _size(self._path) > self._most:
+            # What is open stays open, however much is told meanwhile.
+            breaker = [entry for entry in self.read() if entry.action is None][-1:]
+            lines = b"".join(msgspec.json.encode(each) + b"\n" for each in breaker) + lines
             self._path.replace(self._before)
         with os.fdopen(os.open(self._path, _FLAGS, 0o600), "r+b") as file:
             end = file.seek(0, os.SEEK_END)

@@ -23,6 +23,11 @@ Options = Annotated[str, Meta(max_length=4096)]
 """Geneve's options as the datapath prints them; 252 bytes of them (RFC 8926) take no more."""
 
 
+Reason = Annotated[str, Meta(max_length=1 << 16)]
+"""Why a packet ends there. Chosen: it becomes an incident's sentence, and what agents say is far
+shorter."""
+
+
 def _bounded(*values: int | None) -> None:
     if any(value is not None and value > MAX_INTEGER for value in values):
         raise ValueError("integer of 64 bits expected")
@@ -51,7 +56,7 @@ class End(Struct, frozen=True, kw_only=True):
     kind: EndKind
     bridge: str
     table: Integer
-    reason: str
+    reason: Reason
     port: str = ""
     flow: Quote | UnsetType = UNSET
     nearest: Quote | UnsetType = UNSET

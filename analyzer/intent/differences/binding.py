@@ -59,7 +59,7 @@ def unbound(sight: Sight) -> Iterator[Mismatch]:
         at = sight.ends.plugged(name)
         working = [each for each in at if sight.connected(each[0])]
         if wanted := [each for each in working if _is_wanted(port, each[0], sight)]:
-            yield _unbound(port, wanted[0])
+            yield _unbound(port, *wanted)
         elif working:
             yield _misplaced(port, working[0], placement)
         elif not at and (other := sight.ends.elsewhere(port)) and sight.connected(other[0]):
@@ -70,15 +70,18 @@ def _is_wanted(port: Port, host: str, sight: Sight) -> bool:
     return not port.hosts or not sight.names_of(host).isdisjoint(port.hosts)
 
 
-def _unbound(port: Port, at: Plugged) -> Mismatch:
+def _unbound(port: Port, at: Plugged, *others: Plugged) -> Mismatch:
     host, plugged = at
     text = f"port {port.name} is at no host, though {plugged.interface} of {host} is plugged in"
     if plugged.name != port.name:
         text += f" for it and says {plugged.name or 'no name'}"
     read = _where(port, at) | {"iface-id": plugged.name}
+    hosts = (host, *(other for other, _ in others))
+    if others:
+        read["plugged in at"] = quoted(f"{h} {p.interface}" for h, p in (at, *others))
     name = f"port {port.name}"
     return Mismatch(
-        FindingKind.PORT_UNBOUND, name, text, BINDING_NS, read, (host,), ports=(port.name,),
+        FindingKind.PORT_UNBOUND, name, text, BINDING_NS, read, hosts, ports=(port.name,),
         interface=(host, plugged.interface),
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from analyzer.intent.endpoints import Ends
 from analyzer.intent.model import Chassis, Intent
+from analyzer.intent.owners import owners
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -70,6 +71,9 @@ class Mismatch:
     """The interface that is not as it should be, and its host first."""
     mark: str = ""
     """What has to stay the same meanwhile: where it moves, something works."""
+    some: frozenset[str] = frozenset()
+    """One of these has to be among them all the while, where there are any: else each is only late,
+    one after the other."""
 
     @property
     def key(self) -> tuple[FindingKind, str, str]:
@@ -87,25 +91,30 @@ class Sight:
     endpoints: Iterable[Endpoint]
     now_ns: int
     heard: dict[str, ControllerState] = field(init=False)
-    """Hosts that speak, and know how their instance is."""
+    """Hosts that speak, know how their instance is, and say no other's name."""
     ends: Ends = field(init=False)
     owners: dict[str, str] = field(init=False)
-    """Chassis -> its host, the silent ones' too."""
+    """Chassis -> its host, the silent ones' too, as `analyzer.intent.owners` has it."""
     hosts: set[str] = field(init=False)
     """Names of all hosts that were ever heard."""
 
     def __post_init__(self) -> None:
-        self.heard = {
-            host: said.state
-            for host, said in sorted(self.states.items())
-            if said.wall_ns > self.now_ns - FRESH_NS
-            and said.state.source == self.intent.source
-            and said.state.working is not Working.UNKNOWN
-        }
         endpoints = tuple(self.endpoints)
-        self.ends = Ends(self.intent.ports, self.heard, endpoints)
-        self.owners = {said.state.chassis: host for host, said in self.states.items()}
         self.hosts = {*self.states, *(end.host for end in endpoints)}
+        claims = {
+            host: said.state.chassis
+            for host, said in self.states.items()
+            if said.state.source == self.intent.source
+        }
+        self.owners = owners(claims, self.intent.chassis, self.hosts)
+        self.heard = {
+            host: self.states[host].state
+            for host, chassis in sorted(claims.items())
+            if self.states[host].wall_ns > self.now_ns - FRESH_NS
+            and self.states[host].state.working is not Working.UNKNOWN
+            and (not chassis or self.owners.get(chassis) == host)
+        }
+        self.ends = Ends(self.intent.ports, self.heard, endpoints)
 
     @property
     def is_blind(self) -> bool:

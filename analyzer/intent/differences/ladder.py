@@ -5,6 +5,7 @@ What cannot be read is one finding, whatever hangs on it: nobody is accused of w
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from analyzer.intent.differences.contract import SHARED, Mismatch, Sight, quoted
 from analyzer.intent.model import Chassis
@@ -75,7 +76,8 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
             yield _translation(name, text, read, untold, str(ladder.translated), intent.zone)
     if untold:
         text = f"makes nothing of {len(untold)} ports that are plugged in"
-        yield _translation(name, text, read, untold, "ports", intent.zone)
+        told = _translation(name, text, read, untold, "ports", intent.zone)
+        yield replace(told, some=frozenset(untold))
 
 
 def _translation(
@@ -112,14 +114,18 @@ def instances(sight: Sight) -> Iterator[Mismatch]:
 def _behind(
     host: str, state: ControllerState, chassis: Chassis, sight: Sight
 ) -> Iterator[Mismatch]:
+    # Nobody has installed what is not translated: a word of before the database was set back, or
+    # no true one. Both are rows of one database, so neither is read later than the other.
+    translated = sight.intent.ladder.translated
     others = [
         each.installed
         for each in sight.intent.chassis.values()
         if each.is_registered and each.installed is not None and each.name != chassis.name
-    ]
+        and (translated is None or each.installed <= translated)
+    ]  # fmt: skip
     whose, newest = "others", max(others, default=0)
     if sight.intent.zone and not others:  # a zone of one host has nobody to compare it with
-        whose, newest = "translated", sight.intent.ladder.translated or 0
+        whose, newest = "translated", translated or 0
     if chassis.installed is None or chassis.installed >= newest:
         return
     text = f"{host} has installed {chassis.installed}, and "

@@ -3,15 +3,21 @@
 
 Theory of operation. `step` takes what everybody said last, and puts all questions to it. A
 mismatch counts once it was seen at each step for as long as its question says; one step without it
-begins anew. What follows from another mismatch is not told beside it. While a controller cannot be
-read nothing new can be seen of it: what stood is kept until it is told that it is away, and then
-that is all there is.
+begins anew, and a pause between two steps counts for little. What follows from another mismatch is
+not told beside it. While a controller cannot be read nothing new can be seen of it: what stood is
+kept until it is told that it is away, and then that is all there is.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from analyzer.intent.differences.binding import contested, unbound
-from analyzer.intent.differences.contract import Difference, HostSaid, Mismatch, Sight
+from analyzer.intent.differences.contract import (
+    FRESH_NS,
+    Difference,
+    HostSaid,
+    Mismatch,
+    Sight,
+)
 from analyzer.intent.differences.ghosts import ghosts
 from analyzer.intent.differences.ladder import away, instances, translation
 from analyzer.intent.differences.security import refused
@@ -51,8 +57,11 @@ class Differences:
         """Whether it is too early to tell that nothing differs any more, as what held before a
         restart may still."""
         self._began_ns: int | None = None
+        self._stepped_ns = 0
         self._since: dict[Key, int] = {}
         """Mismatches seen at the newest step -> instant since when each is."""
+        self._some: dict[Key, frozenset[str]] = {}
+        """Of each mismatch what was among them at each step."""
         self._standing: dict[Key, Mismatch] = {}
         self._told: dict[Key, Difference] = {}
 
@@ -77,11 +86,15 @@ class Differences:
         for ask in self._asked:
             for mismatch in ask(sight):
                 seen.setdefault(mismatch.key, mismatch)
-        since = {key: min(now_ns, self._since.get(key, now_ns)) for key in seen}
+        # Where nobody looked for long, or the clock was set ahead, nobody knows what was meanwhile.
+        unseen_ns = max(0, now_ns - self._stepped_ns - FRESH_NS) if self._since else 0
+        self._stepped_ns = now_ns
+        since = {key: min(now_ns, self._since.get(key, now_ns) + unseen_ns) for key in seen}
+        since |= dict.fromkeys(self._others_now(seen), now_ns)
         if sight.is_blind and not any(_is_away(self._standing[key]) for key in self._standing):
             held = {key: each for key, each in self._standing.items() if key not in seen}
             seen |= held
-            since |= {key: self._since[key] for key in held}
+            since |= {key: min(now_ns, self._since[key] + unseen_ns) for key in held}
         ages = {key: now_ns - since[key] for key in seen}
         following = _following(seen, ages, REASON_NS)
         # A reason that is gone does not leave behind what nobody could have mended meanwhile.
@@ -94,6 +107,19 @@ class Differences:
         self._began_ns = min(now_ns, now_ns if self._began_ns is None else self._began_ns)
         self.is_young = now_ns - self._began_ns < YOUNG_NS
         return self._tell(self._standing, self._soon(seen, ages), sight)
+
+    def _others_now(self, seen: Mapping[Key, Mismatch]) -> list[Key]:
+        """Return the mismatches of which nothing is left that was among them as they began."""
+        parted = []
+        kept: dict[Key, frozenset[str]] = {}
+        for key, each in seen.items():
+            if each.some:
+                kept[key] = self._some.get(key, each.some) & each.some
+                if not kept[key]:
+                    parted.append(key)
+                    kept[key] = each.some
+        self._some = kept
+        return parted
 
     def _soon(self, seen: Mapping[Key, Mismatch], ages: Mapping[Key, int]) -> dict[Key, Mismatch]:
         """Return what does not stand yet, and follows from nothing else that is seen."""
@@ -153,7 +179,7 @@ def _following(seen: Mapping[Key, Mismatch], ages: Mapping[Key, int], reason_ns:
             case FindingKind.TUNNEL_ADDRESS_WRONG:
                 return not taken.isdisjoint(each.hosts[:1])
             case FindingKind.PORT_UNBOUND:
-                return each.part in contested or not unable.isdisjoint(each.hosts)
+                return each.part in contested or unable.issuperset(each.hosts)
             case FindingKind.PORT_MISPLACED:
                 return each.part in contested or is_old
             case FindingKind.ADDRESS_REFUSED:

@@ -55,7 +55,8 @@ def taken(sight: Sight) -> Iterator[Mismatch]:
                 f"addresses of {host}": quoted(own(sight.heard[host])),
                 f"addresses of {holder}": quoted(own(sight.heard[holder])),
             }
-            concerned = (host, holder)
+            # What is recorded for a host is not refused, whoever else says that it offers it.
+            concerned = (host,) if address in _recorded(holder, sight) else (host, holder)
             yield Mismatch(
                 FindingKind.TUNNEL_ADDRESS_TAKEN, f"tunnel {host}", text, TUNNEL_NS, read,
                 concerned, ports=sight.unplaced(concerned),
@@ -64,9 +65,13 @@ def taken(sight: Sight) -> Iterator[Mismatch]:
 
 def _strangeness(host: str, address: str, sight: Sight) -> tuple[bool, bool, str]:
     """Return what puts the host first whose address it is."""
+    return address not in own(sight.heard[host]), address not in _recorded(host, sight), host
+
+
+def _recorded(host: str, sight: Sight) -> set[str | None]:
+    """Return the addresses at which a host offers tunnels, as its controller knows."""
     chassis = sight.chassis_of(host)
-    recorded = {canonical(each.address) for each in chassis.encapsulations} if chassis else set()
-    return address not in own(sight.heard[host]), address not in recorded, host
+    return {canonical(each.address) for each in chassis.encapsulations} if chassis else set()
 
 
 def _is_readable(state: ControllerState) -> bool:

@@ -10,6 +10,7 @@ from analyzer.actions.broker import (
     CONFIRM_NS,
     HELP_NS,
     HOUR_NS,
+    MOST_WHY,
     Broker,
     Limits,
     Mode,
@@ -58,6 +59,14 @@ def test_what_is_not_listed_is_advised_where_the_rest_is_done():
     made.take(incident(), 0)
     assert made.step(CONFIRM_NS, hosts=100) == []
     assert steps(made) == [Step.ADVISED]
+
+
+def test_a_host_that_says_much_makes_no_line_of_the_trail_that_is_not_read_again():
+    made, said = broker(), incident()
+    long = replace(said, verdict=replace(said.verdict, summary="x" * 1_000_000))
+    made.take(long, 0)
+    (action,) = made.step(CONFIRM_NS, hosts=100)
+    assert len(action.why) == MOST_WHY
 
 
 def test_it_takes_two_confirmations():

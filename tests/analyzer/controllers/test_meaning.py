@@ -11,7 +11,7 @@ from analyzer.controllers.meaning import KEPT_S, Meanings, meanings
 from analyzer.controllers.messages import AskMeaning
 from analyzer.controllers.selecting import NORTHBOUND, SOUTHBOUND
 from analyzer.questions import CHANGED
-from netagent.model.errors import Unreachable
+from netagent.model.errors import RemoteProtocolError, Unreachable
 from netagent.wire.walk import End, Quote
 from tests.analyzer.intent.recorded import selected, told
 
@@ -65,6 +65,12 @@ def test_a_policy_a_disabled_port_and_one_that_is_nowhere_are_told_apart():
 def test_a_flow_that_is_gone_since_the_walk_tells_nothing():
     (meant,) = meanings(selected(), asked(end(0xDEAD))).meant
     assert meant.meaning == CHANGED
+
+
+def test_a_host_that_lacks_all_its_flows_takes_no_more_than_its_time(monkeypatch):
+    monkeypatch.setattr(room, "BUDGET_S", -1.0)
+    with pytest.raises(RemoteProtocolError, match="too many"):
+        meanings(selected(), asked(end(0)))
 
 
 def test_an_end_that_arrives_means_nothing():

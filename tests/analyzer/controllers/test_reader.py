@@ -164,3 +164,21 @@ def test_a_bug_in_reading_flows_is_an_answer_too(central, listener, monkeypatch)
         listener.say(AskFlows(query=query))
         said = next(said for said in iter(listener.hear, None) if isinstance(said, NoFlows))
         assert (said.query, "ZeroDivisionError" in said.error) == (query, True)
+
+
+def test_what_waited_for_longer_than_anybody_does_is_not_looked_up(central, listener, monkeypatch):
+    asked = []
+
+    def read(_remotes, question, _northbound):
+        asked.append(question.query)
+        if len(asked) == 1:
+            monkeypatch.setattr(reader, "WAIT_S", -1.0)  # from now on all comes too late
+        return Flows(query=question.query, flows=())
+
+    monkeypatch.setattr(reader, "read_flows", read)
+    for query in (1, 2):
+        listener.say(AskFlows(query=query))
+    said = [next(s for s in iter(listener.hear, None) if isinstance(s, Flows | NoFlows))
+            for _ in range(2)]  # fmt: skip
+    assert [(each.query, type(each)) for each in said] == [(1, Flows), (2, NoFlows)]
+    assert asked == [1]

@@ -220,3 +220,13 @@ def test_in_the_end_the_nodes_that_are_degraded_are_those_of_confirmed_incidents
         if each.state is CONFIRMED and each.verdict.component.name[4] != "3"
     }
     assert {name for name, status in has.items() if status == "True"} == wanted
+
+
+def test_what_a_terminal_would_obey_is_in_no_message():
+    odd = Component(Kind.FLOW, "gpu-0/br\x1b[2J/table=3")
+    teller = Teller(book())
+    teller.note(incident(component=odd))
+    (told_,) = events(teller)
+    (condition,) = conditions(teller, [incident(component=odd)], 0).values()
+    assert told_.body["message"] == "flow gpu-0/br [2J/table=3 fails (incident i1)"
+    assert condition["message"] == "flow gpu-0/br [2J/table=3: loss (i1)"

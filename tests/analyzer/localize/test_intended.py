@@ -14,8 +14,8 @@ OTHER = EndpointId("a", 1), EndpointId("b", 1)
 FLOW = Quote("br-int", 40, 0, 0, 0, 0, "priority=0 actions=drop")
 
 
-def walk(kind="dropped", host="h1"):
-    end = End(kind, "br-int", 40, "drop", flow=FLOW)
+def walk(kind="dropped", host="h1", bridge="br-int"):
+    end = End(kind, bridge, 40, "drop", flow=FLOW)
     return LocalWalk(host, "br-int", "a-0", (end,), ())
 
 
@@ -95,3 +95,14 @@ def test_without_an_answer_all_stays_and_it_is_missed(reply):
     _, found, missing = told(reaches, {PAIR: walk()}, {}, reply)
     assert found == reaches
     assert "controller of h1" in missing[0]
+
+
+def test_of_a_host_one_bridge_is_asked_about_however_many_it_says_that_there_are():
+    pairs = [(EndpointId(f"a{n}", 0), EndpointId("b", 0)) for n in range(9)]
+    bridges = ["br-int", "br-int", *(f"br{n}" for n in range(7))]
+    egress = {p: walk(bridge=bridge) for p, bridge in zip(pairs, bridges, strict=True)}
+    reply = MeaningReply(meant=(Meant(meaning="refused"),) * 2)
+    asks, found, missing = told({pair: stopped() for pair in pairs}, egress, {}, reply)
+    assert [(each.request.bridge, len(each.request.ends)) for each in asks] == [("br-int", 2)]
+    assert [pair for pair in pairs if found[pair] is None] == pairs[:2]
+    assert len(missing) == 1

@@ -9,13 +9,25 @@ import pytest
 
 from analyzer.config import Ovn
 from analyzer.controllers import messages
-from analyzer.controllers.messages import HEAD, AskFlows, Flows, NoFlows, Open, Ready, Source, Told
+from analyzer.controllers.messages import (
+    HEAD,
+    MAX_FRAME_BYTES,
+    AskFlows,
+    AskMeaning,
+    Flows,
+    NoFlows,
+    Open,
+    Ready,
+    Source,
+    Told,
+)
 from analyzer.intent.changes import PLACEMENTS, PORTS, Changes, Known
 from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Ladder, Placement, Port
 from analyzer.server import controllers
 from analyzer.server.controllers import Controller, LinkClosed
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
+from netagent.wire.walk import End
 from tests.analyzer.certificates import Authority
 from tests.analyzer.controllers.central import (
     NB,
@@ -165,6 +177,20 @@ def test_logical_flows_are_asked_for_and_answered_by_number(monkeypatch):
         monkeypatch.setattr(controllers, "ANSWER_S", 0.01)
         with pytest.raises(CapabilityMissing, match="ask again"):
             await controller.flows()
+
+    played(monkeypatch, play)
+
+
+def test_a_question_that_a_reader_cannot_take_is_not_put_to_it(monkeypatch):
+    """What hosts say is in it: one with a stolen key could end the reader over and over."""
+    end = End(kind="dropped", bridge="br-int", table=0, reason="x" * (MAX_FRAME_BYTES // 2))
+
+    async def play(fake, controller):
+        await until(lambda: controller.pid)
+        asked = AskMeaning(query=0, chassis="h1", installed=(), ends=(end, end))
+        with pytest.raises(RemoteProtocolError, match="a question of"):
+            await controller.meaning(asked)
+        assert len(fake.links[0].given) == 1
 
     played(monkeypatch, play)
 

@@ -11,10 +11,10 @@ from analyzer.questions import MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.meaning import Meanings as Answers
 from analyzer.server.meaning import places
-from netagent.model.errors import CapabilityMissing
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.messages import FlowsReply
-from netagent.wire.walk import End
+from netagent.wire.walk import End, Quote
 
 NOW = 10**18
 DUMP = (
@@ -32,7 +32,7 @@ def state(host, *ports):
 
 def meaning(
     meant, *, chassis=("h1", "h2"), placed="", away=(), ports=("p",), host="h1", came="", macs=(),
-    of_h2=None, of_h1=(),
+    of_h2=None, of_h1=(), h1_is="h1", more=(),
 ):  # fmt: skip
     asked, asking_host = [], host
 
@@ -50,15 +50,17 @@ def meaning(
             name: Port(name, is_enabled=name != "off", macs=dict(macs).get(name, ()))
             for name in ports
         },
-        {"p": Placement("p", placed)}, {name: Chassis(name) for name in chassis},
+        {"p": Placement("p", placed)}, {name: Chassis(name, name) for name in chassis},
     )  # fmt: skip
     driven = DrivenHosts()
-    driven.take("h1", NOW, state("h1", *of_h1), NOW)
+    driven.take("h1", NOW, state(h1_is, *of_h1), NOW)
+    for each in more:
+        driven.take(each, NOW, state(each), NOW)
     driven.take("h2", NOW, of_h2 or state("h2", "p"), NOW)
     made = Answers(SimpleNamespace(intent_of=lambda _host: intent, meaning=answer), driven, dump)
     dropped = End(kind="dropped", bridge="br-int", table=0, reason="drop")
     asking = MeaningRequest(bridge="br-int", ends=(dropped,), ports=(came,) if came else ())
-    return asyncio.run(made.read(host, asking)).meant[0], asked
+    return asyncio.run(made.read(host, asking, 60.0)).meant[0], asked
 
 
 def test_flows_are_read_as_they_are_printed():
@@ -98,6 +100,22 @@ def test_a_host_that_claims_a_port_which_another_one_has_accuses_nobody():
     liar = state("h2", "p")
     told, _ = meaning(UNKNOWN, host="h2", came="p-i", placed="h1", of_h2=liar, of_h1=("p",))
     assert told == UNKNOWN
+
+
+def test_a_host_that_says_that_it_is_another_one_is_told_nothing_of_that_one():
+    with pytest.raises(CapabilityMissing):
+        meaning(UNKNOWN, host="h2", of_h2=state("h1", "p"))
+
+
+def test_who_says_that_it_is_another_host_with_a_port_excuses_nobody():
+    liar = state("h2", "p")
+    told, _ = meaning(UNKNOWN, host="h2", came="p-i", placed="h3", chassis=("h1", "h2", "h3"))
+    assert told.part == "port p"
+    told, _ = meaning(
+        UNKNOWN, host="h2", came="p-i", placed="h3", chassis=("h1", "h2", "h3"), of_h2=liar,
+        of_h1=("p",), h1_is="h3", more=("h3",),
+    )  # fmt: skip
+    assert told.part == "port p"
 
 
 NOWHERE = Meant(meaning="missing", part="port p", by="port p", text="nowhere")
@@ -142,11 +160,53 @@ def test_a_port_that_is_somewhere_or_that_nobody_knows_now_is_not_accused(known)
 def test_a_host_that_no_controller_drives_has_no_intent():
     driven = DrivenHosts()
     driven.take("h8", 1, ControllerState(source="acme", chassis="c8"), 1)
-    made = Answers(SimpleNamespace(intent=Intent("ovn", 1)), driven, None)
+    made = Answers(None, driven, None)
     with pytest.raises(CapabilityMissing):
-        asyncio.run(made.read("h8", MeaningRequest(bridge="br-int", ends=())))
+        asyncio.run(made.read("h8", MeaningRequest(bridge="br-int", ends=()), 60.0))
     with pytest.raises(CapabilityMissing):
-        asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=())))
+        asyncio.run(made.read("h9", MeaningRequest(bridge="br-int", ends=()), 60.0))
+
+
+@pytest.mark.parametrize("how", ["fails", "hangs"])
+def test_what_a_policy_refused_stays_refused_while_nobody_can_be_asked(how):
+    fails = False
+
+    async def answer(_question, *, host):
+        assert host == "h1"
+        if fails and how == "hangs":
+            await asyncio.Event().wait()
+        if fails:
+            raise RemoteProtocolError("no leader")
+        return Meanings(query=1, meant=(Meant(meaning="refused", by="ACL quarantine"), UNKNOWN))
+
+    async def dump(_host, bridge):
+        return FlowsReply(bridge=bridge, wall_ns=NOW, flows=DUMP)
+
+    driven = DrivenHosts()
+    driven.take("h1", NOW, state("h1"), NOW)
+    intent = Intent("ovn", NOW, chassis={"h1": Chassis("h1", "h1")})
+    controller = SimpleNamespace(intent_of=lambda _host: intent, meaning=answer)
+    made = Answers(controller, driven, dump)
+    ends = [stopped_by(7), stopped_by(9), stopped_by(11)]
+
+    async def inside():
+        nonlocal fails
+        asked = MeaningRequest(bridge="br-int", ends=tuple(ends[:2]))
+        first = await made.read("h1", asked, 60.0)
+        fails = True
+        second = await made.read("h1", MeaningRequest(bridge="br-int", ends=tuple(ends)), 0.05)
+        with pytest.raises((RemoteProtocolError, Unreachable)):
+            await made.read("h1", MeaningRequest(bridge="br-int", ends=(ends[2],)), 0.05)
+        return first, second
+
+    first, second = asyncio.run(inside())
+    assert [each.meaning for each in first.meant] == ["refused", "unknown"]
+    assert second.meant == (first.meant[0], Meant(), Meant())
+
+
+def stopped_by(cookie):
+    flow = Quote(bridge="br-int", table=44, priority=1, cookie=cookie, text="actions=drop")
+    return End(kind="dropped", bridge="br-int", table=44, reason="drop", flow=flow)
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -77,3 +77,15 @@ def test_a_disk_that_refuses_is_told(tmp_path):
     (tmp_path / FILE).mkdir()
     with pytest.raises(OSError, match="Is a directory"):
         Trail(tmp_path / FILE).add([entry(1)])
+
+
+@pytest.mark.parametrize("step", [Step.OPENED, Step.CLOSED])
+def test_the_breaker_stays_as_it_is_however_much_is_told_after_it(tmp_path, step):
+    trail = Trail(tmp_path / FILE, most_bytes=1_000)
+    trail.add([entry(0, Step.OPENED, None), entry(1, step, None)])
+    for n in range(2, 100):
+        trail.add([entry(n, Step.ADVISED)])
+    read = trail.read()
+    assert [each for each in read if each.action is None][-1] == entry(1, step, None)
+    assert read[-1] == entry(99, Step.ADVISED)
+    assert len(read) < 20

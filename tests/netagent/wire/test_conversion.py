@@ -158,3 +158,13 @@ def test_steps_too_many_to_print_are_refused(monkeypatch):
     monkeypatch.setattr(conversion, "MAX_STEPS", 1)
     with pytest.raises(RemoteProtocolError, match="longer or deeper"):
         taken(data_of(FULL))
+
+
+def test_a_reason_that_no_agent_would_give_is_no_walk():
+    """It becomes an incident's sentence, and is stored and sent wherever that is."""
+    data = data_of(FULL)
+    data["ends"][0]["reason"] = "x" * (1 << 16)
+    assert taken(data)
+    data["ends"][0]["reason"] += "x"
+    with pytest.raises(RemoteProtocolError):
+        taken(data)

@@ -26,8 +26,21 @@ def test_a_host_is_heard_that_spoke_lately_and_knows_how_it_is(change, age_ns, h
     sight = Sight(cluster.intent(), {"h0": said}, (), cluster.now_ns)
     assert ("h0" in sight.heard) is heard
     assert sight.connected("h0") is (heard and not change)
-    assert sight.owners == {"chassis-0": "h0"}
+    assert sight.owners == ({"chassis-0": "h0"} if change != {"source": "another"} else {})
     assert sight.hosts == {"h0"}
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+def test_who_says_that_it_is_another_host_is_not_heard(is_silent):
+    cluster = Cluster()
+    said = cluster.sight().states
+    stolen = structs.replace(said["h0"].state, chassis="chassis-1")
+    states = {**said, "h0": HostSaid(stolen, cluster.now_ns)}
+    if is_silent:
+        states["h1"] = HostSaid(said["h1"].state, cluster.now_ns - 2 * FRESH_NS)
+    sight = Sight(cluster.intent(), states, (), cluster.now_ns)
+    assert sorted(sight.heard) == (["h2", "h3"] if is_silent else ["h1", "h2", "h3"])
+    assert sight.owners["chassis-1"] == "h1"
 
 
 def test_a_host_has_the_names_of_its_agent_and_of_its_controller():

@@ -105,8 +105,18 @@ def test_a_host_without_a_record_is_reached_by_nobody():
 )
 def test_behind_is_who_installed_less_than_another(installed, behind):
     cluster = Cluster(ports=0)
+    cluster.asked = cluster.translated = 8
     cluster.chassis["chassis-1"] = replace(cluster.chassis["chassis-1"], installed=installed)
     assert [each.part for each in instances(cluster.sight())] == behind
+
+
+@pytest.mark.parametrize("translated", [7, None])
+def test_who_says_that_it_has_what_is_not_translated_puts_nobody_behind(translated):
+    cluster = Cluster(ports=0)
+    cluster.translated = translated
+    cluster.chassis["chassis-1"] = replace(cluster.chassis["chassis-1"], installed=1 << 60)
+    behind = [each.part for each in instances(cluster.sight())]
+    assert behind == ([] if translated else ["h0", "h2", "h3"])
 
 
 def test_one_host_alone_is_behind_nobody_and_records_of_nobody_count_not():

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analyzer.intent.differences import lasting
-from analyzer.intent.differences.contract import FRESH_NS
+from analyzer.intent.differences.contract import FRESH_NS, HostSaid
 from analyzer.intent.differences.lasting import YOUNG_NS
-from netagent.wire.controller import Working
+from analyzer.intent.model import Allowed
+from netagent.wire.controller import PluggedPort, Working
 from tests.analyzer.intent.differences.clusters import SECOND, STEP_NS, Cluster, named
 from tests.analyzer.intent.differences.faults import FAULTS
 
@@ -252,6 +254,19 @@ def test_a_clock_that_goes_back_makes_nothing_last():
     assert named(cluster.look()) == [("controller-stale", "controller h1")]
 
 
+@pytest.mark.parametrize("pause_s", [70, 3_600])
+def test_a_pause_or_a_clock_that_is_set_ahead_makes_nothing_last(pause_s):
+    cluster = shaped(1, 4, 3)
+    cluster.frozen, cluster.asked = True, cluster.asked + 1
+    assert cluster.look() == ()
+    cluster.now_ns += pause_s * SECOND
+    assert named(cluster.look()) == []
+    cluster.frozen = False
+    assert named(cluster.after(10)) == []
+    cluster.frozen, cluster.asked = True, cluster.asked + 1
+    assert named(cluster.after(70)) == [("translation-stale", "controller northd")]
+
+
 def test_a_difference_lasts_longer_than_words_that_are_old():
     cluster = shaped(1, 4, 3)
     shortest = {each.within_ns for each in FAULTS.values() if each.kind != "controller-away"}
@@ -277,3 +292,120 @@ def test_why_endpoints_lose_all_is_known_within_two_looks(name):
     assert [cluster.look() for _ in range(2)] == [(), ()]
     costly = [each for each in cluster.soon if each.ports or each.is_whole]
     assert named(costly) == [(fault.kind, f"controller {part}")]
+
+
+def lied(cluster, seconds, lie):
+    """Return what differs once h0 has told lies for a while; `lie` makes them of its words."""
+    for _ in range(seconds * SECOND // STEP_NS):
+        cluster.settle()
+        for host in cluster.host.values():
+            state = cluster.state(host)
+            state = lie(state) if host.name == "h0" else state
+            cluster.said[host.name] = HostSaid(state, cluster.now_ns)
+        given_ = cluster.intent(), cluster.said, cluster.endpoints(), cluster.now_ns
+        told = cluster.differences.step(*given_)
+        cluster.now_ns += STEP_NS
+    return named([each for each in told if each.lasts])
+
+
+def offering(cluster, *plugged, of="h1", **also):
+    """Return a lie: that a host has, and offers, the tunnel address of another one."""
+    address = cluster.host[of].address
+    return lambda state: structs.replace(
+        state, encapsulations=(address,), addresses=(address,),
+        ports=(*state.ports, *plugged), **also,
+    )  # fmt: skip
+
+
+def test_who_says_that_it_is_another_host_with_its_address_accuses_nobody():
+    cluster = shaped(1, 4, 3)
+    assert lied(cluster, 200, offering(cluster, chassis="chassis-1")) == []
+
+
+def test_who_says_that_it_is_another_host_with_its_port_accuses_nobody():
+    cluster = shaped(1, 4, 3)
+    name = next(each.name for each in cluster.plugs.values() if each.host == "h1")
+    port = cluster.port[name]
+    cluster.port[name] = replace(port, allowed=(Allowed(port.macs[0]),))
+    stolen = PluggedPort(name=name, interface="x", mac="02:00:00:00:00:99")
+    lie = {"chassis": "chassis-1", "ports": (stolen,)}
+    assert lied(cluster, 200, lambda state: structs.replace(state, **lie)) == []
+
+
+def test_who_offers_anothers_tunnel_hides_no_fault_of_that_host():
+    cluster = shaped(1, 4, 3)
+    cluster.host["h1"].working = Working.SILENT
+    told = lied(cluster, 200, offering(cluster))
+    assert told == [
+        ("controller-stale", "controller h1"),
+        ("tunnel-address-taken", "controller tunnel h0"),
+    ]
+
+
+def test_who_claims_a_port_and_can_bind_none_hides_not_that_it_is_unbound():
+    cluster = shaped(1, 4, 3)
+    port = cluster.declare()
+    cluster.plug(port, "h1")
+    settle = cluster.settle
+
+    def unbound():
+        settle()
+        cluster.placement[port.name] = replace(cluster.placement[port.name], chassis="")
+
+    cluster.settle = unbound
+    claim = PluggedPort(name=port.name, interface="x")
+    told = lied(cluster, 200, offering(cluster, claim, of="h2"))
+    assert ("port-unbound", f"controller port {port.name}") in told
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_a_translation_that_is_late_for_each_of_many_ports_does_not_stand_still(is_stuck):
+    cluster = shaped(1, 4, 3)
+    stuck = cluster.declare()
+    cluster.plug(stuck, "h1")
+    for _ in range(60):
+        cluster.plug(cluster.declare(), "h2")  # and is translated by the next look
+        cluster.translated = cluster.asked
+        told = cluster.look()
+        cluster.asked, cluster.frozen = cluster.translated, False
+        cluster.known = dict(cluster.port)
+        if is_stuck:
+            del cluster.known[stuck.name]
+        cluster.frozen = True
+    assert named(told) == ([("translation-stale", "controller northd")] if is_stuck else [])
+
+
+class Late(Cluster):
+    """A cluster of which the database is read late, and each host is heard late, in any order."""
+
+    most = 0
+    """Looks that either is behind, at most."""
+
+    def intent(self):
+        """Return what the controller said some time ago, never older than before."""
+        history = self.__dict__.setdefault("history", [])
+        history.append((self.now_ns, super().intent()))
+        seen = self.__dict__.setdefault("seen", 0)
+        oldest = max(seen, len(history) - 1 - self.most)
+        self.seen = self.rng.randint(oldest, len(history) - 1)
+        # That it cannot be read is known at once.
+        return replace(history[self.seen][1], away=dict(self.away))
+
+    def state(self, host):
+        """Return what a host said some time ago."""
+        words = self.__dict__.setdefault("words", {}).setdefault(host.name, [])
+        words.append(super().state(host))
+        return words[-1 - self.rng.randint(0, min(self.most, len(words) - 1))]
+
+
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**32))
+@pytest.mark.parametrize("most", [2, 4])
+def test_nobody_is_accused_where_databases_and_hosts_are_only_late(most, seed):
+    cluster = Late(seed, 4, 3)
+    cluster.asking, cluster.lazy = cluster.rng.choice([0.0, 0.5, 1.0]), 0.3
+    cluster.after(125)
+    cluster.most = most
+    churn = Churn(cluster)
+    for n in range(100):
+        assert named(churn.step()) == [], n

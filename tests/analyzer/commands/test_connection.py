@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+import argparse
+
+import httpx
+import pytest
+
+from analyzer.commands.connection import Connection, Refused, readable
+
+RED, TURNED = "\x1b[31mh1", "h1\u202e0h"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (RED, "?[31mh1"),
+        (TURNED, "h1?0h"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ({RED: [RED, 1, None, {"é": "日本"}]}, {"?[31mh1": ["?[31mh1", 1, None, {"é": "日本"}]}),
+    ],
+)
+def test_what_a_terminal_would_obey_is_not_shown(said, shown):
+    assert readable(said) == shown
+
+
+@pytest.mark.parametrize("is_json", [False, True])
+def test_answers_and_refusals_are_shown_without_it(is_json):
+    """JSON has escapes of its own, and goes to programs."""
+
+    def answer(request):
+        status = 200 if request.url.path == "/v1/intent" else 404
+        return httpx.Response(status, json={"error": RED, "remedy": TURNED})
+
+    args = argparse.Namespace(url="http://127.0.0.1:1", ca=None, cert=None, key=None, json=is_json)
+    with Connection(args) as connection:
+        connection._client = httpx.Client(
+            base_url=connection.url, transport=httpx.MockTransport(answer)
+        )
+        assert connection.get("/v1/intent")["error"] == (RED if is_json else "?[31mh1")
+        with pytest.raises(Refused) as refused:
+            connection.get("/v1/nothing")
+    assert "\x1b" not in str(refused.value)
