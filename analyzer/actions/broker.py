@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from analyzer.actions.verbs import Remedy, Verb, remedies
+from analyzer.actions.verbs import PortWay, Remedy, Verb, remedies
 from netagent.model.strenum import StrEnum
 from netagent.model.verdict import Incident, IncidentState
 
@@ -56,10 +56,13 @@ class Limits:
     """Most of the fleet's hosts on which something is done in any hour; one host always may."""
     cordon: tuple[str, ...] = ()
     """Command that cordons; without one, that is advised only."""
+    port: PortWay | None = None
+    """How ports are disabled; None: they are not."""
 
     def permits(self, verb: Verb) -> bool:
         """Return whether a verb may be done without a person."""
-        return self.mode is Mode.ACT and verb in self.verbs and self.can(verb)
+        mends = verb is not Verb.DISABLE_PORT
+        return self.mode is Mode.ACT and verb in self.verbs and self.can(verb) and mends
 
     def can(self, verb: Verb) -> bool:
         """Return whether there is a way to do it."""
@@ -296,7 +299,8 @@ class Broker:
 
     def _actions(self, incident: Incident) -> Sequence[Action]:
         verdict = incident.verdict
-        found = remedies(verdict, bridge_of=self.bridge_of, cordon=self.limits.cordon)
+        limits = self.limits
+        found = remedies(verdict, bridge_of=self.bridge_of, cordon=limits.cordon, port=limits.port)
         return [
             Action(_id_of(incident.id, each), incident.id, each, verdict.summary) for each in found
         ]
