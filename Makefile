@@ -23,7 +23,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -123,6 +123,9 @@ health: setup ## half an hour of a lab that is well: nobody is named but for a l
 
 soak: setup ## an hour of a lab whose tasks come and go: nothing may grow (docs/lab.md)
 	$(BIN)/python -m tests.lab soak --minutes $(MINUTES)
+
+webhooks: setup ## who is told of incidents is down, slow and failing for ten minutes (docs/lab.md)
+	$(BIN)/python -m tests.lab webhooks
 
 eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.skeleton

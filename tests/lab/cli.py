@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.lab import chaos, demo, drill, health, learning, rdma, report, soak, starts
+from tests.lab import chaos, demo, drill, health, learning, rdma, report, soak, starts, webhooks
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.faults import LISTED
@@ -220,6 +220,14 @@ def _soak(lab: Lab, options: argparse.Namespace) -> Answer:
     return seen.values(), text
 
 
+def _webhooks(lab: Lab, options: argparse.Namespace) -> Answer:
+    seen = webhooks.run(lab, _progress, minutes=options.minutes)
+    text = "\n".join(seen.lines())
+    if not seen.good:
+        raise LabError(text, "see what failed")
+    return {"lines": seen.lines()}, text
+
+
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
     text = "\n".join(report.lines())
@@ -324,6 +332,11 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     long.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
     long.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
     _transport_argument(long)
+    deaf = add(
+        "webhooks", "who is told of incidents is down, slow, failing", "webhooks --minutes 3",
+        _webhooks,
+    )  # fmt: skip
+    deaf.add_argument("--minutes", type=float, default=10, help="(default: %(default)s)")
     chaotic = add(
         "chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos
     )
