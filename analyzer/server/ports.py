@@ -8,7 +8,7 @@ itself, has its own certificate, and is open for one action.
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,6 +20,9 @@ WAIT_S = 10.0
 """Seconds that all of it may take. Chosen: it is one row."""
 MOST_BYTES = 1 << 20
 """Bytes of an answer. Chosen: a port has a few hundred."""
+
+Decide = Callable[[ports.Row, str], list[ports.Operation] | str]
+"""Returns for a port and an action what changes it, or why that may not be."""
 
 
 class Ports:
@@ -41,7 +44,7 @@ class Ports:
         return problem or refusal
 
     async def _change(
-        self, name: str, action: str, decide: Any, *, dry_run: bool = False
+        self, name: str, action: str, decide: Decide, *, dry_run: bool = False
     ) -> tuple[str, str]:
         refused: NetAgentError = Unreachable("northbound", "it has no remote")
         for remote in self._config.remotes:
@@ -56,7 +59,7 @@ class Ports:
 
 
 async def _changed(
-    ask: "_Ask", name: str, action: str, decide: Any, *, dry_run: bool
+    ask: "_Ask", name: str, action: str, decide: Decide, *, dry_run: bool
 ) -> tuple[str, str]:
     (found,) = await ask([ports.reading(name)])
     rows = found["rows"]

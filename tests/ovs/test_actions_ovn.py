@@ -22,6 +22,7 @@ from tests.lab.ovs import external_ids
 from tests.lab.services import ANALYZER as ANALYZER_PROCESS
 from tests.lab.shape import NORTHBOUND, Controller, Tunnel
 from tests.lab.workload import container_of
+from tests.waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.lab
 
@@ -83,12 +84,19 @@ class World:
         """Return the newest entry of a step."""
         return next(each for each in reversed(self.trail()) if each["step"] == step)
 
-    def await_step(self, step: str, timeout_s: float = DO_WITHIN_S, *, times: int = 1) -> None:
-        wait_for(
-            f"{step}, after {self.steps()}",
-            lambda: self.steps().count(step) == times,
-            timeout_s=timeout_s,
-        )
+    def await_step(self, step: str, text: str = "", timeout_s: float = DO_WITHIN_S) -> None:
+        """Wait for an entry of a step that says something."""
+
+        def is_there() -> bool:
+            return any(e["step"] == step and text in e["text"] for e in self.trail())
+
+        try:
+            wait_until(is_there, step, timeout_s)
+        except NotInTime:
+            known = [
+                (e["component"], e["state"], e["unobserved_ns"]) for e in self.observer.incidents()
+            ]
+            pytest.fail(f"no {step} {text}: {self.trail()}, {known}")
 
     def ask(self, what: str, **body: str) -> httpx.Response:
         return self.client.post(f"/v1/actions/{what}", json=body, timeout=60)
@@ -240,8 +248,7 @@ def test_lost_flows_are_installed_anew_and_one_host_is_all_that_may_be_touched(
     with world.broken("flow-lost", "h1/train-a-0/rail0"):
         offer = world.offer(world.named("flow h1/br-int/table=33"))
         lacking = world.flows("h1")
-        world.await_step("held")
-        assert "1 of 3 hosts in the last hour" in world.entry("held")["text"]
+        world.await_step("held", "1 of 3 hosts in the last hour")
         assert world.ask("do", id=offer["id"]).status_code == 409
         assert world.flows("h1") == lacking
     assert not log_of(world, "h1", "action_begun")
@@ -278,8 +285,7 @@ def test_what_fails_opens_the_breaker_and_a_person_closes_it(world: World) -> No
     whole = world.flows("h1")
     with world.broken("flow-lost", "h1/train-a-0/rail0"):
         offer = world.offer(world.named("flow h1/br-int/table=33"))
-        world.await_step("held")
-        assert "the breaker is open" in world.entry("held")["text"]
+        world.await_step("held", "the breaker is open")
         assert world.flows("h1") != whole
         assert world.ask("do", id=offer["id"]).is_success
         world.await_step("helped")
