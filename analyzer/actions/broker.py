@@ -61,8 +61,8 @@ class Limits:
 
     def permits(self, verb: Verb) -> bool:
         """Return whether a verb may be done without a person."""
-        mends = verb is not Verb.DISABLE_PORT
-        return self.mode is Mode.ACT and verb in self.verbs and self.can(verb) and mends
+        listed = self.mode is Mode.ACT and verb in self.verbs
+        return listed and self.can(verb) and _heals(verb)
 
     def can(self, verb: Verb) -> bool:
         """Return whether there is a way to do it."""
@@ -181,6 +181,8 @@ class Broker:
                     action.id, _Running(action, entry.wall_ns)
                 ).ended_ns = entry.wall_ns
                 self._undoable(action)
+                if not _heals(action.remedy.verb):
+                    del self._running[action.id]
             case Step.REFUSED:
                 self._forget_start(action)
             case Step.FAILED | Step.HELPED | Step.DID_NOT_HELP:
@@ -257,7 +259,9 @@ class Broker:
         running.ended_ns = wall_ns
         self._note(wall_ns, action, Step.DONE)
         self._undoable(action)
-        if action.incident not in self._cases:
+        if not _heals(action.remedy.verb):
+            del self._running[action.id]
+        elif action.incident not in self._cases:
             self._recovered(action.incident, wall_ns)
 
     def refused(self, action: Action, why: str, wall_ns: int) -> None:
@@ -381,6 +385,11 @@ class Broker:
         self.news.append(entry)
         if action is not None:
             self.counts[action.remedy.verb, step] += 1
+
+
+def _heals(verb: Verb) -> bool:
+    """Return whether an incident may be over by a verb: else nobody waits for that."""
+    return verb is not Verb.DISABLE_PORT
 
 
 def _id_of(incident: str, remedy: Remedy) -> str:

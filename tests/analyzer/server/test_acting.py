@@ -260,6 +260,11 @@ def test_a_port_is_disabled_by_a_person_alone_and_through_its_owner(tmp_path):
             [(action, _, problem)] = await world.acting.look("i0", "anna")
             assert (problem, said.exists()) == ("", False)
             assert await world.acting.do(action.id, "anna") == ""
+            await world.stop()
+            world.start(incident(part=controller("port p1-0")))
+            world.now_ns += 2 * HELP_NS
+            assert world.acting.broker.step(world.now_ns, hosts=100) == []
+            assert world.acting.broker.opened == ""  # what isolates need not help
             assert await world.acting.undo(action.id, "anna") == ""
             assert said.read_text() == "disable p1-0\nenable p1-0\n"
             assert world.agents.asked == []
