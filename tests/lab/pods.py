@@ -128,10 +128,21 @@ def remove(container: str) -> None:
 
 
 def remove_all() -> None:
-    """Remove all pods, whatever is left of them."""
+    """Remove all pods, whatever is left of them; raises `LabError` where that takes too long."""
     if FOLDER.exists():
         with suppress(LabError):
             _podman("pod", "rm", "--all", "--force", "--time", "0")
+        # Who cleans up after each container is started as it ends, and would make folders anew.
+        wait_for("podman to be done", lambda: not _is_at_work(), timeout_s=30)
+
+
+def _is_at_work() -> bool:
+    """Tell whether a process of podman's is left: all of them are told the folder."""
+    for process in Path("/proc").iterdir():
+        with suppress(OSError):  # it ended meanwhile, or is no process
+            if str(FOLDER).encode() in (process / "cmdline").read_bytes():
+                return True
+    return False
 
 
 def _link(container: str) -> Path:
