@@ -2,10 +2,14 @@
 from collections import Counter
 from dataclasses import replace
 
+import httpx
 import pytest
 
+from tests.analyzer.receiver import Receiver
+from tests.lab import webhooks
 from tests.lab.demo import Found
-from tests.lab.webhooks import Report
+from tests.lab.webhooks import Report, slow
+from tests.waiting import wait_until
 
 TRUTH = ("rnic", "rnic h1/rnic0")
 
@@ -48,3 +52,11 @@ def test_each_event_once_or_again_and_in_order_is_good() -> None:
 def test_anything_else_is_told(wrong: Report, said: str) -> None:
     assert not wrong.good
     assert any(line.startswith("FAILED: ") and said in line for line in wrong.lines())
+
+
+def test_a_slow_receiver_has_the_event_of_whoever_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "SLOW_S", 1.0)
+    with Receiver(slow) as receiver:
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(receiver.url, json={"id": "a.1"}, timeout=0.2)
+        wait_until(lambda: receiver.ids() == ["a.1"], "the event")
