@@ -6,6 +6,7 @@ DEBIAN_PACKAGES := openvswitch-switch nftables iproute2 ethtool iputils-ping tcp
 # A development extra: the lab's training job (tests/lab/train.py) runs on Debian's PyTorch.
 DEBIAN_PACKAGES += python3-torch
 OVN_PACKAGES := ovn-central ovn-host ovn-common
+PODMAN_PACKAGES := podman runc conmon busybox-static
 VM_PACKAGES := qemu-system-x86 mmdebstrap busybox-static cpio e2fsprogs kmod xz-utils zstd debian-archive-keyring
 DISTRIBUTIONS ?= debian-12 debian-13
 # What a guest is asked; those that bring the whole lab up and break it take minutes more.
@@ -24,7 +25,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-podman setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -37,6 +38,9 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.sh
 
 setup-ovn: setup ## install what the lab on OVN needs; no service of it is started
 	tools/setup.sh "" $(OVN_PACKAGES)
+
+setup-podman: setup ## install what the lab with real containers needs; no service of it is started
+	tools/setup.sh "" $(PODMAN_PACKAGES)
 
 setup-vm: setup ## install what builds and boots guests (QEMU)
 	tools/setup.sh "" $(VM_PACKAGES)
@@ -128,6 +132,9 @@ health: setup ## half an hour of a lab that is well: nobody is named but for a l
 
 soak: setup ## an hour of a lab whose tasks come and go: nothing may grow (docs/lab.md)
 	$(BIN)/python -m tests.lab soak --minutes $(MINUTES)
+
+webhooks: setup ## who is told of incidents is down, slow and failing for ten minutes (docs/lab.md)
+	$(BIN)/python -m tests.lab webhooks
 
 eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.skeleton

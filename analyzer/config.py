@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from analyzer.actions.broker import Limits, Mode
-from analyzer.actions.verbs import Verb
+from analyzer.actions.verbs import PortWay, Verb
 from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from analyzer.intent.kubernetes import CONTAINER, LABELS, RAIL, Rules
@@ -149,6 +149,17 @@ class Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Recordings of the newest incidents kept, each as large at most; 0 keeps none."""
 
 
+class WritableNorthbound(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """OVN's northbound database, where ports may be disabled that are nobody's."""
+
+    remotes: tuple[str, ...]
+    """As those of `[controllers.ovn]`, which are never written to."""
+    ca: str = ""
+    """Who may sign the servers' certificates; files in PEM, relative to the configuration file."""
+    cert: str = ""
+    key: str = ""
+
+
 class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What may be done about a verdict; the owner of each host permits it besides."""
 
@@ -164,22 +175,33 @@ class Actions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cordon_command: tuple[str, ...] = ()
     """Run with `cordon HOST` or `uncordon HOST` behind it, by no shell; an absolute path and what
     it is always given. Without it, to cordon is advised only."""
+    port_command: tuple[str, ...] = ()
+    """The same with `disable PORT` or `enable PORT`: it asks who owns the port."""
+    northbound: WritableNorthbound | None = None
+    """Instead of `port_command`, for ports that are nobody's."""
 
     def __post_init__(self) -> None:
         """Refuse a command that depends on where it is looked for, and what nobody can do."""
-        if self.cordon_command and not self.cordon_command[0].startswith("/"):
-            raise ValueError(f"cordon_command: {self.cordon_command[0]!r} is no absolute path")
-        if any("\0" in each for each in self.cordon_command):
-            raise ValueError("cordon_command: no command has a NUL in it")
+        for name in ("cordon_command", "port_command"):
+            command: tuple[str, ...] = getattr(self, name)
+            if command and not command[0].startswith("/"):
+                raise ValueError(f"{name}: {command[0]!r} is no absolute path")
+            if any("\0" in each for each in command):
+                raise ValueError(f"{name}: no command has a NUL in it")
         if Verb.CORDON in self.verbs and not self.cordon_command:
             raise ValueError("verbs: to cordon needs cordon_command")
+        if Verb.DISABLE_PORT in self.verbs:
+            raise ValueError("verbs: a port is disabled by a person alone")
+        if self.port_command and self.northbound is not None:
+            raise ValueError("port_command and northbound: one of them disables ports")
 
     @property
     def limits(self) -> Limits:
         """The same as the broker takes it."""
         return Limits(
-            self.mode, frozenset(self.verbs), self.per_hour, self.share, self.cordon_command
-        )
+            self.mode, frozenset(self.verbs), self.per_hour, self.share, self.cordon_command,
+            PortWay(self.port_command) if self.port_command or self.northbound else None,
+        )  # fmt: skip
 
 
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -390,7 +412,7 @@ def load(path: str) -> Config:
         controllers = msgspec.structs.replace(config.controllers, kubernetes=kubernetes)
         config = msgspec.structs.replace(config, controllers=controllers)
     _check_webhooks(config.webhooks, path, text)
-    _check_controllers(config.controllers, path, text)
+    _check_databases(config, path, text)
     return _anchored(config, Path(path).resolve().parent)
 
 
@@ -624,14 +646,18 @@ def _no_url(webhook: Webhook) -> str:
     return ""
 
 
-def _check_controllers(controllers: Controllers, path: str, text: str) -> None:
-    """Raise ConfigError for controllers that can neither be read nor be heard."""
-    if controllers.ovn is not None:
-        _check_ovn(controllers.ovn, path, text)
-    for name, pushed in controllers.pushed.items():
+def _check_databases(config: Config, path: str, text: str) -> None:
+    """Raise ConfigError for controllers that can neither be read, be heard, nor be written to."""
+    if (ovn := config.controllers.ovn) is not None:
+        _check_ovn(ovn, path, text)
+    for name, pushed in config.controllers.pushed.items():
         if problem := _no_pushed(name, pushed):
             line = line_of(text, ("controllers", "pushed", name))
             raise ConfigError(path, f"controllers.pushed.{name}: {problem}", line)
+    if (northbound := config.actions.northbound) is not None:
+        where = ("actions", "northbound")
+        _check_remotes(northbound.remotes, (*where, "remotes"), path, text)
+        _check_files(northbound.remotes, northbound, where, path, text)
 
 
 def _check_ovn(ovn: Ovn, path: str, text: str) -> None:
@@ -645,20 +671,30 @@ def _check_ovn(ovn: Ovn, path: str, text: str) -> None:
                 line_of(text, where),
             )
         return
-    for name, remotes in (("northbound", ovn.northbound), ("southbound", ovn.southbound)):
-        problem = "names no remote" if not remotes else ""
-        for remote in remotes:
-            problem = problem or _no_remote(remote)
-        if problem:
-            line = line_of(text, (*where, name))
-            raise ConfigError(path, f"controllers.ovn.{name}: {problem}", line)
-    files = (ovn.ca, ovn.cert, ovn.key)
-    is_tls = any(each.startswith("ssl:") for each in (*ovn.northbound, *ovn.southbound))
-    if not all(files) and (is_tls or any(files)):
+    _check_remotes(ovn.northbound, (*where, "northbound"), path, text)
+    _check_remotes(ovn.southbound, (*where, "southbound"), path, text)
+    _check_files((*ovn.northbound, *ovn.southbound), ovn, where, path, text)
+
+
+def _check_remotes(remotes: Sequence[str], where: tuple[str, ...], path: str, text: str) -> None:
+    problem = "names no remote" if not remotes else ""
+    for remote in remotes:
+        problem = problem or _no_remote(remote)
+    if problem:
+        raise ConfigError(path, f"{'.'.join(where)}: {problem}", line_of(text, where))
+
+
+def _check_files(
+    remotes: Sequence[str], files: Ovn | WritableNorthbound, where: tuple[str, ...], path: str,
+    text: str,
+) -> None:  # fmt: skip
+    named = (files.ca, files.cert, files.key)
+    is_tls = any(each.startswith("ssl:") for each in remotes)
+    if not all(named) and (is_tls or any(named)):
         text_of = "a remote that begins with ssl: needs ca, cert and key" if is_tls else (
             "ca, cert and key go together"
         )  # fmt: skip
-        raise ConfigError(path, f"controllers.ovn: {text_of}", line_of(text, where))
+        raise ConfigError(path, f"{'.'.join(where)}: {text_of}", line_of(text, where))
 
 
 def _no_pushed(name: str, pushed: Pushed) -> str:
@@ -693,6 +729,7 @@ def _anchored(config: Config, folder: Path) -> Config:
 
     tls, controllers = config.tls, config.controllers
     ovn, kubernetes = controllers.ovn, controllers.kubernetes
+    northbound = config.actions.northbound
     return msgspec.structs.replace(
         config,
         database=anchor(config.database),
@@ -703,6 +740,9 @@ def _anchored(config: Config, folder: Path) -> Config:
         ),
         enrolment=config.enrolment
         and Enrolment(anchor(config.enrolment.authority), config.enrolment.listen),
+        actions=msgspec.structs.replace(
+            config.actions, northbound=northbound and within(northbound, "ca", "cert", "key")
+        ),
         webhooks=tuple(within(each, "secret", "ca") for each in config.webhooks),
         controllers=msgspec.structs.replace(
             controllers,

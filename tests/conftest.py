@@ -55,6 +55,15 @@ OVN = Capability(
     "make setup-ovn, and run as root",
     lambda: OVS.present() and all(map(shutil.which, ("ovn-northd", "ovn-controller"))),
 )
+PODMAN = Capability(
+    "podman",
+    "make setup-podman, and run as root",
+    lambda: (
+        OVS.present()
+        and all(map(shutil.which, ("podman", "runc", "conmon")))
+        and Path("/bin/busybox").exists()
+    ),
+)
 CC = Capability("cc", "apt-get install gcc libc6-dev", lambda: shutil.which("cc") is not None)
 RDMA = Capability(
     "rdma",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from analyzer.actions.verbs import Remedy, Verb, remedies
+from analyzer.actions.verbs import PortWay, Remedy, Verb, remedies
 from netagent.model.strenum import StrEnum
 from netagent.model.verdict import Incident, IncidentState
 
@@ -59,10 +59,13 @@ class Limits:
     """Most of the fleet's hosts on which something is done in any hour; one host always may."""
     cordon: tuple[str, ...] = ()
     """Command that cordons; without one, that is advised only."""
+    port: PortWay | None = None
+    """How ports are disabled; None: they are not."""
 
     def permits(self, verb: Verb) -> bool:
         """Return whether a verb may be done without a person."""
-        return self.mode is Mode.ACT and verb in self.verbs and self.can(verb)
+        listed = self.mode is Mode.ACT and verb in self.verbs
+        return listed and self.can(verb) and _heals(verb)
 
     def can(self, verb: Verb) -> bool:
         """Return whether there is a way to do it."""
@@ -181,6 +184,8 @@ class Broker:
                     action.id, _Running(action, entry.wall_ns)
                 ).ended_ns = entry.wall_ns
                 self._undoable(action)
+                if not _heals(action.remedy.verb):
+                    del self._running[action.id]
             case Step.REFUSED:
                 self._forget_start(action)
             case Step.FAILED | Step.HELPED | Step.DID_NOT_HELP:
@@ -257,7 +262,9 @@ class Broker:
         running.ended_ns = wall_ns
         self._note(wall_ns, action, Step.DONE)
         self._undoable(action)
-        if action.incident not in self._cases:
+        if not _heals(action.remedy.verb):
+            del self._running[action.id]
+        elif action.incident not in self._cases:
             self._recovered(action.incident, wall_ns)
 
     def refused(self, action: Action, why: str, wall_ns: int) -> None:
@@ -299,7 +306,8 @@ class Broker:
 
     def _actions(self, incident: Incident) -> Sequence[Action]:
         verdict = incident.verdict
-        found = remedies(verdict, bridge_of=self.bridge_of, cordon=self.limits.cordon)
+        limits = self.limits
+        found = remedies(verdict, bridge_of=self.bridge_of, cordon=limits.cordon, port=limits.port)
         return [
             Action(_id_of(incident.id, each), incident.id, each, verdict.summary[:MOST_WHY])
             for each in found
@@ -381,6 +389,11 @@ class Broker:
         self.news.append(entry)
         if action is not None:
             self.counts[action.remedy.verb, step] += 1
+
+
+def _heals(verb: Verb) -> bool:
+    """Return whether an incident may be over by a verb: else nobody waits for that."""
+    return verb is not Verb.DISABLE_PORT
 
 
 def _id_of(incident: str, remedy: Remedy) -> str:

@@ -24,10 +24,28 @@ class Verb(StrEnum):
     """A bridge's flows are all installed anew."""
     CORDON = "cordon"
     """A scheduler places nothing new on a host."""
+    DISABLE_PORT = "disable-port"
+    """A logical port takes and gives nothing; by a person alone, as nothing is healed by it."""
 
 
 CORDON, UNCORDON = "cordon", "uncordon"
 """What the command of a configuration is told to do, as kubectl is."""
+DISABLE, ENABLE = "disable", "enable"
+"""The same of the command for ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortWay:
+    """How a logical port is disabled."""
+
+    command: tuple[str, ...] = ()
+    """Through its owner; empty: in OVN's northbound database, where it is nobody's."""
+
+    def words(self, do: str, port: str) -> str:
+        """Return it as an operator would type it."""
+        if self.command:
+            return shlex.join((*self.command, do, port))
+        return shlex.join(("ovn-nbctl", "lsp-set-enabled", port, f"{do}d"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +55,39 @@ class Remedy:
     verb: Verb
     host: str
     object: str
-    """What it is done to: a bridge, or the host."""
+    """What it is done to: a bridge, the host, or a port, which stands for a host, too."""
     command: str
     """As an operator would type it on that host, or where the scheduler is."""
     undo: str
     """What takes it back; "" where nothing is left of it."""
 
 
+PORT = "port "
+"""How a controller's component begins that is one of its ports."""
+
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 def remedies(
-    verdict: Verdict, *, bridge_of: Callable[[str], str], cordon: Sequence[str] = ()
+    verdict: Verdict,
+    *,
+    bridge_of: Callable[[str], str],
+    cordon: Sequence[str] = (),
+    port: PortWay | None = None,
 ) -> tuple[Remedy, ...]:
     """Return what may be done about a verdict, the gentlest first.
 
     `bridge_of` says which bridge of a host a controller drives; "" where none does: its flows are
-    somebody's own, and nobody would install them again. `cordon` is the command that cordons.
+    somebody's own, and nobody would install them again. `cordon` is the command that cordons;
+    without a way to disable a port, that is not even advised.
     """
     part = verdict.component
     if part is None or verdict.symptom in {Symptom.SILENCE, Symptom.MISSING}:
         return ()
     if part.kind in {Kind.RNIC, Kind.HOST}:
         found = _cordoned(part, cordon)
+    elif part.kind is Kind.CONTROLLER and part.name.startswith(PORT):
+        found = _disabled(part, port)
     else:
         found = _REMEDIES.get(part.kind, _none)(part, bridge_of)
     return tuple(r for r in found if _WORD.fullmatch(r.host) and _WORD.fullmatch(r.object))
@@ -89,6 +117,15 @@ def _cordoned(part: Component, command: Sequence[str]) -> tuple[Remedy, ...]:
     words = command or ("kubectl",)
     do, undo = (shlex.join((*words, verb, host)) for verb in (CORDON, UNCORDON))
     return (Remedy(Verb.CORDON, host, host, do, undo),)
+
+
+def _disabled(part: Component, way: PortWay | None) -> tuple[Remedy, ...]:
+    """Return how to disable a port; each counts as a host of its own, since it may be at two."""
+    if way is None:
+        return ()
+    port = part.name.removeprefix(PORT)
+    do, undo = (way.words(verb, port) for verb in (DISABLE, ENABLE))
+    return (Remedy(Verb.DISABLE_PORT, port, port, do, undo),)
 
 
 def _none(_part: Component, _bridge_of: Callable[[str], str]) -> tuple[Remedy, ...]:

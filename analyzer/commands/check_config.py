@@ -77,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_hook(actions: Actions, path: str) -> None:
-    """Raise ConfigError for a command that nobody can run."""
-    if actions.cordon_command and not os.access(actions.cordon_command[0], os.X_OK):
-        text = f"actions.cordon_command: {actions.cordon_command[0]} cannot be run"
-        raise ConfigError(path, text)
+    """Raise ConfigError for commands that nobody can run."""
+    for name in ("cordon_command", "port_command"):
+        command: tuple[str, ...] = getattr(actions, name)
+        if command and not os.access(command[0], os.X_OK):
+            raise ConfigError(path, f"actions.{name}: {command[0]} cannot be run")
 
 
 def _said(actions: Actions) -> str:

@@ -14,12 +14,13 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from analyzer.actions.broker import Action, Broker, Entry, Limits, Mode
-from analyzer.actions.verbs import CORDON, UNCORDON, Remedy, Verb
+from analyzer.actions.verbs import CORDON, DISABLE, ENABLE, UNCORDON, Remedy, Verb
 from analyzer.fleet import Refused
 from analyzer.intent.ovn import SOURCE
 from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.registry import Registry
 from analyzer.server import hook
+from analyzer.server.ports import Ports
 from netagent.model.errors import CapabilityMissing, NetAgentError, TooSoon, Unreachable
 from netagent.model.verdict import Incident
 from netagent.wire.actions import ActionReply, ActionRequest, HostVerb
@@ -72,9 +73,12 @@ class Acting:
         *,
         bridge_of: Callable[[str], str],
         hosts: Callable[[], int],
+        ports: Ports | None = None,
     ) -> None:
         self.broker = Broker(limits, bridge_of)
         self._trail, self._agents, self._clock, self._hosts = trail, agents, clock, hosts
+        self._ports = ports
+        """Disables ports, where no command does."""
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
         self._doing: set[asyncio.Task[Any]] = set()
@@ -188,7 +192,7 @@ class Acting:
 
     async def _again(self, action: Action) -> None:
         """Ask again for what an earlier analyzer began; agents do an id once."""
-        if action.remedy.verb is Verb.CORDON:
+        if action.remedy.verb in _HERE:
             why = "the analyzer ended while it was done: see whether it was"
             self.broker.ended(action, why, self._clock())
             await self._write()
@@ -201,6 +205,8 @@ class Acting:
             refusal = "the trail cannot be written: the disk refuses it"
         elif action.remedy.verb is Verb.CORDON:
             problem = await self._cordon(action.remedy, CORDON)
+        elif action.remedy.verb is Verb.DISABLE_PORT:
+            problem, refusal = await self._disable(action)
         else:
             problem, refusal = await self._ask(action, by)
         if refusal:
@@ -211,7 +217,10 @@ class Acting:
         self._wake.set()
 
     async def _undo(self, action: Action, by: str) -> str:
-        problem = await self._cordon(action.remedy, UNCORDON)
+        if action.remedy.verb is Verb.DISABLE_PORT:
+            problem = await self._enable(action)
+        else:
+            problem = await self._cordon(action.remedy, UNCORDON)
         self.broker.undone(action, by, problem, self._clock())
         await self._write()
         return problem
@@ -221,6 +230,21 @@ class Acting:
         if not command:
             return "no command is configured that does it (actions.cordon_command)"
         return await hook.run((*command, do, remedy.host))
+
+    async def _disable(self, action: Action, *, dry_run: bool = False) -> tuple[str, str]:
+        """Return why it failed, and why it was not begun at all."""
+        way, port = self.broker.limits.port, action.remedy.object
+        if way is not None and way.command:
+            return "" if dry_run else await hook.run((*way.command, DISABLE, port)), ""
+        if self._ports is None:
+            return "", _NO_WAY
+        return await self._ports.disable(port, action.id, dry_run=dry_run)
+
+    async def _enable(self, action: Action) -> str:
+        way, port = self.broker.limits.port, action.remedy.object
+        if way is not None and way.command:
+            return await hook.run((*way.command, ENABLE, port))
+        return _NO_WAY if self._ports is None else await self._ports.enable(port, action.id)
 
     async def _ask(self, action: Action, by: str) -> tuple[str, str]:
         """Return why it failed, and why it was not begun at all."""
@@ -237,6 +261,9 @@ class Acting:
         if action.remedy.verb is Verb.CORDON:
             can = self.broker.limits.can(Verb.CORDON)
             return None, "" if can else "no command is configured (actions.cordon_command)"
+        if action.remedy.verb is Verb.DISABLE_PORT:
+            problem, refusal = await self._disable(action, dry_run=True)
+            return None, problem or refusal
         request = _request(action, by, dry_run=True)
         try:
             return await self._agents.act(action.remedy.host, request, deadline_s=DRY_S), ""
@@ -274,6 +301,9 @@ class Acting:
 
 
 _GOOD = {"done", "helped"}
+_HERE = {Verb.CORDON, Verb.DISABLE_PORT}
+"""What no agent does, which would do an action once however often it is asked for."""
+_NO_WAY = "nothing is configured that disables ports (actions.port_command, actions.northbound)"
 
 
 def _is_refusal(error: NetAgentError) -> bool:

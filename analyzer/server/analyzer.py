@@ -52,6 +52,7 @@ from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
 from analyzer.server.meaning import Meanings
 from analyzer.server.planner import Planner
+from analyzer.server.ports import Ports
 from analyzer.server.pushing import PushedController
 from analyzer.server.space import Space
 from analyzer.server.waiters import Waiters
@@ -635,6 +636,7 @@ def _acting(
         clock,
         bridge_of=lambda host: driven_bridge(registry, driven, host),
         hosts=lambda: len(registry.agents()),
+        ports=Ports(config.actions.northbound) if config.actions.northbound else None,
     )
     acting.begin(journal.incidents())
     return acting

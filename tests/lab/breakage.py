@@ -171,7 +171,7 @@ def _stop_flapping(rim: Rim, fault: Fault) -> None:
 
 
 def _crash(rim: Rim, fault: Fault) -> None:
-    containers.delete(container_of(fault.target, rim.shape.transport, rim.shape.ip))
+    containers.crash(container_of(fault.target, rim.shape.transport, rim.shape.ip))
 
 
 def _recreate(rim: Rim, fault: Fault) -> None:

@@ -15,12 +15,33 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.lab import away, chaos, demo, drill, health, learning, rdma, report, soak, starts
+from tests.lab import (
+    away,
+    chaos,
+    demo,
+    drill,
+    health,
+    learning,
+    rdma,
+    report,
+    soak,
+    starts,
+    webhooks,
+)  # fmt: skip
 from tests.lab.catalogue import CATALOGUE
 from tests.lab.errors import LabError
 from tests.lab.faults import LISTED
 from tests.lab.lab import Bursts, Lab
-from tests.lab.shape import IPV4, Controller, Shape, Transport, Tunnel, Versions, host_number
+from tests.lab.shape import (
+    IPV4,
+    Controller,
+    Runtime,
+    Shape,
+    Transport,
+    Tunnel,
+    Versions,
+    host_number,
+)
 from tests.lab.state import Fault
 from tests.lab.workload import DEFAULT_TASKS
 
@@ -72,14 +93,15 @@ def _complain(error: LabError, *, as_json: bool) -> None:
 
 def _up(lab: Lab, options: argparse.Namespace) -> Answer:
     ip, controller = Versions(options.overlay, options.underlay), Controller(options.controller)
-    without = ip != IPV4 or controller is Controller.OVN
+    containers = Runtime(options.containers)
+    without = ip != IPV4 or controller is Controller.OVN or containers is Runtime.PODMAN
     unasked = options.transport == rdma.AUTO and without
     transport = Transport.UDP if unasked else rdma.choose(options.transport)
     sizes = options.hosts, options.rails, options.segments, options.spines
     shape = Shape(
         *sizes, transport, traced=not options.untraced,
         encapsulation=Tunnel(options.encapsulation or controller.encapsulation), ip=ip,
-        controller=controller,
+        controller=controller, containers=containers,
     )  # fmt: skip
     traffic = None if options.no_traffic else Bursts(options.period_s, options.duty)
     tasks = [task for task in options.tasks.split(",") if task]
@@ -228,6 +250,14 @@ def _away(lab: Lab, options: argparse.Namespace) -> Answer:
     return {"lines": seen.lines()}, text
 
 
+def _webhooks(lab: Lab, options: argparse.Namespace) -> Answer:
+    seen = webhooks.run(lab, _progress, minutes=options.minutes)
+    text = "\n".join(seen.lines())
+    if not seen.good:
+        raise LabError(text, "see what failed")
+    return {"lines": seen.lines()}, text
+
+
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
     text = "\n".join(report.lines())
@@ -335,6 +365,11 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     long.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
     long.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
     _transport_argument(long)
+    deaf = add(
+        "webhooks", "who is told of incidents is down, slow, failing", "webhooks --minutes 3",
+        _webhooks,
+    )  # fmt: skip
+    deaf.add_argument("--minutes", type=float, default=10, help="(default: %(default)s)")
     chaotic = add(
         "chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos
     )
@@ -356,6 +391,8 @@ def _up_arguments(up: argparse.ArgumentParser) -> None:
         up.add_argument(f"--{name}", type=int, default=value, help=f"(default: {value})")
     _transport_argument(up)
     _controller_argument(up)
+    up.add_argument("--containers", choices=list(Runtime), default=Runtime.NETNS,
+                    help="what makes them (default: %(default)s)")  # fmt: skip
     up.add_argument("--untraced", action="store_true", help="agents see no flow's way")
     up.add_argument("--encapsulation", choices=list(Tunnel),
                     help="of the overlay (default: vxlan; on OVN geneve)")  # fmt: skip

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers: one interface per rail, wired to their host, in a namespace of their own.
 
-Where the transport is RDMA they have none: their interfaces are in the initial namespace.
+By podman they are real ones, whose sandbox has the namespace. Where the transport is RDMA they have
+none: their interfaces are in the initial namespace.
 """
 
 from pyroute2 import IPRoute
 
-from tests.lab import namespaces, rdma
+from tests.lab import namespaces, pods, rdma
 from tests.lab.commands import run
 from tests.lab.fabric import endpoint_sysctls
-from tests.lab.shape import Shape, Wire, namespace
+from tests.lab.shape import Runtime, Shape, Wire, namespace
 from tests.lab.workload import Container, Endpoint
 
 
@@ -17,7 +18,10 @@ def create(container: Container, shape: Shape) -> None:
     """Create a container with its interfaces up; its host ends wait to be plugged in."""
     host = namespace(f"h{container.host}")
     endpoints = [container.endpoint(rail) for rail in range(shape.rails)]
-    if not container.shares_namespace:
+    if shape.containers is Runtime.PODMAN:
+        pods.create(container.id)
+        namespaces.prepare(container.namespace, endpoint_sysctls(container.ip.overlay))
+    elif not container.shares_namespace:
         namespaces.create(container.namespace, endpoint_sysctls(container.ip.overlay))
     namespaces.connect(
         Wire(container.namespace, endpoint.interface, host, endpoint.port) for endpoint in endpoints
@@ -65,8 +69,18 @@ def delete(container: Container) -> None:
     """Delete a container with its interfaces, if it is there."""
     if container.shares_namespace:
         rdma.detach(container)
+    elif pods.exists(container.id):
+        pods.remove(container.id)
     else:
         namespaces.delete(container.namespace)
+
+
+def crash(container: Container) -> None:
+    """End a container as nobody wanted it: of a pod, all processes are killed, and no more."""
+    if pods.exists(container.id):
+        pods.kill(container.id)
+    else:
+        delete(container)
 
 
 def _leave_no_checksum_to_hardware(container: Container, interface: str) -> None:

@@ -189,6 +189,10 @@ class Observer:
         """Return how many endpoints are registered and up."""
         return sum(each["state"] == "up" for each in self._all("endpoints"))
 
+    def webhooks(self) -> list[dict[str, Any]]:
+        """Return how it stands with each receiver of events."""
+        return self._all("webhooks")
+
     def _all(self, what: str) -> list[dict[str, Any]]:
         return list(self._get(what)[what])
 

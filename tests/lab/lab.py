@@ -24,6 +24,7 @@ from tests.lab import (
     faults,
     namespaces,
     ovn,
+    pods,
     rdma,
     surroundings,
     targets,
@@ -36,7 +37,7 @@ from tests.lab.pipeline import host_flows
 from tests.lab.processes import Processes
 from tests.lab.rim import Rim
 from tests.lab.services import Services
-from tests.lab.shape import PREFIX, Controller, Shape, Transport, namespace
+from tests.lab.shape import PREFIX, Controller, Runtime, Shape, Transport, namespace
 from tests.lab.state import DIRECTORY, Fault, State, Store
 from tests.lab.workload import (
     CONTAINER_PATTERN,
@@ -89,7 +90,11 @@ class Lab:
         shape = shape or Shape()
         if shape.controller is Controller.OVN:
             ovn.require()
+        if shape.containers is Runtime.PODMAN:
+            pods.require()
         self.directory.mkdir()
+        if shape.containers is Runtime.PODMAN:
+            pods.set_up()
         state = State(shape, agents=agents)
         self.store.write(state)
         self._build_network(state)
@@ -110,6 +115,7 @@ class Lab:
         self._say("ending the lab's processes")
         self.processes.stop_all()
         self._say("deleting namespaces")
+        pods.remove_all()
         rdma.restore(self.directory)  # first: devices go asynchronously once their links are gone
         for name in namespaces.ours():
             namespaces.delete(name)
@@ -179,17 +185,36 @@ class Lab:
         members = task_containers(task, chosen, state.shape.transport, state.shape.ip)
         for container in members:
             _refuse_to_start(state, container)
-        if state.agents:
-            self.services().submit_task(task, members)
+        self._declare(state, task, members)
         chance = random.Random(f"{seed} {task}")
         for container in chance.sample(members, len(members)):
             time.sleep(chance.uniform(0, spread_s / len(members)))
             self._say(f"starting container {container.id}")
-            self.start_container(container.id)
+            self._start(container.id)
         return members
+
+    def _declare(self, state: State, task: str, members: tuple[Container, ...]) -> None:
+        """Tell the analyzer, if there is one, about a task; of pods there are sandboxes then."""
+        if state.shape.containers is Runtime.PODMAN:
+            in_parallel(lambda container: pods.create(container.id), members)
+        if state.agents:
+            self.services().submit_task(task, members)
+
+    def _declare_again(self, state: State, container: Container) -> None:
+        """Tell the analyzer that a container has another sandbox than before."""
+        if state.shape.containers is Runtime.PODMAN:
+            others = (each for each in state.containers if each.task == container.task)
+            self._declare(state, container.task, tuple(sorted({*others, container})))
 
     def start_container(self, container_id: str) -> None:
         """Start one container; its ports appear once all hosts have its flows."""
+        state = self.state()
+        container = container_of(container_id, state.shape.transport, state.shape.ip)
+        _refuse_to_start(state, container)
+        self._declare_again(state, container)
+        self._start(container_id)
+
+    def _start(self, container_id: str) -> None:
         with self.store.locked() as state:
             container = container_of(container_id, state.shape.transport, state.shape.ip)
             _refuse_to_start(state, container)
@@ -241,6 +266,8 @@ class Lab:
             whole = state.without_faults(healed)
             for fault in healed:
                 breakage.undo(self._rim(whole), fault)
+                if fault.name == "container-crash":
+                    self._declare_again(whole, targets.running(fault.target, whole))
             self._sync_disturbed(whole, healed)
             self.store.write(whole)
             self._await_ports(whole, whole.containers)

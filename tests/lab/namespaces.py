@@ -17,6 +17,7 @@ from pyroute2 import IPRoute, NetlinkError, netns
 from netagent.model.address import is_six
 from tests.lab.routing import Route
 from tests.lab.shape import CENTRAL, INITIAL_NAMESPACE, MANAGEMENT_BRIDGE, Wire
+from tests.lab.state import DIRECTORY
 from tests.lab.workload import CONTAINER_PATTERN, OVERLAY_PREFIX_LENGTH
 
 T = TypeVar("T")
@@ -25,6 +26,9 @@ T = TypeVar("T")
 _OURS = re.compile(rf"na-(h\d+|{CENTRAL}|leaf-s\d+-r\d+|spine-\d+|{CONTAINER_PATTERN.pattern})")
 _OUR_ROOT_LINKS = re.compile(rf"{MANAGEMENT_BRIDGE}|na-m-(h\d+|{CENTRAL})|na-[a-z]\d{{1,3}}-r\d")
 
+UNNAMED = DIRECTORY / "pods" / "net"
+"""Folder of links to namespaces that have no name (`tests.lab.pods`)."""
+
 _ONLINK = 4  # RTNH_F_ONLINK, linux/rtnetlink.h
 _SCOPE_LINK = 253  # RT_SCOPE_LINK
 _NO_PREFIX_ROUTE, _NO_DAD = 0x200, 0x02  # IFA_F_NOPREFIXROUTE, IFA_F_NODAD, linux/if_addr.h
@@ -32,20 +36,26 @@ _NO_PREFIX_ROUTE, _NO_DAD = 0x200, 0x02  # IFA_F_NOPREFIXROUTE, IFA_F_NODAD, lin
 
 def ours() -> list[str]:
     """Return the names of all namespaces that look like the lab's."""
-    return sorted(name for name in netns.listnetns() if _OURS.fullmatch(name))
+    unnamed = [each.name for each in UNNAMED.iterdir() if each.exists()] if UNNAMED.exists() else []
+    return sorted(name for name in [*netns.listnetns(), *unnamed] if _OURS.fullmatch(name))
 
 
 def create(name: str, sysctls: dict[str, int | str]) -> None:
     """Create a namespace with its loopback up and `sysctls` (paths under ``net``) set."""
     netns.create(name)
+    prepare(name, sysctls)
 
-    def prepare(ip: IPRoute) -> None:
+
+def prepare(name: str, sysctls: dict[str, int | str]) -> None:
+    """Set a namespace's loopback up, and `sysctls`."""
+
+    def work(ip: IPRoute) -> None:
         for key, value in sysctls.items():
             # /proc/sys/net shows the namespace of the thread that looks.
             Path("/proc/sys/net", key).write_text(str(value))
         ip.link("set", index=1, state="up")
 
-    inside(name, prepare)
+    inside(name, work)
 
 
 def delete(name: str) -> None:
@@ -84,12 +94,16 @@ def enter(name: str) -> None:
     """Move the calling thread, which should be short-lived, into a namespace."""
     if name == INITIAL_NAMESPACE:
         return  # every thread starts there
-    netns.setns(name, flags=0)  # 0: fail where it does not exist; the default creates it
+    netns.setns(str(path(name)), flags=0)  # 0: fail where there is none; the default makes one
 
 
 def entering(name: str) -> tuple[str, ...]:
     """Return what to write before a command to run it in the namespace `name`."""
-    return () if name == INITIAL_NAMESPACE else ("ip", "netns", "exec", name)
+    if name == INITIAL_NAMESPACE:
+        return ()
+    if (UNNAMED / name).is_symlink():
+        return ("nsenter", f"--net={path(name)}")
+    return ("ip", "netns", "exec", name)
 
 
 def in_thread(name: str, work: Callable[[], T]) -> T:
@@ -123,7 +137,7 @@ def connect(wires: Iterable[Wire]) -> None:
         for wire in wires:
             for name in (wire.left, wire.right):
                 if name not in descriptors:
-                    file = files.enter_context(_file(name).open("rb"))
+                    file = files.enter_context(path(name).open("rb"))
                     descriptors[name] = file.fileno()
             ip.link(
                 "add",
@@ -134,8 +148,12 @@ def connect(wires: Iterable[Wire]) -> None:
             )
 
 
-def _file(name: str) -> Path:
-    return Path("/proc/self/ns/net" if name == INITIAL_NAMESPACE else f"/run/netns/{name}")
+def path(name: str) -> Path:
+    """Return the file by which a namespace is entered; it may not exist."""
+    if name == INITIAL_NAMESPACE:
+        return Path("/proc/self/ns/net")
+    unnamed = UNNAMED / name
+    return unnamed if unnamed.is_symlink() else Path("/run/netns", name)
 
 
 def index_of(ip: IPRoute, interface: str) -> int:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from tests.lab import cms
+from tests.lab import cms, pods
 from tests.lab.commands import run, wait_for
 from tests.lab.errors import LabError
 from tests.lab.pipeline import Flow
@@ -204,7 +204,7 @@ class VirtualSwitch:
         return [
             *("--", "--may-exist", "add-port", INTEGRATION_BRIDGE, endpoint.port),
             *("--", "set", "Interface", endpoint.port, f"ofport_request={endpoint.ofport}"),
-            *external_ids(identifiers),
+            *external_ids(identifiers | {"sandbox": pods.sandbox(endpoint.container.id)}),
         ]
 
 

@@ -54,13 +54,17 @@ def status(values: dict[str, Any]) -> str:
 def status_line(values: dict[str, Any]) -> str:
     """Return the sizes in one line."""
     shape = values["shape"]
-    other = {"traced", "encapsulation", "ip", "controller"}
+    other = {"traced", "encapsulation", "ip", "controller", "containers"}
     sizes = ", ".join(f"{count} {name}" for name, count in shape.items() if name not in other)
     untraced = "" if shape["traced"] else ", untraced"
     four = {"overlay": 4, "underlay": 4}
     ip = "" if shape["ip"] == four else ", IPv{overlay} in IPv{underlay}".format(**shape["ip"])
     ovn = f", {shape['encapsulation']} by OVN" if "databases" in values else ""
-    return f"lab is up: {sizes}{untraced}{ip}{ovn}, {len(values['containers'])} containers"
+    count = len(values["containers"])
+    made = (
+        f"containers by {shape['containers']}" if shape["containers"] != "netns" else "containers"
+    )
+    return f"lab is up: {sizes}{untraced}{ip}{ovn}, {count} {made}"
 
 
 def injected(fault: Fault) -> str:

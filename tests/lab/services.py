@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from tests.lab import config
+from tests.lab import config, pods
 from tests.lab.certs import ADMIN, Certificates
 from tests.lab.commands import in_parallel, wait_for
 from tests.lab.errors import LabError
@@ -78,9 +78,12 @@ class Services:
         self.start_analyzer()
 
     def submit_task(self, task: str, containers: tuple[Container, ...]) -> None:
-        """Tell the analyzer about a task before its containers exist, as a scheduler would."""
+        """Tell the analyzer about a task before its containers exist, as a scheduler would.
+
+        Of pods as soon as their sandboxes do, since nobody knows their ids before.
+        """
         document = {
-            "containers": [container.id for container in containers],
+            "containers": [pods.sandbox(container.id) for container in containers],
             "rnics_per_container": self._shape.rails,
             "rails": list(range(self._shape.rails)),
         }

@@ -73,6 +73,16 @@ class Controller(StrEnum):
         return Tunnel.GENEVE if self is Controller.OVN else Tunnel.VXLAN
 
 
+class Runtime(StrEnum):
+    """What makes the containers of a lab."""
+
+    NETNS = "netns"
+    """The lab itself: namespaces with names, and nothing in them."""
+
+    PODMAN = "podman"
+    """Podman: pods, as a container runtime of Kubernetes makes them."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Versions:
     """Which versions of IP a lab is of."""
@@ -124,6 +134,7 @@ class Shape:
     encapsulation: Tunnel = Tunnel.VXLAN
     ip: Versions = IPV4
     controller: Controller = Controller.NONE
+    containers: Runtime = Runtime.NETNS
 
     def __post_init__(self) -> None:
         limits = {
@@ -137,6 +148,8 @@ class Shape:
                 raise LabError(f"{name} is {value}", f"give a number from 1 to {most}")
         if self.transport is Transport.RDMA and self.ip != IPV4:
             raise LabError("Soft-RoCE's endpoints have IPv4 addresses", "add --transport udp")
+        if self.containers is Runtime.PODMAN and self.transport is Transport.RDMA:
+            raise LabError("Soft-RoCE's endpoints are in no container", "add --transport udp")
         if self.controller is Controller.OVN:
             if self.transport is Transport.RDMA:
                 raise LabError("on OVN endpoints have namespaces", "add --transport udp")

@@ -14,6 +14,7 @@ from tests.lab.shape import (
     NORTHBOUND,
     SOUTHBOUND,
     Controller,
+    Runtime,
     Shape,
     Transport,
     Tunnel,
@@ -105,7 +106,10 @@ def decode(document: dict[str, Any]) -> State:
     ip = Versions(**document["shape"]["ip"])
     tunnel = Tunnel(document["shape"]["encapsulation"])
     controller = Controller(document["shape"]["controller"])
-    kinds = {"transport": transport, "encapsulation": tunnel, "ip": ip, "controller": controller}
+    kinds = {
+        "transport": transport, "encapsulation": tunnel, "ip": ip, "controller": controller,
+        "containers": Runtime(document["shape"]["containers"]),
+    }  # fmt: skip
     return State(
         shape=Shape(**(document["shape"] | kinds)),
         agents=document["agents"],

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from netagent.model.address import is_six
 from tests.lab.errors import LabError
-from tests.lab.namespaces import in_thread
+from tests.lab.namespaces import in_thread, path
 from tests.lab.state import State, Store
 from tests.lab.workload import Container, Endpoint
 
@@ -79,7 +79,9 @@ class Generator:
     def follow(self, state: State) -> None:
         """Close what is no longer wanted and open what is missing."""
         self._targets = ring(state.containers, state.shape.rails)
-        for endpoint in self._sockets.keys() - self._targets.keys():
+        # An application's sockets die with it; ours would keep its namespace alive.
+        dead = {each for each in self._sockets if not path(each.container.namespace).exists()}
+        for endpoint in self._sockets.keys() - self._targets.keys() | dead:
             self._forget(endpoint)
         for endpoint in self._targets.keys() - self._sockets.keys():
             self._open(endpoint)

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from netagent.model import path
-from tests.lab import cms
+from tests.lab import cms, pods
 from tests.lab.catalogue import Spec
 from tests.lab.errors import LabError
 from tests.lab.shape import INTEGRATION_BRIDGE, rnic, tunnel
@@ -83,7 +83,7 @@ def _flow_truth(spec: Spec, target: str, state: State) -> Truth:
 
 
 def _container_truth(_spec: Spec, target: str, state: State) -> Truth:
-    return Truth("container", f"container {running(target, state).id}")
+    return Truth("container", f"container {pods.sandbox(running(target, state).id)}")
 
 
 def _device_truth(_spec: Spec, target: str, state: State) -> Truth:

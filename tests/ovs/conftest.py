@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import OVN, OVS, ROOT, require
+from tests.conftest import OVN, OVS, PODMAN, ROOT, require
 from tests.lab import Lab, Shape
 from tests.lab.demo import SETTLE_S, Observer
-from tests.lab.shape import Controller, Transport
+from tests.lab.shape import Controller, Runtime, Transport
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +18,8 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     shape = getattr(request.module, "SHAPE", Shape())
     if shape.controller is Controller.OVN:
         require(OVN)
+    if shape.containers is Runtime.PODMAN:
+        require(PODMAN)
     made = Lab()
     made.up(shape)
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.actions.verbs import Verb, remedies
+from analyzer.actions.verbs import PortWay, Verb, remedies
 from netagent.model.path import Component, Kind, controller, flow_table, link, rnic
 from netagent.model.verdict import Symptom, Verdict
 
@@ -55,6 +55,24 @@ def test_who_cordons_is_told_the_host_as_one_word():
 
 
 @pytest.mark.parametrize(
+    ("way", "do", "undo"),
+    [
+        (PortWay(("/opt/port", "-q")), "/opt/port -q disable p1-0", "/opt/port -q enable p1-0"),
+        (
+            PortWay(),
+            "ovn-nbctl lsp-set-enabled p1-0 disabled",
+            "ovn-nbctl lsp-set-enabled p1-0 enabled",
+        ),
+    ],
+)
+def test_a_port_is_disabled_where_somebody_said_how(way, do, undo):
+    verdict = Verdict(controller("port p1-0"), None, Symptom.LOSS, 0.9, "why")
+    (remedy,) = remedies(verdict, bridge_of=lambda _: "br-int", port=way)
+    assert (remedy.verb, remedy.host, remedy.object) == (Verb.DISABLE_PORT, "p1-0", "p1-0")
+    assert (remedy.command, remedy.undo) == (do, undo)
+
+
+@pytest.mark.parametrize(
     "odd", ["../../x", "-h", "a;reboot", "$(reboot)", "a b", "", "x" * 129, "ü"]
 )
 def test_a_name_that_is_more_than_a_word_has_no_remedy(odd):
@@ -62,9 +80,11 @@ def test_a_name_that_is_more_than_a_word_has_no_remedy(odd):
 
     def of_any(component):
         verdict = Verdict(component, None, Symptom.LOSS, 0.9, "why")
-        return remedies(verdict, bridge_of=lambda host: odd if host == "h1" else "br-int")
+        bridge = {"h1": odd}
+        return remedies(verdict, bridge_of=lambda host: bridge.get(host, "br-int"), port=PortWay())
 
     assert of_any(controller("h1")) == ()
     assert of_any(flow_table("h1", odd, 3)) == ()
     assert of_any(Component(Kind.HOST, odd)) == ()
     assert of_any(Component(Kind.CONTROLLER, odd)) == ()
+    assert of_any(controller(f"port {odd}")) == ()

@@ -8,13 +8,13 @@ import pytest
 import structlog
 
 from analyzer.actions.broker import CONFIRM_NS, HELP_NS, Limits, Mode, Step
-from analyzer.actions.verbs import Verb
+from analyzer.actions.verbs import PortWay, Verb
 from analyzer.fleet import Refused
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.acting import Acting, driven_bridge
 from analyzer.store.trail import FILE, Trail
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon, Unreachable
-from netagent.model.path import rnic
+from netagent.model.path import controller, rnic
 from netagent.model.verdict import IncidentState
 from netagent.wire.actions import ActionReply, HostVerb
 from netagent.wire.controller import ControllerState
@@ -244,6 +244,68 @@ def test_a_person_does_and_undoes_what_the_hook_does(tmp_path):
             assert [(e.step, e.by) for e in world.trail.read()] == [
                 (Step.STARTED, "anna"), (Step.DONE, "netagent"), (Step.UNDONE, "bert")
             ]  # fmt: skip
+
+    on(story)
+
+
+def test_a_port_is_disabled_by_a_person_alone_and_through_its_owner(tmp_path):
+    said, path = tmp_path / "said", tmp_path / "hook"
+    path.write_text(f'#!/bin/sh\necho "$@" >> {said}\n')
+    path.chmod(0o755)
+
+    async def story():
+        async with World(tmp_path, replace(ALL, port=PortWay((str(path),)))) as world:
+            await world.told(part=controller("port p1-0"))
+            await world.until_step(Step.ADVISED)
+            [(action, _, problem)] = await world.acting.look("i0", "anna")
+            assert (problem, said.exists()) == ("", False)
+            assert await world.acting.do(action.id, "anna") == ""
+            await world.stop()
+            world.start(incident(part=controller("port p1-0")))
+            world.now_ns += 2 * HELP_NS
+            assert world.acting.broker.step(world.now_ns, hosts=100) == []
+            assert world.acting.broker.opened == ""  # what isolates need not help
+            assert await world.acting.undo(action.id, "anna") == ""
+            assert said.read_text() == "disable p1-0\nenable p1-0\n"
+            assert world.agents.asked == []
+            assert world.steps() == [Step.ADVISED, Step.STARTED, Step.DONE, Step.UNDONE]
+
+    on(story)
+
+
+class Northbound:
+    """Ports that somebody owns, until told otherwise."""
+
+    def __init__(self):
+        self.asked, self.answer = [], ("", "it is somebody's")
+
+    async def disable(self, name, action, *, dry_run=False):
+        self.asked.append(("disable", name, action, dry_run))
+        return self.answer
+
+    async def enable(self, name, action):
+        self.asked.append(("enable", name, action))
+        return ""
+
+
+def test_a_port_that_is_nobodys_is_disabled_in_the_database(tmp_path):
+    async def story():
+        async with World(tmp_path, replace(ALL, port=PortWay())) as world:
+            world.acting._ports = ports = Northbound()
+            world.acting.take(incident(part=controller("port p1-0")))
+            [(action, _, problem)] = await world.acting.look("i0", "anna")
+            assert problem == "it is somebody's"
+            assert await world.acting.do(action.id, "anna") == "it is somebody's"
+            assert world.acting.broker.opened == ""
+            ports.answer = "", ""
+            assert await world.acting.do(action.id, "anna") == ""
+            assert await world.acting.undo(action.id, "anna") == ""
+            assert ports.asked == [
+                ("disable", "p1-0", action.id, True),
+                ("disable", "p1-0", action.id, False),
+                ("disable", "p1-0", action.id, False),
+                ("enable", "p1-0", action.id),
+            ]
 
     on(story)
 
