@@ -20,10 +20,10 @@ import structlog
 
 from analyzer.controllers import messages
 from analyzer.controllers.flows import read_flows
-from analyzer.controllers.meaning import Meanings
 from analyzer.controllers.messages import (
     HEAD,
     MOST_TOLD,
+    AskDifference,
     AskFlows,
     AskMeaning,
     NoFlows,
@@ -33,6 +33,7 @@ from analyzer.controllers.messages import (
     Up,
 )
 from analyzer.controllers.ovsdb import Database
+from analyzer.controllers.rows import Rows
 from analyzer.intent.ovn import NORTHBOUND, SOUTHBOUND, Follower
 from netagent.model.errors import NetAgentError
 
@@ -63,7 +64,7 @@ class Reader:
             Database(SOUTHBOUND, opening.southbound),
         )
         self._northbound, self._southbound = opening.northbound, opening.southbound
-        self._meanings = Meanings(opening.northbound, opening.southbound)
+        self._rows = Rows(opening.northbound, opening.southbound)
         self._sources: dict[str, Source] = {}
         self._in, self._out = bytearray(), bytearray()
         self._is_open = True
@@ -149,7 +150,7 @@ class Reader:
                 return
             message = messages.down(bytes(self._in[HEAD.size : HEAD.size + length]))
             del self._in[: HEAD.size + length]
-            if isinstance(message, AskFlows | AskMeaning):
+            if not isinstance(message, Open):
                 self._questions.put(message)
 
     def _answer(self) -> None:
@@ -157,11 +158,13 @@ class Reader:
         while True:
             asked = self._questions.get()
             try:
-                said: Up = (
-                    read_flows(self._southbound, asked, self._northbound)
-                    if isinstance(asked, AskFlows)
-                    else self._meanings.read(asked)
-                )
+                match asked:
+                    case AskFlows():
+                        said: Up = read_flows(self._southbound, asked, self._northbound)
+                    case AskMeaning():
+                        said = self._rows.meanings(asked)
+                    case AskDifference():
+                        said = self._rows.differences(asked)
             except NetAgentError as error:
                 said = NoFlows(query=asked.query, error=str(error))
             except Exception as error:  # a bug, or rows that are none: it must not end the thread

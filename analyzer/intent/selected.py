@@ -32,6 +32,8 @@ SOUTHBOUND: Mapping[str, Sequence[str]] = {
     "Encap": (),
 }  # fmt: skip
 """Tables that tell which flows belong where, with their columns."""
+YOUNG: Mapping[str, Sequence[str]] = {"Static_MAC_Binding": ()}
+"""Further ones, whose rows flows are made of, too; older servers do not have them."""
 NORTHBOUND: Mapping[str, Sequence[str]] = {
     "ACL": ("name", "action", "match"),
     "Logical_Switch_Port": ("name",),
@@ -65,6 +67,13 @@ class Selected:
     rows: Mapping[int, str] = field(default_factory=dict)
     owners: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    networks: Mapping[str, str] = field(default_factory=dict)
+    """Datapaths -> what each is, ``logical switch NAME``."""
+
+    def owner(self, flow: LogicalFlow) -> str:
+        """Return what a logical flow was made for: a northbound object, or its own networks."""
+        named = self.owners.get(flow.hint, "")
+        return named or ", ".join(self.networks.get(each, each) for each in sorted(flow.datapaths))
 
     def host(self, chassis: str) -> Host:
         """Return what is on a chassis."""
@@ -115,8 +124,9 @@ def _read(
                 kind=str(row["type"]),
                 chassis=chassis.get(_one(row["chassis"]), ""),
                 peer=_map(row["options"]).get("peer", ""),
+                cookie=cookie_of(key),
             )
-            for row in tables.get("Port_Binding", {}).values()
+            for key, row in tables.get("Port_Binding", {}).items()
         ),
         keys=keys,
         groups={
@@ -146,6 +156,12 @@ def _read(
             (keys[name], int(row["tunnel_key"])): str(row["logical_port"])
             for row in tables.get("Port_Binding", {}).values()
             if (name := datapaths.get(_one(row["datapath"]), "")) in keys
+        },
+        networks={
+            datapaths[key]: f"{kind.replace('-', ' ')} {datapaths[key]}"
+            for key, row in tables.get("Datapath_Binding", {}).items()
+            for kind in ("logical-switch", "logical-router")
+            if kind in _map(row["external_ids"])
         },
     )
 

@@ -36,6 +36,7 @@ from analyzer.server.acting import Acting, driven_bridge
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
+from analyzer.server.comparing import Comparisons
 from analyzer.server.controllers import Controller
 from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
 from analyzer.server.differing import Differing
@@ -159,6 +160,7 @@ class Analyzer:
     controller: Controller | None = None
     """None where none is configured."""
     differing: Differing | None = None
+    comparisons: Comparisons | None = None
     kubernetes: Kubernetes | None = None
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
@@ -356,6 +358,13 @@ class Analyzer:
         self.controller, self.differing = controller, differing
         self.intended.intents = lambda: (controller.intent,)
         self.intended.plugged = differing.plugged
+        self.comparisons = Comparisons(
+            controller,
+            self.driven,
+            self.fleet.flows,
+            lambda host: driven_bridge(self.registry, self.driven, host),
+            self.clock,
+        )
         meaning = Meanings(controller, self.driven, self.fleet.flows)
         self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
 
