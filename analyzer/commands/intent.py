@@ -94,8 +94,8 @@ def difference(answer: dict[str, Any]) -> Iterator[str]:
         yield from _differences(compared)
     yield ""
     for each in answer["layers"]:
-        where = f" (look {each['see']})" if "see" in each else ""
-        yield cut(f"{each['name']}: {each['state']}{where}")
+        yield cut(f"{each['name']}: {each['state']}")
+        yield from (f"  look {text}" for text in [each.get("see")] if text)
         yield from (f"  incident {i['id']}: {i['component']}" for i in each.get("incidents", ()))
     yield cut(f"first that differs, as far as is known here: {answer['first'] or 'none'}")
 

@@ -90,7 +90,7 @@ async def intent_difference(request: Call, host: FromPath[str]) -> Response[byte
     if analyzer.registry.agent(host) is None:
         raise Problem(404, f"no host {host!r}", "`netagent-analyzer endpoints` lists those known")
     compared = await analyzer.comparisons.read(host)
-    layers = _layers(compared, analyzer.journal.incidents("active"))
+    layers = _layers(compared, analyzer.journal.active())
     first = next((each["name"] for each in layers if each["state"] == DIFFERS), None)
     return as_json({"compared": compared, "layers": layers, "first": first})
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ends mean, of the rows that were recorded of a real OVN."""
 
-
-
 from analyzer.controllers.meaning import meanings
 from analyzer.controllers.messages import AskMeaning
 from analyzer.questions import CHANGED
