@@ -25,10 +25,11 @@ It shows what was read, and judges nothing: what is wrong is among incidents.
 What cannot be read now is shown as it was read last.
 
 diff holds the flows of a host against what the controller wants there: which
-logical flows have none, and whose they are; which ports lack flows that those
-of their kind have; flows that nothing stands for. It takes some seconds where
-something differs, as it looks twice. Then it names the first layer at which
-the host differs, from the intent down.
+logical flows have none, and whose they are, or fewer than when this was asked
+before; which ports lack flows that those of their kind have; flows that
+nothing stands for. It takes some seconds where something differs, as it looks
+twice. Then it names the first layer at which the host differs, from the
+intent down.
 exit status: 0; 1 if no controller is configured, or one cannot be read now,
 with diff also if something differs or cannot be told; 3 if the analyzer
 cannot be reached, or others are being compared
@@ -115,6 +116,11 @@ def _differences(compared: dict[str, Any]) -> Iterator[str]:
         text = f"{each['match']} (priority {each['priority']}) of {', '.join(each['networks'])}"
         yield from paragraph(text, "  ", "    ")
         yield f"  cookie {each['cookie']:#x}"
+    for each in found["fewer"]:
+        text = f"fewer: {each['stage']} has {each['has']} flows and had {each['had']}"
+        yield from paragraph(f"{text}, for {each['owner']}", "", "  ")
+        yield from paragraph(each["match"], "  ", "    ")
+        yield f"  cookie {each['cookie']:#x}"
     for each in found["ports"]:
         whose = "its own" if each["is_here"] else "another host's"
         tables = ", ".join(map(str, each["tables"]))
@@ -130,12 +136,10 @@ def _differences(compared: dict[str, Any]) -> Iterator[str]:
         yield from paragraph(text, "", "  ")
     if found["more"]:
         yield f"and {found['more']} more"
-    several, alone = found["several"], found["alone"]
-    text = (
-        f"not compared: {compared['fixed']} flows without a cookie, which are fixed; whether all "
-        f"flows are there of {several} logical ones with several; {alone} ports that are like too "
-        "few others"
-    )
+    text = f"not compared: {compared['fixed']} flows without a cookie, which are fixed; "
+    if not found["is_remembered"]:
+        text += f"whether all flows are there of {found['several']} logical ones with several; "
+    text += f"{found['alone']} ports that are like too few others"
     yield from paragraph(text, "", "  ")
 
 

@@ -10,19 +10,23 @@ from analyzer.controllers.messages import (
     MOST_MATCH,
     AskDifference,
     Differences,
+    FewerFlows,
     MissingFlow,
     MissingPort,
     StaleFlows,
     UnclearFlow,
 )
 from analyzer.intent.bindings import held
+from analyzer.intent.earlier import Earlier, state_of
 from analyzer.intent.logical import LogicalFlow, difference
 from analyzer.intent.selected import Selected
 
 _T = TypeVar("_T")
 
 
-def differences(rows: Selected, asked: AskDifference) -> Differences:
+def differences(
+    rows: Selected, asked: AskDifference, earlier: Earlier, now_s: float
+) -> Differences:
     """Return how the flows of a chassis differ from what rows of both databases ask for."""
     host = rows.host(asked.chassis)
     installed = Counter((cookie, metadata) for _, cookie, metadata in asked.installed)
@@ -36,13 +40,33 @@ def differences(rows: Selected, asked: AskDifference) -> Differences:
     places = {explainer.place_of(found): table for table, found in cookies.items()}
     found = difference(rows.flows, host, installed, rows.others)
     ports = held(rows.bindings, host, asked.chassis, tables, asked.kinds, asked.moving)
-    lists: tuple[Sequence[object], ...] = (
-        found.missing, ports.lacking, found.stale, found.unclear,
-    )  # fmt: skip
     logical = {each.cookie for each in rows.flows if each.datapaths & host.datapaths.keys()}
+    there = {
+        key: cookie
+        for key, (_, cookie, _) in zip(asked.keys, asked.installed, strict=False)
+        if key and cookie in logical
+    }
+    gone = earlier.gone(asked.chassis, state_of(rows, host), there, now_s)
+    missing = {each.cookie for each in found.missing}
+    fewer = sorted((cookie, counts) for cookie, counts in gone.items() if cookie not in missing)
+    lists: tuple[Sequence[object], ...] = (
+        found.missing, fewer, ports.lacking, found.stale, found.unclear,
+    )  # fmt: skip
     return Differences(
         query=asked.query,
         missing=tuple(_missing(each, rows, places) for each in _some(found.missing)),
+        fewer=tuple(
+            FewerFlows(
+                cookie=flow.cookie,
+                stage=flow.stage,
+                match=flow.match[:MOST_MATCH],
+                owner=rows.owner(flow),
+                had=had,
+                has=has,
+            )
+            for cookie, (had, has) in _some(fewer)
+            if (flow := explainer.flows.get(cookie)) is not None
+        ),
         ports=tuple(
             MissingPort(port=e.port, cookie=e.cookie, tables=e.tables, is_here=e.is_here)
             for e in _some(ports.lacking)
@@ -64,6 +88,7 @@ def differences(rows: Selected, asked: AskDifference) -> Differences:
         compared=found.compared,
         compared_ports=ports.compared,
         several=len({c for (c, _), count in installed.items() if count > 1 and c in logical}),
+        is_remembered=earlier.remembers(asked.chassis),
         alone=len(ports.alone),
     )
 

@@ -74,6 +74,8 @@ class AskDifference(Struct, frozen=True, kw_only=True, tag="ask-difference"):
     chassis: str
     installed: tuple[tuple[int, int, int], ...]
     """As of `AskMeaning`."""
+    keys: tuple[int, ...] = ()
+    """What stands for table, priority and match of each of `installed`; 0: not to be remembered."""
     kinds: dict[str, str] = {}
     """Logical ports that are bound there -> what else of their flows depends on."""
     moving: tuple[str, ...] = ()
@@ -141,6 +143,17 @@ class MissingFlow(Struct, frozen=True, kw_only=True):
     """What it was made for: a northbound object, or the networks themselves."""
 
 
+class FewerFlows(Struct, frozen=True, kw_only=True):
+    """A logical flow of which a host had more flows, of the same rows."""
+
+    cookie: int
+    stage: str
+    match: str
+    owner: str
+    had: int
+    has: int
+
+
 class MissingPort(Struct, frozen=True, kw_only=True):
     """A logical port without flows that those of its kind have."""
 
@@ -174,6 +187,7 @@ class Differences(Struct, frozen=True, kw_only=True, tag="differences"):
 
     query: int
     missing: tuple[MissingFlow, ...] = ()
+    fewer: tuple[FewerFlows, ...] = ()
     ports: tuple[MissingPort, ...] = ()
     stale: tuple[StaleFlows, ...] = ()
     unclear: tuple[UnclearFlow, ...] = ()
@@ -184,6 +198,8 @@ class Differences(Struct, frozen=True, kw_only=True, tag="differences"):
     compared_ports: int = 0
     several: int = 0
     """Of those logical flows, how many have more than one flow in a network."""
+    is_remembered: bool = False
+    """Whether it would be told if some of their flows were gone."""
     alone: int = 0
     """Ports that are like too few others."""
 

@@ -11,6 +11,7 @@ from analyzer.controllers import difference, meaning
 from analyzer.controllers.messages import AskDifference, AskMeaning, Differences, Meanings
 from analyzer.controllers.selecting import NORTHBOUND, SOUTHBOUND, connected, selecting
 from analyzer.intent import selected
+from analyzer.intent.earlier import Earlier
 from analyzer.intent.selected import Selected
 from netagent.model.errors import RemoteProtocolError
 
@@ -33,6 +34,7 @@ class Rows:
         self._remotes = {NORTHBOUND: northbound, SOUTHBOUND: southbound}
         self._now_s = now_s
         self._read_s = -KEPT_S
+        self._earlier = Earlier()
         self._tables: dict[str, dict[str, list[Row]]] = {}
         """Database -> its tables but the logical flows."""
         self._flows: dict[tuple[str, str], list[Row]] = {}
@@ -44,7 +46,8 @@ class Rows:
 
     def differences(self, asked: AskDifference) -> Differences:
         """Return how a host differs; raises Unreachable, or RemoteProtocolError."""
-        return difference.differences(self._read(asked.chassis), asked)
+        rows = self._read(asked.chassis)
+        return difference.differences(rows, asked, self._earlier, self._now_s())
 
     def _read(self, chassis: str) -> Selected:
         if self._now_s() - self._read_s >= KEPT_S:

@@ -69,6 +69,8 @@ class Selected:
     ports: Mapping[tuple[int, int], str] = field(default_factory=dict)
     networks: Mapping[str, str] = field(default_factory=dict)
     """Datapaths -> what each is, ``logical switch NAME``."""
+    addresses: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Addresses of address sets."""
 
     def owner(self, flow: LogicalFlow) -> str:
         """Return what a logical flow was made for: a northbound object, or its own networks."""
@@ -156,6 +158,10 @@ def _read(
             (keys[name], int(row["tunnel_key"])): str(row["logical_port"])
             for row in tables.get("Port_Binding", {}).values()
             if (name := datapaths.get(_one(row["datapath"]), "")) in keys
+        },
+        addresses={
+            str(row["name"]): frozenset(_set(row["addresses"]))
+            for row in tables.get("Address_Set", {}).values()
         },
         networks={
             datapaths[key]: f"{kind.replace('-', ' ')} {datapaths[key]}"

@@ -36,7 +36,7 @@ from analyzer.server.acting import Acting, driven_bridge
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
-from analyzer.server.comparing import Comparisons
+from analyzer.server.comparing import DUMP_S, Comparisons
 from analyzer.server.controllers import Controller
 from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
 from analyzer.server.differing import Differing
@@ -361,7 +361,7 @@ class Analyzer:
         self.comparisons = Comparisons(
             controller,
             self.driven,
-            self.fleet.flows,
+            lambda host, bridge: self.fleet.flows(host, bridge, deadline_s=DUMP_S),
             lambda host: driven_bridge(self.registry, self.driven, host),
             self.clock,
         )

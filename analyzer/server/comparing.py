@@ -10,7 +10,7 @@ from analyzer.controllers.messages import AskDifference, Differences, MissingFlo
 from analyzer.intent.model import Intent, Port
 from analyzer.roster.driven import DrivenHosts, Said
 from analyzer.server.controllers import Controller
-from analyzer.server.meaning import MOST_FLOWS, Dump, places
+from analyzer.server.meaning import MOST_FLOWS, Dump, keys, places
 from netagent.model.errors import CapabilityMissing, NetAgentError
 from netagent.wire.controller import Working
 
@@ -20,7 +20,10 @@ after the other, and walks wait behind these."""
 AGAIN_S = 3.5
 """Seconds until what differs is looked at again. Chosen: longer than rows are kept
 (`analyzer.controllers.rows.KEPT_S`), and than a host takes to install what was just asked."""
-LIMIT_S = 45.0
+DUMP_S = 15.0
+"""Seconds that a host may take to dump its flows. Chosen: five times what a walk waits, as a person
+does here."""
+LIMIT_S = 50.0
 """Most seconds of a comparison. Chosen: two looks at a host and two answers of the reader."""
 
 
@@ -116,6 +119,7 @@ class Comparisons:
             query=0,
             chassis=chassis,
             installed=installed,
+            keys=await asyncio.to_thread(keys, reply.flows),
             kinds=_kinds(intent, chassis),
             moving=tuple(name for name, port in intent.ports.items() if len(port.hosts) > 1),
         )
@@ -132,7 +136,7 @@ class Comparisons:
 
 
 def _differs(found: Differences) -> bool:
-    return bool(found.missing or found.ports or found.stale)
+    return bool(found.missing or found.fewer or found.ports or found.stale)
 
 
 def _kinds(intent: Intent, chassis: str) -> dict[str, str]:
@@ -164,11 +168,13 @@ def _lasting(first: Differences, second: Differences) -> Differences:
     flows = {each.cookie: frozenset(each.networks) for each in first.missing}
     ports = {each.port: frozenset(each.tables) for each in first.ports}
     cookies = {each.cookie for each in first.stale}
+    fewer = {each.cookie for each in first.fewer}
     missing = (_less(each, flows.get(each.cookie, frozenset())) for each in second.missing)
     lacking = (_fewer(each, ports.get(each.port, frozenset())) for each in second.ports)
     return structs.replace(
         second,
         missing=tuple(each for each in missing if each.networks),
+        fewer=tuple(each for each in second.fewer if each.cookie in fewer),
         ports=tuple(each for each in lacking if each.tables),
         stale=tuple(each for each in second.stale if each.cookie in cookies),
         more=min(first.more, second.more),

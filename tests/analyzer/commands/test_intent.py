@@ -145,8 +145,9 @@ def test_what_is_away_is_the_exit_status(monkeypatch, capsys, away, status):
 
 
 FOUND = {
-    "missing": [], "ports": [], "stale": [], "unclear": [], "more": 0, "compared": 265,
-    "compared_ports": 12, "several": 40, "alone": 3,
+    "missing": [], "fewer": [], "ports": [], "stale": [], "unclear": [], "more": 0, "compared": 265,
+    "compared_ports": 12, "several": 40, "is_remembered": False,
+    "alone": 3,
 }  # fmt: skip
 BELOW = {
     "name": "OpenFlow, datapath, hardware", "state": "not compared here",
@@ -159,6 +160,9 @@ MISSING = {
 }  # fmt: skip
 LACKING = {"port": "train-a-1", "cookie": 7, "tables": [64, 65], "is_here": False}
 STALE = {"cookie": 9, "tables": [8, 33], "flows": 2}
+FEWER = {
+    "cookie": 4, "stage": "ls_out_acl", "match": "tcp", "owner": "ACL web", "had": 6, "has": 5,
+}  # fmt: skip
 UNCLEAR = {"cookie": 3, "stage": "ls_out_acl", "match": "ip4 &&", "owner": "ACL odd"}
 
 
@@ -188,10 +192,12 @@ def test_a_host_that_differs_in_nothing_says_what_was_not_compared():
 def test_what_differs_is_told_with_whose_it_is():
     told = differing(
         first="intent, OpenFlow", missing=[MISSING, MISSING | {"stage": "", "table": -1}],
-        ports=[LACKING], stale=[STALE], unclear=[UNCLEAR], more=4, notes=["it is cut off"],
+        fewer=[FEWER], ports=[LACKING], stale=[STALE], unclear=[UNCLEAR], more=4,
+        notes=["it is cut off"], is_remembered=True,
     )  # fmt: skip
     told["layers"][1] = BELOW | {"incidents": [{"id": "i1-2", "component": "flow g/br/table=33"}]}
     text = fits(intent.difference(told))
+    assert "whether all flows are there" not in text
     for line in (
         "  but it is cut off",
         "missing: ls_in_l2_lkup, OpenFlow table 33, for port",
@@ -199,6 +205,7 @@ def test_what_differs_is_told_with_whose_it_is():
         "  eth.dst == 02:00:00:00:00:03 (priority 50) of rail0",
         "  cookie 0xaf7ee434",
         "missing: flows of another host's port train-a-1 in OpenFlow table 64, 65",
+        "fewer: ls_out_acl has 5 flows and had 6, for ACL web",
         "stale: 2 flows of cookie 0x9 in table 8, 33: nothing asks for them",
         "cannot tell: ls_out_acl, for ACL odd: ip4 &&",
         "and 4 more",

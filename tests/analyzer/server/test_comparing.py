@@ -5,7 +5,13 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from analyzer.controllers.messages import Differences, MissingFlow, MissingPort, StaleFlows
+from analyzer.controllers.messages import (
+    Differences,
+    FewerFlows,
+    MissingFlow,
+    MissingPort,
+    StaleFlows,
+)
 from analyzer.intent.model import Allowed, Chassis, Intent, Ladder, Placement, Port
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server import comparing as room
@@ -22,7 +28,10 @@ FLOW = MissingFlow(
 )  # fmt: skip
 PORT = MissingPort(port="p", cookie=8, tables=(64, 65), is_here=True)
 STALE = StaleFlows(cookie=9, tables=(1,), flows=1)
-ALL = Differences(query=1, missing=(FLOW,), ports=(PORT,), stale=(STALE,), compared=5)
+FEWER = FewerFlows(cookie=5, stage="s", match="m", owner="o", had=2, has=1)
+ALL = Differences(
+    query=1, missing=(FLOW,), fewer=(FEWER,), ports=(PORT,), stale=(STALE,), compared=5
+)
 NONE = Differences(query=1, compared=5)
 INTENT = Intent(
     "ovn", NOW, {},
@@ -75,6 +84,7 @@ def test_a_host_that_differs_in_nothing_is_looked_at_once():
     (asked,) = made.asked
     assert (asked.chassis, asked.kinds, asked.moving) == ("h1", {"p": "00,11"}, ("q",))
     assert asked.installed == ((33, 7, 2), (40, 0, 0))
+    assert len(set(asked.keys)) == 2
 
 
 def test_what_differs_in_both_looks_is_told():
@@ -91,6 +101,7 @@ def test_what_is_missing_in_the_second_look_alone_may_be_on_its_way():
     other = Differences(
         query=2,
         missing=(FLOW, replace(FLOW, cookie=6)),
+        fewer=(FEWER,),
         ports=(MissingPort(port="p", cookie=8, tables=(41, 65), is_here=True),),
         stale=(STALE, StaleFlows(cookie=1, tables=(1,), flows=1)),
     )
@@ -103,6 +114,7 @@ def test_what_is_missing_in_the_second_look_alone_may_be_on_its_way():
     assert [(each.cookie, each.networks) for each in found.missing] == [(7, ("b",))]
     assert [each.tables for each in found.ports] == [(65,)]
     assert found.stale == (STALE,)
+    assert found.fewer == ()
 
 
 @pytest.mark.parametrize(
