@@ -60,21 +60,14 @@ class Connection:
             base_url=self.url, verify=_context(args), trust_env=False, timeout=TIMEOUT_S
         )
 
-    def get(
-        self,
-        path: str,
-        *,
-        wait_s: float = 0.0,
-        timeout_s: float = TIMEOUT_S,
-        **query: str | int | None,
-    ) -> Any:
+    def get(self, path: str, *, wait_s: float = 0.0, **query: str | int | None) -> Any:
         """Return what is at `path`; `wait_s` is how long the analyzer may hold the request."""
         asked: dict[str, str | int | float] = {
             name: value for name, value in query.items() if value is not None
         }
         if wait_s:
             asked["wait_s"] = wait_s
-        return self._ask("GET", path, params=asked, timeout=timeout_s + wait_s)
+        return self._ask("GET", path, params=asked, timeout=TIMEOUT_S + wait_s)
 
     def all(self, path: str, name: str, **query: Any) -> Any:
         """Return the list `name` at `path` whole, however many pages it has."""

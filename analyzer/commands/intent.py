@@ -73,7 +73,7 @@ def _diff(args: argparse.Namespace) -> int:
         args.fail("write diff HOST")
     with Connection(args) as analyzer:
         path = _ROUTE.format(host=quote(args.host, safe=""))
-        answer = analyzer.get(path, timeout_s=_WAIT_S)
+        answer = analyzer.get(path, wait_s=_WAIT_S)
     if args.json:
         print(json.dumps(answer, indent=2))
     else:

@@ -443,7 +443,7 @@ def _controller(analyzer: Analyzer) -> dict[str, Any] | None:
     it = analyzer.controller
     if it is None:
         return None
-    told = {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
+    told: dict[str, Any] = {"pid": it.pid, "starts": it.starts, "away": it.intent.away}
     done = analyzer.comparisons
     if done is not None:
         told["compared"] = {"asked": done.asked, "refused": done.refused, "failed": done.failed}

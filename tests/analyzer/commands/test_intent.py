@@ -235,8 +235,8 @@ def test_what_differs_or_cannot_be_told_is_the_exit_status(monkeypatch, capsys, 
         def __exit__(self, *_):
             pass
 
-        def get(self, path, *, timeout_s):
-            assert (path, timeout_s) == ("/v1/intent/gpu-0417%2F/difference", 60.0)
+        def get(self, path, *, wait_s):
+            assert (path, wait_s) == ("/v1/intent/gpu-0417%2F/difference", 60.0)
             return told
 
     monkeypatch.setattr(intent, "Connection", Answering)
