@@ -164,45 +164,6 @@ def test_a_healthy_network_differs_nowhere(net: Lab) -> None:
         assert found["compared_ports"] >= 8
 
 
-def test_of_each_stage_a_flow_that_is_gone_is_named_with_its_owner(net: Lab) -> None:
-    rows, named = logical_flows(net), owners(net)
-    chosen: dict[str, tuple[str, Row]] = {}
-    dumps = {host: flows_of(net, host) for host in HOSTS}
-    for cookie, row in sorted(rows.items(), key=lambda item: item[1].hint == ""):
-        host = HOSTS[len(chosen) % 2]
-        if cookie in dumps[host] and row.stage not in chosen:
-            chosen[row.stage] = host, row
-
-    def right(host: str, row: Row) -> str:
-        """Return "" where the diff names it, and it alone; else what it says."""
-        with without(net, host, row.cookie, dumps[host][row.cookie]):
-            told = able(net, host)
-        found = told["compared"]["found"]
-        said = [(e["cookie"], e["stage"], e["match"]) for e in found["missing"]]
-        owner = found["missing"][0]["owner"] if len(found["missing"]) == 1 else ""
-        expected = named.get(row.hint)
-        is_owned = owner.startswith("logical ") if expected is None else owner == expected
-        is_named = is_owned and said == [(row.cookie, row.stage, row.match)]
-        is_alone = not any(found[each] for each in ("fewer", "ports", "stale", "unclear"))
-        is_first = told["first"] == "intent, OpenFlow"
-        return "" if is_named and is_alone and is_first else f"{found} not {expected}"
-
-    def all_of(host: str) -> dict[str, str]:
-        mine = {stage: row for stage, (at, row) in chosen.items() if at == host}
-        return {stage: right(host, row) for stage, row in mine.items()}
-
-    with ThreadPoolExecutor(len(HOSTS)) as pool:
-        results = {stage: why for part in pool.map(all_of, HOSTS) for stage, why in part.items()}
-    for stage, (host, row) in sorted(chosen.items()):
-        owner = named.get(row.hint, "-")
-        print(f"{stage:28} {host} {results[stage] or 'named':10} {owner[:40]:40} {row.match[:60]}")
-    score = sum(not why for why in results.values())
-    print(f"{score} of {len(results)} stages named, of {len({r.stage for r in rows.values()})}")
-    assert {stage: why for stage, why in results.items() if why} == {}
-    assert len(results) > 50
-    assert all(able(net, host)["first"] is None for host in HOSTS)
-
-
 @pytest.mark.parametrize("end", ENDS, ids=["its own", "of another host"])
 def test_a_port_whose_flows_are_gone_is_named(net: Lab, end: Endpoint) -> None:
     port, columns = cms.port(end), ("--bare", "--columns=_uuid", "find", "Port_Binding")
@@ -277,3 +238,45 @@ def test_fewer_flows_that_somebody_asked_for_are_not_missing(net: Lab) -> None:
     net.run("ovn", "ovn-nbctl", "--wait=hv", "remove", "Address_Set", "as1", "addresses",
             '"10.0.1.10"')  # fmt: skip
     assert able(net, "h0")["first"] is None
+
+
+# --- every stage ----------------------------------------------------------------------------------
+
+
+def test_of_each_stage_a_flow_that_is_gone_is_named_with_its_owner(net: Lab) -> None:
+    rows, named = logical_flows(net), owners(net)
+    chosen: dict[str, tuple[str, Row]] = {}
+    dumps = {host: flows_of(net, host) for host in HOSTS}
+    for cookie, row in sorted(rows.items(), key=lambda item: item[1].hint == ""):
+        host = HOSTS[len(chosen) % 2]
+        if cookie in dumps[host] and row.stage not in chosen:
+            chosen[row.stage] = host, row
+
+    def right(host: str, row: Row) -> str:
+        """Return "" where the diff names it, and it alone; else what it says."""
+        with without(net, host, row.cookie, dumps[host][row.cookie]):
+            told = able(net, host)
+        found = told["compared"]["found"]
+        said = [(e["cookie"], e["stage"], e["match"]) for e in found["missing"]]
+        owner = found["missing"][0]["owner"] if len(found["missing"]) == 1 else ""
+        expected = named.get(row.hint)
+        is_owned = owner.startswith("logical ") if expected is None else owner == expected
+        is_named = is_owned and said == [(row.cookie, row.stage, row.match)]
+        is_alone = not any(found[each] for each in ("fewer", "ports", "stale", "unclear"))
+        is_first = told["first"] == "intent, OpenFlow"
+        return "" if is_named and is_alone and is_first else f"{found} not {expected}"
+
+    def all_of(host: str) -> dict[str, str]:
+        mine = {stage: row for stage, (at, row) in chosen.items() if at == host}
+        return {stage: right(host, row) for stage, row in mine.items()}
+
+    with ThreadPoolExecutor(len(HOSTS)) as pool:
+        results = {stage: why for part in pool.map(all_of, HOSTS) for stage, why in part.items()}
+    for stage, (host, row) in sorted(chosen.items()):
+        owner = named.get(row.hint, "-")
+        print(f"{stage:28} {host} {results[stage] or 'named':10} {owner[:40]:40} {row.match[:60]}")
+    score = sum(not why for why in results.values())
+    print(f"{score} of {len(results)} stages named, of {len({r.stage for r in rows.values()})}")
+    assert {stage: why for stage, why in results.items() if why} == {}
+    assert len(results) > 50
+    assert all(able(net, host)["first"] is None for host in HOSTS)
