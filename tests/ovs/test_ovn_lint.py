@@ -81,7 +81,6 @@ def test_nor_do_two_hosts_together(net: Lab, tmp_path_factory: pytest.TempPathFa
     [
         ("table={l2},priority=60000,actions=drop", "shadowed-flow"),
         ("table={l2},priority=60000,udp,actions=output:4242", "missing"),
-        ("table={l2},priority=60000,udp,actions=group:4242", "missing"),
         ("table=200,priority=1,actions=drop", "unreachable-table"),
         ("table={l2},priority=60000,conj_id=4242,udp,actions=drop", "conjunction"),
     ],
