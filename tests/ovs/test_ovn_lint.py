@@ -42,6 +42,7 @@ def lint(lab: Lab, *more: str) -> list[dict[str, Any]]:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     told = json.loads(done.stdout)
+    assert "findings" in told, told
     assert done.returncode == int(any(one["severity"] == "warning" for one in told["findings"]))
     return list(told["findings"])
 
