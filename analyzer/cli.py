@@ -32,7 +32,7 @@ VERBS = {
     "diagnose": "walk from one endpoint to another now, hop by hop",
     "innocent": "say whether a task's network was well, and how well it was looked at",
     "uniformity": "say what RNICs and hosts have that most of their kind have not",
-    "intent": "show what the SDN controller says should be, and what cannot be read",
+    "intent": "show what the SDN controller says should be, and how a host differs",
     "slurm": "declare Slurm's jobs as tasks, for Slurm's hooks",
     "history": "show what a component or a pair lost, by the minute or hour",
     "export": "copy history, windows and incidents of a time to a folder, as Parquet",

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show what the SDN controller says should be, as the analyzer reads it."""
+"""Show what the SDN controller says should be, as the analyzer reads it; how a host differs."""
 
 import argparse
 import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection
@@ -18,29 +19,47 @@ examples:
   netagent-analyzer intent --ports --unplaced
   netagent-analyzer intent --source acme
   netagent-analyzer intent --json | jq -r '.away'
+  netagent-analyzer intent diff gpu-0417
+  netagent-analyzer intent diff gpu-0417 --json | jq '.compared.found.missing'
 
 It shows what was read, and judges nothing: what is wrong is among incidents.
 What cannot be read now is shown as it was read last.
-exit status: 0; 1 if no controller is configured, or one cannot be read now; 3
-if the analyzer cannot be reached
+
+diff holds the flows of a host against what the controller wants there: which
+logical flows have none, and whose they are, or fewer than when this was asked
+before; which ports lack flows that those of their kind have; flows that
+nothing stands for. It takes some seconds where something differs, as it looks
+twice. Then it names the first layer at which the host differs, from the
+intent down.
+exit status: 0; 1 if no controller is configured, or one cannot be read now,
+with diff also if something differs or cannot be told; 3 if the analyzer
+cannot be reached, or others are being compared
 """
 
 _LAGGING = 8
 """Most chassis named that lag behind. Chosen: a screen holds the rest."""
+_WAIT_S = 60.0
+"""Seconds that a comparison may take. Chosen: longer than the analyzer takes for one."""
+_ROUTE = "/v1/intent/{host}/difference"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    parser.add_argument("what", choices=("diff",), nargs="?", help="by default: what should be")
+    parser.add_argument("host", metavar="HOST", nargs="?", help="with diff: whose flows")
     parser.add_argument("--ports", action="store_true", help="list ports, instead of chassis")
     parser.add_argument("--chassis", metavar="NAME", help="only of this chassis or host")
     text = "which controller, where several are known"
     parser.add_argument("--source", metavar="NAME", help=text)
     parser.add_argument("--unplaced", action="store_true", help="only ports that are nowhere")
     connection.add_arguments(parser)
+    parser.set_defaults(fail=parser.error)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what should be."""
+    """Print what should be, or how a host differs from it."""
+    if args.what == "diff":
+        return _diff(args)
     with Connection(args) as analyzer:
         answer = analyzer.all("/v1/intent", "ports", source=args.source)
     if args.json:
@@ -50,6 +69,81 @@ def run(args: argparse.Namespace) -> int:
         for line in report(answer, args.chassis, ports=is_listed, unplaced=args.unplaced):
             print(line)
     return 1 if answer["away"] else 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    if args.host is None:
+        args.fail("write diff HOST")
+    with Connection(args) as analyzer:
+        path = _ROUTE.format(host=quote(args.host, safe=""))
+        answer = analyzer.get(path, wait_s=_WAIT_S)
+    if args.json:
+        print(json.dumps(answer, indent=2))
+    else:
+        for line in difference(answer):
+            print(line)
+    found = answer["compared"]["found"]
+    differs = answer["first"] is not None or answer["compared"]["cannot"] or found["unclear"]
+    return 1 if differs else 0
+
+
+def difference(answer: dict[str, Any]) -> Iterator[str]:
+    """Yield how a host differs, what was not compared, and the first layer that differs."""
+    compared = answer["compared"]
+    if compared["cannot"]:
+        yield from paragraph(
+            f"{compared['host']} cannot be compared: {compared['cannot']}", "", "  "
+        )
+    else:
+        yield from _differences(compared)
+    yield ""
+    for each in answer["layers"]:
+        yield cut(f"{each['name']}: {each['state']}")
+        yield from (f"  look {text}" for text in [each.get("see")] if text)
+        yield from (f"  incident {i['id']}: {i['component']}" for i in each.get("incidents", ()))
+    yield cut(f"first that differs, as far as is known here: {answer['first'] or 'none'}")
+
+
+def _differences(compared: dict[str, Any]) -> Iterator[str]:
+    found = compared["found"]
+    yield cut(
+        f"{compared['host']}, compared {clock(compared['wall_ns'])}: {found['compared']} logical "
+        f"flows, {found['compared_ports']} ports"
+    )
+    for note in compared["notes"]:
+        yield from paragraph(note, "  but ", "    ")
+    for each in found["missing"]:
+        stage = each["stage"] or f"{each['pipeline']} {each['logical_table']}"
+        table_of = f", OpenFlow table {each['table']}" if each["table"] >= 0 else ""
+        yield from paragraph(f"missing: {stage}{table_of}, for {each['owner']}", "", "  ")
+        text = f"{each['match']} (priority {each['priority']}) of {', '.join(each['networks'])}"
+        yield from paragraph(text, "  ", "    ")
+        yield f"  cookie {each['cookie']:#x}"
+    for each in found["fewer"]:
+        text = f"fewer: {each['stage']} has {each['has']} flows and had {each['had']}"
+        yield from paragraph(f"{text}, for {each['owner']}", "", "  ")
+        yield from paragraph(each["match"], "  ", "    ")
+        yield f"  cookie {each['cookie']:#x}"
+    for each in found["ports"]:
+        whose = "its own" if each["is_here"] else "another host's"
+        tables = ", ".join(map(str, each["tables"]))
+        text = f"missing: flows of {whose} port {each['port']} in OpenFlow table {tables}"
+        yield from paragraph(text, "", "  ")
+        yield f"  cookie {each['cookie']:#x}"
+    for each in found["stale"]:
+        tables = ", ".join(map(str, each["tables"]))
+        text = f"stale: {each['flows']} flows of cookie {each['cookie']:#x} in table {tables}"
+        yield from paragraph(f"{text}: nothing asks for them", "", "  ")
+    for each in found["unclear"]:
+        text = f"cannot tell: {each['stage']}, for {each['owner']}: {each['match']}"
+        yield from paragraph(text, "", "  ")
+    if found["more"]:
+        yield f"and {found['more']} more"
+    text = f"not compared: {compared['fixed']} flows without a cookie, which are fixed; "
+    if not found["is_remembered"]:
+        text += f"whether all flows are there of {found['several']} logical ones with several; "
+    text += f"{found['alone']} ports that are like too few others"
+    yield from paragraph(text, "", "  ")
 
 
 def report(

@@ -26,6 +26,11 @@ else is done meanwhile."""
 MOST_FLOWS = 1_000
 """Most logical flows of an answer. Chosen: one network's are some hundred."""
 
+MOST_DIFFERENT = 1_000
+"""Most entries of each kind in an answer. Chosen: of a host that lacks all, nobody reads more."""
+MOST_MATCH = 2_000
+"""Most characters of a match that are told. Chosen: to be read; a policy's has some hundred."""
+
 
 class Open(Struct, frozen=True, kw_only=True, tag="open"):
     """What to read."""
@@ -62,16 +67,31 @@ class AskMeaning(Struct, frozen=True, kw_only=True, tag="ask-meaning"):
     """Logical ports that are disabled."""
 
 
+class AskDifference(Struct, frozen=True, kw_only=True, tag="ask-difference"):
+    """Say what of a host's flows is not as it should be."""
+
+    query: int
+    chassis: str
+    installed: tuple[tuple[int, int, int], ...]
+    """As of `AskMeaning`."""
+    keys: tuple[int, ...] = ()
+    """What stands for table, priority and match of each of `installed`; 0: not to be remembered."""
+    kinds: dict[str, str] = {}
+    """Logical ports that are bound there -> what else of their flows depends on."""
+    moving: tuple[str, ...] = ()
+    """Logical ports that may be at several hosts."""
+
+
 class AskOfRows(Struct, frozen=True, kw_only=True, tag="ask-of-rows"):
     """Answer a question by rows that an agent read (`netagent.wire.zone.EXPLAINING`)."""
 
-    asked: AskFlows | AskMeaning
+    asked: AskFlows | AskMeaning | AskDifference
     northbound: bytes
     southbound: bytes
 
 
-Down = Open | AskFlows | AskMeaning | AskOfRows
-Asked = AskFlows | AskMeaning
+Down = Open | AskFlows | AskMeaning | AskOfRows | AskDifference
+Asked = AskFlows | AskMeaning | AskDifference
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag="ready"):
@@ -114,6 +134,84 @@ class Meanings(Struct, frozen=True, kw_only=True, tag="meanings"):
     meant: tuple[Meant, ...]
 
 
+class MissingFlow(Struct, frozen=True, kw_only=True):
+    """A logical flow of which a host has none, in some of its networks at least."""
+
+    cookie: int
+    stage: str
+    pipeline: str
+    logical_table: int
+    table: int
+    """Of OpenFlow, where other flows of its stage are; -1 where there are none."""
+    priority: int
+    match: str
+    networks: tuple[str, ...]
+    """Logical switches and routers that lack it."""
+    owner: str
+    """What it was made for: a northbound object, or the networks themselves."""
+
+
+class FewerFlows(Struct, frozen=True, kw_only=True):
+    """A logical flow of which a host had more flows, of the same rows."""
+
+    cookie: int
+    stage: str
+    match: str
+    owner: str
+    had: int
+    has: int
+
+
+class MissingPort(Struct, frozen=True, kw_only=True):
+    """A logical port without flows that those of its kind have."""
+
+    port: str
+    cookie: int
+    tables: tuple[int, ...]
+    """Of OpenFlow."""
+    is_here: bool
+    """Whether it is the host's own; else it is one that the host should send to."""
+
+
+class StaleFlows(Struct, frozen=True, kw_only=True):
+    """Flows that no row stands for."""
+
+    cookie: int
+    tables: tuple[int, ...]
+    flows: int
+
+
+class UnclearFlow(Struct, frozen=True, kw_only=True):
+    """A logical flow that nobody can compare."""
+
+    cookie: int
+    stage: str
+    match: str
+    owner: str
+
+
+class Differences(Struct, frozen=True, kw_only=True, tag="differences"):
+    """What of a host's flows is not as it should be, `MOST_DIFFERENT` of each kind at most."""
+
+    query: int
+    missing: tuple[MissingFlow, ...] = ()
+    fewer: tuple[FewerFlows, ...] = ()
+    ports: tuple[MissingPort, ...] = ()
+    stale: tuple[StaleFlows, ...] = ()
+    unclear: tuple[UnclearFlow, ...] = ()
+    more: int = 0
+    """How many there are besides."""
+    compared: int = 0
+    """Logical flows that belong there."""
+    compared_ports: int = 0
+    several: int = 0
+    """Of those logical flows, how many have more than one flow in a network."""
+    is_remembered: bool = False
+    """Whether it would be told if some of their flows were gone."""
+    alone: int = 0
+    """Ports that are like too few others."""
+
+
 class NoFlows(Struct, frozen=True, kw_only=True, tag="no-flows"):
     """Why there is no answer."""
 
@@ -121,7 +219,8 @@ class NoFlows(Struct, frozen=True, kw_only=True, tag="no-flows"):
     error: str
 
 
-Up = Ready | Told | Source | Flows | Meanings | NoFlows
+Up = Ready | Told | Source | Flows | Meanings | Differences | NoFlows
+Answered = Flows | Meanings | Differences
 
 
 def framed(message: Down | Up) -> bytes:

@@ -11,19 +11,23 @@ import sys
 from typing import Any
 
 from analyzer.controllers import messages
+from analyzer.controllers.difference import differences
 from analyzer.controllers.flows import MOST_TEXT
 from analyzer.controllers.meaning import meanings
 from analyzer.controllers.messages import (
     HEAD,
     MAX_FRAME_BYTES,
     MOST_FLOWS,
+    AskDifference,
     AskFlows,
+    AskMeaning,
     AskOfRows,
     Flows,
     NoFlows,
     Up,
 )
 from analyzer.intent import selected
+from analyzer.intent.earlier import Earlier
 from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.selected import Selected
 from netagent.model.errors import NetAgentError, RemoteProtocolError
@@ -43,9 +47,13 @@ def answer(asked: AskOfRows) -> Up:
     query = asked.asked.query
     try:
         rows = selected.read(_tables(asked.southbound), _tables(asked.northbound))
-        if isinstance(asked.asked, AskFlows):
-            return flows_of(rows, asked.asked)
-        return meanings(rows, asked.asked)
+        match asked.asked:
+            case AskFlows():
+                return flows_of(rows, asked.asked)
+            case AskMeaning():
+                return meanings(rows, asked.asked)
+            case AskDifference():  # by rows of this one time: what was there before is not known
+                return differences(rows, asked.asked, Earlier(), 0.0)
     except NetAgentError as error:
         return NoFlows(query=query, error=str(error)[:MOST_WHY])
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -20,10 +20,10 @@ import structlog
 
 from analyzer.controllers import messages
 from analyzer.controllers.flows import read_flows
-from analyzer.controllers.meaning import Meanings
 from analyzer.controllers.messages import (
     HEAD,
     MOST_TOLD,
+    AskDifference,
     AskFlows,
     AskMeaning,
     NoFlows,
@@ -33,6 +33,7 @@ from analyzer.controllers.messages import (
     Up,
 )
 from analyzer.controllers.ovsdb import Database
+from analyzer.controllers.rows import Rows
 from analyzer.intent.ovn import NORTHBOUND, SOUTHBOUND, Follower
 from netagent.model.errors import NetAgentError, Unreachable
 
@@ -65,7 +66,7 @@ class Reader:
             Database(SOUTHBOUND, opening.southbound),
         )
         self._northbound, self._southbound = opening.northbound, opening.southbound
-        self._meanings = Meanings(opening.northbound, opening.southbound)
+        self._rows = Rows(opening.northbound, opening.southbound)
         self._sources: dict[str, Source] = {}
         self._in, self._out = bytearray(), bytearray()
         self._is_open = True
@@ -151,7 +152,7 @@ class Reader:
                 return
             message = messages.down(bytes(self._in[HEAD.size : HEAD.size + length]))
             del self._in[: HEAD.size + length]
-            if isinstance(message, AskFlows | AskMeaning):
+            if isinstance(message, AskFlows | AskMeaning | AskDifference):
                 self._questions.put((time.monotonic(), message))
 
     def _answer(self) -> None:
@@ -172,9 +173,13 @@ class Reader:
         if time.monotonic() > came_s + WAIT_S:
             # Who asks much would else keep it from all others.
             raise Unreachable(SOUTHBOUND, "too much was asked before")
-        if isinstance(asked, AskFlows):
-            return read_flows(self._southbound, asked, self._northbound)
-        return self._meanings.read(asked)
+        match asked:
+            case AskFlows():
+                return read_flows(self._southbound, asked, self._northbound)
+            case AskMeaning():
+                return self._rows.meanings(asked)
+            case AskDifference():
+                return self._rows.differences(asked)
 
     def _wait(self) -> None:
         poller = ovs.poller.Poller()

@@ -62,6 +62,8 @@ class Bound:
     chassis: str = ""
     peer: str = ""
     """Of a patch port: the one at the other logical switch or router."""
+    cookie: int = 0
+    """That of its own OpenFlow flows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ from analyzer.server.acting import Acting, driven_bridge
 from analyzer.server.asker import Asker
 from analyzer.server.capacity import Meter
 from analyzer.server.clock import Steady
+from analyzer.server.comparing import DUMP_S, Comparisons
 from analyzer.server.controllers import Controller
 from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
 from analyzer.server.differing import Differing
@@ -172,6 +173,7 @@ class Analyzer:
     pushed: dict[str, PushedController] = field(default_factory=dict)
     """Controllers that push, by name."""
     differing: Differing | None = None
+    comparisons: Comparisons | None = None
     kubernetes: Kubernetes | None = None
     service: AnalyzerService = field(init=False)
     meter: Meter = field(init=False)
@@ -399,6 +401,13 @@ class Analyzer:
             meaning = Meanings(controller, self.driven, self.fleet.flows)
             self.asker.meaning, self.intended.policies = meaning.read, meaning.policies
             self.controller = controller
+            self.comparisons = Comparisons(
+                controller,
+                self.driven,
+                lambda host, bridge: self.fleet.flows(host, bridge, deadline_s=DUMP_S),
+                lambda host: driven_bridge(self.registry, self.driven, host),
+                clock,
+            )
         if ovn is None and not self.pushed:
             return
         differing = Differing(

@@ -21,7 +21,10 @@ from analyzer.controllers import messages
 from analyzer.controllers.messages import (
     HEAD,
     MAX_FRAME_BYTES,
+    Answered,
+    AskDifference,
     AskMeaning,
+    Differences,
     Flows,
     Meanings,
     NoFlows,
@@ -143,7 +146,7 @@ class Controller:
         self.starts = 0
         """How often a reader was started."""
         self._link: Link | None = None
-        self._waiting: dict[int, asyncio.Future[Flows | Meanings]] = {}
+        self._waiting: dict[int, asyncio.Future[Answered]] = {}
         self._query = 0
 
     @property
@@ -228,7 +231,7 @@ class Controller:
                 self._change(message.changes)
             case Source():
                 self.sources[message.database] = message
-            case Flows() | Meanings() | NoFlows():
+            case Flows() | Meanings() | Differences() | NoFlows():
                 self._settle(message)
             case messages.Ready():
                 pass
@@ -255,7 +258,11 @@ class Controller:
         """
         return cast("Meanings", await self._ask(asked))
 
-    async def _ask(self, asked: messages.Asked) -> Flows | Meanings:
+    async def difference(self, asked: AskDifference, *, host: str = "") -> Differences:  # noqa: ARG002 - as of zones
+        """Return what of a host's flows is not as it should be; else as `meaning`."""
+        return cast("Differences", await self._ask(asked))
+
+    async def _ask(self, asked: messages.Asked) -> Answered:
         if self._link is None:
             raise _gone()
         self._query += 1
@@ -268,14 +275,14 @@ class Controller:
         self._link.send(frame)
         try:
             async with asyncio.timeout(ANSWER_S):
-                answer: Flows | Meanings = await waiting
+                answer: Answered = await waiting
         except TimeoutError:
             raise CapabilityMissing("logical flows", "the database is busy: ask again") from None
         finally:
             del self._waiting[query]
         return answer
 
-    def _settle(self, message: Flows | Meanings | NoFlows) -> None:
+    def _settle(self, message: Answered | NoFlows) -> None:
         waiting = self._waiting.get(message.query)
         if waiting is None or waiting.done():
             return

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes of what controllers say should be: as it is known, and where it is pushed."""
+"""The routes of what controllers say should be, where it is pushed, and how a host differs."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +12,7 @@ from analyzer.intent.model import Intent
 from analyzer.intent.ovn import NORTHBOUND, SOURCE, SOUTHBOUND
 from analyzer.intent.pushed import PART, IntentChange, LostChange, WholeIntent
 from analyzer.server.analyzer import Analyzer
+from analyzer.server.comparing import Compared
 from analyzer.server.controllers import Controller
 from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import Call, analyzer_of, as_json, body_of
@@ -19,6 +21,8 @@ from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import Problem
 from analyzer.server.pushing import PushedController
 from analyzer.server.zones import Zones
+from netagent.model.path import Layer
+from netagent.model.verdict import Incident
 from netagent.wire.codec import ContentType
 
 
@@ -246,4 +250,57 @@ def _taken(pushed: PushedController) -> dict[str, Any]:
     }
 
 
-ROUTES = (intent, put_intent, patch_intent, get_intent)
+@get(
+    "/v1/intent/{host:str}/difference",
+    responses={200: gives("How it differs."), 403: PROBLEM, 404: PROBLEM, 503: PROBLEM},
+    tags=["analyzer"],
+)
+async def intent_difference(request: Call, host: FromPath[str]) -> Response[bytes]:
+    """Return how the flows of a host differ from what its controller wants.
+
+    The host dumps its flows for it, twice where they differ. `cannot` says why nothing could be
+    compared; `first` is the first of `layers` that differs, as far as is known.
+    """
+    analyzer = analyzer_of(request)
+    require_reader(request, analyzer.config)
+    if analyzer.comparisons is None:
+        raise Problem(
+            404, "no controller is read whose flows can be compared", "set [controllers.ovn]"
+        )
+    if analyzer.registry.agent(host) is None:
+        raise Problem(404, f"no host {host!r}", "`netagent-analyzer endpoints` lists those known")
+    compared = await analyzer.comparisons.read(host)
+    layers = _layers(compared, analyzer.journal.active())
+    first = next((each["name"] for each in layers if each["state"] == DIFFERS), None)
+    return as_json({"compared": compared, "layers": layers, "first": first})
+
+
+DIFFERS = "differs"
+
+
+def _layers(compared: Compared, incidents: Iterable[Incident]) -> list[dict[str, Any]]:
+    """Return what is known of each pair of copies, from the intent down to hardware.
+
+    Those below OpenFlow are compared by the host alone: what is known here of them is in incidents.
+    """
+    states = {"cannot tell": bool(compared.cannot), DIFFERS: compared.differs}
+    told = [
+        {"id": each.id, "component": str(part)}
+        for each in incidents
+        if (part := each.verdict.component) is not None
+        and part.layer is Layer.OVERLAY
+        and part.name.partition("/")[0] == compared.host
+    ]
+    below = {
+        "state": "not compared here",
+        "see": f"on {compared.host}: netagent flows layers",
+        "incidents": told,
+    }
+    state = next((name for name, is_so in states.items() if is_so), "agrees")
+    return [
+        {"name": "intent, OpenFlow", "state": state},
+        {"name": "OpenFlow, datapath, hardware", **below},
+    ]
+
+
+ROUTES = (intent, intent_difference, put_intent, patch_intent, get_intent)

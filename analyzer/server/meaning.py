@@ -2,6 +2,7 @@
 """What a controller wants where walks end: of a host's flows, and of its databases."""
 
 import asyncio
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -184,6 +185,27 @@ class Meanings:
 
 def _no_record(host: str, port: str) -> str:
     return f"the controller has no record of {host}, at which {port} is plugged in"
+
+
+_OWN = re.compile(r"\b(?:cookie|duration|n_packets|n_bytes|idle_age|hard_age)=[^, ]*,? *")
+"""What one flow has of its own, beside table, priority and match."""
+_NUMBERED = re.compile(r"\bconj_id=\d+")
+"""What a controller may number anew when it starts again."""
+
+
+def keys(flows: Iterable[str]) -> tuple[int, ...]:
+    """Return what stands for table, priority and match of each flow; 0 of those that expire."""
+    heads = (
+        text.partition(" actions=")[0] for text, _ in zip(flows, range(MOST_FLOWS), strict=False)
+    )
+    return tuple(
+        0 if "_timeout=" in head else _number(_NUMBERED.sub("conj_id", _OWN.sub("", head)))
+        for head in heads
+    )
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "big")
 
 
 def places(flows: Iterable[str]) -> tuple[tuple[int, int, int], ...]:

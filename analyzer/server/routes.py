@@ -450,8 +450,12 @@ def _controller(analyzer: Analyzer) -> dict[str, Any] | None:
     it = analyzer.controller
     if it is None:
         return None
-    told = {"pid": it.pid, "starts": it.starts, "away": it.away}
-    return told | {"zones": asdict(it.counts)} if isinstance(it, Zones) else told
+    told: dict[str, Any] = {"pid": it.pid, "starts": it.starts, "away": it.away}
+    if isinstance(it, Zones):
+        told["zones"] = asdict(it.counts)
+    if (done := analyzer.comparisons) is not None:
+        told["compared"] = {"asked": done.asked, "refused": done.refused, "failed": done.failed}
+    return told
 
 
 def _late_ns(analyzer: Analyzer) -> int:

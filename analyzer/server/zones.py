@@ -20,10 +20,12 @@ from analyzer.controllers import messages
 from analyzer.controllers.messages import (
     HEAD,
     MAX_FRAME_BYTES,
+    AskDifference,
     Asked,
     AskFlows,
     AskMeaning,
     AskOfRows,
+    Differences,
     Flows,
     Meanings,
     NoFlows,
@@ -61,6 +63,7 @@ log = structlog.get_logger()
 
 Ask = Callable[[str, ZoneRequest], Awaitable[ZoneReply]]
 """Asks a host; raises Unreachable and the like."""
+_ANSWERS: dict[type, type] = {AskFlows: Flows, AskMeaning: Meanings, AskDifference: Differences}
 Explain = Callable[[AskOfRows], Awaitable[messages.Up]]
 
 
@@ -243,6 +246,10 @@ class Zones:
         """Return what ends of walks on a host mean, by its own databases; raises as `flows`."""
         return cast("Meanings", await self._answer(host, asked))
 
+    async def difference(self, asked: AskDifference, *, host: str = "") -> Differences:
+        """Return what of a host's flows is not as its own databases want; raises as `flows`."""
+        return cast("Differences", await self._answer(host, asked))
+
     async def _answer(self, host: str, asked: Asked) -> messages.Up:
         self.intent_of(host)
         reply = await self._explaining_rows(host)
@@ -258,8 +265,7 @@ class Zones:
             said = await self._explain(question)
         if isinstance(said, NoFlows):
             raise RemoteProtocolError(f"{host}: {said.error}")
-        wanted = Flows if isinstance(asked, AskFlows) else Meanings
-        if not isinstance(said, wanted):
+        if not isinstance(said, _ANSWERS[type(asked)]):
             raise RemoteProtocolError(f"{host}: no answer")
         return said
 

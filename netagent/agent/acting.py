@@ -20,9 +20,9 @@ from netagent.adapters.host.protocols import Changed, exchange_protocols, read_b
 from netagent.adapters.host.vswitchd import VswitchdError, appctl
 from netagent.config import AgentConfig
 from netagent.host.acting import Held, Ledger, Memory, detour
-from netagent.host.driven import drives
 from netagent.model.errors import NetAgentError, RemoteProtocolError, TooSoon
 from netagent.model.unixctl import OVN_CONTROLLER
+from netagent.model.vswitch import drives
 from netagent.server import Refusal
 from netagent.trust import write_whole
 from netagent.wire.actions import MAX_TEXT, ActionReply, ActionRequest, HostVerb

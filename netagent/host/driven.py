@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from netagent.host.facts import Bridge, Link, VswitchView
 from netagent.host.ports import is_tunnel
 from netagent.model.address import canonical
+from netagent.model.vswitch import GENERATION, drives
 from netagent.wire.controller import (
     MOST_ADDRESSES,
     MOST_GENERATION,
@@ -30,10 +31,6 @@ MOST_ODD = 8
 _SHOWN = 80
 """Characters of an odd value that are told. Chosen: to be read."""
 
-_GENERATION, _ZONE = "ovn-nb-cfg", "ct-zone-"
-"""What ovn-controller writes into the external_ids of its integration bridge
-(ovn-controller(8))."""
-
 
 @dataclass(frozen=True, slots=True)
 class Driven:
@@ -42,11 +39,6 @@ class Driven:
     state: ControllerState
     odd: tuple[str, ...] = ()
     """What was left out of it, and why."""
-
-
-def drives(external_ids: Iterable[str]) -> bool:
-    """Return whether ovn-controller says that a bridge with these external_ids is its own."""
-    return any(k == _GENERATION or k.startswith(_ZONE) for k in external_ids)
 
 
 def is_driven(view: VswitchView, bridge: str) -> bool:
@@ -87,7 +79,7 @@ def driven(
         # Some hosts have an address for each service of a cluster: those that count come first.
         addresses=_addresses(host.values(), first=offered)[:MOST_ADDRESSES],
         working=working,
-        generation=_generation(row.external_ids.get(_GENERATION), odd),
+        generation=_generation(row.external_ids.get(GENERATION), odd),
         ports=_ports(row, inside, odd),
         databases=databases,
     )
@@ -188,7 +180,7 @@ def _generation(text: str | None, odd: _Odd) -> int | None:
         return None
     if text.isascii() and text.isdecimal() and len(text) < _SHOWN and int(text) <= MOST_GENERATION:
         return int(text)
-    odd.note(f"cannot use {_GENERATION} {text[:_SHOWN]!r}")
+    odd.note(f"cannot use {GENERATION} {text[:_SHOWN]!r}")
     return None
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What OVSDB says of an interface, however its rows are read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,16 @@ class Interface:
     """Why ovs-vswitchd could not use it."""
     mtu: int | None = None
     """Bytes; None where the reader does not ask for it, too."""
+
+
+GENERATION, _ZONE = "ovn-nb-cfg", "ct-zone-"
+"""What ovn-controller writes into the external_ids of its integration bridge
+(ovn-controller(8))."""
+
+
+def drives(external_ids: Iterable[str]) -> bool:
+    """Return whether ovn-controller says that a bridge with these external_ids is its own."""
+    return any(k == GENERATION or k.startswith(_ZONE) for k in external_ids)
 
 
 class Columns(Protocol):

@@ -70,12 +70,15 @@ def _bridges(snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Bridge]]
 def shadowed(snapshots: Iterable[Snapshot]) -> Iterator[TableFinding]:
     """Find flows that never match, because one of higher priority matches all that they do.
 
-    Several flows that cover another only together are not looked for.
+    Several flows that cover another only together are not looked for. A controller's pipeline has
+    many that repeat others, and is meant so.
     """
     for snapshot, bridge in _bridges(snapshots):
         for number in bridge.tables:
             for flow, by in shadows(bridge.tables[number]):
                 same, expires = flow.actions == by.actions, "_timeout=" in by.text
+                if bridge.is_driven and same and not expires:
+                    continue
                 costs = "it does the same" if same else "it does something else"
                 costs += ", for as long as it lasts" * expires
                 text = (
@@ -127,13 +130,18 @@ def _conditions(flow: Flow) -> list[Conjunction]:
 
 
 def unreachable(snapshots: Iterable[Snapshot]) -> Iterator[TableFinding]:
-    """Find tables with flows to which no flow of a table in use leads."""
+    """Find tables with flows to which no flow of a table in use leads.
+
+    A controller's pipeline has tables that only some networks need, and fixed flows in all of them.
+    """
     for snapshot, bridge in _bridges(snapshots):
         reached, unknown = reachable(bridge)
         severity: Severity = "note" if unknown else "warning"
         but = f"; but not understood: {unknown.text}" if unknown else ""
         for number in sorted(set(bridge.tables) - reached):
             flows = bridge.tables[number].flows
+            if bridge.is_driven and number < max(reached) and not any(f.cookie for f in flows):
+                continue
             text = f"no flow leads to table {number}, which has {len(flows)} flows{but}"
             place, quotes = _place(snapshot, bridge, number), (("first flow", flows[0].text),)
             yield TableFinding("unreachable-table", severity, place, text, quotes)

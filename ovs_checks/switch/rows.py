@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, get_args
 
 from netagent.model.errors import RemoteProtocolError
-from netagent.model.vswitch import Interface, interface_of
+from netagent.model.vswitch import Interface, drives, interface_of
 
 from .bonds import Bond
 from .shows import PortState
@@ -17,6 +17,7 @@ TABLES = {
     "Bridge": [
         *("_uuid", "name", "ports", "datapath_type", "other_config", "mirrors"),
         *("mcast_snooping_enable", "stp_enable", "rstp_enable", "netflow", "sflow", "ipfix"),
+        "external_ids",
     ],
     "Port": [
         *("_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode", "cvlans", "protected"),
@@ -123,6 +124,7 @@ def _bridge(
         else "STP"
         if row.get("stp_enable") is True
         else "",
+        is_driven=drives(dict(_pairs(row.get("external_ids", _NO_PAIRS)))),
         unsupported=tuple(_unsupported(row)),
     )
 

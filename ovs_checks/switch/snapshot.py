@@ -275,6 +275,9 @@ class Bridge:
     collects: bool = False
     """Whether IPFIX samples packets: all of the bridge, or those that flows choose."""
 
+    is_driven: bool = False
+    """Whether ovn-controller says that it is its own."""
+
     spanning_tree: Literal["", "STP", "RSTP"] = ""
     fragments: str = "normal"
     """How fragments match (`ovs-ofctl get-frags`)."""

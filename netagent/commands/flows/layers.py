@@ -28,6 +28,8 @@ flow tables say, and against the filters that tc holds for them. Checks:
   offload-order     busy filters behind many masks that carry nothing
   rdma-in-software  packets to UDP port 4791 forwarded by software
 What one sample cannot settle is a note; --samples 2 makes it a warning.
+Whether the tables are what an SDN controller wants, the analyzer knows:
+netagent-analyzer intent diff HOST.
 
 Exit code 0: no warning; 1: a warning, or a question has no answer; 2: the
 question is wrong.

@@ -171,3 +171,112 @@ def test_many_zones_that_are_away_are_counted():
     away = {f"h{number:02}": "northbound: x" for number in range(20)}
     told = answer(zones=[zone(host) for host in away], away=away, databases=[], chassis=[])
     assert "  and 12 more" in fits(intent.report(told, ports=False)).splitlines()
+
+
+# --- how a host differs ---------------------------------------------------------------------------
+
+
+FOUND = {
+    "missing": [], "fewer": [], "ports": [], "stale": [], "unclear": [], "more": 0, "compared": 265,
+    "compared_ports": 12, "several": 40, "is_remembered": False,
+    "alone": 3,
+}  # fmt: skip
+BELOW = {
+    "name": "OpenFlow, datapath, hardware", "state": "not compared here",
+    "see": "on gpu-0417: netagent flows layers", "incidents": [],
+}  # fmt: skip
+MISSING = {
+    "cookie": 0xAF7EE434, "stage": "ls_in_l2_lkup", "pipeline": "ingress", "logical_table": 25,
+    "table": 33, "priority": 50, "match": "eth.dst == 02:00:00:00:00:03", "networks": ["rail0"],
+    "owner": "port train.a.rail0_train-a_train-a-1",
+}  # fmt: skip
+LACKING = {"port": "train-a-1", "cookie": 7, "tables": [64, 65], "is_here": False}
+STALE = {"cookie": 9, "tables": [8, 33], "flows": 2}
+FEWER = {
+    "cookie": 4, "stage": "ls_out_acl", "match": "tcp", "owner": "ACL web", "had": 6, "has": 5,
+}  # fmt: skip
+UNCLEAR = {"cookie": 3, "stage": "ls_out_acl", "match": "ip4 &&", "owner": "ACL odd"}
+
+
+def differing(cannot="", notes=(), first=None, **found):
+    compared = {
+        "host": "gpu-0417", "wall_ns": NOON_NS, "chassis": "gpu-0417", "bridge": "br-int",
+        "cannot": cannot, "notes": list(notes), "flows": 889, "fixed": 33, "found": FOUND | found,
+    }  # fmt: skip
+    state = "cannot tell" if cannot else "differs" if first else "agrees"
+    layers = [{"name": "intent, OpenFlow", "state": state}, BELOW]
+    return {"compared": compared, "layers": layers, "first": first}
+
+
+def test_a_host_that_differs_in_nothing_says_what_was_not_compared():
+    assert fits(intent.difference(differing())).splitlines() == [
+        "gpu-0417, compared 12:00:00: 265 logical flows, 12 ports",
+        "not compared: 33 flows without a cookie, which are fixed; whether all flows are",
+        "  there of 40 logical ones with several; 3 ports that are like too few others",
+        "",
+        "intent, OpenFlow: agrees",
+        "OpenFlow, datapath, hardware: not compared here",
+        "  look on gpu-0417: netagent flows layers",
+        "first that differs, as far as is known here: none",
+    ]
+
+
+def test_what_differs_is_told_with_whose_it_is():
+    told = differing(
+        first="intent, OpenFlow", missing=[MISSING, MISSING | {"stage": "", "table": -1}],
+        fewer=[FEWER], ports=[LACKING], stale=[STALE], unclear=[UNCLEAR], more=4,
+        notes=["it is cut off"], is_remembered=True,
+    )  # fmt: skip
+    told["layers"][1] = BELOW | {"incidents": [{"id": "i1-2", "component": "flow g/br/table=33"}]}
+    text = fits(intent.difference(told))
+    assert "whether all flows are there" not in text
+    for line in (
+        "  but it is cut off",
+        "missing: ls_in_l2_lkup, OpenFlow table 33, for port",
+        "missing: ingress 25, for port train.a.rail0_train-a_train-a-1",
+        "  eth.dst == 02:00:00:00:00:03 (priority 50) of rail0",
+        "  cookie 0xaf7ee434",
+        "missing: flows of another host's port train-a-1 in OpenFlow table 64, 65",
+        "fewer: ls_out_acl has 5 flows and had 6, for ACL web",
+        "stale: 2 flows of cookie 0x9 in table 8, 33: nothing asks for them",
+        "cannot tell: ls_out_acl, for ACL odd: ip4 &&",
+        "and 4 more",
+        "  incident i1-2: flow g/br/table=33",
+        "first that differs, as far as is known here: intent, OpenFlow",
+    ):
+        assert line in text.splitlines(), (line, text)
+
+
+@pytest.mark.parametrize(
+    ("told", "status"),
+    [
+        (differing(), 0),
+        (differing(first="intent, OpenFlow", stale=[STALE]), 1),
+        (differing(cannot="agent of gpu-0417: refused"), 1),
+        (differing(unclear=[UNCLEAR]), 1),
+    ],
+)
+def test_what_differs_or_cannot_be_told_is_the_exit_status(monkeypatch, capsys, told, status):
+    class Answering:
+        def __init__(self, _args):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def get(self, path, *, wait_s):
+            assert (path, wait_s) == ("/v1/intent/gpu-0417%2F/difference", 60.0)
+            return told
+
+    monkeypatch.setattr(intent, "Connection", Answering)
+    parser = argparse.ArgumentParser()
+    intent.add_arguments(parser)
+    assert intent.run(parser.parse_args(["diff", "gpu-0417/", "--json"])) == status
+    assert json.loads(capsys.readouterr().out) == told
+    assert intent.run(parser.parse_args(["diff", "gpu-0417/"])) == status
+    assert "gpu-0417" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        intent.run(parser.parse_args(["diff"]))

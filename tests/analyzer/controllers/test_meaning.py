@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ends mean, of the rows that were recorded of a real OVN."""
 
-from contextlib import contextmanager
-
-import msgspec
 import pytest
 
 from analyzer.controllers import meaning as room
-from analyzer.controllers.meaning import KEPT_S, Meanings, meanings
+from analyzer.controllers.meaning import meanings
 from analyzer.controllers.messages import AskMeaning
-from analyzer.controllers.selecting import NORTHBOUND, SOUTHBOUND
 from analyzer.questions import CHANGED
-from netagent.model.errors import RemoteProtocolError, Unreachable
+from netagent.model.errors import RemoteProtocolError
 from netagent.wire.walk import End, Quote
 from tests.analyzer.intent.recorded import selected, told
 
@@ -77,38 +73,3 @@ def test_an_end_that_arrives_means_nothing():
     arrived = End(kind="output", bridge="br-int", table=65, reason="", header=HEADER, port="p")
     (meant,) = meanings(selected(), asked(arrived)).meant
     assert meant.meaning == ""
-
-
-def test_a_controller_that_nobody_reaches_is_an_error(tmp_path):
-    with pytest.raises(Unreachable):
-        Meanings((), (f"unix:{tmp_path / 'nobody'}",)).read(asked())
-
-
-def test_rows_are_read_once_for_all_hosts_that_are_asked_about_together(monkeypatch):
-    selects, now_s = [], [0.0]
-
-    @contextmanager
-    def connected(database, _remotes):
-        def select(*operations):
-            selects.append(database)
-            tables = told()[{SOUTHBOUND: "southbound", NORTHBOUND: "northbound"}[database]]
-            return [matching(tables[each["table"]], each["where"]) for each in operations]
-
-        yield select
-
-    def matching(rows, where):
-        return [row for row in rows if all(row[name] == value for name, _, value in where)]
-
-    monkeypatch.setattr(room, "connected", connected)
-    made = Meanings((), (), lambda: now_s[0])
-    gone = flow_of(*L2).cookie
-    default = flow_of("ls_in_l2_unknown", '"none"').cookie
-    question = asked(end(default), without=gone)
-    (meant,) = made.read(question).meant
-    assert (meant.meaning, meant.by) == ("missing", "port p3-0")
-    assert selects == [SOUTHBOUND, NORTHBOUND, SOUTHBOUND]
-    made.read(msgspec.structs.replace(question, chassis="h2"))
-    assert len(selects) == 3
-    now_s[0] += KEPT_S
-    made.read(question)
-    assert len(selects) == 6

@@ -26,6 +26,9 @@ CHANGES = Changes(
         messages.Source(database="northbound", remote="unix:/db", lacks=("A.b",)),
         messages.Flows(query=1, flows=(LogicalFlow("u", "ingress", 1, 2, "m", "a"),), more=3),
         messages.NoFlows(query=1, error="no"),
+        messages.Differences(
+            query=1, ports=(messages.MissingPort(port="p", cookie=1, tables=(65,), is_here=True),)
+        ),
     ],
 )
 def test_what_a_reader_says_is_understood(message):
@@ -39,6 +42,7 @@ def test_what_a_reader_says_is_understood(message):
     [
         messages.Open(northbound=("unix:/nb",), southbound=("ssl:h:1",), ca="a", cert="b", key="c"),
         messages.AskFlows(query=2, prefixes=("1a2b3c4d",), datapath=3),
+        messages.AskDifference(query=2, chassis="h", installed=((1, 2, 3),), kinds={"p": "10"}),
     ],
 )
 def test_what_a_reader_is_told_is_understood(message):
@@ -58,3 +62,14 @@ def test_as_much_as_is_told_together_fits_into_a_message():
     port = Port("n" * 256, "n" * 256, "p" * 300, "c" * 64, ("02:",), addresses, allowed=allowed)
     changes = Changes("ovn", 1, {f"{number}{port.name}": port for number in range(MOST_TOLD)})
     assert len(messages.framed(messages.Told(changes=changes))) < MAX_FRAME_BYTES / 4
+
+
+def test_as_much_as_differs_at_most_fits_into_a_message():
+    flow = messages.MissingFlow(
+        cookie=2**32, stage="ls_in_l2_lkup", pipeline="ingress", logical_table=25, table=33,
+        priority=50, match="\u4e00" * messages.MOST_MATCH, networks=("n" * 256,), owner="o" * 90,
+    )  # fmt: skip
+    unclear = messages.UnclearFlow(cookie=1, stage="s", match=flow.match, owner=flow.owner)
+    most = messages.MOST_DIFFERENT
+    said = messages.Differences(query=1, missing=(flow,) * most, unclear=(unclear,) * most)
+    assert len(messages.framed(said)) < MAX_FRAME_BYTES

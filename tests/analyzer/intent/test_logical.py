@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intent.logical import Bound, LogicalFlow, cookie_of, difference, host_of
-from analyzer.intent.matches import Can, can_hold
+from analyzer.intent.logical import Bound, Host, LogicalFlow, cookie_of, difference, host_of
+from analyzer.intent.matches import Can, Local, can_hold
 from netagent.model.errors import RemoteProtocolError
 from tests.analyzer.intent.recorded import HOSTS, installed, selected, tables
 
@@ -60,6 +60,44 @@ def test_flows_of_no_row_are_stale(cookies):
     found = compared("h1", installed("h1") + Counter((cookie, 1) for cookie in strange))
     assert set(found.stale) == strange
     assert found.missing == ()
+
+
+NETWORKS = {"a": 1, "b": 2, "c": 3}
+HERE = Host(Local(ports=frozenset({"p", "q"}), resident=frozenset({"p"})), {"a": 1, "b": 2})
+MATCHES = {
+    "ip4": True,
+    'inport == "p" && ip4': True,
+    'inport == "x"': False,
+    'inport == {"x", "q"}': True,
+    'is_chassis_resident("p") && arp': True,
+    '!is_chassis_resident("p")': False,
+    '1 && !is_chassis_resident("x")': True,
+    'outport == "x"': True,
+}
+"""Matches in the ingress pipeline, and whether they can hold on `HERE`."""
+rows = st.builds(
+    lambda number, match, datapaths: LogicalFlow(
+        f"{number:08x}-1", "ingress", 1, 0, match, "next;", frozenset(datapaths)
+    ),
+    st.integers(1, 12),
+    st.sampled_from(sorted(MATCHES)),
+    st.sets(st.sampled_from(sorted(NETWORKS)), min_size=1),
+)
+
+
+@given(
+    st.lists(rows, max_size=12, unique_by=lambda row: row.uuid),
+    st.sets(st.tuples(st.integers(0, 15), st.integers(1, 2))),
+    st.sets(st.integers(10, 15)),
+)
+def test_the_difference_is_what_naive_sets_say(flows, there, others):
+    asked_for = {(f.cookie, NETWORKS[d]) for f in flows for d in f.datapaths if d != "c"}
+    barred = {f.cookie for f in flows if not MATCHES[f.match]}
+    known = {f.cookie for f in flows} | others | {0}
+    found = difference(flows, HERE, Counter(there), others)
+    missing = {(f.cookie, NETWORKS[d]) for f in found.missing for d in f.datapaths}
+    assert missing == {(c, n) for c, n in asked_for - there if c not in barred}
+    assert set(found.stale) == {cookie for cookie, _ in there} - known
 
 
 def test_a_match_that_nobody_can_read_accuses_nobody():

@@ -6,12 +6,14 @@ import os
 import signal
 
 import pytest
+from msgspec.structs import replace
 
 from analyzer.config import Ovn
 from analyzer.controllers import messages
 from analyzer.controllers.messages import (
     HEAD,
     MAX_FRAME_BYTES,
+    AskDifference,
     AskFlows,
     AskMeaning,
     Flows,
@@ -192,6 +194,18 @@ def test_a_question_that_a_reader_cannot_take_is_not_put_to_it(monkeypatch):
             await controller.meaning(asked)
         assert len(fake.links[0].given) == 1
 
+
+def test_how_a_host_differs_is_asked_as_flows_are(monkeypatch):
+    asking = AskDifference(query=0, chassis="h1", installed=((1, 2, 3),))
+
+    async def play(fake, controller):
+        await until(lambda: controller.pid)
+        asked = asyncio.create_task(controller.difference(asking))
+        await until(lambda: len(fake.links[0].given) == 2)
+        assert fake.links[0].given[1] == replace(asking, query=1)
+        await fake.say(messages.Differences(query=1, compared=7))
+        assert (await asked).compared == 7
+
     played(monkeypatch, play)
 
 
@@ -288,6 +302,8 @@ def test_a_process_answers_for_logical_flows(central):
     async def play(controller, _intents):
         await until(lambda: is_whole(controller), within_s=LONG_S)
         (flow,) = (await controller.flows(datapath=5)).flows
+        stale = AskDifference(query=0, chassis="nobody", installed=((8, 0xBAD, 1),))
+        assert [e.cookie for e in (await controller.difference(stale)).stale] == [0xBAD]
         assert (flow.pipeline, flow.table, flow.actions) == ("egress", 4, "drop;")
         assert (await controller.flows([flow.uuid[:8]])).flows == (flow,)
         central.kill()

@@ -2,18 +2,23 @@
 """What should be, as the analyzer tells it; and the analyzer with a controller that it reads."""
 
 import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
 
 from analyzer.config import Controllers, Ovn
-from analyzer.controllers.messages import Source, Told
+from analyzer.controllers.messages import Differences, Source, StaleFlows, Told
 from analyzer.intent.changes import Changes
 from analyzer.intent.model import Allowed, Chassis, Encapsulation, Ladder, Placement, Port
+from analyzer.server.comparing import Compared
 from analyzer.server.controllers import Controller
 from analyzer.server.zones import Zones
+from netagent.model.path import flow_table
 from netagent.wire.controller import ControllerState
 from netagent.wire.zone import ZoneReply
+from tests.analyzer.cluster import endpoint
 from tests.analyzer.controllers.central import OVSDB, Central, fill
 from tests.analyzer.intent.rows import both, northbound, southbound
-from tests.analyzer.server.test_routes import on, problem
+from tests.analyzer.server.test_routes import incident, on, problem
 from tests.conftest import require
 from tests.waiting import until
 
@@ -87,6 +92,60 @@ def test_hosts_and_tenants_do_not_read_it(tmp_path):
     )  # fmt: skip
 
 
+DIFF = "/v1/intent/{}/difference"
+STALE = StaleFlows(cookie=9, tables=(1,), flows=1)
+
+
+def on_table(name, host):
+    found = incident(name)
+    part = flow_table(host, "br-int", 33)
+    return replace(found, verdict=replace(found.verdict, component=part))
+
+
+def test_how_a_host_differs_is_told_with_the_first_layer_that_does(tmp_path):
+    differing = Compared(host="h0", wall_ns=1, found=Differences(query=1, stale=(STALE,)))
+    answers = {"": Compared(host="h0", wall_ns=1), "differs": differing}
+    answers["cannot"] = Compared(host="h0", wall_ns=1, cannot="unreachable")
+
+    async def work(lab):
+        assert "no controller" in problem(await lab.http.get(DIFF.format("h0")), 404)
+        told = []
+
+        async def read(_host):
+            return answers[told[-1]]
+
+        lab.analyzer.comparisons = SimpleNamespace(read=read)
+        assert "no host" in problem(await lab.http.get(DIFF.format("h0")), 404)
+        await lab.register("h0", endpoint("h0", "a0"))
+        lab.analyzer.journal.note(on_table("i0", "h0"))
+        lab.analyzer.journal.note(on_table("i1", "h1"))
+        for key, state, first in (
+            ("", "agrees", None),
+            ("differs", "differs", "intent, OpenFlow"),
+            ("cannot", "cannot tell", None),
+        ):
+            told.append(key)
+            answer = (await lab.http.get(DIFF.format("h0"))).json()
+            above, below = answer["layers"]
+            assert (above["state"], answer["first"]) == (state, first)
+            assert below["see"] == "on h0: netagent flows layers"
+            assert [each["component"] for each in below["incidents"]] == ["flow h0/br-int/table=33"]
+        assert answer["compared"]["cannot"] == "unreachable"
+
+    on(tmp_path, work)
+
+
+def test_hosts_and_tenants_compare_nothing(tmp_path):
+    async def work(lab):
+        for peer in ("h03", "tenant"):
+            lab.peer = peer
+            assert "names" in problem(await lab.http.get(DIFF.format("h0")), 403)
+
+    on(
+        tmp_path, work, admins=("ops",), readers=("grafana",), tenants={"tenant": ("train-a",)}
+    )  # fmt: skip
+
+
 def test_an_analyzer_reads_the_controller_of_its_configuration(tmp_path):
     require(OVSDB)
     central = Central(tmp_path / "central")
@@ -100,6 +159,7 @@ def test_an_analyzer_reads_the_controller_of_its_configuration(tmp_path):
         assert [each["name"] for each in told["ports"]] == [f"ns0_pod-{n}" for n in range(4)]
         status = (await lab.http.get("/v1/status")).json()["controller"]
         assert (status["starts"], status["away"]) == (1, {})
+        assert status["compared"] == {"asked": 0, "refused": 0, "failed": 0}
         assert status["pid"] == lab.analyzer.controller.pid
 
     try:

@@ -10,7 +10,7 @@ from analyzer.intent.model import Chassis, Intent, Placement, Port
 from analyzer.questions import MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.meaning import Meanings as Answers
-from analyzer.server.meaning import places
+from analyzer.server.meaning import keys, places
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
 from netagent.wire.controller import ControllerState, PluggedPort
 from netagent.wire.messages import FlowsReply
@@ -65,6 +65,19 @@ def meaning(
 
 def test_flows_are_read_as_they_are_printed():
     assert places(DUMP) == ((33, 0xCB4A233A, 2), (39, 0, 2), (40, 0, 0), (1, 7, 0))
+
+
+def test_what_a_flow_is_known_by_is_its_table_priority_and_match():
+    one, again, other, lasting, numbered, anew = keys((
+        "cookie=0x1, duration=1s, table=3, n_packets=1, idle_age=7, priority=5,ip actions=drop",
+        "cookie=0x2, duration=9s, table=3, n_packets=0, n_bytes=0, priority=5,ip actions=output:1",
+        "cookie=0x1, duration=1.2s, table=3, n_packets=1, n_bytes=1, priority=6,ip actions=drop",
+        "cookie=0x1, table=33, idle_timeout=7, priority=5,ip actions=drop",
+        "cookie=0x1, table=33, conj_id=7,ip actions=drop",
+        "cookie=0x1, table=33, conj_id=8,ip actions=drop",
+    ))  # fmt: skip
+    assert one == again != other
+    assert (lasting, numbered) == (0, anew)
 
 
 def test_the_reader_is_asked_with_the_flows_and_what_is_disabled():

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from netagent.adapters.host import ovsdb
-from netagent.model.vswitch import Interface, interface_of
+from netagent.model.vswitch import Interface, drives, interface_of
 from ovs_checks.switch import rows
 from ovs_checks.switch.snapshot import Port
 
@@ -71,3 +71,10 @@ def test_a_port_of_a_snapshot_says_what_its_row_does():
         *((("rail", "0"),), "02:00:00:00:00:01", "up"),
     )
     assert port.interface == FULL
+
+
+@pytest.mark.parametrize(
+    ("ids", "is_so"), [(["ovn-nb-cfg"], True), (["a", "ct-zone-p1"], True), (["ovn-bridge"], False)]
+)
+def test_a_bridge_that_ovn_controller_marked_is_its_own(ids, is_so):
+    assert drives(ids) == is_so

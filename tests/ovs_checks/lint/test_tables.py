@@ -83,6 +83,31 @@ def test_a_flow_that_repeats_another_is_a_note():
     assert (severity, text.endswith("and it does the same")) == ("note", True)
 
 
+def test_a_pipeline_of_a_controller_may_repeat_itself_and_contradict_itself_it_may_not():
+    flows = """
+    cookie=0x1,priority=10,udp actions=output:2
+    cookie=0x2,priority=20,ip actions=output:2
+    cookie=0x3,priority=10,arp actions=drop
+    cookie=0x4,priority=20,arp actions=output:2
+    """
+    assert [severity for severity, _ in texts(flows, "shadowed-flow")] == ["warning", "note"]
+    ((severity, text),) = texts(flows, "shadowed-flow", is_driven=True)
+    assert (severity, text.endswith("and it does something else")) == ("warning", True)
+
+
+def test_a_controllers_fixed_flows_may_lie_in_tables_that_nothing_leads_to():
+    flows = """
+    actions=resubmit(,5)
+    table=2, priority=10,reg10=0x1/0x1 actions=resubmit(,5)
+    table=3, cookie=0x7, actions=drop
+    table=5, actions=drop
+    table=9, actions=drop
+    """
+    unled = [text for _, text in texts(flows, "unreachable-table")]
+    assert [text.split()[5] for text in unled] == ["2,", "3,", "9,"]
+    assert [text for _, text in texts(flows, "unreachable-table", is_driven=True)] == unled[1:]
+
+
 @given(pipelines(), st.lists(packets, min_size=1, max_size=20))
 def test_no_packet_matches_a_flow_that_is_said_to_be_shadowed(flows, packets):
     table = Bridge("br", parse_dump(flows).flows).tables
