@@ -13,8 +13,8 @@ BITS = 7
 """Binary digits of a time. Chosen: 0.8 % at most, less than the histogram's buckets allow, and an
 eighth of what round trips of one flow differ by."""
 HOST_BITS = 3
-"""Binary digits of the time that a host took. Chosen: 12 % at most; late is what takes milliseconds,
-and hosts at work take microseconds."""
+"""Binary digits of the time that a host took. Chosen: 12 % at most; late is what takes
+milliseconds, and hosts at work take microseconds."""
 PER_LN = 128
 """Steps of a logarithm per unit. Chosen: as exact as the times."""
 VARIANCE_STEPS = 16
