@@ -196,7 +196,8 @@ class FlowNumbers:
 
     def ends(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (2, n) numbers of the flows' sources and targets; `endpoint` has their names."""
-        return self._ends[:, numbers]
+        found: NDArray[np.int64] = self._ends.take(numbers, axis=1)
+        return found
 
     def ports(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n,) the flows' source ports."""

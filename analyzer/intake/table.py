@@ -60,7 +60,8 @@ class WindowTable:
         if mask.all():
             return self
         rows = self.rows.only(mask)
-        return WindowTable(self.numbers, self.hosts, self.host[mask], rows, self.ends[:, mask])
+        ends = self.ends.compress(mask, axis=1)
+        return WindowTable(self.numbers, self.hosts, self.host[mask], rows, ends)
 
 
 def joined(window: Window, rows: Mapping[str, WindowRows], numbers: FlowNumbers) -> WindowTable:
