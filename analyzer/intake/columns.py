@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.columns import narrow, no_array, typecodes
 
-_SIZES = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
+_SIZES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 """Bytes of an item of a narrow column -> its dtype."""
 
 
