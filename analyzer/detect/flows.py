@@ -88,7 +88,7 @@ class Flows(Sequence[FlowView]):
         rows = table.rows
         mine = np.flatnonzero(rows.sent)
         counts = (getattr(rows, name)[mine].astype(np.int64) for name in _COLUMNS)
-        return cls(table.numbers, rows.flow[mine], table.ends[:, mine], *counts)
+        return cls(table.numbers, rows.flow[mine], table.ends.take(mine, axis=1), *counts)
 
     @classmethod
     def of(cls, views: Iterable[FlowView], numbers: FlowNumbers | None = None) -> Self:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.columns import narrow, no_array, typecodes
 
-_SIZES = {1: "u1", 2: "<u2", 4: "<u4"}
+_SIZES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
 """Bytes of an item of a narrow column -> its dtype."""
 
 
@@ -29,8 +29,16 @@ def column(message: Struct, name: str) -> NDArray[Any]:
     return np.frombuffer(data, dtype)
 
 
+def widest(message: type[Struct], name: str) -> np.dtype[Any]:
+    """Return the type of the items of a column, which is as wide as any may be sent."""
+    return _dtypes(message)[name]
+
+
 def columns(message: Struct, names: tuple[str, ...], rows: int) -> dict[str, NDArray[Any]]:
-    """Return columns of `rows` items each; RemoteProtocolError where the size of one differs."""
+    """Return columns of `rows` items each, as narrow as they came.
+
+    Raises RemoteProtocolError where the size of one differs.
+    """
     kind = type(message)
     found: dict[str, NDArray[Any]] = {}  # not called: naming the type takes as long as a column
     dtypes, may_be_narrow = _dtypes(kind), narrow(kind)
@@ -39,9 +47,9 @@ def columns(message: Struct, names: tuple[str, ...], rows: int) -> dict[str, NDA
         if len(data) == rows * dtypes[name].itemsize:
             found[name] = np.frombuffer(data, dtypes[name])
         elif name in may_be_narrow and not data:
-            found[name] = np.zeros(rows, dtypes[name])
+            found[name] = np.zeros(rows, np.uint8)
         elif name in may_be_narrow and (size := _width(data, rows, dtypes[name])):
-            found[name] = np.frombuffer(data, _SIZES[size]).astype(dtypes[name])
+            found[name] = np.frombuffer(data, _SIZES[size])
         else:
             raise RemoteProtocolError(f"column {name}: {len(data)} bytes for {rows} rows")
     return found
@@ -61,5 +69,5 @@ def packed(message: type[Struct], name: str, items: NDArray[Any]) -> bytes:
         if not largest:
             return b""
         fits = (size for size in _SIZES if largest < 1 << 8 * size)
-        dtype = np.dtype(_SIZES[next(fits)])
+        dtype = _SIZES[next(fits)]
     return items.astype(dtype).tobytes()

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from analyzer.intake.columns import widest
 from analyzer.intake.flows import WindowRows
 from netagent.wire.histogram import LN_GAMMA
+from netagent.wire.messages import FlowColumns
 from netagent.wire.rounding import FEW
 
 
@@ -34,6 +36,6 @@ def filled(rows: WindowRows) -> WindowRows:
     made: dict[str, Any] = {}
     for name, new in (("hist_bucket", bucket), ("hist_count", many)):
         before = getattr(rows, name)
-        made[name] = np.empty(len(of_few), before.dtype)
+        made[name] = np.empty(len(of_few), widest(FlowColumns, name))
         made[name][~of_few], made[name][of_few] = before, new[is_there]
     return replace(rows, mean_ln=mean, var_ln=var, hist_len=length, **made)

@@ -42,12 +42,21 @@ NO_END = -1
 
 _NAME = attrgetter("container", "rail")
 _NOTHING = np.zeros(0, np.int64)
-_MOMENTS = ("mean_ln", "var_ln")
+_MOMENTS = {
+    "mean_ln": np.float32(MAX_MEAN_LN),
+    "var_ln": np.nextafter(np.float32(MAX_LN), np.float32(0)),
+}
+"""Columns of moments -> their largest value."""
+_MAX, _SUM = np.maximum.reduce, np.add.reduce
+"""What methods of arrays do, without what these cost at a few hundred items."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowRows:
-    """One host's window; arrays are (n_flows,), as in `FlowColumns`, but for the histogram's."""
+    """One host's window; arrays are (n_flows,), as in `FlowColumns`, but for the histogram's.
+
+    Those of one summary are as narrow as they came: whoever computes with them joins them first.
+    """
 
     host: str
     instance: str
@@ -187,7 +196,8 @@ class FlowNumbers:
 
     def ends(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (2, n) numbers of the flows' sources and targets; `endpoint` has their names."""
-        return self._ends[:, numbers]
+        found: NDArray[np.int64] = self._ends.take(numbers, axis=1)
+        return found
 
     def ports(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (n,) the flows' source ports."""
@@ -217,15 +227,12 @@ class FlowNumbers:
         numbers = self._number_rows(summary)
         self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], summary.start_ns)
         arrays = columns(flows, _COUNTED, len(numbers))
-        _possible(arrays)
-        mean, var = (arrays[name] for name in _MOMENTS)
-        if not (((mean >= 0) & (mean <= MAX_MEAN_LN) & (var >= 0) & (var < MAX_LN)).all()):
-            raise RemoteProtocolError("a moment of ln(ns) is out of range")
-        entries = int(arrays["hist_len"].sum())
+        _possible(flows, arrays)
+        entries = int(_SUM(arrays["hist_len"])) if flows.hist_len else 0
         if entries > len(flows.hist_count):  # each has at least a byte: none counts nothing
             raise RemoteProtocolError(f"a histogram of {entries} entries without their counts")
         arrays |= columns(flows, _HISTOGRAM, entries)
-        if (arrays["hist_bucket"] > MAX_BUCKET).any():
+        if _most(arrays["hist_bucket"]) > MAX_BUCKET:
             raise RemoteProtocolError("a bucket beyond any round trip")
         window = Window(summary.start_ns, summary.width_ns)
         return WindowRows(summary.host, summary.instance, window, numbers, **arrays)
@@ -259,10 +266,11 @@ class FlowNumbers:
         if len(port) > MAX_ROWS:
             raise RemoteProtocolError(f"{len(port)} flows of a host; {MAX_ROWS} at most")
         source, target = columns(flows, ("source", "target"), len(port)).values()
-        if len(source) and max(int(source.max()), int(target.max())) >= len(endpoints):
+        if len(source) and max(_most(source), _most(target)) >= len(endpoints):
             raise RemoteProtocolError("a row names an endpoint beyond the table")
         keys = self._keys(endpoints, source, target, port)
-        in_order = np.sort(keys)
+        in_order = keys.copy()
+        in_order.sort()
         if (in_order[1:] == in_order[:-1]).any():
             raise RemoteProtocolError("a flow stands in two rows")
         return self._numbers_at(summary.host, keys)
@@ -270,7 +278,12 @@ class FlowNumbers:
     def _numbers_at(self, host: str, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of a host's flows: most were in its windows before."""
         known, numbers = self._of_host.get(host, (_NOTHING, _NOTHING))
-        places = np.searchsorted(known, keys)
+        places = known.searchsorted(keys)
+        if len(known):
+            near = np.minimum(places, len(known) - 1)
+            if (known[near] == keys).all():
+                made: NDArray[np.int64] = numbers[near]
+                return made
         is_new = np.ones(len(keys), np.bool_)
         is_inside = places < len(known)
         is_new[is_inside] = known[places[is_inside]] != keys[is_inside]
@@ -299,7 +312,8 @@ class FlowNumbers:
             order = np.stack([source, target], axis=1).reshape(-1)
             for place in dict.fromkeys(order.tolist()):
                 numbers[place] = self._number_end(endpoints[place])
-        ends = np.array([NO_END if each is None else each for each in numbers], np.int64)
+            numbers = [NO_END if each is None else each for each in numbers]
+        ends = np.array(numbers, np.int64)
         keys: NDArray[np.int64] = _key(ends[source], ends[target], port.astype(np.int64))
         return keys
 
@@ -367,13 +381,29 @@ def _key(source: Any, target: Any, port: Any) -> Any:
     return ((source * MAX_ENDS + target) << 16) + port
 
 
-def _possible(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Raise RemoteProtocolError unless a host may have counted so."""
+def _possible(flows: FlowColumns, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Raise RemoteProtocolError unless a host may have counted so.
+
+    Columns of which nothing came are zero; in a quiet window most are.
+    """
     sent, lost = arrays["sent"], arrays["lost"]
-    if (sent > MAX_SENT).any() or (arrays["count"] > MAX_SENT).any():
+    if _most(sent) > MAX_SENT or _most(arrays["count"]) > MAX_SENT:
         raise RemoteProtocolError("a flow with more probes than an agent sends")
-    if (lost > sent).any() or (arrays["refused"] > sent - lost).any():
+    if (flows.lost and (lost > sent).any()) or (
+        flows.refused and (arrays["refused"] > sent - lost).any()
+    ):
         raise RemoteProtocolError("a flow with more lost and refused probes than sent ones")
     large, lost_large = arrays["sent_large"], arrays["lost_large"]
-    if (large > sent).any() or (lost_large > np.minimum(lost, large)).any():
+    if (flows.sent_large and (large > sent).any()) or (
+        flows.lost_large and (lost_large > np.minimum(lost, large)).any()
+    ):
         raise RemoteProtocolError("a flow with more large probes than there are")
+    for name, most in _MOMENTS.items():
+        of = arrays[name]
+        # As numbers of their bits floats are in order, and what is below zero or none is beyond.
+        if _most(of.view("<u4")) > most.view("<u4") and not ((of >= 0) & (of <= most)).all():
+            raise RemoteProtocolError("a moment of ln(ns) is out of range")
+
+
+def _most(items: NDArray[Any]) -> int:
+    return int(_MAX(items)) if len(items) else 0

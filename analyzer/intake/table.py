@@ -3,15 +3,18 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.intake.columns import widest
 from analyzer.intake.few import filled
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from netagent.model.ids import EndpointId
 from netagent.model.window import Window
+from netagent.wire.messages import FlowColumns
 
 Ints = NDArray[np.int64]
 
@@ -57,7 +60,8 @@ class WindowTable:
         if mask.all():
             return self
         rows = self.rows.only(mask)
-        return WindowTable(self.numbers, self.hosts, self.host[mask], rows, self.ends[:, mask])
+        ends = self.ends.compress(mask, axis=1)
+        return WindowTable(self.numbers, self.hosts, self.host[mask], rows, ends)
 
 
 def joined(window: Window, rows: Mapping[str, WindowRows], numbers: FlowNumbers) -> WindowTable:
@@ -74,11 +78,9 @@ def joined(window: Window, rows: Mapping[str, WindowRows], numbers: FlowNumbers)
 def _column(name: str, parts: list[WindowRows]) -> NDArray[Any]:
     if not parts:
         return np.zeros(0, np.int64)
-    if name != "hist_len":
-        return np.concatenate([getattr(each, name) for each in parts])
-    # What an earlier version recorded has no histograms.
-    lengths = [
-        each.hist_len if len(each.hist_len) else np.zeros(len(each.flow), np.uint16)
-        for each in parts
-    ]
-    return np.concatenate(lengths)
+    found = list(map(attrgetter(name), parts))
+    if name == "hist_len":  # what an earlier version recorded has no histograms
+        both = zip(found, parts, strict=True)
+        found = [of if len(of) else np.zeros(len(each.flow), np.uint8) for of, each in both]
+    dtype = np.int64 if name == "flow" else widest(FlowColumns, name)
+    return np.concatenate(found, dtype=dtype)

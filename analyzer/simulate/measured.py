@@ -18,6 +18,10 @@ Bools = NDArray[np.bool_]
 Columns = dict[str, NDArray[Any]]
 
 
+HISTOGRAM = ("hist_bucket", "hist_count")
+"""Columns that have `hist_len` items of each flow."""
+
+
 @dataclass(frozen=True)
 class Probes:
     """Probes that settled, by flow and instant; all arrays are (n_probes,)."""
@@ -125,6 +129,16 @@ def columns_of(probes: Probes, runs: Runs) -> Columns:
         "refused": total(probes.refused), "prober_ns": prober_ns, "responder_ns": responder_ns,
         **_histogram(row[in_it], ln[in_it], len(first)),
     }  # fmt: skip
+
+
+def in_order(columns: Columns) -> Columns:
+    """Return flows in the order in which an agent says them, see `WindowTally.close`."""
+    order = np.lexsort((columns["source_port"], columns["count"] > FEW))
+    row = np.repeat(np.argsort(order), columns["hist_len"])
+    entries = np.argsort(row, kind="stable")
+    return {
+        name: column[entries if name in HISTOGRAM else order] for name, column in columns.items()
+    }
 
 
 def rounded_ns(time_ns: Floats, bits: int = BITS) -> Ints:

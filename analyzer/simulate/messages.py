@@ -9,7 +9,7 @@ import numpy as np
 
 from analyzer.intake.columns import packed
 from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints, Route
-from analyzer.simulate.measured import Columns
+from analyzer.simulate.measured import HISTOGRAM, Columns, in_order
 from analyzer.simulate.routing import Routing
 from netagent.model.ids import EndpointId
 from netagent.wire.messages import FlowColumns, PathColumns
@@ -62,14 +62,14 @@ class Messages:
         mine = slice(*span)
         before, own = columns["hist_len"][: span[0]].sum(), columns["hist_len"][mine].sum()
         entries = slice(before, before + own)
-        pair, port = np.divmod(columns["flow"][mine].astype(np.int64) - self._first[host], PORTS)
-
-        rows = {
-            "source": table.source[pair], "target": table.target[pair],
-            "source_port": FIRST_PORT + port,
-            **{name: columns[name][mine] for name in MEASURED},
-            **{name: columns[name][entries] for name in ("hist_bucket", "hist_count")},
-        }  # fmt: skip
+        flow = columns["flow"][mine].astype(np.int64) - self._first[host]
+        rows = in_order(
+            {name: columns[name][mine] for name in MEASURED}
+            | {name: columns[name][entries] for name in HISTOGRAM}
+            | {"flow": flow, "source_port": FIRST_PORT + flow % PORTS}
+        )
+        pair = rows.pop("flow") // PORTS
+        rows |= {"source": table.source[pair], "target": table.target[pair]}
         return FlowColumns(**{name: packed(FlowColumns, name, rows[name]) for name in rows})
 
     def paths(self, host: int, start_ns: int) -> PathColumns:
@@ -122,13 +122,15 @@ class Messages:
         )  # fmt: skip
 
     def _routes(self, own: Ints, others: Ints) -> tuple[Ints, tuple[Route, ...]]:
-        """Return the row of each trace, and the routes that they show."""
+        """Return the row of each trace, and the routes that they show, as an agent sorts them."""
         clos, routing = self._clos, self._routing
         if routing.spray is None:
             used, row = np.unique(
                 np.concatenate([clos.there[own], clos.back[others]]), return_inverse=True
             )
-            return row, tuple(routing.shown(clos.routes[int(r)]) for r in used)
+            shown = [routing.shown(clos.routes[int(r)]) for r in used]
+            number, routes = _numbered(shown)
+            return number[row], routes
         traces = [
             *routing.spray.traces(own, reply=False),
             *routing.spray.traces(others, reply=True),
@@ -167,6 +169,7 @@ def _only(paths: PathColumns, rows: Ints, whole_ns: int) -> PathColumns:
 
 
 def _numbered(traces: Sequence[Route]) -> tuple[Ints, tuple[Route, ...]]:
-    rows: dict[Route, int] = {}
-    numbers = [rows.setdefault(each, len(rows)) for each in traces]
-    return np.asarray(numbers, np.int64), tuple(rows)
+    """Return the row of each trace, and the routes, in the order in which an agent says them."""
+    routes = sorted(set(traces), key=lambda hops: (hops[:1], hops[-1:], hops))
+    rows = {each: row for row, each in enumerate(routes)}
+    return np.asarray([rows[each] for each in traces], np.int64), tuple(routes)

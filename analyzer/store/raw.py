@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.intake.columns import widest
 from analyzer.intake.few import filled
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from analyzer.store.parquet import Parquet
-from netagent.wire.messages import Summary
+from netagent.wire.messages import FlowColumns, Summary
 
 ROWS = 1_000_000
 """Flows in a file, about. Chosen: a hundred megabytes of memory, and some ten on disk."""
@@ -101,7 +102,8 @@ class Windows:
         return columns
 
     def _joined(self, name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(each, name) for each in self._rows])
+        dtype = widest(FlowColumns, name)
+        return np.concatenate([getattr(each, name) for each in self._rows], dtype=dtype)
 
 
 def write_incidents(path: Path, parquet: Parquet, incidents: Iterable[Mapping[str, Any]]) -> None:

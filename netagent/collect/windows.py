@@ -137,7 +137,7 @@ class WindowTally:
         unprobed: Unprobed | None = None,
     ) -> Summary:
         """Return the window's summary and begin the next window."""
-        rows = {f: t for f, t in self._flows.items() if t.sent or t.rtt.count}
+        rows = _in_order({f: t for f, t in self._flows.items() if t.sent or t.rtt.count})
         kept = ((f, t) for f, t in self._flows.items() if f not in self._ended)
         self._flows = {flow: tally.next_window() for flow, tally in kept}
         self._ended.clear()
@@ -164,6 +164,11 @@ class WindowTally:
             findings=tuple(findings),
             health=health,
         )
+
+
+def _in_order(rows: dict[FlowId, FlowTally]) -> dict[FlowId, FlowTally]:
+    """Return rows so that those with alike columns are beside each other, and deflate to less."""
+    return dict(sorted(rows.items(), key=lambda e: (e[1].rtt.count > FEW, e[0].source_port)))
 
 
 def _row(endpoints: dict[EndpointId, int], endpoint: EndpointId) -> int:
@@ -200,8 +205,10 @@ def _flow_columns(rows: dict[FlowId, FlowTally], endpoints: dict[EndpointId, int
 
 
 def _path_columns(paths: PathsToSay, endpoints: dict[EndpointId, int]) -> PathColumns:
-    routes: dict[tuple[str, ...], int] = {}
     rows = paths.rows
+    # Those with the same ends beside each other deflate to less.
+    ways = sorted({p.hops for p in rows}, key=lambda hops: (hops[:1], hops[-1:], hops))
+    routes = {hops: number for number, hops in enumerate(ways)}
     return pack(
         PathColumns,
         source=[_row(endpoints, p.flow.source) for p in rows],
@@ -209,7 +216,7 @@ def _path_columns(paths: PathsToSay, endpoints: dict[EndpointId, int]) -> PathCo
         source_port=(p.flow.source_port for p in rows),
         reply=(p.reply for p in rows),
         outer_port=(p.outer_port for p in rows),
-        route=[routes.setdefault(p.hops, len(routes)) for p in rows],
+        route=[routes[p.hops] for p in rows],
         routes=tuple(routes),
         whole_ns=paths.whole_ns,
     )

@@ -22,9 +22,19 @@ MAX_BODY_BYTES = 16 << 20
 """Bytes of a body; a larger one is refused before it is parsed. Chosen: it bounds what a faulty
 peer costs."""
 
-LEVEL = 6
-"""Level of deflation, zlib's default. Chosen: a summary in a millisecond, in 93 % of the bytes that
-its fastest leaves."""
+LEVEL = 9
+"""Level of deflation, zlib's best. Chosen: half a millisecond a summary, once a window, in 98.6 %
+of the bytes that zlib's default leaves."""
+APART = tuple(
+    msgpack.packb(name)
+    for name in (
+        "flows", "min_ns", "mean_ln", "prober_ns", "hist_len",
+        "paths", "outer_port", "route", "routes",
+    )
+)  # fmt: skip
+"""Names in a summary, in order, from which on its bytes are of another kind: zlib would begin anew
+to count them only after more bytes than a summary has. Chosen: of the cuts that were tried, these
+leave least."""
 MOST_INFLATED = 16
 """Most bytes that one byte may inflate to. Chosen: a summary's do not reach ten; it bounds what a
 few bytes of a faulty peer cost."""
@@ -61,7 +71,13 @@ def deflated(body: bytes) -> bytes:
 
     `decode` takes either: no message begins with the byte that such a stream begins with.
     """
-    packed = zlib.compress(body, LEVEL)
+    packing, parts, begin = zlib.compressobj(LEVEL), list[bytes](), 0
+    for name in APART:
+        end = body.find(name, begin)
+        if end > 0:  # wherever it is cut, the same is inflated
+            parts += packing.compress(body[begin:end]), packing.flush(zlib.Z_BLOCK)
+            begin = end
+    packed = b"".join([*parts, packing.compress(body[begin:]), packing.flush()])
     is_worth = len(packed) < len(body) <= MOST_INFLATED * len(packed)
     return packed if is_worth else body
 

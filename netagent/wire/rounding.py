@@ -9,11 +9,13 @@ import math
 
 FEW = 2
 """Round trips of which a row tells the extremes alone."""
-BITS = 8
-"""Binary digits of a time. Chosen: 0.2 %, a fifth of what the histogram's buckets allow."""
-HOST_BITS = 4
-"""Binary digits of the time that a host took. Chosen: 3 %; late is what takes milliseconds."""
-PER_LN = 256
+BITS = 7
+"""Binary digits of a time. Chosen: 0.8 % at most, less than the histogram's buckets allow, and an
+eighth of what round trips of one flow differ by."""
+HOST_BITS = 3
+"""Binary digits of the time that a host took. Chosen: 12 % at most; late is what takes
+milliseconds, and hosts at work take microseconds."""
+PER_LN = 128
 """Steps of a logarithm per unit. Chosen: as exact as the times."""
 VARIANCE_STEPS = 16
 """Steps up to each power of two of a variance. Chosen: 6 % of it at most, where that of four round

@@ -91,6 +91,7 @@ class Life:
     took_s: list[tuple[float, float]] = field(default_factory=list)
     """Seconds of CPU of ingesting and of judging, by window."""
     bytes: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
     named: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -116,7 +117,9 @@ class Life:
     def windows(self, count: int) -> tuple[float, float]:
         """Let so many pass; return the medians of the seconds of ingesting and judging."""
         for _ in range(count):
-            bodies = [deflated(encode(each)) for each in self.agents.window()]
+            summaries = self.agents.window()
+            bodies = [deflated(encode(each)) for each in summaries]
+            self.rows.append(sum(len(each.flows.source_port) // 2 for each in summaries))
             now_ns = self.agents.now_ns + 1
             self.bytes.append(sum(map(len, bodies)))
             ingest_s = ingested_s(self.diagnosis, bodies, now_ns)
@@ -191,6 +194,7 @@ def measure(rnics: int) -> dict[str, Any]:
         "rnics": rnics,
         "flows": life.diagnosis.flows,
         "mb_per_window": round(statistics.median(life.bytes[WARM:]) / 1e6, 2),
+        "bytes_per_row": round(sum(life.bytes[WARM:]) / sum(life.rows[WARM:]), 2),
         "days_in_100_gb": round(1e11 / statistics.median(life.bytes[WARM:]) / WINDOWS_A_DAY, 2),
         "start_s": start_s,
         "ingest_s": round(ingest_s, 3),

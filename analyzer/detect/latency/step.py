@@ -67,8 +67,10 @@ class Baseline:
         base, known = self.mean[flow], self.windows[flow]
         deviation = np.sqrt((PRIOR_VAR + known * self.var[flow]) / (1 + known))
         least = np.maximum(np.log(factor), DEVIATIONS * deviation)
-        large = (now - base > least) & (np.exp(now) - np.exp(base) > shift_ns)
-        return large & (known >= BASELINE_WINDOWS)
+        large = (now - base > least) & (known >= BASELINE_WINDOWS)
+        few = np.flatnonzero(large)  # in health hardly any
+        large[few] = np.exp(now[few]) - np.exp(base[few]) > shift_ns[few]
+        return large
 
     def learn(self, flow: Ints, now: Floats) -> None:
         """Take a healthy window in."""

@@ -342,7 +342,7 @@ def divide(
     fine = (flows.lost == 0) & (settled.there != NO_ROUTE)
     rows = np.flatnonzero(fine)
     there, back = settled.there[rows], settled.back[rows]
-    ends = flows.ends[:, rows]
+    ends = flows.ends.take(rows, axis=1)
     names = Lazily(_met(ends), flows.numbers.endpoint)
     endpoints, routes = case.endpoints, settled.routes  # what is asked for later keeps no window
     own = Own(names.numbers, lambda n: endpoints[names[n]], topology.hosts)

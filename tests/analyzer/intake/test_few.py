@@ -42,6 +42,7 @@ def digested(round_trips):
 
 @given(ROUND_TRIPS)
 def test_every_flow_has_the_moments_and_the_histogram_of_its_round_trips(flows):
+    flows.sort(key=lambda each: len(each) > FEW)  # in this order an agent says them
     rows = filled(rows_of(flows))
     begins = np.cumsum(rows.hist_len) - rows.hist_len
     for n, round_trips in enumerate(flows):

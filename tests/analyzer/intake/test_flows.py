@@ -114,6 +114,60 @@ def test_counts_that_no_agent_makes_are_refused(lie, words):
         FlowNumbers().decode(replace(summary, flows=replace(summary.flows, **columns)))
 
 
+COUNTS = ("sent", "lost", "refused", "sent_large", "lost_large", "count")
+FLOATS = [
+    0.0,
+    -0.0,
+    9.5,
+    22.19,
+    22.3,
+    99.99,
+    100.0,
+    -1.0,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+]
+ROWS = st.lists(
+    st.tuples(*[st.sampled_from([0, 0, 1, 2, 255, 256, MAX_SENT, MAX_SENT + 1])] * len(COUNTS))
+    | st.tuples(*[st.integers(0, 3)] * len(COUNTS)),
+    min_size=1, max_size=4,
+)  # fmt: skip
+
+
+@given(ROWS, st.lists(st.tuples(*[st.sampled_from(FLOATS)] * 2), min_size=4, max_size=4))
+def test_rows_are_refused_that_are_refused_one_by_one(counts, moments):
+    columns = dict(zip(COUNTS, zip(*counts, strict=True), strict=True))
+    mean, var = zip(*moments[: len(counts)], strict=True)
+    flows = pack(FlowColumns, **columns, source_port=range(len(counts)), mean_ln=mean, var_ln=var)
+    summary = Summary(
+        host="h", instance="i", start_ns=0, width_ns=5, endpoints=(EndpointId("a", 0),), flows=flows
+    )
+    fine = all(
+        sent <= MAX_SENT and count <= MAX_SENT and lost + refused <= sent and large <= sent
+        and lost_large <= min(lost, large)
+        for sent, lost, refused, large, lost_large, count in counts
+    ) and all(0 <= m <= 22.2 and 0 <= v < 100 for m, v in zip(mean, var, strict=True))  # fmt: skip
+    if not fine:
+        with pytest.raises(RemoteProtocolError):
+            FlowNumbers().decode(summary)
+    else:
+        rows = FlowNumbers().decode(summary)
+        assert [getattr(rows, name).tolist() for name in COUNTS] == list(
+            map(list, columns.values())
+        )
+
+
+@given(st.lists(st.lists(FLOWS, unique=True, max_size=9), min_size=1, max_size=6))
+def test_numbers_are_those_of_a_dictionary(windows):
+    numbers = FlowNumbers()
+    naive = dict[FlowId, int]()
+    for flows in windows:
+        rows = numbers.decode(summary_of([ProbeReplied(flow, 1, 0) for flow in flows]))
+        said = sorted(flows, key=lambda flow: flow.source_port)
+        assert rows.flow.tolist() == [naive.setdefault(flow, len(naive)) for flow in said]
+
+
 def test_a_row_beyond_the_table_and_a_flow_twice_are_refused():
     beyond = FlowColumns(source=b"\1\0", target=b"\0\0", source_port=b"\1\0")
     twice = FlowColumns(source=bytes(4), target=bytes(4), source_port=bytes(4))

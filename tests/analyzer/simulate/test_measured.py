@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.intake.columns import packed
-from analyzer.simulate.measured import Probes, Runs, columns_of
+from analyzer.simulate.measured import Probes, Runs, columns_of, in_order
 from analyzer.simulate.messages import MEASURED
 from netagent.collect.windows import WindowTally
 from netagent.model.ids import EndpointId, FlowId
@@ -57,7 +57,8 @@ def test_round_trips_are_told_as_agents_tell_them(measured):
     summary = tally.close(window, host="h0", instance="1", findings=(), health=Health())
     flow, rtt_ns = zip(*measured, strict=True)
     got = columns_of(probes(flow, [False] * len(flow), list(map(float, rtt_ns))), Runs.of(4))
-    for name in (*MEASURED, "hist_bucket", "hist_count"):
+    got = in_order(got | {"source_port": got["flow"]})
+    for name in ("source_port", *MEASURED, "hist_bucket", "hist_count"):
         ours = packed(FlowColumns, name, got[name])
         if name in {"mean_ln", "var_ln"}:  # sums in another order
             both = (np.frombuffer(each, "<f4") for each in (ours, getattr(summary.flows, name)))

@@ -136,6 +136,22 @@ def test_paths_share_their_routes():
     )
 
 
+def test_rows_and_routes_that_are_alike_are_beside_each_other():
+    tally, digests = WindowTally(large_class=2), {FLOWS[0]: 3, FLOWS[1]: 2, FLOWS[2]: 1}
+    for flow, count in digests.items():
+        for seq in range(count):
+            tally.add(ProbeReplied(flow, seq, 0))
+            tally.add(ProbeMeasured(flow, seq, 10_000, 0, 0))
+    hops = [("l1", "s2", "l2"), ("l1", "s1", "l3"), ("l1", "s1", "l2"), ("l1", "s2", "l2")]
+    paths = [
+        TracedPath(FLOWS[0], reply=False, outer_port=n, hops=way) for n, way in enumerate(hops)
+    ]
+    summary = close(tally, paths)
+    assert items(summary.flows, "count") == [1, 2, 3]
+    assert summary.paths.routes == (hops[2], hops[0], hops[1])
+    assert [summary.paths.routes[row] for row in u16(summary.paths.route)] == hops
+
+
 def test_a_flow_that_ended_is_told_once_more_and_then_forgotten_with_its_run():
     tally = WindowTally(large_class=2)
     for flow in FLOWS[:2]:

@@ -11,6 +11,7 @@ from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.wire.codec import (
+    APART,
     MAX_BODY_BYTES,
     ContentType,
     decode,
@@ -120,6 +121,12 @@ def test_what_is_deflated_is_decoded_as_it_was(data, times):
     assert len(packed) <= len(body)
     assert inflated(packed) == body
     assert decode(packed, dict[str, bytes]) == {"data": data * times}
+
+
+@given(st.lists(st.sampled_from(APART) | st.binary(max_size=20), max_size=30))
+def test_wherever_a_body_is_cut_the_same_is_inflated(parts):
+    body = encode({"data": b"".join(parts) * 3})
+    assert inflated(deflated(body)) == body
 
 
 def test_what_would_not_be_inflated_again_is_not_deflated():

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS
-from analyzer.detect.latency.step import BASELINE_WINDOWS, LatencyBaselines
+from analyzer.detect.latency.step import (
+    BASELINE_WINDOWS,
+    DEVIATIONS,
+    PRIOR_VAR,
+    Baseline,
+    LatencyBaselines,
+)
 from analyzer.intake.flows import FlowNumbers
 from tests.analyzer.detect.latency import trips
 
@@ -34,6 +40,27 @@ def learned(*rtts_ns, windows=BASELINE_WINDOWS):
 def slow_in(baselines, *rtts_ns):
     slow, _ = judge(baselines, window(*rtts_ns))
     return slow.tolist()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(5, 20), st.floats(0, 0.1), st.integers(0, 2 * BASELINE_WINDOWS),
+            st.floats(5, 20), st.floats(1.01, 3), st.floats(0, 1e6),
+        ),
+        max_size=20,
+    )
+)  # fmt: skip
+def test_flows_left_their_baseline_that_leave_it_one_by_one(flows):
+    columns = np.array(flows, np.float64).reshape(-1, 6).T
+    mean, var, windows, now, factor, shift_ns = columns
+    baseline = Baseline(mean, var, windows.astype(np.int64))
+    found = baseline.shifted(np.arange(len(flows)), now, factor, shift_ns)
+    with np.errstate(over="ignore"):
+        deviation = np.sqrt((PRIOR_VAR + windows * var) / (1 + windows))
+        naive = now - mean > np.maximum(np.log(factor), DEVIATIONS * deviation)
+        naive &= np.exp(now) - np.exp(mean) > shift_ns
+    assert found.tolist() == (naive & (windows >= BASELINE_WINDOWS)).tolist()
 
 
 def test_a_shift_is_slow_and_never_becomes_the_norm():
