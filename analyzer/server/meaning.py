@@ -3,13 +3,15 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
 import msgspec
 import structlog
 
 from analyzer.controllers.messages import AskMeaning
+from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.reading import Meaning
+from analyzer.localize.observations import Policy
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
@@ -56,18 +58,15 @@ class Meanings:
             meant=tuple(self._left(each, host, port) or self._placed(each) for each, port in meant)
         )
 
-    async def policies(self, cookies: Collection[int]) -> dict[int, str]:
-        """Return which of these cookies are policies' -> their names; none where nobody knows."""
+    async def policies(self, cookies: Collection[int]) -> dict[int, Policy]:
+        """Return which of these cookies are policies' -> which; none where nobody knows."""
         try:
             told = await self._controller.flows([f"{cookie:08x}" for cookie in cookies])
         except NetAgentError as error:
             log.warning("policies_unknown", error=str(error))
             return {}
-        return {
-            flow.cookie: told.owners.get(flow.hint, flow.stage)
-            for flow in told.flows
-            if "_acl" in flow.stage and flow.hint
-        }
+        found = ((flow.cookie, policy_of(flow, told.owners)) for flow in told.flows)
+        return {cookie: policy for cookie, policy in found if policy is not None}
 
     def _left(self, meant: Meant, host: str, interface: str) -> Meant | None:
         """Return what it means that no flow takes what comes by an interface.
@@ -118,6 +117,15 @@ class Meanings:
             if is_here and said.state.chassis not in intent.chassis:
                 return msgspec.structs.replace(meant, part=host, text=_no_record(host, port))
         return meant
+
+
+def policy_of(flow: LogicalFlow, owners: Mapping[str, str]) -> Policy | None:
+    """Return the policy by which a logical flow keeps packets back; None if it stands for none."""
+    if "_acl" in flow.stage and flow.hint:
+        return Policy(owners.get(flow.hint, flow.stage))
+    if flow.stage.endswith("_port_sec"):
+        return Policy("port security", "target" if "_out_" in flow.stage else "source")
+    return None
 
 
 def _no_record(host: str, port: str) -> str:

@@ -2,7 +2,8 @@
 """The agent's answers to the questions of the analyzer, other agents and humans."""
 
 import asyncio
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from math import ceil
 
@@ -10,6 +11,7 @@ from msgspec import structs
 
 from netagent import __version__
 from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.host.hops import Hop, first_hops
 from netagent.agent.acting import Acting
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
@@ -27,7 +29,9 @@ from netagent.wire.messages import (
     Announcement,
     CheckReply,
     CheckRequest,
+    EgressQuestion,
     FlowsReply,
+    IngressQuestion,
     PathAnswer,
     PathReply,
     PathRequest,
@@ -37,6 +41,8 @@ from netagent.wire.messages import (
 )
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
+
+Question = EgressQuestion | IngressQuestion
 
 TRACE_TICK_S = 0.1
 """Seconds between two looks at a running count. Chosen: an answer is late by a tenth of a second at
@@ -105,7 +111,30 @@ class Answers:
     async def check(self, request: CheckRequest) -> CheckReply:
         """Walk this host's flow tables in a worker process."""
         self._spare(Shed.WALKS, "walks")
-        return await self._adapters.vswitch.check(request)
+        routed = await asyncio.to_thread(self._routed, request.questions)
+        return await self._adapters.vswitch.check(CheckRequest(questions=routed))
+
+    def _routed(self, questions: Sequence[Question]) -> tuple[Question, ...]:
+        """Return questions with what containers know of their way: the router, if there is one."""
+        own = {each.id: each.address for each in self._membership.endpoints()}
+        targets: defaultdict[EndpointId, dict[str, Hop]] = defaultdict(dict)
+        for each in questions:
+            if isinstance(each, EgressQuestion) and each.source in own:
+                targets[each.source][each.target_address] = Hop()
+        for source, hops in targets.items():
+            namespace = self._membership.namespace_of(source)
+            if namespace is not None:
+                hops.update(first_hops(namespace, own[source], list(hops)))
+        return tuple(
+            structs.replace(
+                each,
+                next_hop=(hop := targets[each.source].get(each.target_address, Hop())).mac,
+                untold=hop.untold,
+            )
+            if isinstance(each, EgressQuestion)
+            else each
+            for each in questions
+        )
 
     async def flows(self, bridge: str, table: int | None = None) -> FlowsReply:
         """Dump the flows of a bridge with cookie and counters."""

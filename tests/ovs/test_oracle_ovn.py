@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A healthy OVN with policies: a diagnosis says what `ovn-trace` says and what packets do.
+
+`NETAGENT_ORACLE_PAIRS` sets how many random questions are put to each encapsulation, and
+`NETAGENT_ORACLE_SEED` which; both are printed with what came of them.
+"""
+
+import os
+import socket
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import pytest
+
+from tests.conftest import OVN, OVS, ROOT, require
+from tests.lab import Lab, LabError, Shape
+from tests.lab.commands import run, wait_for
+from tests.lab.demo import Observer
+from tests.lab.namespaces import entering, in_thread
+from tests.lab.shape import Controller, Tunnel
+from tests.lab.workload import Endpoint
+from tests.oracles import ovn_policies as oracle
+from tests.oracles.ovn_policies import Names, Question
+
+pytestmark = [pytest.mark.lab, pytest.mark.ovs]
+
+PAIRS = int(os.environ.get("NETAGENT_ORACLE_PAIRS", "40"))
+SEED = int(os.environ.get("NETAGENT_ORACLE_SEED", "1"))
+SIZES = (32, 8, 4, 2)
+"""Most questions of one diagnosis, at first and where agents do not answer in time."""
+TRIES, WAIT_S = 3, 0.5
+"""A datagram may be late on a machine that is busy; one that is refused never comes."""
+
+
+# --- the lab --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=[Tunnel.GENEVE, Tunnel.VXLAN], ids=str)
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """Bring OVN up with the policies, and with containers that have a way to their router."""
+    for needed in (ROOT, OVS, OVN):
+        require(needed)
+    made = Lab()
+    shape = Shape(
+        hosts=3, segments=1, controller=Controller.OVN, encapsulation=request.param, traced=False
+    )
+    try:
+        made.up(shape, traffic=None)
+        every = [each for task in oracle.TENANTS for each in oracle.every_end(task)]
+        with made.services().client() as client:
+            wait_for(
+                "all endpoints", lambda: Observer(client).endpoints_up() == len(every), timeout_s=60
+            )
+        words = [word for command in oracle.commands() for word in ("--", *command)]
+        made.run("ovn", "ovn-nbctl", *words[1:])
+        made.run("ovn", "ovn-nbctl", "--wait=hv", "sync")
+        for each in every:
+            _give_routes(made, each)
+        yield made
+    finally:
+        assert made.down() == []
+
+
+def _give_routes(lab: Lab, one: Endpoint) -> None:
+    """Have what an endpoint sends from its address leave by its own interface, and resolve."""
+    where, table, device = one.container.id, str(100 + one.rail), ("dev", one.interface)
+    lab.run(where, "ip", "rule", "add", "from", one.address, "table", table)
+    lab.run(where, "ip", "route", "add", one.network, *device, "table", table)
+    router = oracle.gateway(one.rail)
+    lab.run(where, "ip", "route", "add", "default", "via", router, *device, "table", table)
+    if one not in (oracle.DISABLED, oracle.WRONG_ADDRESS):
+        arrived = lab.run(where, "ping", "-n", "-c", "1", "-W", "5", "-I", one.address, router)
+        assert " 1 received" in arrived
+
+
+# --- what packets do ------------------------------------------------------------------------------
+
+_at_work: defaultdict[object, Lock] = defaultdict(Lock)
+"""By container, protocol and port: one listens at a time."""
+
+
+def arrives(asked: Question) -> bool:
+    """Tell whether a question is answered: a datagram, an echo, or a connection's handshake."""
+    if asked.protocol == "icmp":
+        return _pings(asked)
+    with _at_work[asked.target.container, asked.protocol, asked.arrives_at]:
+        return _asks(asked)
+
+
+def _pings(asked: Question) -> bool:
+    argv = ("ping", "-n", "-q", "-c", str(TRIES), "-i", "0.2", "-W", str(WAIT_S))
+    to = ("-I", asked.source.address, asked.target.address)
+    try:
+        return " 0 received" not in run(*entering(asked.source.container.namespace), *argv, *to)
+    except LabError:
+        return False
+
+
+def _asks(asked: Question) -> bool:
+    is_tcp = asked.protocol == "tcp"
+    kind = socket.SOCK_STREAM if is_tcp else socket.SOCK_DGRAM
+
+    def opened(one: Endpoint, port: int) -> socket.socket:
+        def make() -> socket.socket:
+            made = socket.socket(socket.AF_INET, kind)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.settimeout(TRIES * WAIT_S if is_tcp else WAIT_S)
+            made.bind((one.address, port))
+            return made
+
+        return in_thread(one.container.namespace, make)
+
+    with ExitStack() as cleanup:
+        listener = cleanup.enter_context(opened(asked.target, asked.arrives_at))
+        sender = cleanup.enter_context(opened(asked.source, asked.source_port))
+        to = asked.address or asked.target.address, asked.port
+        if is_tcp:
+            listener.listen(1)
+            return _is_done(lambda: sender.connect(to))
+
+        def echoed() -> None:
+            sender.sendto(b"x", to)
+            said, whence = listener.recvfrom(16)
+            listener.sendto(said, whence)
+            sender.recvfrom(16)
+
+        return any(_is_done(echoed) for _ in range(TRIES))
+
+
+def _is_done(work: Callable[[], object]) -> bool:
+    try:
+        work()
+    except OSError:  # in time, or it was rejected
+        return False
+    return True
+
+
+# --- what is said ---------------------------------------------------------------------------------
+
+
+def traced(lab: Lab, names: Names, asked: Question) -> str:
+    """Return what `ovn-trace` has become of a question: "" if it is answered, or who refuses it."""
+    for is_reply in (False, True):
+        ends = (asked.source, asked.target)
+        sender, receiver = reversed(ends) if is_reply else ends
+        words = oracle.traced(asked, is_reply=is_reply)
+        found = oracle.read_trace(lab.run("ovn", "ovn-trace", *words))
+        if found.port != oracle.cms.port(receiver):
+            return names.who(found.flow, sender, receiver)
+    return ""
+
+
+def diagnosed(lab: Lab, questions: Sequence[Question]) -> list[dict[str, Any]]:
+    """Return what the analyzer says of each question, of which ends are named in all ways."""
+
+    def written(n: int, asked: Question) -> dict[str, object]:
+        service: dict[str, object] = {"protocol": asked.protocol}
+        if asked.port:
+            service |= {"port": asked.port, "source_port": asked.source_port}
+        if asked.address:
+            service["address"] = asked.address
+        ends = (oracle.in_words(asked.source, n), oracle.in_words(asked.target, n // 4))
+        return {"source": ends[0], "target": ends[1], "service": service}
+
+    pairs = [written(n, asked) for n, asked in enumerate(questions)]
+    found: dict[int, dict[str, Any]] = {}
+    for size in SIZES:
+        todo = [n for n in range(len(pairs)) if n not in found or _is_unanswered(found[n])]
+        for first in range(0, len(todo), size):
+            part = todo[first : first + size]
+            found.update(zip(part, _diagnosed(lab, [pairs[n] for n in part]), strict=True))
+    return [found[n] for n in range(len(pairs))]
+
+
+def _is_unanswered(said: dict[str, Any]) -> bool:
+    """Tell whether an agent did not answer in time: its machine has other work."""
+    tables = [line for line in said["text"].split("; ") if line.startswith("flow tables of ")]
+    return any(line.endswith("timeout") or "busy" in line for line in tables)
+
+
+def _diagnosed(lab: Lab, pairs: Sequence[object]) -> list[dict[str, Any]]:
+    with lab.services().client() as client:
+        client.timeout = 60
+        known = client.post("/v1/diagnose", json={"pairs": pairs, "budget_s": 600})
+        assert known.status_code == 202, known.text
+        path, body = known.headers["location"], known.json()
+        results: list[dict[str, Any]] = []
+        while True:
+            results += body["results"]
+            if body["phase"] != "running" and len(results) == body["done"]:
+                assert body["phase"] == "succeeded", body["error"]
+                return results
+            query = {"after": str(body["next"]), "wait_s": "3"}
+            body = client.get(path, params=query).raise_for_status().json()
+
+
+@dataclass
+class Compared:
+    """One question with all that was said of it."""
+
+    asked: Question
+    arrives: bool
+    refused_by: str
+    """By `ovn-trace`."""
+    said: dict[str, Any]
+
+    @property
+    def by(self) -> str:
+        """Who refuses it, by the product."""
+        return next((o["by"] for o in self.said["observations"] if o["action"] == "refused"), "")
+
+    @property
+    def verdict(self) -> str:
+        """``agrees``, ``cannot tell``, ``oracles`` where these disagree, or ``disagrees``."""
+        outcome = self.said["outcome"]
+        if outcome == "cannot_tell":
+            return "cannot tell"
+        if self.asked.is_balanced or self.arrives == bool(self.refused_by):
+            return "oracles"
+        told = "" if outcome == "delivered" else self.by if outcome == "refused" else outcome
+        return "agrees" if told == self.refused_by else "disagrees"
+
+    def __str__(self) -> str:
+        did = "arrives" if self.arrives else "does not arrive"
+        traced = f"refused by {self.refused_by}" if self.refused_by else "delivered"
+        told = f"{self.said['outcome']}, by {self.by!r}: {self.said['text']}"
+        return f"{self.asked}: packet {did}; ovn-trace: {traced}; diagnosis: {told}"
+
+
+def compare(lab: Lab, questions: Sequence[Question]) -> list[Compared]:
+    """Put all questions to packets, to ovn-trace, and to the analyzer."""
+    listed = ("--format=json", "--columns=_uuid,external_ids", "list", "Logical_Flow")
+    acls = ("--format=json", "--columns=_uuid,name,match", "list", "ACL")
+    names = Names(
+        oracle.table(lab.run("ovn", "ovn-sbctl", *listed)),
+        oracle.table(lab.run("ovn", "ovn-nbctl", *acls)),
+    )
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        there = list(pool.map(arrives, questions))
+        refused = list(pool.map(lambda asked: traced(lab, names, asked), questions))
+    said = diagnosed(lab, questions)
+    return [Compared(*each) for each in zip(questions, there, refused, said, strict=True)]
+
+
+def print_counts(what: str, found: Sequence[Compared]) -> None:
+    """Print what came of it, and each case that is not plain."""
+    counts = Counter(each.verdict for each in found)
+    ends = Counter(each.said["outcome"] for each in found)
+    policies = Counter(each.by for each in found if each.by)
+    print(f"\n{what}: {len(found)} questions, {dict(counts)}; said: {dict(ends)}")
+    print(f"  refused by: {dict(policies.most_common())}")
+    for each in found:
+        if each.verdict != "agrees":
+            print(f"  {each.verdict}: {each}")
+
+
+# --- tests ----------------------------------------------------------------------------------------
+
+
+def test_every_ping_ends_as_it_is_said_to(lab: Lab, request: pytest.FixtureRequest) -> None:
+    found = compare(lab, oracle.pings())
+    print_counts(f"{request.node.callspec.id}, every ping", found)
+    assert {each.verdict for each in found} == {"agrees"}
+
+
+def test_random_questions_are_answered_as_packets_and_ovn_trace_have_it(
+    lab: Lab, request: pytest.FixtureRequest
+) -> None:
+    found = compare(lab, oracle.draw(PAIRS, SEED))
+    print_counts(f"{request.node.callspec.id}, seed {SEED}", found)
+    assert [each for each in found if each.verdict in {"disagrees", "oracles"}] == []
+    unsure = [each for each in found if each.verdict == "cannot tell"]
+    assert all(each.asked.is_balanced for each in unsure), "only a hash is not known"
