@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 import msgspec
 import structlog
 
-from analyzer.controllers.messages import AskMeaning
+from analyzer.controllers.messages import AskMeaning, Flows
 from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.reading import Meaning
 from analyzer.localize.observations import Policy
@@ -65,8 +65,7 @@ class Meanings:
         except NetAgentError as error:
             log.warning("policies_unknown", error=str(error))
             return {}
-        found = ((flow.cookie, policy_of(flow, told.owners)) for flow in told.flows)
-        return {cookie: policy for cookie, policy in found if policy is not None}
+        return policies_of(told)
 
     def _left(self, meant: Meant, host: str, interface: str) -> Meant | None:
         """Return what it means that no flow takes what comes by an interface.
@@ -119,8 +118,13 @@ class Meanings:
         return meant
 
 
-def policy_of(flow: LogicalFlow, owners: Mapping[str, str]) -> Policy | None:
-    """Return the policy by which a logical flow keeps packets back; None if it stands for none."""
+def policies_of(told: Flows) -> dict[int, Policy]:
+    """Return which logical flows keep packets back for a policy, by their cookies."""
+    found = ((flow.cookie, _policy(flow, told.owners)) for flow in told.flows)
+    return {cookie: policy for cookie, policy in found if policy is not None}
+
+
+def _policy(flow: LogicalFlow, owners: Mapping[str, str]) -> Policy | None:
     if "_acl" in flow.stage and flow.hint:
         return Policy(owners.get(flow.hint, flow.stage))
     if flow.stage.endswith("_port_sec"):

@@ -3,7 +3,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from math import ceil
 
@@ -17,6 +17,7 @@ from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
 from netagent.agent.windows import Windows
 from netagent.config import AgentConfig
+from netagent.host.facts import Namespace
 from netagent.host.shedding import Shed
 from netagent.model.address import canonical
 from netagent.model.endpoint import Endpoint
@@ -111,30 +112,10 @@ class Answers:
     async def check(self, request: CheckRequest) -> CheckReply:
         """Walk this host's flow tables in a worker process."""
         self._spare(Shed.WALKS, "walks")
-        routed = await asyncio.to_thread(self._routed, request.questions)
-        return await self._adapters.vswitch.check(CheckRequest(questions=routed))
-
-    def _routed(self, questions: Sequence[Question]) -> tuple[Question, ...]:
-        """Return questions with what containers know of their way: the router, if there is one."""
-        own = {each.id: each.address for each in self._membership.endpoints()}
-        targets: defaultdict[EndpointId, dict[str, Hop]] = defaultdict(dict)
-        for each in questions:
-            if isinstance(each, EgressQuestion) and each.source in own:
-                targets[each.source][each.target_address] = Hop()
-        for source, hops in targets.items():
-            namespace = self._membership.namespace_of(source)
-            if namespace is not None:
-                hops.update(first_hops(namespace, own[source], list(hops)))
-        return tuple(
-            structs.replace(
-                each,
-                next_hop=(hop := targets[each.source].get(each.target_address, Hop())).mac,
-                untold=hop.untold,
-            )
-            if isinstance(each, EgressQuestion)
-            else each
-            for each in questions
-        )
+        known = self._membership
+        own = {each.id: each.address for each in known.endpoints()}
+        asked = await asyncio.to_thread(routed, request.questions, own, known.namespace_of)
+        return await self._adapters.vswitch.check(CheckRequest(questions=asked))
 
     async def flows(self, bridge: str, table: int | None = None) -> FlowsReply:
         """Dump the flows of a bridge with cookie and counters."""
@@ -239,6 +220,33 @@ class Answers:
             # prober settles probes from socket events, and knows no coroutine to wake
             await asyncio.sleep(0.01)
         return ProbeReply(probes=tuple(answers or ()))
+
+
+def routed(
+    questions: Sequence[Question],
+    own: Mapping[EndpointId, str],
+    namespace_of: Callable[[EndpointId], Namespace | None],
+) -> tuple[Question, ...]:
+    """Return questions with what containers know of their way: the router, if there is one.
+
+    `own` are this host's endpoints with their addresses.
+    """
+    targets: defaultdict[EndpointId, dict[str, Hop]] = defaultdict(dict)
+    for each in questions:
+        if isinstance(each, EgressQuestion) and each.source in own:
+            targets[each.source][each.target_address] = Hop()
+    for source, hops in targets.items():
+        namespace = namespace_of(source)
+        if namespace is not None:
+            hops.update(first_hops(namespace, own[source], list(hops)))
+
+    def told(asked: Question) -> Question:
+        if not isinstance(asked, EgressQuestion):
+            return asked
+        hop = targets[asked.source].get(asked.target_address, Hop())
+        return structs.replace(asked, next_hop=hop.mac, untold=hop.untold)
+
+    return tuple(map(told, questions))
 
 
 def check_path(request: PathRequest) -> None:

@@ -2,23 +2,48 @@
 """A healthy OVN with policies: a diagnosis says what `ovn-trace` says and what packets do.
 
 `NETAGENT_ORACLE_PAIRS` sets how many random questions are put to each encapsulation, and
-`NETAGENT_ORACLE_SEED` which; both are printed with what came of them.
+`NETAGENT_ORACLE_SEED` which; both are printed with what came of them. With
+`NETAGENT_ORACLE_WHOLE=1` agents and analyzer run, and are asked by `POST /v1/diagnose`; else their
+code is called, over the tables as Open vSwitch has them.
 """
 
+import asyncio
 import os
 import socket
+import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
+from analyzer.controllers.flows import read_flows
+from analyzer.controllers.messages import AskFlows
+from analyzer.diagnosis.engine import Diagnosis
+from analyzer.diagnosis.together import together
+from analyzer.intent.model import Intent, Port
+from analyzer.localize.observations import Policy
+from analyzer.questions import Ask
+from analyzer.roster.registry import Registry
+from analyzer.server.intended import Intended
+from analyzer.server.meaning import policies_of
+from netagent.agent.answers import routed
+from netagent.commands import check
+from netagent.host.facts import Namespace
+from netagent.model.endpoint import Endpoint as Known
+from netagent.model.ids import EndpointId
+from netagent.model.topology import DeclaredTopology
+from netagent.wire.messages import CheckReply, CheckRequest, Registration, Service
+from netagent.wire.worker import CheckWork
+from tests.analyzer.asking import drive
 from tests.conftest import OVN, OVS, ROOT, require
-from tests.lab import Lab, LabError, Shape
+from tests.lab import Lab, LabError, Shape, cms
 from tests.lab.commands import run, wait_for
 from tests.lab.demo import Observer
 from tests.lab.namespaces import entering, in_thread
@@ -30,7 +55,9 @@ from tests.oracles.ovn_policies import Names, Question
 pytestmark = [pytest.mark.lab, pytest.mark.ovs]
 
 PAIRS = int(os.environ.get("NETAGENT_ORACLE_PAIRS", "40"))
+WHOLE = os.environ.get("NETAGENT_ORACLE_WHOLE") == "1"
 SEED = int(os.environ.get("NETAGENT_ORACLE_SEED", "1"))
+Said = dict[str, Any]
 SIZES = (32, 8, 4, 2)
 """Most questions of one diagnosis, at first and where agents do not answer in time."""
 TRIES, WAIT_S = 3, 0.5
@@ -50,12 +77,10 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         hosts=3, segments=1, controller=Controller.OVN, encapsulation=request.param, traced=False
     )
     try:
-        made.up(shape, traffic=None)
+        made.up(shape, agents=WHOLE, traffic=None)
         every = [each for task in oracle.TENANTS for each in oracle.every_end(task)]
-        with made.services().client() as client:
-            wait_for(
-                "all endpoints", lambda: Observer(client).endpoints_up() == len(every), timeout_s=60
-            )
+        if WHOLE:
+            _wait_for_agents(made, len(every))
         words = [word for command in oracle.commands() for word in ("--", *command)]
         made.run("ovn", "ovn-nbctl", *words[1:])
         made.run("ovn", "ovn-nbctl", "--wait=hv", "sync")
@@ -64,6 +89,12 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         yield made
     finally:
         assert made.down() == []
+
+
+def _wait_for_agents(lab: Lab, endpoints: int) -> None:
+    with lab.services().client() as client:
+        observer = Observer(client)
+        wait_for("endpoints", lambda: observer.endpoints_up() == endpoints, timeout_s=60)
 
 
 def _give_routes(lab: Lab, one: Endpoint) -> None:
@@ -150,25 +181,95 @@ def traced(lab: Lab, names: Names, asked: Question) -> str:
         sender, receiver = reversed(ends) if is_reply else ends
         words = oracle.traced(asked, is_reply=is_reply)
         found = oracle.read_trace(lab.run("ovn", "ovn-trace", *words))
-        if found.port != oracle.cms.port(receiver):
+        if found.port != cms.port(receiver):
             return names.who(found.flow, sender, receiver)
     return ""
 
 
-def diagnosed(lab: Lab, questions: Sequence[Question]) -> list[dict[str, Any]]:
+class Tables:
+    """Answers as the analyzer and its agents do, without their processes: one reading for all."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        every = [each for task in oracle.TENANTS for each in oracle.every_end(task)]
+        self._endpoints = [_endpoint(each) for each in every]
+        self._spaces = {
+            end.id: _namespace(one) for end, one in zip(self._endpoints, every, strict=True)
+        }
+        self._roster = Registry()
+        for host in oracle.HOSTS:
+            said = Registration(
+                host=f"h{host}", instance="1", generation=1, rpc_url="",
+                endpoints=tuple(end for end in self._endpoints if end.host == f"h{host}"),
+            )  # fmt: skip
+            self._roster.apply(said, time.time_ns())
+
+    def diagnosed(self, questions: Sequence[Question]) -> list[Said]:
+        """Return what is said of each question."""
+        diagnosis = Diagnosis(self._roster, DeclaredTopology())
+        asking = together([
+            diagnosis.diagnose(_id(asked.source), _id(asked.target), service=service(asked))
+            for asked in questions
+        ])  # fmt: skip
+        told = drive(asking, self._reply)
+        walks = [dict(each) if isinstance(each, dict) else pytest.fail(str(each)) for each in told]
+        columns = ("--format=json", "--columns=name,enabled", "list", "Logical_Switch_Port")
+        rows = oracle.table(self._lab.run("ovn", "ovn-nbctl", *columns))
+        ports = {row["name"]: row["enabled"] is not False for row in rows}
+        known = {
+            cms.port(one): one.mac for task in oracle.TENANTS for one in oracle.every_end(task)
+        }
+        intent = Intent("ovn", 0, ports={
+            name: Port(name, macs=(mac,), is_enabled=ports[name]) for name, mac in known.items()
+        })  # fmt: skip
+        intended = Intended(lambda: [intent], policies=self._policies)
+        return asyncio.run(intended.explained(walks, self._endpoints))
+
+    async def _policies(self, cookies: Collection[int]) -> Mapping[int, Policy]:
+        south, north = (
+            [f"unix:{self._lab.directory}/ovn/ovn{name}_db.sock"] for name in ("sb", "nb")
+        )
+        asked = AskFlows(query=0, prefixes=tuple(f"{cookie:08x}" for cookie in cookies))
+        return policies_of(read_flows(south, asked, north))
+
+    def _reply(self, asked: Ask) -> CheckReply:
+        assert isinstance(asked.request, CheckRequest)
+        mine = tuple(end for end in self._endpoints if end.host == asked.host)
+        own = {end.id: end.address for end in mine}
+        questions = routed(asked.request.questions, own, self._spaces.get)
+        return check.done(
+            CheckWork(
+                rundir=str(self._lab.directory / asked.host), bridge="br-int", host=asked.host,
+                request=CheckRequest(questions=questions), endpoints=mine,
+            )
+        )  # fmt: skip
+
+
+def _id(one: Endpoint) -> EndpointId:
+    return EndpointId(one.container.id, one.rail)
+
+
+def _endpoint(one: Endpoint) -> Known:
+    return Known(
+        _id(one), one.container.task, f"h{one.container.host}", one.address, one.mac, one.vtep,
+        f"rnic{one.rail}", "br-int", one.port,
+    )  # fmt: skip
+
+
+def _namespace(one: Endpoint) -> Namespace:
+    path = Path("/run/netns") / one.container.namespace
+    return Namespace(str(path), path.stat().st_ino)
+
+
+def by_analyzer(lab: Lab, questions: Sequence[Question]) -> list[Said]:
     """Return what the analyzer says of each question, of which ends are named in all ways."""
 
     def written(n: int, asked: Question) -> dict[str, object]:
-        service: dict[str, object] = {"protocol": asked.protocol}
-        if asked.port:
-            service |= {"port": asked.port, "source_port": asked.source_port}
-        if asked.address:
-            service["address"] = asked.address
         ends = (oracle.in_words(asked.source, n), oracle.in_words(asked.target, n // 4))
-        return {"source": ends[0], "target": ends[1], "service": service}
+        return {"source": ends[0], "target": ends[1], "service": to_builtins(service(asked))}
 
     pairs = [written(n, asked) for n, asked in enumerate(questions)]
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, Said] = {}
     for size in SIZES:
         todo = [n for n in range(len(pairs)) if n not in found or _is_unanswered(found[n])]
         for first in range(0, len(todo), size):
@@ -177,19 +278,29 @@ def diagnosed(lab: Lab, questions: Sequence[Question]) -> list[dict[str, Any]]:
     return [found[n] for n in range(len(pairs))]
 
 
-def _is_unanswered(said: dict[str, Any]) -> bool:
+def service(asked: Question) -> Service:
+    """Return what the analyzer is asked about."""
+    return Service(
+        protocol=asked.protocol, port=asked.port, source_port=asked.source_port,
+        address=asked.address,
+    )  # fmt: skip
+
+
+def _is_unanswered(said: Said) -> bool:
     """Tell whether an agent did not answer in time: its machine has other work."""
-    tables = [line for line in said["text"].split("; ") if line.startswith("flow tables of ")]
-    return any(line.endswith("timeout") or "busy" in line for line in tables)
+    return any(
+        line.startswith("flow tables of ") and (line.endswith("timeout") or "busy" in line)
+        for line in said["text"].split("; ")
+    )
 
 
-def _diagnosed(lab: Lab, pairs: Sequence[object]) -> list[dict[str, Any]]:
+def _diagnosed(lab: Lab, pairs: Sequence[object]) -> list[Said]:
     with lab.services().client() as client:
         client.timeout = 60
         known = client.post("/v1/diagnose", json={"pairs": pairs, "budget_s": 600})
         assert known.status_code == 202, known.text
         path, body = known.headers["location"], known.json()
-        results: list[dict[str, Any]] = []
+        results: list[Said] = []
         while True:
             results += body["results"]
             if body["phase"] != "running" and len(results) == body["done"]:
@@ -207,7 +318,7 @@ class Compared:
     arrives: bool
     refused_by: str
     """By `ovn-trace`."""
-    said: dict[str, Any]
+    said: Said
 
     @property
     def by(self) -> str:
@@ -243,7 +354,7 @@ def compare(lab: Lab, questions: Sequence[Question]) -> list[Compared]:
     with ThreadPoolExecutor(max_workers=8) as pool:
         there = list(pool.map(arrives, questions))
         refused = list(pool.map(lambda asked: traced(lab, names, asked), questions))
-    said = diagnosed(lab, questions)
+    said = by_analyzer(lab, questions) if WHOLE else Tables(lab).diagnosed(questions)
     return [Compared(*each) for each in zip(questions, there, refused, said, strict=True)]
 
 
