@@ -185,8 +185,23 @@ def pings() -> list[Question]:
     ]
 
 
+_A, _B = every_end("train-a"), every_end("train-b")
+_WEB, _BAD = (
+    [end("train-a", 1, rail) for rail in RAILS],
+    [end("train-a", 2, 0), end("train-a", 0, 1)],
+)
+_B0, _B1 = ([end("train-b", host, rail) for host in HOSTS] for rail in RAILS)
+POINTED: Sequence[tuple[Sequence[Endpoint], Sequence[Endpoint], str, int]] = (
+    (_A, _A, "tcp", 25), (_A, _WEB, "tcp", 23), (_BAD, _WEB, "udp", 5001), (_BAD, _WEB, "tcp", 443),
+    ([end("train-a", 2, 1)], _A, "udp", 30000), (_A, [end("train-a", 2, 1)], "icmp", 0),
+    (_B, _B1, "tcp", 80), (_B, _B0, "tcp", 22), (_B0, _B, "udp", 53),
+    ([end("train-b", 0, 0)], [end("train-b", 1, 0)], "tcp", 8080), (_B, _B1, "udp", 5001),
+)  # fmt: skip
+"""Sources, targets, protocol and port that a policy is about, most often."""
+
+
 def draw(count: int, seed: int) -> list[Question]:
-    """Return random questions, of which one in ten is to a load balancer."""
+    """Return random questions: one in ten to a load balancer, one in three about a policy."""
     chance = random.Random(seed)
     found = []
     for n in range(count):
@@ -196,11 +211,15 @@ def draw(count: int, seed: int) -> list[Question]:
             source = chance.choice([e for e in every_end("train-a") if e.container.host == 0])
             found.append(Question(source, BACKENDS[0], protocol, port, source_port, address))
             continue
-        ends = every_end(chance.choice(TENANTS))
-        source = chance.choice(ends)
-        target = chance.choice([each for each in ends if each.container != source.container])
-        protocol = chance.choice(("udp", "udp", "tcp", "tcp", "icmp"))
-        port = 0 if protocol == "icmp" else chance.choice(PORTS)
+        if chance.random() < 0.33:
+            sources, targets, protocol, port = chance.choice(POINTED)
+        else:
+            sources = targets = chance.choice((_A, _B))
+            protocol = chance.choice(("udp", "udp", "tcp", "tcp", "icmp"))
+            port = 0 if protocol == "icmp" else chance.choice(PORTS)
+        source, target = chance.choice(
+            [(a, b) for a in sources for b in targets if a.container != b.container]
+        )
         found.append(Question(source, target, protocol, port, source_port if port else 0))
     return found
 
@@ -283,7 +302,7 @@ def _plain(value: Any) -> Any:
         case ["uuid", str(uuid)]:
             return uuid
         case ["map", pairs]:
-            return {key: each for key, each in pairs}
+            return dict(pairs)
         case ["set", []]:
             return ""
     return value

@@ -58,6 +58,8 @@ PAIRS = int(os.environ.get("NETAGENT_ORACLE_PAIRS", "40"))
 WHOLE = os.environ.get("NETAGENT_ORACLE_WHOLE") == "1"
 SEED = int(os.environ.get("NETAGENT_ORACLE_SEED", "1"))
 Said = dict[str, Any]
+TRACE_S = 120.0
+"""Seconds for a trace: each reads the whole database, on a machine that is busy."""
 SIZES = (32, 8, 4, 2)
 """Most questions of one diagnosis, at first and where agents do not answer in time."""
 TRIES, WAIT_S = 3, 0.5
@@ -180,7 +182,7 @@ def traced(lab: Lab, names: Names, asked: Question) -> str:
         ends = (asked.source, asked.target)
         sender, receiver = reversed(ends) if is_reply else ends
         words = oracle.traced(asked, is_reply=is_reply)
-        found = oracle.read_trace(lab.run("ovn", "ovn-trace", *words))
+        found = oracle.read_trace(lab.run("ovn", "ovn-trace", *words, timeout_s=TRACE_S))
         if found.port != cms.port(receiver):
             return names.who(found.flow, sender, receiver)
     return ""
@@ -353,6 +355,7 @@ def compare(lab: Lab, questions: Sequence[Question]) -> list[Compared]:
     )
     with ThreadPoolExecutor(max_workers=8) as pool:
         there = list(pool.map(arrives, questions))
+    with ThreadPoolExecutor(max_workers=2) as pool:
         refused = list(pool.map(lambda asked: traced(lab, names, asked), questions))
     said = by_analyzer(lab, questions) if WHOLE else Tables(lab).diagnosed(questions)
     return [Compared(*each) for each in zip(questions, there, refused, said, strict=True)]

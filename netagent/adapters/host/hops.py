@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a container sends what is for another: to that one itself, or to its router.
 
-A container has its own routes, and neighbours that it resolved itself. Neither is changed here, and
-nothing is sent: what the container has not resolved is not known.
+A container has its own routes, and neighbours that it resolved. The kernel forgets these after a
+minute without packets: then an empty datagram to the router has it ask again.
 """
 
 import errno
 import os
 import socket
+import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,12 @@ from netagent.adapters.host.setns import call_in_namespace
 from netagent.host.facts import Namespace
 from netagent.model.address import canonical, is_six
 
+DISCARD = 9
+"""UDP port at which nobody answers (RFC 863)."""
+WAIT_S, POLL_S = 1.0, 0.01
+"""Seconds that a router has to say its hardware address. Chosen: who asked has five for all; the
+kernel asks again after one (`retrans_time_ms`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -40,7 +48,9 @@ def first_hops(namespace: Namespace, source: str, targets: Collection[str]) -> d
     """Return where what goes from a container's address to others leaves for."""
 
     def look() -> dict[str, Hop]:
-        return {target: _hop(source, target) for target in targets}
+        routers: dict[tuple[str, int], Hop] = {}
+        with query_socket() as query:
+            return {target: _hop(query, source, target, routers) for target in targets}
 
     try:
         return call_in_namespace(namespace.path, look, inode=namespace.inode)
@@ -48,22 +58,35 @@ def first_hops(namespace: Namespace, source: str, targets: Collection[str]) -> d
         return dict.fromkeys(targets, Hop(untold=f"its container's routes: {error}"))
 
 
-def _hop(source: str, target: str) -> Hop:
+def _hop(query: IPRSocket, source: str, target: str, routers: dict[tuple[str, int], Hop]) -> Hop:
     if canonical(target) is None or is_six(source) != is_six(target):
         return Hop()  # whoever makes a packet of it says so
     family = socket.AF_INET6 if is_six(target) else socket.AF_INET
-    with query_socket() as query:
-        try:
-            route = _route(query, family, source, target)
-            router = route.get_attr("RTA_GATEWAY")
-            if router is None:
-                return Hop()
-            found = _neighbour(query, family, router, route.get_attr("RTA_OIF"))
-        except OSError as error:
-            return Hop(untold=f"its container has no way to {target}: {error.strerror}")
-    if not found:
-        return Hop(untold=f"its container has not resolved its router {router}: it sent nothing")
-    return Hop(found)
+    try:
+        route = _route(query, family, source, target)
+    except OSError as error:
+        return Hop(untold=f"its container has no way to {target}: {error.strerror}")
+    router = route.get_attr("RTA_GATEWAY")
+    if router is None:
+        return Hop()
+    key = router, route.get_attr("RTA_OIF")
+    if key not in routers:
+        mac = _neighbour(query, family, *key) or _resolved(query, family, source, *key)
+        routers[key] = Hop(mac, "" if mac else f"its container's router {router} does not answer")
+    return routers[key]
+
+
+def _resolved(query: IPRSocket, family: int, source: str, router: str, device: int) -> str:
+    """Return a neighbour's hardware address once it has answered; "" where it does not."""
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as sender:
+        sender.bind((source, 0))
+        sender.sendto(b"", (router, DISCARD))
+        until_s = time.monotonic() + WAIT_S
+        while time.monotonic() < until_s:
+            if mac := _neighbour(query, family, router, device):
+                return mac
+            time.sleep(POLL_S)
+    return ""
 
 
 def _route(query: IPRSocket, family: int, source: str, target: str) -> Any:

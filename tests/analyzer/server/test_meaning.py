@@ -7,6 +7,7 @@ import pytest
 from analyzer.controllers.messages import Flows, Meanings
 from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Chassis, Intent, Placement, Port
+from analyzer.localize.observations import Policy
 from analyzer.questions import MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.meaning import Meanings as Answers
@@ -157,9 +158,14 @@ def test_policies_have_the_names_of_their_acls(known):
             LogicalFlow(
                 "cd000000-1", "ingress", 1, 1, "1", "drop;", stage="ls_in_l2_lkup", hint="h"
             ),
-        )
+            LogicalFlow(
+                "000000ef-1", "egress", 9, 50, "reg0[15] == 1", "drop;",
+                stage="ls_out_apply_port_sec",
+            ),
+        )  # fmt: skip
         return Flows(query=1, flows=found, owners={"h1": "ACL quarantine"})
 
     made = Answers(SimpleNamespace(flows=flows), DrivenHosts(), None)
     told = asyncio.run(made.policies([0xAB, 0xCD000000]))
-    assert told == ({0xAB: "ACL quarantine"} if known else {})
+    secured = Policy("port security", "target")
+    assert told == ({0xAB: Policy("ACL quarantine"), 0xEF: secured} if known else {})
