@@ -125,7 +125,7 @@ def policies_of(told: Flows) -> dict[int, Policy]:
 
 
 def _policy(flow: LogicalFlow, owners: Mapping[str, str]) -> Policy | None:
-    if "_acl" in flow.stage and flow.hint:
+    if flow.refuses:
         return Policy(owners.get(flow.hint, flow.stage))
     if flow.stage.endswith("_port_sec"):
         return Policy("port security", "target" if "_out_" in flow.stage else "source")

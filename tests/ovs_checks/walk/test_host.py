@@ -369,6 +369,17 @@ def test_connection_tracking_makes_cases():
     )
 
 
+@pytest.mark.parametrize(
+    ("connection", "kind"),
+    [("new connection", "dropped"), ("reply", "output"), ("established connection", "output")],
+)
+def test_a_packet_of_a_connection_has_one_case(connection, kind):
+    text = f"{CT}\ntable=3,priority=9,ip,ct_state=+new,cookie=7 actions=drop"
+    snapshot = Snapshot("h0", (bridge("br", text, ports=plain_ports("br", 1, 2)),))
+    walked = walk(snapshot, "br", parse_header("in_port=1,udp,nw_ttl=64"), connection)
+    assert (list(walked.cases), walked.end.kind) == ([""], kind)
+
+
 LARGER = """\
 actions=check_pkt_larger(1500)->NXM_NX_REG0[0],resubmit(,1)
 table=1,reg0=1,cookie=7 actions=drop
