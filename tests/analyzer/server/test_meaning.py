@@ -162,6 +162,10 @@ def test_policies_have_the_names_of_their_acls(known):
                 "000000ef-1", "egress", 9, 50, "reg0[15] == 1", "drop;",
                 stage="ls_out_apply_port_sec",
             ),
+            LogicalFlow(
+                "000000aa-1", "egress", 4, 1, "ip4", 'reg0[1] = 1; log(name="x"); next;',
+                stage="ls_out_acl", hint="h1",
+            ),
         )  # fmt: skip
         return Flows(query=1, flows=found, owners={"h1": "ACL quarantine"})
 

@@ -380,6 +380,20 @@ def test_a_packet_of_a_connection_has_one_case(connection, kind):
     assert (list(walked.cases), walked.end.kind) == ([""], kind)
 
 
+@pytest.mark.parametrize(
+    ("actions", "kind"),
+    [
+        ("controller(userdata=00)", "controller"),
+        ("controller(userdata=00),set_field:1->reg0", "controller"),
+        ("controller(userdata=00),resubmit(,1)", "dropped"),  # a policy logs, and another one drops
+        ("controller(userdata=00),output:2", "output"),
+    ],
+)
+def test_a_controller_that_gets_a_copy_takes_nothing_on(actions, kind):
+    walked = walk_text(f"actions={actions}\ntable=1,priority=0 actions=drop")
+    assert [end.kind for end in walked.ends] == [kind]
+
+
 LARGER = """\
 actions=check_pkt_larger(1500)->NXM_NX_REG0[0],resubmit(,1)
 table=1,reg0=1,cookie=7 actions=drop
