@@ -13,13 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from netagent.wire.messages import Protocol
 from tests.lab import cms
 from tests.lab.workload import Endpoint, container_of
 
 RAILS, HOSTS, TENANTS = (0, 1), (0, 1, 2), ("train-a", "train-b")
-ONE_BACKEND, TWO_BACKENDS = ("tcp", "10.99.0.1", 80), ("udp", "10.99.0.2", 53)
+Balancer = tuple[Protocol, str, int]
+ONE_BACKEND: Balancer = ("tcp", "10.99.0.1", 80)
+TWO_BACKENDS: Balancer = ("udp", "10.99.0.2", 53)
 """Protocol, address and port of each load balancer."""
 BACKEND_PORT = 9100
+PROTOCOLS: Sequence[Protocol] = ("udp", "udp", "tcp", "tcp", "icmp")
 PORTS = (22, 23, 25, 53, 80, 443, 4791, 5001, 5003, 6000, 8080, 8443, 18600, 30000)
 """Destination ports that questions are about: some are no policy's."""
 
@@ -121,16 +125,16 @@ def commands() -> list[list[str]]:
         made.append(["create", "Address_Set", f"name={name}", f"addresses={addresses}"])
     for acl in ACLS:
         named = [f"--name={acl.name}"] if acl.name else []
-        kind = "switch" if "switch" in acl.on else "port-group"
+        of = "switch" if "switch" in acl.on else "port-group"
         made.append(
-            [f"--type={kind}", *named, "acl-add", acl.on, acl.way, str(acl.priority), acl.match,
+            [f"--type={of}", *named, "acl-add", acl.on, acl.way, str(acl.priority), acl.match,
              acl.action]
         )  # fmt: skip
-    for (protocol, address, port), backends in (
+    for (protocol, address, at), backends in (
         (ONE_BACKEND, BACKENDS[:1]), (TWO_BACKENDS, BACKENDS),
     ):  # fmt: skip
         name, to = f"lb_{protocol}", ",".join(f"{e.address}:{BACKEND_PORT}" for e in backends)
-        made.append(["lb-add", name, f"{address}:{port}", to, protocol])
+        made.append(["lb-add", name, f"{address}:{at}", to, protocol])
         made += [["ls-lb-add", cms.switch(end("train-a", 0, rail)), name] for rail in RAILS]
     wrong = f"{WRONG_ADDRESS.mac} 10.0.1.99"
     made.append(["lsp-set-enabled", cms.port(DISABLED), "disabled"])
@@ -147,7 +151,7 @@ class Question:
 
     source: Endpoint
     target: Endpoint
-    protocol: str
+    protocol: Protocol
     port: int = 0
     source_port: int = 0
     address: str = ""
@@ -191,7 +195,7 @@ _WEB, _BAD = (
     [end("train-a", 2, 0), end("train-a", 0, 1)],
 )
 _B0, _B1 = ([end("train-b", host, rail) for host in HOSTS] for rail in RAILS)
-POINTED: Sequence[tuple[Sequence[Endpoint], Sequence[Endpoint], str, int]] = (
+POINTED: Sequence[tuple[Sequence[Endpoint], Sequence[Endpoint], Protocol, int]] = (
     (_A, _A, "tcp", 25), (_A, _WEB, "tcp", 23), (_BAD, _WEB, "udp", 5001), (_BAD, _WEB, "tcp", 443),
     ([end("train-a", 2, 1)], _A, "udp", 30000), (_A, [end("train-a", 2, 1)], "icmp", 0),
     (_B, _B1, "tcp", 80), (_B, _B0, "tcp", 22), (_B0, _B, "udp", 53),
@@ -215,7 +219,7 @@ def draw(count: int, seed: int) -> list[Question]:
             sources, targets, protocol, port = chance.choice(POINTED)
         else:
             sources = targets = chance.choice((_A, _B))
-            protocol = chance.choice(("udp", "udp", "tcp", "tcp", "icmp"))
+            protocol = chance.choice(PROTOCOLS)
             port = 0 if protocol == "icmp" else chance.choice(PORTS)
         source, target = chance.choice(
             [(a, b) for a in sources for b in targets if a.container != b.container]

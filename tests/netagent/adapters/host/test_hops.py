@@ -84,5 +84,5 @@ def test_the_kernel_says_its_routes_and_neighbours():
         device = route.get_attr("RTA_OIF")
         assert route.get_attr("RTA_GATEWAY") is None
         assert hops._neighbour(query, socket.AF_INET, "127.0.0.9", device) == ""
-        with pytest.raises(OSError, match="nreachable|Invalid"):
+        with pytest.raises(OSError, match=r"nreachable|Invalid"):
             hops._route(query, socket.AF_INET, "203.0.113.9", "127.0.0.2")
