@@ -20,12 +20,18 @@ examples:
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0 --layers
   netagent-analyzer diagnose pod:default/web-0 pod:default/web-1 --rail 0
   netagent-analyzer diagnose port:ab12 ip:10.0.0.11 --task train-a
+  netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0 --protocol tcp \\
+      --port 443
   netagent-analyzer diagnose --task train-a
 
 An end is CONTAINER/railN, or pod:NAMESPACE/NAME, port:NAME (the logical port
 of a controller, its iface-id) or ip:ADDRESS. --task and --rail say of which
 task and rail both ends are, where a name stands for several. Pods and ports
 are known where the analyzer reads a controller.
+
+With --protocol or --port the first packet of such a connection is walked, and
+the reply; else a probe. --address says where the source sends to, where the
+target stands behind a load balancer. By ICMP it is an echo.
 
 --layers also has both hosts hold their datapath and the filters of their RNIC
 against their flow tables. It dumps what forwards traffic, and takes seconds.
@@ -57,6 +63,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", metavar="TASK", help="task of both ends, or to look at whole")
     parser.add_argument("--rail", type=int, metavar="N", help="rail of both ends")
     parser.add_argument(
+        "--protocol", choices=("udp", "tcp", "icmp"), help="what SRC asks DST for (probes)"
+    )
+    for option, text in (("--port", "destination"), ("--source-port", "source")):
+        parser.add_argument(option, type=_number, metavar="N", help=f"{text} port")
+    parser.add_argument("--address", help="where SRC sends to, if a load balancer's")
+    parser.add_argument(
         "--layers", action="store_true", help="also compare flow tables, datapath and RNIC"
     )
     parser.add_argument(
@@ -70,12 +82,16 @@ def run(args: argparse.Namespace) -> int:
     if bool(args.source) != bool(args.target) or not (args.source or args.task):
         raise ConfigError("command line", "give two ends, or --task TASK")
     if not args.source:
+        if _service(args):
+            raise ConfigError("command line", "a protocol or port goes with two ends")
         return _run_task(args)
     question: dict[str, object] = {
         "source": _end(args.source, args), "target": _end(args.target, args),
     }  # fmt: skip
     if args.layers:  # an older analyzer knows no such field
         question["layers"] = True
+    if service := _service(args):
+        question["service"] = service
     with Connection(args) as analyzer:
         timeout_s = LAYERS_S if args.layers else TIMEOUT_S
         diagnosis = analyzer.post("/v1/diagnose", question, timeout_s=timeout_s)
@@ -110,6 +126,18 @@ def _run_task(args: argparse.Namespace) -> int:
 
 def _progress(known: dict[str, Any]) -> None:
     print(f"{known['done']} of {known['all']} pairs", file=sys.stderr)
+
+
+def _service(args: argparse.Namespace) -> dict[str, object]:
+    """Return what the source asks the target for; nothing where that is a probe."""
+    names = ("protocol", "port", "source_port", "address")
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) > 0xFFFF:
+        raise argparse.ArgumentTypeError(f"no port: {text}")
+    return int(text)
 
 
 def _end(text: str, args: argparse.Namespace) -> object:

@@ -37,7 +37,7 @@ from analyzer.intake.table import NOBODY, Owners, WindowTable, joined
 from analyzer.intake.take import Taken, take
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
 from analyzer.intent.differences.contract import Difference
-from analyzer.localize import overlay, partial, story
+from analyzer.localize import overlay, partial, story, walks
 from analyzer.localize.absent import Absent
 from analyzer.localize.case import Case, OrderedPair, pair_of, unordered
 from analyzer.localize.claims import differences, own_findings
@@ -78,7 +78,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, Symptom, Verdict
-from netagent.wire.messages import Summary
+from netagent.wire.messages import Service, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
     Facts, Absent, Masked, Starved, Controllers, Overlay, DeadFlows, Traces, Votes, Latency,
@@ -733,9 +733,16 @@ class Diagnosis:
         }
 
     def diagnose(
-        self, source: EndpointId, target: EndpointId, *, layers: bool = False
+        self,
+        source: EndpointId,
+        target: EndpointId,
+        *,
+        layers: bool = False,
+        service: Service | None = None,
     ) -> Asking[dict[str, object]]:
         """Walk from `source` to `target` and back now; return the walk as plain data.
+
+        What is walked is a probe, or of a `service` the first packet and its reply.
 
         With `layers` both hosts also compare the copies of their flow tables. `observations` of it
         are those of `analyzer.localize.observations`, of the way there, then of the way back.
@@ -749,23 +756,35 @@ class Diagnosis:
                 raise RemoteProtocolError(f"no endpoint {key} is registered")
             endpoints[key] = record.endpoint
         pairs = [(source, target), (target, source)]
+        packets = (
+            {}
+            if service is None
+            else {pairs[0]: walks.Packet(service), pairs[1]: walks.Packet(service, is_reply=True)}
+        )
         reaches, *walked, missing = yield from overlay.reaches_of(
-            pairs, (), endpoints, self._context
+            pairs, (), endpoints, self._context, packets=packets
         )
         compared = (
             (yield from comparing(pairs[0], endpoints, self._context.probe_port)) if layers else ()
         )
-        flows = self._newest(pairs, endpoints)
+        flows = self._newest(() if service else pairs, endpoints)
         bare = [key for key, end in endpoints.items() if not end.bridge]
         incidents = self._book.open()
         told = story.tell(
-            pairs, reaches, missing, flows[pairs[0]], self._topology, incidents, compared, bare
+            pairs,
+            reaches,
+            missing,
+            flows.get(pairs[0], ()),
+            self._topology,
+            incidents,
+            compared,
+            bare,
         )
         seen: list[Observation] = []
         for name, pair in zip(WAYS, pairs, strict=True):
-            egress, ingress = (walks.get(pair) for walks in walked)
+            egress, ingress = (ways.get(pair) for ways in walked)
             ends = endpoints[pair[0]], endpoints[pair[1]]
-            why, probed = "; ".join(missing), self._probed(flows[pair])
+            why, probed = "; ".join(missing), self._probed(flows.get(pair, ()))
             way = Way(name, *ends, egress, ingress, reaches.get(pair), why, probed)
             seen += observe(way, incidents)
         return told | {"observations": list(map(asdict, seen))}

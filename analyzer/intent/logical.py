@@ -41,6 +41,11 @@ class LogicalFlow:
         """The cookie of its OpenFlow flows."""
         return cookie_of(self.uuid)
 
+    @property
+    def refuses(self) -> bool:
+        """Whether it is of an ACL that keeps packets back; one that lets them on may log them."""
+        return "_acl" in self.stage and self.hint != "" and not self.actions.endswith("next;")
+
 
 @dataclass(frozen=True, slots=True)
 class Host:

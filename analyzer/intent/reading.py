@@ -81,7 +81,7 @@ def read_end(
     """
     cookie = end.flow.cookie if end.flow else 0
     by_flow = explainer.flows.get(cookie)
-    is_policy = by_flow is not None and "_acl" in by_flow.stage
+    is_policy = by_flow is not None and by_flow.refuses
     if end.kind not in {"dropped", "missed"} and not (end.kind == "controller" and is_policy):
         return None
     seen = [_seen(header) for header in (end.header, start) if header]
@@ -112,7 +112,7 @@ def _dropped(
     end: End, flow: LogicalFlow, explainer: Explainer, ports: Mapping[str, Port]
 ) -> Reading:
     owner = explainer.owners.get(flow.hint, "")
-    if "_acl" in flow.stage and flow.hint:
+    if flow.refuses:
         by = owner or "an ACL"
         return Reading(Meaning.REFUSED, f"refused by {by}: {flow.match}", by, flow)
     if flow.stage.endswith("_port_sec"):

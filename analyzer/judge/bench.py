@@ -133,7 +133,11 @@ class Bench:
 
     def _walked(self, asked: Walk) -> Asking[list[dict[str, object]]]:
         diagnose = self.fed.diagnosis.diagnose
-        askings = [diagnose(*pair, layers=asked.layers) for pair in asked.pairs]
+        services = asked.services or (None,) * len(asked.pairs)
+        askings = [
+            diagnose(*pair, layers=asked.layers, service=service)
+            for pair, service in zip(asked.pairs, services, strict=True)
+        ]
         found = yield from together(askings)
         if len(found) == 1 and isinstance(found[0], NetAgentError):
             raise found[0]

@@ -18,7 +18,7 @@ from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, encode
-from netagent.wire.messages import CheckRequest, PathRequest
+from netagent.wire.messages import CheckRequest, PathRequest, Service
 from netagent.wire.trace import TraceRequest
 from netagent.wire.validate import ValidateRequest
 
@@ -45,6 +45,8 @@ class Walk(Struct, frozen=True, kw_only=True, tag="walk"):
     query: int
     pairs: tuple[tuple[EndpointId, EndpointId], ...]
     layers: bool = False
+    services: tuple[Service | None, ...] = ()
+    """What each source asks its target for; None, or nothing said of any: for a probe."""
 
 
 class Look(Struct, frozen=True, kw_only=True, tag="look"):

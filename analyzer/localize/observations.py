@@ -99,6 +99,15 @@ class Way:
         return sum(each.lost for each in self.probed)
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a flow stands for that keeps packets back because somebody wants that."""
+
+    name: str
+    of: Literal["", "source", "target"] = ""
+    """Whose it is, of those that the packet goes between; it has no name of its own."""
+
+
 def observe(way: Way, incidents: Iterable[Incident]) -> list[Observation]:
     """Return the hops of a direction; `incidents` are those that are open, of any pair."""
     hops = list(_hops(way))
@@ -112,24 +121,28 @@ def intended(
     observations: Iterable[Observation],
     pair: tuple[EndpointId, EndpointId],
     disabled: Mapping[EndpointId, str],
-    policies: Mapping[tuple[str, int], str],
+    policies: Mapping[tuple[str, int], Policy],
 ) -> list[Observation]:
     """Return the observations with who intended what stops packets.
 
     `disabled` are endpoints whose logical port may not speak -> its name; `policies` are hosts
-    and cookies of their flows that keep packets back because a policy says so -> its name. Hops
+    and cookies of their flows that keep packets back because a policy says so -> the policy. Hops
     behind a refusal of which nothing is known are left out.
     """
     ports = [disabled[end] for end in pair if end in disabled]
     port = f"logical port {ports[0]} is disabled" if ports else ""
 
     def told(seen: Observation) -> Observation:
-        policy = policies.get((seen.host, int(seen.cookie, 16)), "") if seen.cookie else ""
-        if policy and seen.action in {Action.DROPPED, Action.UNKNOWN}:
-            return replace(seen, action=Action.REFUSED, by=policy)
+        policy = policies.get((seen.host, int(seen.cookie, 16))) if seen.cookie else None
+        stops = seen.action in {Action.DROPPED, Action.UNKNOWN}
+        if policy and stops and not policy.of:
+            return replace(seen, action=Action.REFUSED, by=policy.name)
         is_switched = Component.parse(seen.component).kind in _SWITCHED
-        if port and is_switched and seen.action is Action.DROPPED:
+        if port and is_switched and (seen.action is Action.DROPPED or (policy and stops)):
             return replace(seen, action=Action.REFUSED, by=port)
+        if policy and stops:
+            whose = pair[(policy.of == "target") == (seen.way == "there")]
+            return replace(seen, action=Action.REFUSED, by=f"{policy.name} of {whose}")
         return seen
 
     found: list[Observation] = []

@@ -97,6 +97,7 @@ def reaches_of(
     endpoints: Endpoints,
     context: Context,
     source_ports: walks.Ports = _ANY,
+    packets: walks.Packets = walks.PROBES,
 ) -> Asking[tuple[dict[OrderedPair, Reach], Walks, Walks, list[str]]]:
     """Ask for the walks of `pairs`, of those `beside` for comparison; judge what arrives.
 
@@ -109,10 +110,12 @@ def reaches_of(
     missing = [f"flow tables: no virtual switch carries {key}" for key in bare]
     pairs = [pair for pair in pairs if is_switched(pair, endpoints)]
     port = context.probe_port
-    egress = yield from walks.egress([*pairs, *beside], endpoints, port, missing, source_ports)
+    egress = yield from walks.egress(
+        [*pairs, *beside], endpoints, port, missing, source_ports, packets
+    )
     roster = context.roster
     ingress = yield from walks.ingress(
-        pairs, egress, endpoints, roster, port, missing, source_ports
+        pairs, egress, endpoints, roster, port, missing, source_ports, packets
     )
     return judge(pairs, egress, ingress, endpoints), egress, ingress, missing
 

@@ -6,7 +6,10 @@ the very header.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import structs
 
 from analyzer.localize.case import Endpoints, OrderedPair
 from analyzer.questions import Ask, Asking, Failed
@@ -19,6 +22,7 @@ from netagent.wire.messages import (
     CheckRequest,
     EgressQuestion,
     IngressQuestion,
+    Service,
 )
 from ovs_checks.openflow.addresses import canonical, destination, either_or_zero, text_of
 from ovs_checks.openflow.notation import format_mac, mac, or_zero
@@ -31,6 +35,31 @@ Walks = Mapping[OrderedPair, LocalWalk]
 Ports = Mapping[OrderedPair, int]
 """The UDP source port to walk a pair with, where it matters."""
 _ANY: Ports = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """A packet of a connection: the first one, or the first reply."""
+
+    service: Service
+    is_reply: bool = False
+
+    def of(self, question: EgressQuestion | IngressQuestion) -> Question:
+        """Return a question about a probe as one about this packet."""
+        asked, ports = self.service, (self.service.source_port, self.service.port)
+        source_port, port = reversed(ports) if self.is_reply else ports
+        return structs.replace(
+            question,
+            protocol=asked.protocol,
+            connection="reply" if self.is_reply else "new connection",
+            source_port=source_port,
+            destination_port=port,
+        )
+
+
+Packets = Mapping[OrderedPair, Packet]
+"""What to walk pairs with instead of probes."""
+PROBES: Packets = {}
 Key = TypeVar("Key", bound=Hashable)
 
 ANY_PORT = 40_000
@@ -45,12 +74,17 @@ def egress(
     port: int,
     missing: list[str],
     source_ports: Ports = _ANY,
+    packets: Packets = PROBES,
 ) -> Asking[dict[OrderedPair, LocalWalk]]:
     """Return the walk of each pair through its source's host; `missing` gets what was not read."""
-    questions = {}
+    questions: dict[OrderedPair, tuple[str, Question]] = {}
     for pair in pairs:
         source_port = source_ports.get(pair, ANY_PORT)
-        question = egress_question(pair, endpoints, port=port, source_port=source_port)
+        question: Question = egress_question(pair, endpoints, port=port, source_port=source_port)
+        if (packet := packets.get(pair)) is not None:
+            question = packet.of(question)
+            if packet.service.address and not packet.is_reply:
+                question = structs.replace(question, target_address=packet.service.address)
         questions[pair] = (endpoints[pair[0]].host, question)
     return (yield from batched(questions, missing))
 
@@ -63,6 +97,7 @@ def ingress(
     port: int,
     missing: list[str],
     source_ports: Ports = _ANY,
+    packets: Packets = PROBES,
 ) -> Asking[dict[OrderedPair, LocalWalk]]:
     """Return the walk through the far host, for pairs that leave by a tunnel to a known one."""
     questions: dict[OrderedPair, tuple[str, Question]] = {}
@@ -72,7 +107,13 @@ def ingress(
         far = roster.host_of_underlay(end.tun_dst) if end else None
         if end is not None and far is not None:
             source_port = source_ports.get(pair, ANY_PORT)
-            question = ingress_question(pair, end, endpoints, port=port, source_port=source_port)
+            question: Question = ingress_question(
+                pair, end, endpoints, port=port, source_port=source_port
+            )
+            if (packet := packets.get(pair)) is not None:
+                question = packet.of(question)
+                if packet.service.address and not packet.is_reply:  # what it balances to
+                    question = structs.replace(question, destination_port=end.header.tp_dst)
             questions[pair] = (far[0], question)
     return (yield from batched(questions, missing))
 
@@ -143,7 +184,7 @@ def ingress_question(
         tun_id=end.tun_id,
         options=end.options,
         source_address=source.address,
-        source_mac=source.mac,
+        source_mac=format_mac(end.header.eth_src) if end.eth_dst_by else source.mac,
         target_address=destination(end.header) if end.nw_dst_by else target.address,
         target_mac=format_mac(end.header.eth_dst) if end.eth_dst_by else target.mac,
         source_port=source_port,

@@ -70,7 +70,7 @@ from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident
 from netagent.trust import Trust
 from netagent.wire.codec import decode
-from netagent.wire.messages import SummaryHead
+from netagent.wire.messages import Service, SummaryHead
 from netagent.wire.unprobed import Unprobed
 
 log = structlog.get_logger()
@@ -521,9 +521,10 @@ class Analyzer:
         self.judge.give(records.Impaired(now_ns=wall_ns))
         raise CapabilityMissing("judging", "it is behind: deliver this again later")
 
-    async def walks(self, pairs: Sequence[Pair]) -> list[Plain]:
+    async def walks(self, pairs: Sequence[Pair], services: Sequence[Service | None]) -> list[Plain]:
         """Walk several pairs; return what was found, without the tree that is for people."""
-        walks = await self.explained(await self.judge.walks(pairs, self.asker.put))
+        found = await self.judge.walks(pairs, self.asker.put, services=services)
+        walks = await self.explained(found)
         return [{name: each[name] for name in each if name != "tree"} for each in walks]
 
     async def explained(self, walks: list[Plain]) -> list[Plain]:

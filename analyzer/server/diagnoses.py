@@ -27,9 +27,11 @@ from analyzer.server.http import Call, WaitS, analyzer_of, as_json, changed, rea
 from analyzer.server.identity import PEER, require_admin, sight
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
+from netagent.model.address import canonical
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType
+from netagent.wire.messages import Service
 
 Named = Name | End
 """An end: ``CONTAINER/railN``, or in other words."""
@@ -40,6 +42,7 @@ class PairBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     source: Named
     target: Named
+    service: Service | None = None
 
 
 class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +55,9 @@ class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     source: Named = ""
     target: Named = ""
+    service: Service | None = None
+    """Of one pair: what the source asks the target for; a probe where nobody says. Its first packet
+    is walked, as one of a new connection, then the reply."""
     layers: bool = False
     """Of one pair: whether both hosts also compare flow tables, datapath and RNIC, in seconds."""
     pairs: tuple[PairBody, ...] = ()
@@ -65,6 +71,7 @@ IN_OTHER_WORDS = {
     "source": {"pod": "default/train-a-0", "rail": 0},
     "target": {"address": "10.0.0.11", "task": "train-a"},
 }
+OF_A_SERVICE = ONE | {"service": {"protocol": "tcp", "port": 443, "address": "10.96.0.1"}}
 MANY = {"pairs": [ONE, IN_OTHER_WORDS], "budget_s": 60}
 OF_A_TASK = {"task": "train-a"}
 OBSERVATION = {
@@ -104,7 +111,12 @@ UNDER_WAY = {
         DiagnoseBody,
         ONE,
         forms=(ContentType.JSON,),
-        more={"in other words": IN_OTHER_WORDS, "many": MANY, "of a task": OF_A_TASK},
+        more={
+            "in other words": IN_OTHER_WORDS,
+            "of a service": OF_A_SERVICE,
+            "many": MANY,
+            "of a task": OF_A_TASK,
+        },
     ),
     responses={
         200: gives("The walk.", example=WALK),
@@ -125,14 +137,18 @@ async def diagnose(request: Call) -> Response[bytes]:
     ways = sum(map(bool, (body.source or body.target, body.pairs, body.task)))
     if ways != 1 or bool(body.source) != bool(body.target):
         raise RemoteProtocolError("give source and target, or pairs, or a task")
+    _check([body.service, *(each.service for each in body.pairs)])
     if body.source and body.target:
         [pair] = await _resolved(analyzer, [(body.source, body.target)])
         with analyzer.diagnoses.one():
-            walk = await analyzer.judge.walk(*pair, analyzer.asker.put, layers=body.layers)
+            walk = await analyzer.judge.walk(
+                *pair, analyzer.asker.put, layers=body.layers, service=body.service
+            )
             [told] = await analyzer.explained([walk])
         return as_json(told)
-    if body.layers:
-        raise RemoteProtocolError("layers are compared of one pair only")
+    if body.layers or body.service:
+        what = "layers are compared" if body.layers else "a service beside the ends is"
+        raise RemoteProtocolError(f"{what} of one pair only")
     if not 0 < body.budget_s <= MAX_BUDGET_S:
         raise RemoteProtocolError(f"budget_s is above 0, and {MAX_BUDGET_S:g} at most")
     found = _used(analyzer, body.task) if body.task else await _given(analyzer, body.pairs)
@@ -141,6 +157,7 @@ async def diagnose(request: Call) -> Response[bytes]:
         request.scope["state"].get(PEER),
         pairs,
         [_tasks(analyzer, pair) for pair in pairs],
+        services=[each.service for each in body.pairs],
         left_out=len(found) - len(pairs),
         budget_s=body.budget_s,
     )
@@ -186,6 +203,13 @@ async def diagnosis(
 
 
 ROUTES = (diagnose, diagnosis)
+
+
+def _check(services: Sequence[Service | None]) -> None:
+    """Raise RemoteProtocolError for what no packet can be sent to."""
+    for each in services:
+        if each is not None and each.address and canonical(each.address) is None:
+            raise RemoteProtocolError(f"{each.address!r} is no address of a service")
 
 
 def _tasks(analyzer: Analyzer, pair: Pair) -> frozenset[str]:

@@ -22,6 +22,7 @@ from analyzer.server.problems import Problem
 from netagent.model.errors import NetAgentError
 from netagent.model.ids import EndpointId
 from netagent.model.strenum import StrEnum
+from netagent.wire.messages import Service
 
 Pair = tuple[EndpointId, EndpointId]
 Plain = dict[str, object]
@@ -77,6 +78,8 @@ class Diagnosis:
     left_out: int
     """Pairs of the task that it does not look at, since they are too many."""
     budget_s: float
+    services: Sequence[Service | None] = ()
+    """What each source asks its target for; None, or nothing at all: for a probe."""
     phase: Phase = Phase.RUNNING
     error: str = ""
     """Why it failed."""
@@ -89,7 +92,7 @@ class Diagnoses:
 
     def __init__(
         self,
-        walk: Callable[[Sequence[Pair]], Awaitable[list[Plain]]],
+        walk: Callable[[Sequence[Pair], Sequence[Service | None]], Awaitable[list[Plain]]],
         changed: Callable[[str], None] = lambda _: None,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -113,6 +116,7 @@ class Diagnoses:
         pairs: Sequence[Pair],
         tasks: Sequence[frozenset[str]],
         *,
+        services: Sequence[Service | None] = (),
         left_out: int = 0,
         budget_s: float,
     ) -> Diagnosis:
@@ -123,7 +127,9 @@ class Diagnoses:
         if len(under_way) >= MAX_UNDER_WAY:
             raise _busy(f"{MAX_UNDER_WAY} diagnoses are under way")
         name = secrets.token_hex(8)
-        made = Diagnosis(name, caller, tuple(pairs), tuple(tasks), left_out, budget_s)
+        made = Diagnosis(
+            name, caller, tuple(pairs), tuple(tasks), left_out, budget_s, tuple(services)
+        )
         self._known[made.id] = made
         self._forget()
         work = asyncio.create_task(self._run(made))
@@ -169,7 +175,8 @@ class Diagnoses:
             await asyncio.sleep(max(0.0, self._due_s - self._clock()))
             began_s = self._clock()
             try:
-                mine.results += await self._walk(mine.pairs[first : first + BATCH])
+                part = slice(first, first + BATCH)
+                mine.results += await self._walk(mine.pairs[part], mine.services[part])
             finally:
                 took_s = self._clock() - began_s
                 self._due_s = began_s + max(EVERY_S, took_s + min(took_s, MAX_REST_S))

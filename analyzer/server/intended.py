@@ -7,16 +7,17 @@ from dataclasses import asdict, dataclass
 
 from analyzer.intent.ends import Directory, Plugged
 from analyzer.intent.model import Intent
-from analyzer.localize.observations import Action, Observation, intended
+from analyzer.localize.observations import Action, Observation, Policy, intended
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
+from netagent.model.path import Component
 
 Plain = dict[str, object]
 
 
 Cookies = Mapping[str, Collection[int]]
 """By host."""
-Policies = Mapping[tuple[str, int], str]
+Policies = Mapping[tuple[str, int], Policy]
 """A host and a cookie -> the policy that keeps packets back by the flow."""
 
 
@@ -34,7 +35,7 @@ class Intended:
     """Returns which logical ports hosts say that they have."""
     policies: Callable[[Cookies], Awaitable[Policies]] = _no_policies
     """Returns, of cookies of flows that end a packet's way, those that a policy keeps packets back
-    by -> its name. It may ask the controller, and raises nothing."""
+    by -> that policy. It may ask the controller, and raises nothing."""
 
     async def directory(self, endpoints: Iterable[Endpoint]) -> Directory:
         """Return endpoints by every name that they have: of a large cluster, in a second."""
@@ -81,8 +82,12 @@ def _pair(walk: Plain) -> tuple[EndpointId, EndpointId]:
 
 def _explained(walk: Plain, seen: Sequence[Observation]) -> Plain:
     told = {**walk, "observations": list(map(asdict, seen))}
-    for each in seen:
-        if each.action is Action.REFUSED and each.component == walk.get("component"):
+    # Where nobody can tell how one way ends, that the other one is refused decides.
+    is_open = walk.get("outcome") == "cannot_tell"
+    refused = [each for each in seen if each.action is Action.REFUSED]
+    for each in refused:
+        if each.component == walk.get("component") or is_open:
             told |= {"outcome": "refused", "text": f"refused by {each.by}: {walk['text']}"}
+            told |= {"component": each.component, "layer": Component.parse(each.component).layer}
             break
     return told

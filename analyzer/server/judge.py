@@ -24,6 +24,7 @@ from analyzer.server.link import Link, LinkClosed
 from netagent.model.errors import CapabilityMissing, LocalProtocolError, RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode
+from netagent.wire.messages import Service
 
 T = TypeVar("T")
 
@@ -234,12 +235,14 @@ class Judge:
         put: Callable[[Sequence[Ask]], Awaitable[Sequence[Reply]]],
         *,
         layers: bool = False,
+        service: Service | None = None,
     ) -> dict[str, object]:
         """Walk from one endpoint to another; `put` puts its questions to agents.
 
         Raises RemoteProtocolError where an endpoint is not known, or CapabilityMissing.
         """
-        [walk] = await self.walks([(source, target)], put, layers=layers)
+        services = [service] if service else []
+        [walk] = await self.walks([(source, target)], put, layers=layers, services=services)
         return walk
 
     async def walks(
@@ -248,12 +251,16 @@ class Judge:
         put: Callable[[Sequence[Ask]], Awaitable[Sequence[Reply]]],
         *,
         layers: bool = False,
+        services: Sequence[Service | None] = (),
     ) -> list[dict[str, object]]:
         """Walk several pairs at once; each host is asked twice, whatever their number.
 
-        Of several, one with an endpoint that is not known is answered by why. Raises as `walk`.
+        `services` are what each asks for, where that is not a probe. Of several, one with an
+        endpoint that is not known is answered by why. Raises as `walk`.
         """
-        asked = messages.Walk(query=self._next(), pairs=tuple(pairs), layers=layers)
+        asked = messages.Walk(
+            query=self._next(), pairs=tuple(pairs), layers=layers, services=tuple(services)
+        )
         return decode(await self._ask(asked, put), list[dict[str, object]])
 
     def _next(self) -> int:

@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 import msgspec
 import structlog
 
-from analyzer.controllers.messages import AskMeaning
+from analyzer.controllers.messages import AskMeaning, Flows
+from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Intent
 from analyzer.intent.ovn import SOURCE
 from analyzer.intent.owners import owners
 from analyzer.intent.reading import Meaning
+from analyzer.localize.observations import Policy
 from analyzer.questions import MeaningReply, MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.controllers import Controller
@@ -101,9 +103,11 @@ class Meanings:
             )
         )
 
-    async def policies(self, cookies: Mapping[str, Collection[int]]) -> dict[tuple[str, int], str]:
-        """Return which cookies of hosts are policies' -> their names; none where nobody knows."""
-        found: dict[tuple[str, int], str] = {}
+    async def policies(
+        self, cookies: Mapping[str, Collection[int]]
+    ) -> dict[tuple[str, int], Policy]:
+        """Return which cookies of hosts are policies' -> which; none where nobody knows."""
+        found: dict[tuple[str, int], Policy] = {}
         for hosts in self._controller.together(cookies):
             prefixes = {f"{cookie:08x}" for host in hosts for cookie in cookies[host]}
             try:
@@ -111,17 +115,12 @@ class Meanings:
             except NetAgentError as error:
                 log.warning("policies_unknown", error=str(error))
                 continue
-            several = Counter(flow.cookie for flow in told.flows)
-            names = {
-                flow.cookie: told.owners.get(flow.hint, flow.stage)
-                for flow in told.flows
-                if "_acl" in flow.stage and flow.hint and several[flow.cookie] == 1
-            }
+            known = policies_of(told)
             found |= {
-                (host, each): names[each]
+                (host, each): known[each]
                 for host in hosts
                 for each in cookies[host]
-                if each in names
+                if each in known
             }
         return found
 
@@ -181,6 +180,23 @@ class Meanings:
             if is_here and said.state.chassis not in intent.chassis:
                 return msgspec.structs.replace(meant, part=host, text=_no_record(host, port))
         return meant
+
+
+def policies_of(told: Flows) -> dict[int, Policy]:
+    """Return which logical flows keep packets back for a policy, by their cookies."""
+    several = Counter(flow.cookie for flow in told.flows)
+    found = ((flow.cookie, _policy(flow, told.owners)) for flow in told.flows)
+    return {
+        cookie: policy for cookie, policy in found if policy is not None and several[cookie] == 1
+    }
+
+
+def _policy(flow: LogicalFlow, owners: Mapping[str, str]) -> Policy | None:
+    if flow.refuses:
+        return Policy(owners.get(flow.hint, flow.stage))
+    if flow.stage.endswith("_port_sec"):
+        return Policy("port security", "target" if "_out_" in flow.stage else "source")
+    return None
 
 
 def _no_record(host: str, port: str) -> str:

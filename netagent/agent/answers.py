@@ -2,7 +2,8 @@
 """The agent's answers to the questions of the analyzer, other agents and humans."""
 
 import asyncio
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from math import ceil
 
@@ -10,11 +11,13 @@ from msgspec import structs
 
 from netagent import __version__
 from netagent.adapters.clock import now_ns, wall_ns
+from netagent.adapters.host.hops import Hop, first_hops
 from netagent.agent.acting import Acting
 from netagent.agent.adapters import Adapters
 from netagent.agent.membership import Membership
 from netagent.agent.windows import Windows
 from netagent.config import AgentConfig
+from netagent.host.facts import Namespace
 from netagent.host.shedding import Shed
 from netagent.model.address import canonical
 from netagent.model.endpoint import Endpoint
@@ -27,7 +30,9 @@ from netagent.wire.messages import (
     Announcement,
     CheckReply,
     CheckRequest,
+    EgressQuestion,
     FlowsReply,
+    IngressQuestion,
     PathAnswer,
     PathReply,
     PathRequest,
@@ -38,6 +43,8 @@ from netagent.wire.messages import (
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.zone import ZoneReply, ZoneRequest
+
+Question = EgressQuestion | IngressQuestion
 
 TRACE_TICK_S = 0.1
 """Seconds between two looks at a running count. Chosen: an answer is late by a tenth of a second at
@@ -107,7 +114,10 @@ class Answers:
     async def check(self, request: CheckRequest) -> CheckReply:
         """Walk this host's flow tables in a worker process."""
         self._spare(Shed.WALKS, "walks")
-        return await self._adapters.vswitch.check(request)
+        known = self._membership
+        own = {each.id: each.address for each in known.endpoints()}
+        asked = await asyncio.to_thread(routed, request.questions, own, known.namespace_of)
+        return await self._adapters.vswitch.check(CheckRequest(questions=asked))
 
     async def flows(self, bridge: str, table: int | None = None) -> FlowsReply:
         """Dump the flows of a bridge with cookie and counters."""
@@ -217,6 +227,33 @@ class Answers:
             # prober settles probes from socket events, and knows no coroutine to wake
             await asyncio.sleep(0.01)
         return ProbeReply(probes=tuple(answers or ()))
+
+
+def routed(
+    questions: Sequence[Question],
+    own: Mapping[EndpointId, str],
+    namespace_of: Callable[[EndpointId], Namespace | None],
+) -> tuple[Question, ...]:
+    """Return questions with what containers know of their way: the router, if there is one.
+
+    `own` are this host's endpoints with their addresses.
+    """
+    targets: defaultdict[EndpointId, dict[str, Hop]] = defaultdict(dict)
+    for each in questions:
+        if isinstance(each, EgressQuestion) and each.source in own:
+            targets[each.source][each.target_address] = Hop()
+    for source, hops in targets.items():
+        namespace = namespace_of(source)
+        if namespace is not None:
+            hops.update(first_hops(namespace, own[source], list(hops)))
+
+    def told(asked: Question) -> Question:
+        if not isinstance(asked, EgressQuestion):
+            return asked
+        hop = targets[asked.source].get(asked.target_address, Hop())
+        return structs.replace(asked, next_hop=hop.mac, untold=hop.untold)
+
+    return tuple(map(told, questions))
 
 
 def check_path(request: PathRequest) -> None:

@@ -15,7 +15,7 @@ from netagent.concurrency import timeout
 from netagent.config import AgentConfig
 from netagent.host import announcing
 from netagent.host.announcing import RdmaState
-from netagent.host.facts import HostView
+from netagent.host.facts import HostView, Namespace
 from netagent.model.encapsulation import KNOWN, VXLAN, Encapsulation
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError, Unreachable
@@ -125,6 +125,10 @@ class Membership:
             remedy = f"tunnels of {', '.join(KNOWN)} are traced"
             raise CapabilityMissing(f"tracing {found.kind}", remedy)
         return found
+
+    def namespace_of(self, endpoint: EndpointId) -> Namespace | None:
+        """Return where an endpoint's container is; None where that is not known."""
+        return self._view.namespaces.get(endpoint)
 
     def endpoints(self) -> tuple[Endpoint, ...]:
         """Return the endpoints of this host that others may probe."""

@@ -19,7 +19,8 @@ from netagent.model.ids import EndpointId
 from netagent.wire.conversion import walk_to_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
 from netagent.wire.worker import CheckWork
-from ovs_checks.openflow.addresses import TwoFamilies, udp_between
+from ovs_checks.openflow.addresses import TwoFamilies, of_protocol, udp_between
+from ovs_checks.openflow.notation import mac
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
 from ovs_checks.translate.ends import End
@@ -220,10 +221,14 @@ def answer_one(
             return _ingress(question, snapshot)
         return _egress(question, snapshot, ports)
     except TwoFamilies as error:
-        end = End("cannot_tell", "", -1, str(error))
-        return LocalWalk(snapshot.host, "", "", (end,), (Step(0, "", f"cannot_tell: {error}"),))
+        return _untold(snapshot, str(error))
     except ValueError as error:
         raise ConfigError("question", str(error)) from error
+
+
+def _untold(snapshot: Snapshot, why: str) -> LocalWalk:
+    end = End("cannot_tell", "", -1, why)
+    return LocalWalk(snapshot.host, "", "", (end,), (Step(0, "", f"cannot_tell: {why}"),))
 
 
 def _entry(
@@ -232,12 +237,12 @@ def _entry(
     """Return the bridge that a question's packet enters, and the packet there, if there is one."""
     try:
         if isinstance(question, IngressQuestion):
-            header = _udp(question, question.source_address, question.source_mac)
+            header = _packet(question, question.source_address, question.source_mac)
             return ingress_entry(snapshot, **_outer(question), header=header)
         port = ports.get(question.source)
-        if port is None:
+        if port is None or question.untold:
             return None
-        return egress_entry(snapshot, port.interface, _udp(question, port.address, port.mac))
+        return egress_entry(snapshot, port.interface, _sent(question, port))
     except TwoFamilies:
         return None
 
@@ -255,23 +260,33 @@ def _egress(question: EgressQuestion, snapshot: Snapshot, ports: Ports) -> Local
     port = ports.get(question.source)
     if port is None:
         return walk_egress(snapshot, f"of {question.source}", Header())
-    header = _udp(question, port.address, port.mac)
-    return walk_egress(snapshot, port.interface, header)
+    if question.untold:
+        return _untold(snapshot, question.untold)
+    header = _sent(question, port)
+    return walk_egress(snapshot, port.interface, header, question.connection)
 
 
 def _ingress(question: IngressQuestion, snapshot: Snapshot) -> LocalWalk:
-    header = _udp(question, question.source_address, question.source_mac)
-    return walk_ingress(snapshot, **_outer(question), header=header)
+    header = _packet(question, question.source_address, question.source_mac)
+    outer = _outer(question)
+    return walk_ingress(snapshot, **outer, header=header, connection=question.connection)
 
 
-def _udp(question: EgressQuestion | IngressQuestion, address: str, address_mac: str) -> Header:
-    """Return the header of a probe."""
-    return udp_between(
+def _sent(question: EgressQuestion, port: ContainerPort) -> Header:
+    """Return a packet as its container sends it: to its router, where one is between."""
+    header = _packet(question, port.address, port.mac)
+    return header._replace(eth_dst=mac(question.next_hop)) if question.next_hop else header
+
+
+def _packet(question: EgressQuestion | IngressQuestion, address: str, address_mac: str) -> Header:
+    """Return the header of a probe, or of what else is asked for."""
+    header = udp_between(
         (address_mac, address),
         (question.target_mac, question.target_address),
         source_port=question.source_port,
         destination_port=question.destination_port,
     )
+    return of_protocol(header, question.protocol, is_reply=question.connection == "reply")
 
 
 def _show(walk: LocalWalk) -> None:

@@ -6,8 +6,9 @@ bytes (base64 text in JSON), see `netagent.wire.columns`; all must agree on the 
 """
 
 import zlib
+from typing import Annotated, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding
@@ -306,6 +307,24 @@ class Status(Struct, frozen=True, kw_only=True):
     """None: an older agent does not tell."""
 
 
+Protocol = Literal["udp", "tcp", "icmp"]
+Connection = Literal["", "new connection", "reply"]
+
+
+class Service(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one endpoint asks another for: a connection, of which first packet and reply are walked.
+
+    Of ICMP these are an echo request and its reply, without ports.
+    """
+
+    protocol: Protocol = "udp"
+    port: Annotated[int, Meta(ge=0, le=0xFFFF)] = 0
+    """Destination port."""
+    source_port: Annotated[int, Meta(ge=0, le=0xFFFF)] = 40000
+    address: Annotated[str, Meta(max_length=64)] = ""
+    """Where the source sends to, where that is not the target's own: a load balancer's."""
+
+
 class EgressQuestion(Struct, frozen=True, kw_only=True, tag="egress"):
     """Ask where this host's vSwitch takes a probe from a local endpoint."""
 
@@ -314,6 +333,15 @@ class EgressQuestion(Struct, frozen=True, kw_only=True, tag="egress"):
     target_mac: str
     source_port: int = 40000
     destination_port: int = 18515
+    protocol: Protocol = "udp"
+    """Older agents, which do not know it, walk UDP."""
+    connection: Connection = ""
+    """Of which packet of a connection it is, as far as connection tracking tells; "": of any."""
+    next_hop: str = ""
+    """Hardware address of the router behind which the target is for the source, as its host's agent
+    finds it; "": none is between them."""
+    untold: str = ""
+    """Why the agent cannot tell it."""
 
 
 class IngressQuestion(Struct, frozen=True, kw_only=True, tag="ingress"):
@@ -331,6 +359,10 @@ class IngressQuestion(Struct, frozen=True, kw_only=True, tag="ingress"):
     target_mac: str
     source_port: int = 40000
     destination_port: int = 18515
+    protocol: Protocol = "udp"
+    """Older agents, which do not know it, walk UDP."""
+    connection: Connection = ""
+    """Of which packet of a connection it is, as far as connection tracking tells; "": of any."""
 
 
 class CheckRequest(Struct, frozen=True, kw_only=True):

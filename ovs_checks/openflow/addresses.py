@@ -2,7 +2,7 @@
 """Addresses of IPv4 and IPv6 alike, and the slots of a packet that hold them."""
 
 from .notation import format_ipv4, format_ipv6, ipv4, ipv6, mac
-from .packet import ETH_IPV4, ETH_IPV6, UDP, Header, dl_type
+from .packet import ETH_IPV4, ETH_IPV6, ICMP, ICMPV6, TCP, UDP, Header, dl_type
 
 _MAPPED = 0xFFFF
 """Upper 96 bits of an IPv6 address that stands for an IPv4 one (RFC 4291, 2.5.5.2)."""
@@ -102,3 +102,22 @@ def udp_between(
         tp_src=source_port,
         tp_dst=destination_port,
     )
+
+
+_ECHO = {ICMP: (8, 0), ICMPV6: (128, 129)}
+"""Types of an echo request and its reply (RFC 792, RFC 4443)."""
+_SYN, _SYN_ACK = 0x002, 0x012
+"""TCP's flags in the packet that asks for a connection, and in its answer (RFC 9293)."""
+
+
+def of_protocol(header: Header, protocol: str, *, is_reply: bool = False) -> Header:
+    """Return a UDP packet as the first of a connection of ``tcp``, ``icmp`` or ``udp``.
+
+    With `is_reply` as the first answer to one. ICMP has echoes, which have no ports.
+    """
+    if protocol == "tcp":
+        return header._replace(nw_proto=TCP, tcp_flags=_SYN_ACK if is_reply else _SYN)
+    if protocol == "icmp":
+        number = ICMPV6 if dl_type(header) == ETH_IPV6 else ICMP
+        return header._replace(nw_proto=number, tp_src=_ECHO[number][is_reply], tp_dst=0)
+    return header

@@ -103,6 +103,8 @@ def execute(x: Context, actions: Sequence[Action], last: bool) -> None:
         if isinstance(action, CheckPacketLarger) and x.features.check_packet_length:
             check_larger(x, action, actions[n + 1 :])
             return
+        if isinstance(action, ToController):
+            final = not any(isinstance(each, _FORWARDING) for each in actions[n + 1 :])
         stop = _HANDLERS[type(action)](x, action, final) is STOP
         if stop:
             return
@@ -113,6 +115,10 @@ def execute(x: Context, actions: Sequence[Action], last: bool) -> None:
         if _must_keep(x):
             x.frozen += _kept(x, actions[n + _answers_itself(x, action) :])
             return
+
+
+_FORWARDING = (Resubmit, Goto, ToPort, ToPortTruncated, ToField, ToGroup, Ct, Clone, Members)
+"""What takes a packet on of which a controller got a copy, as of one that a policy logs."""
 
 
 def _must_keep(x: Context) -> bool:
@@ -218,7 +224,9 @@ def _controller(x: Context, action: ToController, last: bool) -> None:
         x.pause = action
         x.freeze()
         return
-    to_controller(x, action.max_len, action.reason, action.controller_id, action.meter_id)
+    to_controller(
+        x, action.max_len, action.reason, action.controller_id, action.meter_id, takes=last
+    )
 
 
 def _enqueue(x: Context, action: Enqueue, last: bool) -> None:

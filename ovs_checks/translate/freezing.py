@@ -64,9 +64,18 @@ INVALID_TTL = 2
 
 
 def to_controller(
-    x: Context, max_len: int, reason: int, controller_id: int, meter_id: int | None = None
+    x: Context,
+    max_len: int,
+    reason: int,
+    controller_id: int,
+    meter_id: int | None = None,
+    *,
+    takes: bool = True,
 ) -> None:
-    """Send the packet to a controller (`xlate_controller_action`)."""
+    """Send the packet to a controller (`xlate_controller_action`).
+
+    It takes the packet on, unless the flow itself goes on with it.
+    """
     commit(x)
     rule = x.rule
     if reason == 1 and rule and not rule.priority and not rule.match.terms:
@@ -76,7 +85,7 @@ def to_controller(
         text = f"sample(sample=100.0%,actions(meter({meter_id}),{told.text}))"
         told = datapath.Step(text, told.size + 24, "userspace")
     x.steps.append(told)
-    if reason != INVALID_TTL:  # that only reports a packet; it does not take it on
+    if takes and reason != INVALID_TTL:  # that only reports a packet; it does not take it on
         x.finish(x.end("controller", "sent to the controller"))
 
 

@@ -19,8 +19,10 @@ MAX_RECIRCULATIONS = 64
 that was cut short says so."""
 
 
-def walk(snapshot: Snapshot, bridge: str, header: Header) -> LocalWalk:
+def walk(snapshot: Snapshot, bridge: str, header: Header, connection: str = "") -> LocalWalk:
     """Carry a packet that enters `bridge` by its `in_port` through the host.
+
+    It is of a `connection` in one of the states of `CONNECTIONS`; "" looks at every one.
 
     Raises
     ------
@@ -29,7 +31,7 @@ def walk(snapshot: Snapshot, bridge: str, header: Header) -> LocalWalk:
     """
     port = snapshot.by_name[bridge].by_number.get(header.in_port)
     cases = _Cases(snapshot)
-    cases.start(bridge, header)
+    cases.start(bridge, header, connection)
     steps = [*cases.steps, *(Step(0, "", _said(end)) for end in cases.ends)]
     name = port.name if port else ""
     ends = tuple(_with_shadowed(snapshot, end) for end in cases.ends)
@@ -70,9 +72,9 @@ class _Cases:
         self.steps: list[Step] = []
         self._translations = 0
 
-    def start(self, bridge: str, header: Header) -> None:
+    def start(self, bridge: str, header: Header, connection: str) -> None:
         """Carry a packet into a bridge."""
-        self._each(bridge, header, "", "", None)
+        self._each(bridge, header, "", connection, None)
 
     def follow(self, done: Translation, bridge: str, case: str, connection: str = "") -> None:
         """Note how a packet ended, and go on with what the datapath gives back."""

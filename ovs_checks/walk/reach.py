@@ -103,12 +103,14 @@ class Reach:
 # --- one host ------------------------------------------------------------------------------------
 
 
-def walk_egress(snapshot: Snapshot, in_port: str, header: Header) -> LocalWalk:
-    """Carry a packet that a container sends by the OVS port `in_port`."""
+def walk_egress(
+    snapshot: Snapshot, in_port: str, header: Header, connection: str = ""
+) -> LocalWalk:
+    """Carry a packet that a container sends by the OVS port `in_port`; see `walk`."""
     entered = egress_entry(snapshot, in_port, header)
     if entered is None:
         return _refused(snapshot, "", f"there is no port {in_port}")
-    return walk(snapshot, *entered)
+    return walk(snapshot, *entered, connection)
 
 
 def egress_entry(snapshot: Snapshot, in_port: str, header: Header) -> tuple[str, Header] | None:
@@ -127,6 +129,7 @@ def walk_ingress(
     tun_id: int,
     header: Header,
     options: str = "",
+    connection: str = "",
 ) -> LocalWalk:
     """Carry a packet that arrives by a tunnel from address `tun_src` at address `tun_dst`.
 
@@ -142,7 +145,7 @@ def walk_ingress(
         here = next((p.name for p in ports if p.tunnel and p.tunnel.local_ip == at), "")
         reason = f"no tunnel port takes what {tun_src} sends to {tun_dst} with key {tun_id}"
         return _refused(snapshot, here, reason)
-    return walk(snapshot, *entered)
+    return walk(snapshot, *entered, connection)
 
 
 def ingress_entry(
@@ -250,7 +253,8 @@ def compose(
     reach = _through_tunnel(egress, end, ingress, expected, expected_vni)
     if end.options and not trusts_options and reach.outcome in {"missed", "dropped", "wrong_port"}:
         reason = f"sent with options {end.options}, which nothing bears out; then {reach.reason}"
-        reach = Reach("cannot_tell", vswitch(expected.host), reason, steps=reach.steps)
+        at = vswitch(expected.host)
+        reach = Reach("cannot_tell", at, reason, reach.flow, steps=reach.steps)
     reach = _doubted(reach, egress, *([ingress] if ingress else []))
     return replace(reach, tunnel=tunnel(egress.host, end.port))
 

@@ -14,6 +14,7 @@ from ovs_checks.datapath.key import parse_options
 from ovs_checks.openflow.fields import FIELDS
 from ovs_checks.openflow.packet import ETH_IPV6, Header, dl_type
 from ovs_checks.switch.snapshot import Snapshot
+from ovs_checks.translate.ends import End
 
 from .reach import setter, walk_egress
 from .values import LocalWalk
@@ -60,6 +61,8 @@ def infer_vni(
     if there.tun_id == back.tun_id:
         reason = f"both directions use VNI {there.tun_id}"
         return VniOpinion(there.tun_id, "none", (), reason)
+    if reason := _may_differ(there, back):
+        return VniOpinion(None, "none", (), reason)
     source = setter(forward.host, there, there.tun_id_by)
     destination = setter(reverse.host, back, back.tun_id_by)
     differ = f"{forward.host} sends with VNI {there.tun_id}, {reverse.host} with {back.tun_id}"
@@ -74,6 +77,24 @@ def infer_vni(
         return VniOpinion(there.tun_id, "destination", (destination,), differ)
     reason = f"{differ}; nothing tells which is right"
     return VniOpinion(None, "unknown", (source, destination), reason)
+
+
+_NETWORK_BITS = 12
+"""Lower bits of OVN's VNIs by VXLAN, of the network; those above are of the port that a packet is
+sent to (ovn-architecture(7), "Tunnel Encapsulations")."""
+
+
+def _may_differ(there: End, back: End) -> str:
+    """Return why the VNIs of both directions rightly differ; "" where nothing speaks for that."""
+    if there.eth_dst_by or back.eth_dst_by:
+        return "a router is between, and each network has its own VNI"
+    if there.options or back.options:
+        return ""
+    (port, network), (other, same) = (
+        divmod(each.tun_id, 1 << _NETWORK_BITS) for each in (there, back)
+    )
+    is_ovn = network == same and port > 0 and other > 0
+    return "the VNIs name the network, and the port that is sent to" if is_ovn else ""
 
 
 _LOGICAL_PORTS = (0x102, 0x80, 4)

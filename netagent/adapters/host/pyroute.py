@@ -58,7 +58,9 @@ from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg  # noqa: E402
 from pyroute2.netlink.rtnl.ifinfmsg import IFF_LOWER_UP, IFF_UP, ifinfmsg  # noqa: E402
 from pyroute2.netlink.rtnl.iprsocket import IPRSocket  # noqa: E402
 from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # noqa: E402
+from pyroute2.netlink.rtnl.ndmsg import ndmsg  # noqa: E402
 from pyroute2.netlink.rtnl.nsidmsg import nsidmsg  # noqa: E402
+from pyroute2.netlink.rtnl.rtmsg import rtmsg  # noqa: E402
 
 __all__ = [
     "IFF_LOWER_UP",
@@ -80,9 +82,11 @@ __all__ = [
     "NotSupportedError",
     "ifaddrmsg",
     "ifinfmsg",
+    "ndmsg",
     "netns",
     "nla",
     "nlmsg",
     "nsidmsg",
+    "rtmsg",
     "rtnl",
 ]

@@ -79,6 +79,17 @@ def test_ends_are_asked_for_in_the_words_that_they_are_given_in(monkeypatch, arg
     assert body.keys() == {"source", "target"}  # an older analyzer knows no more
 
 
+def test_what_is_asked_for_goes_with_two_ends(monkeypatch):
+    words = ["--protocol", "tcp", "--port", "443", "--address", "10.96.0.1"]
+    _, [(_, body)] = run(monkeypatch, ["a0/rail0", "a1/rail0", *words], WALK)
+    assert body["service"] == {"protocol": "tcp", "port": 443, "address": "10.96.0.1"}
+    with pytest.raises(ConfigError, match="two ends"):
+        run(monkeypatch, ["--task", "t", *words])
+    for odd in ("65536", "-1", "http"):
+        with pytest.raises(SystemExit):
+            run(monkeypatch, ["a0/rail0", "a1/rail0", f"--port={odd}"], WALK)
+
+
 @pytest.mark.parametrize("argv", [[], ["a0/rail0"], ["a0/rail0", "--task", "t"]])
 def test_one_end_alone_is_no_question(monkeypatch, argv):
     with pytest.raises(ConfigError, match="two ends"):

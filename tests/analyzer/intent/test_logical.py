@@ -154,3 +154,18 @@ def test_each_table_holds_the_flows_of_one_logical_table(host):
 def test_what_is_no_identity_is_refused():
     with pytest.raises(RemoteProtocolError):
         cookie_of("nothing")
+
+
+@pytest.mark.parametrize(
+    ("stage", "actions", "hint", "refuses"),
+    [
+        ("ls_out_acl", "/* drop */", "4790", True),
+        ("ls_in_acl", "reg0 = 0; reject { outport <-> inport; next(table=5); };", "4790", True),
+        ("ls_out_acl", 'reg0[1] = 1; log(name="x", verdict=allow); next;', "4790", False),
+        ("ls_out_acl", "/* drop */", "", False),
+        ("ls_in_l2_lkup", "drop;", "4790", False),
+    ],
+)
+def test_an_acl_refuses_what_it_does_not_let_on(stage, actions, hint, refuses):
+    flow = LogicalFlow("0", "egress", 4, 1, "ip4", actions, stage=stage, hint=hint)
+    assert flow.refuses is refuses

@@ -18,7 +18,7 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.finding import Finding
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, encode
-from netagent.wire.messages import SummaryHead
+from netagent.wire.messages import Service, SummaryHead
 from tests.analyzer.diagnosis.world import HOSTS
 from tests.analyzer.replay.worlds import eventful
 from tests.waiting import until
@@ -131,6 +131,18 @@ def test_a_walk_asks_both_hosts_and_is_told_in_the_end(tmp_path):
 
     [walked] = decode(on(tmp_path, work).body, list[dict[str, object]])
     assert (walked["source"], walked["target"]) == (str(source), str(target))
+
+
+def test_what_is_asked_for_is_walked(tmp_path):
+    source, target = recorded()[1]
+
+    async def work(bench, said):
+        web = Service(protocol="tcp", port=443)
+        bench.take(messages.Walk(query=5, pairs=((source, target),), services=(web,)))
+        return said[-1].asks
+
+    asked = [messages.request_of(each).questions for each in on(tmp_path, work)]
+    assert {q.protocol for questions in asked for q in questions} == {"tcp"}
 
 
 def test_of_several_pairs_each_host_is_asked_once_and_who_is_unknown_is_told(tmp_path):

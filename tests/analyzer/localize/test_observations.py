@@ -14,6 +14,7 @@ from analyzer.localize.observations import (
     WAYS,
     Action,
     Observation,
+    Policy,
     Probed,
     Way,
     intended,
@@ -207,22 +208,29 @@ def test_incidents_of_others_and_those_that_are_over_say_nothing():
 # --- who intends it -------------------------------------------------------------------------------
 
 DROP = Observation("there", "flow h0/br-int/table=44", Action.DROPPED, "drop", "h0", cookie="0x2a")
+QUARANTINE = Policy("quarantine")
 SENT = Observation("there", "vswitch h0", Action.FORWARDED, "in", "h0")
 
 
 @pytest.mark.parametrize(
     ("seen", "disabled", "policies", "by"),
     [
-        (DROP, {}, {("h0", 0x2A): "quarantine"}, "quarantine"),
-        (DROP, {}, {("h0", 0x2B): "quarantine"}, ""),
-        (DROP, {}, {("h9", 0x2A): "another host's"}, ""),
-        (replace(DROP, action=Action.UNKNOWN), {}, {("h0", 0x2A): "logged"}, "logged"),
+        (DROP, {}, {("h0", 0x2A): QUARANTINE}, "quarantine"),
+        (DROP, {}, {("h0", 0x2B): QUARANTINE}, ""),
+        (DROP, {}, {("h9", 0x2A): Policy("another host's")}, ""),
+        (replace(DROP, action=Action.UNKNOWN), {}, {("h0", 0x2A): Policy("logged")}, "logged"),
+        (DROP, {}, {("h0", 0x2A): Policy("port security", "source")}, f"port security of {A}"),
+        (DROP, {}, {("h0", 0x2A): Policy("port security", "target")}, f"port security of {B}"),
+        (replace(DROP, way="back"), {}, {("h0", 0x2A): Policy("port security", "source")},
+         f"port security of {B}"),
+        (DROP, {A: "p-a"}, {("h0", 0x2A): Policy("port security", "source")},
+         "logical port p-a is disabled"),
         (replace(DROP, action=Action.UNKNOWN), {A: "p-a"}, {}, ""),
         (DROP, {A: "p-a"}, {}, "logical port p-a is disabled"),
         (DROP, {B: "p-b"}, {}, "logical port p-b is disabled"),
         (DROP, {C: "p-c"}, {}, ""),
-        (DROP, {A: "p-a"}, {("h0", 0x2A): "quarantine"}, "quarantine"),
-        (SENT, {A: "p-a"}, {("h0", 0): "quarantine"}, ""),
+        (DROP, {A: "p-a"}, {("h0", 0x2A): QUARANTINE}, "quarantine"),
+        (SENT, {A: "p-a"}, {("h0", 0): QUARANTINE}, ""),
         (replace(DROP, component=str(SPINE), cookie=""), {A: "p-a"}, {}, ""),
         (replace(DROP, component=str(vswitch("h2")), cookie=""), {A: "p-a"}, {},
          "logical port p-a is disabled"),
@@ -238,7 +246,8 @@ def test_behind_a_refusal_nothing_that_is_unknown_is_told():
     dropped = replace(DROP, action=Action.UNKNOWN)  # a policy that logs what it drops
     rest = [replace(SENT, component=name, action=Action.UNKNOWN) for name in ("rnic x", "rnic y")]
     back = [replace(each, way="back") for each in rest]
-    told = intended([SENT, dropped, *rest, SENT, *back], (A, B), {}, {("h0", 0x2A): "logged"})
+    at = {("h0", 0x2A): Policy("logged")}
+    told = intended([SENT, dropped, *rest, SENT, *back], (A, B), {}, at)
     assert told == [SENT, replace(dropped, action=Action.REFUSED, by="logged"), SENT, *back]
 
 

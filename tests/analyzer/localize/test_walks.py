@@ -16,6 +16,7 @@ from analyzer.localize.topology import LearnedTopology
 from analyzer.localize.tracing.doubts import Doubts
 from analyzer.localize.voting.counting import asking
 from analyzer.localize.voting.counting.counts import Wanted
+from analyzer.localize.walks import Packet
 from analyzer.questions import Failed, Why
 from analyzer.roster.registry import Registry
 from netagent.commands.check import answer_one
@@ -24,7 +25,13 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
 from netagent.wire.conversion import walk_to_wire
-from netagent.wire.messages import CheckReply, Registration
+from netagent.wire.messages import (
+    CheckReply,
+    EgressQuestion,
+    IngressQuestion,
+    Registration,
+    Service,
+)
 from tests.analyzer.asking import drive
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.shape import vtep
@@ -254,3 +261,36 @@ def test_the_entry_at_fault_is_named_for_ipv6_endpoints(host_number, change, com
     (found,) = explained
     assert str(found.verdict.component) == component
     assert found.verdict.summary.startswith(words)
+
+
+# --- what is asked for -------------------------------------------------------------------------
+
+
+def asked_with(service):
+    """Return the questions, there and back, with what is asked for instead of a probe."""
+    agents, asked = Agents(), []
+
+    def reply(ask):
+        asked.extend(ask.request.questions)
+        return agents.reply(ask)
+
+    packets = {(A, B): Packet(service), (B, A): Packet(service, is_reply=True)}
+    context = Context(agents.roster, LearnedTopology(), Doubts(18515), 18515)
+    pairs = [(A, B), (B, A)]
+    asking = overlay.reaches_of(pairs, (), ENDPOINTS, context, packets=packets)
+    reaches, *_ = drive(asking, reply)
+    return reaches, asked
+
+
+def test_the_first_packet_of_a_connection_is_walked_and_its_reply():
+    reaches, asked = asked_with(Service(protocol="tcp", port=443, source_port=50_000))
+    assert [reach.outcome for reach in reaches.values()] == ["delivered"] * 2
+    told = {(q.connection, q.protocol, q.source_port, q.destination_port) for q in asked}
+    assert told == {("new connection", "tcp", 50_000, 443), ("reply", "tcp", 443, 50_000)}
+
+
+def test_a_load_balancer_is_what_the_source_sends_to_and_the_target_gets_what_it_makes_of_it():
+    _, asked = asked_with(Service(protocol="tcp", port=443, address="10.96.0.1"))
+    near = {q.target_address for q in asked if isinstance(q, EgressQuestion)}
+    assert near == {"10.96.0.1", ENDPOINTS[A].address}
+    assert all(q.target_address != "10.96.0.1" for q in asked if isinstance(q, IngressQuestion))

@@ -146,7 +146,7 @@ def test_what_takes_too_long_is_given_up(monkeypatch):
     monkeypatch.setattr(room, "LIMIT_S", 0.01)
     made = Made()
 
-    async def never(_asked):
+    async def never(_asked, *, host):
         await asyncio.Event().wait()
 
     made.it._controller.difference = never

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from analyzer.intent.model import Intent, Port
+from analyzer.localize.observations import Policy
 from analyzer.server import diagnoses, diagnosing
 from analyzer.server.diagnosing import MAX_OF_CALLER, MAX_PAIRS
+from netagent.wire.messages import Service
 from tests.analyzer.cluster import endpoint
 from tests.analyzer.server.test_routes import on, problem
 from tests.waiting import until
@@ -25,12 +27,13 @@ class Walking:
     """A diagnosis that notes who is asked for, and whose every packet is dropped."""
 
     def __init__(self, diagnosis):
-        self.asked = []
+        self.asked, self.services = [], []
         diagnosis.diagnose = self.diagnose
 
-    def diagnose(self, source, target, *, layers=False):
+    def diagnose(self, source, target, *, layers=False, service=None):
         yield from ()
         self.asked.append((source, target))
+        self.services.append(service)
         flow = "flow h0/br-int/table=44"
         hops = [
             {"way": "there", "component": f"endpoint {source}", "action": "forwarded",
@@ -138,7 +141,7 @@ def test_a_policy_that_a_controller_names_is_told(tmp_path):
         await filled(lab)
 
         async def policies(cookies):
-            return dict.fromkeys(cookies, "quarantine")
+            return dict.fromkeys(cookies, Policy("quarantine"))
 
         lab.analyzer.intended.policies = policies
         told = (await ask(lab, source="a0/rail0", target="a1/rail0")).json()
@@ -146,6 +149,22 @@ def test_a_policy_that_a_controller_names_is_told(tmp_path):
         begun = (await ask(lab, pairs=[{"source": "a0/rail0", "target": "a1/rail0"}])).json()
         [result] = (await over(lab, begun["id"]))["results"]
         assert result["observations"][1]["by"] == "quarantine"
+
+    on(tmp_path, work)
+
+
+def test_a_service_is_asked_about_of_one_pair_and_of_each_of_many(tmp_path):
+    async def work(lab):
+        walking = await filled(lab)
+        pair = {"source": "a0/rail0", "target": "a1/rail0"}
+        web = {"protocol": "tcp", "port": 443, "source_port": 50000, "address": "10.96.0.1"}
+        await ask(lab, **pair, service=web)
+        begun = (await ask(lab, pairs=[pair, pair | {"service": web}])).json()
+        await over(lab, begun["id"])
+        assert walking.services == [Service(**web), None, Service(**web)]
+        for odd in ({"address": "web"}, {"protocol": "sctp"}, {"port": 1 << 16}):
+            assert (await ask(lab, **pair, service=web | odd)).status_code == 400
+        assert (await ask(lab, task="train-a", service=web)).status_code == 400
 
     on(tmp_path, work)
 

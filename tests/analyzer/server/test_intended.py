@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.intent.ends import End
 from analyzer.intent.model import Intent, Port
-from analyzer.localize.observations import Action, Observation
+from analyzer.localize.observations import Action, Observation, Policy
 from analyzer.server.intended import Intended
 from netagent.model.ids import EndpointId
 from tests.analyzer.cluster import endpoint
@@ -28,7 +28,7 @@ def intent(*, is_enabled=True):
 
 
 async def policies(cookies):
-    return {(host, 0x2A): "quarantine" for host, each in cookies.items() if 0x2A in each}
+    return {(host, 0x2A): Policy("quarantine") for host, each in cookies.items() if 0x2A in each}
 
 
 def explained(known, *walks):
@@ -61,6 +61,13 @@ def test_a_refusal_elsewhere_leaves_the_conclusion():
     [told] = explained(Intended(policies=policies), walk)
     assert (told["outcome"], told["text"]) == ("incident", "drop")
     assert told["observations"][0]["by"] == "quarantine"
+
+
+def test_that_one_way_is_refused_decides_where_the_other_one_is_not_known():
+    walk = {**WALK, "component": None, "outcome": "cannot_tell", "text": "no answer"}
+    [told] = explained(Intended(policies=policies), walk)
+    assert (told["outcome"], told["component"]) == ("refused", TABLE)
+    assert (told["layer"], told["text"]) == ("overlay", "refused by quarantine: no answer")
 
 
 def test_ends_are_found_by_what_controllers_and_hosts_say():

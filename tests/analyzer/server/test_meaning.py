@@ -7,6 +7,7 @@ import pytest
 from analyzer.controllers.messages import Flows, Meanings
 from analyzer.intent.logical import LogicalFlow
 from analyzer.intent.model import Chassis, Intent, Placement, Port
+from analyzer.localize.observations import Policy
 from analyzer.questions import MeaningRequest, Meant
 from analyzer.roster.driven import DrivenHosts
 from analyzer.server.meaning import Meanings as Answers
@@ -228,7 +229,7 @@ def test_policies_have_the_names_of_their_acls(known):
         assert host == "h1"
         if not known:
             raise CapabilityMissing("reading", "ask later")
-        assert list(prefixes) == ["000000ab", "cd000000"]
+        assert list(prefixes) == ["000000ab", "000000ef", "cd000000"]
         found = (
             LogicalFlow(
                 "000000ab-1", "egress", 4, 1, "ip4", "drop;", stage="ls_out_acl", hint="h1"
@@ -236,13 +237,22 @@ def test_policies_have_the_names_of_their_acls(known):
             LogicalFlow(
                 "cd000000-1", "ingress", 1, 1, "1", "drop;", stage="ls_in_l2_lkup", hint="h"
             ),
-        )
+            LogicalFlow(
+                "000000ef-1", "egress", 9, 50, "reg0[15] == 1", "drop;",
+                stage="ls_out_apply_port_sec",
+            ),
+            LogicalFlow(
+                "000000aa-1", "egress", 4, 1, "ip4", 'reg0[1] = 1; log(name="x"); next;',
+                stage="ls_out_acl", hint="h1",
+            ),
+        )  # fmt: skip
         return Flows(query=1, flows=found, owners={"h1": "ACL quarantine"})
 
     together = SimpleNamespace(flows=flows, together=lambda hosts: [sorted(hosts)])
     made = Answers(together, DrivenHosts(), None)
-    told = asyncio.run(made.policies({"h1": {0xAB}, "h2": {0xCD000000}}))
-    assert told == ({("h1", 0xAB): "ACL quarantine"} if known else {})
+    told = asyncio.run(made.policies({"h1": {0xAB, 0xEF}, "h2": {0xCD000000}}))
+    acl, secured = Policy("ACL quarantine"), Policy("port security", "target")
+    assert told == ({("h1", 0xAB): acl, ("h1", 0xEF): secured} if known else {})
 
 
 def test_a_cookie_that_a_policys_flow_shares_with_another_one_is_no_policys():
@@ -273,4 +283,4 @@ def test_a_zone_s_policies_are_of_its_own_host_s_flows():
 
     apart = SimpleNamespace(flows=flows, together=lambda hosts: [[each] for each in sorted(hosts)])
     told = asyncio.run(Answers(apart, DrivenHosts(), None).policies({"h1": {0xAB}, "h2": {0xAB}}))
-    assert told == {("h2", 0xAB): "ACL a lie"}
+    assert told == {("h2", 0xAB): Policy("ACL a lie")}

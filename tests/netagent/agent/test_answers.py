@@ -5,19 +5,26 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
+from netagent.adapters.host.hops import Hop
 from netagent.agent import answers
 from netagent.agent.acting import Acting
 from netagent.agent.answers import VALIDATE_EVERY_S, Answers, target_of, vteps_of
 from netagent.agent.windows import Windows
 from netagent.config import LimitsConfig
-from netagent.host.facts import HostView, Uplink
+from netagent.host.facts import HostView, Namespace, Uplink
 from netagent.host.shedding import Shed
 from netagent.model.encapsulation import GENEVE
 from netagent.model.endpoint import Endpoint, RdmaAddress
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, TooSoon
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import PingList, Target
-from netagent.wire.messages import PathRequest, ProbeRequest
+from netagent.wire.messages import (
+    CheckRequest,
+    EgressQuestion,
+    IngressQuestion,
+    PathRequest,
+    ProbeRequest,
+)
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.zone import ZoneReply, ZoneRequest
@@ -102,6 +109,39 @@ def test_why_no_path_is_traced_where_no_virtual_switch_carries_an_end_is_said(
     membership.on_view(HostView(endpoints=(own,), complete=True))
     with pytest.raises(CapabilityMissing, match=f"no virtual switch carries {bare}"):
         asyncio.run(made.path(PathRequest(source=A, target=B)))
+
+
+# --- walks ----------------------------------------------------------------------------------------
+
+
+def test_a_walk_is_told_of_the_router_behind_which_its_container_sends(monkeypatch):
+    place, nowhere = Namespace("/run/netns/a", 7), EndpointId("new", 0)
+    asked = []
+
+    def hops(namespace, source, targets):
+        asked.append((namespace, source, *targets))
+        return {"10.0.1.11": Hop("02::1"), "10.0.2.11": Hop(untold="no way"), "10.0.0.11": Hop()}
+
+    monkeypatch.setattr(answers, "first_hops", hops)
+    targets = [(A, "10.0.1.11"), (A, "10.0.2.11"), (A, "10.0.0.11"), (B, "10.0.1.11"),
+               (nowhere, "10.0.1.11")]  # fmt: skip
+    egress = [
+        EgressQuestion(
+            source=source, target_address=to, target_mac="02::", next_hop="x", untold="y"
+        )
+        for source, to in targets
+    ]
+    ingress = IngressQuestion(
+        rail=0, tun_src="", tun_dst="", tun_id=1, source_address="", source_mac="",
+        target_address="", target_mac="",
+    )  # fmt: skip
+    own = {A: OWN.address, nowhere: "10.0.0.12"}
+    *told, last = answers.routed([*egress, ingress], own, {A: place}.get)
+    assert [(each.next_hop, each.untold) for each in told] == [
+        ("02::1", ""), ("", "no way"), ("", ""), ("", ""), ("", ""),
+    ]  # fmt: skip
+    assert last == ingress
+    assert asked == [(place, OWN.address, "10.0.1.11", "10.0.2.11", "10.0.0.11")]
 
 
 # --- comparisons of tables -----------------------------------------------------------------------
@@ -202,7 +242,7 @@ def test_near_its_limits_an_agent_answers_less(service, adapters, monkeypatch, l
     monkeypatch.setattr(made._windows._shedding, "level", level)
     asked = {
         "trace": made.trace(TraceRequest(kind="path", flow="udp")),
-        "check": made.check(None),
+        "check": made.check(CheckRequest(questions=())),
         "flows": made.flows("br-int"),
         "validate": made.validate(COMPARE),
     }

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from netagent.cli import main
 from netagent.commands import check
@@ -17,7 +18,7 @@ from netagent.wire.codec import ContentType, decode
 from netagent.wire.conversion import walk_from_wire
 from netagent.wire.messages import CheckReply, CheckRequest, EgressQuestion, IngressQuestion
 from netagent.wire.worker import CheckWork
-from ovs_checks.openflow.notation import mac
+from ovs_checks.openflow.notation import format_mac, mac
 from ovs_checks.openflow.packet import Header
 from ovs_checks.openflow.parse import parse_dump
 from ovs_checks.switch.snapshot import Bridge, Port, Snapshot
@@ -130,6 +131,19 @@ def test_the_worker_answers_each_question_in_order():
     code, out = ask(egress(), far, ingress, unknown)
     assert code == 0
     assert ends(out) == ["output", "tunnelled", "output", "missed"]
+
+
+def test_the_worker_sends_to_the_router_what_is_asked_for(traced):
+    routed = structs.replace(
+        egress(address="10.9.0.1"), next_hop=FAR, protocol="tcp", destination_port=443,
+        connection="reply",
+    )  # fmt: skip
+    code, out = ask(routed, structs.replace(egress(), untold="its router does not answer"))
+    assert code == 0
+    assert ends(out) == ["tunnelled", "cannot_tell"]
+    assert "its router does not answer" in out
+    [(_, packet)] = traced
+    assert (format_mac(packet.eth_dst), packet.nw_proto, packet.tp_dst) == (FAR, 6, 443)
 
 
 def test_the_worker_walks_for_endpoints_that_its_agent_knows_and_tables_do_not_say():

@@ -12,6 +12,7 @@ from ovs_checks.openflow.addresses import (
     either,
     either_or_zero,
     network,
+    of_protocol,
     outer,
     text_of,
     udp_between,
@@ -91,3 +92,29 @@ def test_a_tunnel_s_ends_are_of_one_family_and_the_other_is_0():
     }
     assert outer("172.30.0.1", "172.30.0.2")["tun_ipv6_dst"] == 0
     assert text_of(0, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("protocol", "is_reply", "said"),
+    [
+        ("udp", False, "udp,udp_src=1,udp_dst=2"),
+        ("udp", True, "udp,udp_src=1,udp_dst=2"),
+        ("tcp", False, "tcp,tcp_src=1,tcp_dst=2,tcp_flags=syn"),
+        ("tcp", True, "tcp,tcp_src=1,tcp_dst=2,tcp_flags=syn|ack"),
+        ("icmp", False, "icmp,icmp_type=8,icmp_code=0"),
+        ("icmp", True, "icmp,icmp_type=0,icmp_code=0"),
+    ],
+)
+def test_a_connection_begins_with_a_packet_of_its_protocol(protocol, is_reply, said):
+    sent = udp_between((A, "10.0.0.1"), (B, "10.0.0.2"), source_port=1, destination_port=2)
+    ends = f"dl_src={A},dl_dst={B},nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64"
+    expected = parse_header(f"in_port=0,{said},{ends}")
+    assert of_protocol(sent, protocol, is_reply=is_reply) == expected
+
+
+def test_an_echo_by_ipv6_is_of_its_own_protocol():
+    sent = udp_between((A, "fd00::1"), (B, "fd00::2"), source_port=1, destination_port=2)
+    kinds = [of_protocol(sent, "icmp", is_reply=each) for each in (False, True)]
+    assert [(each.nw_proto, each.tp_src, each.tp_dst) for each in kinds] == [
+        (58, 128, 0), (58, 129, 0),
+    ]  # fmt: skip

@@ -369,6 +369,31 @@ def test_connection_tracking_makes_cases():
     )
 
 
+@pytest.mark.parametrize(
+    ("connection", "kind"),
+    [("new connection", "dropped"), ("reply", "output"), ("established connection", "output")],
+)
+def test_a_packet_of_a_connection_has_one_case(connection, kind):
+    text = f"{CT}\ntable=3,priority=9,ip,ct_state=+new,cookie=7 actions=drop"
+    snapshot = Snapshot("h0", (bridge("br", text, ports=plain_ports("br", 1, 2)),))
+    walked = walk(snapshot, "br", parse_header("in_port=1,udp,nw_ttl=64"), connection)
+    assert (list(walked.cases), walked.end.kind) == ([""], kind)
+
+
+@pytest.mark.parametrize(
+    ("actions", "kind"),
+    [
+        ("controller(userdata=00)", "controller"),
+        ("controller(userdata=00),set_field:1->reg0", "controller"),
+        ("controller(userdata=00),resubmit(,1)", "dropped"),  # a policy logs, and another one drops
+        ("controller(userdata=00),output:2", "output"),
+    ],
+)
+def test_a_controller_that_gets_a_copy_takes_nothing_on(actions, kind):
+    walked = walk_text(f"actions={actions}\ntable=1,priority=0 actions=drop")
+    assert [end.kind for end in walked.ends] == [kind]
+
+
 LARGER = """\
 actions=check_pkt_larger(1500)->NXM_NX_REG0[0],resubmit(,1)
 table=1,reg0=1,cookie=7 actions=drop

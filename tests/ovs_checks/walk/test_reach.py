@@ -364,10 +364,17 @@ def over_geneve(number, flows, index):
 NEAR = "in_port=1 actions=set_field:0x10002->tun_metadata0,set_field:7->tun_id,output:9"
 
 
-@pytest.mark.parametrize(("metadata", "outcome"), [("0x10002", "delivered"), ("0x10003", "missed")])
-def test_options_of_geneve_reach_the_far_host_s_tables(metadata, outcome):
+@pytest.mark.parametrize(
+    ("metadata", "action", "outcome"),
+    [
+        ("0x10002", "output:2", "delivered"),
+        ("0x10003", "output:2", "missed"),
+        ("0x10002", "drop", "dropped"),
+    ],
+)
+def test_options_of_geneve_reach_the_far_host_s_tables(metadata, action, outcome):
     """They travel by class and type: each bridge has them in a field of its own choice."""
-    far = over_geneve(1, f"in_port=9,tun_id=7,tun_metadata5={metadata} actions=output:2", 5)
+    far = over_geneve(1, f"in_port=9,tun_id=7,tun_metadata5={metadata} actions={action}", 5)
     egress = walk_from_wire(
         walk_to_wire(walk_egress(over_geneve(0, NEAR, 0), A0.port, probe(A0, A1)))
     )
@@ -386,6 +393,8 @@ def test_options_of_geneve_reach_the_far_host_s_tables(metadata, outcome):
     doubted = compose(egress, ingress, there)
     assert doubted.outcome == ("delivered" if outcome == "delivered" else "cannot_tell")
     assert doubted.outcome == "delivered" or f"options {LOGICAL_PORTS}" in doubted.reason
+    trusted = compose(egress, ingress, there, trusts_options=True)
+    assert doubted.flow == trusted.flow  # its controller may know what it is for
 
 
 @pytest.mark.parametrize(

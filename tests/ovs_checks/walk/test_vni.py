@@ -3,8 +3,10 @@ import pytest
 
 from ovs_checks.openflow.packet import Header
 from ovs_checks.switch.snapshot import Snapshot
+from ovs_checks.translate.ends import End, Quote
 from ovs_checks.walk import vni
 from ovs_checks.walk.reach import walk_egress
+from ovs_checks.walk.values import LocalWalk
 from ovs_checks.walk.vni import infer_vni, walk_siblings
 from tests.lab.pipeline import destination_match, tunnel_flow
 from tests.lab.workload import Container
@@ -110,3 +112,30 @@ def test_tables_of_the_other_family_hold_no_destinations(header, other, monkeypa
     walk_siblings(snapshot, A0.port, header)
     assert all(bool(one.nw_dst) != bool(one.ipv6_dst) for one in sent)
     assert len(sent) > 1
+
+
+# --- VNIs that rightly differ ---------------------------------------------------------------------
+
+
+def sent(vni, **more):
+    end = End("tunnelled", "br-int", 39, "", port="t", tun_id=vni, tun_dst="172.30.0.11", **more)
+    return LocalWalk("h0", "br-int", "p", (end,), ())
+
+
+WRITER = Quote("br-int", 19, 1, 1, None, None, "set_field:02:00:00:00:00:01->eth_dst")
+
+
+@pytest.mark.parametrize(
+    ("there", "back", "wrong"),
+    [
+        (sent(1 << 12 | 2), sent(3 << 12 | 2), "none"),  # OVN by VXLAN: port, and network
+        (sent(1 << 12 | 2), sent(3 << 12 | 4), "source"),
+        (sent(2), sent(3 << 12 | 2), "source"),
+        (sent(1 << 12 | 2, options="{class=0x102}"), sent(3 << 12 | 2), "source"),
+        (sent(2, eth_dst_by=WRITER), sent(1), "none"),  # a router writes addresses
+        (sent(2), sent(1, eth_dst_by=WRITER), "none"),
+    ],
+)
+def test_vnis_that_name_ports_or_networks_differ_rightly(there, back, wrong):
+    found = infer_vni(there, back, forward_delivered=False, reverse_delivered=True)
+    assert found.wrong == wrong
