@@ -15,8 +15,8 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.wire.walk import End
 
 BUDGET_S = 1.0
-"""Seconds that ends of one host may take, beside what its flows do. Chosen: where few flows are
-missing they take milliseconds, and other hosts' questions wait meanwhile."""
+"""Seconds of CPU that ends of one host may take, beside what its flows do. Chosen: where few flows
+are missing they take milliseconds, and other hosts' questions wait meanwhile."""
 
 
 def meanings(rows: Selected, asked: AskMeaning) -> messages.Meanings:
@@ -34,10 +34,10 @@ def meanings(rows: Selected, asked: AskMeaning) -> messages.Meanings:
     ports = {name: Port(name, is_enabled=False) for name in asked.disabled}
 
     here = {cookie for cookie, _ in installed}
-    until_s = time.monotonic() + BUDGET_S
+    until_s = time.thread_time() + BUDGET_S
 
     def meant(end: End) -> Meant:
-        if time.monotonic() > until_s:
+        if time.thread_time() > until_s:
             raise RemoteProtocolError(f"{asked.chassis} lacks {len(missing)} flows: too many")
         if end.flow and end.flow.cookie not in here:
             return Meant(meaning=CHANGED, text="the flow that dropped it is gone")

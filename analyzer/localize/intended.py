@@ -6,10 +6,11 @@ where, and not whose fault it is.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from analyzer.localize.case import OrderedPair
+from analyzer.intent.differences.contract import Difference
+from analyzer.localize.case import Endpoints, OrderedPair
 from analyzer.questions import (
     CHANGED,
     Ask,
@@ -19,7 +20,8 @@ from analyzer.questions import (
     MeaningRequest,
     Meant,
 )
-from netagent.model.path import controller, flow_table
+from netagent.model.finding import FindingKind
+from netagent.model.path import Kind, controller, flow_table
 from netagent.wire import walk as wire
 from netagent.wire.conversion import walk_to_wire
 from ovs_checks.walk.reach import Reach
@@ -72,6 +74,39 @@ def read(
         for pair, meant in zip(pairs, reply.meant, strict=True):
             told[pair] = _told(reaches[pair], host, bridge, meant)
     return told
+
+
+def at_wrong_tunnels(
+    reaches: Mapping[OrderedPair, Reach],
+    endpoints: Endpoints,
+    differences: Iterable[Difference],
+) -> dict[OrderedPair, Reach]:
+    """Return where walks end; by whom, where a host offers tunnels at an address it has not.
+
+    Then others send elsewhere what is for it, and take nothing that it sends.
+    """
+    wrong = {
+        each.hosts[0]: each.finding
+        for each in differences
+        if each.finding.kind is FindingKind.TUNNEL_ADDRESS_WRONG
+    }
+    told = dict(reaches)
+    for (source, target), reach in reaches.items() if wrong else ():
+        concerned = target if reach.outcome == "wrong_tunnel" else source
+        finding = wrong.get(endpoints[concerned].host)
+        if finding is not None and _is_of_tunnels(reach):
+            told[source, target] = replace(
+                reach, outcome="dropped", component=finding.component, reason=finding.text
+            )
+    return told
+
+
+def _is_of_tunnels(reach: Reach) -> bool:
+    """Return whether a packet is sent by the wrong tunnel, or none takes it at its end."""
+    taken_by_none = reach.component is not None and reach.component.kind in {
+        Kind.TUNNEL, Kind.VSWITCH,
+    }  # fmt: skip
+    return reach.outcome == "wrong_tunnel" or (reach.outcome == "missed" and taken_by_none)
 
 
 def _end(reach: Reach, *walks: LocalWalk | None) -> tuple[str, str, wire.End] | None:

@@ -88,7 +88,8 @@ class Overlay:
         if refused:
             case.cover(case.rest.only(case.rest.between(refused)).number)
             case.excused |= set(map(unordered, refused))
-        return {pair: reach for pair, reach in read.items() if reach is not None}
+        stays = {pair: reach for pair, reach in read.items() if reach is not None}
+        return intended.at_wrong_tunnels(stays, case.endpoints, case.differences)
 
 
 def reaches_of(

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.localize.intended import read
+from analyzer.intent.differences.contract import Difference
+from analyzer.localize.intended import at_wrong_tunnels, read
 from analyzer.questions import CHANGED, Failed, MeaningReply, Meant, Why
+from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
-from netagent.model.path import controller, flow_table
+from netagent.model.path import controller, flow_table, tunnel, vswitch
 from ovs_checks.translate.ends import End, Quote
 from ovs_checks.walk.reach import Reach
 from ovs_checks.walk.values import LocalWalk
+from tests.analyzer.cluster import endpoint
 
 PAIR = EndpointId("a", 0), EndpointId("b", 0)
 OTHER = EndpointId("a", 1), EndpointId("b", 1)
@@ -64,6 +67,34 @@ def test_what_a_policy_refuses_or_what_changes_now_is_no_fault(meaning):
     _, found, missing = told({PAIR: stopped()}, {PAIR: walk()}, {}, meant(meaning=meaning))
     assert found == {PAIR: None}
     assert missing == []
+
+
+OFFERS = Difference(
+    Finding(FindingKind.TUNNEL_ADDRESS_WRONG, controller("tunnel hb"), "hb offers ...", 1), ("hb",)
+)
+ENDS = {key: endpoint(f"h{key.container}", key.container) for pair in (PAIR, OTHER) for key in pair}
+BACK = PAIR[1], PAIR[0]
+
+
+@pytest.mark.parametrize(
+    ("pair", "outcome", "component", "is_wrong"),
+    [
+        (PAIR, "wrong_tunnel", tunnel("ha", "ovn-hb-0"), True),
+        (BACK, "missed", vswitch("ha"), True),
+        (BACK, "missed", tunnel("ha", "vx0"), True),
+        (BACK, "wrong_tunnel", tunnel("hb", "ovn-ha-0"), False),
+        (PAIR, "missed", vswitch("hb"), False),
+        (BACK, "missed", flow_table("ha", "br-int", 33), False),
+        (PAIR, "dropped", flow_table("ha", "br-int", 40), False),
+    ],
+)
+def test_who_offers_a_wrong_tunnel_is_at_fault_for_what_others_send_and_do_not_take(
+    pair, outcome, component, is_wrong
+):
+    reaches = {pair: Reach(outcome, component, "why")}
+    assert at_wrong_tunnels(reaches, ENDS, ()) == reaches
+    found = at_wrong_tunnels(reaches, ENDS, [OFFERS])[pair].component
+    assert found == (controller("tunnel hb") if is_wrong else component)
 
 
 @pytest.mark.parametrize("kind", ["controller", "missed"])
