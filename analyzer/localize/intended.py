@@ -20,7 +20,8 @@ from analyzer.questions import (
     MeaningRequest,
     Meant,
 )
-from netagent.model.finding import FindingKind
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.ids import EndpointId
 from netagent.model.path import Kind, controller, flow_table
 from netagent.wire import walk as wire
 from netagent.wire.conversion import walk_to_wire
@@ -30,6 +31,10 @@ from ovs_checks.walk.values import LocalWalk
 Walks = Mapping[OrderedPair, LocalWalk]
 STOPPED = frozenset({"dropped", "missed", "controller"})
 """Ends of which a controller may say what it wants."""
+_ELSEWHERE = {FindingKind.PORT_CONTESTED, FindingKind.PORT_MISPLACED}
+"""Then a port is, for its controller, at another host."""
+_ENDS = {Kind.TUNNEL, Kind.VSWITCH}
+"""What misses a packet that no tunnel takes."""
 REFUSED, MISSING = "refused", "missing"
 """`analyzer.intent.reading.Meaning`'s values for these."""
 
@@ -76,37 +81,37 @@ def read(
     return told
 
 
-def at_wrong_tunnels(
+def astray(
     reaches: Mapping[OrderedPair, Reach],
     endpoints: Endpoints,
     differences: Iterable[Difference],
 ) -> dict[OrderedPair, Reach]:
-    """Return where walks end; by whom, where a host offers tunnels at an address it has not.
+    """Return where walks end; by whom, where tables do what a controller was misled to.
 
-    Then others send elsewhere what is for it, and take nothing that it sends.
+    Where a host offers tunnels at an address that it has not, others send elsewhere what is for it,
+    and take nothing that it sends. What is for a port goes where the controller has it: to another
+    host where that one claims it as well.
     """
-    wrong = {
-        each.hosts[0]: each.finding
-        for each in differences
-        if each.finding.kind is FindingKind.TUNNEL_ADDRESS_WRONG
-    }
+    tunnels: dict[str, Finding] = {}
+    ports: dict[EndpointId, Finding] = {}
+    for each in differences:
+        if each.finding.kind is FindingKind.TUNNEL_ADDRESS_WRONG:
+            tunnels[each.hosts[0]] = each.finding
+        elif each.finding.kind in _ELSEWHERE:
+            ports |= dict.fromkeys(each.endpoints, each.finding)
     told = dict(reaches)
-    for (source, target), reach in reaches.items() if wrong else ():
-        concerned = target if reach.outcome == "wrong_tunnel" else source
-        finding = wrong.get(endpoints[concerned].host)
-        if finding is not None and _is_of_tunnels(reach):
-            told[source, target] = replace(
+    for pair, reach in reaches.items():
+        source, target = (endpoints[end].host for end in pair)
+        finding = None
+        if reach.outcome in {"wrong_tunnel", "wrong_port"}:
+            finding = ports.get(pair[1]) or tunnels.get(target)
+        elif reach.outcome == "missed" and reach.component and reach.component.kind in _ENDS:
+            finding = tunnels.get(source)
+        if finding is not None:
+            told[pair] = replace(
                 reach, outcome="dropped", component=finding.component, reason=finding.text
             )
     return told
-
-
-def _is_of_tunnels(reach: Reach) -> bool:
-    """Return whether a packet is sent by the wrong tunnel, or none takes it at its end."""
-    taken_by_none = reach.component is not None and reach.component.kind in {
-        Kind.TUNNEL, Kind.VSWITCH,
-    }  # fmt: skip
-    return reach.outcome == "wrong_tunnel" or (reach.outcome == "missed" and taken_by_none)
 
 
 def _end(reach: Reach, *walks: LocalWalk | None) -> tuple[str, str, wire.End] | None:

@@ -89,7 +89,7 @@ class Overlay:
             case.cover(case.rest.only(case.rest.between(refused)).number)
             case.excused |= set(map(unordered, refused))
         stays = {pair: reach for pair, reach in read.items() if reach is not None}
-        return intended.at_wrong_tunnels(stays, case.endpoints, case.differences)
+        return intended.astray(stays, case.endpoints, case.differences)
 
 
 def reaches_of(

@@ -2,7 +2,7 @@
 import pytest
 
 from analyzer.intent.differences.contract import Difference
-from analyzer.localize.intended import at_wrong_tunnels, read
+from analyzer.localize.intended import astray, read
 from analyzer.questions import CHANGED, Failed, MeaningReply, Meant, Why
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -69,32 +69,38 @@ def test_what_a_policy_refuses_or_what_changes_now_is_no_fault(meaning):
     assert missing == []
 
 
-OFFERS = Difference(
-    Finding(FindingKind.TUNNEL_ADDRESS_WRONG, controller("tunnel hb"), "hb offers ...", 1), ("hb",)
-)
 ENDS = {key: endpoint(f"h{key.container}", key.container) for pair in (PAIR, OTHER) for key in pair}
 BACK = PAIR[1], PAIR[0]
+OFFERS, CLAIMS = (
+    Difference(Finding(kind, controller(part), "what differs", 1), **whom)
+    for kind, part, whom in (
+        (FindingKind.TUNNEL_ADDRESS_WRONG, "tunnel hb", {"hosts": ("hb",)}),
+        (FindingKind.PORT_CONTESTED, "port b", {"endpoints": (PAIR[1],)}),
+    )
+)
 
 
 @pytest.mark.parametrize(
-    ("pair", "outcome", "component", "is_wrong"),
+    ("pair", "outcome", "component", "blamed"),
     [
-        (PAIR, "wrong_tunnel", tunnel("ha", "ovn-hb-0"), True),
-        (BACK, "missed", vswitch("ha"), True),
-        (BACK, "missed", tunnel("ha", "vx0"), True),
-        (BACK, "wrong_tunnel", tunnel("hb", "ovn-ha-0"), False),
-        (PAIR, "missed", vswitch("hb"), False),
-        (BACK, "missed", flow_table("ha", "br-int", 33), False),
-        (PAIR, "dropped", flow_table("ha", "br-int", 40), False),
+        (PAIR, "wrong_tunnel", tunnel("ha", "ovn-hb-0"), {"tunnel hb", "port b"}),
+        (PAIR, "wrong_port", flow_table("hc", "br-int", 65), {"tunnel hb", "port b"}),
+        (BACK, "missed", vswitch("ha"), {"tunnel hb"}),
+        (BACK, "missed", tunnel("ha", "vx0"), {"tunnel hb"}),
+        (BACK, "wrong_tunnel", tunnel("hb", "ovn-ha-0"), set()),
+        (PAIR, "missed", vswitch("hb"), set()),
+        (BACK, "missed", flow_table("ha", "br-int", 33), set()),
+        (PAIR, "dropped", flow_table("ha", "br-int", 40), set()),
     ],
 )
-def test_who_offers_a_wrong_tunnel_is_at_fault_for_what_others_send_and_do_not_take(
-    pair, outcome, component, is_wrong
+def test_who_misled_the_controller_is_at_fault_for_where_others_send(
+    pair, outcome, component, blamed
 ):
     reaches = {pair: Reach(outcome, component, "why")}
-    assert at_wrong_tunnels(reaches, ENDS, ()) == reaches
-    found = at_wrong_tunnels(reaches, ENDS, [OFFERS])[pair].component
-    assert found == (controller("tunnel hb") if is_wrong else component)
+    assert astray(reaches, ENDS, ()) == reaches
+    for difference in (OFFERS, CLAIMS):
+        accused, found = difference.finding.component, astray(reaches, ENDS, [difference])[pair]
+        assert found.component == (accused if accused.name in blamed else component)
 
 
 @pytest.mark.parametrize("kind", ["controller", "missed"])
