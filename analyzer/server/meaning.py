@@ -81,9 +81,14 @@ class Meanings:
         if self._owner(said.state.chassis, self._controller.intent_of(host)) != host:
             why = f"another host is {said.state.chassis}, as the controller has it"
             raise CapabilityMissing(f"the intent of {host}", why)
+        intent = self._controller.intent_of(host)
+        if not intent.away and intent.chassis and said.state.chassis not in intent.chassis:
+            text = f"the controller has no record of {host}, whose packets end at {asked.bridge}"
+            gone = Meant(meaning=Meaning.MISSING.value, text=text, part=host)
+            return MeaningReply(meant=(gone,) * len(asked.ends))
         reply = await self._dump(host, asked.bridge)
         installed = await asyncio.to_thread(places, reply.flows)
-        ports = self._controller.intent_of(host).ports.values()
+        ports = intent.ports.values()
         answer = await self._controller.meaning(
             AskMeaning(
                 query=0,
@@ -129,8 +134,7 @@ class Meanings:
     ) -> Meant | None:
         """Return what it means that no flow takes what comes by an interface.
 
-        That is its port's, where the controller has it at another host, or at none; or the host's,
-        where it has no record of that.
+        That is its port's, where the controller has it at another host, or at none.
         """
         intent = self._controller.intent_of(host)
         plugged = [each for each in state.ports if each.interface == interface]
@@ -146,8 +150,6 @@ class Meanings:
         where = placement.chassis if placement is not None else ""
         if where == state.chassis or self._has(where, known[0], intent):
             return None  # it is where it should be, whatever this host calls its interface
-        if state.chassis not in intent.chassis:
-            return Meant(meaning=Meaning.MISSING.value, text=_no_record(host, known[0]), part=host)
         text = f"{host} has no flows for {known[0]}: its controller has it at {where or 'no host'}"
         return Meant(meaning=Meaning.MISSING.value, text=text, part=f"port {known[0]}")
 

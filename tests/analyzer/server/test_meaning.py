@@ -164,6 +164,14 @@ def test_a_port_that_is_nowhere_is_at_fault_or_its_host_where_that_is_not_known(
     assert "no record of h2" in told.text
 
 
+def test_whatever_ends_at_a_host_of_which_there_is_no_record_is_its_controllers():
+    """Its flows are those of before, and lead nowhere; nobody is asked what they mean."""
+    told, asked = meaning(Meant(meaning="unknown"), chassis=("h2",))
+    assert (told.meaning, told.part, asked) == ("missing", "h1", [])
+    told, asked = meaning(Meant(meaning="unknown"), chassis=("h2",), away={"x": "refused"})
+    assert (told.part, len(asked)) == ("", 1)
+
+
 @pytest.mark.parametrize(
     "known", [{"placed": "h2"}, {"away": {"OVN_Southbound": "refused"}}, {"ports": ()}]
 )
