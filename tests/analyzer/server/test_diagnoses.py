@@ -141,7 +141,8 @@ def test_a_policy_that_a_controller_names_is_told(tmp_path):
         await filled(lab)
 
         async def policies(cookies):
-            return dict.fromkeys(cookies, Policy("quarantine"))
+            asked = ((host, cookie) for host, of in cookies.items() for cookie in of)
+            return dict.fromkeys(asked, Policy("quarantine"))
 
         lab.analyzer.intended.policies = policies
         told = (await ask(lab, source="a0/rail0", target="a1/rail0")).json()

@@ -49,7 +49,7 @@ class Walks:
         for _ in range(count):
             self._may.release()
 
-    async def walk(self, batch):
+    async def walk(self, batch, _services):
         self.asked.append(list(batch))
         self.under_way += 1
         self.most = max(self.most, self.under_way)
@@ -122,7 +122,7 @@ def test_hosts_rest_as_long_as_a_batch_took_and_until_the_next_is_due(monkeypatc
             rests.append(seconds)
             now += seconds
 
-        async def walk(batch):
+        async def walk(batch, _services):
             nonlocal now
             now += took_s
             return [{} for _ in batch]

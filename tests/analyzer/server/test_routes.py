@@ -106,7 +106,7 @@ class Diagnosis:
     def topology(self):
         return {"links": [["leaf-0", "spine-0"]]}
 
-    def diagnose(self, source, target, *, layers=False):
+    def diagnose(self, source, target, *, layers=False, service=None):
         yield from ()
         if self.fail:
             raise self.fail

@@ -29,7 +29,8 @@ def exact(numbers, trips):
     """Return a window's rows as they are without rounding."""
     rows = window(numbers, trips)
     digests = [Digest() for _ in trips]
-    for digest, each in zip(digests, trips.values(), strict=True):
+    known = {numbers.known(each): of for each, of in trips.items()}
+    for digest, each in zip(digests, map(known.get, rows.flow.tolist()), strict=True):
         for rtt_ns in each:
             digest.add(rtt_ns)
     names = ("min_ns", "max_ns", "mean_ln", "var_ln")
