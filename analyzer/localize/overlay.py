@@ -227,8 +227,12 @@ def _sharing(
     """Return the endpoints all of whose packets pass what is at fault on their host.
 
     When a tunnel breaks as a window ends, some pairs that it carries are dead by then, and others
-    have lost a probe or two.
+    have lost a probe or two. So it is where the controller has no record of a host, or of where its
+    tunnels end.
     """
+    if component.kind is Kind.CONTROLLER:
+        host = component.name.removeprefix("tunnel ")
+        return {key for key, end in endpoints.items() if end.host == host}
     if component.kind not in {Kind.TUNNEL, Kind.VSWITCH}:
         return set()
     host = component.name.partition("/")[0]

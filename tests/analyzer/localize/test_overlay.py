@@ -14,7 +14,7 @@ from analyzer.localize.overlay import (
     siblings,
 )
 from netagent.model.ids import FlowId
-from netagent.model.path import flow_table, tunnel
+from netagent.model.path import controller, flow_table, tunnel
 from ovs_checks.walk.reach import Reach
 from tests.analyzer.cluster import endpoint
 
@@ -88,6 +88,16 @@ def test_a_tunnel_explains_all_flows_of_its_rnic_that_are_dying():
     ]
     end = tunnel(ENDPOINTS[A].host, "vxlan0")
     reaches = {(A, B): Reach("delivered", None, "ok"), (B, A): Reach("missed", end, "no port")}
+    (explained,), _ = explain(reaches, [view(A, B, 9), *dying, *others], ENDPOINTS)
+    assert list(explained.flows) == [view(A, B, 9), *dying]
+
+
+def test_a_host_without_a_record_explains_all_its_flows_that_are_dying():
+    end = controller(ENDPOINTS[A].host)
+    here = [e for e in IDS if ENDPOINTS[e].host == ENDPOINTS[A].host]
+    dying = [view(each, C, 2, run=2) for each in here]
+    others = [view(here[0], C, 2, port=2), view(C, B, 1, run=1)]
+    reaches = {(A, B): Reach("dropped", end, "no record")}
     (explained,), _ = explain(reaches, [view(A, B, 9), *dying, *others], ENDPOINTS)
     assert list(explained.flows) == [view(A, B, 9), *dying]
 
