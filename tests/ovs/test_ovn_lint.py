@@ -3,6 +3,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,7 +39,7 @@ def net(request: pytest.FixtureRequest) -> Iterator[Lab]:
 
 def lint(lab: Lab, *more: str) -> list[dict[str, Any]]:
     done = subprocess.run(
-        ["netagent", "flows", "lint", "--json", *more],
+        [sys.executable, "-m", "netagent", "flows", "lint", "--json", *more],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     told = json.loads(done.stdout)
@@ -72,7 +73,7 @@ def test_nor_do_two_hosts_together(net: Lab, tmp_path_factory: pytest.TempPathFa
     for host in HOSTS:
         file = str(folder / f"{host}.tar.gz")
         entered = ("unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh")
-        run(*entered, "netagent", "bundle", *at(net, host), "--output", file)
+        run(*entered, sys.executable, "-m", "netagent", "bundle", *at(net, host), "--output", file)
         words += ["--bundle", file]
     assert lint(net, *words) == []
 
