@@ -4,6 +4,7 @@
 import json
 import re
 import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -92,7 +93,7 @@ def able(lab: Lab, host: str) -> dict[str, Any]:
 
 def diff(lab: Lab, host: str) -> dict[str, Any]:
     """Return what the command says of a host, which exits as it should."""
-    command = ("netagent-analyzer", "intent", "diff", host, "--json")
+    command = (sys.executable, "-m", "analyzer.cli", "intent", "diff", host, "--json")
     done = subprocess.run(
         ["env", *(f"{k}={v}" for k, v in lab.services().environment().items()), *command],
         capture_output=True, text=True, check=False,
