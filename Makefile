@@ -25,7 +25,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-podman setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-kubernetes test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-podman setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-kubernetes test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 
 test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
+
+test-ovn: setup-ovn ## tests on a real OVN: faults, actions, zones, tables held against it and against packets (minutes)
+	NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,ovn $(BIN)/python -m pytest $(wildcard tests/ovs/test_*ovn*.py) tests/ovs/test_zones.py
 
 test-kubernetes: setup ## tests on a real Kubernetes API server, built once from Debian's sources (minutes)
 	tools/kubernetes.sh "$(KUBERNETES)"
