@@ -45,11 +45,13 @@ def inquiry(observer, since_ns):
 
 def test_a_task_that_is_well_is_innocent_and_its_tables_are_walked(observer):
     since_ns = time.time_ns() - 3 * WINDOW_NS  # two whole windows at least
-    found = observer.wait(
-        lambda: (seen := inquiry(observer, since_ns))["innocent"] and seen, timeout_s=30
-    )
+
+    def is_walked():
+        seen = inquiry(observer, since_ns)  # a busy machine's hosts answer the second time
+        return seen["innocent"] and seen["walks"] == {"delivered": 12} and seen
+
+    found = observer.wait(is_walked, timeout_s=60)
     assert found, inquiry(observer, since_ns)
-    assert found["walks"] == {"delivered": 12}
     assert found["sent"] > 500
     assert set(found["hosts"]) == {"h0", "h1", "h2", "h3"}
 
