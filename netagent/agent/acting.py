@@ -90,7 +90,8 @@ class Acting:
             look = await self._look(request)
             refused = look.refused or self._full(request.id)
             return self._reply(request, look, done=False, refused=refused)
-        work = await self._begun(request, peer)
+        # Who hangs up between what is written down and its work would leave it held for ever.
+        work = await asyncio.shield(self._begun(request, peer))
         if isinstance(work, ActionReply):
             return work
         return self._ended(request, await asyncio.shield(work))

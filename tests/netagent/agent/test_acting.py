@@ -173,6 +173,34 @@ def test_who_hangs_up_leaves_nothing_half_done(tmp_path, database):
     on(tmp_path, story)
 
 
+def test_who_hangs_up_before_the_work_begins_does_not_keep_others_from_theirs(
+    tmp_path, database, monkeypatch
+):
+    """What is written down by then is worked at all the same."""
+
+    async def story(made, _):
+        may_write, writes = asyncio.Event(), asyncio.Event()
+        save = made._save
+
+        async def slowly():
+            writes.set()
+            await may_write.wait()
+            await save()
+
+        monkeypatch.setattr(made, "_save", slowly)
+        asking = asyncio.create_task(ask(made))
+        await writes.wait()
+        asking.cancel()
+        with suppress(asyncio.CancelledError):
+            await asking
+        may_write.set()
+        async with taking(database.socket):
+            await until(lambda: made._work is None and made._held is None)
+            assert (await ask(made)).done
+
+    on(tmp_path, story)
+
+
 def test_an_agent_that_stops_puts_back_first(tmp_path, database):
     async def story(made, _):
         asking = asyncio.create_task(ask(made))
