@@ -227,10 +227,9 @@ def _health(lab: Lab, options: argparse.Namespace) -> Answer:
     seen = health.run(
         lab, _progress, minutes=options.minutes, seed=options.seed, controller=controller
     )
-    text = "\n".join(seen.lines())
-    if not seen.good:
-        raise LabError(text, "see what failed, or was named in a lab that is well")
-    return {"lines": seen.lines()}, text
+    return _sums(
+        seen.lines(), "see what failed, or was named in a lab that is well", good=seen.good
+    )
 
 
 def _soak(lab: Lab, options: argparse.Namespace) -> Answer:
@@ -244,26 +243,27 @@ def _soak(lab: Lab, options: argparse.Namespace) -> Answer:
 
 def _away(lab: Lab, options: argparse.Namespace) -> Answer:
     seen = away.run(lab, _progress, minutes=options.minutes, seed=options.seed)
-    text = "\n".join(seen.lines())
-    if not seen.good:
-        raise LabError(text, "see what was not named, or was said of the controller")
-    return {"lines": seen.lines()}, text
+    return _sums(
+        seen.lines(), "see what was not seen, or was said of the controller", good=seen.good
+    )
 
 
 def _webhooks(lab: Lab, options: argparse.Namespace) -> Answer:
     seen = webhooks.run(lab, _progress, minutes=options.minutes)
-    text = "\n".join(seen.lines())
-    if not seen.good:
-        raise LabError(text, "see what failed")
-    return {"lines": seen.lines()}, text
+    return _sums(seen.lines(), "see what failed", good=seen.good)
 
 
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
-    text = "\n".join(report.lines())
-    if not report.good:
-        raise LabError(text, "not everything was right: see above")
-    return {"lines": report.lines()}, text
+    return _sums(report.lines(), "not everything was right: see above", good=report.good)
+
+
+def _sums(lines: list[str], remedy: str, *, good: bool) -> Answer:
+    """Return what a run came to; raise LabError with it where that is not good."""
+    text = "\n".join(lines)
+    if not good:
+        raise LabError(text, remedy)
+    return {"lines": lines}, text
 
 
 def _fault_values(fault: Fault) -> dict[str, Any]:
