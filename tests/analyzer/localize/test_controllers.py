@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import pytest
 
+from analyzer.detect.flows import Flows
 from analyzer.intent.differences.contract import Difference
 from analyzer.localize.controllers import WAITING, Controllers
 from analyzer.localize.sentences import sentences
@@ -50,6 +53,41 @@ def test_an_endpoint_that_still_gets_answers_is_cut_off_by_something_else(kind, 
     case, found = explained(difference(kind, endpoints=(ONE,)), loss={CONTAINER: rate})
     assert found == []
     assert case.rest == case.flows
+
+
+def seen(differences, views):
+    """Return what is explained where `views` come of a case, one by one."""
+    case = Fabric(seed=1, loss={CONTAINER: 1.0}, rails=1).case(differences=differences)
+    case = replace(case, flows=Flows.of(map(views, case.flows)))
+    with pytest.raises(StopIteration) as done:
+        next(Controllers(None).explain(case))
+    return done.value.value
+
+
+@pytest.mark.parametrize(
+    ("spared", "is_explained"),
+    [
+        ({"sent": 2}, True),  # its last probe was answered before it began
+        ({"sent": 10}, True),
+        ({"sent": 11}, False),  # more often than those that lost all since
+        ({"sent": 20}, False),  # to the end: it crosses something else
+        ({"sent": 2, "lost": 1}, False),  # an answer after a loss
+    ],
+)
+def test_it_may_have_begun_within_the_window(spared, is_explained):
+    marked = []
+
+    def view(each):
+        if ONE not in (each.flow.source, each.flow.target):
+            return each
+        marked.append(each)
+        since = replace(each, sent=20, lost=10, run=10, run_ms=1900)
+        before = replace(each, **{"lost": 0, "run": 0, "run_ms": 0, **spared})
+        return before if len(marked) == 3 else since
+
+    found = seen((difference(FindingKind.ADDRESS_REFUSED, endpoints=(ONE,)),), view)
+    assert len(marked) > 5
+    assert bool(found) == is_explained
 
 
 def test_one_dead_peer_does_not_make_an_endpoint_cut_off():
