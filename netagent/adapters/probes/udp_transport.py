@@ -22,6 +22,10 @@ from netagent.wire import frame
 MAX_AWAITED = 1024
 """Replies whose transmit stamp may be awaited; the oldest gives way. Chosen: stamps come within
 milliseconds."""
+BACKLOG_NS = 1_000_000_000
+"""Nanoseconds that a probe waited to be read, from which on it is no sign of a flood. Chosen: this
+agent stood still for as long, and what came meanwhile is read at once; of a flood, the socket keeps
+less than that."""
 _IN, _ERROR = select.EPOLLIN, select.EPOLLERR
 
 
@@ -50,14 +54,16 @@ class Answering:
         for cap in (self._cap, self._sealed_cap):
             cap.leave(endpoint, now_ns=now_ns())
 
-    def may(self, endpoint: EndpointId, payload: bytes, probe: frame.Frame) -> bool:
-        """Whether a probe to an endpoint may be answered; count it where it may not."""
-        at_ns, seals = now_ns(), self.seals
+    def may(
+        self, endpoint: EndpointId, payload: bytes, probe: frame.Frame, *, arrived_ns: int
+    ) -> bool:
+        """Whether a probe that came then (Unix time) may be answered; count it where it may not."""
+        at_ns, wall, seals = now_ns(), wall_ns(), self.seals
         may = (
-            seals.holds(endpoint, payload, probe, wall_ns=wall_ns())
+            seals.holds(endpoint, payload, probe, wall_ns=wall)
             and self._sealed_cap.take(endpoint, now_ns=at_ns)
         ) or self._cap.take(endpoint, now_ns=at_ns)
-        if not may:
+        if not may and wall - arrived_ns < BACKLOG_NS:
             self._capped[endpoint] += 1
         return may
 
@@ -173,7 +179,8 @@ class UdpTransport:
         probe = frame.decode(received.payload)
         if probe.flags & frame.REPLY:
             return
-        if self._answering.may(self._endpoint.id, received.payload, probe):
+        local, payload = self._endpoint.id, received.payload
+        if self._answering.may(local, payload, probe, arrived_ns=received.wall_ns):
             self._answer(waiting, probe, received)
 
     def _answer(self, waiting: socket.socket, probe: frame.Frame, received: udp.Received) -> None:

@@ -109,7 +109,8 @@ def test_an_endpoint_that_was_flooded_is_stated_for_the_window_in_which_it_was(
     probe = frame.Frame(7, 1, 50000)
     refused = 0
     while refused < 100:  # the budget fills meanwhile, and lets some through
-        refused += not adapters.answering.may(A, frame.encode(probe), probe)
+        payload = frame.encode(probe)
+        refused += not adapters.answering.may(A, payload, probe, arrived_ns=wall_ns())
     windows._ship(first)
     windows._ship(Window(first.end_ns, WIDTH_NS))
     (_, told), (_, quiet) = shipped.summaries

@@ -86,10 +86,25 @@ def test_what_the_kernel_did_not_stamp_came_when_it_is_read():
     assert earliest_ns <= received.wall_ns <= wall_ns()
 
 
+@pytest.mark.parametrize(("waited_s", "counted"), [(0.5, 50), (40, 0)])
+def test_what_waited_while_the_agent_stood_still_is_no_flood(monkeypatch, waited_s, counted):
+    at_ns, wall = now_ns(), wall_ns()
+    monkeypatch.setattr(udp_transport, "now_ns", lambda: at_ns)
+    monkeypatch.setattr(udp_transport, "wall_ns", lambda: wall + round(waited_s * SECOND))
+    answering = Answering(1000)
+    answering.join(B)
+    probe = frame.Frame(7, 1, 50000)
+    payload = frame.encode(probe)
+    may = [answering.may(B, payload, probe, arrived_ns=wall) for _ in range(1050)]
+    assert may.count(True) == 1000
+    assert answering.take()[1].get(str(B), 0) == counted
+
+
 def test_a_flood_leaves_sealed_probes_their_replies(monkeypatch):
     """While no time passes, so that no cap fills again."""
     at_ns = now_ns()
     monkeypatch.setattr(udp_transport, "now_ns", lambda: at_ns)
+    monkeypatch.setattr(udp_transport, "BACKLOG_NS", 60 * SECOND)
     (far, port), key = opened(B), b"k" * 16
     answering = far._answering
     answering.seals.keys = {B: key}
