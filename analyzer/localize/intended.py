@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from analyzer.intent.differences.contract import Difference
-from analyzer.localize.case import Endpoints, OrderedPair
+from analyzer.localize.case import Endpoints, OrderedPair, unordered
 from analyzer.questions import (
     CHANGED,
     Ask,
@@ -37,14 +37,18 @@ _ENDS = {Kind.TUNNEL, Kind.VSWITCH}
 """What misses a packet that no tunnel takes."""
 REFUSED, MISSING = "refused", "missing"
 """`analyzer.intent.reading.Meaning`'s values for these."""
+KEPT_NS = 60_000_000_000
+"""Nanoseconds for which a policy is taken to stand, while walks are not answered. Chosen: a host
+that is too busy to answer is so for some windows, and a policy stands for longer."""
 
 
 def read(
     reaches: Mapping[OrderedPair, Reach], egress: Walks, ingress: Walks, missing: list[str]
-) -> Asking[dict[OrderedPair, Reach | None]]:
+) -> Asking[tuple[dict[OrderedPair, Reach | None], dict[OrderedPair, str]]]:
     """Return where walks end, as their controller has it; None for what a policy refuses.
 
-    A walk of which nobody says more stays as it is; `missing` gets why not.
+    A walk of which nobody says more stays as it is; `missing` gets why not. And what the controller
+    said of each that was asked about, by `Meant.meaning`.
     """
     stopped: dict[OrderedPair, tuple[str, str, wire.End]] = {}
     for pair, reach in reaches.items():
@@ -57,8 +61,9 @@ def read(
     for pair, (host, _, end) in stopped.items():
         by_host[host][end.bridge].append(pair)
     told: dict[OrderedPair, Reach | None] = dict(reaches)
+    said: dict[OrderedPair, str] = {}
     if not by_host:
-        return told
+        return told, said
     asks, asked = [], list[tuple[str, str, list[OrderedPair]]]()
     for host, bridges in by_host.items():
         # A controller drives one bridge of a host, and each question costs it and its database.
@@ -78,7 +83,44 @@ def read(
             continue
         for pair, meant in zip(pairs, reply.meant, strict=True):
             told[pair] = _told(reaches[pair], host, bridge, meant)
-    return told
+            said[pair] = meant.meaning
+    return told, said
+
+
+class Apart:
+    """Pairs that a policy keeps apart, by when it was said; that holds while nobody can be asked.
+
+    All unordered.
+    """
+
+    def __init__(self) -> None:
+        self._said_ns: dict[OrderedPair, int] = {}
+
+    def saw(
+        self,
+        pairs: Iterable[OrderedPair],
+        told: Mapping[OrderedPair, Reach | None],
+        said: Mapping[OrderedPair, str],
+        now_ns: int,
+    ) -> set[OrderedPair]:
+        """Return which of these were kept apart, where nothing else is known of them now.
+
+        `told` and `said` are of both directions, as `read` returns them.
+        """
+        still: set[OrderedPair] = set()
+        known = {p: ns for p, ns in self._said_ns.items() if abs(now_ns - ns) < KEPT_NS}
+        for pair in set(map(unordered, pairs)):
+            ways = pair, (pair[1], pair[0])
+            meanings = {said.get(way) for way in ways}
+            arrive = [reach and reach.outcome == "delivered" for reach in map(told.get, ways)]
+            if REFUSED in meanings:
+                known[pair] = now_ns
+            elif all(arrive) or not meanings.isdisjoint({MISSING, CHANGED}):
+                known.pop(pair, None)
+            elif pair in known:
+                still.add(pair)
+        self._said_ns = known
+        return still
 
 
 def astray(

@@ -54,6 +54,7 @@ class Overlay:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._apart = intended.Apart()
 
     def explain(self, case: Case) -> Asking[list[Explained]]:
         """Return a verdict per entry that stops packets; `case.missing` gets what was not read."""
@@ -73,22 +74,32 @@ class Overlay:
             pairs, beside, case.endpoints, self._context, source_ports_of([*pairs, *beside], flows)
         )
         if case.is_driven:
-            reaches = yield from self._intended(case, reaches, egress, ingress)
+            reaches = yield from self._intended(case, pairs, reaches, egress, ingress)
         explained, untold = explain(reaches, flows.where(flows.lost > 0), case.endpoints)
         case.missing += [*missing, *untold]
         doubts.walked = Walked(reaches, egress)
         return explained
 
     def _intended(
-        self, case: Case, reaches: Mapping[OrderedPair, Reach], egress: Walks, ingress: Walks
+        self,
+        case: Case,
+        pairs: Iterable[OrderedPair],
+        reaches: Mapping[OrderedPair, Reach],
+        egress: Walks,
+        ingress: Walks,
     ) -> Asking[dict[OrderedPair, Reach]]:
         """Return what is at fault by the controller too; who is refused is out of the case."""
-        read = yield from intended.read(reaches, egress, ingress, case.missing)
-        refused = [pair for pair, reach in read.items() if reach is None]
+        read, said = yield from intended.read(reaches, egress, ingress, case.missing)
+        still = self._apart.saw(pairs, read, said, case.window.start_ns)
+        refused = still | {unordered(pair) for pair, reach in read.items() if reach is None}
         if refused:
             case.cover(case.rest.only(case.rest.between(refused)).number)
-            case.excused |= set(map(unordered, refused))
-        stays = {pair: reach for pair, reach in read.items() if reach is not None}
+            case.excused |= refused
+        stays = {
+            pair: reach
+            for pair, reach in read.items()
+            if reach is not None and unordered(pair) not in still
+        }
         return intended.astray(stays, case.endpoints, case.differences)
 
 

@@ -2,7 +2,7 @@
 import pytest
 
 from analyzer.intent.differences.contract import Difference
-from analyzer.localize.intended import astray, read
+from analyzer.localize.intended import KEPT_NS, Apart, astray, read
 from analyzer.questions import CHANGED, Failed, MeaningReply, Meant, Why
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -33,7 +33,8 @@ def told(reaches, egress, ingress, *replies):
         asks = next(asking)
         asking.send(replies)
     except StopIteration as done:
-        return ([] if not replies else asks), done.value, missing
+        reaches, _ = done.value
+        return ([] if not replies else asks), reaches, missing
     raise AssertionError("it asks twice")
 
 
@@ -69,8 +70,34 @@ def test_what_a_policy_refuses_or_what_changes_now_is_no_fault(meaning):
     assert missing == []
 
 
-ENDS = {key: endpoint(f"h{key.container}", key.container) for pair in (PAIR, OTHER) for key in pair}
 BACK = PAIR[1], PAIR[0]
+ARRIVES = Reach("delivered", None, "")
+UNREAD = Reach("cannot_tell", None, "no answer")
+
+
+@pytest.mark.parametrize(
+    ("told", "said", "is_still"),
+    [
+        ({}, {}, True),  # no walk was answered
+        ({PAIR: UNREAD, BACK: ARRIVES}, {}, True),
+        ({PAIR: stopped(), BACK: ARRIVES}, {}, True),  # the controller was not
+        ({PAIR: stopped(), BACK: ARRIVES}, {PAIR: "unasked"}, True),
+        ({PAIR: ARRIVES, BACK: ARRIVES}, {}, False),
+        ({PAIR: stopped(), BACK: ARRIVES}, {PAIR: "missing"}, False),
+        ({PAIR: None, BACK: ARRIVES}, {PAIR: CHANGED}, False),
+        ({PAIR: None, BACK: ARRIVES}, {PAIR: "refused"}, False),  # it is said, and need not be kept
+    ],
+)
+def test_a_policy_stands_while_nobody_can_be_asked(told, said, is_still):
+    apart = Apart()
+    assert apart.saw([PAIR, BACK], {PAIR: None, BACK: ARRIVES}, {PAIR: "refused"}, 7) == set()
+    still = apart.saw([PAIR, BACK, OTHER], told, said, 7 + KEPT_NS - 1)
+    assert still == ({PAIR} if is_still else set())
+    again = apart.saw([BACK], {}, {}, 7 + KEPT_NS)
+    assert again == ({PAIR} if "refused" in said.values() else set())
+
+
+ENDS = {key: endpoint(f"h{key.container}", key.container) for pair in (PAIR, OTHER) for key in pair}
 OFFERS, CLAIMS = (
     Difference(Finding(kind, controller(part), "what differs", 1), **whom)
     for kind, part, whom in (
