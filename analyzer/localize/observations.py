@@ -127,10 +127,11 @@ def intended(
 
     `disabled` are endpoints whose logical port may not speak -> its name; `policies` are hosts
     and cookies of their flows that keep packets back because a policy says so -> the policy. Hops
-    behind a refusal of which nothing is known are left out.
+    behind a refusal are left out, unless an incident accuses them: probes that crossed these were
+    of before, or are no packets that it refuses.
     """
     ports = [disabled[end] for end in pair if end in disabled]
-    port = f"logical port {ports[0]} is disabled" if ports else ""
+    port = f"logical port {ports[0]}, which is disabled" if ports else ""
 
     def told(seen: Observation) -> Observation:
         policy = policies.get((seen.host, int(seen.cookie, 16))) if seen.cookie else None
@@ -148,7 +149,7 @@ def intended(
     found: list[Observation] = []
     over: set[WayName] = set()
     for each in map(told, observations):
-        if each.way not in over or each.action is not Action.UNKNOWN:
+        if each.way not in over or each.incident:
             found.append(each)
         if each.action is Action.REFUSED:
             over.add(each.way)
