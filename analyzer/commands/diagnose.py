@@ -184,10 +184,11 @@ def _besides(diagnosis: dict[str, Any]) -> Iterator[str]:
             yield from paragraph(f"{hop['text']} [{hop['component']}]", "  ", "    ")
     if accused or diagnosis["outcome"] not in {"dropped", "missed"}:
         return
+    ends = [hop for hop in hops if hop["component"] == diagnosis["component"]]
     # A cookie is a controller's; 0 is nobody's.
-    for host in {hop["host"] for hop in hops if hop["cookie"] not in {"", "0x0"}}:
+    if ends and ends[0]["cookie"] not in {"", "0x0"}:
         yield "  whether a flow is missing, and whose:"
-        yield f"    netagent-analyzer intent diff {host}"
+        yield f"    netagent-analyzer intent diff {ends[0]['host']}"
 
 
 def pairs(known: dict[str, Any]) -> Iterator[str]:
@@ -206,8 +207,8 @@ def pairs(known: dict[str, Any]) -> Iterator[str]:
 
 
 def _hop(hop: dict[str, Any]) -> tuple[str, ...]:
-    by = f"by {hop['by']}: " if hop["by"] else ""
-    return hop["way"], _short(hop["component"]), hop["action"], by + hop["text"]
+    known = f"by {hop['by']}" if hop["by"] else hop["text"]
+    return hop["way"], _short(hop["component"]), hop["action"], known
 
 
 def _pair(found: dict[str, Any]) -> tuple[str, ...]:

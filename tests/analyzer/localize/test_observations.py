@@ -124,6 +124,9 @@ def test_where_nothing_is_probed_flow_tables_tell_what_they_can():
     assert "not probed" in hops[-1].text
     assert ("rnic h0/rnic0", U) in said(hops)
     assert observe(ways(probed=LOST)[0], ())[-1].action is Action.UNKNOWN
+    other = observe(replace(ways()[0], is_probe=False), ())
+    assert said(other) == said(hops)
+    assert not any("not probed" in hop.text for hop in other)
 
 
 def test_on_one_host_there_is_no_fabric():
