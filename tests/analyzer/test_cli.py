@@ -224,6 +224,8 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     masked = {**INCIDENT, "component": "rnic h0/rnic0", "symptom": "masked"}
     assert "rnic h0/rnic0 (masked)" in fits(incidents.report([masked]))
     assert fits(incidents.report([])) == "no incidents"
+    port = "controller port train.a.rail0_train-a_train-a-1"  # its end is what tells it apart
+    assert fits(incidents.report([{**INCIDENT, "component": port}])).splitlines()[-1] == f"  {port}"
     assert "no tasks" in fits(tasks.report([]))
     task = {"id": "train-a", "declared": True, "containers": ["a"] * 4, "rails": [0, 1]}
     task |= {"endpoints_expected": 8, "endpoints_registered": 7, "list": "basic"}
