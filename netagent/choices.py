@@ -13,7 +13,8 @@ from msgspec import inspect
 def instead_of_value(kind: type, where: Iterable[str | int]) -> str:
     """Return ``; write one of ...`` for the setting at `where` in a `kind`; "" for no choice."""
     values: list[object] = []
-    for found in _at(kind, where):
+    at = _at(kind, where)
+    for found in (*at, *(item for each in at for item in _items(each))):
         if isinstance(found, inspect.EnumType):
             values += [each.value for each in found.cls]
         elif isinstance(found, inspect.LiteralType):
@@ -40,11 +41,16 @@ def _at(kind: type, where: Iterable[str | int]) -> list[inspect.Type]:
 def _inside(kind: inspect.Type, key: str | int) -> list[inspect.Type]:
     if isinstance(kind, inspect.DictType):
         return _each(kind.value_type)
-    if isinstance(kind, inspect.VarTupleType | inspect.ListType):
-        return _each(kind.item_type)
+    if items := _items(kind):
+        return items
     return [
         each for field in _fields(kind) if field.encode_name == key for each in _each(field.type)
     ]
+
+
+def _items(kind: inspect.Type) -> list[inspect.Type]:
+    is_array = isinstance(kind, inspect.VarTupleType | inspect.ListType)
+    return _each(kind.item_type) if is_array else []
 
 
 def _fields(kind: inspect.Type) -> Iterable[inspect.Field]:

@@ -179,10 +179,10 @@ def _besides(diagnosis: dict[str, Any]) -> Iterator[str]:
     """Yield what open incidents say of the way, else where to look for a flow that is missing."""
     hops = diagnosis.get("observations") or []
     accused = {hop["incident"]: hop for hop in hops if hop["incident"]}
-    for hop in accused.values():
-        if diagnosis["text"] not in hop["text"]:
-            yield from paragraph(f"{hop['text']} [{hop['component']}]", "  ", "    ")
-    if accused or diagnosis["outcome"] not in {"dropped", "missed"}:
+    told = [hop for hop in accused.values() if diagnosis["text"] not in hop["text"]]
+    for hop in told:
+        yield from paragraph(f"{hop['text']} [{hop['component']}]", "  ", "    ")
+    if told or diagnosis["outcome"] not in {"dropped", "missed"}:
         return
     ends = [hop for hop in hops if hop["component"] == diagnosis["component"]]
     # A cookie is a controller's; 0 is nobody's.

@@ -30,6 +30,7 @@ class Outer(Struct):
     ("where", "said"),
     [
         (("way",), '; write one of "left", "right"'),
+        (("many",), '; write one of "apple", "pear"'),
         (("many", 0), '; write one of "apple", "pear"'),
         (("tables", 1, "fruit"), '; write one of "apple", "pear"'),
         (("named", "NAME", "fruit"), '; write one of "apple", "pear"'),

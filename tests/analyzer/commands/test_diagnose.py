@@ -150,6 +150,8 @@ def test_however_deep_a_tree_is_its_lines_have_room():
         ({"incident": "i1", "text": "incident i1: a flow is missing"}, "0x2a", "incident",
          "  a flow is missing"),
         ({}, "0x2a", "dropped", "    netagent-analyzer intent diff h0"),
+        ({"incident": "i1", "text": "incident i1: dropped: drop"}, "0x2a", "dropped",
+         "    netagent-analyzer intent diff h0"),
         ({"component": "flow h1/br-int/table=9"}, "0x2a", "dropped", "  drop"),
         ({}, "0x2a", "loop", "  drop"),
         ({}, "0x0", "missed", "  drop"),
