@@ -49,8 +49,9 @@ def _inside(kind: inspect.Type, key: str | int) -> list[inspect.Type]:
 
 
 def _items(kind: inspect.Type) -> list[inspect.Type]:
-    is_array = isinstance(kind, inspect.VarTupleType | inspect.ListType)
-    return _each(kind.item_type) if is_array else []
+    if isinstance(kind, inspect.VarTupleType | inspect.ListType):
+        return _each(kind.item_type)
+    return []
 
 
 def _fields(kind: inspect.Type) -> Iterable[inspect.Field]:

@@ -358,8 +358,8 @@ class Broker:
         while self._starts and self._starts[0][0] <= wall_ns - HOUR_NS:
             self._starts.popleft()
         if len(self._starts) >= self.limits.per_hour:
-            most = f"{self.limits.per_hour} at most ([actions] per_hour)"
-            return f"{len(self._starts)} actions in the last hour, {most}"
+            limit = f"{self.limits.per_hour} at most ([actions] per_hour)"
+            return f"{len(self._starts)} actions in the last hour, {limit}"
         touched = {host for _, host in self._starts} | {remedy.host}
         most = max(1, int(self.limits.share * hosts))
         if len(touched) > most:
