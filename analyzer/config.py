@@ -474,7 +474,7 @@ def parse(text: str, kind: type[T], path: str) -> T:
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(path, *_explain(text, str(error))) from None
+        raise ConfigError(path, *_explain(text, kind, str(error))) from None
 
 
 def line_of(text: str, path: tuple[str | int, ...]) -> int | None:
@@ -498,9 +498,19 @@ def line_of(text: str, path: tuple[str | int, ...]) -> int | None:
             found.setdefault(table, number)
         elif setting := re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w.-])+)\s*=""", line):
             found.setdefault((*table, *_keys(setting[1])), number)
-    while path and path not in found:
+    while path and not (known := [each for each in found if _is_at(each, path)]):
         path = path[:-1]
-    return found.get(path)
+    return found[known[0]] if path and len(known) == 1 else None
+
+
+ANY = "NAME"
+"""Key of a table whose keys are names, where it is not said which one is meant."""
+
+
+def _is_at(known: tuple[str | int, ...], path: tuple[str | int, ...]) -> bool:
+    return len(known) == len(path) and all(
+        asked in {ANY, key} for key, asked in zip(known, path, strict=True)
+    )
 
 
 def _read(path: str) -> str:
@@ -518,18 +528,25 @@ def _keys(dotted: str) -> tuple[str, ...]:
 
 
 # msgspec's complaint in an operator's words, and the line it is about.
-def _explain(text: str, complaint: str) -> tuple[str, int | None]:
+def _explain(text: str, kind: type, complaint: str) -> tuple[str, int | None]:
+    from netagent import choices  # noqa: PLC0415  # where nothing is wrong nobody needs it
+
     message, _, place = complaint.partition(" - at `")
     where: tuple[str | int, ...] = tuple(
-        int(index) if index else name
-        for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", place.rstrip("`").lstrip("$"))
+        int(index) if index else name or ANY
+        for name, index, _ in re.findall(
+            r"\.([^.\[\]]+)|\[(?:(\d+)|(\.\.\.))\]", place.rstrip("`").lstrip("$")
+        )
     )
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", message):
-        return f"unknown key {unknown[1]!r}", line_of(text, (*where, unknown[1]))
+        remedy = choices.instead_of_key(kind, where, unknown[1])
+        return f"unknown key {unknown[1]!r}{remedy}", line_of(text, (*where, unknown[1]))
     if missing := re.fullmatch(r"Object missing required field `(.*)`", message):
         return f"key {missing[1]!r} is missing", line_of(text, where)
     name = ".".join(str(part) for part in where) or "the file"
-    return f"{name}: {message[0].lower()}{message[1:]}".replace("`", ""), line_of(text, where)
+    remedy = choices.instead_of_value(kind, where) if message.startswith("Invalid enum") else ""
+    said = f"{name}: {message[0].lower()}{message[1:]}".replace("`", "")
+    return said + remedy, line_of(text, where)
 
 
 def _known(path: str, text: str, plain: _Topology, name: str, where: tuple[str | int, ...]) -> None:

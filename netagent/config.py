@@ -439,13 +439,18 @@ def _syntax_line(message: str, text: str) -> int:
 
 def _explain(message: str) -> tuple[str, tuple[str, ...]]:
     """Split msgspec's message into a sentence for operators and the path of keys at fault."""
+    from netagent import choices  # noqa: PLC0415  # where nothing is wrong nobody needs it
+
     text, _, where = message.partition(" - at `$")
     keys = tuple(re.findall(r"\.([^.\[`]+)", where))
     if unknown := re.match(r"Object contains unknown field `(.*)`$", text):
+        remedy = choices.instead_of_key(AgentConfig, keys, unknown[1])
         keys = (*keys, unknown[1])
-        return f"unknown key {'.'.join(keys)!r}", keys
+        return f"unknown key {'.'.join(keys)!r}{remedy}", keys
     if missing := re.match(r"Object missing required field `(.*)`$", text):
         return f"key {'.'.join((*keys, missing[1]))!r} is missing", keys
+    if text.startswith("Invalid enum"):
+        text += choices.instead_of_value(AgentConfig, keys)
     return (f"{'.'.join(keys)}: {text}" if keys else text), keys
 
 

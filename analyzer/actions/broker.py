@@ -230,6 +230,10 @@ class Broker:
         case = self._cases.get(incident)
         return self._actions(case.incident) if case is not None else ()
 
+    def held(self, action: Action, wall_ns: int, *, hosts: int) -> str:
+        """Return which limit would hold a person back now; "" where none does."""
+        return self._full(action.remedy, wall_ns, hosts)
+
     def begin(self, action_id: str, by: str, wall_ns: int, *, hosts: int) -> Action | str:
         """Return the action that a person wants to be done now, or why it is not.
 
@@ -354,11 +358,13 @@ class Broker:
         while self._starts and self._starts[0][0] <= wall_ns - HOUR_NS:
             self._starts.popleft()
         if len(self._starts) >= self.limits.per_hour:
-            return f"{len(self._starts)} actions in the last hour, {self.limits.per_hour} at most"
+            limit = f"{self.limits.per_hour} at most ([actions] per_hour)"
+            return f"{len(self._starts)} actions in the last hour, {limit}"
         touched = {host for _, host in self._starts} | {remedy.host}
         most = max(1, int(self.limits.share * hosts))
         if len(touched) > most:
-            return f"something was done on {len(touched) - 1} of {hosts} hosts in the last hour"
+            done = f"something was done on {len(touched) - 1} of {hosts} hosts in the last hour"
+            return f"{done}, {most} at most ([actions] share)"
         return ""
 
     def _judge(self, wall_ns: int) -> None:

@@ -4,13 +4,13 @@
 import argparse
 import json
 import os
+import ssl
 
 from analyzer import config as configuration
 from analyzer.actions.broker import Mode
 from analyzer.commands.ca import FILE
 from analyzer.commands.text import cut
-from analyzer.config import Actions
-from analyzer.controllers.kubernetes import Api
+from analyzer.config import Actions, Kubernetes, Ovn, WritableNorthbound
 from analyzer.poster import Poster
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
@@ -22,9 +22,10 @@ examples:
   netagent-analyzer check-config analyzer.toml
   netagent-analyzer check-config --config analyzer.toml --json
 
-Checks the declared topology, the TLS files, the webhooks' files and the hook
-that cordons, too; what the webhooks' receivers say,
-`netagent-analyzer webhooks test NAME` asks.
+Checks the declared topology, the TLS files, those of controllers and webhooks
+and the hook that cordons, too. Nobody is asked: what a controller answers,
+`netagent-analyzer intent` says, and `netagent-analyzer webhooks test NAME`
+what a webhook's receiver does.
 exit status: 0 it can be used, 2 it cannot; the error names file and line
 """
 
@@ -63,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"  topology   {switches} switches, {len(topology.links)} links")
     print(f"  admins     {', '.join(config.admins) or 'nobody'}")
     print(f"  readers    {', '.join(config.readers) or 'nobody'}")
+    if (ovn := config.controllers.ovn) is not None:
+        print(cut(f"  ovn        {_read_at(ovn)}"))
     if (kubernetes := config.controllers.kubernetes) is not None:
         told = ", told of incidents" if kubernetes.tell else ""
         print(f"  kubernetes {kubernetes.url}{told}")
@@ -74,6 +77,28 @@ def run(args: argparse.Namespace) -> int:
     for webhook in config.webhooks:
         print(f"  webhook    {webhook.name}: {'signed' if webhook.secret else 'not signed'}")
     return 0
+
+
+def _read_at(ovn: Ovn) -> str:
+    if ovn.zones:
+        return "each host's own databases, through its agent"
+    return f"northbound {', '.join(ovn.northbound)}; southbound {', '.join(ovn.southbound)}"
+
+
+def _check_files(of: Ovn | Kubernetes | WritableNorthbound | None, name: str, path: str) -> None:
+    """Raise ConfigError for files of a controller that it cannot be asked with."""
+    files = {key: getattr(of, key, "") for key in ("ca", "cert", "key", "token_file")}
+    for key, file in files.items():
+        if file and not os.access(file, os.R_OK):
+            raise ConfigError(path, f"{name}.{key}: {file} is not there, or cannot be read")
+    try:
+        context = ssl.create_default_context(cafile=files["ca"] or None)
+        if files["cert"]:
+            context.load_cert_chain(files["cert"], files["key"])
+    except OSError as error:  # ssl.SSLError is one
+        named = ", ".join(file for file in dict.fromkeys(files.values()) if file)
+        problem = f"{named}: not in PEM, or of different keys ({error})"
+        raise ConfigError(path, f"{name}: {problem}") from error
 
 
 def _check_hook(actions: Actions, path: str) -> None:
@@ -103,8 +128,10 @@ def _load(path: str) -> tuple[configuration.Config, DeclaredTopology]:
         topology = configuration.load_topology(config.topology)
     if config.tls is not None:
         identity.trust_of(config.tls, path)
-    if config.controllers.kubernetes is not None:
-        Api(config.controllers.kubernetes, path)
+    controllers = config.controllers
+    _check_files(controllers.ovn, "controllers.ovn", path)
+    _check_files(controllers.kubernetes, "controllers.kubernetes", path)
+    _check_files(config.actions.northbound, "actions.northbound", path)
     _check_hook(config.actions, path)
     for webhook in config.webhooks:
         Poster(webhook, path)

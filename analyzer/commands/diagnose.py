@@ -51,6 +51,10 @@ POLL_S = 10.0
 """Seconds that the analyzer holds a question about progress. Chosen: a batch takes less."""
 WIDE = 33
 """Most characters of a name in a table. Chosen: two of them leave room for what became of it."""
+TABLES = 9
+"""Columns of margin from which on a tree has tables alone: above are ways, hosts, first tables."""
+DEEP = 36
+"""Most columns of margin. Chosen: the rest holds a flow's match in a few lines."""
 
 _PREFIXES = {"pod": "pod", "port": "port", "ip": "address"}
 
@@ -168,6 +172,23 @@ def report(diagnosis: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield from paragraph(f"{diagnosis['outcome']}{place}", hang="  ")
     yield from paragraph(diagnosis["text"], "  ")
+    yield from _besides(diagnosis)
+
+
+def _besides(diagnosis: dict[str, Any]) -> Iterator[str]:
+    """Yield what open incidents say of the way, else where to look for a flow that is missing."""
+    hops = diagnosis.get("observations") or []
+    accused = {hop["incident"]: hop for hop in hops if hop["incident"]}
+    told = [hop for hop in accused.values() if diagnosis["text"] not in hop["text"]]
+    for hop in told:
+        yield from paragraph(f"{hop['text']} [{hop['component']}]", "  ", "    ")
+    if told or diagnosis["outcome"] not in {"dropped", "missed"}:
+        return
+    ends = [hop for hop in hops if hop["component"] == diagnosis["component"]]
+    # A cookie is a controller's; 0 is nobody's.
+    if ends and ends[0]["cookie"] not in {"", "0x0"}:
+        yield "  whether a flow is missing, and whose:"
+        yield f"    netagent-analyzer intent diff {ends[0]['host']}"
 
 
 def pairs(known: dict[str, Any]) -> Iterator[str]:
@@ -186,8 +207,8 @@ def pairs(known: dict[str, Any]) -> Iterator[str]:
 
 
 def _hop(hop: dict[str, Any]) -> tuple[str, ...]:
-    by = f"by {hop['by']}: " if hop["by"] else ""
-    return hop["way"], _short(hop["component"]), hop["action"], by + hop["text"]
+    known = f"by {hop['by']}" if hop["by"] else hop["text"]
+    return hop["way"], _short(hop["component"]), hop["action"], known
 
 
 def _pair(found: dict[str, Any]) -> tuple[str, ...]:
@@ -205,10 +226,23 @@ def _short(name: str, most: int = WIDE) -> str:
 
 
 def _branches(nodes: list[dict[str, Any]], margin: str) -> Iterator[str]:
+    if len(margin) >= TABLES:
+        nodes = list(_chained(nodes))
     for i, node in enumerate(nodes):
         last = i == len(nodes) - 1
         below = margin + ("   " if last else "|  ")
         text = node["text"]
         deeper = " " * (len(text) - len(text.lstrip()) + 2)
         yield from paragraph(text, margin + ("`- " if last else "|- "), below + deeper)
-        yield from _branches(node.get("children") or [], below)
+        yield from _branches(node.get("children") or [], below if len(below) <= DEEP else margin)
+
+
+def _chained(nodes: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield nodes, an only child beside its parent: OVN has dozens of tables in a row."""
+    for node in nodes:
+        children = node.get("children") or []
+        if len(children) == 1:
+            yield {**node, "children": []}
+            yield from _chained(children)
+        else:
+            yield node

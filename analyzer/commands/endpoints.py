@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
         answer = analyzer.all(
             "/v1/endpoints", "endpoints", task=args.task, host=args.host, vanished=vanished
         )
-    return _print(args, answer, report(answer))
+    of = " of that task or host" if args.task or args.host else ""
+    return _print(args, answer, report(answer, of))
 
 
 def _print(args: argparse.Namespace, answer: dict[str, Any], lines: Iterable[str]) -> int:
@@ -58,10 +59,13 @@ def _print(args: argparse.Namespace, answer: dict[str, Any], lines: Iterable[str
     return 0
 
 
-def report(answer: dict[str, Any]) -> Iterator[str]:
-    """Yield a line per endpoint, then what does not add up, as far as it is among them."""
+def report(answer: dict[str, Any], of: str = "") -> Iterator[str]:
+    """Yield a line per endpoint, then what does not add up, as far as it is among them.
+
+    `of` says which were asked for, where that is not all.
+    """
     if not answer["endpoints"]:
-        yield "no endpoints registered"
+        yield f"no endpoints{of} registered"
     else:
         header = ("ENDPOINT", "STATE", "SINCE", "HOST", "RNIC", "OVERLAY", "TASK")
         yield from table(header, (_row(endpoint) for endpoint in answer["endpoints"]))

@@ -60,7 +60,12 @@ def report(incidents: list[dict[str, Any]], warnings: Sequence[str] = ()) -> Ite
     """Yield a line per incident, the latest first, and what is wrong with the analyzer itself."""
     if incidents:
         header = ("INCIDENT", "STATE", "DETECTED", "LAYER", "CONF", "AT FAULT")
-        yield from table(header, (_row(incident) for incident in incidents))
+        first, *lines = table(header, (_row(incident) for incident in incidents))
+        yield first
+        for line, incident in zip(lines, incidents, strict=True):
+            yield line
+            if not line.endswith(name := _at_fault(incident)):
+                yield from paragraph(name, "  ")
     else:
         yield "no incidents"
     if unstored := sum(not each.get("stored", True) for each in incidents):

@@ -29,8 +29,8 @@ diff holds the flows of a host against what the controller wants there: which
 logical flows have none, and whose they are, or fewer than when this was asked
 before; which ports lack flows that those of their kind have; flows that
 nothing stands for. It takes some seconds where something differs, as it looks
-twice. Then it names the first layer at which the host differs, from the
-intent down.
+twice. Then it names the first two layers that differ from each other, from
+the intent down. It compares what OVN wants, and no other controller.
 exit status: 0; 1 if no controller is configured, or one cannot be read now,
 with diff also if something differs or cannot be told; 3 if the analyzer
 cannot be reached, or others are being compared
@@ -74,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
 def _diff(args: argparse.Namespace) -> int:
     if args.host is None:
         args.fail("write diff HOST")
+    if args.source or args.ports or args.unplaced or args.chassis:
+        args.fail("diff HOST compares all of OVN's flows there: leave the other options out")
     with Connection(args) as analyzer:
         path = _ROUTE.format(host=quote(args.host, safe=""))
         answer = analyzer.get(path, wait_s=_WAIT_S)

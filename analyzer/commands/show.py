@@ -21,6 +21,10 @@ examples:
 exit status: 0, 1 if there is no such incident
 """
 
+DEEP = 20
+"""Most columns by which a line of a walk is set in. Chosen: OVN has dozens of tables in a row, each
+a step deeper, and a flow is to fit beside them."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
@@ -116,4 +120,6 @@ def _items(title: str, items: list[str]) -> Iterator[str]:
     yield ""
     yield title
     for item in items:
-        yield from paragraph(item, "  - ", "    ")
+        text = item.lstrip()
+        depth = min(len(item) - len(text), DEEP)
+        yield from paragraph(" " * depth + text, "  - ", "    ")

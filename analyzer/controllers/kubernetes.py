@@ -70,8 +70,9 @@ class Api:
             tls = ssl.create_default_context(cafile=config.ca or None)
             if config.cert:
                 tls.load_cert_chain(config.cert, config.key)
-        except OSError as error:  # ssl.SSLError is one
-            raise ConfigError(path, f"controllers.kubernetes: {error}") from error
+        except OSError as error:  # ssl.SSLError is one, and names no file
+            named = ", ".join(filter(None, (config.ca, config.cert, config.key)))
+            raise ConfigError(path, f"controllers.kubernetes: of {named}: {error}") from error
         self._client = httpx.AsyncClient(
             verify=tls,
             trust_env=False,

@@ -785,7 +785,8 @@ class Diagnosis:
             egress, ingress = (ways.get(pair) for ways in walked)
             ends = endpoints[pair[0]], endpoints[pair[1]]
             why, probed = "; ".join(missing), self._probed(flows.get(pair, ()))
-            way = Way(name, *ends, egress, ingress, reaches.get(pair), why, probed)
+            reach, is_probe = reaches.get(pair), service is None
+            way = Way(name, *ends, egress, ingress, reach, why, probed, is_probe)
             seen += observe(way, incidents)
         return told | {"observations": list(map(asdict, seen))}
 

@@ -220,7 +220,7 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
     ]
     against += [f.text for f in looked.findings if f.kind not in REMARKS]
     against += [
-        f"{count} walks through the flow tables end as {how!r}"
+        f"{count} walks through the flow tables end as {how!r}{_BY.get(how, '')}"
         for how, count in sorted(looked.walks.items())
         if how not in ("delivered", "cannot_tell")
     ]
@@ -232,6 +232,9 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
     pairs = len(looked.pairs) >= LEAST_SHARE * known
     enough = looked.windows and looked.hosts and known and hosts and pairs
     return (Answer.INNOCENT if enough else Answer.CANNOT_TELL), [], missing
+
+
+_BY = {"refused": ": somebody wants that, `netagent-analyzer diagnose` of the pair says who"}
 
 
 def lossy(pairs: Sequence[PairSeen]) -> list[PairSeen]:

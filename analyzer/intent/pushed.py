@@ -178,8 +178,9 @@ class Pushed:
         again = changed.version == self.version and changed.since == self._since
         if changed.since != self.version and not again:
             self._is_lost = self.version is not None
-            kept = f"is of version {self.version}" if self.version else "nothing was pushed"
-            raise LostChange(f"it changes version {changed.since}, and what is kept {kept}")
+            kept = f"what is kept is of version {self.version}" if self.version else ""
+            kept = kept or "nothing was pushed since the analyzer began"
+            raise LostChange(f"it changes version {changed.since}, and {kept}")
         ports = {n: _port(n, each) if each else None for n, each in changed.ports.items()}
         chassis = {n: _chassis(n, each) if each else None for n, each in changed.chassis.items()}
         placements = changed.placements

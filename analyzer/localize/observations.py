@@ -87,6 +87,13 @@ class Way:
     missing: str = ""
     """Why it was not walked."""
     probed: Sequence[Probed] = ()
+    is_probe: bool = True
+    """Whether what is walked is a probe, so that probes tell what becomes of it."""
+
+    @property
+    def unprobed(self) -> str:
+        """Return why nothing is known by probes, where that is so."""
+        return _NOT_PROBED if self.is_probe else "a probe is another packet"
 
     @property
     def sent(self) -> int:
@@ -127,10 +134,11 @@ def intended(
 
     `disabled` are endpoints whose logical port may not speak -> its name; `policies` are hosts
     and cookies of their flows that keep packets back because a policy says so -> the policy. Hops
-    behind a refusal of which nothing is known are left out.
+    behind a refusal are left out, unless an incident accuses them: probes that crossed these were
+    of before, or are no packets that it refuses.
     """
     ports = [disabled[end] for end in pair if end in disabled]
-    port = f"logical port {ports[0]} is disabled" if ports else ""
+    port = f"logical port {ports[0]}, which is disabled" if ports else ""
 
     def told(seen: Observation) -> Observation:
         policy = policies.get((seen.host, int(seen.cookie, 16))) if seen.cookie else None
@@ -148,7 +156,7 @@ def intended(
     found: list[Observation] = []
     over: set[WayName] = set()
     for each in map(told, observations):
-        if each.way not in over or each.action is not Action.UNKNOWN:
+        if each.way not in over or each.incident:
             found.append(each)
         if each.action is Action.REFUSED:
             over.add(each.way)
@@ -247,10 +255,10 @@ def _arrival(way: Way) -> Observation:
         return _end(way, way.target, Action.DROPPED, "")
     if way.sent:
         action = Action.DELIVERED if way.lost < way.sent else Action.UNKNOWN
-        return _end(way, way.target, action, _counted(way.probed))
+        return _end(way, way.target, action, _counted(way, way.probed))
     if way.reach is not None and way.reach.outcome == "delivered":
-        return _end(way, way.target, Action.DELIVERED, f"{way.reach.reason}; {_NOT_PROBED}")
-    return _end(way, way.target, Action.UNKNOWN, _NOT_PROBED)
+        return _end(way, way.target, Action.DELIVERED, f"{way.reach.reason}; {way.unprobed}")
+    return _end(way, way.target, Action.UNKNOWN, way.unprobed)
 
 
 _NOT_PROBED = "not probed in the newest window"
@@ -260,12 +268,12 @@ def _probed(way: Way, part: Component, flows: Sequence[Probed], host: str) -> Ob
     """Return what probes say of a part that they cross: some were answered, or nothing is known."""
     answered = any(flow.lost < flow.sent for flow in flows)
     action = Action.FORWARDED if answered else Action.UNKNOWN
-    return _of(way, part, action, _counted(flows), host)
+    return _of(way, part, action, _counted(way, flows), host)
 
 
-def _counted(flows: Sequence[Probed]) -> str:
+def _counted(way: Way, flows: Sequence[Probed]) -> str:
     sent, lost = sum(flow.sent for flow in flows), sum(flow.lost for flow in flows)
-    return f"{lost} of {sent} probes lost" if sent else _NOT_PROBED
+    return f"{lost} of {sent} probes lost" if sent else way.unprobed
 
 
 def _end(way: Way, end: Endpoint, action: Action, text: str) -> Observation:

@@ -114,6 +114,9 @@ def ingress(
                 question = packet.of(question)
                 if packet.service.address and not packet.is_reply:  # what it balances to
                     question = structs.replace(question, destination_port=end.header.tp_dst)
+                    address = packet.service.address
+                    if canonical(destination(end.header)) == canonical(address):  # to nobody
+                        question = structs.replace(question, target_address=address)
             questions[pair] = (far[0], question)
     return (yield from batched(questions, missing))
 

@@ -136,7 +136,13 @@ class Acting:
 
         No host is asked about what is none of its verbs.
         """
-        return [(each, *await self._dry(each, by)) for each in self.broker.offers(incident)]
+        found = []
+        for each in self.broker.offers(incident):
+            reply, problem = await self._dry(each, by)
+            if not problem and not (reply is not None and reply.refused):
+                problem = self.broker.held(each, self._clock(), hosts=self._hosts())
+            found.append((each, reply, problem))
+        return found
 
     async def do(self, action_id: str, by: str) -> str:
         """Do something that a person wants; return why it was not done, "" where it was."""

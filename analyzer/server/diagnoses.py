@@ -140,6 +140,8 @@ async def diagnose(request: Call) -> Response[bytes]:
     _check([body.service, *(each.service for each in body.pairs)])
     if body.source and body.target:
         [pair] = await _resolved(analyzer, [(body.source, body.target)])
+        if pair[0] == pair[1] and not (body.service and body.service.address):
+            raise RemoteProtocolError(f"both ends are {pair[0]}")
         with analyzer.diagnoses.one():
             walk = await analyzer.judge.walk(
                 *pair, analyzer.asker.put, layers=body.layers, service=body.service

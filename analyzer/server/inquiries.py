@@ -119,7 +119,7 @@ async def _walk(analyzer: Analyzer, asked: Inquiry) -> dict[str, int]:
     pairs = [p for p in pairs if all((r := registry.endpoint(e)) and r.live for e in p)]
     some = spread(pairs, MAX_WALKS)
     # At once: each host is asked twice, and refuses what comes beside several others.
-    stories = await analyzer.judge.walks(some, analyzer.asker.put)
+    stories = await analyzer.walks(some, [None] * len(some))
     return dict(Counter(str(each["outcome"]) for each in stories))
 
 

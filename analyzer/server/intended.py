@@ -87,7 +87,9 @@ def _explained(walk: Plain, seen: Sequence[Observation]) -> Plain:
     refused = [each for each in seen if each.action is Action.REFUSED]
     for each in refused:
         if each.component == walk.get("component") or is_open:
-            told |= {"outcome": "refused", "text": f"refused by {each.by}: {walk['text']}"}
+            # That a flow tells the controller first, which logs it, is why it was open: no reason.
+            why = "" if is_open else f": {walk['text']}"
+            told |= {"outcome": "refused", "text": f"refused by {each.by}{why}"}
             told |= {"component": each.component, "layer": Component.parse(each.component).layer}
             break
     return told

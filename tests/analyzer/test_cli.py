@@ -177,6 +177,10 @@ def test_an_incident_without_a_component_says_insufficient_evidence():
 
 def test_an_incident_that_was_told_late_says_by_how_much():
     assert "late " not in fits(show.report(INCIDENT, pairs=8))
+    deep = [" " * 2 * level + f"br-int/table={level}: actions=drop" for level in range(40)]
+    walk = fits(show.report({**INCIDENT, "evidence": deep}, pairs=8)).splitlines()
+    assert "  - br-int/table=0: actions=drop" in walk
+    assert "  - " + " " * show.DEEP + "br-int/table=39: actions=drop" in walk
     late = fits(show.report(INCIDENT | {"late_ns": 4_200_000_000}, pairs=8))
     assert "told 4.2 s late: the judge was behind" in late
 
@@ -224,6 +228,8 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     masked = {**INCIDENT, "component": "rnic h0/rnic0", "symptom": "masked"}
     assert "rnic h0/rnic0 (masked)" in fits(incidents.report([masked]))
     assert fits(incidents.report([])) == "no incidents"
+    port = "controller port train.a.rail0_train-a_train-a-1"  # its end is what tells it apart
+    assert fits(incidents.report([{**INCIDENT, "component": port}])).splitlines()[-1] == f"  {port}"
     assert "no tasks" in fits(tasks.report([]))
     task = {"id": "train-a", "declared": True, "containers": ["a"] * 4, "rails": [0, 1]}
     task |= {"endpoints_expected": 8, "endpoints_registered": 7, "list": "basic"}

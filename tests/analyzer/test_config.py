@@ -92,6 +92,12 @@ def test_a_task_may_be_watched_more_or_less_closely_and_inherits_the_rest(write)
     assert asked == Sensitivity(Floor(1.3, 8_000.0), (("train-a", Floor(1.1, 8_000.0)),))
 
 
+TWO_PUSHED = (
+    "[controllers.pushed.a]\nclients = ['x']\naway_after_s = 60\n"
+    "[controllers.pushed.b]\nclients = ['x']\naway_after_s = 1\n"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
@@ -130,11 +136,33 @@ def test_a_task_may_be_watched_more_or_less_closely_and_inherits_the_rest(write)
         ("database = 'x'\nlisten = '0.0.0.0:8420'\n", 2, "not loopback"),
         ("x", None, "after"),
         (b"listen = '\xff'", None, "not UTF-8"),
-        ("[controllers.pushed.onos]\naway_after_s = 60\n", None, "key 'clients' is missing"),
+        ("[controllers.pushed.onos]\naway_after_s = 60\n", 1, "key 'clients' is missing"),
         (
             "[controllers.pushed.onos]\nclients = ['sdn']\naway_after_s = 1\n",
-            None,
-            "controllers.pushed.away_after_s: expected int >= 10",
+            3,
+            "controllers.pushed.NAME.away_after_s: expected int >= 10",
+        ),
+        (
+            TWO_PUSHED,
+            None,  # which of the two it is, nobody says
+            "controllers.pushed.NAME.away_after_s: expected int >= 10",
+        ),
+        (
+            "[controllers.pushed.b]\nclient = ['x']\n",
+            2,
+            "unknown key 'client'; is 'clients' meant?",
+        ),
+        (
+            "[controllers.ovn]\nzones = 'agent'\n",
+            2,
+            "controllers.ovn.zones: invalid enum value 'agent'; write one of \"agents\"",
+        ),
+        ("[[webhooks]]\nname = 'a'\nurl = 'x'\nkinds = ['swich']\n", 4, '"switch"'),
+        ("[actions]\nmode = 'auto'\n", 2, '; write one of "observe", "advise", "act"'),
+        (
+            "[actions]\nmodes = 'act'\n",
+            2,
+            "unknown key 'modes'; is 'mode' meant?",
         ),
     ],
 )

@@ -50,7 +50,7 @@ ON_OVN = (
     "translation-stale", "ghost-chassis",
 )  # fmt: skip
 """Faults where OVN drives the virtual switches."""
-INTENDED = {"policy-drop": "ACL quarantine", "port-disabled": "logical port {} is disabled"}
+INTENDED = {"policy-drop": "ACL quarantine", "port-disabled": "logical port {}, which is disabled"}
 """What is no fault, though packets are lost -> who refuses them, as a diagnosis on demand says."""
 NOTED = frozenset({"ghost-chassis"})
 """What costs nobody anything, now or later: a finding names it, and no incident."""

@@ -330,7 +330,7 @@ class Names:
             shown = acl["name"] or acl["match"]
             return f"ACL {shown if len(shown) <= 80 else f'{shown[:80]}...'}"
         if DISABLED in (sender, receiver):
-            return f"logical port {cms.port(DISABLED)} is disabled"
+            return f"logical port {cms.port(DISABLED)}, which is disabled"
         if stage.endswith("_port_sec"):
             return f"port security of {named(receiver if '_out_' in stage else sender)}"
         return f"nobody, in {stage}"

@@ -253,7 +253,11 @@ def test_a_person_does_what_was_advised_and_a_limit_holds_for_persons_too():
     assert steps(made) == [Step.STARTED]
     made.take(incident("h2", number=1), 0)
     (other,) = made.offers("i1")
-    assert "1 at most" in made.begin(other.id, "anna", 1, hosts=100)
+    assert (
+        made.held(other, 1, hosts=100)
+        == "1 actions in the last hour, 1 at most ([actions] per_hour)"
+    )
+    assert made.begin(other.id, "anna", 1, hosts=100) == made.held(other, 1, hosts=100)
     assert made.begin(other.id, "anna", HOUR_NS, hosts=100) == other
 
 

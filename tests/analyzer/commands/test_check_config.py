@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 
+import pytest
+
 from analyzer import cli
 from analyzer.commands import check_config
+from tests.analyzer.certificates import Authority
 
 
 def test_check_config_says_what_it_found_and_where_it_is_wrong(tmp_path, capsys):
@@ -41,7 +44,48 @@ def test_an_api_server_is_shown_and_its_files_are_read(tmp_path, capsys):
     assert "  kubernetes https://10.0.0.1:6443, told of incidents\n" in capsys.readouterr().out
     path.write_text('[controllers.kubernetes]\nurl = "https://10.0.0.1:6443"\nca = "no.pem"\n')
     assert cli.main(["check-config", str(path)]) == 2
-    assert "controllers.kubernetes: [Errno 2]" in capsys.readouterr().err
+    assert "controllers.kubernetes.ca: " in capsys.readouterr().err
+    path.write_text(
+        '[controllers.kubernetes]\nurl = "https://10.0.0.1:6443"\ntoken_file = "no.token"\n'
+    )
+    assert cli.main(["check-config", str(path)]) == 2
+    assert "controllers.kubernetes.token_file: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "remotes"),
+    [
+        ("controllers.ovn", ("northbound", "southbound")),
+        ("actions.northbound", ("remotes",)),
+    ],
+)
+def test_certificates_of_databases_are_read(tmp_path, capsys, name, remotes):
+    path = tmp_path / "analyzer.toml"
+    table = f"[{name}]\n" + "".join(f'{key} = ["ssl:10.9.0.1:6641"]\n' for key in remotes)
+
+    def check(ca, cert, key):
+        files = f'ca = "{ca}"\ncert = "{cert}"\nkey = "{key}"\n'
+        path.write_text(table + files)
+        status = cli.main(["check-config", str(path)])
+        said = capsys.readouterr()
+        return status, said.out if status == 0 else said.err
+
+    authority = Authority(tmp_path)
+    ca, (cert, key) = authority.ca, authority.sign("analyzer")
+    status, said = check(ca, cert, key)
+    assert status == 0
+    assert ("  ovn        northbound ssl:10.9.0.1:6641; southbound" in said) == ("ovn" in name)
+    status, said = check(ca, tmp_path / "no.pem", key)
+    assert (status, f"{name}.cert: {tmp_path}/no.pem is not there" in said) == (2, True)
+    status, said = check(ca, ca, key)  # a key that is not the certificate's
+    assert (status, f"{name}: {ca}, {key}: not in PEM" in said) == (2, True)
+
+
+def test_zones_are_shown(tmp_path, capsys):
+    path = tmp_path / "analyzer.toml"
+    path.write_text('[controllers.ovn]\nzones = "agents"\n')
+    assert cli.main(["check-config", str(path)]) == 0
+    assert "  ovn        each host's own databases, through its agent\n" in capsys.readouterr().out
 
 
 def test_the_installed_file_is_the_one_that_is_meant_without_a_name(tmp_path, monkeypatch, capsys):

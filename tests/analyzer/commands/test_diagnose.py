@@ -102,10 +102,66 @@ def test_hops_are_a_table_that_fits_a_screen_and_says_who_wants_it():
     header, hop, long = lines[2:5]
     assert header.split() == ["WAY", "HOP", "DOES", "WHAT", "IS", "KNOWN"]
     assert hop.startswith("there  flow h0/br-int/table=40 ")
-    assert hop.endswith(" refused  by quarantine: dropped: drop")
+    assert hop.endswith(" refused  by quarantine")
     assert long.startswith("there  endpoint 012345...789abcdef/rail7 ")
     assert long.endswith("...")
     assert lines[-2].startswith("refused at flow h0/br-int/table=40")
+
+
+def node(text, *children):
+    return {"text": text, "children": list(children)}
+
+
+def test_tables_in_a_row_stand_below_each_other():
+    """OVN has dozens of tables in a row: each a step deeper left one letter to a line."""
+    tables = node("br-int/table=65: " + "match," * 20)
+    for number in reversed(range(8, 65)):
+        tables = node(f"br-int/table={number}: " + "match," * 20, tables)
+    for number in reversed(range(3)):
+        tables = node(f"br-int/table=7{number}: ", node("br-int/table=75: "), tables)
+    tree = [node("a0 -> a1", node("h0: in by p", tables, node("-> output"))), node("underlay")]
+    lines = list(diagnose.report({**WALK, "tree": tree}))
+    assert all(len(line) < 80 for line in lines)
+    [first, last] = [next(x for x in lines if f"table={n}:" in x) for n in (10, 65)]
+    assert first.index("- br-int") == last.index("- br-int")
+    assert len(lines) < 4 * 60
+    assert [line for line in lines if "table=7" in line][:3] == [
+        "|     |- br-int/table=70:",
+        "|     |  |- br-int/table=75:",
+        "|     |  `- br-int/table=71:",
+    ]
+
+
+def test_however_deep_a_tree_is_its_lines_have_room():
+    tree = node("leaf")
+    for number in range(40):
+        tree = node(f"{number} " + "match," * 20, node("beside"), tree)
+    lines = list(diagnose.report({**WALK, "tree": [tree]}))
+    assert all(len(line) < 80 for line in lines)
+    assert all(len(line.strip(" |")) > 1 for line in lines if line)
+    assert len(lines) < 40 * 8
+
+
+@pytest.mark.parametrize(
+    ("more", "cookie", "outcome", "last"),
+    [
+        ({"incident": "i1", "text": "incident i1: a flow is missing"}, "0x2a", "dropped",
+         "  incident i1: a flow is missing [flow h0/br-int/table=40]"),
+        ({"incident": "i1", "text": "incident i1: a flow is missing"}, "0x2a", "incident",
+         "  a flow is missing"),
+        ({}, "0x2a", "dropped", "    netagent-analyzer intent diff h0"),
+        ({"incident": "i1", "text": "incident i1: dropped: drop"}, "0x2a", "dropped",
+         "    netagent-analyzer intent diff h0"),
+        ({"component": "flow h1/br-int/table=9"}, "0x2a", "dropped", "  drop"),
+        ({}, "0x2a", "loop", "  drop"),
+        ({}, "0x0", "missed", "  drop"),
+    ],
+)  # fmt: skip
+def test_a_conclusion_says_what_an_incident_knows_or_where_to_look(more, cookie, outcome, last):
+    hop = {**HOP, "action": "dropped", "by": "", "cookie": cookie, **more}
+    text = "a flow is missing" if outcome == "incident" else "drop"
+    told = {**WALK, "outcome": outcome, "text": text, "observations": [hop]}
+    assert list(diagnose.report(told))[-1] == last
 
 
 def test_an_older_analyzer_tells_no_hops():

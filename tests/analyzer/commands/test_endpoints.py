@@ -70,3 +70,5 @@ def test_endpoints_are_a_table_and_what_does_not_add_up_follows():
     assert "t rail 0: some endpoints have IPv4 addresses, others IPv6" in text
     assert "b/rail0: paths are not traced" in text
     assert list(report({"endpoints": [], "conflicts": []})) == ["no endpoints registered"]
+    said = list(report({"endpoints": [], "conflicts": []}, " of that task or host"))
+    assert said == ["no endpoints of that task or host registered"]

@@ -278,5 +278,6 @@ def test_what_differs_or_cannot_be_told_is_the_exit_status(monkeypatch, capsys, 
     assert json.loads(capsys.readouterr().out) == told
     assert intent.run(parser.parse_args(["diff", "gpu-0417/"])) == status
     assert "gpu-0417" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        intent.run(parser.parse_args(["diff"]))
+    for odd in (["diff"], ["diff", "h0", "--source", "acme"], ["diff", "h0", "--ports"]):
+        with pytest.raises(SystemExit):
+            intent.run(parser.parse_args(odd))

@@ -120,6 +120,11 @@ def test_changes_make_what_one_push_of_the_result_makes(changes):
     assert told == replace(whole.intent(NOW_NS), wall_ns=told.wall_ns, placements=told.placements)
 
 
+def test_a_change_of_what_was_never_pushed_says_so():
+    with pytest.raises(LostChange, match="version 2, and nothing was pushed"):
+        Pushed("acme", "sdn").patch(IntentChange(since="2", version="3"), NOW_NS)
+
+
 def test_a_change_that_was_lost_is_noticed_and_nobody_is_blamed_until_the_whole_comes():
     made = kept(ports={"p": PortBody()})
     with pytest.raises(LostChange, match="changes version 2, and what is kept is of version 1"):

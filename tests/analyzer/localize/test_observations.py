@@ -124,6 +124,9 @@ def test_where_nothing_is_probed_flow_tables_tell_what_they_can():
     assert "not probed" in hops[-1].text
     assert ("rnic h0/rnic0", U) in said(hops)
     assert observe(ways(probed=LOST)[0], ())[-1].action is Action.UNKNOWN
+    other = observe(replace(ways()[0], is_probe=False), ())
+    assert said(other) == said(hops)
+    assert not any("not probed" in hop.text for hop in other)
 
 
 def test_on_one_host_there_is_no_fabric():
@@ -224,16 +227,16 @@ SENT = Observation("there", "vswitch h0", Action.FORWARDED, "in", "h0")
         (replace(DROP, way="back"), {}, {("h0", 0x2A): Policy("port security", "source")},
          f"port security of {B}"),
         (DROP, {A: "p-a"}, {("h0", 0x2A): Policy("port security", "source")},
-         "logical port p-a is disabled"),
+         "logical port p-a, which is disabled"),
         (replace(DROP, action=Action.UNKNOWN), {A: "p-a"}, {}, ""),
-        (DROP, {A: "p-a"}, {}, "logical port p-a is disabled"),
-        (DROP, {B: "p-b"}, {}, "logical port p-b is disabled"),
+        (DROP, {A: "p-a"}, {}, "logical port p-a, which is disabled"),
+        (DROP, {B: "p-b"}, {}, "logical port p-b, which is disabled"),
         (DROP, {C: "p-c"}, {}, ""),
         (DROP, {A: "p-a"}, {("h0", 0x2A): QUARANTINE}, "quarantine"),
         (SENT, {A: "p-a"}, {("h0", 0): QUARANTINE}, ""),
         (replace(DROP, component=str(SPINE), cookie=""), {A: "p-a"}, {}, ""),
         (replace(DROP, component=str(vswitch("h2")), cookie=""), {A: "p-a"}, {},
-         "logical port p-a is disabled"),
+         "logical port p-a, which is disabled"),
     ],
 )  # fmt: skip
 def test_what_is_intended_is_refused_by_whom(seen, disabled, policies, by):
@@ -242,13 +245,15 @@ def test_what_is_intended_is_refused_by_whom(seen, disabled, policies, by):
     assert told == expected
 
 
-def test_behind_a_refusal_nothing_that_is_unknown_is_told():
+def test_behind_a_refusal_only_what_an_incident_accuses_is_told():
+    """Probes may have come through until a moment ago, and do where another packet is refused."""
     dropped = replace(DROP, action=Action.UNKNOWN)  # a policy that logs what it drops
     rest = [replace(SENT, component=name, action=Action.UNKNOWN) for name in ("rnic x", "rnic y")]
     back = [replace(each, way="back") for each in rest]
+    accused = replace(SENT, component="rnic z", action=Action.DROPPED, incident="i1")
     at = {("h0", 0x2A): Policy("logged")}
-    told = intended([SENT, dropped, *rest, SENT, *back], (A, B), {}, at)
-    assert told == [SENT, replace(dropped, action=Action.REFUSED, by="logged"), SENT, *back]
+    told = intended([SENT, dropped, *rest, SENT, accused, *back], (A, B), {}, at)
+    assert told == [SENT, replace(dropped, action=Action.REFUSED, by="logged"), accused, *back]
 
 
 # --- whatever the tables --------------------------------------------------------------------------

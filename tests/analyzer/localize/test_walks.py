@@ -266,9 +266,9 @@ def test_the_entry_at_fault_is_named_for_ipv6_endpoints(host_number, change, com
 # --- what is asked for -------------------------------------------------------------------------
 
 
-def asked_with(service):
+def asked_with(service, agents=None):
     """Return the questions, there and back, with what is asked for instead of a probe."""
-    agents, asked = Agents(), []
+    agents, asked = agents or Agents(), []
 
     def reply(ask):
         asked.extend(ask.request.questions)
@@ -290,7 +290,17 @@ def test_the_first_packet_of_a_connection_is_walked_and_its_reply():
 
 
 def test_a_load_balancer_is_what_the_source_sends_to_and_the_target_gets_what_it_makes_of_it():
-    _, asked = asked_with(Service(protocol="tcp", port=443, address="10.96.0.1"))
+    balanced = f"set_field:{ENDPOINTS[B].address}->ip_dst,resubmit(,30)"
+    change = f"table=10,priority=200,ip,nw_dst=10.96.0.1,actions={balanced}"
+    service = Service(protocol="tcp", port=443, address="10.96.0.1")
+    _, asked = asked_with(service, Agents({0: lambda flows: [*flows, change]}))
     near = {q.target_address for q in asked if isinstance(q, EgressQuestion)}
     assert near == {"10.96.0.1", ENDPOINTS[A].address}
-    assert all(q.target_address != "10.96.0.1" for q in asked if isinstance(q, IngressQuestion))
+    far = {q.target_address for q in asked if isinstance(q, IngressQuestion)}
+    assert far == {ENDPOINTS[A].address, ENDPOINTS[B].address}
+
+
+def test_an_address_that_no_load_balancer_has_does_not_become_the_targets():
+    reaches, _ = asked_with(Service(protocol="tcp", port=443, address="10.96.0.1"))
+    assert reaches[A, B].outcome != "delivered"
+    assert reaches[B, A].outcome == "delivered"

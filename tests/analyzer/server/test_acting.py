@@ -248,6 +248,21 @@ def test_a_person_does_and_undoes_what_the_hook_does(tmp_path):
     on(story)
 
 
+def test_what_a_limit_would_hold_back_is_said_before_it_is_tried(tmp_path):
+    async def story():
+        async with World(tmp_path, replace(ADVISE, cordon=("/bin/true",), per_hour=1)) as world:
+            for number, host in enumerate(("h1", "h2")):
+                world.acting.take(incident(number=number, part=rnic(host, "rnic0")))
+            [(first, _, problem)] = await world.acting.look("i0", "anna")
+            assert problem == ""
+            assert await world.acting.do(first.id, "anna") == ""
+            [(second, _, problem)] = await world.acting.look("i1", "anna")
+            assert "[actions] per_hour" in problem
+            assert await world.acting.do(second.id, "anna") == problem
+
+    on(story)
+
+
 def test_a_port_is_disabled_by_a_person_alone_and_through_its_owner(tmp_path):
     said, path = tmp_path / "said", tmp_path / "hook"
     path.write_text(f'#!/bin/sh\necho "$@" >> {said}\n')

@@ -248,6 +248,7 @@ PAIR = {"source": "a0/rail0", "target": "a1/rail0"}
         ({"pairs": []}, "source and target, or pairs, or a task"),
         (PAIR | {"task": "train-a"}, "source and target, or pairs, or a task"),
         ({"pairs": [PAIR], "task": "train-a"}, "source and target, or pairs, or a task"),
+        ({"source": "a0/rail0", "target": {"pod": "ns/a0", "rail": 0}}, "both ends are a0/rail0"),
         ({"task": "train-a", "layers": True}, "one pair only"),
         ({"task": "train-a", "budget_s": 0}, "budget_s"),
         ({"task": "train-a", "budget_s": 1e9}, "budget_s"),

@@ -2,13 +2,16 @@
 """Inquiries, from what simulated agents send and the analyzer has stored."""
 
 import asyncio
+from dataclasses import asdict
 
 import pytest
 
 from analyzer.server import inquiries
+from analyzer.server.intended import Intended
 from analyzer.simulate.agents import WIDTH_NS, Agents
 from analyzer.simulate.clos import Clos, Shape
 from netagent.wire.codec import encode
+from tests.analyzer.server.test_intended import DROP, policies
 from tests.analyzer.server.test_routes import MSGPACK, on, problem
 
 CLOS = Clos(Shape(hosts=4, hosts_per_segment=2, spines=2, replicas=4, stages=1), seed=1)
@@ -44,6 +47,30 @@ def test_a_task_that_was_well_is_innocent_and_what_was_looked_at_is_told(tmp_pat
         then = since - inquiries.RECENT_NS
         earlier = (await ask(lab, since=then - 10**12, until=then)).json()
         assert (earlier["answer"], earlier["walks"]) == ("cannot tell", {})
+
+    on(tmp_path, work)
+
+
+def test_that_a_policy_refuses_packets_is_told_as_by_a_diagnosis(tmp_path, monkeypatch):
+    seen = asdict(DROP)
+
+    async def dropped(pairs, _put, **_):
+        return [
+            {"source": str(a), "target": str(b), "outcome": "cannot_tell", "component": None,
+             "text": "sent to the controller", "observations": [seen], "tree": []}
+            for a, b in pairs
+        ]  # fmt: skip
+
+    async def work(lab):
+        since, until = await filled(lab, 1)
+        monkeypatch.setattr(lab.analyzer.judge, "walks", dropped)
+        lab.analyzer.intended = Intended(policies=policies)
+        found = (await ask(lab, since=since, until=until)).json()
+        [count] = found["walks"].values()
+        assert found["walks"] == {"refused": count}
+        [against] = found["against"]
+        assert against.startswith(f"{count} walks through the flow tables end as 'refused': ")
+        assert "`netagent-analyzer diagnose`" in against
 
     on(tmp_path, work)
 

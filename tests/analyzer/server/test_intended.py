@@ -38,7 +38,7 @@ def explained(known, *walks):
 @pytest.mark.parametrize(
     ("known", "by"),
     [
-        (Intended(intent(is_enabled=False)), "logical port p-a is disabled"),
+        (Intended(intent(is_enabled=False)), "logical port p-a, which is disabled"),
         (Intended(policies=policies), "quarantine"),
         (Intended(intent(is_enabled=False), policies=policies), "quarantine"),
     ],
@@ -67,7 +67,7 @@ def test_that_one_way_is_refused_decides_where_the_other_one_is_not_known():
     walk = {**WALK, "component": None, "outcome": "cannot_tell", "text": "no answer"}
     [told] = explained(Intended(policies=policies), walk)
     assert (told["outcome"], told["component"]) == ("refused", TABLE)
-    assert (told["layer"], told["text"]) == ("overlay", "refused by quarantine: no answer")
+    assert (told["layer"], told["text"]) == ("overlay", "refused by quarantine")
 
 
 def test_ends_are_found_by_what_controllers_and_hosts_say():
