@@ -62,11 +62,14 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
     if ladder.asked is None and ladder.translated is None:
         return  # it says nothing of steps: that a port is nowhere may be all that it knows
     name = TRANSLATION if intent.source == OVN else f"translation {intent.source}"
+    # Of a port that another controller leaves out nothing is known; OVN has a row for each.
     untold = tuple(
         each.name
         for state in sight.heard.values()
         for each in state.ports
-        if each.name in intent.ports and each.name not in intent.placements
+        if intent.source == OVN
+        and each.name in intent.ports
+        and each.name not in intent.placements
     )
     read = {"plugged in and not translated": quoted(untold)} if untold else {}
     if ladder.asked is not None and ladder.translated is not None:

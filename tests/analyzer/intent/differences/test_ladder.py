@@ -47,6 +47,18 @@ def test_another_controllers_translation_has_its_name():
     assert (told.part, "translation acme is at 6" in told.text) == ("translation acme", True)
 
 
+def test_ports_that_another_controller_leaves_out_say_nothing_of_its_translation():
+    cluster = Cluster()
+    sight = cluster.sight()
+    placements = dict(sight.intent.placements)
+    placements.pop(next(iter(placements)))
+    for left in (placements, {}):
+        intent = replace(sight.intent, placements=left)
+        assert len(list(translation(replace(sight, intent=intent)))) == 1
+        others = replace(sight, intent=replace(intent, source="acme"))
+        assert list(translation(others)) == []
+
+
 @pytest.mark.parametrize("asked", [None, 7, 8])
 @pytest.mark.parametrize("translated", [None, 6, 7])
 def test_a_translation_is_behind_where_both_numbers_say_so(asked, translated):
