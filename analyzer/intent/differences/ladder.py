@@ -11,7 +11,7 @@ from analyzer.intent.differences.contract import SHARED, Mismatch, Sight, quoted
 from analyzer.intent.model import Chassis
 from analyzer.intent.ovn import SOURCE as OVN
 from netagent.model.finding import FindingKind
-from netagent.wire.controller import ControllerState, Working
+from netagent.wire.controller import Working
 
 AWAY_NS = 30_000_000_000
 """Nanoseconds for which a controller cannot be read before it is told. Chosen: after the loss of
@@ -67,9 +67,7 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
         each.name
         for state in sight.heard.values()
         for each in state.ports
-        if intent.source == OVN
-        and each.name in intent.ports
-        and each.name not in intent.placements
+        if intent.source == OVN and each.name in intent.ports and each.name not in intent.placements
     )
     read = {"plugged in and not translated": quoted(untold)} if untold else {}
     if ladder.asked is not None and ladder.translated is not None:
@@ -106,17 +104,15 @@ def instances(sight: Sight) -> Iterator[Mismatch]:
         if state.working in _DOES:
             text = f"the controller's instance on {host} {_DOES[state.working]}"
             text += ": it installs nothing of what is new"
-            yield _stale(host, state, text, {}, is_whole=gone, mark="not working")
+            yield _stale(host, sight, text, {}, is_whole=gone, mark="not working")
         elif gone:
             text = f"{host} runs its instance, and its controller has no record of {state.chassis}"
-            yield _stale(host, state, text, {}, is_whole=True, mark="gone")
+            yield _stale(host, sight, text, {}, is_whole=True, mark="gone")
         elif chassis is not None and not sight.is_blind:
-            yield from _behind(host, state, chassis, sight)
+            yield from _behind(host, chassis, sight)
 
 
-def _behind(
-    host: str, state: ControllerState, chassis: Chassis, sight: Sight
-) -> Iterator[Mismatch]:
+def _behind(host: str, chassis: Chassis, sight: Sight) -> Iterator[Mismatch]:
     # Nobody has installed what is not translated: a word of before the database was set back, or
     # no true one. Both are rows of one database, so neither is read later than the other.
     translated = sight.intent.ladder.translated
@@ -134,22 +130,24 @@ def _behind(
     text = f"{host} has installed {chassis.installed}, and "
     text += f"others {newest}" if whose == "others" else f"{newest} is translated"
     read = {"installed": str(chassis.installed), whose: str(newest)}
-    yield _stale(host, state, text, read, mark=str(chassis.installed))
+    yield _stale(host, sight, text, read, mark=str(chassis.installed))
 
 
 def _stale(
     host: str,
-    state: ControllerState,
+    sight: Sight,
     text: str,
     read: dict[str, str],
     *,
     mark: str,
     is_whole: bool = False,
 ) -> Mismatch:
+    state = sight.heard[host]
     said = {"instance": state.working.value, "chassis": state.chassis}
     if state.generation is not None:
         said["generation on the host"] = str(state.generation)
-    ports = tuple(each.name for each in state.ports if not each.is_installed)
+    missing = (each.name for each in state.ports if not each.is_installed)
+    ports = tuple(missing) if sight.knows_installed else ()
     return Mismatch(
         FindingKind.CONTROLLER_STALE, host, text, STALE_NS, read | said, (host,), is_whole, ports,
         mark=mark,

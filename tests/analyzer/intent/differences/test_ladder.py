@@ -2,7 +2,9 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
+from analyzer.intent.differences.contract import HostSaid, Sight
 from analyzer.intent.differences.ladder import away, instances, translation
 from analyzer.intent.model import Ladder
 from netagent.model.finding import FindingKind
@@ -86,7 +88,7 @@ def test_ports_that_nobody_is_plugged_in_for_say_nothing_of_the_translation():
     "how", [Working.STOPPED, Working.SILENT, Working.CUT_OFF, Working.CONNECTED]
 )
 def test_an_instance_that_does_not_work_is_told_with_what_it_did_not_install(how):
-    cluster = Cluster(ports=0)
+    cluster = Cluster(ports=1)
     cluster.host["h1"].working = how
     plug = cluster.plug(cluster.declare(), "h1")
     told = list(instances(cluster.sight()))
@@ -101,6 +103,31 @@ def test_an_instance_that_does_not_work_is_told_with_what_it_did_not_install(how
         False,
     )
     assert each.evidence["instance"] == how.value
+
+
+@pytest.mark.parametrize(
+    ("source", "says_so", "costs"),
+    [("ovn", True, True), ("ovn", False, False), ("acme", True, False)],
+)
+def test_where_no_port_is_ever_said_to_have_flows_none_is_without(source, says_so, costs):
+    """Else a leaf that cuts a host off from its controller, too, would be that instance's fault."""
+    cluster = Cluster(ports=0)
+    name = cluster.plug(cluster.declare(), "h1").name
+    cluster.plug(cluster.declare(), "h2")
+    cluster.host["h1"].working = Working.CUT_OFF
+    cluster.settle()
+    said = {}
+    for host in cluster.host.values():
+        state = cluster.state(host)
+        ports = [
+            structs.replace(port, is_installed=says_so and port.is_installed)
+            for port in state.ports
+        ]
+        state = structs.replace(state, source=source, ports=tuple(ports))
+        said[host.name] = HostSaid(state, cluster.now_ns)
+    intent = replace(cluster.intent(), source=source)
+    (told,) = instances(Sight(intent, said, cluster.endpoints(), cluster.now_ns))
+    assert told.ports == ((name,) if costs else ())
 
 
 def test_a_host_without_a_record_is_reached_by_nobody():
