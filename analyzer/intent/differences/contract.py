@@ -99,7 +99,7 @@ class Sight:
     hosts: set[str] = field(init=False)
     """Names of all hosts that were ever heard."""
     knows_installed: bool = field(init=False)
-    """Whether any port is said to have its flows. Only OVN says so, from 20.12 on."""
+    """Whether any port is said to have its flows. Only OVN says so, from 21.03 on (its NEWS)."""
 
     def __post_init__(self) -> None:
         endpoints = tuple(self.endpoints)
