@@ -139,9 +139,7 @@ def test_a_host_without_a_record_is_reached_by_nobody():
     assert list(instances(cluster.sight())) == []
 
 
-@pytest.mark.parametrize(
-    ("installed", "behind"), [(6, ["h1"]), (7, []), (8, ["h0", "h2", "h3"]), (None, [])]
-)
+@pytest.mark.parametrize(("installed", "behind"), [(6, ["h1"]), (7, []), (8, ["ovn"]), (None, [])])
 def test_behind_is_who_installed_less_than_another(installed, behind):
     cluster = Cluster(ports=0)
     cluster.asked = cluster.translated = 8
@@ -155,7 +153,43 @@ def test_who_says_that_it_has_what_is_not_translated_puts_nobody_behind(translat
     cluster.translated = translated
     cluster.chassis["chassis-1"] = replace(cluster.chassis["chassis-1"], installed=1 << 60)
     behind = [each.part for each in instances(cluster.sight())]
-    assert behind == ([] if translated else ["h0", "h2", "h3"])
+    assert behind == ([] if translated else ["ovn"])
+
+
+@pytest.mark.parametrize(
+    ("installed", "told"),
+    [
+        ([8, 8], []),
+        ([8, 7], ["h1"]),  # of two, by the other's word
+        ([8, 7, 7], ["ovn"]),
+        ([8, 8, 7], ["h2"]),
+        ([8, 8, 7, 7], ["h2", "h3"]),
+        ([8, 7, 7, 7], ["ovn"]),
+        ([8, 7, 7, 3], ["ovn", "h3"]),
+        ([7, 7, 7, 7], []),  # all of them: by no host's word is there more
+        ([8, 8, 8, 7, 6, 5], ["h3", "h4", "h5"]),
+        ([9], []),  # more than is translated
+    ],
+)
+def test_what_most_hosts_lack_is_none_of_theirs(installed, told):
+    cluster = Cluster(hosts=len(installed), ports=0)
+    cluster.asked = cluster.translated = 8
+    for n, each in enumerate(installed):
+        cluster.chassis[f"chassis-{n}"] = replace(cluster.chassis[f"chassis-{n}"], installed=each)
+    found = list(instances(cluster.sight()))
+    assert [each.part for each in found] == told
+    assert not any(each.hosts for each in found if each.part == "ovn")
+
+
+@pytest.mark.parametrize("installed", [1, 8])
+def test_records_of_hosts_that_are_gone_acquit_nobody(installed):
+    cluster = Cluster(hosts=2, ports=0)
+    cluster.asked = cluster.translated = 8
+    cluster.chassis["chassis-0"] = replace(cluster.chassis["chassis-0"], installed=8)
+    for n in range(5):
+        gone = replace(cluster.chassis["chassis-1"], name=f"gone-{n}", installed=installed)
+        cluster.chassis[gone.name] = gone
+    assert [each.part for each in instances(cluster.sight())] == ["h1"]
 
 
 def test_one_host_alone_is_behind_nobody_and_records_of_nobody_count_not():
