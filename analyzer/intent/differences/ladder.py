@@ -107,7 +107,10 @@ def instances(sight: Sight) -> Iterator[Mismatch]:
         if state.working in _DOES:
             text = f"the controller's instance on {host} {_DOES[state.working]}"
             text += ": it installs nothing of what is new"
-            yield _stale(host, sight, text, {}, is_whole=gone, mark="not working")
+            # Where its record moves on, something does: the host looks in the wrong place, or at
+            # an instance that computes.
+            mark = f"not working, at {chassis.installed if chassis else None}"
+            yield _stale(host, sight, text, {}, is_whole=gone, mark=mark)
         elif gone:
             text = f"{host} runs its instance, and its controller has no record of {state.chassis}"
             yield _stale(host, sight, text, {}, is_whole=True, mark="gone")

@@ -409,3 +409,21 @@ def test_nobody_is_accused_where_databases_and_hosts_are_only_late(most, seed):
     churn = Churn(cluster)
     for n in range(100):
         assert named(churn.step()) == [], n
+
+
+@pytest.mark.parametrize("how", [Working.STOPPED, Working.SILENT, Working.CUT_OFF])
+@pytest.mark.parametrize("moves", [True, False])
+def test_an_instance_whose_record_moves_on_works_whatever_its_host_can_see(how, moves):
+    cluster = Cluster(asking=1.0)
+    cluster.host["h1"].working = how
+    settle = cluster.settle
+
+    def settled():
+        settle()
+        if moves:
+            record = cluster.chassis["chassis-1"]
+            cluster.chassis["chassis-1"] = replace(record, installed=cluster.translated)
+
+    cluster.settle = settled
+    told = named(cluster.after(300))
+    assert told == ([] if moves else [("controller-stale", "controller h1")])
