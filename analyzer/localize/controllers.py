@@ -30,8 +30,8 @@ SURE_FLOWS = 4
 """Flows of an endpoint that all end unanswered, from which on that is no chance. Chosen: where one
 in a hundred is lost otherwise, four are at once in 1e-8 of the windows."""
 SCATTERED = 0.1
-"""Most losses that were answered later, of what was sent until the last answers. Chosen: more than a
-network loses that is well. Where something that all flows share loses half of the probes, four of
+"""Most losses that were answered later, of what was sent until the last answers. Chosen: more than
+a network loses that is well. Where something that all flows share loses half of the probes, four of
 them end unanswered in one window of fourteen; with this in one of a thousand, at six probes each
 (`tests/analyzer/localize/test_controllers.py`). With one or two probes each it cannot speak."""
 WAITING = {
