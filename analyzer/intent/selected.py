@@ -15,10 +15,10 @@ from netagent.wire.zone import EXPLAINING
 
 Row = Mapping[str, Any]
 
-SOUTHBOUND = EXPLAINING["southbound"]
-"""Tables that tell which flows belong where, with their columns."""
 YOUNG: Mapping[str, Sequence[str]] = {"Static_MAC_Binding": ()}
-"""Further ones, whose rows flows are made of, too; older servers do not have them."""
+"""Tables that older servers do not have; flows are made of their rows, too."""
+SOUTHBOUND = {name: of for name, of in EXPLAINING["southbound"].items() if name not in YOUNG}
+"""Tables that tell which flows belong where, with their columns."""
 NORTHBOUND = EXPLAINING["northbound"]
 """Tables whose rows logical flows are made for, with what a row is called by."""
 _CALLED = {

@@ -35,7 +35,7 @@ def _verdict(awaited: Awaited) -> Verdict:
     return Verdict(
         component, component.layer, Symptom.MISSING, CONFIDENCE,
         f"container {awaited.container} of task {awaited.task} was declared and never registered: "
-        "no host has it, and nothing is measured of it",
+        "no agent has it, and nothing is measured of it",
         evidence=(Evidence(EvidenceKind.AWAITED, values),),
         missing=("why it did not start: its scheduler and its host know",),
     )  # fmt: skip

@@ -57,12 +57,14 @@ EXPLAINING: Mapping[str, Tables] = {
         "Multicast_Group": ("name",),
         "Load_Balancer": ("name",),
         "MAC_Binding": (),
+        "Static_MAC_Binding": (),
         "FDB": (),
         "DNS": (),
         "Encap": (),
     },
 }  # fmt: skip
-"""Which rows flows were made of, looked at where somebody asks why packets are dropped."""
+"""Which rows flows were made of, looked at where somebody asks why packets are dropped. Tables that
+a server lacks are left out."""
 PLUGGED: Mapping[str, Sequence[Any]] = {
     "Logical_Switch_Port": [["type", "==", ""]],
     "Port_Binding": [["type", "==", ""]],

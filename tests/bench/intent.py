@@ -142,8 +142,8 @@ def _cpu_s(pid: int | None) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _memory_mb(pid: int | None) -> int:
+def _memory_mb(pid: int | None) -> float:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
-            return int(line.split()[1]) // 1024
-    return 0
+            return round(int(line.split()[1]) / 1024, 1)
+    return 0.0

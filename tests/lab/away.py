@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from tests.lab import drill
 from tests.lab.catalogue import CATALOGUE, Spec
-from tests.lab.demo import SETTLE_S, Observer, Say
+from tests.lab.demo import SETTLE_S, SPARED_S, Observer, Say
 from tests.lab.drill import RECOVER_WITHIN_S, Plan, Tried
 from tests.lab.lab import Bursts, Lab
 from tests.lab.shape import Controller, Transport, driven_by
@@ -33,12 +33,14 @@ class Report:
     away_s: float = 0.0
     back_s: float | None = None
     """From the return of the controller until nothing was said of it; None where that never was."""
+    named: set[str] = field(default_factory=set)
+    """Whom incidents named after the last fault and for SPARED_S after the return."""
 
     @property
     def good(self) -> bool:
-        """Whether all was seen, and one thing was said of the controller until it was back."""
+        """Whether all was seen, one thing said of the controller until it was back, no more."""
         right = bool(self.tried) and all(one.right for one in self.tried)
-        return right and len(self.said) == 1 and self.back_s is not None
+        return right and len(self.said) == 1 and self.back_s is not None and not self.named
 
     def lines(self) -> list[str]:
         """Return the sums, for people."""
@@ -47,6 +49,7 @@ class Report:
             f"controller away for {self.away_s / 60:.1f} min",
             *drill.lines(self.tried),
             *(f"said of {component}, {back}: {text}" for component, text in self.said.items()),
+            f"named when it was back: {', '.join(sorted(self.named)) or 'nobody'}",
         ]
 
 
@@ -86,13 +89,14 @@ def run(lab: Lab, say: Say, *, minutes: float, seed: int) -> Report:
                 report.said |= _said(observer)
                 if time.monotonic() > began_s + 60 * minutes:
                     break
-            drill.quiet(observer)
+            report.named = drill.quiet(observer) - {*report.tried[-1].truths}
             report.away_s = time.monotonic() - began_s
             lab.begin_central()
             began_s = time.monotonic()
             if observer.wait(lambda: not _said(observer), timeout_s=RECOVER_WITHIN_S):
                 report.back_s = time.monotonic() - began_s
-            drill.quiet(observer)
+            # What differs from a controller has to last before anybody is named for it.
+            report.named |= drill.quiet(observer, watch_s=SPARED_S)
     finally:
         lab.down()
     return report
@@ -102,5 +106,5 @@ def _said(observer: Observer) -> dict[str, str]:
     return {
         each["component"]: each["text"]
         for each in observer.findings()
-        if each["kind"] == "controller-away"
+        if each["component"].startswith("controller ")
     }

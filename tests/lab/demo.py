@@ -58,8 +58,9 @@ LASTING_S = dict.fromkeys(
     ("controller-frozen", "controller-cut-off", "tunnel-address-taken", "translation-stale"), 150.0
 ) | {"ghost-chassis": 360.0, "port-contested": 90.0}
 """Seconds more for what costs no probe, or a part of them: it is told once it has lasted."""
-SPARED_S = 30.0
-"""Seconds for which nobody may be named where somebody intends what is lost."""
+SPARED_S = 150.0
+"""Seconds for which nobody may be named where somebody intends what is lost. Chosen: longer than
+what differs from a controller has to last before anybody is named for it."""
 OUTPUT_OVN = "build/demo-ovn.json"
 OUTPUT = {Transport.UDP: "build/demo.json", Transport.RDMA: "build/demo-rdma.json"}
 SHAPES = {

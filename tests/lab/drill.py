@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.catalogue import CATALOGUE, Spec
-from tests.lab.demo import SETTLE_S, WINDOW_S, Observer, Say, record
+from tests.lab.demo import (
+    INTENDED,
+    LASTING_S,
+    NOTED,
+    SETTLE_S,
+    SPARED_S,
+    WINDOW_S,
+    Observer,
+    Say,
+    record,
+)
 from tests.lab.errors import LabError
 from tests.lab.lab import Bursts, Lab
 from tests.lab.shape import Controller, Shape, Transport, driven_by, host_number, rnic
@@ -83,8 +93,13 @@ def run(
             observer.wait(lambda: False, timeout_s=SETTLE_S[Transport.UDP])
             state = lab.state()
             if each:
-                return list(tries(lab, observer, singles(state, seed, only), say))
-            return list(islice(tries(lab, observer, _pairs(state, seed), say), pairs))
+                tried = list(tries(lab, observer, singles(state, seed, only), say))
+            else:
+                tried = list(islice(tries(lab, observer, _pairs(state, seed), say), pairs))
+            if tried:  # nobody comes after the last one to find what it left behind
+                late = quiet(observer) - {*tried[-1].truths, *tried[-1].wrong}
+                tried[-1] = replace(tried[-1], wrong=(*tried[-1].wrong, *sorted(late)))
+            return tried
     finally:
         lab.down()
 
@@ -157,7 +172,7 @@ def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) ->
             watch(rng.uniform(0, WINDOW_S))
             at_ns = time.time_ns()
             faults.append(_injected(lab, name, target, began_ns))
-            if faults[-1].truth != NOBODY:
+            if faults[-1].truth != NOBODY and name not in NOTED:
                 began_ns[faults[-1].truth.component] = at_ns
         if blind := [fault for fault in faults if CATALOGUE[fault.name].blind]:
             watch(BLIND_S)
@@ -165,7 +180,7 @@ def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) ->
             for fault in blind:
                 lab.heal(fault.key)
         else:
-            watch(NAME_WITHIN_S, began_ns)
+            watch(name_within_s(plans), began_ns)
         watch(WATCH_S)
         early |= _recovered(observer) if blind else set()
         at = {str(one["component"] or ""): one["localized_ns"] for one in observer.new()}
@@ -194,6 +209,12 @@ def attempt(lab: Lab, observer: Observer, seed: int, plans: Sequence["Plan"]) ->
     )
 
 
+def name_within_s(plans: Iterable["Plan"]) -> float:
+    """Return the seconds to name all of them: of what is a controller's, some has to last."""
+    more = (LASTING_S.get(name, SPARED_S if name in INTENDED else 0.0) for name, _ in plans)
+    return NAME_WITHIN_S + max(more)
+
+
 def _recovered(observer: Observer) -> set[str]:
     """Return the named components of which is said that all is well again."""
     return _names(one for one in observer.new() if one["state"] == "recovered")
@@ -212,10 +233,11 @@ def _over(observer: Observer) -> bool:
     return all(one["state"] == "recovered" for one in observer.new())
 
 
-def quiet(observer: Observer) -> set[str]:
+def quiet(observer: Observer, *, watch_s: float | None = None) -> set[str]:
     """Wait until all is well; return whom incidents named that were not known, and know them.
 
-    Raises LabError where somebody is still named after RECOVER_WITHIN_S.
+    Looks on for `watch_s`, else for two windows. Raises LabError where somebody is still named
+    after RECOVER_WITHIN_S.
     """
     named: set[str] = set()
 
@@ -232,7 +254,7 @@ def quiet(observer: Observer) -> set[str]:
     if stays := _names(going_on()):
         problem = f"the lab does not recover: {', '.join(sorted(stays))}"
         raise LabError(problem, "see: netagent-analyzer incidents")
-    observer.wait(look, timeout_s=2 * WINDOW_S)
+    observer.wait(look, timeout_s=2 * WINDOW_S if watch_s is None else watch_s)
     return named | _names(observer.remember())
 
 
@@ -271,7 +293,7 @@ def _pairs(state: State, seed: int) -> Iterator[tuple[int, list[Plan]]]:
 def draw(state: State, seed: int) -> list[Plan]:
     """Return two faults that share no part: of one rail, of two layers, or any, in turn."""
     rng = random.Random(seed)
-    specs = [spec for spec in _specs(state) if not spec.blameless]
+    specs = [spec for spec in _specs(state) if not spec.blameless and spec.name not in NOTED]
     for _ in range(DRAWS):
         plans = [(spec.name, rng.choice(targets(spec, state))) for spec in rng.sample(specs, 2)]
         (one, first), (other, second) = plans

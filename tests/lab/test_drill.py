@@ -187,3 +187,41 @@ def test_what_opens_before_a_fault_that_cannot_be_done_counts_in_the_next_try(
 
     tried = drilled(monkeypatch, client, attempt)
     assert [one.between for one in tried] == [("host h9",), ()]
+
+
+def test_what_opens_after_the_last_try_counts_in_it(
+    monkeypatch: pytest.MonkeyPatch, client: httpx.Client, told: Told
+) -> None:
+    made = iter([None, "host h9"])
+
+    def attempt(_lab: Mock, observer: Observer, *_: object) -> Tried:
+        observer.remember()
+        opened(told, next(made))
+        return RIGHT
+
+    tried = drilled(monkeypatch, client, attempt)
+    assert [one.wrong for one in tried] == [(), ("host h9",)]
+    assert [one.right for one in tried] == [True, False]
+
+
+def test_a_controller_s_fault_has_the_time_that_it_has_to_last() -> None:
+    plain = drill.name_within_s([("link-loss", "x")])
+    assert drill.name_within_s([("link-loss", "x"), ("controller-frozen", "h2")]) > plain + 120
+    assert drill.name_within_s([("policy-drop", "x")]) > plain + 120
+
+
+def test_what_is_a_finding_and_no_incident_is_waited_for_in_vain_by_nobody(
+    monkeypatch: pytest.MonkeyPatch, client: httpx.Client, told: Told
+) -> None:
+    for limit in ("NAME_WITHIN_S", "WATCH_S"):
+        monkeypatch.setattr(drill, limit, 0.0)
+    monkeypatch.setattr(drill, "LASTING_S", {})
+    truth = SimpleNamespace(component="controller chassis ghost")
+    lab = Mock(inject=lambda name, target: SimpleNamespace(name=name, key=target, truth=truth))
+    observer = Observer(client)
+    assert drill.attempt(lab, observer, 1, [("ghost-chassis", "ghost")]).right
+    incident = {"id": "i", "component": truth.component, "state": "recovered", "summary": ""}
+    told.append(incident | {"localized_ns": 1})
+    assert not drill.attempt(lab, observer, 1, [("ghost-chassis", "ghost")]).right
+    drawn = {name for seed in range(200) for name, _ in draw(STATE, seed)}
+    assert "ghost-chassis" not in drawn

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from analyzer.intent.endpoints import Ends
 from analyzer.intent.model import Chassis, Intent
+from analyzer.intent.ovn import SOURCE as OVN
 from analyzer.intent.owners import owners
 from netagent.model.endpoint import Endpoint
 from netagent.model.finding import Finding, FindingKind
@@ -97,6 +98,8 @@ class Sight:
     """Chassis -> its host, the silent ones' too, as `analyzer.intent.owners` has it."""
     hosts: set[str] = field(init=False)
     """Names of all hosts that were ever heard."""
+    knows_installed: bool = field(init=False)
+    """Whether any port is said to have its flows. Only OVN says so, from 21.03 on (its NEWS)."""
 
     def __post_init__(self) -> None:
         endpoints = tuple(self.endpoints)
@@ -115,6 +118,9 @@ class Sight:
             and (not chassis or self.owners.get(chassis) == host)
         }
         self.ends = Ends(self.intent.ports, self.heard, endpoints)
+        every = (port for state in self.heard.values() for port in state.ports)
+        is_known = any(port.is_installed for port in every)
+        self.knows_installed = is_known and self.intent.source == OVN
 
     @property
     def is_blind(self) -> bool:

@@ -4,14 +4,15 @@
 What cannot be read is one finding, whatever hangs on it: nobody is accused of what nobody can see.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from analyzer.intent.differences.contract import SHARED, Mismatch, Sight, quoted
 from analyzer.intent.model import Chassis
 from analyzer.intent.ovn import SOURCE as OVN
 from netagent.model.finding import FindingKind
-from netagent.wire.controller import ControllerState, Working
+from netagent.wire.controller import Working
 
 AWAY_NS = 30_000_000_000
 """Nanoseconds for which a controller cannot be read before it is told. Chosen: after the loss of
@@ -62,11 +63,12 @@ def translation(sight: Sight) -> Iterator[Mismatch]:
     if ladder.asked is None and ladder.translated is None:
         return  # it says nothing of steps: that a port is nowhere may be all that it knows
     name = TRANSLATION if intent.source == OVN else f"translation {intent.source}"
+    # Of a port that another controller leaves out nothing is known; OVN has a row for each.
     untold = tuple(
         each.name
         for state in sight.heard.values()
         for each in state.ports
-        if each.name in intent.ports and each.name not in intent.placements
+        if intent.source == OVN and each.name in intent.ports and each.name not in intent.placements
     )
     read = {"plugged in and not translated": quoted(untold)} if untold else {}
     if ladder.asked is not None and ladder.translated is not None:
@@ -93,6 +95,8 @@ def _translation(
 def instances(sight: Sight) -> Iterator[Mismatch]:
     """Yield hosts whose instance installs nothing of what is new."""
     excused = {*_cut_off(sight)}
+    steps = _Steps.of(sight)
+    yield from _stuck(steps, sight)
     for host, state in sight.heard.items():
         chassis = sight.chassis_of(host)
         gone = chassis is None and bool(sight.intent.chassis) and not sight.is_blind
@@ -103,50 +107,102 @@ def instances(sight: Sight) -> Iterator[Mismatch]:
         if state.working in _DOES:
             text = f"the controller's instance on {host} {_DOES[state.working]}"
             text += ": it installs nothing of what is new"
-            yield _stale(host, state, text, {}, is_whole=gone, mark="not working")
+            # Where its record moves on, something does: the host looks in the wrong place, or at
+            # an instance that computes.
+            mark = f"not working, at {chassis.installed if chassis else None}"
+            yield _stale(host, sight, text, {}, is_whole=gone, mark=mark)
         elif gone:
             text = f"{host} runs its instance, and its controller has no record of {state.chassis}"
-            yield _stale(host, state, text, {}, is_whole=True, mark="gone")
+            yield _stale(host, sight, text, {}, is_whole=True, mark="gone")
         elif chassis is not None and not sight.is_blind:
-            yield from _behind(host, state, chassis, sight)
+            yield from _behind(host, chassis, steps, sight)
 
 
-def _behind(
-    host: str, state: ControllerState, chassis: Chassis, sight: Sight
-) -> Iterator[Mismatch]:
-    # Nobody has installed what is not translated: a word of before the database was set back, or
-    # no true one. Both are rows of one database, so neither is read later than the other.
-    translated = sight.intent.ladder.translated
-    others = [
-        each.installed
-        for each in sight.intent.chassis.values()
-        if each.is_registered and each.installed is not None and each.name != chassis.name
-        and (translated is None or each.installed <= translated)
-    ]  # fmt: skip
-    whose, newest = "others", max(others, default=0)
-    if sight.intent.zone and not others:  # a zone of one host has nobody to compare it with
-        whose, newest = "translated", translated or 0
-    if chassis.installed is None or chassis.installed >= newest:
+@dataclass(slots=True)
+class _Steps:
+    """What instances have installed, in order."""
+
+    working: list[int]
+    """Of those that are heard, and work."""
+    others: list[int]
+    """Of all other records: hosts without an agent, and such as are gone."""
+
+    @classmethod
+    def of(cls, sight: Sight) -> "_Steps":
+        # Nobody has installed what is not translated: a word of before the database was set back,
+        # or no true one. Both are rows of one database, so neither is read later than the other.
+        translated = sight.intent.ladder.translated
+        working = {each.chassis for host, each in sight.heard.items() if sight.connected(host)}
+        found: tuple[list[int], list[int]] = [], []
+        for each in sight.intent.chassis.values():
+            if not each.is_registered or each.installed is None:
+                continue
+            if translated is None or each.installed <= translated:
+                found[each.name not in working].append(each.installed)
+        return cls(*map(sorted, found))
+
+    @property
+    def count(self) -> int:
+        return len(self.working) + len(self.others)
+
+    @property
+    def newest(self) -> int:
+        return max((*self.working[-1:], *self.others[-1:]), default=0)
+
+    def is_behind(self, installed: int) -> bool:
+        """Return whether most others have more; what is not ahead may be a host that is gone."""
+        ahead = len(self.working) - bisect_right(self.working, installed)
+        elsewhere = len(self.others) - bisect_right(self.others, installed)
+        return ahead + elsewhere > max(0, SHARED * (len(self.working) - 1 + elsewhere))
+
+    def stuck(self) -> int | None:
+        """Return what most that work have, where some have more and nobody is behind for it."""
+        most = self.working[len(self.working) // 2] if self.working else self.newest
+        return most if most < self.newest and not self.is_behind(most) else None
+
+
+def _behind(host: str, chassis: Chassis, steps: _Steps, sight: Sight) -> Iterator[Mismatch]:
+    if chassis.installed is None:
+        return
+    if sight.intent.zone and steps.count < 2:  # there is nobody to compare it with
+        whose, newest = "translated", sight.intent.ladder.translated or 0
+        is_behind = chassis.installed < newest
+    else:
+        whose, newest = "others", steps.newest
+        is_behind = steps.is_behind(chassis.installed)
+    if not is_behind:
         return
     text = f"{host} has installed {chassis.installed}, and "
     text += f"others {newest}" if whose == "others" else f"{newest} is translated"
     read = {"installed": str(chassis.installed), whose: str(newest)}
-    yield _stale(host, state, text, read, mark=str(chassis.installed))
+    yield _stale(host, sight, text, read, mark=str(chassis.installed))
+
+
+def _stuck(steps: _Steps, sight: Sight) -> Iterator[Mismatch]:
+    """Yield that most hosts lack what some have: that is none of theirs, and no incident."""
+    installed, source = steps.stuck(), sight.intent.source
+    if installed is None or sight.is_blind or sight.intent.zone:
+        return
+    text = f"most hosts have installed {installed} of {source}, and others {steps.newest}"
+    read = {"installed": str(installed), "others": str(steps.newest)}
+    yield Mismatch(FindingKind.CONTROLLER_STALE, source, text, STALE_NS, read, mark=str(installed))
 
 
 def _stale(
     host: str,
-    state: ControllerState,
+    sight: Sight,
     text: str,
     read: dict[str, str],
     *,
     mark: str,
     is_whole: bool = False,
 ) -> Mismatch:
+    state = sight.heard[host]
     said = {"instance": state.working.value, "chassis": state.chassis}
     if state.generation is not None:
         said["generation on the host"] = str(state.generation)
-    ports = tuple(each.name for each in state.ports if not each.is_installed)
+    missing = (each.name for each in state.ports if not each.is_installed)
+    ports = tuple(missing) if sight.knows_installed else ()
     return Mismatch(
         FindingKind.CONTROLLER_STALE, host, text, STALE_NS, read | said, (host,), is_whole, ports,
         mark=mark,

@@ -6,6 +6,7 @@ from ipaddress import ip_address, ip_interface
 
 from analyzer.intent.differences.contract import Mismatch, Sight, quoted
 from analyzer.intent.model import Allowed, Port
+from netagent.model.address import canonical
 from netagent.model.finding import FindingKind
 from netagent.wire.controller import PluggedPort
 
@@ -26,7 +27,7 @@ def refused(sight: Sight) -> Iterator[Mismatch]:
             if not _is_here(plugged.name, host, sight):
                 continue
             if strange := _strange(port, plugged):
-                yield _refused(port, plugged, host, strange)
+                yield _refused(port, plugged, host, strange, sight)
 
 
 def _is_here(name: str, host: str, sight: Sight) -> bool:
@@ -35,7 +36,9 @@ def _is_here(name: str, host: str, sight: Sight) -> bool:
     return placement is not None and placement.chassis == sight.heard[host].chassis
 
 
-def _refused(port: Port, plugged: PluggedPort, host: str, strange: list[str]) -> Mismatch:
+def _refused(
+    port: Port, plugged: PluggedPort, host: str, strange: list[str], sight: Sight
+) -> Mismatch:
     text = f"{plugged.interface} of {host} has {quoted(strange)}, which port {port.name} refuses"
     allowed = (" ".join((each.mac, *each.addresses)) for each in port.allowed)
     read = {
@@ -44,8 +47,17 @@ def _refused(port: Port, plugged: PluggedPort, host: str, strange: list[str]) ->
     }  # fmt: skip
     return Mismatch(
         FindingKind.ADDRESS_REFUSED, f"port {port.name}", text, REFUSED_NS, read, (host,),
-        ports=(port.name,), interface=(host, plugged.interface),
+        ports=(port.name,) if _is_used(port, plugged, strange, sight) else (),
+        interface=(host, plugged.interface),
     )  # fmt: skip
+
+
+def _is_used(port: Port, plugged: PluggedPort, strange: list[str], sight: Sight) -> bool:
+    """Return whether all traffic is from what is refused: a second address costs only its own."""
+    ends = sight.ends.of(port.name)
+    used = {end.address for end in ends}
+    used |= {end.rdma.gid.removeprefix("::ffff:") for end in ends if end.rdma}
+    return plugged.mac in strange or not used.isdisjoint(canonical(each) or "" for each in strange)
 
 
 def _strange(port: Port, plugged: PluggedPort) -> list[str]:

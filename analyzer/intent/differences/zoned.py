@@ -75,7 +75,7 @@ class ZonedDifferences:
         for host, zone in self._zones.items():
             said = {host: states[host]} if host in states else {}
             sight = Sight(zone, said, by_host.get(host, ()), now_ns)
-            sight.hosts = whole.hosts
+            sight.hosts, sight.knows_installed = whole.hosts, whole.knows_installed
             told += self._of[host].look(sight)
         return tuple(sorted(told, key=lambda each: each.finding.key))
 

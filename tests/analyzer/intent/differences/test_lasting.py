@@ -24,7 +24,7 @@ HOSTS = {"h0", "h1", "h2"}
 def shaped(seed, hosts, ports):
     """Return a cluster with a port at each of the hosts where faults are done."""
     cluster = Cluster(seed, hosts, ports)
-    for host in sorted(HOSTS):
+    for host in sorted(HOSTS & cluster.host.keys()):
         cluster.plug(cluster.declare(), host)
     cluster.asking, cluster.lazy = cluster.rng.choice([0.0, 0.5, 1.0]), 0.3
     cluster.after(125)
@@ -132,7 +132,7 @@ class Churn:
             self.after(seconds, lambda: setattr(self.cluster, "frozen", False))
 
 
-@given(**SHAPES)
+@given(**SHAPES | {"hosts": st.integers(1, 8)})
 def test_a_healthy_cluster_raises_nothing_ever(seed, hosts, ports):
     churn = Churn(shaped(seed, hosts, ports))
     for n in range(120):
@@ -332,6 +332,35 @@ def test_who_says_that_it_is_another_host_with_its_port_accuses_nobody():
     assert lied(cluster, 200, lambda state: structs.replace(state, **lie)) == []
 
 
+ADDRESSES = [*(f"192.0.2.{n}" for n in (10, 11, 12, 200)), "203.0.113.9", "no address"]
+LIES = st.fixed_dictionaries({}, optional={
+    "chassis": st.sampled_from(["chassis-0", "chassis-1", "chassis-2", "x", ""]),
+    "encapsulations": st.lists(st.sampled_from(ADDRESSES), max_size=3).map(tuple),
+    "addresses": st.lists(st.sampled_from(ADDRESSES), max_size=4).map(tuple),
+    "working": st.sampled_from(Working),
+    "generation": st.sampled_from([0, 1 << 60]),
+    "ports": st.lists(st.builds(
+        PluggedPort, name=st.sampled_from(["p1", "p2", "p3", "p9"]),
+        interface=st.sampled_from(["x", "veth2", "veth4"]), is_installed=st.booleans(),
+        mac=st.sampled_from(["", "0a:00:00:00:00:01", "02:00:00:00:00:99"]),
+        addresses=st.lists(st.sampled_from(["10.0.0.1", "10.9.9.9"]), max_size=2).map(tuple),
+    ), max_size=4).map(tuple),
+})  # fmt: skip
+
+
+@given(SHAPES["seed"], st.integers(1, 4), LIES)
+def test_whatever_a_host_says_of_itself_no_other_is_accused(seed, hosts, lie):
+    """But a record or a port of its own may be, as it is by the truth."""
+    cluster = shaped(seed, hosts, 0)
+    others = {f"controller {what}{host}" for host in cluster.host for what in ("", "tunnel ")}
+    others -= {"controller h0", "controller tunnel h0"}
+    others |= {"controller ovn", "controller northd"} if hosts > 1 else set()
+    others |= {f"controller chassis chassis-{n}" for n in range(1, hosts)}
+    others |= {f"controller port {e.name}" for e in cluster.plugs.values() if e.host != "h0"}
+    told = lied(cluster, 400, lambda state: structs.replace(state, **lie))
+    assert others.isdisjoint(component for _, component in told)
+
+
 def test_who_offers_anothers_tunnel_hides_no_fault_of_that_host():
     cluster = shaped(1, 4, 3)
     cluster.host["h1"].working = Working.SILENT
@@ -409,3 +438,21 @@ def test_nobody_is_accused_where_databases_and_hosts_are_only_late(most, seed):
     churn = Churn(cluster)
     for n in range(100):
         assert named(churn.step()) == [], n
+
+
+@pytest.mark.parametrize("how", [Working.STOPPED, Working.SILENT, Working.CUT_OFF])
+@pytest.mark.parametrize("moves", [True, False])
+def test_an_instance_whose_record_moves_on_works_whatever_its_host_can_see(how, moves):
+    cluster = Cluster(asking=1.0)
+    cluster.host["h1"].working = how
+    settle = cluster.settle
+
+    def settled():
+        settle()
+        if moves:
+            record = cluster.chassis["chassis-1"]
+            cluster.chassis["chassis-1"] = replace(record, installed=cluster.translated)
+
+    cluster.settle = settled
+    told = named(cluster.after(300))
+    assert told == ([] if moves else [("controller-stale", "controller h1")])

@@ -2,9 +2,12 @@
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
+from analyzer.intent.differences.contract import HostSaid, Sight
 from analyzer.intent.differences.security import refused
 from analyzer.intent.model import Allowed
+from netagent.model.endpoint import RdmaAddress
 from tests.analyzer.intent.differences.clusters import Cluster
 
 MAC = "0a:00:00:00:00:01"
@@ -47,6 +50,35 @@ def test_an_address_inside_is_held_against_what_its_port_may_use(allowed, mac, a
     for each in told:
         assert f"has {refuses}, which port p1 refuses" in each.text
         assert (each.part, each.ports, each.hosts) == ("port p1", ("p1",), ("h1",))
+
+
+@pytest.mark.parametrize(
+    ("address", "gid", "costs"),
+    [
+        ("10.0.0.1", "", False),
+        ("10.0.0.1", "::ffff:10.0.0.1", False),
+        ("10.0.0.1", "2001:db8::5", True),
+        ("10.0.0.2", "::ffff:10.0.0.77", True),
+        ("2001:db8::5", "", True),
+    ],
+)
+def test_a_second_address_that_is_refused_is_not_why_all_is_lost(address, gid, costs):
+    """A leaf that dies beside it would be the port's fault, for as long as it is dead."""
+    cluster = Cluster(ports=0)
+    plug = cluster.plug(cluster.declare(), "h1")
+    allowed = (Allowed(MAC, ("10.0.0.1", "10.0.0.2")),)
+    cluster.port[plug.name] = replace(cluster.port[plug.name], allowed=allowed)
+    cluster.settle()
+    rdma = RdmaAddress("mlx5_0", gid, (1,), 1, 1024) if gid else None
+    ends = [replace(end, address=address, rdma=rdma) for end in cluster.endpoints()]
+    host = cluster.host["h1"]
+    (port,) = cluster.state(host).ports
+    odd = structs.replace(port, addresses=("10.0.0.1", "10.0.0.77", "2001:db8::5"))
+    state = structs.replace(cluster.state(host), ports=(odd,))
+    said = {"h1": HostSaid(state, cluster.now_ns)}
+    (told,) = refused(Sight(cluster.intent(), said, ends, cluster.now_ns))
+    assert "has 10.0.0.77, 2001:db8::5" in told.text
+    assert told.ports == (("p1",) if costs else ())
 
 
 def test_a_disabled_port_refuses_all_as_it_is_meant_to():

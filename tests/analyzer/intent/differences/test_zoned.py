@@ -134,6 +134,15 @@ def test_an_instance_that_installs_nothing_new_is_behind_its_own_translation():
     assert "h2 has installed 7, and 8 is translated" in told.finding.text
 
 
+def test_what_an_instance_did_not_install_is_known_as_others_say_what_they_did():
+    cluster = Zoned()
+    (port,) = cluster.states["h1"].ports
+    new = PluggedPort(name=port.name, interface=port.interface, mac=port.mac)
+    cluster.state("h1", working=Working.STOPPED, ports=(new,))
+    (told,) = cluster.after(STALE_NS)
+    assert told.endpoints == (EndpointId("x-h1", 0),)
+
+
 def test_a_port_that_its_own_zone_has_nowhere_is_told():
     cluster = Zoned()
     cluster.zone("h1", placements={"p-h1": Placement("p-h1")})

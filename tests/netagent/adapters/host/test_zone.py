@@ -116,6 +116,22 @@ def test_no_other_method_or_operation_is_in_its_code():
 # --- what is read ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("has", [True, False])
+def test_whatever_flows_are_made_of_is_read_where_the_server_has_it(tmp_path, has):
+    """Flows of a row that nobody read would be said to be stale: ovn-kubernetes has static MACs."""
+    table, row = "Static_MAC_Binding", {"_uuid": ["uuid", "5bad0001-0000-4000-8000-000000000000"]}
+
+    async def work(server, door):
+        if has:
+            server.schemas[SOUTHBOUND]["tables"][table] = {"columns": {"mac": {}}}
+        server.rows = {table: [row]}
+        return await door.read(ZoneRequest(explaining=True))
+
+    found = talk(tmp_path, work).databases[SOUTHBOUND]
+    assert found.away == ""
+    assert json.loads(inflated(found.rows)).get(table, []) == [row] * has
+
+
 def test_who_has_it_already_is_told_so_and_no_more(tmp_path):
     async def work(server, door):
         server.rows = {"NB_Global": [{"_uuid": ["uuid", "u"], "nb_cfg": 7}]}
