@@ -324,12 +324,17 @@ class IncidentBook:
 def _is_reason(verdict: Verdict, known: _Open) -> bool:
     """Return whether a controller is named where what it left out of hosts' tables was, or nobody.
 
-    It is told of late, as it has to last, and revises an incident of any age.
+    It is told of late, as it has to last, and revises an incident of any age. So does what is
+    missing in a table, where a controller had not been asked whether it wants that.
     """
-    if verdict.component is None or verdict.component.layer is not Layer.CONTROLLER:
+    if verdict.component is None:
         return False
     old = known.incident.verdict
     is_fact = old.confidence >= FACT_CONFIDENCE
+    if verdict.component.layer is Layer.OVERLAY:
+        return old.layer is Layer.OVERLAY and verdict.confidence >= FACT_CONFIDENCE > old.confidence
+    if verdict.component.layer is not Layer.CONTROLLER:
+        return False
     return old.layer in {None, Layer.OVERLAY} or (old.layer in OF_HOSTS and not is_fact)
 
 

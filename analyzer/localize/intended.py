@@ -19,6 +19,7 @@ from analyzer.questions import (
     MeaningReply,
     MeaningRequest,
     Meant,
+    Why,
 )
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -37,6 +38,8 @@ _ENDS = {Kind.TUNNEL, Kind.VSWITCH}
 """What misses a packet that no tunnel takes."""
 REFUSED, MISSING = "refused", "missing"
 """`analyzer.intent.reading.Meaning`'s values for these."""
+UNTOLD = "untold"
+"""The controller did not say in time what it wants there."""
 KEPT_NS = 60_000_000_000
 """Nanoseconds for which a policy is taken to stand, while walks are not answered. Chosen: a host
 that is too busy to answer is so for some windows, and a policy stands for longer."""
@@ -48,7 +51,7 @@ def read(
     """Return where walks end, as their controller has it; None for what a policy refuses.
 
     A walk of which nobody says more stays as it is; `missing` gets why not. And what the controller
-    said of each that was asked about, by `Meant.meaning`.
+    said of each that was asked about, by `Meant.meaning`; UNTOLD where it did not in time.
     """
     stopped: dict[OrderedPair, tuple[str, str, wire.End]] = {}
     for pair, reach in reaches.items():
@@ -80,6 +83,8 @@ def read(
         if not isinstance(reply, MeaningReply) or len(reply.meant) != len(pairs):
             why = reply.text if isinstance(reply, Failed) else "no answer to the question"
             missing.append(f"what the controller of {host} wants: {why}")
+            if isinstance(reply, Failed) and reply.why is Why.TIMEOUT:
+                said |= dict.fromkeys(pairs, UNTOLD)
             continue
         for pair, meant in zip(pairs, reply.meant, strict=True):
             told[pair] = _told(reaches[pair], host, bridge, meant)

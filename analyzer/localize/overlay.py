@@ -8,6 +8,7 @@ that ends in "cannot tell" blames nobody.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from analyzer.detect.flows import Flows, FlowView, unconnected_pairs
 from analyzer.localize import intended, walks
@@ -43,6 +44,11 @@ SIBLINGS = 2
 """Most healthy destinations walked beside each failing source. Chosen: they show the VNI that the
 source otherwise uses; two show whether it is always the same."""
 
+UNTOLD = "whether the controller wants this: it could not be asked in time"
+UNTOLD_CONFIDENCE = 0.9
+"""Confidence in an entry of which its controller says nothing. Chosen: less than a fact's, since a
+policy may intend it; what is known later revises it."""
+
 Walks = Mapping[OrderedPair, LocalWalk]
 _ANY: walks.Ports = {}
 
@@ -73,9 +79,11 @@ class Overlay:
         reaches, egress, ingress, missing = yield from reaches_of(
             pairs, beside, case.endpoints, self._context, source_ports_of([*pairs, *beside], flows)
         )
+        doubtful: set[OrderedPair] = set()
         if case.is_driven:
-            reaches = yield from self._intended(case, pairs, reaches, egress, ingress)
-        explained, untold = explain(reaches, flows.where(flows.lost > 0), case.endpoints)
+            reaches, doubtful = yield from self._intended(case, pairs, reaches, egress, ingress)
+        failing = flows.where(flows.lost > 0)
+        explained, untold = explain(reaches, failing, case.endpoints, doubtful)
         case.missing += [*missing, *untold]
         doubts.walked = Walked(reaches, egress)
         return explained
@@ -87,8 +95,11 @@ class Overlay:
         reaches: Mapping[OrderedPair, Reach],
         egress: Walks,
         ingress: Walks,
-    ) -> Asking[dict[OrderedPair, Reach]]:
-        """Return what is at fault by the controller too; who is refused is out of the case."""
+    ) -> Asking[tuple[dict[OrderedPair, Reach], set[OrderedPair]]]:
+        """Return what is at fault by the controller too; who is refused is out of the case.
+
+        And the pairs of which it did not say whether it wants that.
+        """
         read, said = yield from intended.read(reaches, egress, ingress, case.missing)
         still = self._apart.saw(pairs, read, said, case.window.start_ns)
         refused = still | {unordered(pair) for pair, reach in read.items() if reach is None}
@@ -100,7 +111,8 @@ class Overlay:
             for pair, reach in read.items()
             if reach is not None and unordered(pair) not in still
         }
-        return intended.astray(stays, case.endpoints, case.differences)
+        untold = {pair for pair, meaning in said.items() if meaning == intended.UNTOLD}
+        return intended.astray(stays, case.endpoints, case.differences), untold
 
 
 def reaches_of(
@@ -206,10 +218,15 @@ def _with_vni(
 
 
 def explain(
-    reaches: Mapping[OrderedPair, Reach], failing: Sequence[FlowView], endpoints: Endpoints
+    reaches: Mapping[OrderedPair, Reach],
+    failing: Sequence[FlowView],
+    endpoints: Endpoints,
+    doubtful: Collection[OrderedPair] = (),
 ) -> tuple[list[Explained], list[str]]:
     """Return a verdict per faulty entry, with the failing flows it accounts for, and what is
     missing where a walk could not tell.
+
+    Of pairs that are `doubtful` it is not known whether a controller wants it so.
     """  # noqa: D205 - one sentence
     faults: dict[Component, list[OrderedPair]] = defaultdict(list)
     missing: list[str] = []
@@ -228,7 +245,10 @@ def explain(
             if _group(v.flow.source, v.flow.target, endpoints) in groups
             or (v.run and shared.intersection(pair_of(v.flow)))
         )
-        explained.append(Explained(verdict_of(component, pairs, reaches, flows), flows))
+        verdict = verdict_of(component, pairs, reaches, flows)
+        if component.kind is not Kind.CONTROLLER and set(pairs) <= set(doubtful):
+            verdict = replace(verdict, confidence=UNTOLD_CONFIDENCE, missing=(UNTOLD,))
+        explained.append(Explained(verdict, flows))
     return explained, missing
 
 

@@ -186,6 +186,15 @@ def test_an_old_incident_or_other_pairs_are_not_revised():
     assert kept.standing() == {LINK, other, AGENT}
 
 
+@pytest.mark.parametrize(("before", "is_revised"), [(0.9, True), (0.99, False)])
+def test_what_a_controller_wants_revises_an_entry_of_which_it_said_nothing(before, is_revised):
+    kept = IncidentBook()
+    default, hole = (Component.parse(f"flow h0/br-int/table={table}") for table in (34, 33))
+    apply(kept, verdict(default, confidence=before))
+    apply(kept, verdict(hole, confidence=0.99), at=YOUNG_NS + 1)
+    assert kept.standing() == ({hole} if is_revised else {default, hole})
+
+
 def test_insufficient_evidence_opens_only_if_it_lasts():
     kept = IncidentBook()
     assert apply(kept, verdict(None, confidence=0.4)) == []

@@ -2,7 +2,7 @@
 import pytest
 
 from analyzer.intent.differences.contract import Difference
-from analyzer.localize.intended import KEPT_NS, Apart, astray, read
+from analyzer.localize.intended import KEPT_NS, UNTOLD, Apart, astray, read
 from analyzer.questions import CHANGED, Failed, MeaningReply, Meant, Why
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -36,6 +36,15 @@ def told(reaches, egress, ingress, *replies):
         reaches, _ = done.value
         return ([] if not replies else asks), reaches, missing
     raise AssertionError("it asks twice")
+
+
+@pytest.mark.parametrize(("why", "said"), [(Why.TIMEOUT, {PAIR: UNTOLD}), (Why.CANNOT, {})])
+def test_a_controller_that_is_too_late_may_want_what_is_so(why, said):
+    asking = read({PAIR: stopped()}, {PAIR: walk()}, {}, [])
+    next(asking)
+    with pytest.raises(StopIteration) as done:
+        asking.send([Failed(why, "why")])
+    assert done.value.value == ({PAIR: stopped()}, said)
 
 
 def meant(**values):
@@ -82,6 +91,7 @@ UNREAD = Reach("cannot_tell", None, "no answer")
         ({PAIR: UNREAD, BACK: ARRIVES}, {}, True),
         ({PAIR: stopped(), BACK: ARRIVES}, {}, True),  # the controller was not
         ({PAIR: stopped(), BACK: ARRIVES}, {PAIR: "unasked"}, True),
+        ({PAIR: stopped(), BACK: ARRIVES}, {PAIR: UNTOLD}, True),
         ({PAIR: ARRIVES, BACK: ARRIVES}, {}, False),
         ({PAIR: stopped(), BACK: ARRIVES}, {PAIR: "missing"}, False),
         ({PAIR: None, BACK: ARRIVES}, {PAIR: CHANGED}, False),

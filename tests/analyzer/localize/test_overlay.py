@@ -9,6 +9,8 @@ from analyzer.localize.overlay import (
     MAX_PAIRS,
     PAIRS_PER_GROUP,
     SIBLINGS,
+    UNTOLD,
+    UNTOLD_CONFIDENCE,
     choose,
     explain,
     siblings,
@@ -72,6 +74,16 @@ def test_pairs_stopped_by_one_entry_are_one_verdict_with_all_flows_of_their_host
     assert explained.verdict.summary == "missed: no flow"
     assert list(explained.flows) == failing[:2]
     assert missing == []
+
+
+def test_an_entry_that_a_controller_may_want_is_no_fact():
+    reaches = {(A, B): Reach("dropped", TABLE, "drop"), (B, A): Reach("delivered", None, "ok")}
+    (explained,), _ = explain(reaches, [view(A, B, 9)], ENDPOINTS, {(A, B)})
+    assert (explained.verdict.component, explained.verdict.confidence) == (TABLE, UNTOLD_CONFIDENCE)
+    assert explained.verdict.missing == (UNTOLD,)
+    port = controller("port p")
+    (explained,), _ = explain({(A, B): Reach("dropped", port, "no flow")}, [], ENDPOINTS, {(A, B)})
+    assert (explained.verdict.confidence, explained.verdict.missing) == (0.99, ())
 
 
 def test_a_tunnel_explains_all_flows_of_its_rnic_that_are_dying():
