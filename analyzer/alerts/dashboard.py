@@ -114,7 +114,12 @@ def dashboard() -> dict[str, Any]:
         "time": {"from": "now-3h", "to": "now"},
         "templating": {
             "list": [
-                {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Source"}
+                {
+                    "name": "datasource",
+                    "type": "datasource",
+                    "query": "prometheus",
+                    "label": "Source",
+                }
             ]
         },
         "panels": list(_panels()),

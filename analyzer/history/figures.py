@@ -218,7 +218,9 @@ class Figures:
 
     def told(self, *, findings: Mapping[str, int], history: Mapping[str, int]) -> Told:
         """Return all, with what others know."""
-        named = [((task, _rail(a), _rail(b)), place) for (task, a, b), place in self._places.items()]
+        named = [
+            ((task, _rail(a), _rail(b)), place) for (task, a, b), place in self._places.items()
+        ]
         every = [*named, ((OTHERS, OTHERS, OTHERS), 0)] if self._sent[0] else named
         return Told(
             groups=tuple(self._group(*each) for each in sorted(every)),

@@ -175,7 +175,7 @@ FAMILIES = (
     *_counters(
         summaries="Summaries stored.",
         duplicates="Summaries that were there already.",
-        summary_bytes="Bytes of summaries received.",
+        received_bytes="Bytes of summaries received.",
         bad_summaries="Summaries that could not be used.",
         bad_inventories="Inventories of hosts that could not be used.",
         bad_controllers="What hosts said of controllers that could not be used.",
@@ -198,7 +198,7 @@ FAMILIES = (
         stood_still="Times that the analyzer stood still.",
         judge_starts="Judges started; the first one included.",
         worker_crashes="Background workers that had to be started again.",
-        history_minutes_lost="Minutes of history that were not written.",
+        history_lost="Minutes of history that were not written.",
     ),
     *_gauges(
         start_time_seconds="Unix time of the start.",

@@ -20,7 +20,7 @@ def judged(told: Told, *, age_ns: int, wall_ns: int) -> Iterator[Family]:
     yield "flows_path_unknown", [((), float(told.unknown_paths))]
     yield "findings", [((kind,), float(count)) for kind, count in sorted(told.findings.items())]
     yield "windows_judged_total", [((), float(told.windows))]
-    yield "history_minutes_lost_total", [((), float(told.history.get("minutes_lost", 0)))]
+    yield "history_lost_total", [((), float(told.history.get("minutes_lost", 0)))]
     if told.newest_end_ns:
         age_s = max(0, wall_ns - told.newest_end_ns) / 1e9
         yield "window_age_seconds", [((), age_s)]

@@ -9,7 +9,7 @@ from analyzer.server.analyzer import Analyzer
 from analyzer.server.metrics.families import Row
 
 RECEIVED = (
-    "summaries", "duplicates", "summary_bytes", "bad_summaries", "bad_inventories",
+    "summaries", "duplicates", "bad_summaries", "bad_inventories",
     "bad_controllers", "bad_unprobed", "refused_summaries", "registrations", "unreadable_summaries",
 )  # fmt: skip
 """Names of the analyzer's counters."""
@@ -32,6 +32,7 @@ def own(analyzer: Analyzer) -> Iterator[Family]:
 def _numbers(analyzer: Analyzer) -> Iterator[tuple[str, float]]:
     for name in RECEIVED:
         yield f"{name}_total", getattr(analyzer.counters, name)
+    yield "received_bytes_total", analyzer.counters.summary_bytes
     judge, space = analyzer.judge, analyzer.space
     yield "claims_refused_total", analyzer.registry.refused_claims
     yield "stood_still_total", analyzer.asker.stood_still

@@ -13,7 +13,11 @@ def test_what_hosts_report_adds_up():
     totals = Totals()
     totals.add(report(Health(sent=5, capped=1), {"out_of_sequence": 3}))
     totals.add(report(Health(sent=2, send_errors=4), {"out_of_sequence": 2}, omitted=7))
-    assert (totals.probes["sent"], totals.probes["capped"], totals.probes["send_errors"]) == (7, 1, 4)
+    assert (totals.probes["sent"], totals.probes["capped"], totals.probes["send_errors"]) == (
+        7,
+        1,
+        4,
+    )
     assert (totals.counters, totals.omitted) == ({"out_of_sequence": 5}, 7)
 
 

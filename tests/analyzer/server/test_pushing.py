@@ -60,7 +60,9 @@ def test_a_lost_change_is_refused_and_asks_for_the_whole(tmp_path):
         assert 'netagent_intent_pushed_total{controller="acme",what="refused"} 1.0' in text
         assert 'netagent_intent_away{controller="acme"} 1.0' in text
         await lab.http.put(PATH, json=WHOLE_EXAMPLE)
-        assert 'netagent_intent_away{controller="acme"} 0.0' in (await lab.http.get("/metrics")).text
+        assert (
+            'netagent_intent_away{controller="acme"} 0.0' in (await lab.http.get("/metrics")).text
+        )
 
     on(tmp_path, work, controllers=ACME)
 

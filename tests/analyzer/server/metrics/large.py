@@ -20,6 +20,7 @@ from netagent.model.path import Component, Kind, Layer
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.messages import Health, Registration
 from tests.analyzer.server.direct import Direct
+from tests.waiting import until
 
 RAILS = 8
 HOSTS_OF_TASK = 4
@@ -37,7 +38,7 @@ async def running(folder: Path) -> AsyncIterator[Analyzer]:
         await analyzer.stop()
 
 
-async def fill(analyzer: Analyzer, *, rnics: int, incidents: int = 500) -> None:
+async def fill(analyzer: Analyzer, *, rnics: int, incidents: int = 200) -> None:
     """Let hosts with eight RNICs each have registered and reported; a tenth of them is silent."""
     wall_ns = analyzer.clock()
     for number in range(rnics // RAILS):
@@ -49,7 +50,7 @@ async def fill(analyzer: Analyzer, *, rnics: int, incidents: int = 500) -> None:
         analyzer.totals.add(report)
     for number in range(incidents):
         analyzer.journal.note(_incident(number, wall_ns))
-    await analyzer.journal.take(analyzer.store, wall_ns)
+    await until(lambda: len(analyzer.journal.incidents()) == incidents, within_s=60)
     for kind in KINDS.values():
         for outcome in (ANSWERED, *(why.value for why in Why)):
             analyzer.asker.asked[kind, outcome] += 1
@@ -112,9 +113,7 @@ def _report(number: int, heard_ns: int) -> Report:
 def _incident(number: int, wall_ns: int) -> Incident:
     component = Component(Kind.LINK, f"leaf-{number} -- spine-{number % 8}")
     symptoms = list(Symptom)
-    verdict = Verdict(
-        component, Layer.UNDERLAY, symptoms[number % len(symptoms)], 0.9, "it loses"
-    )
+    verdict = Verdict(component, Layer.UNDERLAY, symptoms[number % len(symptoms)], 0.9, "it loses")
     state = IncidentState.RECOVERED if number % 5 == 0 else IncidentState.CONFIRMED
     at_ns = wall_ns - number * SECOND
     return Incident(f"i{number}", state, verdict, at_ns, at_ns, at_ns)

@@ -46,7 +46,9 @@ def test_forty_thousand_rnics_have_no_more_series_than_are_documented(large):
     _, text = large
     series, families = counted(text), {each.name: each for each in FAMILIES}
     assert set(series) <= set(families)
-    above = {name: n for name, n in series.items() if n > families[name].most and not families[name].per}
+    above = {
+        name: n for name, n in series.items() if n > families[name].most and not families[name].per
+    }
     assert above == {}
     assert series.total() <= most_series()
     full = {name for name, n in series.items() if n == families[name].most > 1}

@@ -28,7 +28,7 @@ def test_groups_windows_and_findings_are_told():
     assert found["findings"] == {("rnic-down",): 1}
     assert found["window_age_seconds"] == {(): 10}
     assert found["figures_age_seconds"] == {(): 1}
-    assert found["history_minutes_lost_total"] == {(): 4}
+    assert found["history_lost_total"] == {(): 4}
 
 
 def test_before_the_first_window_there_is_no_age_of_one():
