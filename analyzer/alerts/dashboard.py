@@ -43,8 +43,8 @@ PANELS = (
         "s",
     ),
     Panel(
-        "Time between two probes of a flow", (("max by (task) (netagent_round_seconds)", "{{task}}"),),
-        "s",
+        "Time between two probes of a flow",
+        (("max by (task) (netagent_round_seconds)", "{{task}}"),), "s",
     ),
     Panel("Agents", (("netagent_agents", "{{state}}"),)),
     Panel("Silent or late the longest", (("netagent_agent_silence_seconds", "{{host}}"),), "s"),

@@ -12,8 +12,8 @@ RUNBOOKS = "docs/runbooks"
 """Where runbooks are by default: in this project."""
 HEAD = """\
 # SPDX-License-Identifier: Apache-2.0
-# Alerts of netagent, as `netagent-analyzer alerts` prints them: it also leaves some out (--without), and says where
-# your runbooks are (--runbooks). docs/metrics.md explains each.
+# Alerts of netagent, as `netagent-analyzer alerts` prints them: it also leaves some out
+# (--without), and says where your runbooks are (--runbooks). docs/metrics.md explains each.
 """
 
 
@@ -38,7 +38,7 @@ ALERTS = (
         name="NetagentIncidentCritical",
         expr='netagent_incident_info{severity="critical"} == 1',
         severity="critical",
-        summary='{{ with $labels.component }}{{ . }}{{ else }}Nobody can tell which part{{ end }} '
+        summary="{{ with $labels.component }}{{ . }}{{ else }}Nobody can tell which part{{ end }} "
         "cuts endpoints off ({{ $labels.layer }})",
         description="Incident {{ $labels.incident }}: {{ $labels.symptom }}. Its evidence: "
         "netagent-analyzer show {{ $labels.incident }}",
@@ -48,7 +48,7 @@ ALERTS = (
         name="NetagentIncident",
         expr='netagent_incident_info{severity!="critical"} == 1',
         severity="",
-        summary='{{ with $labels.component }}{{ . }}{{ else }}Nobody can tell which part{{ end }}: '
+        summary="{{ with $labels.component }}{{ . }}{{ else }}Nobody can tell which part{{ end }}: "
         "{{ $labels.symptom }} ({{ $labels.layer }})",
         description="Incident {{ $labels.incident }}. Its evidence: netagent-analyzer show "
         "{{ $labels.incident }}",
@@ -61,8 +61,8 @@ ALERTS = (
         holds="1m",
         severity="warning",
         summary="{{ $value | humanizePercentage }} of the agents are silent",
-        description="What their hosts do to tasks is not seen. netagent_agent_silence_seconds names "
-        "the worst; a host that left for good is forgotten by DELETE /v1/hosts/HOST.",
+        description="What their hosts do to tasks is not seen. netagent_agent_silence_seconds "
+        "names the worst; a host that left for good is forgotten by DELETE /v1/hosts/HOST.",
         runbook="agent-silent",
     ),
     Alert(
@@ -97,8 +97,8 @@ ALERTS = (
         severity="warning",
         summary="A controller stands still, or is not heard {{ $labels.controller }}"
         "{{ $labels.kind }}",
-        description="What it wants now is not known or not installed. netagent-analyzer intent says "
-        "which one, and what hosts have instead.",
+        description="What it wants now is not known or not installed. netagent-analyzer intent "
+        "says which one, and what hosts have instead.",
         runbook="controller-masked",
     ),
     Alert(
@@ -120,7 +120,7 @@ ALERTS = (
         severity="warning",
         summary="Flow tables of some hosts cannot be read",
         description="Faults in them are not named. The analyzer's log says which host refused what "
-        "(not_answered), netagent-analyzer's findings what was not understood.",
+        "(not_answered), GET /v1/findings what was not understood.",
         runbook="findings",
     ),
     Alert(
@@ -148,8 +148,8 @@ ALERTS = (
         expr="increase(netagent_judge_starts_total[1h]) > 2",
         severity="warning",
         summary="The judge was started {{ $value | humanize }} times in an hour",
-        description="Windows that end meanwhile are not judged. The analyzer's log says how it died "
-        "(judge_gone).",
+        description="Windows that end meanwhile are not judged. The analyzer's log says how it "
+        "died (judge_gone).",
         runbook="analyzer-itself",
     ),
     Alert(

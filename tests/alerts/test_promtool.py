@@ -148,7 +148,7 @@ def test_every_alert_has_its_cases():
 
 @pytest.mark.parametrize(("name", "fault"), CASES)
 def test_an_alert_fires_by_each_of_its_reasons_alone_and_others_keep_silent(tmp_path, name, fault):
-    """promtool says what fires where it is told that nothing does: that is what is read here."""
+    """It says what fires where it is told that nothing does: that is what is read here."""
     status, said = outcome(tmp_path, [quiet(HEALTH | fault)])
     assert status == 1, said
     fired = {alert.name for alert in ALERTS if f"alertname: {alert.name}," in said}

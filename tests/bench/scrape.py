@@ -9,6 +9,7 @@ import asyncio
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -62,7 +63,7 @@ async def _rows(analyzer: Analyzer, rnics: int) -> AsyncIterator[dict[str, objec
             text, _ = await scrapes.answer(accept)
             took_s.append(time.perf_counter() - began_s)
             beating.cancel()
-            stood_s.append(max(b - a for a, b in zip(beats, [*beats[1:], time.perf_counter()])))
+            stood_s.append(max(b - a for a, b in pairwise([*beats, time.perf_counter()])))
         yield {
             "rnics": rnics,
             "form": form,

@@ -137,7 +137,7 @@ def run(
             say(f"letting endpoints settle, then watching {healthy_s:.0f} s of health")
             observer.wait(lambda: False, timeout_s=SETTLE_S[Transport.UDP])
             receiver.taken.clear()
-            observer.wait(lambda: watch.told(), timeout_s=healthy_s)
+            observer.wait(watch.told, timeout_s=healthy_s)
             report.healthy = [_named(each) for each in watch.told().values()]
             report.series, report.linted = watch.linted()
             report.unanswered = watch.unanswered()

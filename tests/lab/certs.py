@@ -58,7 +58,7 @@ class Certificates:
         return self._directory / f"{name}.key"
 
     def make(self, shape: Shape) -> None:
-        """Make the authority and one certificate per host, for the analyzer, the admin and Prometheus."""
+        """Make the authority, and certificates of hosts, analyzer, admin and Prometheus."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._make(AUTHORITY, "netagent lab", valid_s=_VALID_S)
         in_parallel(self.sign, (ADMIN, READER, ANALYZER, *shape.host_names))

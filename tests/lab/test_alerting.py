@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,10 +15,7 @@ GOOD = Report(faults=[FOUND], series=200)
 
 
 class Fault:
-    name = "rnic-down"
-
-    class truth:  # noqa: N801 - as a fault has it
-        layer, component = TRUTH
+    name, truth = "rnic-down", SimpleNamespace(layer=TRUTH[0], component=TRUTH[1])
 
 
 class Told(Watch):

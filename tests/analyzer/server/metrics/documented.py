@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of metrics in docs/metrics.md; run as a module, it writes it anew (`make generated`)."""
+"""The table of metrics in docs/metrics.md; as a module, it writes it anew (`make generated`)."""
 
 import re
 from pathlib import Path

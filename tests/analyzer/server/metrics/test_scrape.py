@@ -12,6 +12,7 @@ from analyzer.server.metrics import scrape
 from analyzer.server.metrics.scrape import Scrapes
 from netagent.model.errors import CapabilityMissing
 from tests.analyzer.server.metrics.large import running, told
+from tests.waiting import until
 
 PROMETHEUS = (  # what Prometheus 2.42 asks for
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
@@ -112,8 +113,7 @@ def test_the_loop_goes_on_while_a_text_is_written_and_who_comes_meanwhile_gets_t
 
     async def work(_, scrapes):
         answers = [asyncio.create_task(scrapes.answer("")) for _ in range(5)]
-        while not writers:
-            await asyncio.sleep(0)
+        await until(lambda: writers)
         answers[0].cancel()  # who goes away takes it from nobody
         go_on.set()
         return await asyncio.gather(*answers[1:])
