@@ -68,18 +68,21 @@ class MetricsApp:
         encode, form = exposition.choose_encoder(accept)
         try:
             registry = CollectorRegistry(auto_describe=False)
-            registry.register(_Told(list(families(await self._reads.status(), self._reads))))
+            registry.register(Told(list(families(await self._reads.status(), self._reads))))
             return 200, form.encode(), encode(registry)
         except Exception:  # a bug must not end the agent
             log.exception("metrics_failed")
             return 500, TEXT, b"see the agent's log\n"
 
 
-class _Told(Collector):
+class Told(Collector):
+    """What was read once."""
+
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics
 
     def collect(self) -> list[Metric]:
+        """Return it."""
         return self._metrics
 
 

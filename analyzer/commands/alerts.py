@@ -13,7 +13,7 @@ examples:
   netagent-analyzer alerts --runbooks https://wiki.example/netagent
   netagent-analyzer alerts --list
 
-docs/metrics.md explains each. promtool check rules FILE checks what you change.
+docs/metrics.md explains each; `promtool check rules` checks what you change.
 exit status: 0; 2 where no alert has that name
 """
 

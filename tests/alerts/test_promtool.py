@@ -7,14 +7,16 @@ import subprocess
 import time
 
 import pytest
-from prometheus_client import exposition
+from prometheus_client import CollectorRegistry, exposition
 
 from analyzer.alerts.rules import ALERTS, render
 from analyzer.server.metrics.families import registry_of
 from analyzer.server.metrics.scrape import gathered
+from netagent.metrics import Told, families
 from tests.analyzer.alerts.expressions import as_rules, dashboard_exprs
 from tests.analyzer.server.metrics.large import fill, running, told
 from tests.conftest import PROMETHEUS, require
+from tests.netagent.test_metrics import READS, status
 
 pytestmark = pytest.mark.prometheus
 
@@ -194,3 +196,10 @@ def test_promtool_finds_nothing_odd_in_what_a_large_cluster_says(tmp_path):
     text = exposition.generate_latest(registry_of(asyncio.run(inside())))
     status, said = promtool("check", "metrics", given=text)
     assert (status, said) == (0, "")
+
+
+def test_promtool_finds_nothing_odd_in_what_an_agent_says():
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Told(list(families(asyncio.run(status()), READS))))
+    status_, said = promtool("check", "metrics", given=exposition.generate_latest(registry))
+    assert (status_, said) == (0, "")

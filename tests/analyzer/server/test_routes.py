@@ -845,6 +845,21 @@ def test_status_findings_topology_and_metrics_tell_how_things_are(tmp_path):
     on(tmp_path, work)
 
 
+def test_what_hosts_report_of_themselves_is_added_up_since_the_start(tmp_path):
+    """What was stored before is told to the judge again, and was counted before."""
+
+    newest_ns = time.time_ns() // (5 * SECOND) * 5 * SECOND
+    starts_ns = [newest_ns - 10 * SECOND, newest_ns - 5 * SECOND]
+
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        await lab.push(start_ns=starts_ns.pop(0), health=Health(capped=3))
+        return (await lab.http.get("/metrics")).text
+
+    while starts_ns:
+        assert 'netagent_probes_impaired_total{reason="capped"} 3.0' in on(tmp_path, work)
+
+
 def test_the_openapi_document_has_every_route_and_an_example_for_each_body(tmp_path):
     async def work(lab):
         return (await lab.http.get("/schema/openapi.json")).json()
