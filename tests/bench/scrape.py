@@ -2,7 +2,8 @@
 """What a scrape of a large cluster takes: time, bytes and series, and for how long the loop stands.
 
 All that a real analyzer would know of so many hosts is there; its judge's word is filled in as the
-judge would say it, with as many groups as there can be.
+judge would say it, with as many groups as there can be. `cpu_ms` is of the whole process, and what
+a busy machine leaves as it is.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from analyzer.server.metrics.families import most_series
 from analyzer.server.metrics.scrape import Scrapes
 from tests.analyzer.server.metrics.large import fill, running, told
 
-SIZES = (2_048, 8_192, 40_000)
+SIZES = (2_048, 40_000)
 ROUNDS = 20
 FORMS = {"text": "text/plain", "openmetrics": "application/openmetrics-text;version=1.0.0"}
 TARGET_MS = 200
@@ -54,14 +55,15 @@ def _say(analyzer: Analyzer) -> None:
 async def _rows(analyzer: Analyzer, rnics: int) -> AsyncIterator[dict[str, object]]:
     scrapes = Scrapes(analyzer)
     for form, accept in FORMS.items():
-        took_s, stood_s, text = [], [], b""
+        took_s, used_s, stood_s, text = [], [], [], b""
         for _ in range(ROUNDS):
             beats: list[float] = []
             beating = asyncio.create_task(_beat(beats))
             await asyncio.sleep(0)
-            began_s = time.perf_counter()
+            began_s, before_s = time.perf_counter(), time.process_time()
             text, _ = await scrapes.answer(accept)
             took_s.append(time.perf_counter() - began_s)
+            used_s.append(time.process_time() - before_s)
             beating.cancel()
             stood_s.append(max(b - a for a, b in pairwise([*beats, time.perf_counter()])))
         yield {
@@ -69,6 +71,7 @@ async def _rows(analyzer: Analyzer, rnics: int) -> AsyncIterator[dict[str, objec
             "form": form,
             "ms": round(1e3 * median(took_s), 1),
             "ms_most": round(1e3 * max(took_s), 1),
+            "cpu_ms": round(1e3 * median(used_s), 1),
             "loop_stands_ms": round(1e3 * median(stood_s), 1),
             "gathering_ms": _gathering_ms(analyzer),
             "bytes": len(text),

@@ -29,9 +29,9 @@ from tests.lab.shape import Shape, Transport
 from tests.lab.state import Fault
 
 FAULTS = (
-    "spine-down", "rnic-down", "flow-deleted", "container-crash", "agent-killed", "link-loss"
+    "spine-down", "rnic-down", "flow-deleted", "container-crash", "agent-killed", "narrow-port"
 )  # fmt: skip
-"""Of each layer, and one that only loses some. Chosen: the quick ones of the demo."""
+"""Of each layer, and one by which large packets alone are lost. Chosen: quick to be named."""
 HEALTHY_S = 60.0
 SCRAPE_S = 2
 """Seconds between two scrapes, and between two looks at the rules. Chosen: faults are minutes
