@@ -52,7 +52,7 @@ VERBS = {
 }
 """Only the one that is asked for is imported: some need what the agent does without."""
 
-EXTRA = {"duckdb", "litestar", "matplotlib", "numpy", "prometheus_client", "scipy"}
+EXTRA = {"duckdb", "litestar", "matplotlib", "numpy", "scipy"}
 """What the analyzer needs beyond the agent."""
 
 OK, NEGATIVE, USAGE, UNREACHABLE = 0, 1, 2, 3

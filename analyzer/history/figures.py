@@ -8,6 +8,7 @@ leaves its place to another.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -164,7 +165,8 @@ class Figures:
             rest, to = divmod(each, RAILS)
             of, rail = divmod(rest, RAILS)
             place[each] = self._place((self._tasks[of], rail, to)) if of else 0
-        return place[key]
+        groups: Ints = place[key]
+        return groups
 
     def _place(self, key: Key) -> int:
         place = self._places.get(key)
@@ -246,9 +248,8 @@ def _rail(rail: int) -> str:
     return str(rail) if rail <= MAX_RAIL else OTHERS
 
 
-def _summed(group: Ints, values: NDArray[np.float64] | Ints) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = np.bincount(group, values, MAX_GROUPS)
-    return found
+def _summed(group: Ints, values: NDArray[Any]) -> NDArray[np.float64]:
+    return np.bincount(group, values, MAX_GROUPS).astype(np.float64)
 
 
 def _unknown(table: WindowTable, topology: LearnedTopology) -> int:

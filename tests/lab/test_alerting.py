@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -8,25 +8,27 @@ from tests.lab import alerting
 from tests.lab.alerting import Alerted, Report, Watch
 from tests.lab.demo import FAULTS
 from tests.lab.shape import Transport
+from tests.lab.state import Fault, Truth
 
 TRUTH = ("rnic", "rnic h1/rnic0")
 FOUND = Alerted("rnic-down", TRUTH, "NetagentIncidentCritical", "critical", 6.0, 9.0)
 GOOD = Report(faults=[FOUND], series=200)
 
 
-class Fault:
-    name, truth = "rnic-down", SimpleNamespace(layer=TRUTH[0], component=TRUTH[1])
+FAULT = Fault("rnic-down", "h1/rnic0", {}, Truth(*TRUTH))
 
 
 class Told(Watch):
-    def __init__(self, *alerts: dict[str, object]) -> None:
+    def __init__(self, *alerts: dict[str, Any]) -> None:
         self.alerts = alerts
 
-    def told(self):
+    def told(self) -> dict[str, dict[str, Any]]:
         return {str(number): alert for number, alert in enumerate(self.alerts)}
 
 
-def alert(name="NetagentIncident", layer="rnic", component="rnic h1/rnic0"):
+def alert(
+    name: str = "NetagentIncident", layer: str = "rnic", component: str = "rnic h1/rnic0"
+) -> dict[str, Any]:
     labels = {"alertname": name, "layer": layer, "component": component}
     return {"status": "firing", "labels": labels}
 
@@ -59,10 +61,10 @@ def test_anything_else_is_not(wrong: Report) -> None:
 
 def test_an_alert_is_the_faults_where_layer_and_component_are() -> None:
     watch = Told(alert(component="rnic h0/rnic0"), alert())
-    assert alerting._named_by(watch, Fault) is watch.alerts[1]
-    assert alerting._named_by(Told(alert(layer="host"), alert("NetagentDisk")), Fault) is None
-    assert alerting._is_of(alert(layer="host"), Fault)  # it was said otherwise at first
-    assert not alerting._is_of(alert("NetagentDisk"), Fault)
+    assert alerting._named_by(watch, FAULT) is watch.alerts[1]
+    assert alerting._named_by(Told(alert(layer="host"), alert("NetagentDisk")), FAULT) is None
+    assert alerting._is_of(alert(layer="host"), FAULT)  # it was said otherwise at first
+    assert not alerting._is_of(alert("NetagentDisk"), FAULT)
 
 
 def test_the_faults_are_of_six_layers_or_kinds_and_the_labs() -> None:

@@ -36,7 +36,7 @@ def labels(expr: str) -> set[str]:
 
 def scraped() -> dict[str, Family]:
     """Return all names of series, with their families."""
-    found = {}
+    found: dict[str, Family] = {}
     for family in FAMILIES:
         ends = ("_bucket", "_count", "_sum") if family.kind == "histogram" else ("",)
         found |= {family.name + end: family for end in ends}

@@ -847,7 +847,6 @@ def test_status_findings_topology_and_metrics_tell_how_things_are(tmp_path):
 
 def test_what_hosts_report_of_themselves_is_added_up_since_the_start(tmp_path):
     """What was stored before is told to the judge again, and was counted before."""
-
     newest_ns = time.time_ns() // (5 * SECOND) * 5 * SECOND
     starts_ns = [newest_ns - 10 * SECOND, newest_ns - 5 * SECOND]
 
