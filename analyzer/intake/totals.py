@@ -41,11 +41,10 @@ class Totals:
                 self.counters[self._known(name)] += _within(grown, MOST_OF_COUNTER)
 
     def _known(self, name: str) -> str:
-        if name in self.counters or (
-            len(self.counters) < MAX_COUNTERS - 1 and len(name) <= MAX_NAME and name.isidentifier()
-        ):
+        if name in self.counters:
             return name
-        return OTHERS
+        is_full = len(self.counters) - (OTHERS in self.counters) >= MAX_COUNTERS - 1
+        return OTHERS if is_full or len(name) > MAX_NAME or not name.isidentifier() else name
 
 
 def _within(number: int, most: int) -> int:

@@ -80,7 +80,7 @@ def _metrics(config: AgentConfig, agent: Agent) -> list[HttpServer]:
     """Return the server of metrics, where there shall be one."""
     if not config.metrics.listen:
         return []
-    # Half a megabyte, for those who ask for it (docs/metrics.md).
+    # A megabyte, for those who ask for it (docs/metrics.md).
     from netagent.metrics import metrics_server  # noqa: PLC0415
 
     return [metrics_server(config, agent.read(), agent.renewal.trust)]

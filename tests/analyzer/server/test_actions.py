@@ -97,7 +97,7 @@ def test_an_incident_that_is_told_is_acted_upon_and_once_over_restarts(tmp_path,
         [(host, request)] = agents.asked
         assert (host, request.bridge, request.dry_run) == ("h1", "br-int", False)
         metrics = (await lab.http.get("/metrics")).text
-        assert 'netagent_actions_total{verb="recompute",step="done"} 1.0' in metrics
+        assert 'netagent_actions_total{step="done",verb="recompute"} 1.0' in metrics
         assert "netagent_actions_breaker_open 0.0" in metrics
 
     async def after(lab):
